@@ -1,0 +1,53 @@
+# Everything a developer types. `make demo` on a fresh Debian 12 installs what is missing, builds and shows coil at work.
+BUILD ?= build
+JOBS ?= $(shell nproc)
+COIL_VENV ?= $(HOME)/.cache/coil/venv
+PYTHON := $(COIL_VENV)/bin/python
+FUZZ_SECONDS ?= 30
+export COIL_VENV
+
+.PHONY: build deps demo venv test bench fuzz fmt sanitize golden-update dev clean
+
+build: deps
+	@tools/configure.sh $(BUILD)
+	@ninja -C $(BUILD) -j$(JOBS)
+
+deps:
+	@tools/install_deps.sh
+
+demo: deps
+	@tools/configure.sh $(BUILD)
+	@ninja -C $(BUILD) -j$(JOBS) coil
+	@tools/demo.sh $(BUILD)/coil
+
+venv: deps
+	@tools/make_venv.sh $(COIL_VENV)
+
+test: build venv
+	@$(PYTHON) tools/run_tests.py --build $(BUILD)
+
+bench: build venv
+	@ninja -C $(BUILD) -j$(JOBS) all_bench
+	@tools/bench.sh $(BUILD)
+
+fuzz: deps
+	@tools/fuzz.sh $(FUZZ_SECONDS)
+
+sanitize: deps
+	@tools/configure.sh build-sanitize -DCOIL_SANITIZE=address,undefined -DCOIL_BUILD_BENCH=OFF
+	@ninja -C build-sanitize -j$(JOBS) all_tests
+	@ASAN_OPTIONS=detect_leaks=1 python3 tools/run_tests.py --build build-sanitize --no-pytest
+
+golden-update: build
+	@COIL_GOLDEN_UPDATE=1 ctest --test-dir $(BUILD) || true
+	@git status --short tests
+
+fmt:
+	@git ls-files -co --exclude-standard '*.h' '*.cc' '*.cpp' '*.hpp' | grep -v '^tests/golden/' | xargs clang-format-19 -i
+
+dev: build venv
+	@ln -sf $(BUILD)/compile_commands.json compile_commands.json
+	@echo "ready: make test, make golden-update, make fuzz, make bench, make fmt"
+
+clean:
+	rm -rf $(BUILD) build-sanitize build-fuzz

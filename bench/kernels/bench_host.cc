@@ -1,0 +1,133 @@
+// A shared library for compare.py: a two-thread (or more) host for the kernels, loops that time them, the machine's FMA peak.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "device/kernels.h"
+
+namespace {
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+// Threads that look for work for 200 us before they sleep.
+class Pool {
+ public:
+  explicit Pool(int workers) : host_{workers, this, run} {
+    for (int worker = 1; worker < workers; worker++) threads_.emplace_back([this, worker] { serve(worker); });
+  }
+  ~Pool() {
+    {
+      std::lock_guard lock(mutex_);
+      stop_ = true;
+      generation_++;
+    }
+    wake_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+  }
+  const CoilHost* host() const { return &host_; }
+
+ private:
+  static void run(void* self, int64_t count, int64_t grain, CoilChunkFn fn, void* context) {
+    static_cast<Pool*>(self)->parallel_for(count, grain, fn, context);
+  }
+  void parallel_for(int64_t count, int64_t grain, CoilChunkFn fn, void* context) {
+    next_ = 0, count_ = count, grain_ = grain, fn_ = fn, context_ = context;
+    busy_ = static_cast<int>(threads_.size());
+    generation_++;
+    if (sleeping_ > 0) {
+      std::lock_guard lock(mutex_);
+      wake_.notify_all();
+    }
+    work(0);
+    while (busy_ > 0) __builtin_ia32_pause();
+  }
+  void work(int worker) {
+    for (int64_t begin; (begin = next_.fetch_add(grain_)) < count_;) fn_(context_, begin, std::min(begin + grain_, count_), worker);
+  }
+  void serve(int worker) {
+    for (uint64_t seen = 0;;) {
+      for (double until = now() + 200e-6; generation_ == seen && now() < until;) __builtin_ia32_pause();
+      if (generation_ == seen) {
+        std::unique_lock lock(mutex_);
+        sleeping_++;
+        wake_.wait(lock, [&] { return generation_ != seen; });
+        sleeping_--;
+      }
+      seen = generation_;
+      if (stop_) return;
+      work(worker);
+      busy_--;
+    }
+  }
+
+  CoilHost host_;
+  std::vector<std::thread> threads_;
+  std::atomic<int64_t> next_{0};
+  std::atomic<int> busy_{0}, sleeping_{0};
+  std::atomic<uint64_t> generation_{0};
+  std::atomic<bool> stop_{false};
+  int64_t count_ = 0, grain_ = 1;
+  CoilChunkFn fn_ = nullptr;
+  void* context_ = nullptr;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+};
+
+// Seconds of one call: the lower quartile of `repeats`, as neighbours only ever add time.
+template <class Args>
+double quartile_time(void (*kernel)(const Args*, const CoilHost*), Args args, int64_t scratch_bytes, int repeats, int workers) {
+  static std::unique_ptr<Pool> pool;
+  if (!pool || pool->host()->num_workers != workers) pool = std::make_unique<Pool>(workers);
+  std::vector<char> scratch(scratch_bytes + 64);
+  args.scratch = scratch.data() + (64 - reinterpret_cast<uintptr_t>(scratch.data()) % 64) % 64;
+  std::vector<double> times;
+  kernel(&args, pool->host());
+  for (int i = 0; i < repeats; i++) {
+    const double start = now();
+    kernel(&args, pool->host());
+    times.push_back(now() - start);
+  }
+  std::nth_element(times.begin(), times.begin() + repeats / 4, times.end());
+  return times[repeats / 4];
+}
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) double bench_gemm(int isa, const CoilGemm* args, int repeats, int workers) {
+  return quartile_time(isa == 4 ? coil_gemm_v4 : coil_gemm_v3, *args, coil_gemm_scratch_bytes(args, workers), repeats, workers);
+}
+
+extern "C" __attribute__((visibility("default"))) double bench_conv2d(int isa, const CoilConv2d* args, int repeats, int workers) {
+  return quartile_time(isa == 4 ? coil_conv2d_v4 : coil_conv2d_v3, *args, coil_conv2d_scratch_bytes(args, workers), repeats, workers);
+}
+
+extern "C" __attribute__((visibility("default"))) double bench_attention(int isa, const CoilAttention* args, int repeats,
+                                                                         int workers) {
+  return quartile_time(isa == 4 ? coil_attention_v4 : coil_attention_v3, *args, coil_attention_scratch_bytes(args, workers), repeats,
+                     workers);
+}
+
+// GFLOP/s of one core's multiply-adds, on registers alone. Compiled for the ISA of this file's flags.
+extern "C" __attribute__((visibility("default"))) double fma_peak() {
+  typedef float Vec __attribute__((vector_size(64)));
+  Vec sum[16] = {};
+  const Vec a = Vec{} + 1.0000001f, b = Vec{} + 0.5f;
+  double best = 0;
+  for (int repeat = 0; repeat < 5; repeat++) {
+    const double start = now();
+    for (int i = 0; i < 1000000; i++) {
+#pragma unroll
+      for (int j = 0; j < 16; j++) sum[j] = sum[j] * a + b;
+      asm volatile("" : "+v"(sum[0]));
+    }
+    best = std::max(best, 1e6 * 16 * 32 / (now() - start) * 1e-9);
+  }
+  volatile float keep = 0;
+  for (const Vec& v : sum) keep = keep + v[0];
+  return best;
+}

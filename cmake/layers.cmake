@@ -1,0 +1,38 @@
+# One static library per line of layers.txt: folder `x` becomes target coil_x (the runtime: coil_runtime_objects, because
+# coil_runtime is the shared library that users link). Dependencies are those of layers.txt, so a forbidden include of a
+# header-only kind is caught by tools/check_layers.py and a forbidden call by the linker.
+function(coil_layer_target out folder)
+  if(folder STREQUAL runtime)
+    set(${out} coil_runtime_objects PARENT_SCOPE)
+  else()
+    set(${out} coil_${folder} PARENT_SCOPE)
+  endif()
+endfunction()
+
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/layers.txt)
+file(STRINGS layers.txt COIL_LAYER_LINES REGEX "^[a-z]")
+set(COIL_LAYERS "")
+foreach(line IN LISTS COIL_LAYER_LINES)
+  string(REGEX MATCH "^([a-z_]+):(.*)$" _ "${line}")
+  set(folder ${CMAKE_MATCH_1})
+  string(REGEX REPLACE "#.*" "" deps "${CMAKE_MATCH_2}")
+  separate_arguments(deps UNIX_COMMAND "${deps}")
+  list(APPEND COIL_LAYERS ${folder})
+  coil_layer_target(target ${folder})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS src/${folder}/*.cc)
+  if(sources)
+    add_library(${target} STATIC ${sources})
+    set(kind PUBLIC)
+  else()
+    add_library(${target} INTERFACE)
+    set(kind INTERFACE)
+  endif()
+  target_link_libraries(${target} ${kind} coil_options)
+  foreach(dep IN LISTS deps)
+    coil_layer_target(dep_target ${dep})
+    target_link_libraries(${target} ${kind} ${dep_target})
+  endforeach()
+endforeach()
+
+# fmt: Debian ships no static libfmt. base/fmt_impl.cc compiles it once; header-only use would cost every file 2 s.
+target_link_libraries(coil_base PUBLIC ${COIL_ZLIB_STATIC} Threads::Threads)

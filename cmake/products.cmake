@@ -1,0 +1,42 @@
+# What users get: the command, and the runtime as a shared and as a static library.
+function(coil_runtime_version_script path)
+  file(WRITE ${path} "{ global: coil_*; aoti_torch_*; local: *; };\n")
+endfunction()
+
+file(GLOB tool_sources CONFIGURE_DEPENDS tools/coil/*.cc)
+if(tool_sources)
+  add_executable(coil ${tool_sources})
+  target_link_libraries(coil PRIVATE coil_compiler coil_runtime_objects coil_options)
+  # The runtime's own symbols (aoti_torch_*) must be visible to the packages that this process loads.
+  target_link_options(coil PRIVATE -static-libstdc++ -static-libgcc -Wl,--gc-sections -Wl,-O1
+    $<$<NOT:$<CONFIG:Debug>>:-Wl,--strip-all>)
+  set_target_properties(coil PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+endif()
+
+get_target_property(runtime_type coil_runtime_objects TYPE)
+if(runtime_type STREQUAL STATIC_LIBRARY)
+  # Only the members of coil_base that the runtime refers to are pulled in.
+  file(WRITE ${CMAKE_BINARY_DIR}/empty.cc "")
+  file(WRITE ${CMAKE_BINARY_DIR}/runtime.map "{ global: coil_*; local: *; };\n")
+  add_library(coil_runtime SHARED ${CMAKE_BINARY_DIR}/empty.cc)
+  target_link_libraries(coil_runtime PRIVATE -Wl,--whole-archive coil_runtime_objects -Wl,--no-whole-archive coil_base coil_options)
+  target_link_options(coil_runtime PRIVATE -Wl,--gc-sections -Wl,-O1 -Wl,--version-script=${CMAKE_BINARY_DIR}/runtime.map
+    -Wl,--no-undefined $<$<NOT:$<CONFIG:Debug>>:-Wl,--strip-all>)
+  set_target_properties(coil_runtime PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}
+    INTERFACE_INCLUDE_DIRECTORIES ${CMAKE_SOURCE_DIR}/include)
+
+  # The static form: the runtime, base and zlib in one archive. A user links it with -lpthread and the C++ library.
+  set(mri ${CMAKE_BINARY_DIR}/runtime_static.mri)
+  file(GENERATE OUTPUT ${mri} CONTENT "CREATE ${CMAKE_BINARY_DIR}/libcoil_runtime.a
+ADDLIB $<TARGET_FILE:coil_runtime_objects>
+ADDLIB $<TARGET_FILE:coil_base>
+ADDLIB ${COIL_ZLIB_STATIC}
+SAVE
+END
+")
+  add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/libcoil_runtime.a
+    COMMAND ${CMAKE_COMMAND} -E rm -f ${CMAKE_BINARY_DIR}/libcoil_runtime.a
+    COMMAND ${CMAKE_AR} -M < ${mri}
+    DEPENDS coil_runtime_objects coil_base ${mri} VERBATIM)
+  add_custom_target(coil_runtime_static ALL DEPENDS ${CMAKE_BINARY_DIR}/libcoil_runtime.a)
+endif()

@@ -1,0 +1,51 @@
+# Language, flags and the packages that our code needs.
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Release (-O2), Debug, or Quick (-O1: compiles fast, for loops of editing)" FORCE)
+endif()
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_C_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_CXX_FLAGS_RELEASE "-O2")
+set(CMAKE_C_FLAGS_RELEASE "-O2")
+set(CMAKE_CXX_FLAGS_QUICK "-O1")
+set(CMAKE_C_FLAGS_QUICK "-O1")
+set(CMAKE_CXX_FLAGS_DEBUG "-O0 -g1")
+
+find_program(COIL_CCACHE ccache)
+if(COIL_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${COIL_CCACHE})
+  set(CMAKE_C_COMPILER_LAUNCHER ${COIL_CCACHE})
+endif()
+
+set(COIL_LLVM_ROOT /usr/lib/llvm-19 CACHE PATH "Where Debian's LLVM 19 lives")
+find_package(Threads REQUIRED)
+
+# Options of our own code. Everything that links our code links this.
+add_library(coil_options INTERFACE)
+target_compile_options(coil_options INTERFACE -ffunction-sections -fdata-sections
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Werror -Wno-missing-field-initializers>
+  # g++ 12 sees overflows in inlined library code where there are none.
+  $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread -Wno-restrict>)
+target_include_directories(coil_options INTERFACE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/include)
+target_compile_definitions(coil_options INTERFACE COIL_VERSION="${PROJECT_VERSION}")
+if(COIL_SANITIZE)
+  target_compile_options(coil_options INTERFACE -fsanitize=${COIL_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g1)
+  target_link_options(coil_options INTERFACE -fsanitize=${COIL_SANITIZE})
+  # The instrumented code trips warnings of g++ 12 in its own headers.
+  target_compile_options(coil_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-maybe-uninitialized>)
+endif()
+if(COIL_FUZZ)
+  target_compile_options(coil_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=fuzzer-no-link -Wno-error>)
+endif()
+# lld links the coil binary with LLVM in 6 s, Debian's default linker takes minutes.
+set(COIL_LLD -B${COIL_LLVM_ROOT}/bin -fuse-ld=lld)
+target_link_options(coil_options INTERFACE ${COIL_LLD})
+
+# Third-party code that ends in our binaries must be static or header-only: ldd shows only libc, libm, libstdc++, libgcc.
+find_library(COIL_ZLIB_STATIC NAMES libz.a REQUIRED)
+find_library(COIL_ZSTD_STATIC NAMES libzstd.a REQUIRED)

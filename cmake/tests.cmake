@@ -1,0 +1,60 @@
+# tests/<folder>/*.cc -> <folder>_tests. A folder that is named after a layer links that layer; any other folder links the
+# compiler and the runtime. tests/<folder>/links.txt (one layer a line) adds layers. tests/device is special: clang, per ISA.
+# tests/common/*.{h,cc}: helpers for every test (include as "tests/common/x.h").
+find_package(GTest REQUIRED)
+file(GLOB common_sources CONFIGURE_DEPENDS tests/common/*.cc)
+file(GLOB test_folders RELATIVE ${CMAKE_SOURCE_DIR}/tests CONFIGURE_DEPENDS tests/*)
+set(COIL_TEST_TARGETS "")
+foreach(folder IN LISTS test_folders)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS tests/${folder}/*.cc)
+  if(NOT IS_DIRECTORY ${CMAKE_SOURCE_DIR}/tests/${folder} OR NOT sources OR folder MATCHES "^(device|common|python|fuzz|capi)$")
+    continue()
+  endif()
+  set(target ${folder}_tests)
+  add_executable(${target} ${sources} ${common_sources})
+  if(folder IN_LIST COIL_LAYERS)
+    coil_layer_target(layer ${folder})
+    target_link_libraries(${target} PRIVATE ${layer})
+  else()
+    target_link_libraries(${target} PRIVATE coil_compiler coil_runtime_objects)
+  endif()
+  if(EXISTS ${CMAKE_SOURCE_DIR}/tests/${folder}/links.txt)
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${folder}/links.txt)
+    file(STRINGS tests/${folder}/links.txt extra REGEX "^[a-z]")
+    foreach(name IN LISTS extra)
+      coil_layer_target(layer ${name})
+      target_link_libraries(${target} PRIVATE ${layer})
+    endforeach()
+  endif()
+  target_link_libraries(${target} PRIVATE coil_base GTest::gtest GTest::gtest_main coil_options)
+  target_compile_definitions(${target} PRIVATE COIL_SOURCE_DIR="${CMAKE_SOURCE_DIR}" COIL_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  add_test(NAME ${target} COMMAND ${target} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+  list(APPEND COIL_TEST_TARGETS ${target})
+endforeach()
+
+# tests/device/*.cc: compiled by clang once per instruction set with the device headers, linked with the device library.
+file(GLOB device_tests CONFIGURE_DEPENDS tests/device/*.cc)
+if(device_tests)
+  foreach(isa IN ITEMS v3 v4)
+    set(objects "")
+    foreach(source IN LISTS device_tests)
+      get_filename_component(stem ${source} NAME_WE)
+      set(object ${CMAKE_BINARY_DIR}/device/${stem}_test_${isa}.o)
+      add_custom_command(OUTPUT ${object}
+        COMMAND ${COIL_CCACHE} ${COIL_CLANGXX} -std=c++20 -O2 -fPIC -ffp-contract=on -fno-math-errno -fwrapv -Wall -Wextra -Werror -Wno-psabi
+                ${COIL_ISA_FLAGS_${isa}} -I${CMAKE_SOURCE_DIR} -I${CMAKE_SOURCE_DIR}/device -I${CMAKE_SOURCE_DIR}/src
+                -DCOIL_SOURCE_DIR="${CMAKE_SOURCE_DIR}" -MMD -MF ${object}.d -MT ${object} -c ${source} -o ${object}
+        DEPENDS ${source} DEPFILE ${object}.d COMMENT "Device test ${stem} for ${isa}" VERBATIM)
+      list(APPEND objects ${object})
+    endforeach()
+    add_executable(device_tests_${isa} ${objects} ${COIL_DEVICE_OBJECTS_${isa}} ${COIL_DEVICE_OBJECTS_any})
+    set_target_properties(device_tests_${isa} PROPERTIES LINKER_LANGUAGE CXX)
+    target_link_libraries(device_tests_${isa} PRIVATE GTest::gtest GTest::gtest_main Threads::Threads coil_options)
+    # A machine without the instruction set skips: exit code 77 from the wrapper.
+    add_test(NAME device_tests_${isa} COMMAND ${CMAKE_SOURCE_DIR}/tools/run_if_isa.sh ${isa} $<TARGET_FILE:device_tests_${isa}>
+      WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+    set_tests_properties(device_tests_${isa} PROPERTIES SKIP_RETURN_CODE 77)
+    list(APPEND COIL_TEST_TARGETS device_tests_${isa})
+  endforeach()
+endif()
+add_custom_target(all_tests DEPENDS ${COIL_TEST_TARGETS})

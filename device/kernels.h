@@ -1,0 +1,121 @@
+/* The device library: blocked CPU kernels that every package may link, written once in clang vector types and compiled ahead
+ * of time for each instruction set (device/kernels, one object per ISA, embedded in the coil binary and linked into
+ * packages that need it). Symbols carry the ISA as a suffix: coil_gemm_v3, coil_gemm_v4.
+ *
+ * Accumulation is float32 for float32, bfloat16 and float16 data. Results go through an epilogue callback, tile by tile while
+ * the tile is in cache: generated code adds bias, activation, residual and converts and stores. A null epilogue stores to `c`
+ * as is. Kernels are deterministic: the order of a sum depends only on the problem, never on threads.
+ */
+#ifndef COIL_DEVICE_KERNELS_H_
+#define COIL_DEVICE_KERNELS_H_
+
+#include "model_abi.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Columns of a packed panel of B; the same for every ISA, so that one packed constant serves all. */
+#define COIL_PANEL 32
+/* Bounds of a tile that an epilogue sees, for every ISA and kernel. */
+#define COIL_TILE_ROWS 64
+#define COIL_TILE_COLS 64
+/* Scratch of one worker, see coil_*_scratch_bytes. */
+#define COIL_GEMM_WORKER_BYTES 86016
+#define COIL_ATTENTION_WORKER_BYTES 262144
+
+/* rows x cols finished results, 1 <= rows <= COIL_TILE_ROWS, 1 <= cols <= COIL_TILE_COLS; element (r, c) of the tile is
+ * acc[r * ld + c], its place in the problem (row + r, col + c) of `batch`. acc is 64-byte aligned, ld is a multiple of 16 and
+ * at least cols rounded up to 16, so whole vectors can be read and written: columns from cols to ld are padding of no meaning.
+ * col is a multiple of 32 (in a grouped convolution: counted from the group's first channel). The tile may be overwritten.
+ * Called by several threads at once for different tiles; each element of the problem comes exactly once. */
+typedef void (*CoilEpilogue)(const void* context, int64_t batch, int64_t row, int64_t col, int64_t rows, int64_t cols,
+                             float* acc, int64_t ld);
+
+/* C[b] = A[b] * B[b] for b in [0, batch). Strides are in elements; a batch stride of 0 shares the operand.
+ * B is either packed (b_packed: panels [ceil(n/COIL_PANEL)][k][COIL_PANEL], zero padded, b_batch elements apart) or strided.
+ * A strided B is packed block by block by each worker, or read in place. Nothing outside the operands is read, nothing
+ * outside C is written. batch, m, n, k may be 0; k == 0 gives zeros (through the epilogue). b_batch of a packed B counts the
+ * padding: 0, or ceil(n/COIL_PANEL)*COIL_PANEL*k. */
+typedef struct CoilGemm {
+  int64_t batch, m, n, k;
+  const void* a;
+  int64_t a_batch, a_row, a_col;
+  const void* b;
+  int64_t b_batch, b_row, b_col;
+  void* c;                     /* used when epilogue is null */
+  int64_t c_batch, c_row;      /* c's column stride is 1 */
+  int32_t dtype;               /* COIL_FLOAT32, COIL_BFLOAT16, COIL_FLOAT16: a, b and c */
+  int32_t b_packed;
+  CoilEpilogue epilogue;
+  const void* epilogue_context;
+  void* scratch;
+} CoilGemm;
+
+/* 2-D convolution (cross-correlation, zero padding; the pads may differ at the far side: oh and ow say how far it goes), input
+ * and output channels-last in memory with arbitrary outer strides: x[n][h][w][c] with c stride 1 (or any strides when
+ * `x_c` != 1: then the kernel gathers; fast for few channels, as in a first layer on NCHW data). Epilogue: batch is 0, rows are
+ * output pixels in order ((n * oh) + y) * ow + x and a tile may run over the end of a line or image, columns are channels.
+ * groups: weights of group g are packed one after the other, each [ceil(oc_g/PANEL)][kh*kw*ic_g][PANEL], zero padded.
+ * Depthwise (depthwise = 1, groups == ic == oc): weights [ceil(c/PANEL)][kh*kw][PANEL], zero padded. */
+typedef struct CoilConv2d {
+  int64_t n, ic, ih, iw, oc, oh, ow, kh, kw;
+  int64_t stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups;
+  const void* x;
+  int64_t x_n, x_c, x_h, x_w;
+  const void* w;               /* packed at compile time */
+  void* y;                     /* used when epilogue is null: [n][oh][ow][oc], dense */
+  int32_t dtype;
+  int32_t depthwise;
+  CoilEpilogue epilogue;
+  const void* epilogue_context;
+  void* scratch;
+} CoilConv2d;
+
+/* softmax(q k^T * scale + mask) v without the score matrix. All tensors [batch][heads][length][dim], dim stride 1 for q, k,
+ * v, o. 1 <= dim, v_dim <= 256. heads % kv_heads == 0 (grouped-query). mask: null, or bool (true = attend) or additive of
+ * mask_dtype, broadcast by zero strides. causal: row i sees columns <= i (PyTorch's is_causal: top-left aligned); it may be
+ * combined with a mask. A fully masked row gives zeros when `masked_rows_zero` (PyTorch >= 2.5), else NaN. o has the dtype of q. */
+typedef struct CoilAttention {
+  int64_t batch, heads, kv_heads, q_len, kv_len, dim, v_dim;
+  const void* q;
+  int64_t q_batch, q_head, q_row;
+  const void* k;
+  int64_t k_batch, k_head, k_row;
+  const void* v;
+  int64_t v_batch, v_head, v_row;
+  const void* mask;
+  int64_t mask_batch, mask_head, mask_row, mask_col;
+  int32_t mask_dtype;          /* COIL_BOOL, or a float dtype */
+  int32_t causal;
+  int32_t masked_rows_zero;
+  int32_t dtype;               /* of q, k, v, o */
+  float scale;
+  void* o;
+  int64_t o_batch, o_head, o_row;
+  void* scratch;
+} CoilAttention;
+
+#define COIL_KERNELS(ISA)                                                                       \
+  void coil_gemm_##ISA(const CoilGemm* args, const CoilHost* host);                             \
+  void coil_conv2d_##ISA(const CoilConv2d* args, const CoilHost* host);                         \
+  void coil_attention_##ISA(const CoilAttention* args, const CoilHost* host);
+COIL_KERNELS(v3)
+COIL_KERNELS(v4)
+#undef COIL_KERNELS
+
+/* Bytes of `scratch` (64-byte aligned; may be 0). The compiler's memory plan evaluates the same formulas symbolically
+ * (src/templates), a test keeps the two equal:
+ *   gemm       k > 256 ? num_workers * COIL_GEMM_WORKER_BYTES : 0
+ *   conv2d     depthwise ? 0 : (kh * kw * (ic / groups) > 256 ? num_workers * COIL_GEMM_WORKER_BYTES : 0)
+ *                              + (x_c == 1 ? 0 : round_up(n * ih * iw * ic * 4, 64))
+ *   attention  num_workers * COIL_ATTENTION_WORKER_BYTES
+ * num_workers is CoilHost.num_workers. Other fields than the sizes (and x_c) are not looked at. */
+int64_t coil_gemm_scratch_bytes(const CoilGemm* args, int32_t num_workers);
+int64_t coil_conv2d_scratch_bytes(const CoilConv2d* args, int32_t num_workers);
+int64_t coil_attention_scratch_bytes(const CoilAttention* args, int32_t num_workers);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* COIL_DEVICE_KERNELS_H_ */

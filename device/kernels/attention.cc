@@ -1,0 +1,249 @@
+// coil_attention: softmax(q k^T * scale + mask) v, block by block with a running maximum and sum, so that only one block of
+// scores exists per worker. A task is up to kQueries rows of one head; with few queries (decoding) the rows of all heads that
+// share a key head are one task, so that keys and values are read once for them.
+#include "block.h"
+#include "exp.h"
+#include "transpose.h"
+
+namespace COIL_KERNELS_NAMESPACE {
+namespace {
+
+constexpr int64_t kQueries = kTileRows * (56 / kTileRows);
+constexpr int64_t kKeys = kChunk;              // of one block: the scores are the A of the second product
+constexpr int64_t kMaxDim = 256;
+constexpr int64_t kFoldQueries = 16;           // up to so many queries, heads that share keys are folded
+
+struct Buffers {
+  float q[kQueries * kRowStride];              // scaled queries
+  float scores[kQueries * kRowStride];
+  float o[kMaxDim / kPanel][kQueries * kPanel];
+  float k[kMaxDim * kPanel];                   // one panel of keys, turned: [dim][kPanel]
+  float v[kKeys * kPanel];                     // one panel of values
+};
+static_assert(sizeof(Buffers) <= COIL_ATTENTION_WORKER_BYTES);
+
+template <class T>
+struct Attention {
+  const CoilAttention& a;
+  int64_t fold, unit_rows, block_rows, blocks, tasks;
+
+  explicit Attention(const CoilAttention& args) : a(args) {
+    const int64_t shared = a.heads / a.kv_heads;
+    fold = a.q_len <= kFoldQueries ? shared : 1;
+    unit_rows = fold * a.q_len;
+    const int64_t units = a.batch * a.heads / fold;
+    // Smaller blocks when there are few of them; a matter of the problem alone, so that threads change no sum.
+    block_rows = kQueries;
+    while (block_rows > 2 * kTileRows && units * ceil_div(unit_rows, block_rows) < 16) block_rows -= kTileRows;
+    blocks = ceil_div(unit_rows, block_rows);
+    tasks = units * blocks;
+  }
+
+  // A task's rows: row r of the unit is query r % q_len of head `head + r / q_len`.
+  struct Rows {
+    int64_t batch, head, first, count;
+    const T* k;
+    const T* v;
+    Buffers* buffers;
+    float most[kQueries];   // running maximum
+    float sum[kQueries];    // running sum of exp(score - most)
+  };
+
+  // Row r sees keys [0, visible(r)).
+  int64_t visible(const Rows& rows, int64_t r) const {
+    return a.causal ? min64(a.kv_len, (rows.first + r) % a.q_len + 1) : a.kv_len;
+  }
+
+  void load_queries(Rows& rows) const {
+    const T* q = static_cast<const T*>(a.q) + rows.batch * a.q_batch;
+    for (int64_t r = 0; r < rows.count; r++) {
+      const int64_t unit_row = rows.first + r;
+      const T* from = q + (rows.head + unit_row / a.q_len) * a.q_head + unit_row % a.q_len * a.q_row;
+      float* to = rows.buffers->q + r * kRowStride;
+      copy_row(from, a.dim, to);
+      for (int64_t i = 0; i < a.dim; i += kLanes) store(to + i, load(to + i) * Vec(a.scale));
+    }
+    const int64_t capacity = (rows.count + 1) & ~int64_t{1};
+    if (capacity > rows.count) memset(rows.buffers->q + rows.count * kRowStride, 0, sizeof(float) * kMaxDim);
+  }
+
+  // What the mask adds to the scores of row r with keys [key, key + cols); zeros behind.
+  void load_mask(const Rows& rows, int64_t r, int64_t key, int64_t cols, float* out) const {
+    const int64_t unit_row = rows.first + r;
+    const int64_t start = rows.batch * a.mask_batch + (rows.head + unit_row / a.q_len) * a.mask_head +
+                          unit_row % a.q_len * a.mask_row + key * a.mask_col;
+    if (a.mask_dtype == COIL_BOOL) {
+      const uint8_t* mask = static_cast<const uint8_t*>(a.mask) + start;
+      int64_t j = 0;
+      for (; a.mask_col == 1 && j + kLanes <= cols; j += kLanes) {
+        const VecI32 seen = __builtin_convertvector(load_raw<Lanes<uint8_t>>(mask + j), VecI32);
+        store(out + j, seen != 0 ? Vec(0.0f) : Vec(-__builtin_inff()));
+      }
+      for (; j < cols; j++) out[j] = mask[j * a.mask_col] ? 0.0f : -__builtin_inff();
+      return;
+    }
+    with_dtype(a.mask_dtype, [&](auto* type) {
+      const auto* mask = static_cast<decltype(type)>(a.mask) + start;
+      if (a.mask_col == 1) {
+        copy_row(mask, cols, out);
+      } else {
+        for (int64_t j = 0; j < cols; j++) out[j] = load_one(mask + j * a.mask_col);
+      }
+    });
+  }
+
+  // Scores of all rows with keys [key, key + keys), into buffers->scores; -inf where a row does not see a key and behind.
+  void compute_scores(Rows& rows, int64_t key, int64_t keys) const {
+    alignas(64) float tile[kTileRows * kPanel];
+    alignas(64) float mask[kPanel] = {};
+    Buffers& to = *rows.buffers;
+    for (int64_t j = 0; j < keys; j += kPanel) {
+      const int64_t cols = min64(kPanel, keys - j);
+      if (cols < kPanel) memset(to.k, 0, static_cast<size_t>(a.dim * kPanel) * 4);
+      copy_transposed(rows.k + (key + j) * a.k_row, a.k_row, 1, cols, a.dim, to.k, kPanel);
+      for (int64_t r0 = 0; r0 < rows.count; r0 += kTileRows) {
+        const int64_t count = min64(kTileRows, rows.count - r0);
+        tile_product(a.dim, to.q + r0 * kRowStride, to.k, kPanel, COIL_FLOAT32, count, kPanel, tile, false);
+        for (int64_t r = 0; r < count; r++) {
+          const int64_t seen = min64(cols, visible(rows, r0 + r) - key - j);
+          if (a.mask && seen > 0) load_mask(rows, r0 + r, key + j, seen, mask);
+          for (int64_t i = 0; i < kPanel; i += kLanes) {
+            Vec score = load(tile + r * kPanel + i);
+            if (a.mask) score += load(mask + i);
+            if (seen < i + kLanes) score = first_lanes(seen - i) ? score : Vec(-__builtin_inff());
+            store(to.scores + (r0 + r) * kRowStride + j + i, score);
+          }
+        }
+      }
+    }
+  }
+
+  static COIL_INLINE_MEMBER VecI32 first_lanes(int64_t n) {
+#ifdef __AVX512F__
+    const VecI32 lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+#else
+    const VecI32 lane = {0, 1, 2, 3, 4, 5, 6, 7};
+#endif
+    return lane < static_cast<int32_t>(n);
+  }
+
+  // Scores to exp(score - maximum); rescales what was summed with an older maximum.
+  void exponentiate(Rows& rows, int64_t keys) const {
+    const int64_t padded = ceil_div(keys, kLanes) * kLanes;
+    for (int64_t r = 0; r < rows.count; r++) {
+      float* s = rows.buffers->scores + r * kRowStride;
+      Vec high = Vec(-__builtin_inff());
+      for (int64_t i = 0; i < padded; i += kLanes) high = larger(load(s + i), high);
+      const float before = rows.most[r], block_most = max_of(high), most = block_most > before ? block_most : before;
+      // A row without any visible key yet: exp(-inf - 0) is 0.
+      const float base = most == -__builtin_inff() ? 0.0f : most;
+      Vec sum = Vec(0.0f);
+      for (int64_t i = 0; i < padded; i += kLanes) {
+        const Vec p = exp_nonpositive(load(s + i) - Vec(base));
+        store(s + i, p);
+        sum += p;
+      }
+      float rescale = 1.0f;
+      if (most != before) {
+        rescale = exp_nonpositive(Vec(before - base))[0];
+        for (int64_t j = 0; j < ceil_div(a.v_dim, kPanel); j++) {
+          float* o = rows.buffers->o[j] + r * kPanel;
+          for (int64_t i = 0; i < kPanel; i += kLanes) store(o + i, load(o + i) * Vec(rescale));
+        }
+      }
+      rows.sum[r] = rows.sum[r] * rescale + sum_of(sum);
+      rows.most[r] = most;
+    }
+  }
+
+  // o += scores * v
+  void add_values(Rows& rows, int64_t key, int64_t keys) const {
+    Buffers& to = *rows.buffers;
+    for (int64_t j = 0; j * kPanel < a.v_dim; j++) {
+      const int64_t cols = min64(kPanel, a.v_dim - j * kPanel);
+      const T* v = rows.v + key * a.v_row + j * kPanel;
+      PanelChunk b = {v, a.v_row, a.dtype};
+      if (cols < kPanel || rows.count > kTileRows) {
+        for (int64_t i = 0; i < keys; i++) {
+          copy_row(v + i * a.v_row, cols, to.v + i * kPanel);
+          for (int64_t c = ceil_div(cols, kLanes) * kLanes; c < kPanel; c += kLanes) store(to.v + i * kPanel + c, Vec(0.0f));
+        }
+        b = {to.v, kPanel, COIL_FLOAT32};
+      }
+      for (int64_t r = 0; r < rows.count; r += kTileRows) {
+        tile_product(keys, to.scores + r * kRowStride, b.data, b.ldb, b.dtype, min64(kTileRows, rows.count - r), kPanel,
+                     to.o[j] + r * kPanel, true);
+      }
+    }
+  }
+
+  void store_rows(const Rows& rows) const {
+    T* o = static_cast<T*>(a.o) + rows.batch * a.o_batch;
+    for (int64_t r = 0; r < rows.count; r++) {
+      const int64_t unit_row = rows.first + r;
+      T* to = o + (rows.head + unit_row / a.q_len) * a.o_head + unit_row % a.q_len * a.o_row;
+      const bool masked = rows.sum[r] == 0;
+      const bool zeros = masked && (a.masked_rows_zero || a.kv_len == 0);
+      const float inverse = zeros ? 0.0f : 1.0f / rows.sum[r];
+      for (int64_t i = 0; i < a.v_dim; i += kLanes) {
+        const Vec sum = load(rows.buffers->o[i / kPanel] + r * kPanel + i % kPanel);
+        store_partial(to + i, zeros ? Vec(0.0f) : sum * Vec(inverse), min64(kLanes, a.v_dim - i));
+      }
+    }
+  }
+
+  void run_task(int64_t task, int32_t worker) const {
+    const int64_t unit = task / blocks, block = task % blocks, units_per_batch = a.heads / fold;
+    Rows rows;
+    rows.batch = unit / units_per_batch;
+    rows.head = unit % units_per_batch * fold;
+    rows.first = block * block_rows;
+    rows.count = min64(block_rows, unit_rows - rows.first);
+    const int64_t kv_head = rows.head / (a.heads / a.kv_heads);
+    rows.k = static_cast<const T*>(a.k) + rows.batch * a.k_batch + kv_head * a.k_head;
+    rows.v = static_cast<const T*>(a.v) + rows.batch * a.v_batch + kv_head * a.v_head;
+    rows.buffers = reinterpret_cast<Buffers*>(static_cast<char*>(a.scratch) + worker * int64_t{COIL_ATTENTION_WORKER_BYTES});
+    int64_t end = 0;
+    for (int64_t r = 0; r < rows.count; r++) {
+      rows.most[r] = -__builtin_inff();
+      rows.sum[r] = 0;
+      end = max64(end, visible(rows, r));
+    }
+    for (int64_t j = 0; j * kPanel < a.v_dim; j++) memset(rows.buffers->o[j], 0, sizeof(rows.buffers->o[j]));
+    load_queries(rows);
+    // Rows that fill up the last tile multiply whatever the scores' buffer holds; their results go nowhere.
+    if (rows.count & 1) memset(rows.buffers->scores + rows.count * kRowStride, 0, sizeof(float) * kRowStride);
+    for (int64_t key = 0; key < end; key += kKeys) {
+      const int64_t keys = min64(kKeys, end - key);
+      compute_scores(rows, key, keys);
+      exponentiate(rows, keys);
+      add_values(rows, key, keys);
+    }
+    store_rows(rows);
+  }
+
+  static void run_chunk(void* context, int64_t begin, int64_t end, int32_t worker) {
+    for (int64_t task = begin; task < end; task++) static_cast<Attention*>(context)->run_task(task, worker);
+  }
+};
+
+template <class T>
+void attention(const CoilAttention& a, const CoilHost* host) {
+  if (a.batch <= 0 || a.heads <= 0 || a.q_len <= 0) return;
+  Attention<T> kernel(a);
+  const int64_t work = a.batch * a.heads * max64(a.q_len, 4) * a.kv_len * (a.dim + a.v_dim);
+  if (kernel.tasks == 1 || host->num_workers <= 1 || work < 131072) {
+    Attention<T>::run_chunk(&kernel, 0, kernel.tasks, 0);
+  } else {
+    const int64_t grain = max64(1, min64(kernel.tasks / (4 * host->num_workers), 131072 / max64(work / kernel.tasks, 1)));
+    host->parallel_for(host->pool, kernel.tasks, grain, Attention<T>::run_chunk, &kernel);
+  }
+}
+
+}  // namespace
+}  // namespace COIL_KERNELS_NAMESPACE
+
+extern "C" void COIL_KERNEL(coil_attention)(const CoilAttention* args, const CoilHost* host) {
+  using namespace COIL_KERNELS_NAMESPACE;
+  with_dtype(args->dtype, [&](auto* type) { attention<__remove_cvref(decltype(*type))>(*args, host); });
+}

@@ -1,0 +1,157 @@
+// The blocked product that gemm and convolution share.
+//
+// A task is a block of up to kBlockRows rows of A by up to kBlockPanels panels of B. K is cut into chunks of kChunk. For each
+// chunk the rows of A are copied, widened to float32, into a compact buffer (conv: gathered, which makes it an implicit gemm);
+// then each panel's chunk (32 KB, in L1 or L2) meets all the rows. Partial sums of several chunks rest in `partial`, the tile
+// that got its last chunk goes to the epilogue. The order of each sum is fixed by K and the row's tile, which depend only on
+// the problem.
+#ifndef COIL_DEVICE_KERNELS_BLOCK_H_
+#define COIL_DEVICE_KERNELS_BLOCK_H_
+
+#include "vector.h"
+
+namespace COIL_KERNELS_NAMESPACE {
+
+constexpr int64_t kPanel = COIL_PANEL;
+constexpr int64_t kChunk = 256;               // the k of one micro-kernel call
+constexpr int64_t kRowStride = kChunk + 16;   // of the copy of A: an odd number of cache lines, so that rows do not collide
+constexpr int64_t kBlockRows = 84;
+constexpr int64_t kBlockPanels = 8;
+#ifdef __AVX512F__
+constexpr int64_t kTileRows = 14;             // 14 x 32: 28 accumulators of 32 registers
+#else
+constexpr int64_t kTileRows = 6;              // 6 x 16: 12 accumulators of 16 registers, twice for the 32 columns
+#endif
+static_assert(kBlockRows % kTileRows == 0);
+static_assert(kBlockRows * kBlockPanels * kPanel * 4 == COIL_GEMM_WORKER_BYTES);
+
+// acc[r][0..32) (+)= sum over k of a[r * kRowStride + k] * b[k * ldb + 0..32), for `rows` rows rounded up as row_capacity says.
+// Columns at or beyond `cols` may be left alone.
+void tile_product(int64_t k, const float* a, const void* b, int64_t ldb, int32_t b_dtype, int64_t rows, int64_t cols, float* acc,
+                  bool accumulate);
+
+// What the micro-kernels round `rows` (1 to kTileRows) up to: the copy of A and the tile need as many rows.
+COIL_INLINE int64_t row_capacity(int64_t rows) { return rows == 1 ? 1 : rows + (rows & 1); }
+
+// Rows of all tiles of m rows but the last: as even as the micro-kernels allow.
+COIL_INLINE int64_t rows_per_tile(int64_t m) {
+  return m <= 0 ? 1 : row_capacity(ceil_div(m, ceil_div(m, kTileRows)));
+}
+
+// The default epilogue: stores the tile to a dense-rowed C.
+struct StoreContext {
+  void* c;
+  int64_t c_batch, c_row;
+  int32_t dtype;
+};
+void store_tile(const void* context, int64_t batch, int64_t row, int64_t col, int64_t rows, int64_t cols, float* acc, int64_t ld);
+
+// A product to be done, and how it is cut.
+struct Product {
+  int64_t batch, m, n, k;
+  CoilEpilogue epilogue;
+  const void* epilogue_context;
+  bool columns_are_batches;   // a batch is a group of n columns of one result
+  void* scratch;
+  // Set by plan():
+  int64_t tile_rows, block_rows, block_panels, row_blocks, panel_blocks, tasks;
+  bool resident;              // one tile of rows whose chunks fit the buffer at once: no partial sums in memory
+};
+
+void plan(Product& product, int32_t workers);
+// True when the product is too small for threads to pay.
+bool is_small(const Product& product);
+
+// Where one panel's chunk of B is.
+struct PanelChunk {
+  const void* data;
+  int64_t ldb;
+  int32_t dtype;
+};
+
+// Source must have
+//   void pack_a(int64_t batch, int64_t row, int64_t rows, int64_t k0, int64_t k, float* out)  rows kRowStride apart
+//   PanelChunk panel_b(int64_t batch, int64_t panel, int64_t k0, int64_t k, float* buffer, int64_t tiles)  buffer: k x kPanel
+template <class Source>
+struct BlockRunner {
+  const Product& p;
+  Source& source;
+
+  void finish_tile(int64_t batch, int64_t row, int64_t panel, int64_t rows, int64_t cols, float* acc) const {
+    const int64_t group = p.columns_are_batches ? batch : 0;
+    p.epilogue(p.epilogue_context, batch - group, row, group * p.n + panel * kPanel, rows, cols, acc, kPanel);
+  }
+
+  // Rows of A in kRowStride layout, with zero rows up to the capacity of the last tile.
+  void copy_a(int64_t batch, int64_t row, int64_t rows, int64_t k0, int64_t k, float* out) const {
+    source.pack_a(batch, row, rows, k0, k, out);
+    const int64_t last = rows % p.tile_rows;
+    if (last && row_capacity(last) != last) memset(out + rows * kRowStride, 0, static_cast<size_t>(k) * 4);
+  }
+
+  void run_task(int64_t task, int32_t worker) const {
+    alignas(64) float a_buffer[kBlockRows * kRowStride + kLanes];
+    alignas(64) float b_buffer[kChunk * kPanel];
+    alignas(64) float tile[kTileRows * kPanel];
+    const int64_t per_batch = p.row_blocks * p.panel_blocks;
+    const int64_t batch = task / per_batch, inner = task % per_batch;
+    // The larger operand is walked once, outermost.
+    const bool rows_outer = p.m > p.n;
+    const int64_t row_block = rows_outer ? inner / p.panel_blocks : inner % p.row_blocks;
+    const int64_t panel_block = rows_outer ? inner % p.panel_blocks : inner / p.row_blocks;
+    const int64_t row = row_block * p.block_rows, rows = min64(p.block_rows, p.m - row);
+    const int64_t panel0 = panel_block * p.block_panels;
+    const int64_t panels = min64(p.block_panels, ceil_div(p.n, kPanel) - panel0);
+    const int64_t tiles = ceil_div(rows, p.tile_rows), chunks = ceil_div(p.k, kChunk);
+    if (p.resident) {
+      const int64_t chunk_floats = p.tile_rows * kRowStride;
+      for (int64_t c = 0; c < chunks; c++) {
+        copy_a(batch, row, rows, c * kChunk, min64(kChunk, p.k - c * kChunk), a_buffer + c * chunk_floats);
+      }
+      for (int64_t j = panel0; j < panel0 + panels; j++) {
+        const int64_t cols = min64(kPanel, p.n - j * kPanel);
+        for (int64_t c = 0; c < chunks; c++) {
+          const int64_t k0 = c * kChunk, k = min64(kChunk, p.k - k0);
+          const PanelChunk b = source.panel_b(batch, j, k0, k, b_buffer, 1);
+          tile_product(k, a_buffer + c * chunk_floats, b.data, b.ldb, b.dtype, rows, cols, tile, c > 0);
+        }
+        if (chunks == 0) memset(tile, 0, sizeof(tile));
+        finish_tile(batch, row, j, rows, cols, tile);
+      }
+      return;
+    }
+    float* partial = chunks > 1 ? static_cast<float*>(p.scratch) + worker * (COIL_GEMM_WORKER_BYTES / 4) : nullptr;
+    for (int64_t c = 0; c < chunks; c++) {
+      const int64_t k0 = c * kChunk, k = min64(kChunk, p.k - k0);
+      copy_a(batch, row, rows, k0, k, a_buffer);
+      for (int64_t j = 0; j < panels; j++) {
+        const PanelChunk b = source.panel_b(batch, panel0 + j, k0, k, b_buffer, tiles);
+        const int64_t cols = min64(kPanel, p.n - (panel0 + j) * kPanel);
+        for (int64_t t = 0; t < tiles; t++) {
+          const int64_t tile_row = t * p.tile_rows, count = min64(p.tile_rows, rows - tile_row);
+          float* acc = partial ? partial + (j * kBlockRows + tile_row) * kPanel : tile;
+          tile_product(k, a_buffer + tile_row * kRowStride, b.data, b.ldb, b.dtype, count, cols, acc, c > 0);
+          if (c + 1 == chunks) finish_tile(batch, row + tile_row, panel0 + j, count, cols, acc);
+        }
+      }
+    }
+  }
+
+  static void run_chunk(void* context, int64_t begin, int64_t end, int32_t worker) {
+    const BlockRunner& self = *static_cast<BlockRunner*>(context);
+    for (int64_t task = begin; task < end; task++) self.run_task(task, worker);
+  }
+
+  void run(const CoilHost* host) {
+    if (p.tasks <= 0) return;
+    if (p.tasks == 1 || host->num_workers <= 1 || is_small(p)) {
+      run_chunk(this, 0, p.tasks, 0);
+    } else {
+      host->parallel_for(host->pool, p.tasks, 1, run_chunk, this);
+    }
+  }
+};
+
+}  // namespace COIL_KERNELS_NAMESPACE
+
+#endif  // COIL_DEVICE_KERNELS_BLOCK_H_

@@ -1,0 +1,184 @@
+// coil_conv2d as an implicit gemm: rows are output pixels, k runs over (tap, channel), and the copy of A's rows that the blocked
+// product makes anyway gathers each pixel's window. Inputs that are not channels-last are brought there first.
+#include "block.h"
+#include "depthwise.h"
+#include "transpose.h"
+
+namespace COIL_KERNELS_NAMESPACE {
+namespace {
+
+// The input as the gatherer sees it: channels-last, elements of T.
+template <class T>
+struct ConvSource {
+  const CoilConv2d& c;
+  const T* x;
+  int64_t x_n, x_h, x_w;
+  int64_t group_ic, group_k;
+  // A run is what is contiguous in memory for one output pixel: the channels of one tap, or of all taps of a line.
+  int64_t runs_per_line, run_taps;
+
+  ConvSource(const CoilConv2d& conv, const T* input, int64_t n_stride, int64_t h_stride, int64_t w_stride)
+      : c(conv), x(input), x_n(n_stride), x_h(h_stride), x_w(w_stride), group_ic(conv.ic / conv.groups) {
+    group_k = c.kh * c.kw * group_ic;
+    const bool line_is_run = x_w == group_ic && c.dilation_w == 1;
+    runs_per_line = line_is_run ? 1 : c.kw;
+    run_taps = line_is_run ? c.kw : 1;
+  }
+
+  // A piece of a run that falls into one chunk of k.
+  struct Piece {
+    int64_t from;              // where it is, relative to the window's first pixel
+    int32_t line, column;      // of its run in the image, relative likewise
+    int32_t offset, count;     // in the run
+  };
+
+  // The pieces of [k0, k0 + k), in order.
+  int cut(int64_t k0, int64_t k, Piece* pieces) const {
+    const int64_t run_size = run_taps * group_ic;
+    int64_t run = k0 / run_size, offset = k0 % run_size;
+    int pieces_count = 0;
+    for (; k > 0; run++, offset = 0) {
+      const int64_t line = run / runs_per_line * c.dilation_h, column = run % runs_per_line * c.dilation_w;
+      const int64_t count = min64(run_size - offset, k);
+      pieces[pieces_count++] = {line * x_h + column * x_w + offset, static_cast<int32_t>(line), static_cast<int32_t>(column),
+                                static_cast<int32_t>(offset), static_cast<int32_t>(count)};
+      k -= count;
+    }
+    return pieces_count;
+  }
+
+  // One pixel whose window begins at line y, column x0 of the image; `window` points there (and is used only inside it).
+  void gather_pixel(const T* window, int64_t y, int64_t x0, const Piece* pieces, int count, float* out) const {
+    const bool inside = y >= 0 && x0 >= 0 && y + (c.kh - 1) * c.dilation_h < c.ih && x0 + (c.kw - 1) * c.dilation_w < c.iw;
+    if (inside) {
+      for (int i = 0; i < count; out += pieces[i++].count) copy_row(window + pieces[i].from, pieces[i].count, out);
+      return;
+    }
+    for (int i = 0; i < count; out += pieces[i++].count) {
+      const int64_t iy = y + pieces[i].line;
+      copy_border(window + pieces[i].from, iy >= 0 && iy < c.ih, x0 + pieces[i].column, pieces[i].offset, pieces[i].count, out);
+    }
+  }
+
+  // `count` elements from `offset` of the run that begins at image column ix; what lies outside the image is zero. `from` is
+  // where the first would be. May write up to kLanes - 1 elements more.
+  void copy_border(const T* from, bool line_inside, int64_t ix, int64_t offset, int64_t count, float* out) const {
+    // Zeros, pixels, zeros, in this order: each part may run over into the next.
+    const int64_t first = max64(-ix, 0), last = min64(c.iw - ix, run_taps);
+    int64_t begin = max64(first * group_ic - offset, 0), end = min64(last * group_ic - offset, count);
+    if (!line_inside || begin >= end) begin = end = count;
+    for (int64_t i = 0; i < begin; i += kLanes) store(out + i, Vec(0.0f));
+    copy_row(from + begin, end - begin, out + begin);
+    for (int64_t i = end; i < count; i += kLanes) store(out + i, Vec(0.0f));
+  }
+
+  void pack_a(int64_t group, int64_t row, int64_t rows, int64_t k0, int64_t k, float* out) const {
+    Piece pieces[kChunk];
+    const int count = cut(k0, k, pieces);
+    int64_t ox = row % c.ow, oy = row / c.ow % c.oh, image = row / c.ow / c.oh;
+    for (int64_t r = 0; r < rows; r++, out += kRowStride) {
+      const int64_t y = oy * c.stride_h - c.pad_h, x0 = ox * c.stride_w - c.pad_w;
+      gather_pixel(x + image * x_n + group * group_ic + y * x_h + x0 * x_w, y, x0, pieces, count, out);
+      if (++ox < c.ow) continue;
+      ox = 0;
+      if (++oy < c.oh) continue;
+      oy = 0;
+      image++;
+    }
+  }
+
+  PanelChunk panel_b(int64_t group, int64_t panel, int64_t k0, int64_t, float*, int64_t) const {
+    const int64_t panels = ceil_div(c.oc / c.groups, kPanel), bytes = element_bytes(c.dtype);
+    const char* w = static_cast<const char*>(c.w) + ((group * panels + panel) * group_k + k0) * kPanel * bytes;
+    return {w, kPanel, c.dtype};
+  }
+};
+
+// Three lines of n elements, interleaved.
+template <class T>
+void interleave3(const T* a, const T* b, const T* c, int64_t n, float* out) {
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8, out += 24) {
+    const Vec8 x = load8(a + i), y = load8(b + i), z = load8(c + i);
+    // Places of z hold whatever y had there.
+    const Vec8 xy0 = __builtin_shufflevector(x, y, 0, 8, 8, 1, 9, 9, 2, 10);
+    const Vec8 xy1 = __builtin_shufflevector(x, y, 10, 3, 11, 11, 4, 12, 12, 5);
+    const Vec8 xy2 = __builtin_shufflevector(x, y, 13, 13, 6, 14, 14, 7, 15, 15);
+    store_raw(out, __builtin_shufflevector(xy0, z, 0, 1, 8, 3, 4, 9, 6, 7));
+    store_raw(out + 8, __builtin_shufflevector(xy1, z, 10, 1, 2, 11, 4, 5, 12, 7));
+    store_raw(out + 16, __builtin_shufflevector(xy2, z, 0, 13, 2, 3, 14, 5, 6, 15));
+  }
+  for (; i < n; i++, out += 3) {
+    out[0] = load_one(a + i);
+    out[1] = load_one(b + i);
+    out[2] = load_one(c + i);
+  }
+}
+
+// Input of any strides to dense channels-last float32, line by line.
+template <class T>
+struct ChannelsLast {
+  const CoilConv2d& c;
+  float* out;
+
+  static void run(void* context, int64_t begin, int64_t end, int32_t) {
+    const ChannelsLast& self = *static_cast<ChannelsLast*>(context);
+    const CoilConv2d& c = self.c;
+    for (int64_t line = begin; line < end; line++) {
+      const T* from = static_cast<const T*>(c.x) + line / c.ih * c.x_n + line % c.ih * c.x_h;
+      float* to = self.out + line * c.iw * c.ic;
+      if (c.ic == 3 && c.x_w == 1) {
+        interleave3(from, from + c.x_c, from + 2 * c.x_c, c.iw, to);
+      } else {
+        copy_transposed(from, c.x_c, c.x_w, c.ic, c.iw, to, c.ic);
+      }
+    }
+  }
+};
+
+template <class Source>
+void multiply(const CoilConv2d& c, Source& source, void* scratch, const CoilHost* host) {
+  const StoreContext to = {c.y, 0, c.oc, c.dtype};
+  Product p = {};
+  p.batch = c.groups;
+  p.m = c.n * c.oh * c.ow;
+  p.n = c.oc / c.groups;
+  p.k = source.group_k;
+  p.epilogue = c.epilogue ? c.epilogue : store_tile;
+  p.epilogue_context = c.epilogue ? c.epilogue_context : &to;
+  p.columns_are_batches = true;
+  p.scratch = scratch;
+  plan(p, host->num_workers);
+  BlockRunner<Source>{p, source}.run(host);
+}
+
+template <class T>
+void conv2d(const CoilConv2d& c, const CoilHost* host) {
+  if (c.n * c.oh * c.ow * c.oc <= 0) return;
+  if (c.x_c == 1 || c.ic == 1) {
+    // (One channel: its stride is never used.)
+    ConvSource<T> source(c, static_cast<const T*>(c.x), c.x_n, c.x_h, c.x_w);
+    multiply(c, source, c.scratch, host);
+    return;
+  }
+  // The partial sums of the workers come first in the scratch.
+  const int64_t partial = c.kh * c.kw * (c.ic / c.groups) > kChunk ? host->num_workers * int64_t{COIL_GEMM_WORKER_BYTES} : 0;
+  ChannelsLast<T> copy = {c, reinterpret_cast<float*>(static_cast<char*>(c.scratch) + partial)};
+  const int64_t lines = c.n * c.ih, grain = max64(1, 32768 / max64(c.iw * c.ic, 1));
+  if (lines <= grain || host->num_workers <= 1) {
+    ChannelsLast<T>::run(&copy, 0, lines, 0);
+  } else {
+    host->parallel_for(host->pool, lines, grain, ChannelsLast<T>::run, &copy);
+  }
+  ConvSource<float> source(c, copy.out, c.ih * c.iw * c.ic, c.iw * c.ic, c.ic);
+  multiply(c, source, c.scratch, host);
+}
+
+}  // namespace
+}  // namespace COIL_KERNELS_NAMESPACE
+
+extern "C" void COIL_KERNEL(coil_conv2d)(const CoilConv2d* args, const CoilHost* host) {
+  using namespace COIL_KERNELS_NAMESPACE;
+  if (args->depthwise) return depthwise_conv2d(*args, host);
+  with_dtype(args->dtype, [&](auto* type) { conv2d<__remove_cvref(decltype(*type))>(*args, host); });
+}

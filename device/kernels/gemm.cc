@@ -1,0 +1,64 @@
+// coil_gemm: batched products of strided or packed operands.
+#include "block.h"
+#include "transpose.h"
+
+namespace COIL_KERNELS_NAMESPACE {
+namespace {
+
+template <class T>
+struct GemmSource {
+  const CoilGemm& g;
+
+  void pack_a(int64_t batch, int64_t row, int64_t rows, int64_t k0, int64_t k, float* out) const {
+    const T* a = static_cast<const T*>(g.a) + batch * g.a_batch + row * g.a_row + k0 * g.a_col;
+    if (g.a_col == 1) {
+      for (int64_t r = 0; r < rows; r++) copy_row(a + r * g.a_row, k, out + r * kRowStride);
+    } else {
+      // k runs outermost as it is the far stride of a transposed A.
+      copy_transposed(a, g.a_col, g.a_row, k, rows, out, kRowStride);
+    }
+  }
+
+  PanelChunk panel_b(int64_t batch, int64_t panel, int64_t k0, int64_t k, float* buffer, int64_t tiles) const {
+    const T* b = static_cast<const T*>(g.b) + batch * g.b_batch;
+    if (g.b_packed) return {b + panel * g.k * kPanel + k0 * kPanel, kPanel, g.dtype};
+    b += k0 * g.b_row + panel * kPanel * g.b_col;
+    const int64_t cols = min64(kPanel, g.n - panel * kPanel);
+    if (g.b_col == 1) {
+      if (cols == kPanel && tiles == 1) return {b, g.b_row, g.dtype};
+      for (int64_t i = 0; i < k; i++) {
+        copy_row(b + i * g.b_row, cols, buffer + i * kPanel);
+        // A tail of up to kLanes - 1 zeros came with the row; the rest of the panel:
+        for (int64_t j = ceil_div(cols, kLanes) * kLanes; j < kPanel; j += kLanes) store(buffer + i * kPanel + j, Vec(0.0f));
+      }
+    } else {
+      if (cols < kPanel) memset(buffer, 0, static_cast<size_t>(k * kPanel) * 4);
+      copy_transposed(b, g.b_col, g.b_row, cols, k, buffer, kPanel);
+    }
+    return {buffer, kPanel, COIL_FLOAT32};
+  }
+};
+
+template <class T>
+void gemm(const CoilGemm& g, const CoilHost* host) {
+  const StoreContext to = {g.c, g.c_batch, g.c_row, g.dtype};
+  Product p = {};
+  p.batch = g.batch;
+  p.m = g.m;
+  p.n = g.n;
+  p.k = g.k;
+  p.epilogue = g.epilogue ? g.epilogue : store_tile;
+  p.epilogue_context = g.epilogue ? g.epilogue_context : &to;
+  p.scratch = g.scratch;
+  plan(p, host->num_workers);
+  GemmSource<T> source = {g};
+  BlockRunner<GemmSource<T>>{p, source}.run(host);
+}
+
+}  // namespace
+}  // namespace COIL_KERNELS_NAMESPACE
+
+extern "C" void COIL_KERNEL(coil_gemm)(const CoilGemm* args, const CoilHost* host) {
+  using namespace COIL_KERNELS_NAMESPACE;
+  with_dtype(args->dtype, [&](auto* type) { gemm<__remove_cvref(decltype(*type))>(*args, host); });
+}

@@ -1,0 +1,128 @@
+// The few vector helpers that the kernels need: one vector of floats per ISA, loads that widen bf16 and f16, partial loads that
+// touch no byte outside the operand, stores that narrow. Everything has internal linkage: each ISA's object has its own.
+#ifndef COIL_DEVICE_KERNELS_VECTOR_H_
+#define COIL_DEVICE_KERNELS_VECTOR_H_
+
+#include "../kernels.h"
+
+#ifndef COIL_ISA
+#error "compile with -DCOIL_ISA=v3 or v4"
+#endif
+#define COIL_JOIN2(a, b) a##b
+#define COIL_JOIN(a, b) COIL_JOIN2(a, b)
+#define COIL_KERNEL(name) COIL_JOIN(COIL_JOIN(name, _), COIL_ISA)
+
+extern "C" {
+void* memcpy(void*, const void*, size_t);
+void* memset(void*, int, size_t);
+}
+
+// Each ISA's functions live in a namespace of their own, so that objects of several ISAs link into one image.
+#define COIL_KERNELS_NAMESPACE COIL_KERNEL(coil_kernels)
+#define COIL_INLINE static inline __attribute__((always_inline))
+#define COIL_INLINE_MEMBER inline __attribute__((always_inline))
+
+namespace COIL_KERNELS_NAMESPACE {
+
+#ifdef __AVX512F__
+constexpr int kLanes = 16;
+#else
+constexpr int kLanes = 8;
+#endif
+
+template <class T>
+using Lanes = T __attribute__((ext_vector_type(kLanes)));
+typedef Lanes<float> Vec;
+typedef Lanes<uint32_t> VecU32;
+typedef Lanes<int32_t> VecI32;
+
+// The element types in memory; bfloat16 has no arithmetic here.
+struct BFloat16 {
+  uint16_t bits;
+};
+typedef _Float16 Float16;
+
+// Same layout, any alignment, may alias anything.
+template <class T>
+struct __attribute__((packed, may_alias)) Unaligned {
+  T value;
+};
+
+template <class V>
+COIL_INLINE V load_raw(const void* p) {
+  return static_cast<const Unaligned<V>*>(p)->value;
+}
+template <class V>
+COIL_INLINE void store_raw(void* p, V v) {
+  static_cast<Unaligned<V>*>(p)->value = v;
+}
+
+COIL_INLINE Vec load(const float* p) { return load_raw<Vec>(p); }
+COIL_INLINE Vec load(const BFloat16* p) {
+  return __builtin_bit_cast(Vec, __builtin_convertvector(load_raw<Lanes<uint16_t>>(p), VecU32) << 16);
+}
+COIL_INLINE Vec load(const Float16* p) { return __builtin_convertvector(load_raw<Lanes<Float16>>(p), Vec); }
+
+COIL_INLINE float load_one(const float* p) { return *p; }
+COIL_INLINE float load_one(const BFloat16* p) { return __builtin_bit_cast(float, static_cast<uint32_t>(p->bits) << 16); }
+COIL_INLINE float load_one(const Float16* p) { return static_cast<float>(*p); }
+
+// The first n (0 <= n <= kLanes) elements, then zeros; reads no more than n.
+template <class T>
+COIL_INLINE Vec load_partial(const T* p, int64_t n) {
+  if (n >= kLanes) return load(p);
+  T part[kLanes] = {};
+  for (int64_t i = 0; i < n; i++) part[i] = p[i];
+  return load(part);
+}
+#ifdef __AVX512F__
+COIL_INLINE Vec load_partial(const float* p, int64_t n) {
+  return __builtin_ia32_loadups512_mask(p, Vec(0.0f), static_cast<uint16_t>((1u << n) - 1));
+}
+#else
+COIL_INLINE Vec load_partial(const float* p, int64_t n) {
+  const VecI32 lane = {0, 1, 2, 3, 4, 5, 6, 7};
+  return __builtin_ia32_maskloadps256(reinterpret_cast<const Vec*>(p), lane < static_cast<int32_t>(n));
+}
+#endif
+
+COIL_INLINE Lanes<uint16_t> narrow_bf16(Vec v) {
+  const VecU32 bits = __builtin_bit_cast(VecU32, v);
+  const VecU32 rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  const VecU32 quiet = ((bits >> 16) & 0x8000u) | 0x7fc0u;
+  return __builtin_convertvector((v == v) ? rounded : quiet, Lanes<uint16_t>);
+}
+
+COIL_INLINE void store(float* p, Vec v) { store_raw(p, v); }
+COIL_INLINE void store(BFloat16* p, Vec v) { store_raw(p, narrow_bf16(v)); }
+COIL_INLINE void store(Float16* p, Vec v) { store_raw(p, __builtin_convertvector(v, Lanes<Float16>)); }
+
+// Stores the first n (0 <= n <= kLanes) elements and touches no others.
+template <class T>
+COIL_INLINE void store_partial(T* p, Vec v, int64_t n) {
+  if (n >= kLanes) return store(p, v);
+  T part[kLanes];
+  store(part, v);
+  for (int64_t i = 0; i < n; i++) p[i] = part[i];
+}
+
+COIL_INLINE int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
+COIL_INLINE int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
+COIL_INLINE int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+COIL_INLINE int64_t element_bytes(int32_t dtype) { return dtype == COIL_FLOAT32 ? 4 : 2; }
+
+// Calls f with a null pointer of the element type of `dtype` (float32, bfloat16 or float16).
+template <class F>
+COIL_INLINE void with_dtype(int32_t dtype, F&& f) {
+  if (dtype == COIL_BFLOAT16) {
+    f(static_cast<const BFloat16*>(nullptr));
+  } else if (dtype == COIL_FLOAT16) {
+    f(static_cast<const Float16*>(nullptr));
+  } else {
+    f(static_cast<const float*>(nullptr));
+  }
+}
+
+}  // namespace COIL_KERNELS_NAMESPACE
+
+#endif  // COIL_DEVICE_KERNELS_VECTOR_H_

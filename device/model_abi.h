@@ -1,0 +1,116 @@
+/* The boundary between a model's generated code and its host, in C.
+ *
+ * A model's shared object exports `coil_model` (below) for coil's own runtime, and the AOTInductor C ABI for libtorch; the
+ * latter is a thin adapter over the former (device/aoti_adapter.cc). The object imports only libc/libm symbols.
+ *
+ * A call, as both hosts make it:
+ *   bind        checks every input and solves the dynamic sizes        (no memory is touched but descriptors)
+ *   output_*    gives the sizes and strides of the outputs             (the host allocates them)
+ *   arena_bytes gives the size of the one scratch allocation of a call (64-byte aligned, contents undefined)
+ *   run         computes; deterministic, thread-safe for distinct arenas and outputs
+ * All functions are re-entrant. Nothing here allocates.
+ */
+#ifndef COIL_DEVICE_MODEL_ABI_H_
+#define COIL_DEVICE_MODEL_ABI_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define COIL_ABI_VERSION 1u
+#define COIL_MAX_RANK 16
+
+/* dtype numbers are those of PyTorch's C shim (c10::ScalarType). */
+enum {
+  COIL_UINT8 = 0, COIL_INT8 = 1, COIL_INT16 = 2, COIL_INT32 = 3, COIL_INT64 = 4,
+  COIL_FLOAT16 = 5, COIL_FLOAT32 = 6, COIL_FLOAT64 = 7, COIL_BOOL = 11, COIL_BFLOAT16 = 15
+};
+enum { COIL_CPU = 0, COIL_CUDA = 1 };
+
+/* A borrowed strided tensor. `data` already includes the storage offset. Strides are in elements; null strides: contiguous. */
+typedef struct CoilTensorView {
+  void* data;
+  const int64_t* sizes;
+  const int64_t* strides;
+  int32_t ndim;
+  int32_t dtype;
+  int32_t device_type;
+  int32_t device_index;
+} CoilTensorView;
+
+/* Filled on failure. `code` is a COIL-Exxx number (src/base/error_codes.def). */
+typedef struct CoilError {
+  int32_t code;
+  char message[1020];
+} CoilError;
+
+/* Work on items [begin, end). `worker` is in [0, CoilHost.num_workers) and unique among the concurrent calls of one loop. */
+typedef void (*CoilChunkFn)(void* context, int64_t begin, int64_t end, int32_t worker);
+
+/* What the host gives a call. parallel_for runs fn over [0, count) in chunks of at least `grain` items, on up to num_workers
+ * threads (the caller's included), and returns when all are done. Chunks are handed out dynamically, in order. Not nested. */
+typedef struct CoilHost {
+  int32_t num_workers;
+  void* pool;
+  void (*parallel_for)(void* pool, int64_t count, int64_t grain, CoilChunkFn fn, void* context);
+} CoilHost;
+
+typedef struct CoilCall {
+  const int64_t* symbols;      /* [num_symbols], from bind */
+  const uint8_t* constants;    /* the constants blob, 64-byte aligned, read-only, shared */
+  uint8_t* state;              /* mutable buffers ([state_bytes], initialised from constants + state_offset), or null */
+  void* const* inputs;         /* [num_inputs] data pointers */
+  void* const* outputs;        /* [num_outputs] data pointers */
+  uint8_t* arena;              /* [arena_bytes] */
+  const CoilHost* host;
+} CoilCall;
+
+typedef struct CoilTensorDesc {
+  const char* name;            /* as in the exported program */
+  int32_t dtype;
+  int32_t ndim;
+} CoilTensorDesc;
+
+typedef struct CoilModel {
+  uint32_t abi_version;        /* COIL_ABI_VERSION */
+  uint32_t struct_bytes;       /* sizeof(CoilModel) */
+  int32_t num_inputs;          /* tensor inputs and symbolic scalar inputs, flattened; fixed non-tensor inputs are dropped */
+  int32_t num_outputs;
+  int32_t num_symbols;
+  int32_t reserved;
+  const CoilTensorDesc* inputs;
+  const CoilTensorDesc* outputs;
+  const char* in_spec;         /* pytree specs of the exported program, JSON */
+  const char* out_spec;
+  uint64_t constants_bytes;
+  uint64_t constants_hash;     /* XXH3-64 of the blob: tells a package whose blob was swapped */
+  uint64_t state_offset;       /* where in the constants blob the initial state begins */
+  uint64_t state_bytes;
+  /* 0, or 1 with *error when no code in this object fits the machine. Called once before any other function. */
+  int32_t (*select)(const char** isa_name, CoilError* error);
+  int32_t (*bind)(const CoilTensorView* inputs, int32_t num_inputs, int64_t* symbols, CoilError* error);
+  /* For output i writes inputs' ndim sizes and strides. */
+  void (*output_shape)(const int64_t* symbols, int32_t i, int64_t* sizes, int64_t* strides);
+  int64_t (*arena_bytes)(const int64_t* symbols, int32_t num_workers);
+  int32_t (*run)(const CoilCall* call, CoilError* error);
+} CoilModel;
+
+/* The package's constants entry is the blob of constants_bytes, then optionally this trailer. Both hosts compare it with
+ * constants_hash at load: it tells a blob of another compile without reading the blob. */
+typedef struct CoilConstantsTrailer {
+  char magic[8];               /* COIL_CONSTANTS_MAGIC, no terminating zero */
+  uint64_t hash;               /* constants_hash of the model that the blob belongs to */
+} CoilConstantsTrailer;
+#define COIL_CONSTANTS_MAGIC "COILWTS1"
+
+/* The one symbol that coil's runtime looks up. */
+typedef const CoilModel* (*CoilModelFn)(void);
+#define COIL_MODEL_SYMBOL "coil_model"
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* COIL_DEVICE_MODEL_ABI_H_ */

@@ -1,0 +1,260 @@
+// Loads and stores of vectors: contiguous, tails, strided, gather and scatter, for every memory type. Included by simd.h.
+//
+// Strides and indices count elements. A tail function touches only its first n elements; a tail load gives 0 in the others.
+// Scatter writes lane 0 first, so the highest lane wins where indices are equal.
+#ifndef COIL_DEVICE_SIMD_MEMORY_H_
+#define COIL_DEVICE_SIMD_MEMORY_H_
+
+namespace cd {
+
+// Memory types as the raw elements that are moved, and raw vectors as register values.
+template <class M>
+struct RawOf {
+  using type = M;
+};
+template <>
+struct RawOf<bf16> {
+  using type = u16;
+};
+template <>
+struct RawOf<f16> {
+  using type = u16;
+};
+template <>
+struct RawOf<bool> {
+  using type = u8;
+};
+template <class M>
+using Raw = typename RawOf<M>::type;
+
+template <class M>
+CD_FN typename Reg<M>::vector from_raw(Vec<Raw<M>> x) {
+  if constexpr (__is_same(M, bf16)) return bf16_to_f32(x);
+  else if constexpr (__is_same(M, f16)) return f16_to_f32(x);
+  else if constexpr (__is_same(M, bool)) return ne(x, (u8v)0);
+  else return x;
+}
+template <class M>
+CD_FN Vec<Raw<M>> to_raw(typename Reg<M>::vector x) {
+  if constexpr (__is_same(M, bf16)) return f32_to_bf16(x);
+  else if constexpr (__is_same(M, f16)) return f32_to_f16(x);
+  else if constexpr (__is_same(M, bool)) return __builtin_convertvector(x & 1u, u8v);
+  else return x;
+}
+
+// ---- One element ------------------------------------------------------------------------------------------------------------
+
+template <class M>
+CD_FN typename Reg<M>::scalar load1(const M* p) {
+  Raw<M> raw = load_raw1<Raw<M>>(p);
+  if constexpr (__is_same(M, bf16)) return to_f32(bf16{raw});
+  else if constexpr (__is_same(M, f16)) return to_f32(f16{raw});
+  else if constexpr (__is_same(M, bool)) return raw != 0;
+  else return raw;
+}
+template <class M>
+CD_FN void store1(M* p, typename Reg<M>::scalar x) {
+  if constexpr (__is_same(M, bf16)) store_raw1<u16>(p, to_bf16(x).bits);
+  else if constexpr (__is_same(M, f16)) store_raw1<u16>(p, to_f16(x).bits);
+  else store_raw1<Raw<M>>(p, (Raw<M>)x);
+}
+
+// ---- Tails ------------------------------------------------------------------------------------------------------------------
+
+#if CD_AVX512
+// Bit i is lane i.
+CD_FN u16 tail_bits(i64 n) { return (u16)(n >= kLanes ? 0xffffu : n <= 0 ? 0u : __builtin_ia32_bzhi_si(0xffffu, (u32)n)); }
+
+typedef char CdB16 __attribute__((vector_size(16)));
+
+template <class E>
+CD_FN Vec<E> load_raw_tail(const void* p, i64 n) {
+  u16 m = tail_bits(n);
+  if constexpr (sizeof(E) == 1) {
+    return (Vec<E>)__builtin_ia32_loaddquqi128_mask((const CdB16*)p, (CdB16){}, m);
+  } else if constexpr (sizeof(E) == 2) {
+    return (Vec<E>)__builtin_ia32_loaddquhi256_mask((const CdH16*)p, (CdH16){}, m);
+  } else if constexpr (sizeof(E) == 4) {
+    return (Vec<E>)__builtin_ia32_loaddqusi512_mask((const int*)p, (CdI16){}, m);
+  } else {
+    CdL8 low = __builtin_ia32_loaddqudi512_mask((const long long*)p, (CdL8){}, (u8)m);
+    CdL8 high = __builtin_ia32_loaddqudi512_mask((const long long*)p + 8, (CdL8){}, (u8)(m >> 8));
+    return (Vec<E>)CD_JOIN(low, high);
+  }
+}
+template <class E>
+CD_FN void store_raw_tail(void* p, Vec<E> x, i64 n) {
+  u16 m = tail_bits(n);
+  if constexpr (sizeof(E) == 1) {
+    __builtin_ia32_storedquqi128_mask((CdB16*)p, (CdB16)x, m);
+  } else if constexpr (sizeof(E) == 2) {
+    __builtin_ia32_storedquhi256_mask((CdH16*)p, (CdH16)x, m);
+  } else if constexpr (sizeof(E) == 4) {
+    __builtin_ia32_storedqusi512_mask((int*)p, (CdI16)x, m);
+  } else {
+    __builtin_ia32_storedqudi512_mask((long long*)p, (CdL8)CD_LOW(x), (u8)m);
+    __builtin_ia32_storedqudi512_mask((long long*)p + 8, (CdL8)CD_HIGH(x), (u8)(m >> 8));
+  }
+}
+#else
+// count bytes, below 8, of p or of x, as two pieces that may overlap.
+CD_FN u64 load_bytes(const char* p, u32 count) {
+  if (count >= 4) return load_raw1<u32>(p) | (u64)load_raw1<u32>(p + count - 4) << (8 * (count - 4));
+  if (count >= 2) return load_raw1<u16>(p) | (u64)load_raw1<u16>(p + count - 2) << (8 * (count - 2));
+  return count ? load_raw1<u8>(p) : 0;
+}
+CD_FN void store_bytes(char* p, u64 x, u32 count) {
+  if (count >= 4) {
+    store_raw1<u32>(p, (u32)x);
+    store_raw1<u32>(p + count - 4, (u32)(x >> (8 * (count - 4))));
+  } else if (count >= 2) {
+    store_raw1<u16>(p, (u16)x);
+    store_raw1<u16>(p + count - 2, (u16)(x >> (8 * (count - 2))));
+  } else if (count) {
+    store_raw1<u8>(p, (u8)x);
+  }
+}
+
+typedef u64 CdU2 __attribute__((ext_vector_type(2)));
+
+template <class E>
+CD_FN Vec<E> load_raw_tail(const void* p, i64 n) {
+  const char* bytes = (const char*)p;
+  if (n >= kLanes) return load_raw<E>(p);
+  if (n <= 0) return (Vec<E>)0;
+  if constexpr (sizeof(E) == 1) {
+    return __builtin_bit_cast(Vec<E>, load_bytes(bytes, (u32)n));
+  } else if constexpr (sizeof(E) == 2) {
+    u32 count = (u32)n * 2;
+    CdU2 x = {0, 0};
+    if (count < 8) x.x = load_bytes(bytes, count);
+    else x = (CdU2){load_raw1<u64>(p), load_bytes(bytes + 8, count - 8)};
+    return (Vec<E>)x;
+  } else if constexpr (sizeof(E) == 4) {
+    return (Vec<E>)__builtin_ia32_maskloadd256((const CdI8*)p, (CdI8)tail(n));
+  } else {
+    i64v m = widen<i64>(tail(n));
+    CdL4 low = __builtin_ia32_maskloadq256((const CdL4*)p, (CdL4)CD_LOW(m));
+    CdL4 high = __builtin_ia32_maskloadq256((const CdL4*)(bytes + 32), (CdL4)CD_HIGH(m));
+    return (Vec<E>)CD_JOIN(low, high);
+  }
+}
+template <class E>
+CD_FN void store_raw_tail(void* p, Vec<E> x, i64 n) {
+  char* bytes = (char*)p;
+  if (n >= kLanes) return store_raw<E>(p, x);
+  if (n <= 0) return;
+  if constexpr (sizeof(E) == 1) {
+    store_bytes(bytes, __builtin_bit_cast(u64, x), (u32)n);
+  } else if constexpr (sizeof(E) == 2) {
+    u32 count = (u32)n * 2;
+    CdU2 w = (CdU2)x;
+    if (count >= 8) {
+      store_raw1<u64>(p, w.x);
+      store_bytes(bytes + 8, w.y, count - 8);
+    } else {
+      store_bytes(bytes, w.x, count);
+    }
+  } else if constexpr (sizeof(E) == 4) {
+    __builtin_ia32_maskstored256((CdI8*)p, (CdI8)tail(n), (CdI8)x);
+  } else {
+    i64v m = widen<i64>(tail(n));
+    __builtin_ia32_maskstoreq256((CdL4*)p, (CdL4)CD_LOW(m), (CdL4)CD_LOW(x));
+    __builtin_ia32_maskstoreq256((CdL4*)(bytes + 32), (CdL4)CD_HIGH(m), (CdL4)CD_HIGH(x));
+  }
+}
+#endif
+
+// ---- Contiguous -------------------------------------------------------------------------------------------------------------
+
+template <class M>
+CD_FN typename Reg<M>::vector load(const M* p) {
+  return from_raw<M>(load_raw<Raw<M>>(p));
+}
+template <class M>
+CD_FN typename Reg<M>::vector load_tail(const M* p, i64 n) {
+  return from_raw<M>(load_raw_tail<Raw<M>>(p, n));
+}
+template <class M>
+CD_FN void store(M* p, typename Reg<M>::vector x) {
+  store_raw<Raw<M>>(p, to_raw<M>(x));
+}
+template <class M>
+CD_FN void store_tail(M* p, typename Reg<M>::vector x, i64 n) {
+  store_raw_tail<Raw<M>>(p, to_raw<M>(x), n);
+}
+
+// ---- Strided and indexed ----------------------------------------------------------------------------------------------------
+// Single moves: the gather instructions of current x86 are no faster.
+
+template <class M>
+CD_FN typename Reg<M>::vector load_strided(const M* p, i64 stride) {
+  Vec<Raw<M>> x = {};
+#pragma clang loop unroll(full)
+  for (int i = 0; i < kLanes; ++i) x[i] = load_raw1<Raw<M>>(p + i * stride);
+  return from_raw<M>(x);
+}
+template <class M>
+CD_FN typename Reg<M>::vector load_strided_tail(const M* p, i64 stride, i64 n) {
+  Raw<M> lanes[kLanes] = {};
+#pragma clang loop unroll(disable) vectorize(disable)
+  for (int i = 0; i < kLanes && i < n; ++i) lanes[i] = load_raw1<Raw<M>>(p + i * stride);
+  return from_raw<M>(load_raw<Raw<M>>(lanes));
+}
+template <class M>
+CD_FN void store_strided(M* p, typename Reg<M>::vector x, i64 stride) {
+  Vec<Raw<M>> raw = to_raw<M>(x);
+#pragma clang loop unroll(full)
+  for (int i = 0; i < kLanes; ++i) store_raw1<Raw<M>>(p + i * stride, raw[i]);
+}
+template <class M>
+CD_FN void store_strided_tail(M* p, typename Reg<M>::vector x, i64 stride, i64 n) {
+  Raw<M> lanes[kLanes];
+  store_raw<Raw<M>>(lanes, to_raw<M>(x));
+#pragma clang loop unroll(disable) vectorize(disable)
+  for (int i = 0; i < kLanes && i < n; ++i) store_raw1<Raw<M>>(p + i * stride, lanes[i]);
+}
+
+template <class M>
+CD_FN typename Reg<M>::vector gather(const M* p, i64v index) {
+  Vec<Raw<M>> x = {};
+#pragma clang loop unroll(full)
+  for (int i = 0; i < kLanes; ++i) x[i] = load_raw1<Raw<M>>(p + index[i]);
+  return from_raw<M>(x);
+}
+template <class M>
+CD_FN typename Reg<M>::scalar gather(const M* p, i64 index) {
+  return load1(p + index);
+}
+template <class M>
+CD_FN typename Reg<M>::vector gather_tail(const M* p, i64v index, i64 n) {
+  Raw<M> lanes[kLanes] = {};
+  i64 at[kLanes];
+  store_raw<i64>(at, index);
+#pragma clang loop unroll(disable) vectorize(disable)
+  for (int i = 0; i < kLanes && i < n; ++i) lanes[i] = load_raw1<Raw<M>>(p + at[i]);
+  return from_raw<M>(load_raw<Raw<M>>(lanes));
+}
+template <class M>
+CD_FN void scatter(M* p, i64v index, typename Reg<M>::vector x) {
+  Vec<Raw<M>> raw = to_raw<M>(x);
+#pragma clang loop unroll(full)
+  for (int i = 0; i < kLanes; ++i) store_raw1<Raw<M>>(p + index[i], raw[i]);
+}
+template <class M>
+CD_FN void scatter(M* p, i64 index, typename Reg<M>::scalar x) {
+  store1(p + index, x);
+}
+template <class M>
+CD_FN void scatter_tail(M* p, i64v index, typename Reg<M>::vector x, i64 n) {
+  Raw<M> lanes[kLanes];
+  i64 at[kLanes];
+  store_raw<Raw<M>>(lanes, to_raw<M>(x));
+  store_raw<i64>(at, index);
+#pragma clang loop unroll(disable) vectorize(disable)
+  for (int i = 0; i < kLanes && i < n; ++i) store_raw1<Raw<M>>(p + at[i], lanes[i]);
+}
+
+}  // namespace cd
+
+#endif  // COIL_DEVICE_SIMD_MEMORY_H_

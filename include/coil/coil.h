@@ -1,0 +1,154 @@
+/* coil's runtime in C: opens a package that `coil compile` wrote and runs it. Links libc, libm and the C++ library only.
+ *
+ *   coil_model* model;
+ *   coil_context* context;
+ *   float x[2 * 16] = {...};
+ *   int64_t sizes[] = {2, 16};
+ *   coil_tensor input = {.data = x, .sizes = sizes, .rank = 2, .dtype = COIL_DTYPE_FLOAT32}, output = {0};
+ *   if (coil_open("model.coil.pt2", NULL, &model) || coil_context_create(model, &context) ||
+ *       coil_run(context, &input, 1, &output, 1)) { fprintf(stderr, "%s\n", coil_last_error()); exit(1); }
+ *
+ * Errors: every function that returns coil_status returns COIL_OK or the number of a COIL-Exxx code (docs/errors.md), and
+ * coil_last_error() gives the text. A failed call changes nothing; the next one is as good as the first.
+ * Threads: a model is immutable and may be shared by all threads. A context serves one call at a time: give each thread its
+ * own. Models whose program mutates a buffer (a counter, a cache) keep one state for all contexts, and their calls take turns.
+ * Sizes and strides are counted in elements, memory in bytes. Nothing here aborts, prints, or throws.
+ */
+#ifndef COIL_COIL_H_
+#define COIL_COIL_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(COIL_STATIC)
+#define COIL_API
+#else
+#define COIL_API __attribute__((visibility("default")))
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef int32_t coil_status; /* 0, or the number of an error code: 204 is COIL-E204 */
+#define COIL_OK 0
+
+/* The numbers are PyTorch's (c10::ScalarType). */
+typedef enum coil_dtype {
+  COIL_DTYPE_UINT8 = 0,
+  COIL_DTYPE_INT8 = 1,
+  COIL_DTYPE_INT16 = 2,
+  COIL_DTYPE_INT32 = 3,
+  COIL_DTYPE_INT64 = 4,
+  COIL_DTYPE_FLOAT16 = 5,
+  COIL_DTYPE_FLOAT32 = 6,
+  COIL_DTYPE_FLOAT64 = 7,
+  COIL_DTYPE_BOOL = 11,
+  COIL_DTYPE_BFLOAT16 = 15
+} coil_dtype;
+
+typedef enum coil_device_type { COIL_DEVICE_CPU = 0, COIL_DEVICE_CUDA = 1 } coil_device_type;
+
+typedef struct coil_model coil_model;
+typedef struct coil_context coil_context;
+
+/* A tensor that somebody else owns. Fields that are 0 have sensible meanings: no strides, on the CPU. */
+typedef struct coil_tensor {
+  void* data;             /* first element; aligned to the element's size; may be NULL when a size is 0 */
+  const int64_t* sizes;   /* [rank], in elements */
+  const int64_t* strides; /* [rank], in elements; NULL: contiguous (row-major) */
+  int32_t rank;
+  int32_t dtype;          /* coil_dtype */
+  int32_t device_type;    /* coil_device_type */
+  int32_t device_index;
+} coil_tensor;
+
+/* Runs body over [0, count) in chunks of at least `grain` items on at most num_workers threads and returns when all are done;
+ * `worker` is in [0, num_workers) and unique among the concurrent calls of one loop. Loops are not nested. */
+typedef void (*coil_chunk_function)(void* context, int64_t begin, int64_t end, int32_t worker);
+typedef void (*coil_parallel_for)(void* pool, int64_t count, int64_t grain, coil_chunk_function body, void* context);
+
+/* How to open a model. All zero (or a NULL pointer) is the default. The struct may grow: set struct_bytes, zero the rest. */
+typedef struct coil_options {
+  uint32_t struct_bytes;          /* sizeof(coil_options) */
+  int32_t num_threads;            /* threads of a call, the caller's included. 0: what affinity and cgroup allow, in a pool that all
+                                     models of the process with this default share. 1: none but the caller's. */
+  coil_parallel_for parallel_for; /* your own threads instead; then num_threads is how many, at least 1 */
+  void* pool;                     /* passed to parallel_for */
+} coil_options;
+
+/* One dimension. A fixed one has min == max and symbol NULL. A dynamic one has the user's word for it ("batch"), or, when it is
+ * computed from others, an expression ("2*batch + 1") and the range that follows where it is known. */
+typedef struct coil_dim {
+  int64_t min;        /* smallest allowed size */
+  int64_t max;        /* largest allowed size; INT64_MAX: no limit */
+  const char* symbol; /* name or expression; NULL: fixed */
+  int64_t hint;       /* the size of the example that the program was exported with; -1: unknown */
+} coil_dim;
+
+typedef struct coil_tensor_info {
+  const char* name;     /* as in the exported program */
+  int32_t dtype;        /* coil_dtype */
+  int32_t rank;
+  const coil_dim* dims; /* [rank] */
+} coil_tensor_info;
+
+/* "0.1.0" of this library. */
+COIL_API const char* coil_version(void);
+/* The text of this thread's last error, "COIL-E204: input 'x' (0): expected ...", or "". Valid until the thread's next error. */
+COIL_API const char* coil_last_error(void);
+/* "float32"; "unknown" for a number that is no coil_dtype. */
+COIL_API const char* coil_dtype_name(int32_t dtype);
+/* Bytes of an element; 0 for a number that is no coil_dtype. */
+COIL_API size_t coil_dtype_bytes(int32_t dtype);
+
+/* Opens a package. The file is mapped and must not be changed while the model is open; nothing is written, no process started. */
+COIL_API coil_status coil_open(const char* path, const coil_options* options, coil_model** model);
+/* The same from memory that stays valid and unchanged until coil_close. Align it to 64 bytes to spare a copy of the weights. */
+COIL_API coil_status coil_open_memory(const void* bytes, size_t size, const coil_options* options, coil_model** model);
+/* Gives up the model; it stays alive as long as a context of it does. NULL is fine. Not while another call uses this handle. */
+COIL_API void coil_close(coil_model* model);
+
+/* Tensor inputs and symbolic integer inputs (0-d int64 tensors), flattened in the program's order; inputs that the export fixed
+ * are left out. */
+COIL_API int32_t coil_num_inputs(const coil_model* model);
+COIL_API int32_t coil_num_outputs(const coil_model* model);
+/* Describes input or output i; the pointers inside live as long as the model. COIL-E208 when there is none. */
+COIL_API coil_status coil_input_info(const coil_model* model, int32_t i, coil_tensor_info* info);
+COIL_API coil_status coil_output_info(const coil_model* model, int32_t i, coil_tensor_info* info);
+/* The position of the input with this name, or -1. */
+COIL_API int32_t coil_find_input(const coil_model* model, const char* name);
+/* The code that was chosen for this machine, "x86-64-v4". Lives as long as the model. */
+COIL_API const char* coil_isa(const coil_model* model);
+/* Threads that a call may use. */
+COIL_API int32_t coil_num_threads(const coil_model* model);
+/* Puts mutated buffers back to what they were in the exported program. Not while a call runs. */
+COIL_API coil_status coil_reset_state(coil_model* model);
+
+/* What one call at a time needs: scratch memory, and the outputs that the runtime owns. Kept between calls, grown when needed. */
+COIL_API coil_status coil_context_create(coil_model* model, coil_context** context);
+COIL_API void coil_context_destroy(coil_context* context);
+
+/* Checks every input, computes, and fills `outputs`.
+ * An output with data == NULL is given memory, sizes and strides that the context owns, valid until its next run. One with data
+ * is written in place: its dtype, sizes and strides must be those of the result (coil_infer tells them; NULL strides:
+ * contiguous), its memory must overlap no other tensor of the call.
+ * The same inputs give the same bits, on any number of threads. */
+COIL_API coil_status coil_run(coil_context* context, const coil_tensor* inputs, int32_t num_inputs, coil_tensor* outputs, int32_t num_outputs);
+/* Fills dtype, rank, sizes and strides of the outputs (memory of the context, until its next use) for inputs of these sizes,
+ * data left as it is. Checks the inputs as coil_run does, and computes nothing. */
+COIL_API coil_status coil_infer(coil_context* context, const coil_tensor* inputs, int32_t num_inputs, coil_tensor* outputs, int32_t num_outputs);
+
+/* Memory of the context's last run, for measurements. */
+typedef struct coil_memory {
+  int64_t arena_bytes;        /* scratch: what the package's formula says for these sizes */
+  int64_t output_bytes;       /* outputs that the context owns */
+  int64_t constant_bytes;     /* weights: mapped, shared by all processes that use the package */
+  int64_t state_bytes;        /* mutated buffers, one copy for the model */
+} coil_memory;
+COIL_API coil_status coil_memory_of_run(const coil_context* context, coil_memory* memory);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* COIL_COIL_H_ */

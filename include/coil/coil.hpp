@@ -1,0 +1,183 @@
+// coil's runtime in C++17: a thin, header-only cover of coil.h with owners, views and exceptions. Link libcoil_runtime.
+//
+//   coil::Model model("model.coil.pt2");
+//   coil::Context context(model);
+//   std::vector<float> x(2 * 16, 1.0f);
+//   for (const coil::Tensor& y : context.run({coil::Tensor(x.data(), {2, 16})})) use(y.data<float>(), y.sizes());
+//
+// Threads: share a Model, give each thread its own Context. Errors are coil::Exception, with the number of the COIL-Exxx code.
+#ifndef COIL_COIL_HPP_
+#define COIL_COIL_HPP_
+
+#include <coil/coil.h>
+
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace coil {
+
+class Exception : public std::runtime_error {
+ public:
+  Exception(int code, const std::string& text) : std::runtime_error(text), code_(code) {}
+  int code() const { return code_; }  // 204 for COIL-E204
+
+ private:
+  int code_;
+};
+
+inline void check(coil_status status) {
+  if (status != COIL_OK) throw Exception(status, coil_last_error());
+}
+
+// The coil_dtype of a C++ type. 16-bit floats have none: construct their tensors with an explicit dtype.
+template <class T>
+struct DtypeOf;
+template <> struct DtypeOf<float> { static constexpr coil_dtype value = COIL_DTYPE_FLOAT32; };
+template <> struct DtypeOf<double> { static constexpr coil_dtype value = COIL_DTYPE_FLOAT64; };
+template <> struct DtypeOf<bool> { static constexpr coil_dtype value = COIL_DTYPE_BOOL; };
+template <> struct DtypeOf<std::uint8_t> { static constexpr coil_dtype value = COIL_DTYPE_UINT8; };
+template <> struct DtypeOf<std::int8_t> { static constexpr coil_dtype value = COIL_DTYPE_INT8; };
+template <> struct DtypeOf<std::int16_t> { static constexpr coil_dtype value = COIL_DTYPE_INT16; };
+template <> struct DtypeOf<std::int32_t> { static constexpr coil_dtype value = COIL_DTYPE_INT32; };
+template <> struct DtypeOf<std::int64_t> { static constexpr coil_dtype value = COIL_DTYPE_INT64; };
+
+// A view of memory that somebody else owns, with sizes (and strides, in elements) of its own.
+class Tensor {
+ public:
+  Tensor() = default;  // as an output: "give me memory"
+  Tensor(void* data, coil_dtype dtype, std::vector<std::int64_t> sizes, std::vector<std::int64_t> strides = {})
+      : data_(data), dtype_(dtype), sizes_(std::move(sizes)), strides_(std::move(strides)) {}
+  // Contiguous when there are no strides. Inputs are only read.
+  template <class T>
+  Tensor(T* data, std::vector<std::int64_t> sizes, std::vector<std::int64_t> strides = {})
+      : Tensor(const_cast<void*>(static_cast<const void*>(data)), DtypeOf<std::remove_const_t<T>>::value, std::move(sizes),
+               std::move(strides)) {}
+  // Copies the description, not the data.
+  explicit Tensor(const coil_tensor& t)
+      : data_(t.data), dtype_(static_cast<coil_dtype>(t.dtype)), sizes_(t.sizes, t.sizes + t.rank) {
+    if (t.strides) strides_.assign(t.strides, t.strides + t.rank);
+  }
+
+  void* data() const { return data_; }
+  // Throws when T is not the tensor's type.
+  template <class T>
+  T* data() const {
+    if (DtypeOf<std::remove_const_t<T>>::value != dtype_)
+      throw Exception(202, std::string("COIL-E202: the tensor is ") + coil_dtype_name(dtype_) + ", not " +
+                               coil_dtype_name(DtypeOf<std::remove_const_t<T>>::value));
+    return static_cast<T*>(data_);
+  }
+  coil_dtype dtype() const { return dtype_; }
+  const std::vector<std::int64_t>& sizes() const { return sizes_; }
+  const std::vector<std::int64_t>& strides() const { return strides_; }  // empty: contiguous
+  std::int64_t numel() const {
+    std::int64_t n = 1;
+    for (std::int64_t size : sizes_) n *= size;
+    return n;
+  }
+  // Valid as long as this tensor is not changed.
+  coil_tensor c_tensor() const {
+    return {data_, sizes_.data(), strides_.empty() ? nullptr : strides_.data(), static_cast<std::int32_t>(sizes_.size()), dtype_,
+            COIL_DEVICE_CPU, 0};
+  }
+
+ private:
+  void* data_ = nullptr;
+  coil_dtype dtype_ = COIL_DTYPE_FLOAT32;
+  std::vector<std::int64_t> sizes_;
+  std::vector<std::int64_t> strides_;
+};
+
+using TensorInfo = coil_tensor_info;  // the pointers inside live as long as the model
+
+// An open package. Copies share it.
+class Model {
+ public:
+  explicit Model(const std::string& path, const coil_options* options = nullptr) {
+    coil_model* model = nullptr;
+    check(coil_open(path.c_str(), options, &model));
+    model_.reset(model, coil_close);
+  }
+  // `bytes` stay valid and unchanged as long as the model lives.
+  Model(const void* bytes, std::size_t size, const coil_options* options = nullptr) {
+    coil_model* model = nullptr;
+    check(coil_open_memory(bytes, size, options, &model));
+    model_.reset(model, coil_close);
+  }
+
+  std::vector<TensorInfo> inputs() const {
+    std::vector<TensorInfo> list(static_cast<std::size_t>(coil_num_inputs(get())));
+    for (std::size_t i = 0; i < list.size(); i++) check(coil_input_info(get(), static_cast<std::int32_t>(i), &list[i]));
+    return list;
+  }
+  std::vector<TensorInfo> outputs() const {
+    std::vector<TensorInfo> list(static_cast<std::size_t>(coil_num_outputs(get())));
+    for (std::size_t i = 0; i < list.size(); i++) check(coil_output_info(get(), static_cast<std::int32_t>(i), &list[i]));
+    return list;
+  }
+  std::string isa() const { return coil_isa(get()); }
+  int num_threads() const { return coil_num_threads(get()); }
+  void reset_state() { check(coil_reset_state(get())); }
+  coil_model* get() const { return model_.get(); }
+
+ private:
+  std::shared_ptr<coil_model> model_;
+};
+
+// Runs a model, one call at a time.
+class Context {
+ public:
+  explicit Context(const Model& model) : model_(model) {
+    coil_context* context = nullptr;
+    check(coil_context_create(model.get(), &context));
+    context_.reset(context);
+  }
+
+  // Outputs in memory of this context, valid until its next run.
+  std::vector<Tensor> run(const std::vector<Tensor>& inputs) {
+    std::vector<Tensor> outputs(static_cast<std::size_t>(coil_num_outputs(model_.get())));
+    run(inputs, outputs);
+    return outputs;
+  }
+  // Outputs with data are written in place and must have the result's dtype and shape; the others are given memory.
+  void run(const std::vector<Tensor>& inputs, std::vector<Tensor>& outputs) { call(coil_run, inputs, outputs); }
+  // Sizes, strides and dtypes of the outputs for inputs like these, without computing.
+  std::vector<Tensor> infer(const std::vector<Tensor>& inputs) {
+    std::vector<Tensor> outputs(static_cast<std::size_t>(coil_num_outputs(model_.get())));
+    call(coil_infer, inputs, outputs);
+    return outputs;
+  }
+  coil_memory memory_of_run() const {
+    coil_memory memory;
+    check(coil_memory_of_run(context_.get(), &memory));
+    return memory;
+  }
+  coil_context* get() const { return context_.get(); }
+
+ private:
+  template <class F>
+  void call(F function, const std::vector<Tensor>& inputs, std::vector<Tensor>& outputs) {
+    in_.clear();
+    out_.clear();
+    for (const Tensor& t : inputs) in_.push_back(t.c_tensor());
+    for (const Tensor& t : outputs) out_.push_back(t.data() ? t.c_tensor() : coil_tensor{});
+    check(function(context_.get(), in_.data(), static_cast<std::int32_t>(in_.size()), out_.data(), static_cast<std::int32_t>(out_.size())));
+    for (std::size_t i = 0; i < outputs.size(); i++) outputs[i] = Tensor(out_[i]);
+  }
+
+  struct Destroy {
+    void operator()(coil_context* context) const { coil_context_destroy(context); }
+  };
+  Model model_;
+  std::unique_ptr<coil_context, Destroy> context_;
+  std::vector<coil_tensor> in_, out_;
+};
+
+}  // namespace coil
+#endif  // COIL_COIL_HPP_

@@ -1,0 +1,61 @@
+#include "base/env.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cstdlib>
+
+namespace coil {
+namespace {
+
+constexpr EnvVar kEnvVars[] = {
+    {"COIL_CACHE", "~/.cache/coil", "Folder for caches that outlive a process."},
+    {"COIL_COLOR", "auto", "Colour in the terminal: auto, always or never."},
+    {"COIL_DEBUG", "0",
+     "1 stages and times, 2 kernels, 3 decisions with reasons, 4 generated code, 5 IR between passes, 6 every rewrite; 5@NAME keeps what "
+     "belongs to the pass or kernel NAME."},
+    {"COIL_DUMP", "unset", "Folder that receives numbered files of every stage of a compilation."},
+    {"COIL_GOLDEN_UPDATE", "unset", "Tests write their golden files instead of comparing."},
+    {"COIL_ISA", "best of the machine", "Instruction set that the runtime chooses from a package: v3 or v4."},
+    {"COIL_PROGRESS", "auto", "The live progress line on stderr: auto (terminals only), always or never."},
+    {"COIL_SKIP", "unset", "Comma-separated passes to leave out, to bisect a wrong result."},
+    {"COIL_THREADS", "usable CPUs", "Threads of a call, and of a compilation; affinity and cgroup limits are the default."},
+    {"COIL_TORCH", "unset", "Python interpreter with PyTorch, for the tools that compare with it."},
+};
+
+const EnvVar& row(std::string_view name) {
+  for (const EnvVar& v : kEnvVars) {
+    if (v.name == name) return v;
+  }
+  check_failed(__FILE__, __LINE__, "env variable is in the table", name);
+}
+
+}  // namespace
+
+std::span<const EnvVar> env_vars() { return kEnvVars; }
+
+std::optional<std::string> env(std::string_view name) {
+  const char* value = std::getenv(std::string(row(name).name).c_str());
+  if (value == nullptr || *value == '\0') return std::nullopt;
+  return std::string(value);
+}
+
+Result<int64_t> env_int(std::string_view name, int64_t low, int64_t high, int64_t fallback) {
+  const std::optional<std::string> text = env(name);
+  if (!text.has_value()) return fallback;
+  int64_t value = 0;
+  const char* end = text->data() + text->size();
+  const auto [stop, error] = std::from_chars(text->data(), end, value);
+  if (error != std::errc() || stop != end || value < low || value > high) {
+    return Error{ErrorCode::bad_option, fmt::format("{}='{}' is not an integer from {} to {}", name, *text, low, high), "",
+                 fmt::format("unset {} or correct it", name)};
+  }
+  return value;
+}
+
+bool env_flag(std::string_view name) {
+  const std::optional<std::string> text = env(name);
+  return text.has_value() && *text != "0" && *text != "off" && *text != "no" && *text != "false";
+}
+
+}  // namespace coil

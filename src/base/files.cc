@@ -1,0 +1,213 @@
+#include "base/files.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace coil {
+namespace {
+
+Error read_error(const std::string& path, int error) {
+  const bool absent = error == ENOENT || error == ENOTDIR;
+  return {absent ? ErrorCode::file_not_found : ErrorCode::file_unreadable,
+          absent ? fmt::format("'{}' does not exist", path) : fmt::format("cannot read '{}': {}", path, std::strerror(error)),
+          "", absent ? "check the path" : "check the file's permissions"};
+}
+
+Error write_error(const std::string& path, int error) {
+  const char* hint = "";
+  if (error == ENOSPC || error == EDQUOT) hint = "free some disk space, or write elsewhere";
+  if (error == EACCES || error == EPERM || error == EROFS) hint = "choose a folder that you may write to";
+  if (error == ENOENT || error == ENOTDIR) hint = "create the folder first";
+  return {ErrorCode::file_unwritable, fmt::format("cannot write '{}': {}", path, std::strerror(error)), "", hint};
+}
+
+struct Descriptor {
+  int fd;
+  ~Descriptor() {
+    if (fd >= 0) ::close(fd);
+  }
+};
+
+// Opens a regular file and finds its size.
+Result<int> open_regular(const std::string& path, uint64_t* size) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return read_error(path, errno);
+  struct stat info;
+  const int failed = ::fstat(fd, &info) != 0 ? errno : S_ISDIR(info.st_mode) ? EISDIR : !S_ISREG(info.st_mode) ? EINVAL : 0;
+  if (failed != 0) {
+    ::close(fd);
+    return read_error(path, failed);
+  }
+  *size = static_cast<uint64_t>(info.st_size);
+  return fd;
+}
+
+std::string folder_of(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+// A name beside `path` that no other writer uses.
+std::string temporary_name(const std::string& path) {
+  static std::atomic<unsigned> counter{0};
+  return fmt::format("{}.tmp-{}-{}", path, ::getpid(), counter.fetch_add(1));
+}
+
+}  // namespace
+
+Result<MappedFile> MappedFile::open(const std::string& path) {
+  uint64_t size = 0;
+  TRY(const int fd, open_regular(path, &size));
+  Descriptor guard{fd};
+  MappedFile file;
+  file.path_ = path;
+  if (size == 0) return file;
+  void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
+  if (data == MAP_FAILED) return read_error(path, errno);
+  file.data_ = static_cast<const uint8_t*>(data);
+  file.size_ = size;
+  return file;
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)), path_(std::move(other.path_)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  std::swap(path_, other.path_);
+  return *this;
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(const_cast<uint8_t*>(data_), size_);
+}
+
+Result<std::vector<uint8_t>> read_file(const std::string& path, uint64_t max_bytes) {
+  uint64_t size = 0;
+  TRY(const int fd, open_regular(path, &size));
+  Descriptor guard{fd};
+  if (size > max_bytes) {
+    return Error{ErrorCode::archive_limit, fmt::format("'{}' has {} bytes, the limit here is {}", path, size, max_bytes), "", ""};
+  }
+  std::vector<uint8_t> bytes(size);
+  size_t done = 0;
+  while (done < size) {
+    const ssize_t n = ::read(fd, bytes.data() + done, size - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return read_error(path, errno);
+    if (n == 0) break;  // the file shrank meanwhile
+    done += static_cast<size_t>(n);
+  }
+  bytes.resize(done);
+  return bytes;
+}
+
+Result<std::string> read_text_file(const std::string& path, uint64_t max_bytes) {
+  TRY(const std::vector<uint8_t> bytes, read_file(path, max_bytes));
+  return std::string(bytes.begin(), bytes.end());
+}
+
+Result<AtomicFile> AtomicFile::create(const std::string& path) {
+  AtomicFile file;
+  file.path_ = path;
+  struct stat info;
+  if (path.empty()) return write_error(path, ENOENT);
+  // Replacing a device or a folder by a file is never what the user means.
+  if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) return write_error(path, S_ISDIR(info.st_mode) ? EISDIR : EINVAL);
+  file.fd_ = ::open(folder_of(path).c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
+  if (file.fd_ < 0) {
+    if (errno == ENOENT || errno == ENOTDIR || errno == EACCES || errno == EROFS) return write_error(path, errno);
+    file.temporary_ = temporary_name(path);
+    file.fd_ = ::open(file.temporary_.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0666);
+    if (file.fd_ < 0) {
+      file.temporary_.clear();
+      return write_error(path, errno);
+    }
+  }
+  return file;
+}
+
+AtomicFile::AtomicFile(AtomicFile&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)),
+      size_(std::exchange(other.size_, 0)),
+      path_(std::move(other.path_)),
+      temporary_(std::exchange(other.temporary_, {})) {}
+
+AtomicFile& AtomicFile::operator=(AtomicFile&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  std::swap(size_, other.size_);
+  std::swap(path_, other.path_);
+  std::swap(temporary_, other.temporary_);
+  return *this;
+}
+
+AtomicFile::~AtomicFile() { discard(); }
+
+void AtomicFile::discard() {
+  if (fd_ >= 0) ::close(fd_);
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+  fd_ = -1;
+  temporary_.clear();
+}
+
+Status AtomicFile::write(std::span<const uint8_t> bytes) {
+  TRY_STATUS(write_at(size_, bytes));
+  return ok_status();
+}
+
+Status AtomicFile::write_at(uint64_t offset, std::span<const uint8_t> bytes) {
+  CHECK(fd_ >= 0, "the file is finished");
+  size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t n = ::pwrite(fd_, bytes.data() + done, bytes.size() - done, static_cast<off_t>(offset + done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) {
+      const int error = n == 0 ? ENOSPC : errno;
+      discard();
+      return write_error(path_, error);
+    }
+    done += static_cast<size_t>(n);
+  }
+  size_ = std::max(size_, offset + bytes.size());
+  return ok_status();
+}
+
+Status AtomicFile::commit() {
+  CHECK(fd_ >= 0, "the file is finished");
+  int error = ::fsync(fd_) != 0 && errno != EINVAL && errno != EROFS ? errno : 0;
+  if (error == 0 && temporary_.empty()) {  // give the nameless file a temporary name: linkat cannot replace
+    const std::string name = temporary_name(path_);
+    if (::linkat(AT_FDCWD, fmt::format("/proc/self/fd/{}", fd_).c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) != 0) {
+      error = errno;
+    } else {
+      temporary_ = name;
+    }
+  }
+  if (error == 0 && ::rename(temporary_.c_str(), path_.c_str()) != 0) error = errno;
+  if (error == 0) temporary_.clear();
+  discard();
+  if (error != 0) return write_error(path_, error);
+  return ok_status();
+}
+
+Status write_file(const std::string& path, std::span<const uint8_t> bytes) {
+  TRY(AtomicFile file, AtomicFile::create(path));
+  TRY_STATUS(file.write(bytes));
+  return file.commit();
+}
+
+Status write_file(const std::string& path, std::string_view text) {
+  return write_file(path, std::span(reinterpret_cast<const uint8_t*>(text.data()), text.size()));
+}
+
+}  // namespace coil

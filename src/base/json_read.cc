@@ -1,0 +1,226 @@
+#include "base/json_read.h"
+
+#include <fmt/format.h>
+#include <rapidjson/document.h>
+#include <rapidjson/error/en.h>
+
+#include <algorithm>
+#include <limits>
+
+namespace coil {
+
+struct JsonState {
+  rapidjson::Document document;
+  std::string source;
+};
+
+namespace {
+
+using Value = rapidjson::Value;
+const Value& as_value(const void* p) { return *static_cast<const Value*>(p); }
+
+std::string_view text_of(const Value& v) { return {v.GetString(), v.GetStringLength()}; }
+
+const char* kind_name(JsonKind kind) {
+  constexpr const char* kNames[] = {"null", "a boolean", "a number", "a string", "an array", "an object"};
+  return kNames[static_cast<int>(kind)];
+}
+
+// Nesting is bounded before parsing, so that no later walk over the document can be made to recurse deeply.
+size_t nesting(std::string_view text, size_t limit) {
+  size_t depth = 0, deepest = 0;
+  for (size_t i = 0; i < text.size() && deepest <= limit; ++i) {
+    const char c = text[i];
+    if (c == '"') {
+      for (++i; i < text.size() && text[i] != '"'; ++i) i += text[i] == '\\';
+    } else if (c == '[' || c == '{') {
+      deepest = std::max(deepest, ++depth);
+    } else if ((c == ']' || c == '}') && depth > 0) {
+      --depth;
+    }
+  }
+  return deepest;
+}
+
+// Depth-first search for `wanted`; prepends the way to it. Depth is bounded by JsonLimits.
+bool find_path(const Value& value, const void* wanted, std::string& path) {
+  if (&value == wanted) return true;
+  if (value.IsObject()) {
+    for (const auto& member : value.GetObject()) {
+      if (!find_path(member.value, wanted, path)) continue;
+      const bool dot = !path.empty() && path.front() != '[';
+      path = std::string(text_of(member.name)) + (dot ? "." : "") + path;
+      return true;
+    }
+  } else if (value.IsArray()) {
+    for (rapidjson::SizeType i = 0; i < value.Size(); ++i) {
+      if (!find_path(value[i], wanted, path)) continue;
+      const bool dot = !path.empty() && path.front() != '[';
+      path = fmt::format("[{}]{}{}", i, dot ? "." : "", path);
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+JsonKind JsonValue::kind() const {
+  switch (as_value(value_).GetType()) {
+    case rapidjson::kNullType: return JsonKind::null;
+    case rapidjson::kFalseType:
+    case rapidjson::kTrueType: return JsonKind::boolean;
+    case rapidjson::kNumberType: return JsonKind::number;
+    case rapidjson::kStringType: return JsonKind::string;
+    case rapidjson::kArrayType: return JsonKind::array;
+    case rapidjson::kObjectType: return JsonKind::object;
+  }
+  return JsonKind::null;
+}
+
+bool JsonValue::is_int() const { return as_value(value_).IsInt64(); }
+
+std::string JsonValue::path() const {
+  std::string path;
+  find_path(state_->document, value_, path);
+  return path;
+}
+
+Error JsonValue::error(std::string_view message) const {
+  const std::string at = path();
+  return {ErrorCode::bad_json, fmt::format("{}: {}{}{}", state_->source, at, at.empty() ? "" : ": ", message), "", ""};
+}
+
+Error JsonValue::expected(std::string_view what) const {
+  return error(fmt::format("expected {}, found {}", what, kind_name(kind())));
+}
+
+Result<bool> JsonValue::as_bool() const {
+  if (!is_bool()) return expected("a boolean");
+  return as_value(value_).GetBool();
+}
+
+Result<int64_t> JsonValue::as_int() const {
+  if (!is_number()) return expected("an integer");
+  if (!is_int()) return error("expected an integer of 64 bits, found another number");
+  return as_value(value_).GetInt64();
+}
+
+Result<uint64_t> JsonValue::as_uint() const {
+  if (!is_number()) return expected("an integer");
+  if (!as_value(value_).IsUint64()) return error("expected an unsigned integer of 64 bits, found another number");
+  return as_value(value_).GetUint64();
+}
+
+Result<double> JsonValue::as_double() const {
+  const Value& value = as_value(value_);
+  if (value.IsNumber()) return value.GetDouble();
+  if (value.IsString()) {
+    const std::string_view text = text_of(value);
+    if (text == "Infinity") return std::numeric_limits<double>::infinity();
+    if (text == "-Infinity") return -std::numeric_limits<double>::infinity();
+    if (text == "NaN") return std::numeric_limits<double>::quiet_NaN();
+  }
+  return expected("a number");
+}
+
+Result<std::string_view> JsonValue::as_string() const {
+  if (!is_string()) return expected("a string");
+  return text_of(as_value(value_));
+}
+
+Result<JsonArray> JsonValue::as_array() const {
+  if (!is_array()) return expected("an array");
+  return JsonArray(*this, as_value(value_).Size());
+}
+
+Result<JsonObject> JsonValue::as_object() const {
+  if (!is_object()) return expected("an object");
+  return JsonObject(*this, as_value(value_).MemberCount());
+}
+
+Result<JsonValue> JsonValue::get(std::string_view key) const {
+  if (!is_object()) return expected("an object");
+  const Value name(rapidjson::StringRef(key.data(), key.size()));
+  const auto it = as_value(value_).FindMember(name);
+  if (it == as_value(value_).MemberEnd()) return error(fmt::format("lacks the field '{}'", key));
+  return JsonValue(state_, &it->value);
+}
+
+std::optional<JsonValue> JsonValue::find(std::string_view key) const {
+  if (!is_object()) return std::nullopt;
+  const Value name(rapidjson::StringRef(key.data(), key.size()));
+  const auto it = as_value(value_).FindMember(name);
+  if (it == as_value(value_).MemberEnd() || it->value.IsNull()) return std::nullopt;
+  return JsonValue(state_, &it->value);
+}
+
+Result<bool> JsonValue::get_bool(std::string_view key) const {
+  TRY(const JsonValue value, get(key));
+  return value.as_bool();
+}
+Result<int64_t> JsonValue::get_int(std::string_view key) const {
+  TRY(const JsonValue value, get(key));
+  return value.as_int();
+}
+Result<std::string_view> JsonValue::get_string(std::string_view key) const {
+  TRY(const JsonValue value, get(key));
+  return value.as_string();
+}
+Result<JsonArray> JsonValue::get_array(std::string_view key) const {
+  TRY(const JsonValue value, get(key));
+  return value.as_array();
+}
+Result<JsonObject> JsonValue::get_object(std::string_view key) const {
+  TRY(const JsonValue value, get(key));
+  return value.as_object();
+}
+
+Result<std::pair<std::string_view, JsonValue>> JsonValue::as_union() const {
+  TRY(const JsonObject object, as_object());
+  if (object.size() != 1) return error(fmt::format("expected an object with one member, found {}", object.size()));
+  return object.at(0);
+}
+
+JsonValue JsonArray::at(size_t i) const {
+  CHECK(i < size_, "index of a JSON array");
+  return JsonValue(value_.state_, &as_value(value_.value_)[static_cast<rapidjson::SizeType>(i)]);
+}
+
+std::pair<std::string_view, JsonValue> JsonObject::at(size_t i) const {
+  CHECK(i < size_, "index of a JSON object");
+  const auto& member = *(as_value(value_.value_).MemberBegin() + static_cast<ptrdiff_t>(i));
+  return {text_of(member.name), JsonValue(value_.state_, &member.value)};
+}
+
+Result<JsonDoc> JsonDoc::parse(std::string_view text, std::string source, const JsonLimits& limits) {
+  if (text.size() > limits.max_bytes) {
+    return Error{ErrorCode::archive_limit, fmt::format("{}: {} bytes of JSON, the limit is {}", source, text.size(), limits.max_bytes), "", ""};
+  }
+  if (nesting(text, limits.max_depth) > limits.max_depth) {
+    return Error{ErrorCode::archive_limit, fmt::format("{}: JSON nested deeper than {} levels", source, limits.max_depth), "", ""};
+  }
+  auto state = std::make_unique<JsonState>();
+  state->source = std::move(source);
+  constexpr unsigned kFlags = rapidjson::kParseIterativeFlag | rapidjson::kParseFullPrecisionFlag | rapidjson::kParseValidateEncodingFlag;
+  state->document.Parse<kFlags>(text.data(), text.size());
+  if (state->document.HasParseError()) {
+    const size_t at = std::min(state->document.GetErrorOffset(), text.size());
+    const auto line = std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(at), '\n') + 1;
+    const size_t newline = text.substr(0, at).rfind('\n');
+    return Error{ErrorCode::bad_json,
+                 fmt::format("{}:{}:{}: {}", state->source, line, at - (newline == std::string_view::npos ? 0 : newline + 1) + 1,
+                             rapidjson::GetParseError_En(state->document.GetParseError())),
+                 "", ""};
+  }
+  return JsonDoc(std::move(state));
+}
+
+JsonDoc::JsonDoc(std::unique_ptr<JsonState> state) : state_(std::move(state)) {}
+JsonDoc::JsonDoc(JsonDoc&&) noexcept = default;
+JsonDoc& JsonDoc::operator=(JsonDoc&&) noexcept = default;
+JsonDoc::~JsonDoc() = default;
+JsonValue JsonDoc::root() const { return JsonValue(state_.get(), &state_->document); }
+const std::string& JsonDoc::source() const { return state_->source; }
+
+}  // namespace coil

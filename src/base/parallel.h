@@ -1,0 +1,16 @@
+// Threads for compilation: a loop whose iterations are independent and coarse (milliseconds each). The runtime has its own pool.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+
+namespace coil {
+
+// CPUs that this process may use (affinity), at least 1.
+int usable_cpus();
+
+// Calls work(i) once for each i in [0, count), on up to `threads` threads including the caller's, in order of i as threads
+// become free. Returns when all are done. The first exception is rethrown here after that; the rest of the work is left out.
+void parallel_each(size_t count, int threads, const std::function<void(size_t)>& work);
+
+}  // namespace coil

@@ -1,0 +1,142 @@
+#include "codegen/constants.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include "templates/packing.h"
+
+namespace coil {
+namespace {
+
+constexpr uint64_t kAlignment = 64;
+
+uint64_t aligned(uint64_t n) { return (n + kAlignment - 1) / kAlignment * kAlignment; }
+
+int64_t numel(const std::vector<int64_t>& sizes) {
+  int64_t n = 1;
+  for (int64_t s : sizes) n *= s;
+  return n;
+}
+
+uint64_t packed_size(const KernelPlan& plan, const PlanConstant& c) {
+  const TensorData& d = plan.buffer(c.buffer).info.data;
+  const auto bytes = static_cast<uint64_t>(byte_size(d.dtype));
+  const auto panels = [](int64_t n) { return (n + 31) / 32 * 32; };
+  switch (c.packing) {
+    case PlanConstant::Packing::plain: return static_cast<uint64_t>(numel(d.sizes)) * bytes;
+    case PlanConstant::Packing::gemm_b: return static_cast<uint64_t>(c.batch * templates::packed_gemm_b_elements(c.k, c.n)) * bytes;
+    case PlanConstant::Packing::conv_weight:
+      return static_cast<uint64_t>(c.groups * panels(d.sizes[0] / c.groups) * d.sizes[1] * d.sizes[2] * d.sizes[3]) * bytes;
+    case PlanConstant::Packing::depthwise_weight: return static_cast<uint64_t>(panels(d.sizes[0]) * d.sizes[2] * d.sizes[3]) * bytes;
+  }
+  return 0;
+}
+
+bool dense(const TensorData& d) {
+  int64_t expected = 1;
+  for (size_t i = d.sizes.size(); i-- > 0;) {
+    if (d.sizes[i] != 1 && d.strides[i] != expected) return false;
+    expected *= d.sizes[i];
+  }
+  return true;
+}
+
+}  // namespace
+
+std::vector<uint8_t> dense_bytes(const TensorData& d) {
+  const auto item = static_cast<size_t>(byte_size(d.dtype));
+  const auto count = static_cast<size_t>(numel(d.sizes));
+  std::vector<uint8_t> out(count * item);
+  if (out.empty()) return out;
+  const uint8_t* base = d.bytes.data() + static_cast<size_t>(d.offset) * item;
+  if (dense(d)) {
+    std::memcpy(out.data(), base, out.size());
+    return out;
+  }
+  std::vector<int64_t> at(d.sizes.size(), 0);
+  int64_t offset = 0;
+  for (size_t i = 0; i < count; ++i) {
+    std::memcpy(out.data() + i * item, base + offset * static_cast<int64_t>(item), item);
+    for (size_t k = at.size(); k-- > 0;) {
+      offset += d.strides[k];
+      if (++at[k] < d.sizes[k]) break;
+      offset -= d.strides[k] * d.sizes[k];
+      at[k] = 0;
+    }
+  }
+  return out;
+}
+
+std::vector<uint8_t> constant_bytes(const KernelPlan& plan, const PlanConstant& c) {
+  const TensorData& d = plan.buffer(c.buffer).info.data;
+  std::vector<uint8_t> plain = dense_bytes(d);
+  const auto item = static_cast<size_t>(byte_size(d.dtype));
+  const auto take = [](const std::vector<std::byte>& b) {
+    const auto* p = reinterpret_cast<const uint8_t*>(b.data());
+    return std::vector<uint8_t>(p, p + b.size());
+  };
+  switch (c.packing) {
+    case PlanConstant::Packing::plain: return plain;
+    case PlanConstant::Packing::conv_weight:
+      return take(templates::pack_conv_weight(plain.data(), item, d.sizes[0], d.sizes[1], d.sizes[2], d.sizes[3], c.groups));
+    case PlanConstant::Packing::depthwise_weight:
+      return take(templates::pack_depthwise_weight(plain.data(), item, d.sizes[0], d.sizes[2], d.sizes[3]));
+    case PlanConstant::Packing::gemm_b: break;
+  }
+  std::vector<uint8_t> out;
+  for (int64_t b = 0; b < c.batch; ++b) {
+    const uint8_t* from = plain.data() + static_cast<size_t>(b * c.batch_stride) * item;
+    const auto panel = take(templates::pack_gemm_b(from, item, c.k, c.n, c.row_stride, c.col_stride));
+    out.insert(out.end(), panel.begin(), panel.end());
+  }
+  return out;
+}
+
+void layout_constants(KernelPlan& plan) {
+  using Key = std::tuple<const uint8_t*, int64_t, std::vector<int64_t>, std::vector<int64_t>, int, std::vector<int64_t>>;
+  std::map<Key, uint64_t> placed;
+  uint64_t at = 0;
+  for (PlanConstant& c : plan.constants) {
+    const TensorData& d = plan.buffer(c.buffer).info.data;
+    c.bytes = packed_size(plan, c);
+    const Key key{d.bytes.data(), d.offset, d.sizes, d.strides, static_cast<int>(c.packing) * 16 + static_cast<int>(d.dtype),
+                  {c.k, c.n, c.groups, c.batch, c.batch_stride, c.row_stride, c.col_stride}};
+    const auto [it, fresh] = placed.try_emplace(key, at);
+    c.offset = it->second;
+    if (fresh) at = aligned(at + c.bytes);
+  }
+  plan.state_offset = at;
+  plan.constants_bytes = at + plan.state_bytes;
+}
+
+Status write_constants(const KernelPlan& plan, const std::function<Status(std::span<const uint8_t>)>& sink) {
+  const std::vector<uint8_t> zeros(kAlignment, 0);
+  uint64_t at = 0;
+  const auto pad = [&](uint64_t to) -> Status {
+    while (at < to) {
+      const uint64_t n = std::min<uint64_t>(kAlignment, to - at);
+      TRY_STATUS(sink(std::span(zeros).first(n)));
+      at += n;
+    }
+    return ok_status();
+  };
+  const auto put = [&](uint64_t offset, const std::vector<uint8_t>& bytes) -> Status {
+    TRY_STATUS(pad(offset));
+    TRY_STATUS(sink(bytes));
+    at += bytes.size();
+    return ok_status();
+  };
+  for (const PlanConstant& c : plan.constants) {
+    if (c.offset < at) continue;  // shares an earlier one's place
+    TRY_STATUS(put(c.offset, constant_bytes(plan, c)));
+  }
+  TRY_STATUS(pad(plan.state_offset));
+  for (const PlanBuffer& b : plan.buffers) {
+    if (b.info.kind != BufferInfo::Kind::state) continue;
+    TRY_STATUS(put(plan.state_offset + static_cast<uint64_t>(b.placement.offset->as_int()), dense_bytes(b.info.data)));
+  }
+  return pad(plan.constants_bytes);
+}
+
+}  // namespace coil

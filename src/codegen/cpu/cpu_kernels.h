@@ -1,0 +1,50 @@
+// KernelPlan -> C++ text for the CPU. Each kernel is a function of the type CoilChunkFn or CoilEpilogue (device/), generic over
+// the instruction set: the same text is compiled once for each.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "schedule/kernel_plan.h"
+
+namespace coil::cpu {
+
+// One generated function. Kernels with the same text (but for the head comment) are one function.
+struct CpuFunction {
+  std::string name;                   // "add_layer_norm_1f3a9c02"
+  std::string text;                   // head comment and definition
+  std::vector<std::string> headers;   // device headers that it needs
+  std::vector<BufferId> buffers;      // of the first kernel that uses it
+};
+
+// How the host program calls a function for one kernel.
+struct CpuLaunch {
+  int function = -1;                  // row of CpuProgram::functions; -1: none (a template without epilogue, a copy)
+  std::vector<BufferId> buffers;      // args.p
+  Expr items;                         // parallel_for's count (loop kernels, sorts)
+  Expr work;                          // rough cost of one item, in vector operations
+};
+
+struct CpuProgram {
+  std::vector<CpuFunction> functions;
+  std::vector<CpuLaunch> launches;    // one per kernel of the plan
+};
+
+CpuProgram generate_kernels(const KernelPlan& plan);
+
+// --- parts
+struct KernelText {
+  std::string body;                   // function body with @NAME@ in place of its name
+  std::vector<std::string> headers;
+  std::vector<BufferId> buffers;
+  Expr items, work;
+};
+KernelText loop_kernel_text(const KernelPlan& plan, const LoopKernel& kernel);
+KernelText epilogue_text(const KernelPlan& plan, const TemplateKernel& kernel);
+KernelText sort_kernel_text(const KernelPlan& plan, const SortKernel& kernel);
+
+// "  const float* p0 = (const float*)a.p[0];" for each buffer; written ones without const.
+std::string pointer_declarations(const KernelPlan& plan, const std::vector<BufferId>& buffers, const std::vector<BufferId>& written, bool restrict);
+
+}  // namespace coil::cpu

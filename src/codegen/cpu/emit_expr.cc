@@ -1,0 +1,250 @@
+#include "codegen/cpu/emit_expr.h"
+
+#include <cmath>
+
+#include <fmt/format.h>
+
+namespace coil::cpu {
+namespace {
+
+const char* header_of(ScalarOp op) {
+  switch (op) {
+    case ScalarOp::exp: case ScalarOp::exp2: case ScalarOp::expm1: case ScalarOp::log: case ScalarOp::log2: case ScalarOp::log10:
+    case ScalarOp::log1p: case ScalarOp::sigmoid: case ScalarOp::tanh:
+      return "math_exp.h";
+    case ScalarOp::sinh: case ScalarOp::cosh: case ScalarOp::asinh: case ScalarOp::acosh: case ScalarOp::atanh:
+      return "math_hyper.h";
+    case ScalarOp::sin: case ScalarOp::cos: case ScalarOp::tan: case ScalarOp::asin: case ScalarOp::acos: case ScalarOp::atan:
+    case ScalarOp::atan2:
+      return "math_trig.h";
+    case ScalarOp::erf: case ScalarOp::erfc:
+      return "math_erf.h";
+    case ScalarOp::pow: case ScalarOp::hypot:
+      return "math_pow.h";
+    default:
+      return nullptr;
+  }
+}
+
+std::string float_literal(double v, bool f32) {
+  const std::string suffix = f32 ? "f" : "";
+  if (std::isnan(v)) return f32 ? "__builtin_nanf(\"\")" : "__builtin_nan(\"\")";
+  if (std::isinf(v)) return std::string(v < 0 ? "-" : "") + (f32 ? "__builtin_inff()" : "__builtin_inf()");
+  std::string text = f32 ? fmt::format("{}", static_cast<float>(v)) : fmt::format("{}", v);
+  if (text.find_first_of(".e") == std::string::npos) text += ".0";
+  return v < 0 || std::signbit(v) ? "(" + text + suffix + ")" : text + suffix;
+}
+
+}  // namespace
+
+std::string register_type(DType dtype) {
+  switch (compute_type(dtype)) {
+    case DType::boolean: return "bool";
+    case DType::u8: return "cd::u8";
+    case DType::i8: return "cd::i8";
+    case DType::i16: return "cd::i16";
+    case DType::i32: return "cd::i32";
+    case DType::f32: return "float";
+    case DType::f64: return "double";
+    default: return "cd::i64";
+  }
+}
+
+std::string memory_type(DType dtype) {
+  switch (dtype) {
+    case DType::boolean: return "cd::b8";
+    case DType::f16: return "cd::f16";
+    case DType::bf16: return "cd::bf16";
+    default: return register_type(dtype);
+  }
+}
+
+std::string scalar_literal(Expr c) {
+  if (is_float(c->dtype)) return float_literal(c->as_double(), c->dtype != DType::f64);
+  if (is_bool(c->dtype)) return c->as_int() ? "true" : "false";
+  if (c->as_int() == INT64_MIN) return "(cd::i64)(-9223372036854775807L - 1)";
+  return fmt::format("({}){}", register_type(c->dtype), c->as_int());
+}
+
+std::string KernelNames::pointer(BufferId id) {
+  for (size_t i = 0; i < buffers_.size(); ++i) {
+    if (buffers_[i] == id) return "p" + std::to_string(i);
+  }
+  buffers_.push_back(id);
+  return "p" + std::to_string(buffers_.size() - 1);
+}
+
+ExprEmitter::Text ExprEmitter::name(Text t, const char* prefix) {
+  const std::string n = prefix + std::to_string(next_name_++);
+  out_ += fmt::format("{}const auto {} = {};\n", indent_, n, t.text);
+  return {n, t.vector};
+}
+
+ExprEmitter::Text ExprEmitter::value(Expr e) {
+  const auto it = memo_.find(e.node());
+  if (it != memo_.end()) return it->second;
+  Text t = make(e);
+  if (e->kind == ExprKind::op || e->kind == ExprKind::load) t = name(t, e->kind == ExprKind::load ? "x" : "v");
+  memo_.emplace(e.node(), t);
+  return t;
+}
+
+std::string ExprEmitter::vector_value(Expr e) {
+  const Text t = value(e);
+  return context_.lane_var >= 0 ? vec(t) : t.text;
+}
+
+ExprEmitter::Text ExprEmitter::make(Expr e) {
+  if (e->dtype == DType::index) return index_value(e);
+  switch (e->kind) {
+    case ExprKind::constant: return {scalar_literal(e), false};
+    case ExprKind::load: return load(e);
+    case ExprKind::temp: {
+      const auto& t = context_.temps.at(e->id);
+      return {t.first, t.second};
+    }
+    case ExprKind::op: break;
+    default: CHECK(false, "not a value expression");
+  }
+  if (e->op == ScalarOp::masked) return masked(e);
+  if (const char* header = header_of(e->op)) names_.need_header(header);
+  std::vector<Text> args;
+  bool vector = false;
+  for (Expr a : e->args) {
+    args.push_back(value(a));
+    vector |= args.back().vector;
+  }
+  if (e->op == ScalarOp::cast) return {fmt::format("cd::cast<{}>({})", register_type(e->dtype), args[0].text), vector};
+  std::string text = fmt::format("cd::{}(", info(e->op).name);
+  for (size_t i = 0; i < args.size(); ++i) {
+    const bool condition = e->op == ScalarOp::select && i == 0;  // a scalar condition chooses whole vectors
+    text += (i ? ", " : "") + (vector && !condition ? vec(args[i]) : args[i].text);
+  }
+  return {text + ")", vector};
+}
+
+// A load's way depends on how its offset moves with the lanes: not at all, by one, by a stride, or freely.
+ExprEmitter::Text ExprEmitter::load(Expr e) {
+  const Expr offset = e->args[0];
+  std::string p;
+  if (e->id <= -2) {
+    p = context_.scratch.at(-2 - e->id);
+  } else {
+    p = names_.pointer(BufferId(e->id));
+  }
+  if (!lanes(offset)) return {fmt::format("cd::load1({} + {})", p, index(offset)), false};
+  const std::string tail = context_.tail.empty() ? "" : "_tail", count = context_.tail.empty() ? "" : ", " + context_.tail;
+  const auto affine = as_affine(offset, context_.lane_var);
+  if (affine && lane_mask_.empty()) {
+    const Expr step = affine->coefficient;
+    if (step == step->pool->index(1)) return {fmt::format("cd::load{}({} + {}{})", tail, p, index(offset), count), true};
+    return {fmt::format("cd::load_strided{}({} + {}, {}{})", tail, p, index(offset), index(step), count), true};
+  }
+  std::string at = lane_index(offset);
+  if (!lane_mask_.empty()) at = fmt::format("cd::select({}, {}, cd::vec((cd::i64)0))", lane_mask_, at);
+  return {fmt::format("cd::gather{}({}, {}{})", tail, p, at, count), true};
+}
+
+ExprEmitter::Text ExprEmitter::index_value(Expr e) {
+  if (lanes(e)) return {lane_index(e), true};
+  return {fmt::format("(cd::i64)({})", index(e)), false};
+}
+
+// The second operand is evaluated only where the first holds: a branch, or lanes whose loads are redirected.
+ExprEmitter::Text ExprEmitter::masked(Expr e) {
+  const Text condition = value(e->args[0]);
+  const Text other = value(e->args[2]);
+  if (condition.vector) {
+    const std::string outer = lane_mask_;
+    const auto saved = memo_;
+    lane_mask_ = outer.empty() ? condition.text : fmt::format("cd::logical_and({}, {})", outer, condition.text);
+    // Values that the unmasked text already has stay valid; masked loads must not leak out.
+    memo_.clear();
+    const Text inside = value(e->args[1]);
+    memo_ = saved;
+    lane_mask_ = outer;
+    return {fmt::format("cd::select({}, {}, {})", condition.text, vec(inside), vec(other)), true};
+  }
+  const bool vector = context_.lane_var >= 0;
+  const std::string n = "m" + std::to_string(next_name_++);
+  out_ += fmt::format("{}auto {} = {};\n{}if ({}) {{\n", indent_, n, vector ? vec(other) : other.text, indent_, condition.text);
+  const auto saved = memo_;
+  const std::string saved_indent = indent_;
+  indent_ += "  ";
+  const Text inside = value(e->args[1]);
+  out_ += fmt::format("{}{} = {};\n{}}}\n", indent_, n, vector ? vec(inside) : inside.text, saved_indent);
+  indent_ = saved_indent;
+  memo_ = saved;
+  return {n, vector};
+}
+
+std::string ExprEmitter::index(Expr e) {
+  switch (e->kind) {
+    case ExprKind::constant: return std::to_string(e->as_int()) + (std::abs(e->as_int()) > INT32_MAX ? "L" : "");
+    case ExprKind::symbol: return fmt::format("s[{}]", e->id);
+    case ExprKind::var: return context_.vars.at(static_cast<size_t>(e->id));
+    default: break;
+  }
+  CHECK(e->kind == ExprKind::op, "not an index expression");
+  if (e->op == ScalarOp::checked_index) {
+    return fmt::format("cd::checked_index({}, {}, a.flag)", value(e->args[0]).text, index(e->args[1]));
+  }
+  if (e->op == ScalarOp::cast) return value(e->args[0]).text;
+  std::string text = "(";
+  if (e->op == ScalarOp::iadd || e->op == ScalarOp::imul) {
+    for (size_t i = 0; i < e->args.size(); ++i) text += (i ? (e->op == ScalarOp::iadd ? " + " : " * ") : "") + index(e->args[i]);
+    return text + ")";
+  }
+  const std::string x = index(e->args[0]), y = index(e->args[1]);
+  const bool plain = provably_nonnegative(e->args[0], {context_.sizes});
+  switch (e->op) {
+    case ScalarOp::idiv: return plain ? fmt::format("({} / {})", x, y) : fmt::format("cd::floor_div((cd::i64)({}), (cd::i64)({}))", x, y);
+    case ScalarOp::imod: return plain ? fmt::format("({} % {})", x, y) : fmt::format("cd::remainder((cd::i64)({}), (cd::i64)({}))", x, y);
+    case ScalarOp::imin: return fmt::format("cd::minimum((cd::i64)({}), (cd::i64)({}))", x, y);
+    case ScalarOp::imax: return fmt::format("cd::maximum((cd::i64)({}), (cd::i64)({}))", x, y);
+    default: CHECK(false, "unexpected index operation");
+  }
+  return text;
+}
+
+// An index that differs from lane to lane, as an i64 vector.
+std::string ExprEmitter::lane_index(Expr e) {
+  if (!lanes(e)) return fmt::format("cd::vec((cd::i64)({}))", index(e));
+  if (e->kind == ExprKind::var) return fmt::format("cd::add(cd::vec((cd::i64){}), cd::iota())", index(e));
+  CHECK(e->kind == ExprKind::op, "not an index expression");
+  if (e->op == ScalarOp::checked_index) {
+    const Text v = value(e->args[0]);
+    return fmt::format("cd::checked_index({}, (cd::i64)({}), a.flag)", vec(v), index(e->args[1]));
+  }
+  if (e->op == ScalarOp::cast) return vec(value(e->args[0]));
+  const char* f = e->op == ScalarOp::iadd   ? "add"
+                  : e->op == ScalarOp::imul ? "mul"
+                  : e->op == ScalarOp::idiv ? "floor_div"
+                  : e->op == ScalarOp::imod ? "remainder"
+                  : e->op == ScalarOp::imin ? "minimum"
+                                            : "maximum";
+  std::string text = lane_index(e->args[0]);
+  for (size_t i = 1; i < e->args.size(); ++i) text = fmt::format("cd::{}({}, {})", f, text, lane_index(e->args[i]));
+  return name({text, true}, "n").text;
+}
+
+void ExprEmitter::store(const std::string& p, Expr offset, Expr v) {
+  const bool vector = context_.lane_var >= 0;
+  const Text t = value(v);
+  if (!vector) {
+    out_ += fmt::format("{}cd::store1({} + {}, {});\n", indent_, p, index(offset), t.text);
+    return;
+  }
+  const std::string tail = context_.tail.empty() ? "" : "_tail", count = context_.tail.empty() ? "" : ", " + context_.tail;
+  const auto affine = as_affine(offset, context_.lane_var);
+  if (!affine) {
+    const std::string at = lane_index(offset);
+    out_ += fmt::format("{}cd::scatter{}({}, {}, {}{});\n", indent_, tail, p, at, vec(t), count);
+  } else if (affine->coefficient == offset->pool->index(1)) {
+    out_ += fmt::format("{}cd::store{}({} + {}, {}{});\n", indent_, tail, p, index(offset), vec(t), count);
+  } else {
+    out_ += fmt::format("{}cd::store_strided{}({} + {}, {}, {}{});\n", indent_, tail, p, index(offset), vec(t), index(affine->coefficient), count);
+  }
+}
+
+}  // namespace coil::cpu

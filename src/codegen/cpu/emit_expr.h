@@ -1,0 +1,82 @@
+// Expressions as C++ text for the CPU: the same functions (namespace cd) for scalars and for vectors of lanes.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "schedule/kernel_plan.h"
+
+namespace coil::cpu {
+
+// Names that a kernel's text shares: buffers become p0, p1... in order of first use, headers are noted as their functions appear.
+class KernelNames {
+ public:
+  explicit KernelNames(const KernelPlan& plan) : plan_(plan) {}
+
+  std::string pointer(BufferId id);
+  const std::vector<BufferId>& buffers() const { return buffers_; }
+  void need_header(const std::string& header) { headers_.insert(header); }
+  const std::set<std::string>& headers() const { return headers_; }
+  const KernelPlan& plan() const { return plan_; }
+
+ private:
+  const KernelPlan& plan_;
+  std::vector<BufferId> buffers_;
+  std::set<std::string> headers_;
+};
+
+// How the expressions of one place in the text are evaluated.
+struct EmitContext {
+  std::vector<std::string> vars;                   // C++ names of the loop variables
+  std::vector<Expr> sizes;                         // their ranges, for choosing cheap divisions
+  int lane_var = -1;                               // the variable that lanes run along; its name is the first lane's value
+  std::string tail;                                // count of active lanes; empty: all
+  std::map<int, std::pair<std::string, bool>> temps;  // temp -> text, is it a vector
+  std::map<int, std::string> scratch;              // worker scratch row -> pointer name
+};
+
+class ExprEmitter {
+ public:
+  // Statements are appended to `out`, each line after `indent`.
+  ExprEmitter(KernelNames& names, const EmitContext& context, std::string& out, std::string indent, int& next_name)
+      : names_(names), context_(context), out_(out), indent_(std::move(indent)), next_name_(next_name) {}
+
+  struct Text {
+    std::string text;
+    bool vector = false;
+  };
+  Text value(Expr e);
+  // As a vector if the context has lanes, broadcasting if needed.
+  std::string vector_value(Expr e);
+  // A C++ int64 expression; must not depend on the lane variable except through its first value.
+  std::string index(Expr e);
+
+  // Stores a value at a linear offset.
+  void store(const std::string& pointer, Expr offset, Expr value);
+
+ private:
+  Text make(Expr e);
+  Text load(Expr e);
+  Text index_value(Expr e);
+  Text masked(Expr e);
+  std::string lane_index(Expr e);
+  Text name(Text t, const char* prefix);
+  std::string vec(const Text& t) const { return t.vector ? t.text : "cd::vec(" + t.text + ")"; }
+  bool lanes(Expr e) const { return context_.lane_var >= 0 && depends_on_var(e, context_.lane_var); }
+
+  KernelNames& names_;
+  const EmitContext& context_;
+  std::string& out_;
+  std::string indent_;
+  int& next_name_;
+  std::map<const ExprNode*, Text> memo_;
+  std::string lane_mask_;  // inside a masked operand: only these lanes may load
+};
+
+std::string register_type(DType dtype);              // "float", "cd::i32"
+std::string scalar_literal(Expr constant);           // "1.5f", "(cd::i64)3"
+std::string memory_type(DType dtype);                // "cd::bf16"
+
+}  // namespace coil::cpu

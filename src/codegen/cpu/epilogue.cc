@@ -1,0 +1,141 @@
+// Epilogues of templates (a tile of finished rows and columns becomes the fused loops' result), and sorts.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "codegen/cpu/cpu_kernels.h"
+#include "codegen/cpu/emit_expr.h"
+
+namespace coil::cpu {
+namespace {
+
+// The template's result coordinates as functions of (batch, row, column), which become variables 0, 1, 2.
+std::vector<Expr> tile_coordinates(ExprPool& pool, const TemplateKernel& k) {
+  std::vector<Expr> coordinates;
+  const auto unpack = [&](Expr flat, const std::vector<Expr>& sizes) {
+    std::vector<Expr> out(sizes.size());
+    for (size_t d = sizes.size(); d-- > 0;) {
+      out[d] = d == 0 ? flat : floor_mod(flat, sizes[d]);
+      flat = floor_div(flat, sizes[d]);
+    }
+    coordinates.insert(coordinates.end(), out.begin(), out.end());
+  };
+  if (const auto* g = std::get_if<Gemm>(&k.def)) {
+    unpack(pool.var(0), g->batch);
+    unpack(pool.var(1), g->m);
+    unpack(pool.var(2), g->n);
+  } else {
+    const std::vector<Expr>& r = k.result_sizes;  // n, oc, oh, ow; rows are pixels
+    unpack(pool.var(1), {r[0], r[2], r[3]});
+    coordinates.insert(coordinates.begin() + 1, pool.var(2));
+  }
+  return coordinates;
+}
+
+std::vector<Expr> tile_sizes(ExprPool& pool, const TemplateKernel& k) {
+  if (const auto* g = std::get_if<Gemm>(&k.def)) return {product(pool, g->batch), product(pool, g->m), product(pool, g->n)};
+  const std::vector<Expr>& r = k.result_sizes;
+  return {pool.index(1), r[0] * r[2] * r[3], r[1]};
+}
+
+// Rewrites every index of an expression for new variables and simplifies it in their ranges.
+Expr reindex(Expr e, const std::vector<Expr>& vars, const std::vector<Expr>& sizes) {
+  const Expr moved = substitute_vars(e, vars);
+  if (moved->dtype == DType::index) return simplify_index(moved, {sizes});
+  return rewrite(moved, [&](Expr n) -> Expr {
+    if (n->kind != ExprKind::load) return Expr();
+    return n->pool->load(BufferId(n->id), n->dtype, {simplify_index(n->args[0], {sizes})});
+  });
+}
+
+}  // namespace
+
+KernelText epilogue_text(const KernelPlan& plan, const TemplateKernel& k) {
+  ExprPool& pool = *plan.pool;
+  KernelNames names(plan);
+  EmitContext context;
+  context.vars = {"batch", "row", "col"};
+  context.sizes = tile_sizes(pool, k);
+  context.lane_var = 2;
+  const std::vector<Expr> coordinates = tile_coordinates(pool, k);
+  int next_name = 0;
+  std::string body;
+  std::vector<BufferId> written;
+  const auto pass = [&](bool tail) {
+    context.tail = tail ? "lanes" : "";
+    const std::string indent = "      ";
+    context.temps[k.acc.index] = {tail ? "cd::load_tail(tile + col, lanes)" : "cd::load(tile + col)", true};
+    ExprEmitter emitter(names, context, body, indent, next_name);
+    for (const Stmt& s : k.epilogue) {
+      emitter.store(names.pointer(s.buffer), reindex(s.offset, coordinates, context.sizes), reindex(s.value, coordinates, context.sizes));
+      written.push_back(s.buffer);
+    }
+  };
+  body += "  for (long row = row0; row < row0 + rows; ++row) {\n    const float* tile = acc + (row - row0) * ld - col0;\n    long col = col0;\n";
+  body += "    for (; col + COIL_LANES <= col0 + cols; col += COIL_LANES) {\n";
+  pass(false);
+  body += "    }\n    if (col < col0 + cols) {\n      const int lanes = (int)(col0 + cols - col);\n";
+  pass(true);
+  body += "    }\n  }\n";
+  KernelText t;
+  t.body = "extern \"C\" COIL_KERNEL void @NAME@(const void* context, [[maybe_unused]] long batch, long row0, long col0, long rows, long cols, float* acc,\n"
+           "    long ld) {\n  const coil_args& a = *(const coil_args*)context;\n  [[maybe_unused]] const long* s = a.s;\n" +
+           pointer_declarations(plan, names.buffers(), written, false) + body + "}\n";
+  t.headers.assign(names.headers().begin(), names.headers().end());
+  t.buffers = names.buffers();
+  t.items = t.work = pool.index(1);
+  return t;
+}
+
+KernelText sort_kernel_text(const KernelPlan& plan, const SortKernel& k) {
+  ExprPool& pool = *plan.pool;
+  KernelNames names(plan);
+  EmitContext context;
+  const auto dim = static_cast<size_t>(k.def.dim);
+  Expr items = pool.index(1);
+  for (size_t d = 0; d < std::max<size_t>(k.sizes.size(), 1); ++d) {
+    context.vars.push_back(d == dim ? "j" : "i" + std::to_string(d));
+    if (k.sizes.empty()) break;
+    context.sizes.push_back(k.sizes[d]);
+    if (d != dim) items = items * k.sizes[d];
+  }
+  const std::string type = memory_type(k.dtype);
+  int next_name = 0;
+  std::string body, fill, drain;
+  const auto index = [&](Expr e) {
+    std::string ignored;
+    return ExprEmitter(names, context, ignored, "", next_name).index(e);
+  };
+  const std::string scratch = names.pointer(k.scratch), values = names.pointer(k.values), indices = names.pointer(k.indices);
+  const std::string length = index(k.def.length), kept = k.sizes.empty() ? "1" : index(k.sizes[dim]);
+  body += "  for (long item = begin; item < end; ++item) {\n    [[maybe_unused]] long rest = item;\n";
+  for (size_t d = k.sizes.size(); d-- > 0;) {
+    if (d == dim) continue;
+    const std::string n = index(k.sizes[d]);
+    body += fmt::format("    const long i{} = rest % {};\n    rest /= {};\n", d, n, n);
+  }
+  {
+    ExprEmitter emitter(names, context, fill, "      ", next_name);
+    const auto v = emitter.value(k.body);
+    fill += fmt::format("      cd::store1(v + j, {});\n      o[j] = j;\n", v.text);
+  }
+  drain += fmt::format("      {}[{}] = v[j];\n      {}[{}] = o[j];\n", values, index(k.values_offset), indices, index(k.indices_offset));
+  body += fmt::format("    for (long j = 0; j < {}; ++j) {{\n{}    }}\n", length, fill);
+  body += fmt::format("    cd::stable_sort(v, o, v2, o2, {}, {});\n", length, k.def.descending ? "true" : "false");
+  body += fmt::format("    for (long j = 0; j < {}; ++j) {{\n{}    }}\n  }}\n", kept, drain);
+  const std::string setup = fmt::format(
+      "  const long n = {0};\n  cd::i64* o = (cd::i64*)((char*){1} + worker * n * {2});\n  cd::i64* o2 = o + n;\n  {3}* v = ({3}*)(o2 + n);\n  {3}* v2 = v + n;\n",
+      length, scratch, 2 * byte_size(k.dtype) + 16, type);
+  names.need_header("sort.h");
+  KernelText t;
+  t.body = "extern \"C\" COIL_KERNEL void @NAME@(void* context, long begin, long end, int worker) {\n"
+           "  const coil_args& a = *(const coil_args*)context;\n  [[maybe_unused]] const long* s = a.s;\n" +
+           pointer_declarations(plan, names.buffers(), {k.values, k.indices, k.scratch}, true) + setup + body + "}\n";
+  t.headers.assign(names.headers().begin(), names.headers().end());
+  t.buffers = names.buffers();
+  t.items = items;
+  t.work = k.def.length * 40;
+  return t;
+}
+
+}  // namespace coil::cpu

@@ -1,0 +1,26 @@
+// The host program of a CPU package as C++ text: tables that describe the interface, and `run`, which calls the kernels one after
+// the other with no allocation of its own. It is compiled once, for the baseline machine, and picks the kernels' instruction set.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "codegen/cpu/cpu_kernels.h"
+
+namespace coil {
+
+struct HostOptions {
+  std::string in_spec, out_spec;         // JSON texts
+  std::vector<std::string> isas;         // "v3", "v4": in rising order
+  uint64_t constants_hash = 0;
+};
+
+std::string host_program_text(const KernelPlan& plan, const cpu::CpuProgram& program, const HostOptions& options);
+
+// Device library objects that the plan's templates need: "gemm", "conv2d", "attention".
+std::vector<std::string> device_objects(const KernelPlan& plan);
+
+// Sizes in the user's words, as the manifest and messages print them: "2*batch + 1".
+std::string size_text(Expr e);
+
+}  // namespace coil

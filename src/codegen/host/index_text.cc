@@ -1,0 +1,38 @@
+#include "codegen/host/index_text.h"
+
+#include <fmt/format.h>
+
+namespace coil {
+
+std::string host_index(Expr e) {
+  switch (e->kind) {
+    case ExprKind::constant: return e->as_int() == INT64_MIN ? "INT64_MIN" : fmt::format("{}L", e->as_int());
+    case ExprKind::symbol: return fmt::format("s[{}]", e->id);
+    default: break;
+  }
+  CHECK(e->kind == ExprKind::op && is_index_op(e->op), "a size that is not an expression of symbols");
+  if (e->op == ScalarOp::iadd || e->op == ScalarOp::imul) {
+    std::string text = "(";
+    for (size_t i = 0; i < e->args.size(); ++i) text += (i ? (e->op == ScalarOp::iadd ? " + " : " * ") : "") + host_index(e->args[i]);
+    return text + ")";
+  }
+  const char* f = e->op == ScalarOp::idiv ? "floor_div" : e->op == ScalarOp::imod ? "floor_mod" : e->op == ScalarOp::imin ? "least" : "greatest";
+  return fmt::format("{}({}, {})", f, host_index(e->args[0]), host_index(e->args[1]));
+}
+
+std::string c_string(const std::string& text) {
+  std::string out = "\"";
+  for (char c : text) {
+    const auto u = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      out += std::string("\\") + c;
+    } else if (u < 0x20 || u >= 0x7f || c == '?') {
+      out += fmt::format("\\{:03o}", u);  // octal: never runs on into the next character; '?' could begin a trigraph
+    } else {
+      out += c;
+    }
+  }
+  return out + "\"";
+}
+
+}  // namespace coil

@@ -1,0 +1,11 @@
+// Size expressions as C++ text of the host program: symbols are s[i], no other variables.
+#pragma once
+
+#include <string>
+
+#include "expr/expr.h"
+
+namespace coil {
+std::string host_index(Expr e);
+std::string c_string(const std::string& text);  // a C string literal, quotes included
+}  // namespace coil

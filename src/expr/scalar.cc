@@ -1,0 +1,297 @@
+// One scalar operation on constants, with ATen's semantics, and conversions between types.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "base/result.h"
+#include "expr/expr.h"
+#include "expr/polynomial.h"
+
+namespace coil {
+namespace {
+
+// The low bits of `v` as a value of the type.
+int64_t wrap(int64_t v, DType dtype) {
+  switch (dtype) {
+    case DType::boolean: return v != 0;
+    case DType::u8: return static_cast<uint8_t>(v);
+    case DType::i8: return static_cast<int8_t>(v);
+    case DType::i16: return static_cast<int16_t>(v);
+    case DType::i32: return static_cast<int32_t>(v);
+    default: return v;
+  }
+}
+
+// --- floating point; T is the type that rounds each step (float, double)
+
+template <class T>
+T float_remainder(T a, T b) {
+  T r = std::fmod(a, b);
+  if (r != 0 && (b < 0) != (r < 0)) r += b;
+  return r;
+}
+
+// Python's floor division: not floor(a / b), whose quotient may round up to the next integer.
+template <class T>
+T float_floor_div(T a, T b) {
+  if (b == 0) return a / b;
+  const T r = std::fmod(a, b);
+  T quotient = (a - r) / b;
+  if (r != 0 && (b < 0) != (r < 0)) quotient -= 1;
+  if (quotient == 0) return std::copysign(T(0), a / b);
+  const T floored = std::floor(quotient);
+  return quotient - floored > T(0.5) ? floored + 1 : floored;
+}
+
+template <class T>
+T float_arithmetic(ScalarOp op, T a, T b) {
+  switch (op) {
+    case ScalarOp::add: return a + b;
+    case ScalarOp::sub: return a - b;
+    case ScalarOp::mul: return a * b;
+    case ScalarOp::div: return a / b;
+    case ScalarOp::floor_div: return float_floor_div(a, b);
+    case ScalarOp::trunc_div: return std::trunc(a / b);
+    case ScalarOp::remainder: return float_remainder(a, b);
+    case ScalarOp::fmod: return std::fmod(a, b);
+    case ScalarOp::maximum: return std::isnan(a) ? a : std::isnan(b) ? b : (a < b ? b : a);
+    case ScalarOp::minimum: return std::isnan(a) ? a : std::isnan(b) ? b : (b < a ? b : a);
+    case ScalarOp::fmax: return std::isnan(a) ? b : std::isnan(b) ? a : (a < b ? b : a);
+    case ScalarOp::fmin: return std::isnan(a) ? b : std::isnan(b) ? a : (b < a ? b : a);
+    default: break;
+  }
+  CHECK(false, info(op).name);
+  return 0;
+}
+
+// Unary mathematics, in double; the caller rounds.
+double float_unary(ScalarOp op, double a) {
+  switch (op) {
+    case ScalarOp::neg: return -a;
+    case ScalarOp::abs: return std::fabs(a);
+    case ScalarOp::sign: return (a > 0) - (a < 0);
+    case ScalarOp::floor: return std::floor(a);
+    case ScalarOp::ceil: return std::ceil(a);
+    case ScalarOp::trunc: return std::trunc(a);
+    case ScalarOp::round: return std::nearbyint(a);
+    case ScalarOp::sqrt: return std::sqrt(a);
+    case ScalarOp::rsqrt: return 1 / std::sqrt(a);
+    case ScalarOp::reciprocal: return 1 / a;
+    case ScalarOp::exp: return std::exp(a);
+    case ScalarOp::exp2: return std::exp2(a);
+    case ScalarOp::expm1: return std::expm1(a);
+    case ScalarOp::log: return std::log(a);
+    case ScalarOp::log2: return std::log2(a);
+    case ScalarOp::log10: return std::log10(a);
+    case ScalarOp::log1p: return std::log1p(a);
+    case ScalarOp::tanh: return std::tanh(a);
+    case ScalarOp::sigmoid: return 1 / (1 + std::exp(-a));
+    case ScalarOp::erf: return std::erf(a);
+    case ScalarOp::erfc: return std::erfc(a);
+    case ScalarOp::sin: return std::sin(a);
+    case ScalarOp::cos: return std::cos(a);
+    case ScalarOp::tan: return std::tan(a);
+    case ScalarOp::asin: return std::asin(a);
+    case ScalarOp::acos: return std::acos(a);
+    case ScalarOp::atan: return std::atan(a);
+    case ScalarOp::sinh: return std::sinh(a);
+    case ScalarOp::cosh: return std::cosh(a);
+    case ScalarOp::asinh: return std::asinh(a);
+    case ScalarOp::acosh: return std::acosh(a);
+    case ScalarOp::atanh: return std::atanh(a);
+    case ScalarOp::logical_not: return a == 0;
+    default: break;
+  }
+  CHECK(false, info(op).name);
+  return 0;
+}
+
+double float_binary(ScalarOp op, DType dtype, double a, double b) {
+  switch (op) {
+    case ScalarOp::atan2: return std::atan2(a, b);
+    case ScalarOp::pow: return std::pow(a, b);
+    case ScalarOp::hypot: return std::hypot(a, b);
+    case ScalarOp::logical_and: return a != 0 && b != 0;
+    case ScalarOp::logical_or: return a != 0 || b != 0;
+    case ScalarOp::logical_xor: return (a != 0) != (b != 0);
+    default: break;
+  }
+  // Arithmetic in the type itself: some of these round several times.
+  if (dtype == DType::f64) return float_arithmetic<double>(op, a, b);
+  return float_arithmetic<float>(op, static_cast<float>(a), static_cast<float>(b));
+}
+
+// --- integers, in int64 with wrap-around; the caller wraps to the width
+
+int64_t add_wrap(int64_t a, int64_t b) { return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b)); }
+int64_t sub_wrap(int64_t a, int64_t b) { return static_cast<int64_t>(static_cast<uint64_t>(a) - static_cast<uint64_t>(b)); }
+int64_t mul_wrap(int64_t a, int64_t b) { return static_cast<int64_t>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b)); }
+int64_t trunc_div_int(int64_t a, int64_t b) { return b == 0 ? 0 : b == -1 ? sub_wrap(0, a) : a / b; }
+int64_t fmod_int(int64_t a, int64_t b) { return b == 0 || b == -1 ? 0 : a % b; }
+
+int64_t pow_int(int64_t base, int64_t exponent) {
+  if (exponent < 0) return base == 1 ? 1 : base == -1 ? (exponent % 2 == 0 ? 1 : -1) : 0;
+  int64_t result = 1;
+  for (; exponent > 0; exponent >>= 1) {
+    if (exponent & 1) result = mul_wrap(result, base);
+    base = mul_wrap(base, base);
+  }
+  return result;
+}
+
+// A shift by less than 0 or by the width and more shifts everything out.
+int64_t shift_left(int64_t a, int64_t b, int width) {
+  return b < 0 || b >= width ? 0 : static_cast<int64_t>(static_cast<uint64_t>(a) << b);
+}
+int64_t shift_right(int64_t a, int64_t b, int width) { return a >> (b < 0 || b >= width ? 63 : b); }
+
+int64_t int_unary(ScalarOp op, DType dtype, int64_t a) {
+  switch (op) {
+    case ScalarOp::neg: return sub_wrap(0, a);
+    case ScalarOp::abs: return a < 0 ? sub_wrap(0, a) : a;
+    case ScalarOp::sign: return (a > 0) - (a < 0);
+    case ScalarOp::logical_not: return a == 0;
+    case ScalarOp::bit_not: return is_bool(dtype) ? a == 0 : ~a;
+    case ScalarOp::floor:
+    case ScalarOp::ceil:
+    case ScalarOp::trunc:
+    case ScalarOp::round: return a;
+    default: break;
+  }
+  CHECK(false, info(op).name);  // mathematics needs a floating type: the lowering promotes
+  return 0;
+}
+
+int64_t int_binary(ScalarOp op, DType dtype, int64_t a, int64_t b) {
+  const int width = 8 * byte_size(dtype);
+  switch (op) {
+    case ScalarOp::add: return add_wrap(a, b);
+    case ScalarOp::sub: return sub_wrap(a, b);
+    case ScalarOp::mul: return mul_wrap(a, b);
+    case ScalarOp::floor_div: return expr::floor_div_int(a, b);
+    case ScalarOp::trunc_div: return trunc_div_int(a, b);
+    case ScalarOp::remainder: return expr::floor_mod_int(a, b);
+    case ScalarOp::fmod: return fmod_int(a, b);
+    case ScalarOp::maximum:
+    case ScalarOp::fmax: return a < b ? b : a;
+    case ScalarOp::minimum:
+    case ScalarOp::fmin: return b < a ? b : a;
+    case ScalarOp::logical_and: return a != 0 && b != 0;
+    case ScalarOp::logical_or: return a != 0 || b != 0;
+    case ScalarOp::logical_xor: return (a != 0) != (b != 0);
+    case ScalarOp::bit_and: return a & b;
+    case ScalarOp::bit_or: return a | b;
+    case ScalarOp::bit_xor: return a ^ b;
+    case ScalarOp::shl: return shift_left(a, b, width);
+    case ScalarOp::shr: return shift_right(a, b, width);
+    case ScalarOp::pow: return pow_int(a, b);
+    default: break;
+  }
+  CHECK(false, info(op).name);
+  return 0;
+}
+
+// --- index arithmetic: exact by construction
+
+int64_t index_op(ScalarOp op, std::span<const Value> args) {
+  int64_t r = args.empty() ? 0 : args[0].i;
+  for (const Value& v : args.subspan(args.empty() ? 0 : 1)) {
+    switch (op) {
+      case ScalarOp::iadd: CHECK(!__builtin_add_overflow(r, v.i, &r), "an index leaves int64"); break;
+      case ScalarOp::imul: CHECK(!__builtin_mul_overflow(r, v.i, &r), "an index leaves int64"); break;
+      case ScalarOp::idiv: r = expr::floor_div_int(r, v.i); break;
+      case ScalarOp::imod: r = expr::floor_mod_int(r, v.i); break;
+      case ScalarOp::imin: r = std::min(r, v.i); break;
+      case ScalarOp::imax: r = std::max(r, v.i); break;
+      default: CHECK(false, info(op).name);
+    }
+  }
+  return r;
+}
+
+template <class T>
+bool compare_values(ScalarOp op, T a, T b) {
+  switch (op) {
+    case ScalarOp::eq: return a == b;
+    case ScalarOp::ne: return a != b;
+    case ScalarOp::lt: return a < b;
+    case ScalarOp::le: return a <= b;
+    case ScalarOp::gt: return a > b;
+    default: return a >= b;
+  }
+}
+
+// --- conversions
+
+// Round to nearest even with the upper 16 bits kept; NaN stays NaN.
+double round_to_bf16(float f) {
+  if (std::isnan(f)) return std::numeric_limits<double>::quiet_NaN();
+  uint32_t bits = std::bit_cast<uint32_t>(f);
+  bits = (bits + 0x7fffu + ((bits >> 16) & 1u)) & 0xffff0000u;
+  return std::bit_cast<float>(bits);
+}
+
+// Round to nearest even with 11 significant bits, fewer below 2^-14; more than 65504 and a half step is infinity.
+double round_to_f16(float f) {
+  if (std::isnan(f) || std::isinf(f) || f == 0) return f;
+  const double x = f;
+  const int exponent = std::max(std::ilogb(x), -14);
+  const double step = std::ldexp(1.0, exponent - 10);
+  const double rounded = std::copysign(std::nearbyint(std::fabs(x) / step) * step, x);
+  return std::fabs(rounded) > 65504 ? std::copysign(std::numeric_limits<double>::infinity(), x) : rounded;
+}
+
+double round_to(double x, DType to) {
+  switch (to) {
+    case DType::f64: return x;
+    case DType::f32: return static_cast<float>(x);
+    case DType::bf16: return round_to_bf16(static_cast<float>(x));
+    case DType::f16: return round_to_f16(static_cast<float>(x));
+    default: break;
+  }
+  CHECK(false, "not a floating type");
+  return 0;
+}
+
+// Towards zero. What does not fit, and NaN, gives the least number, as x86's conversions do; narrow types take the low bits of
+// the int32, as ATen on x86 does.
+int64_t float_to_int(double x, DType to) {
+  if (to == DType::i64 || to == DType::index) {
+    return x >= -0x1p63 && x < 0x1p63 ? static_cast<int64_t>(x) : INT64_MIN;
+  }
+  const double t = std::trunc(x);
+  return wrap(t >= -0x1p31 && t < 0x1p31 ? static_cast<int64_t>(t) : INT32_MIN, to);
+}
+
+}  // namespace
+
+Value convert(Value v, DType from, DType to) {
+  if (is_float(from)) {
+    if (is_float(to)) return {.f = round_to(v.f, to)};
+    if (is_bool(to)) return {.i = v.f != 0};
+    return {.i = float_to_int(v.f, to)};
+  }
+  if (to == DType::f64) return {.f = static_cast<double>(v.i)};
+  if (is_float(to)) return {.f = round_to(static_cast<float>(v.i), to)};  // once from the integer, not through double
+  return {.i = wrap(v.i, to)};
+}
+
+Value apply_scalar(ScalarOp op, DType dtype, std::span<const Value> args) {
+  CHECK(op != ScalarOp::cast && op != ScalarOp::checked_index, "needs both types: see convert() and evaluate()");
+  CHECK(info(op).arity < 0 || static_cast<size_t>(info(op).arity) == args.size(), info(op).name);
+  if (op == ScalarOp::select || op == ScalarOp::masked) return args[0].i != 0 ? args[1] : args[2];
+  if (is_index_op(op)) return {.i = index_op(op, args)};
+  if (info(op).result == ResultRule::boolean) {
+    if (op == ScalarOp::isnan) return {.i = is_float(dtype) && std::isnan(args[0].f)};
+    if (op == ScalarOp::isinf) return {.i = is_float(dtype) && std::isinf(args[0].f)};
+    return {.i = is_float(dtype) ? compare_values(op, args[0].f, args[1].f) : compare_values(op, args[0].i, args[1].i)};
+  }
+  if (is_float(dtype)) {
+    const double r = args.size() == 1 ? float_unary(op, args[0].f) : float_binary(op, dtype, args[0].f, args[1].f);
+    return {.f = round_to(r, compute_type(dtype))};
+  }
+  return {.i = wrap(args.size() == 1 ? int_unary(op, dtype, args[0].i) : int_binary(op, dtype, args[0].i, args[1].i), dtype)};
+}
+
+}  // namespace coil

@@ -1,0 +1,67 @@
+#include "frontend/dim_names.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+
+namespace coil {
+namespace {
+
+Error bad(std::string message, std::string hint = {}) { return Error{ErrorCode::bad_dimension, std::move(message), {}, std::move(hint)}; }
+
+bool is_word(std::string_view s) {
+  if (s.empty() || s.size() > 64 || std::isdigit(static_cast<unsigned char>(s[0]))) return false;
+  for (char c : s) {
+    if (!std::isalnum(static_cast<unsigned char>(c)) && c != '_') return false;
+  }
+  return true;
+}
+
+std::string known_dimensions(const Graph& graph) {
+  std::string text;
+  for (size_t i = 0; i < graph.pool->num_symbols(); ++i) text += (i ? ", " : "") + graph.pool->symbol_info(SymbolId(i)).name;
+  return text.empty() ? "the program has no dynamic dimension" : "the program's dynamic dimensions are " + text;
+}
+
+// The symbol behind "s77" or "x:0"; an invalid id: a static dimension.
+Result<SymbolId> resolve(const Graph& graph, const std::string& key) {
+  size_t colon = key.rfind(':');
+  if (colon == std::string::npos) {
+    if (auto id = graph.pool->find_symbol(key)) return *id;
+    return bad(fmt::format("the program has no dimension '{}'", key), known_dimensions(graph));
+  }
+  std::string_view input = std::string_view(key).substr(0, colon);
+  for (const GraphInput& in : graph.inputs) {
+    if (in.name != input || !in.value.valid() || !graph.value(in.value).is_tensor()) continue;
+    const std::vector<Expr>& sizes = graph.value(in.value).tensor().sizes;
+    size_t dim = sizes.size();
+    const char* end = key.data() + key.size();
+    auto [stop, error] = std::from_chars(key.data() + colon + 1, end, dim);
+    if (error != std::errc() || stop != end || dim >= sizes.size()) return bad(fmt::format("'{}': input '{}' has {} dimensions", key, input, sizes.size()));
+    return sizes[dim]->kind == ExprKind::symbol ? SymbolId(sizes[dim]->id) : SymbolId();
+  }
+  return bad(fmt::format("'{}': the program has no tensor input '{}'", key, input));
+}
+
+}  // namespace
+
+Status apply_dim_names(Graph& graph, const std::map<std::string, std::string>& names, bool strict) {
+  for (const auto& [key, label] : names) {
+    Result<SymbolId> id = resolve(graph, key);
+    if (!id.ok()) {
+      if (strict) return std::move(id).error();
+      continue;
+    }
+    if (!id.value().valid()) continue;
+    if (!is_word(label)) return bad(fmt::format("'{}' cannot name a dimension", label.substr(0, 100)), "use letters, digits and underscores");
+    for (size_t i = 0; i < graph.pool->num_symbols(); ++i) {
+      if (SymbolId(i) != id.value() && graph.pool->symbol_info(SymbolId(i)).label == label) {
+        return bad(fmt::format("two different dimensions would be named '{}'", label));
+      }
+    }
+    graph.pool->set_symbol_label(id.value(), label);
+  }
+  return ok_status();
+}
+
+}  // namespace coil

@@ -1,0 +1,327 @@
+#include "frontend/graph_reader.h"
+
+#include <fmt/format.h>
+
+#include "frontend/provenance.h"
+
+namespace coil {
+namespace {
+
+constexpr int kMaxGraphDepth = 12;
+constexpr int64_t kMaxElements = int64_t{1} << 48;
+constexpr std::string_view kOpsPrefix = "torch.ops.";
+
+Error bad(std::string message) { return Error{ErrorCode::bad_program, std::move(message), {}, {}}; }
+
+// Puts the node's place into an error that does not have one.
+Error at(Error error, const Node& node) {
+  if (error.where.empty()) error.where = where(node);
+  std::string op = node.target;
+  return error.message.starts_with(op) ? error : std::move(error).with_context(node.name.empty() || node.name == op ? op : op + " '" + node.name + "'");
+}
+
+Result<std::unordered_map<std::string_view, Json>> read_table(Json graph, std::string_view key) {
+  std::unordered_map<std::string_view, Json> table;
+  std::optional<Json> json = graph.find(key);
+  if (!json) return table;  // older files lack sym_float_values
+  TRY(auto object, json->as_object());
+  table.reserve(object.size());
+  for (auto [name, value] : object) table.insert_or_assign(name, value);
+  return table;
+}
+
+}  // namespace
+
+const std::optional<Schema>& ReaderContext::schema(std::string_view target) {
+  auto [it, fresh] = schemas.try_emplace(target);
+  if (fresh) it->second = find_schema(target);
+  return it->second;
+}
+
+Status GraphReader::read_values() {
+  graph_.pool = context_.pool;
+  if (depth_ > kMaxGraphDepth) return bad(fmt::format("graphs are nested more than {} deep", kMaxGraphDepth));
+  TRY(tensors_, read_table(json_, "tensor_values"));
+  TRY(sym_ints_, read_table(json_, "sym_int_values"));
+  TRY(sym_bools_, read_table(json_, "sym_bool_values"));
+  TRY(sym_floats_, read_table(json_, "sym_float_values"));
+  return ok_status();
+}
+
+Result<TensorType> GraphReader::tensor_type(Json meta, std::string_view name) {
+  TensorType type;
+  TRY(int64_t layout, meta.get_int("layout"));
+  if (layout != 7) return Error{ErrorCode::unsupported_feature, fmt::format("'{}' is not a dense (strided) tensor", name), {}, {}};
+  TRY(int64_t dtype, meta.get_int("dtype"));
+  TRY(type.dtype, read_dtype(dtype));
+  TRY(Json device, meta.get("device"));
+  TRY(DeviceArg d, read_device(device));
+  type.device = d.type;
+  TRY(auto sizes, meta.get_array("sizes"));
+  TRY(auto strides, meta.get_array("strides"));
+  if (sizes.size() > 64 || sizes.size() != strides.size()) return bad(fmt::format("'{}' has {} sizes and {} strides", name, sizes.size(), strides.size()));
+  int64_t elements = 1;
+  auto read = [&](JsonArray list, std::vector<Expr>& out, bool is_size) -> Status {
+    for (Json item : list) {
+      TRY(Expr e, context_.symbols.sym_int(item));
+      if (e->is_constant()) {
+        int64_t v = e->as_int();
+        if (v < 0 || v > kMaxElements) return bad(fmt::format("'{}' has a size or stride of {}", name, v));
+        if (is_size && (__builtin_mul_overflow(elements, std::max<int64_t>(v, 1), &elements) || elements > kMaxElements)) {
+          return bad(fmt::format("'{}' is larger than any memory", name));
+        }
+      }
+      out.push_back(e);
+    }
+    return ok_status();
+  };
+  TRY_STATUS(read(sizes, type.sizes, true));
+  TRY_STATUS(read(strides, type.strides, false));
+  return type;
+}
+
+Result<ValueId> GraphReader::define_tensor(std::string_view name, NodeId producer) {
+  auto it = tensors_.find(name);
+  if (it == tensors_.end()) return bad(fmt::format("'{}' has no entry in tensor_values", name.substr(0, 200)));
+  if (defined_.contains(name)) return bad(fmt::format("'{}' is defined twice", name.substr(0, 200)));
+  TRY(TensorType type, tensor_type(it->second, name));
+  ValueId id = graph_.add_value({std::string(name), std::move(type), producer});
+  defined_[name] = id;
+  return id;
+}
+
+Result<ValueId> GraphReader::define_input(std::string_view name) {
+  if (tensors_.contains(name)) return define_tensor(name, NodeId());
+  if (defined_.contains(name)) return bad(fmt::format("'{}' is defined twice", name.substr(0, 200)));
+  return value(name);
+}
+
+Result<ValueId> GraphReader::value(std::string_view name) {
+  if (auto it = defined_.find(name); it != defined_.end()) return it->second;
+  if (sym_ints_.contains(name)) {
+    TRY(Expr e, sym_int(name));
+    return defined_[name] = graph_.add_value({std::string(name), e, NodeId()});
+  }
+  if (sym_floats_.contains(name)) return Error{ErrorCode::unsupported_feature, fmt::format("'{}' is a float that depends on sizes or data", name), {}, {}};
+  return bad(fmt::format("'{}' is {}", name.substr(0, 200), tensors_.contains(name) ? "used before it is computed" : "not a value of the graph"));
+}
+
+Result<Expr> GraphReader::sym_int(std::string_view name) {
+  auto it = sym_ints_.find(name);
+  if (it == sym_ints_.end()) return bad(fmt::format("'{}' has no entry in sym_int_values", name.substr(0, 200)));
+  return context_.symbols.sym_int(it->second);
+}
+
+Result<Truth> GraphReader::sym_bool(std::string_view name) {
+  auto it = sym_bools_.find(name);
+  if (it == sym_bools_.end()) return bad(fmt::format("'{}' has no entry in sym_bool_values", name.substr(0, 200)));
+  return context_.symbols.sym_bool(it->second);
+}
+
+Result<double> GraphReader::sym_float(std::string_view name) {
+  auto it = sym_floats_.find(name);
+  if (it == sym_floats_.end()) return bad(fmt::format("'{}' has no entry in sym_float_values", name.substr(0, 200)));
+  return context_.symbols.sym_float(it->second);
+}
+
+Result<SubgraphRef> GraphReader::subgraph(Json json) {
+  TRY(Graph g, read_nested(context_, json, depth_ + 1));
+  return SubgraphRef{std::make_shared<const Graph>(std::move(g))};
+}
+
+Status GraphReader::read_nodes() {
+  TRY(auto nodes, json_.get_array("nodes"));
+  graph_.nodes.reserve(nodes.size());
+  for (Json n : nodes) TRY_STATUS(read_node(n));
+  return ok_status();
+}
+
+Status GraphReader::check_assertion(Json json) {
+  TRY(auto inputs, json.get_array("inputs"));
+  std::string_view message;
+  std::optional<Json> condition;
+  for (Json input : inputs) {
+    TRY(std::string_view name, input.get_string("name"));
+    TRY(Json arg, input.get("arg"));
+    if (name == "self") condition = arg;
+    if (name == "assert_msg") message = text_or_empty(arg, "as_string");
+  }
+  if (!condition) return bad("an assertion has no condition");
+  TRY(JsonUnion u, as_union(*condition));
+  Truth truth = Truth::depends;
+  if (u.key == "as_bool") {
+    TRY(bool b, u.value.as_bool());
+    truth = b ? Truth::yes : Truth::no;
+  } else if (u.key == "as_sym_bool") {
+    if (auto name = u.value.find("as_name")) {
+      TRY(std::string_view text, name->as_string());
+      TRY(truth, sym_bool(text));
+    }
+  }
+  // What depends on sizes only was guarded at export time for the declared ranges.
+  if (truth == Truth::no) return bad(fmt::format("an assertion of the program always fails: {}", message.substr(0, 200)));
+  return ok_status();
+}
+
+Result<bool> GraphReader::is_size_computation(Json json, std::string_view target, std::string_view where) {
+  if (target == "aten._assert_scalar.default") {
+    TRY_STATUS(check_assertion(json));
+    return true;
+  }
+  if (target == "aten._assert_tensor_metadata.default" || target.starts_with("aten.sym_constrain_range")) return true;
+  TRY(auto outputs, json.get_array("outputs"));
+  if (outputs.size() == 0) return false;
+  for (Json out : outputs) {
+    TRY(JsonUnion u, as_union(out));
+    if (!u.key.starts_with("as_sym_")) return false;
+    if (u.key == "as_sym_int" || u.key == "as_sym_float") {
+      std::string_view name = text_or_empty(u.value, "as_name");
+      const Table& table = u.key == "as_sym_int" ? sym_ints_ : sym_floats_;
+      if (auto it = table.find(name); it != table.end()) context_.symbols.note_unbacked(it->second, where);
+    }
+  }
+  return true;
+}
+
+Status GraphReader::read_node(Json json) {
+  if (--context_.nodes_left < 0) return bad("the program has more than 5 million nodes");
+  TRY(std::string_view target, json.get_string("target"));
+  std::string_view short_target = target.starts_with(kOpsPrefix) ? target.substr(kOpsPrefix.size()) : target;
+  Node node;
+  node.target = short_target.substr(0, 200);
+  Origin origin;
+  if (auto metadata = json.find("metadata")) {
+    origin = make_origin(text_or_empty(*metadata, "stack_trace"), text_or_empty(*metadata, "nn_module_stack"));
+  }
+  if (!origin.source.empty() || !origin.module_path.empty()) node.origins.push_back(std::move(origin));
+  node.name = text_or_empty(json, "name");
+
+  Result<bool> dropped = is_size_computation(json, short_target, where(node));
+  if (!dropped.ok()) return at(std::move(dropped).error(), node);
+  if (dropped.value()) return ok_status();
+  const std::optional<Schema>& schema = context_.schema(short_target);
+  if (Status s = read_arguments(json, node, schema ? &*schema : nullptr); !s.ok()) return at(std::move(s).error(), node);
+  if (Status s = read_outputs(json, node); !s.ok()) return at(std::move(s).error(), node);
+  if (node.name.empty() && !node.outputs.empty()) node.name = graph_.value(node.outputs[0]).name;
+  graph_.nodes.push_back(std::move(node));
+  return ok_status();
+}
+
+Status GraphReader::read_arguments(Json json, Node& node, const Schema* schema) {
+  TRY(auto inputs, json.get_array("inputs"));
+  std::vector<std::string_view> names;
+  std::vector<Argument> given;
+  for (Json input : inputs) {
+    TRY(std::string_view name, input.get_string("name"));
+    TRY(Json arg, input.get("arg"));
+    TRY(Argument a, read_argument(*this, arg));
+    names.push_back(name);
+    given.push_back(std::move(a));
+  }
+  if (!schema) {
+    node.arg_names.assign(names.begin(), names.end());
+    node.args = std::move(given);
+    return ok_status();
+  }
+  std::vector<bool> used(given.size(), false);
+  node.args.reserve(schema->args.size());
+  for (const SchemaArg& s : schema->args) {
+    size_t i = 0;
+    while (i < names.size() && names[i] != s.name) ++i;
+    Result<Argument> a = i < names.size() ? coerce(pool(), given[i], s) : default_argument(pool(), s);
+    if (!a.ok()) return std::move(a).error();
+    if (i < names.size()) used[i] = true;
+    node.arg_names.emplace_back(s.name);
+    node.args.push_back(std::move(a).value());
+  }
+  for (size_t i = 0; i < used.size(); ++i) {
+    if (!used[i]) return bad(fmt::format("the operator has no argument '{}', or it is given twice", names[i].substr(0, 100)));
+  }
+  return ok_status();
+}
+
+Status GraphReader::read_outputs(Json json, Node& node) {
+  NodeId id(graph_.nodes.size());
+  TRY(auto outputs, json.get_array("outputs"));
+  auto define = [&](Json tensor) -> Status {
+    TRY(std::string_view name, tensor.get_string("name"));
+    // Older files list symbolic integers among the tensors of a higher-order operator.
+    if (!tensors_.contains(name) && sym_ints_.contains(name)) return bad(fmt::format("result '{}' is a symbolic integer", name.substr(0, 200)));
+    TRY(ValueId v, define_tensor(name, id));
+    node.outputs.push_back(v);
+    return ok_status();
+  };
+  for (Json out : outputs) {
+    TRY(JsonUnion u, as_union(out));
+    if (u.key == "as_tensor") {
+      TRY_STATUS(define(u.value));
+    } else if (u.key == "as_tensors") {
+      TRY(auto list, u.value.as_array());
+      for (Json t : list) TRY_STATUS(define(t));
+    } else if (u.key == "as_none" || u.key == "as_sym_int") {
+      // Keeps the positions of what follows. The integer's value is its expression.
+      node.outputs.push_back(graph_.add_value({fmt::format("{}_none_{}", node.name, node.outputs.size()), std::monostate(), id}));
+    } else {
+      return Error{ErrorCode::unsupported_feature, fmt::format("a result of kind '{}' is not supported", u.key.substr(0, 64)), {}, {}};
+    }
+  }
+  return ok_status();
+}
+
+Result<Graph> GraphReader::read_nested(ReaderContext& context, Json json, int depth) {
+  GraphReader reader(context, json, depth);
+  TRY_STATUS(reader.read_values());
+  TRY(auto inputs, json.get_array("inputs"));
+  for (Json input : inputs) {
+    TRY(JsonUnion u, as_union(input));
+    GraphInput in;
+    in.position = static_cast<int>(reader.graph_.inputs.size());
+    if (u.key != "as_tensor" && u.key != "as_sym_int") {
+      return Error{ErrorCode::unsupported_feature, fmt::format("a nested graph has an input of kind '{}'", u.key.substr(0, 64)), {}, {}};
+    }
+    TRY(std::string_view name, u.value.get_string(u.key == "as_tensor" ? "name" : "as_name"));
+    TRY(in.value, reader.define_input(name));
+    in.kind = reader.graph_.value(in.value).is_tensor() ? GraphInput::Kind::user : GraphInput::Kind::user_symint;
+    in.name = name;
+    reader.graph_.inputs.push_back(std::move(in));
+  }
+  TRY_STATUS(reader.read_nodes());
+  TRY(auto outputs, json.get_array("outputs"));
+  for (Json output : outputs) {
+    TRY(GraphOutput out, read_result(reader, output));
+    reader.graph_.outputs.push_back(std::move(out));
+  }
+  return std::move(reader.graph_);
+}
+
+Result<GraphOutput> read_result(GraphReader& reader, Json argument) {
+  TRY(JsonUnion u, as_union(argument));
+  GraphOutput out;
+  if (u.key == "as_sym_int") {
+    if (auto name = u.value.find("as_name")) {
+      TRY(out.name, name->as_string());
+      TRY(out.value, reader.value(out.name));
+      return out;
+    }
+  }
+  TRY(Argument a, read_argument(reader, argument));
+  if (auto* v = std::get_if<ValueId>(&a)) {
+    out.value = *v;
+    out.name = reader.graph().value(*v).name;
+  } else if (std::holds_alternative<NoneArg>(a)) {
+    out.value = std::monostate();
+  } else if (auto* e = std::get_if<Expr>(&a); e && (*e)->is_constant()) {
+    out.value = (*e)->as_int();
+  } else if (auto* d = std::get_if<double>(&a)) {
+    out.value = *d;
+  } else if (auto* b = std::get_if<bool>(&a)) {
+    out.value = *b;
+  } else if (auto* s = std::get_if<std::string>(&a)) {
+    out.value = std::move(*s);
+  } else {
+    return Error{ErrorCode::unsupported_feature, fmt::format("an output of kind '{}' is not supported", u.key.substr(0, 64)), {}, {}};
+  }
+  return out;
+}
+
+}  // namespace coil

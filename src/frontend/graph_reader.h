@@ -1,0 +1,73 @@
+// One "graph" object of the program's JSON -> nodes and values. The signature is read elsewhere (signature.h).
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "frontend/arguments.h"
+#include "frontend/json_access.h"
+#include "frontend/schema.h"
+#include "frontend/symbols.h"
+#include "graph/graph.h"
+
+namespace coil {
+
+// What all graphs of one program share.
+struct ReaderContext {
+  std::shared_ptr<ExprPool> pool;
+  SymbolTable symbols;
+  std::unordered_map<std::string_view, std::optional<Schema>> schemas;  // by target, as the JSON spells it
+  int64_t nodes_left = 5'000'000;                                         // hostile files repeat themselves
+
+  explicit ReaderContext(std::shared_ptr<ExprPool> p) : pool(p), symbols(p) {}
+  const std::optional<Schema>& schema(std::string_view target);
+};
+
+class GraphReader : public ArgumentSource {
+ public:
+  // `json` must outlive the reader. `depth`: how many graphs this one is nested in.
+  GraphReader(ReaderContext& context, Json json, int depth) : context_(context), json_(json), depth_(depth) {}
+
+  // In this order:
+  Status read_values();                       // the tables of types
+  Result<ValueId> define_input(std::string_view name);  // for each input
+  Status read_nodes();
+  Graph& graph() { return graph_; }
+  Json json() const { return json_; }
+
+  // A nested graph as a whole: its inputs are plain user inputs.
+  static Result<Graph> read_nested(ReaderContext& context, Json json, int depth);
+
+  // ArgumentSource: names of values that are defined so far.
+  Result<ValueId> value(std::string_view name) override;
+  Result<Expr> sym_int(std::string_view name) override;
+  Result<Truth> sym_bool(std::string_view name) override;
+  Result<double> sym_float(std::string_view name) override;
+  Result<SubgraphRef> subgraph(Json graph) override;
+  ExprPool& pool() override { return *context_.pool; }
+
+ private:
+  Result<TensorType> tensor_type(Json meta, std::string_view name);
+  Result<ValueId> define_tensor(std::string_view name, NodeId producer);
+  Status read_node(Json json);
+  Status read_outputs(Json json, Node& node);
+  Status read_arguments(Json json, Node& node, const Schema* schema);
+  // Nodes that compute sizes or check them: nothing is left of them, their values are expressions.
+  Result<bool> is_size_computation(Json json, std::string_view target, std::string_view where);
+  Status check_assertion(Json json);
+
+  ReaderContext& context_;
+  Json json_;
+  int depth_;
+  Graph graph_;
+  using Table = std::unordered_map<std::string_view, Json>;
+  Table tensors_, sym_ints_, sym_bools_, sym_floats_;
+  std::unordered_map<std::string_view, ValueId> defined_;
+};
+
+// An argument in the place of a graph's output: a value, or a constant.
+Result<GraphOutput> read_result(GraphReader& reader, Json argument);
+
+}  // namespace coil

@@ -1,0 +1,140 @@
+#include "frontend/program_reader.h"
+
+#include <fmt/format.h>
+
+#include "frontend/archive.h"
+#include "frontend/dim_names.h"
+#include "frontend/graph_reader.h"
+#include "frontend/signature.h"
+#include "frontend/weights.h"
+
+namespace coil {
+namespace {
+
+constexpr std::string_view kSupported = "coil reads programs of PyTorch 2.8 and later (schema 8.x)";
+
+Error unsupported_archive(std::string message, std::string hint) {
+  return Error{ErrorCode::unsupported_archive, std::move(message), {}, std::move(hint)};
+}
+
+// "models/model.json" -> "model"
+Result<std::string> choose_model(const ProgramArchive& archive, const std::string& wanted) {
+  std::vector<std::string> models;
+  for (std::string_view entry : archive.list("models/")) {
+    std::string_view stem = entry.substr(7);
+    if (!stem.ends_with(".json") || stem.find('/') != std::string_view::npos) continue;
+    models.emplace_back(stem.substr(0, stem.size() - 5));
+  }
+  for (const std::string& m : models) {
+    if (m == (wanted.empty() ? "model" : wanted)) return m;
+  }
+  if (wanted.empty() && models.size() == 1) return models[0];
+  if (models.empty()) return unsupported_archive("the archive holds no exported program (models/*.json)", "make one with torch.export.save(torch.export.export(model, args), path)");
+  return unsupported_archive(fmt::format("the archive holds the programs {}; which one is meant?", fmt::join(models, ", ")), "name one of them");
+}
+
+// Archives that are something else get told so.
+Status check_layout(const ProgramArchive& archive) {
+  if (archive.has("serialized_exported_program.json")) {
+    std::string version = "?", torch = "an older PyTorch";
+    if (Result<JsonDoc> doc = archive.json("serialized_exported_program.json"); doc.ok()) {
+      Json root = doc.value().root();
+      if (std::string_view t = text_or_empty(root, "torch_version"); !t.empty()) torch = "PyTorch " + std::string(t.substr(0, 40));
+      if (auto v = root.find("schema_version")) {
+        Result<int64_t> major = v->get_int("major"), minor = v->get_int("minor");
+        if (major.ok() && minor.ok()) version = fmt::format("{}.{}", major.value(), minor.value());
+      }
+    }
+    return Error{ErrorCode::unsupported_schema,
+                 fmt::format("the program was saved by {} (schema {}) in the old layout with pickled weights; {}", torch, version, kSupported), {},
+                 "export it again with PyTorch 2.8 or later"};
+  }
+  if (!archive.list("models/").empty()) {
+    if (archive.has("archive_format")) {
+      TRY(std::string format, archive.text("archive_format", 64));
+      if (format != "pt2") return unsupported_archive(fmt::format("the archive's format is '{}', not pt2", format), "");
+    }
+    if (archive.has("archive_version")) {
+      TRY(std::string version, archive.text("archive_version", 64));
+      if (version != "0") return unsupported_archive(fmt::format("the archive's version is '{}'; coil reads version 0", version), "");
+    }
+    if (archive.has("byteorder")) {
+      TRY(std::string order, archive.text("byteorder", 64));
+      if (order != "little") return unsupported_archive(fmt::format("the archive's byte order is '{}'; coil reads little", order), "");
+    }
+    return ok_status();
+  }
+  if (!archive.list("data/aotinductor/").empty()) return unsupported_archive("this is a compiled package, not an exported program", "run it, or compile the program it was made from");
+  if (archive.has("constants.pkl")) return unsupported_archive("this is a TorchScript archive", "export the model with torch.export");
+  if (archive.has("data.pkl")) return unsupported_archive("this is a file of torch.save (pickled objects), not an exported program", "export the model with torch.export.export and torch.export.save");
+  return ok_status();
+}
+
+Status check_version(Json program, Graph& graph) {
+  graph.torch_version = text_or_empty(program, "torch_version").substr(0, 100);
+  TRY(Json version, program.get("schema_version"));
+  TRY(int64_t major, version.get_int("major"));
+  TRY(int64_t minor, version.get_int("minor"));
+  graph.schema_version = fmt::format("{}.{}", major, minor);
+  if (major == 8) return ok_status();
+  return Error{ErrorCode::unsupported_schema,
+               fmt::format("the program was saved by PyTorch {} with schema {}; {}", graph.torch_version.empty() ? "of unknown version" : graph.torch_version,
+                           graph.schema_version, kSupported), {},
+               major < 8 ? "export it again with PyTorch 2.8 or later" : "use a newer coil, or export with an older PyTorch"};
+}
+
+Status name_dimensions(Graph& graph, const ProgramArchive& archive, const ReadOptions& options) {
+  if (constexpr std::string_view kEntry = "extra/coil_dims.json"; archive.has(kEntry)) {
+    TRY(JsonDoc doc, archive.json(kEntry));
+    TRY(JsonObject object, doc.root().as_object());
+    std::map<std::string, std::string> names;
+    for (auto [key, label] : object) {
+      TRY(std::string_view text, label.as_string());
+      names.emplace(std::string(key), std::string(text));
+    }
+    TRY_STATUS(apply_dim_names(graph, names, false));
+  }
+  return apply_dim_names(graph, options.dim_names, true);
+}
+
+Result<Graph> read_document(Json program, const ProgramArchive& archive, const std::string& model, const ReadOptions& options) {
+  Graph versions;
+  TRY_STATUS(check_version(program, versions));
+  TRY(WeightStore weights, WeightStore::open(archive, model, options.check_weights));
+  ReaderContext context(std::make_shared<ExprPool>());
+  if (auto ranges = program.find("range_constraints")) TRY_STATUS(context.symbols.read_ranges(*ranges));
+  TRY(Json module, program.get("graph_module"));
+  TRY(Json graph_json, module.get("graph"));
+  TRY(Json signature, module.get("signature"));
+  GraphReader reader(context, graph_json, 0);
+  TRY_STATUS(reader.read_values());
+  TRY_STATUS(read_input_specs(reader, signature, weights));
+  TRY_STATUS(reader.read_nodes());
+  TRY_STATUS(read_output_specs(reader, signature));
+  Graph graph = std::move(reader.graph());
+  graph.torch_version = versions.torch_version;
+  graph.schema_version = versions.schema_version;
+  TRY_STATUS(read_call_spec(graph, module));
+  TRY_STATUS(name_dimensions(graph, archive, options));
+  TRY_STATUS(verify(graph));
+  return graph;
+}
+
+}  // namespace
+
+Result<Graph> read_program(const ZipReader& zip, const ReadOptions& options) {
+  ProgramArchive archive(zip);
+  TRY_STATUS(check_layout(archive));
+  TRY(std::string model, choose_model(archive, options.model_name));
+  TRY(JsonDoc doc, archive.json("models/" + model + ".json"));
+  return read_document(doc.root(), archive, model, options);
+}
+
+Result<Graph> read_program_file(const std::string& path, const ReadOptions& options) {
+  TRY(ZipReader zip, ZipReader::open(path));
+  Result<Graph> graph = read_program(zip, options);
+  if (!graph.ok() && graph.error().where.empty()) graph.error().where = path;
+  return graph;
+}
+
+}  // namespace coil

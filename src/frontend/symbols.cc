@@ -1,0 +1,107 @@
+#include "frontend/symbols.h"
+
+#include <fmt/format.h>
+
+#include <cctype>
+#include <cstdlib>
+
+namespace coil {
+namespace {
+
+// No tensor has a dimension this large; below it products of sizes are checked, above it they could overflow.
+constexpr int64_t kMaxSize = int64_t{1} << 48;
+
+bool is_unbacked(std::string_view name) {
+  return name.starts_with("zuf") || name.starts_with("zf") ||
+         (name.size() > 1 && name[0] == 'u' && std::isdigit(static_cast<unsigned char>(name[1])));
+}
+
+}  // namespace
+
+Status SymbolTable::read_ranges(Json constraints) {
+  TRY(auto object, constraints.as_object());
+  for (auto [name, range] : object) {
+    Range r;
+    // Floats and infinities bound nothing that we compute with.
+    if (auto min = range.find("min_val"); min && min->is_int()) r.min = min->as_int().value();
+    if (auto max = range.find("max_val"); max && max->is_int()) r.max = max->as_int().value();
+    if (r.max > kMaxSize) r.max = INT64_MAX;
+    bool unbacked = is_unbacked(name);
+    if (!unbacked && r.min > r.max) return Error{ErrorCode::bad_program, fmt::format("the range of dimension {} is empty: {} to {}", name, r.min, r.max), {}, {}};
+    if (!unbacked && (r.min > kMaxSize || r.max < 0)) return Error{ErrorCode::bad_program, fmt::format("the range of dimension {} holds no size", name), {}, {}};
+    ranges_[name] = r;
+  }
+  return ok_status();
+}
+
+Result<Expr> SymbolTable::symbol(std::string_view name) {
+  if (is_unbacked(name)) {
+    auto it = unbacked_.find(name);
+    return Error{ErrorCode::unsupported_feature,
+                 fmt::format("a size or number depends on the values of a tensor ('{}'{})", name,
+                             it == unbacked_.end() ? "" : ", read at " + it->second),
+                 {}, "compute it outside of the model and pass it as an input"};
+  }
+  if (auto id = pool_->find_symbol(name)) return pool_->symbol(*id);
+  if (name.empty() || name.size() > 64 || pool_->num_symbols() >= 10000) return Error{ErrorCode::bad_program, "a symbol has a bad name, or there are too many", {}, {}};
+  Symbol s;
+  s.name = s.label = std::string(name);
+  if (auto it = ranges_.find(name); it != ranges_.end()) {
+    s.min = it->second.min;
+    s.max = it->second.max;
+  }
+  return pool_->symbol(pool_->add_symbol(std::move(s)));
+}
+
+SreprContext SymbolTable::context() {
+  return {*pool_, [this](std::string_view name) { return symbol(name); }};
+}
+
+Result<Expr> SymbolTable::sym_int(Json v) {
+  TRY(JsonUnion u, as_union(v));
+  if (u.key == "as_int") {
+    TRY(int64_t i, u.value.as_int());
+    return pool_->index(i);
+  }
+  if (u.key != "as_expr") return v.error("expected as_int or as_expr");
+  TRY(std::string_view text, u.value.get_string("expr_str"));
+  if (auto it = parsed_.find(text); it != parsed_.end()) return it->second;
+  TRY(Expr e, parse_srepr(context(), text));
+  parsed_[text] = e;
+  return e;
+}
+
+Result<Truth> SymbolTable::sym_bool(Json v) {
+  TRY(JsonUnion u, as_union(v));
+  if (u.key == "as_bool") {
+    TRY(bool b, u.value.as_bool());
+    return b ? Truth::yes : Truth::no;
+  }
+  if (u.key != "as_expr") return v.error("expected as_bool or as_expr");
+  TRY(std::string_view text, u.value.get_string("expr_str"));
+  return decide_srepr(context(), text);
+}
+
+Result<double> SymbolTable::sym_float(Json v) {
+  TRY(JsonUnion u, as_union(v));
+  if (u.key == "as_float") return u.value.as_double();
+  if (u.key != "as_expr") return v.error("expected as_float or as_expr");
+  TRY(std::string_view text, u.value.get_string("expr_str"));
+  constexpr std::string_view kFloat = "Float('";
+  if (text.starts_with(kFloat)) return std::strtod(std::string(text.substr(kFloat.size())).c_str(), nullptr);
+  TRY(Expr e, parse_srepr(context(), text));
+  if (e->is_constant()) return static_cast<double>(e->as_int());
+  return Error{ErrorCode::unsupported_feature, fmt::format("a float depends on a dynamic size, which is not supported: {}", text.substr(0, 400)), {}, {}};
+}
+
+void SymbolTable::note_unbacked(Json v, std::string_view where) {
+  auto expr = v.find("as_expr");
+  if (!expr || where.empty()) return;
+  std::string_view text = text_or_empty(*expr, "expr_str");
+  constexpr std::string_view kSymbol = "Symbol('";
+  if (!text.starts_with(kSymbol)) return;
+  text.remove_prefix(kSymbol.size());
+  unbacked_.emplace(std::string(text.substr(0, text.find('\''))), std::string(where));
+}
+
+}  // namespace coil

@@ -1,0 +1,49 @@
+// The program's dynamic dimensions: srepr text -> Expr, with ranges and the user's names.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "expr/expr.h"
+#include "frontend/json_access.h"
+#include "frontend/srepr.h"
+
+namespace coil {
+
+class SymbolTable {
+ public:
+  explicit SymbolTable(std::shared_ptr<ExprPool> pool) : pool_(std::move(pool)) {}
+
+  // Reads "range_constraints": {"s77": {"min_val": 1, "max_val": 64}}; null is unbounded.
+  Status read_ranges(Json constraints);
+
+  // The expression behind a SymInt ({"as_int": 3} or {"as_expr": {"expr_str": ...}}).
+  // Errors: bad_program; unsupported_feature for sizes that depend on data.
+  Result<Expr> sym_int(Json v);
+  // Whether a SymBool holds for all sizes.
+  Result<Truth> sym_bool(Json v);
+  // A SymFloat that is a constant.
+  Result<double> sym_float(Json v);
+
+  // Says which node reads the symbol from data ("model.py:7 in forward: n = x.item()"), for errors.
+  void note_unbacked(Json v, std::string_view where);
+
+  ExprPool& pool() { return *pool_; }
+
+ private:
+  struct Range {
+    int64_t min = 0, max = INT64_MAX;
+  };
+  Result<Expr> symbol(std::string_view name);
+  SreprContext context();
+
+  std::shared_ptr<ExprPool> pool_;
+  std::unordered_map<std::string_view, Range> ranges_;
+  std::unordered_map<std::string_view, Expr> parsed_;  // by srepr text, which the JSON document keeps alive
+  std::map<std::string, std::string, std::less<>> unbacked_;
+};
+
+}  // namespace coil

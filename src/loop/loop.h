@@ -1,0 +1,164 @@
+// The loop IR: what a program computes, as loop nests with recorded bodies, templates and a few whole-tensor algorithms.
+//
+// Semantics. A LoopProgram is a list of buffers and a list of definitions in topological order; each computed buffer is defined
+// once. A body is an expression over variables: 0..rank-1 are the coordinates of the defined buffer's element, the following ones
+// are those of the reduced domain. Bodies read other buffers by `load(buffer, coordinates)`; coordinates are in range for every
+// point of the domain, except under `masked`. A body's type is compute_type of the buffer's dtype; storing rounds. Order of
+// reduction is free for integers, bool, max and min; sums of floats may be reassociated into a fixed tree that depends on sizes
+// only. Nothing here knows a target: strides of computed buffers are chosen later unless the program's interface fixes them.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/origin.h"
+#include "base/result.h"
+#include "expr/expr.h"
+#include "ops/tensor_data.h"
+
+namespace coil {
+
+struct BufferInfo {
+  enum class Kind : uint8_t { input, constant, state, computed };
+  Kind kind = Kind::computed;
+  std::string name;             // "x", "encoder.layer.0.weight", "relu_3": unique, readable
+  DType dtype = DType::f32;
+  std::vector<Expr> sizes;
+  std::vector<Expr> strides;    // elements; empty: not chosen yet (computed only)
+  int input = -1;               // input: its position among the tensor inputs
+  TensorData data;              // constant and state: contents (state: initial contents, dense by `strides`)
+};
+
+enum class ReduceOp : uint8_t { sum, prod, max, min, any, all, argmax, argmin };
+
+struct Pointwise {
+  Expr body;
+};
+
+// One result per element of the buffer. argmax and argmin give the row-major number of the first extreme element within the
+// reduced domain (i64); NaN counts as the extreme. An empty domain gives the operation's identity.
+struct Reduction {
+  ReduceOp op = ReduceOp::sum;
+  std::vector<Expr> domain;
+  Expr body;
+};
+
+enum class ScanOp : uint8_t { sum, prod, max, min };
+// Inclusive scan of the body along dimension `dim` of the buffer.
+struct Scan {
+  ScanOp op = ScanOp::sum;
+  int dim = 0;
+  Expr body;
+};
+
+// Along dimension `dim`, piece k fills [begin_k, begin_k + size_k); its body sees coordinates relative to begin_k.
+struct Concat {
+  struct Piece {
+    Expr begin, size, body;
+  };
+  int dim = 0;
+  std::vector<Piece> pieces;
+};
+
+// Sorts `body` along `dim` (size `length` there) and keeps the first buffer-size elements. Stable; NaN sorts as the largest.
+// Defines two buffers: values (the definition's first) and i64 indices.
+struct Sort {
+  int dim = 0;
+  Expr length;
+  bool descending = false;
+  Expr body;
+};
+
+// A template's operand: a buffer read at coordinates that are affine in the template's variables.
+struct Operand {
+  BufferId buffer;
+  std::vector<Expr> coordinates;
+};
+
+// out[b..., m..., n...] = sum over k... of a(b, m, k) * b(b, n, k). Variables are numbered batch, m, n, k in this order for both
+// operands and the result. Accumulates in float32 (float64 for f64).
+struct Gemm {
+  std::vector<Expr> batch, m, n, k;
+  Operand a, b;
+};
+
+// out[n, oc, oh, ow] (logical order), x[n, ic, ih, iw], weight[oc, ic / groups, kh, kw] a whole buffer. No bias.
+// x's variables: n, c, h, w over its own sizes.
+struct Conv2d {
+  Operand x;
+  std::vector<Expr> x_sizes;  // n, ic, ih, iw
+  BufferId weight;
+  std::array<int64_t, 2> kernel{}, stride{}, padding{}, dilation{};
+  int64_t groups = 1;
+};
+
+// out[batch, heads, q_len, v_dim] = softmax(q k^T * scale + mask) v. Variables of each operand: batch, head, row, column.
+// k and v have kv_heads heads (heads % kv_heads == 0). mask: absent, bool (true attends) or float (added), broadcast.
+struct Attention {
+  Expr batch, heads, kv_heads, q_len, kv_len, dim, v_dim;
+  Operand q, k, v;
+  std::optional<Operand> mask;
+  bool causal = false;
+  double scale = 1.0;
+};
+
+using LoopDef = std::variant<Pointwise, Reduction, Scan, Concat, Sort, Gemm, Conv2d, Attention>;
+
+struct Loop {
+  LoopDef def;
+  std::vector<BufferId> outputs;  // one; two for Sort
+  std::string op;                 // "relu", "layer_norm.mean": what a reader would call it; becomes part of kernel names
+  std::vector<Origin> origins;
+};
+
+struct LoopOutput {
+  enum class Kind : uint8_t { user, state_write, input_write };
+  Kind kind = Kind::user;
+  BufferId source;                // computed; user outputs have the interface's strides and are pairwise distinct
+  BufferId target;                // state_write: the state buffer, input_write: the input buffer; written after all else
+  std::string name;
+};
+
+// A tensor input in call order, for checks and messages.
+struct LoopInput {
+  BufferId buffer;                // invalid: a symbolic integer input (0-d i64 tensor) that binds `symint`
+  Expr symint;
+  std::string name;
+};
+
+struct LoopProgram {
+  std::shared_ptr<ExprPool> pool;
+  std::vector<BufferInfo> buffers;
+  std::vector<Loop> loops;
+  std::vector<LoopInput> inputs;
+  std::vector<LoopOutput> outputs;
+
+  const BufferInfo& buffer(BufferId id) const { return buffers[static_cast<size_t>(id.index)]; }
+  BufferInfo& buffer(BufferId id) { return buffers[static_cast<size_t>(id.index)]; }
+};
+
+std::string to_string(const LoopProgram& program);
+Status verify(const LoopProgram& program);
+
+// Every expression that a definition evaluates, with the sizes of the variables it sees (buffer's coordinates, then reduced ones).
+struct BodyRef {
+  Expr body;
+  std::vector<Expr> domain;
+};
+std::vector<BodyRef> bodies(const LoopProgram& program, const Loop& loop);
+// Buffers that a definition reads, each once, in order of first use.
+std::vector<BufferId> reads(const LoopProgram& program, const Loop& loop);
+
+// Computed buffers that depend on constants alone become constants, by evaluation (interpret.cc). State is not constant.
+Result<LoopProgram> fold_constants(LoopProgram program);
+// Drops definitions and buffers that no output needs.
+LoopProgram dead_loops(LoopProgram program);
+
+// Row-major strides.
+std::vector<Expr> contiguous_strides(ExprPool& pool, const std::vector<Expr>& sizes);
+
+}  // namespace coil

@@ -1,0 +1,169 @@
+#include "loop/recorder.h"
+
+#include <fmt/format.h>
+
+#include "loop/simplify_body.h"
+
+namespace coil {
+namespace {
+
+std::vector<Expr> variables(ExprPool& pool, size_t count, size_t first = 0) {
+  std::vector<Expr> vars;
+  for (size_t i = 0; i < count; ++i) vars.push_back(pool.var(static_cast<int32_t>(first + i)));
+  return vars;
+}
+
+bool is_constant(Expr e, int64_t value) { return e->is_constant() && e->as_int() == value; }
+
+}  // namespace
+
+Recorder::Recorder(std::shared_ptr<ExprPool> pool) { program_.pool = std::move(pool); }
+
+BufferId Recorder::add_buffer(BufferInfo info) {
+  std::string base = info.name.empty() ? "value" : info.name;
+  std::string name = base;
+  while (names_.contains(name)) name = fmt::format("{}_{}", base, ++names_[base]);
+  names_[name] = 0;
+  info.name = std::move(name);
+  program_.buffers.push_back(std::move(info));
+  return BufferId(program_.buffers.size() - 1);
+}
+
+View Recorder::load_of(BufferId buffer) {
+  const BufferInfo& info = program_.buffer(buffer);
+  return {info.dtype, info.sizes, pool().load(buffer, info.dtype, variables(pool(), info.sizes.size()))};
+}
+
+View Recorder::input(std::string name, DType dtype, std::vector<Expr> sizes, std::vector<Expr> strides) {
+  int position = 0;
+  for (const LoopInput& in : program_.inputs) position += in.buffer.valid();
+  BufferInfo info;
+  info.kind = BufferInfo::Kind::input;
+  info.name = name;
+  info.dtype = dtype;
+  info.sizes = std::move(sizes);
+  info.strides = std::move(strides);
+  info.input = position;
+  BufferId id = add_buffer(std::move(info));
+  program_.inputs.push_back({id, Expr(), std::move(name)});
+  return load_of(id);
+}
+
+View Recorder::constant(std::string name, TensorData data) {
+  BufferInfo info;
+  info.kind = BufferInfo::Kind::constant;
+  info.name = std::move(name);
+  info.dtype = data.dtype;
+  for (int64_t s : data.sizes) info.sizes.push_back(pool().index(s));
+  for (int64_t s : data.strides) info.strides.push_back(pool().index(s));
+  info.data = std::move(data);
+  return load_of(add_buffer(std::move(info)));
+}
+
+View Recorder::state(std::string name, TensorData data) {
+  View v = constant(std::move(name), std::move(data));
+  program_.buffers.back().kind = BufferInfo::Kind::state;
+  return v;
+}
+
+View Recorder::view(const View& source, std::vector<Expr> sizes, const std::function<std::vector<Expr>(Coordinates)>& map) {
+  std::vector<Expr> vars = variables(pool(), sizes.size());
+  std::vector<Expr> coordinates = map(vars);
+  CHECK(coordinates.size() == source.rank(), "a view gives one coordinate per dimension of its source");
+  Expr body = simplify_body(substitute_vars(source.body, coordinates), sizes);
+  return {source.dtype, std::move(sizes), body};
+}
+
+Expr Recorder::at(const View& v, Coordinates coordinates) {
+  CHECK(coordinates.size() == v.rank(), "one coordinate per dimension");
+  return substitute_vars(v.body, coordinates);
+}
+
+View Recorder::define(std::string op, DType dtype, std::vector<Expr> sizes, LoopDef def) {
+  BufferInfo info;
+  info.name = op;
+  info.dtype = dtype;
+  info.sizes = std::move(sizes);
+  BufferId id = add_buffer(std::move(info));
+  program_.loops.push_back({std::move(def), {id}, std::move(op), origins_});
+  return load_of(id);
+}
+
+View Recorder::pointwise(std::string op, DType dtype, std::vector<Expr> sizes, const std::function<Expr(Coordinates)>& body) {
+  std::vector<Expr> vars = variables(pool(), sizes.size());
+  Expr recorded = simplify_body(pool().cast(body(vars), compute_type(dtype)), sizes);
+  return define(std::move(op), dtype, std::move(sizes), Pointwise{recorded});
+}
+
+View Recorder::reduce(std::string op, ReduceOp reduce, DType dtype, std::vector<Expr> sizes, std::vector<Expr> domain,
+                      const std::function<Expr(Coordinates, Coordinates)>& body) {
+  std::vector<Expr> vars = variables(pool(), sizes.size());
+  std::vector<Expr> reduced = variables(pool(), domain.size(), sizes.size());
+  Expr recorded = body(vars, reduced);
+  // argmax and argmin compare in the body's own type and give numbers.
+  const bool gives_position = reduce == ReduceOp::argmax || reduce == ReduceOp::argmin;
+  if (!gives_position) recorded = pool().cast(recorded, compute_type(dtype));
+  std::vector<Expr> all = sizes;
+  all.insert(all.end(), domain.begin(), domain.end());
+  recorded = simplify_body(recorded, all);
+  return define(std::move(op), dtype, std::move(sizes), Reduction{reduce, std::move(domain), recorded});
+}
+
+View Recorder::scan(std::string op, ScanOp scan, DType dtype, std::vector<Expr> sizes, int dim,
+                    const std::function<Expr(Coordinates)>& body) {
+  std::vector<Expr> vars = variables(pool(), sizes.size());
+  Expr recorded = simplify_body(pool().cast(body(vars), compute_type(dtype)), sizes);
+  return define(std::move(op), dtype, std::move(sizes), Scan{scan, dim, recorded});
+}
+
+View Recorder::concat(std::string op, DType dtype, std::vector<Expr> sizes, int dim, const std::vector<View>& pieces) {
+  Concat concat;
+  concat.dim = dim;
+  Expr begin = pool().index(0);
+  for (const View& piece : pieces) {
+    Expr size = piece.sizes[static_cast<size_t>(dim)];
+    Expr body = simplify_body(pool().cast(piece.body, compute_type(dtype)), piece.sizes);
+    concat.pieces.push_back({begin, size, body});
+    begin = begin + size;
+  }
+  return define(std::move(op), dtype, std::move(sizes), std::move(concat));
+}
+
+std::pair<View, View> Recorder::sort(std::string op, const View& source, int dim, Expr kept, bool descending) {
+  std::vector<Expr> sizes = source.sizes;
+  Expr length = sizes[static_cast<size_t>(dim)];
+  sizes[static_cast<size_t>(dim)] = kept;
+  View values = define(op, source.dtype, sizes, Sort{dim, length, descending, simplify_body(source.body, source.sizes)});
+  BufferInfo info;
+  info.name = op + ".indices";
+  info.dtype = DType::i64;
+  info.sizes = std::move(sizes);
+  BufferId indices = add_buffer(std::move(info));
+  program_.loops.back().outputs.push_back(indices);
+  return {values, load_of(indices)};
+}
+
+Operand Recorder::operand(const View& v) {
+  if (v.body->kind == ExprKind::load && program_.buffer(BufferId(v.body->id)).dtype == v.dtype) {
+    // Whether the template can read it in place depends on strides, which the scheduler knows: it copies where it must.
+    return {BufferId(v.body->id), v.body->args};
+  }
+  BufferId copy = stored(v, "copy");
+  return {copy, variables(pool(), v.rank())};
+}
+
+BufferId Recorder::stored(const View& v, std::string_view name) {
+  if (v.body->kind == ExprKind::load) {
+    const BufferInfo& info = program_.buffer(BufferId(v.body->id));
+    bool identity = info.dtype == v.dtype && info.sizes == v.sizes;
+    for (size_t i = 0; identity && i < v.rank(); ++i) {
+      Expr c = v.body->args[i];
+      identity = c == pool().var(static_cast<int32_t>(i)) || (is_constant(v.sizes[i], 1) && is_constant(c, 0));
+    }
+    if (identity) return BufferId(v.body->id);
+  }
+  View copy = pointwise(std::string(name), v.dtype, v.sizes, [&](Coordinates c) { return at(v, c); });
+  return BufferId(copy.body->id);
+}
+
+}  // namespace coil

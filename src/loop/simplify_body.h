@@ -1,0 +1,19 @@
+// Simplification of a body for the domain that it runs over.
+#pragma once
+
+#include <span>
+
+#include "expr/expr.h"
+
+namespace coil {
+
+// The same values at every point of the domain (variable k in [0, sizes[k])): coordinates lose the divisions, minima and maxima
+// that the ranges decide, variables over dimensions of size 1 become 0, comparisons of indices that the ranges decide become
+// constants. Other values are untouched.
+Expr simplify_body(Expr body, std::span<const Expr> sizes);
+
+// Index comparisons as booleans, decided at once where the ranges allow.
+Expr index_less(Expr a, Expr b, const VarRanges& ranges = {});
+Expr index_at_least(Expr a, Expr b, const VarRanges& ranges = {});
+
+}  // namespace coil

@@ -1,0 +1,132 @@
+// Scaled dot-product attention: the template where it fits, else products and a softmax.
+#include <cmath>
+
+#include "lower/lowering.h"
+
+namespace coil::lowering {
+namespace {
+
+constexpr int64_t kMaxTemplateDim = 256;  // device/kernels.h, CoilAttention
+
+struct Problem {
+  View q, k, v;  // [batch, heads, length, dim]
+  std::optional<View> mask;
+  bool causal = false;
+  double scale = 1;
+};
+
+bool fits_template(const Problem& p) {
+  const DType type = p.q.dtype;
+  if (type == DType::f64 || !is_float(type) || p.k.dtype != type || p.v.dtype != type) return false;
+  for (Expr dim : {p.q.sizes[3], p.v.sizes[3]}) {
+    std::optional<int64_t> n = const_int(dim);
+    if (!n || *n < 1 || *n > kMaxTemplateDim) return false;
+  }
+  return !p.mask || is_bool(p.mask->dtype) || p.mask->dtype == DType::f32 || p.mask->dtype == type;
+}
+
+View by_template(Op& op, const Problem& p, DType dtype) {
+  Attention a;
+  a.batch = p.q.sizes[0];
+  a.heads = p.q.sizes[1];
+  a.kv_heads = p.k.sizes[1];
+  a.q_len = p.q.sizes[2];
+  a.kv_len = p.k.sizes[2];
+  a.dim = p.q.sizes[3];
+  a.v_dim = p.v.sizes[3];
+  a.q = op.rec.operand(p.q);
+  a.k = op.rec.operand(p.k);
+  a.v = op.rec.operand(p.v);
+  if (p.mask) a.mask = op.rec.operand(*p.mask);
+  a.causal = p.causal;
+  a.scale = p.scale;
+  Sizes sizes{a.batch, a.heads, a.q_len, a.v_dim};
+  return op.rec.define("attention", dtype, std::move(sizes), std::move(a));
+}
+
+// Grouped-query: each head of k and v serves several of q.
+View for_all_heads(Op& op, const View& v, Expr heads) {
+  if (v.sizes[1] == heads) return v;
+  Expr group = floor_div(heads, v.sizes[1]);
+  Sizes sizes = v.sizes;
+  sizes[1] = heads;
+  return op.rec.view(v, sizes, [&](Coordinates c) {
+    std::vector<Expr> at(c.begin(), c.end());
+    at[1] = floor_div(at[1], group);
+    return at;
+  });
+}
+
+View by_loops(Op& op, const Problem& p, DType dtype) {
+  ExprPool& pool = op.pool;
+  const DType type = accumulate_type(dtype);
+  View k = for_all_heads(op, p.k, p.q.sizes[1]), v = for_all_heads(op, p.v, p.q.sizes[1]);
+  View scores = matrix_product(op, "attention.scores", dtype, p.q, permuted(op, k, {0, 1, 3, 2}), 2);
+  View shaped = op.rec.pointwise("attention.masked", type, scores.sizes, [&](Coordinates c) {
+    Expr none = lowest(pool, type);
+    Expr e = pool.op(ScalarOp::mul, {as(op.rec.at(scores, c), type), op.constant(p.scale, type)});
+    if (p.mask) {
+      Expr m = read(*p.mask, c);
+      e = is_bool(p.mask->dtype) ? pool.select(m, e, none) : pool.op(ScalarOp::add, {e, as(m, type)});
+    }
+    return p.causal ? pool.select(index_at_least(c[2], c[3]), e, none) : e;
+  });
+  View weights = softmax_of(op, "attention.softmax", shaped, 3, dtype, false, true);
+  return matrix_product(op, "attention.values", dtype, weights, v, 2);
+}
+
+// Ranks below four get leading dimensions of size 1.
+View to_rank_four(Op& op, View v) {
+  while (v.rank() < 4) v = unsqueezed(op, v, v.rank() == 3 ? 1 : 0);
+  return v;
+}
+
+Views attention(Op& op, const char* mask_name) {
+  if (op.has("dropout_p") && op.number("dropout_p") != 0) {
+    fail(ErrorCode::unsupported_feature, op.node.target + " with dropout: its result is random", "call model.eval() before torch.export.export");
+  }
+  Problem p{op.tensor("query"), op.tensor("key"), op.tensor("value"), {}, false, 1};
+  if (p.q.rank() > 4 || p.q.rank() < 2 || p.k.rank() != p.q.rank() || p.v.rank() != p.q.rank()) {
+    fail(ErrorCode::unsupported_feature, op.node.target + " of tensors that are not of rank 2 to 4");
+  }
+  const size_t rank = p.q.rank();
+  p.causal = op.has("is_causal") && op.flag("is_causal");
+  if (op.has("scale")) {
+    p.scale = op.number("scale");
+  } else {
+    std::optional<int64_t> dim = const_int(p.q.sizes.back());
+    if (!dim) fail(ErrorCode::unsupported_feature, op.node.target + " with a dynamic head dimension");
+    p.scale = 1 / std::sqrt(static_cast<double>(*dim));
+  }
+  p.q = to_rank_four(op, p.q);
+  p.k = to_rank_four(op, p.k);
+  p.v = to_rank_four(op, p.v);
+  for (View* v : {&p.k, &p.v}) *v = broadcast(op, *v, {p.q.sizes[0], v->sizes[1], v->sizes[2], v->sizes[3]});
+  if (mask_name && op.has(mask_name)) {
+    View mask = op.tensor(mask_name);
+    if (rank == 3 && mask.rank() == 3) mask = unsqueezed(op, mask, 1);
+    p.mask = broadcast(op, mask, {p.q.sizes[0], p.q.sizes[1], p.q.sizes[2], p.k.sizes[2]});
+  }
+  const DType dtype = op.out().dtype;
+  View result = fits_template(p) ? by_template(op, p, dtype) : by_loops(op, p, dtype);
+  Views results(op.node.outputs.size());  // logsumexp and seeds stay uncomputed: an error only where something uses them
+  results[0] = reshaped(op, result, op.out().sizes);
+  return results;
+}
+
+}  // namespace
+
+void add_attention(Table& table) {
+  for (const char* target : {"aten.scaled_dot_product_attention.default", "aten._scaled_dot_product_flash_attention_for_cpu.default",
+                             "aten._scaled_dot_product_attention_math.default",
+                             "aten._scaled_dot_product_attention_math_for_mps.default"}) {
+    table[target] = [](Op& op) { return attention(op, "attn_mask"); };
+  }
+  for (const char* target : {"aten._scaled_dot_product_efficient_attention.default", "aten._scaled_dot_product_cudnn_attention.default",
+                             "aten._scaled_dot_product_fused_attention_overrideable.default"}) {
+    table[target] = [](Op& op) { return attention(op, "attn_bias"); };
+  }
+  table["aten._scaled_dot_product_flash_attention.default"] = [](Op& op) { return attention(op, nullptr); };
+}
+
+}  // namespace coil::lowering

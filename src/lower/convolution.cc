@@ -1,0 +1,171 @@
+// Convolutions: the 2-d template (1-d as one line of it) where it fits, else a sum over the window with masked loads.
+#include <fmt/format.h>
+
+#include "lower/lowering.h"
+
+namespace coil::lowering {
+namespace {
+
+struct Geometry {
+  size_t dims;  // spatial
+  std::vector<int64_t> stride, padding, dilation;
+  int64_t groups = 1;
+  bool transposed = false;
+};
+
+std::vector<int64_t> spatial(std::vector<int64_t> v, size_t dims) {
+  if (v.size() == 1) v.resize(dims, v[0]);
+  if (v.size() != dims) fail(ErrorCode::bad_program, "a convolution's stride, padding or dilation has a wrong length");
+  return v;
+}
+
+// Whether every load in the body is of data known at compile time.
+bool is_constant(Recorder& rec, Expr body) {
+  const LoopProgram& program = rec.program();
+  return !any_of(body, [&](Expr e) {
+    if (e->kind != ExprKind::load) return false;
+    const BufferInfo& buffer = program.buffer(BufferId(e->id));
+    if (buffer.kind == BufferInfo::Kind::constant) return false;
+    if (buffer.kind != BufferInfo::Kind::computed) return true;
+    for (const Loop& loop : program.loops) {
+      if (loop.outputs[0] != BufferId(e->id)) continue;
+      for (const BodyRef& ref : bodies(program, loop)) {
+        if (!is_constant(rec, ref.body)) return true;
+      }
+      return bodies(program, loop).empty();
+    }
+    return true;
+  });
+}
+
+// x[n, c, h, w] and weight[oc, ic / groups, kh, kw]
+View by_template(Op& op, const View& x, const View& w, const Geometry& g, const Sizes& out_sizes) {
+  Conv2d conv;
+  conv.x_sizes = x.sizes;
+  conv.x = op.rec.operand(x);
+  conv.weight = op.rec.stored(w, "weight");
+  for (size_t i = 0; i < 2; ++i) {
+    conv.kernel[i] = w.sizes[2 + i]->as_int();
+    conv.stride[i] = g.stride[i];
+    conv.padding[i] = g.padding[i];
+    conv.dilation[i] = g.dilation[i];
+  }
+  conv.groups = g.groups;
+  return op.rec.define(op.name, op.out().dtype, out_sizes, std::move(conv));
+}
+
+View one_line(Op& op, const View& v) { return unsqueezed(op, v, 2); }
+
+// sum over channels and window of x at o * stride - padding + k * dilation
+View by_window(Op& op, const View& x, const View& w, const Geometry& g, const Sizes& sizes) {
+  const DType type = op.out().dtype, wide = is_float(type) ? accumulate_type(type) : type;
+  Sizes domain{w.sizes[1]};
+  domain.insert(domain.end(), w.sizes.begin() + 2, w.sizes.end());
+  Expr out_per_group = floor_div(sizes[1], op.pool.index(g.groups));
+  return op.rec.reduce(op.name, ReduceOp::sum, type, sizes, domain, [&](Coordinates c, Coordinates k) {
+    std::vector<Expr> at{c[0], floor_div(c[1], out_per_group) * w.sizes[1] + k[0]}, at_w{c[1], k[0]};
+    Expr ok = op.pool.boolean(true);
+    for (size_t i = 0; i < g.dims; ++i) {
+      at.push_back(c[2 + i] * g.stride[i] + k[1 + i] * g.dilation[i] - g.padding[i]);
+      at_w.push_back(k[1 + i]);
+      ok = both(ok, inside(at.back(), x.sizes[2 + i]));
+    }
+    Expr product = op.pool.op(ScalarOp::mul, {as(op.rec.at(x, at), wide), as(op.rec.at(w, at_w), wide)});
+    return masked(ok, product, as(op.pool.constant_int(0, DType::i64), wide));
+  });
+}
+
+// weight[ic, oc / groups, k...]: input position i reaches output i * stride - padding + k * dilation.
+View transposed_window(Op& op, const View& x, const View& w, const Geometry& g, const Sizes& sizes) {
+  const DType type = op.out().dtype, wide = is_float(type) ? accumulate_type(type) : type;
+  Expr in_per_group = floor_div(x.sizes[1], op.pool.index(g.groups));
+  Sizes domain{in_per_group};
+  domain.insert(domain.end(), w.sizes.begin() + 2, w.sizes.end());
+  return op.rec.reduce(op.name, ReduceOp::sum, type, sizes, domain, [&](Coordinates c, Coordinates k) {
+    Expr channel = floor_div(c[1], w.sizes[1]) * in_per_group + k[0];
+    std::vector<Expr> at{c[0], channel}, at_w{channel, floor_mod(c[1], w.sizes[1])};
+    Expr ok = op.pool.boolean(true);
+    for (size_t i = 0; i < g.dims; ++i) {
+      Expr reach = c[2 + i] + g.padding[i] - k[1 + i] * g.dilation[i], stride = op.pool.index(g.stride[i]);
+      at.push_back(floor_div(reach, stride));
+      at_w.push_back(k[1 + i]);
+      if (g.stride[i] != 1) ok = both(ok, op.pool.op(ScalarOp::eq, {floor_mod(reach, stride), op.pool.index(0)}));
+      ok = both(ok, inside(at.back(), x.sizes[2 + i]));
+    }
+    Expr product = op.pool.op(ScalarOp::mul, {as(op.rec.at(x, at), wide), as(op.rec.at(w, at_w), wide)});
+    return masked(ok, product, as(op.pool.constant_int(0, DType::i64), wide));
+  });
+}
+
+View product(Op& op, const View& x, const View& w, Geometry g, const Sizes& sizes) {
+  if (g.transposed) return transposed_window(op, x, w, g, sizes);
+  bool fits = g.dims <= 2 && is_float(x.dtype) && x.dtype != DType::f64 && w.dtype == x.dtype && is_constant(op.rec, w.body);
+  for (Expr s : w.sizes) fits = fits && s->is_constant();
+  if (!fits) return by_window(op, x, w, g, sizes);
+  if (g.dims == 2) return by_template(op, x, w, g, sizes);
+  for (auto [v, extra] : {std::pair(&g.stride, 1), std::pair(&g.padding, 0), std::pair(&g.dilation, 1)}) v->insert(v->begin(), extra);
+  Sizes line = sizes;
+  line.insert(line.begin() + 2, op.pool.index(1));
+  return squeezed(op, by_template(op, one_line(op, x), one_line(op, w), g, line), 2);
+}
+
+Views convolve(Op& op, Geometry g) {
+  View x = op.tensor("input"), w = op.tensor("weight");
+  const TensorType& out = op.out();
+  Sizes sizes = out.sizes;
+  const bool single = x.rank() == g.dims + 1;  // no batch dimension
+  if (single) {
+    x = unsqueezed(op, x, 0);
+    sizes.insert(sizes.begin(), op.pool.index(1));
+  }
+  View y = product(op, x, w, g, sizes);
+  if (std::optional<View> bias = op.maybe_tensor("bias")) {
+    y = op.rec.pointwise(op.name + ".bias", out.dtype, sizes, [&](Coordinates c) {
+      return op.pool.op(ScalarOp::add, {as(op.rec.at(y, c), out.dtype), as(op.rec.at(*bias, c.subspan(1, 1)), out.dtype)});
+    });
+  }
+  return {single ? squeezed(op, y, 0) : y};
+}
+
+Geometry geometry(Op& op, size_t dims) {
+  Geometry g{dims, spatial(op.integers("stride"), dims), {}, spatial(op.integers("dilation"), dims), op.integer("groups"), false};
+  const Argument* padding = op.node.find("padding");
+  if (!padding || !std::holds_alternative<std::string>(*padding)) {
+    g.padding = spatial(op.integers("padding"), dims);
+    return g;
+  }
+  const std::string mode = op.text("padding");
+  if (mode != "same" && mode != "valid") fail(ErrorCode::bad_program, fmt::format("convolution: unknown padding '{}'", mode));
+  View w = op.tensor("weight");
+  for (size_t i = 0; i < dims; ++i) {
+    std::optional<int64_t> kernel = const_int(w.sizes[2 + i]);
+    if (!kernel) fail(ErrorCode::unsupported_feature, "convolution with a kernel of dynamic size");
+    g.padding.push_back(mode == "same" ? g.dilation[i] * (*kernel - 1) / 2 : 0);  // an odd one goes to the far side
+  }
+  return g;
+}
+
+}  // namespace
+
+void add_convolution(Table& table) {
+  for (size_t dims = 1; dims <= 3; ++dims) {
+    for (const char* overload : {"default", "padding"}) {
+      table[fmt::format("aten.conv{}d.{}", dims, overload)] = [dims](Op& op) { return convolve(op, geometry(op, dims)); };
+    }
+    auto transposed = [dims](Op& op) {
+      Geometry g = geometry(op, dims);
+      g.transposed = true;
+      return convolve(op, g);
+    };
+    table[fmt::format("aten.conv_transpose{}d.{}", dims, dims == 1 ? "default" : "input")] = transposed;
+  }
+  for (const char* target : {"aten.convolution.default", "aten._convolution.default"}) {
+    table[target] = [](Op& op) {
+      Geometry g = geometry(op, op.tensor("weight").rank() - 2);
+      g.transposed = op.flag("transposed");
+      return convolve(op, g);
+    };
+  }
+}
+
+}  // namespace coil::lowering

@@ -1,0 +1,87 @@
+// Generators: tensors that are a formula of their coordinates. Not stored; consumers compute the formula in place.
+#include "lower/lowering.h"
+
+namespace coil::lowering {
+namespace {
+
+View filled(Op& op, Expr value) { return {op.out().dtype, op.out().sizes, as(value, op.out().dtype)}; }
+
+Lowering fill_with(double value) {
+  return [value](Op& op) { return Views{filled(op, op.pool.constant(value, DType::f64))}; };
+}
+
+Lowering fill_from(const char* arg) {
+  return [arg](Op& op) {
+    View v = op.operand(arg);
+    if (v.rank() != 0) v = reshaped(op, v, {});
+    return Views{filled(op, v.body)};
+  };
+}
+
+// start + i * step; ATen computes floating ranges in double.
+Views arange(Op& op) {
+  const TensorType& out = op.out();
+  Expr i = op.pool.cast(op.pool.var(0), DType::i64);
+  auto bound = [&](const char* arg, int64_t otherwise) {
+    return op.has(arg) ? op.operand(arg) : View{DType::i64, {}, op.pool.constant_int(otherwise, DType::i64)};
+  };
+  View start = bound("start", 0), step = bound("step", 1);
+  const DType type = is_float(out.dtype) ? DType::f64 : DType::i64;
+  Expr body = op.pool.op(ScalarOp::mul, {as(i, type), as(step.body, type)});
+  body = op.pool.op(ScalarOp::add, {as(start.body, type), body});
+  return {View{out.dtype, out.sizes, simplify_body(as(body, out.dtype), out.sizes)}};
+}
+
+Views linspace(Op& op) {
+  const TensorType& out = op.out();
+  Expr i = op.pool.cast(op.pool.var(0), DType::i64);
+  // Symmetric, as ATen: the second half counts from the end.
+  const DType type = accumulate_type(out.dtype);
+  Expr steps = as(op.pool.cast(out.sizes.at(0), DType::i64), type);
+  Expr start = as(op.operand("start").body, type), end = as(op.operand("end").body, type), one = op.constant(1, type);
+  ExprPool& p = op.pool;
+  Expr last = p.op(ScalarOp::maximum, {p.op(ScalarOp::sub, {steps, one}), one});
+  Expr step = p.op(ScalarOp::div, {p.op(ScalarOp::sub, {end, start}), last});
+  Expr x = as(i, type);
+  Expr front = p.op(ScalarOp::add, {start, p.op(ScalarOp::mul, {x, step})});
+  Expr from_end = p.op(ScalarOp::sub, {p.op(ScalarOp::sub, {steps, one}), x});
+  Expr back = p.op(ScalarOp::sub, {end, p.op(ScalarOp::mul, {from_end, step})});
+  Expr first_half = index_less(p.var(0) * 2, out.sizes[0]);
+  return {View{out.dtype, out.sizes, as(p.select(first_half, front, back), out.dtype)}};
+}
+
+Views eye(Op& op) {
+  const TensorType& out = op.out();
+  Expr diagonal = op.pool.op(ScalarOp::eq, {op.pool.var(0), op.pool.var(1)});
+  return {View{out.dtype, out.sizes, simplify_body(as(diagonal, out.dtype), out.sizes)}};
+}
+
+Views one_hot(Op& op) {
+  const TensorType& out = op.out();
+  View x = op.tensor("self");
+  return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
+    Expr index = op.pool.checked_index(as(op.rec.at(x, c.first(c.size() - 1)), DType::i64), out.sizes.back());
+    return as(op.pool.op(ScalarOp::eq, {index, c.back()}), out.dtype);
+  })};
+}
+
+}  // namespace
+
+void add_creation(Table& table) {
+  for (const char* target : {"aten.zeros.default", "aten.zeros_like.default", "aten.new_zeros.default", "aten.empty.memory_format",
+                             "aten.empty_like.default", "aten.new_empty.default", "aten.empty_strided.default", "aten.new_empty_strided.default",
+                             "aten.empty_permuted.default", "aten.zero.default"}) {
+    table[target] = fill_with(0);  // "empty" is any value: zeros repeat from run to run
+  }
+  for (const char* target : {"aten.ones.default", "aten.ones_like.default", "aten.new_ones.default"}) table[target] = fill_with(1);
+  for (const char* target : {"aten.full.default", "aten.full_like.default", "aten.new_full.default"}) table[target] = fill_from("fill_value");
+  for (const char* target : {"aten.fill.Scalar", "aten.fill.Tensor"}) table[target] = fill_from("value");
+  table["aten.scalar_tensor.default"] = fill_from("s");
+  for (const char* target : {"aten.arange.default", "aten.arange.start", "aten.arange.start_step"}) table[target] = arange;
+  table["prims.iota.default"] = arange;
+  table["aten.linspace.default"] = linspace;
+  for (const char* target : {"aten.eye.default", "aten.eye.m"}) table[target] = eye;
+  table["aten.one_hot.default"] = one_hot;
+}
+
+}  // namespace coil::lowering

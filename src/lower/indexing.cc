@@ -1,0 +1,121 @@
+// Reads at positions that are data: gather, index_select, embedding, index. Every position goes through checked_index.
+#include "lower/lowering.h"
+
+namespace coil::lowering {
+namespace {
+
+// A position as ATen's advanced indexing takes it: negative ones count from the end.
+Expr wrapped_position(Op& op, Expr position, Expr size) {
+  Expr p = as(position, DType::i64), zero = op.pool.constant_int(0, DType::i64);
+  Expr from_end = op.pool.op(ScalarOp::add, {p, op.pool.cast(size, DType::i64)});
+  return op.pool.checked_index(op.pool.select(op.pool.op(ScalarOp::lt, {p, zero}), from_end, p), size);
+}
+
+Views index_select(Op& op) {
+  View x = op.tensor("self"), index = op.tensor("index");
+  if (x.rank() == 0) return {x};
+  const size_t dim = wrap_dim(op.integer("dim"), x.rank());
+  const TensorType& out = op.out();
+  return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
+    std::vector<Expr> at(c.begin(), c.end());
+    at[dim] = op.pool.checked_index(as(read(index, c.subspan(dim, 1)), DType::i64), x.sizes[dim]);
+    return op.rec.at(x, at);
+  })};
+}
+
+Views gather(Op& op) {
+  View x = op.tensor("self"), index = op.tensor("index");
+  const TensorType& out = op.out();
+  if (x.rank() == 0) return {broadcast(op, x, out.sizes)};
+  const size_t dim = wrap_dim(op.integer("dim"), x.rank());
+  return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
+    std::vector<Expr> at(c.begin(), c.end());
+    at[dim] = op.pool.checked_index(as(op.rec.at(index, c), DType::i64), x.sizes[dim]);
+    return op.rec.at(x, at);
+  })};
+}
+
+Views take_along_dim(Op& op) {
+  View x = op.tensor("self"), index = op.tensor("indices");
+  const TensorType& out = op.out();
+  if (!op.has("dim")) {
+    x = reshaped(op, x, {count(op.pool, x.sizes)});
+    index = reshaped(op, index, {count(op.pool, index.sizes)});
+  }
+  const size_t dim = op.has("dim") ? wrap_dim(op.integer("dim"), x.rank()) : 0;
+  return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
+    std::vector<Expr> at(c.begin(), c.end());
+    for (size_t i = 0; i < at.size(); ++i) {
+      if (i != dim && is_const(x.sizes[i], 1)) at[i] = op.pool.index(0);
+    }
+    at[dim] = wrapped_position(op, read(index, c), x.sizes[dim]);
+    return op.rec.at(x, at);
+  })};
+}
+
+Views take(Op& op) {
+  View x = op.tensor("self"), index = op.tensor("index");
+  View flat = reshaped(op, x, {count(op.pool, x.sizes)});
+  const TensorType& out = op.out();
+  return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
+    return op.rec.at(flat, std::vector<Expr>{wrapped_position(op, op.rec.at(index, c), flat.sizes[0])});
+  })};
+}
+
+Views embedding(Op& op) {
+  View weight = op.tensor("weight"), index = op.tensor("indices");
+  const TensorType& out = op.out();
+  return {op.rec.pointwise("embedding", out.dtype, out.sizes, [&](Coordinates c) {
+    Expr row = op.pool.checked_index(as(op.rec.at(index, c.first(c.size() - 1)), DType::i64), weight.sizes[0]);
+    return op.rec.at(weight, std::vector<Expr>{row, c.back()});
+  })};
+}
+
+// x[i0, :, i2]: the index tensors broadcast together; their dimensions stand where the first one stood if the indexed
+// dimensions are adjacent, else in front.
+Views index(Op& op) {
+  View x = op.tensor("self");
+  std::vector<std::optional<View>> indices = op.maybe_tensors("indices");
+  indices.resize(x.rank());
+  const TensorType& out = op.out();
+  size_t first = x.rank(), last = 0, indexed = 0, rank = 0;
+  for (size_t i = 0; i < indices.size(); ++i) {
+    if (!indices[i]) continue;
+    if (is_bool(indices[i]->dtype) || indices[i]->dtype == DType::u8) {
+      fail(ErrorCode::unsupported_feature, "indexing with a mask: the size of the result depends on data", "use torch.where");
+    }
+    first = std::min(first, i);
+    last = i;
+    ++indexed;
+    rank = std::max(rank, indices[i]->rank());
+  }
+  if (indexed == 0) return {x};
+  const bool adjacent = last - first + 1 == indexed;
+  const size_t place = adjacent ? first : 0;
+  return {op.rec.pointwise("index", out.dtype, out.sizes, [&](Coordinates c) {
+    std::vector<Expr> at;
+    size_t next = 0;
+    for (size_t i = 0; i < x.rank(); ++i) {
+      if (next == place) next += rank;  // the index tensors' own dimensions
+      if (indices[i]) {
+        at.push_back(wrapped_position(op, read(*indices[i], c.subspan(place, rank)), x.sizes[i]));
+      } else {
+        at.push_back(c[next++]);
+      }
+    }
+    return op.rec.at(x, at);
+  })};
+}
+
+}  // namespace
+
+void add_indexing(Table& table) {
+  table["aten.index_select.default"] = index_select;
+  table["aten.gather.default"] = gather;
+  table["aten.take_along_dim.default"] = take_along_dim;
+  table["aten.take.default"] = take;
+  table["aten.embedding.default"] = embedding;
+  for (const char* target : {"aten.index.Tensor", "aten._unsafe_index.Tensor"}) table[target] = index;
+}
+
+}  // namespace coil::lowering

@@ -1,0 +1,93 @@
+// cat, stack, and writes of a part of a tensor expressed as a choice over coordinates.
+#include "lower/lowering.h"
+
+namespace coil::lowering {
+namespace {
+
+View joined(Op& op, Views pieces, size_t dim) {
+  const TensorType& out = op.out();
+  if (pieces.size() == 1) return converted(op, pieces[0], out.dtype);
+  return op.rec.concat(op.name, out.dtype, out.sizes, static_cast<int>(dim), pieces);
+}
+
+Views cat(Op& op) {
+  const size_t rank = op.out().sizes.size();
+  Views pieces;
+  for (View& v : op.tensors("tensors")) {
+    const bool legacy_empty = v.rank() == 1 && rank != 1 && is_const(v.sizes[0], 0);
+    if (!legacy_empty) pieces.push_back(std::move(v));
+  }
+  return {joined(op, std::move(pieces), wrap_dim(op.integer("dim"), rank))};
+}
+
+Views stack(Op& op) {
+  const size_t dim = wrap_dim(op.integer("dim"), op.out().sizes.size());
+  Views pieces;
+  for (const View& v : op.tensors("tensors")) pieces.push_back(unsqueezed(op, v, dim));
+  return {joined(op, std::move(pieces), dim)};
+}
+
+// x with src at positions start + step * k, k < count, of dimension dim.
+View overwritten(Op& op, const View& x, const View& src, size_t dim, Expr start, Expr n, int64_t step) {
+  const TensorType& out = op.out();
+  return op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
+    const VarRanges ranges{out.sizes};
+    Expr distance = c[dim] - start, step_index = op.pool.index(step);
+    Expr k = floor_div(distance, step_index);
+    Expr hit = both(index_at_least(distance, op.pool.index(0), ranges), index_less(k, n, ranges));
+    if (step != 1) {
+      Expr on_grid = op.pool.op(ScalarOp::eq, {floor_mod(distance, step_index), op.pool.index(0)});
+      hit = both(hit, on_grid);
+    }
+    std::vector<Expr> at(c.begin(), c.end());
+    at[dim] = k;
+    Expr written = as(read(src, at), out.dtype);
+    return masked(hit, written, as(op.rec.at(x, c), out.dtype));
+  });
+}
+
+Expr wrapped(Expr start, Expr size) {
+  if (!provably_less(start, start->pool->index(0))) return start;
+  return index_max(size + start, start->pool->index(0));
+}
+
+Views slice_scatter(Op& op) {
+  View x = op.tensor("self"), src = op.tensor("src");
+  const size_t dim = wrap_dim(op.integer("dim"), x.rank());
+  Expr start = op.has("start") ? wrapped(op.index("start"), x.sizes[dim]) : op.pool.index(0);
+  return {overwritten(op, x, src, dim, start, src.sizes.at(dim), op.integer("step"))};
+}
+
+Views select_scatter(Op& op) {
+  View x = op.tensor("self"), src = op.tensor("src");
+  const size_t dim = wrap_dim(op.integer("dim"), x.rank());
+  return {overwritten(op, x, unsqueezed(op, src, dim), dim, wrapped(op.index("index"), x.sizes[dim]), op.pool.index(1), 1)};
+}
+
+Views diagonal_scatter(Op& op) {
+  View x = op.tensor("self"), src = op.tensor("src");
+  const size_t a = wrap_dim(op.integer("dim1"), x.rank()), b = wrap_dim(op.integer("dim2"), x.rank());
+  const int64_t offset = op.integer("offset");
+  const TensorType& out = op.out();
+  return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
+    Expr hit = op.pool.op(ScalarOp::eq, {c[b] - c[a], op.pool.index(offset)});
+    std::vector<Expr> at;
+    for (size_t i = 0; i < c.size(); ++i) {
+      if (i != a && i != b) at.push_back(c[i]);
+    }
+    at.push_back(offset >= 0 ? c[a] : c[b]);
+    return masked(hit, as(op.rec.at(src, at), out.dtype), as(op.rec.at(x, c), out.dtype));
+  })};
+}
+
+}  // namespace
+
+void add_joins(Table& table) {
+  for (const char* target : {"aten.cat.default", "aten.concat.default", "aten.concatenate.default"}) table[target] = cat;
+  table["aten.stack.default"] = stack;
+  table["aten.slice_scatter.default"] = slice_scatter;
+  table["aten.select_scatter.default"] = select_scatter;
+  table["aten.diagonal_scatter.default"] = diagonal_scatter;
+}
+
+}  // namespace coil::lowering

@@ -1,0 +1,144 @@
+// The driver: inputs, nodes in order, outputs.
+#include "lower/lower.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "lower/lowering.h"
+#include "lower/outputs.h"
+
+namespace coil {
+namespace lowering {
+namespace {
+
+Table make_table() {
+  Table t;
+  for (auto add : {add_pointwise, add_activations, add_casts, add_views, add_reshapes, add_joins, add_padding, add_creation, add_indexing,
+                   add_scatter, add_reductions, add_softmax, add_statistics, add_normalization, add_matmul, add_einsum, add_convolution,
+                   add_pooling, add_attention, add_sorting, add_resampling, add_higher_order}) {
+    add(t);
+  }
+  return t;
+}
+
+Error located(Error error, const Node& node) {
+  if (error.where.empty()) error.where = where(node);
+  return error;
+}
+
+void lower_node(Session& session, Scope& scope, const Node& node) {
+  auto row = table().find(node.target);
+  if (row == table().end()) {
+    fail(ErrorCode::unsupported_op, fmt::format("coil has no code for the operator {}", node.target),
+         "run `coil check` for all such operators; program.run_decompositions() may replace it");
+  }
+  session.recorder.set_origins(node.origins);
+  Op op(session, scope, node);
+  Views results = row->second(op);
+  for (size_t i = 0; i < node.outputs.size() && i < results.size(); ++i) {
+    const ValueInfo& info = scope.graph.value(node.outputs[i]);
+    if (!info.is_tensor() || !results[i].body) continue;
+    CHECK(results[i].rank() == info.tensor().sizes.size(), "wrong rank of a result of " + node.target);
+    CHECK(results[i].dtype == info.tensor().dtype, "wrong dtype of a result of " + node.target);
+    scope.values[static_cast<size_t>(node.outputs[i].index)] = std::move(results[i]);
+  }
+}
+
+void check_tensor(const ValueInfo& info) {
+  const TensorType& type = info.tensor();
+  if (type.device != DeviceType::cpu && type.device != DeviceType::cuda) {
+    fail(ErrorCode::unsupported_feature, fmt::format("'{}' is on a device that coil does not support", info.name));
+  }
+}
+
+View graph_input(Session& session, const Graph& graph, const GraphInput& in, bool mutated) {
+  const ValueInfo& info = graph.value(in.value);
+  if (in.kind == GraphInput::Kind::user) {
+    check_tensor(info);
+    const TensorType& type = info.tensor();
+    return session.recorder.input(in.name, type.dtype, type.sizes, type.strides);
+  }
+  return mutated ? session.recorder.state(in.name, in.data) : session.recorder.constant(in.name, in.data);
+}
+
+void add_inputs(Session& session, Scope& scope) {
+  for (const GraphInput& in : scope.graph.inputs) {
+    if (in.kind == GraphInput::Kind::fixed || !in.value.valid()) continue;
+    if (in.kind == GraphInput::Kind::user_symint) {
+      const Expr* symbol = std::get_if<Expr>(&scope.graph.value(in.value).type);
+      if (!symbol) fail(ErrorCode::bad_program, fmt::format("input '{}' is not an integer", in.name));
+      session.recorder.program().inputs.push_back({BufferId(), *symbol, in.name});
+      continue;
+    }
+    const bool mutated = std::any_of(scope.graph.outputs.begin(), scope.graph.outputs.end(), [&](const GraphOutput& out) {
+      return out.kind == GraphOutput::Kind::buffer_mutation && out.target == in.name;
+    });
+    scope.values[static_cast<size_t>(in.value.index)] = graph_input(session, scope.graph, in, mutated);
+  }
+}
+
+}  // namespace
+
+const Table& table() {
+  static const Table instance = make_table();
+  return instance;
+}
+
+std::string short_name(std::string_view target) {
+  if (size_t dot = target.find('.'); dot != target.npos) target.remove_prefix(dot + 1);
+  if (size_t dot = target.find('.'); dot != target.npos) target = target.substr(0, dot);
+  while (target.size() > 1 && target.front() == '_') target.remove_prefix(1);
+  while (target.size() > 1 && target.back() == '_') target.remove_suffix(1);
+  return std::string(target);
+}
+
+void lower_nodes(Session& session, Scope& scope) {
+  for (const Node& node : scope.graph.nodes) {
+    try {
+      lower_node(session, scope, node);
+    } catch (LowerError& e) {
+      throw LowerError{located(std::move(e.error), node)};
+    }
+  }
+}
+
+}  // namespace lowering
+
+Result<LoopProgram> lower(const Graph& graph) {
+  CHECK(graph.pool != nullptr);
+  lowering::Session session(graph.pool);
+  lowering::Scope scope{graph, lowering::Views(graph.values.size())};
+  try {
+    lowering::add_inputs(session, scope);
+    lowering::lower_nodes(session, scope);
+    lowering::add_outputs(session, scope);
+  } catch (lowering::LowerError& e) {
+    return std::move(e.error);
+  }
+  return dead_loops(session.recorder.take());
+}
+
+bool has_lowering(std::string_view target) { return lowering::table().contains(target); }
+
+Status check_node(const Graph& graph, const Node& node) {
+  lowering::Session session(graph.pool);
+  lowering::Scope scope{graph, lowering::Views(graph.values.size())};
+  auto feed = [&](ValueId id) {
+    if (!id.valid() || !graph.value(id).is_tensor() || scope.values[static_cast<size_t>(id.index)].body) return;
+    const TensorType& type = graph.value(id).tensor();
+    scope.values[static_cast<size_t>(id.index)] = session.recorder.input(graph.value(id).name, type.dtype, type.sizes, type.strides);
+  };
+  for (const Argument& a : node.args) {
+    if (const ValueId* id = std::get_if<ValueId>(&a)) feed(*id);
+    if (const auto* ids = std::get_if<std::vector<ValueId>>(&a)) std::for_each(ids->begin(), ids->end(), feed);
+  }
+  try {
+    lowering::lower_node(session, scope, node);
+  } catch (lowering::LowerError& e) {
+    return lowering::located(std::move(e.error), node);
+  }
+  return ok_status();
+}
+
+}  // namespace coil

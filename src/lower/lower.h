@@ -1,0 +1,22 @@
+// Lowering: a functional graph of ATen operators becomes a loop program. One table holds a function per operator; the functions
+// are grouped by family, a file each.
+#pragma once
+
+#include <string_view>
+
+#include "graph/graph.h"
+#include "loop/loop.h"
+
+namespace coil {
+
+// Requires a verified functional graph; shares its expression pool. Errors: unsupported_op, unsupported_dtype,
+// unsupported_feature and bad_program, each with the node's source line.
+Result<LoopProgram> lower(const Graph& graph);
+
+// Whether the table has a row for the operator ("aten.add.Tensor").
+bool has_lowering(std::string_view target);
+
+// Lowers one node alone, with its operands as plain inputs: finds what lower() would refuse because of arguments or dtypes.
+Status check_node(const Graph& graph, const Node& node);
+
+}  // namespace coil

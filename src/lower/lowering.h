@@ -1,0 +1,176 @@
+// What the files of this folder share: access to a node's arguments, broadcasting, promotion, and the table of lowerings.
+//
+// A lowering refuses a program by fail(), which throws LowerError; lower() and check_node() turn it into a Result. Nothing else
+// throws it, and it never leaves this folder: some 400 short lowerings stay readable this way.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "graph/graph.h"
+#include "loop/recorder.h"
+#include "loop/simplify_body.h"
+
+namespace coil::lowering {
+
+struct LowerError {
+  Error error;
+};
+[[noreturn]] void fail(ErrorCode code, std::string message, std::string hint = {});
+
+using Sizes = std::vector<Expr>;
+using Views = std::vector<View>;
+
+// What lives through the lowering of a program and its subgraphs.
+struct Session {
+  Recorder recorder;
+  // A view whose first dimension stands for several of another view, by body: what a matrix product may un-flatten.
+  std::unordered_map<const ExprNode*, View> unflattened;
+
+  explicit Session(std::shared_ptr<ExprPool> pool) : recorder(std::move(pool)) {}
+};
+
+// The values of one graph (the program's or a branch's); an empty body: not computed.
+struct Scope {
+  const Graph& graph;
+  Views values;
+};
+
+// One node during its lowering. Accessors take schema names and fail() if the argument has another kind.
+class Op {
+ public:
+  Op(Session& session, Scope& scope, const Node& node);
+
+  Session& session;
+  Scope& scope;
+  Recorder& rec;
+  ExprPool& pool;
+  const Graph& graph;
+  const Node& node;
+  std::string name;  // "softmax"
+
+  const TensorType& out(size_t i = 0) const;
+  bool has(std::string_view arg) const;  // there and not None
+  View tensor(std::string_view arg) const;
+  std::optional<View> maybe_tensor(std::string_view arg) const;
+  Views tensors(std::string_view arg) const;
+  std::vector<std::optional<View>> maybe_tensors(std::string_view arg) const;
+  // A tensor, or a scalar as a view of rank 0 (i64, f32 or bool: a Python scalar's dtype).
+  View operand(std::string_view arg) const;
+  bool is_scalar(std::string_view arg) const;  // a Python scalar, not a tensor
+  bool is_number(std::string_view arg, double value) const;  // a scalar that is known to be this
+  int64_t integer(std::string_view arg) const;
+  Expr index(std::string_view arg) const;
+  std::vector<int64_t> integers(std::string_view arg) const;
+  Sizes indices(std::string_view arg) const;
+  double number(std::string_view arg) const;
+  bool flag(std::string_view arg) const;
+  std::string text(std::string_view arg) const;
+  std::optional<DType> dtype(std::string_view arg) const;
+  const Graph& subgraph(std::string_view arg) const;
+
+  // A scalar argument as a constant of the compute type of `dtype`.
+  Expr scalar(std::string_view arg, DType dtype) const;
+  Expr constant(double value, DType dtype) const { return pool.constant(value, compute_type(dtype)); }
+
+ private:
+  const Argument& argument(std::string_view arg) const;
+  View value(ValueId id) const;
+  std::optional<Expr> index_of(const Argument& a) const;
+  [[noreturn]] void wrong(std::string_view arg, std::string_view wanted) const;
+};
+
+using Lowering = std::function<Views(Op&)>;
+using Table = std::map<std::string, Lowering, std::less<>>;
+
+// The families; each adds its rows.
+void add_pointwise(Table& table);
+void add_activations(Table& table);
+void add_casts(Table& table);
+void add_views(Table& table);
+void add_reshapes(Table& table);
+void add_joins(Table& table);
+void add_padding(Table& table);
+void add_creation(Table& table);
+void add_indexing(Table& table);
+void add_scatter(Table& table);
+void add_reductions(Table& table);
+void add_softmax(Table& table);
+void add_statistics(Table& table);
+void add_normalization(Table& table);
+void add_matmul(Table& table);
+void add_einsum(Table& table);
+void add_convolution(Table& table);
+void add_pooling(Table& table);
+void add_attention(Table& table);
+void add_sorting(Table& table);
+void add_resampling(Table& table);
+void add_higher_order(Table& table);
+
+const Table& table();
+// Lowers every node of the scope's graph.
+void lower_nodes(Session& session, Scope& scope);
+// "aten._softmax.default" -> "softmax"
+std::string short_name(std::string_view target);
+
+// --- values
+// e in the compute type of `dtype`.
+Expr as(Expr e, DType dtype);
+// v at the coordinates of a broadcast result: aligned at the right, dimensions of size 1 are read at 0.
+Expr read(const View& v, Coordinates c);
+// v seen with these sizes (expand).
+View broadcast(Op& op, const View& v, const Sizes& sizes);
+// A stored elementwise result of the node's first output type. f sees operands already broadcast, in the compute type of
+// `compute` (default: the result's).
+View map1(Op& op, const View& a, const std::function<Expr(Expr)>& f, std::optional<DType> compute = {});
+View map2(Op& op, const View& a, const View& b, const std::function<Expr(Expr, Expr)>& f, std::optional<DType> compute = {});
+// v in another dtype: itself where the compute types agree and nothing is rounded, else a stored result.
+View converted(Op& op, const View& v, DType dtype);
+// v, or a stored copy of it if its body does arithmetic; for values that are read many times.
+View cheap(Op& op, const View& v);
+
+// torch.result_type of the node's arguments.
+DType result_type(const Op& op, std::initializer_list<std::string_view> args);
+
+// --- shapes
+bool is_const(Expr e, int64_t value);
+std::optional<int64_t> const_int(Expr e);
+size_t wrap_dim(int64_t dim, size_t rank);
+// Dimensions of a list argument, wrapped, ascending; empty means all.
+std::vector<size_t> wrap_dims(const std::vector<int64_t>& dims, size_t rank);
+Expr count(ExprPool& pool, const Sizes& sizes);
+// The same elements in row-major order with other sizes.
+View reshaped(Op& op, const View& v, const Sizes& sizes);
+View permuted(Op& op, const View& v, const std::vector<size_t>& order);  // dimension i of the result is order[i] of v
+View squeezed(Op& op, const View& v, size_t dim);
+View unsqueezed(Op& op, const View& v, size_t dim);
+// v[..., start + step * i, ...] for i < size
+View sliced(Op& op, const View& v, size_t dim, Expr start, Expr size, int64_t step = 1);
+Expr row_major(ExprPool& pool, Coordinates c, const Sizes& sizes);
+Sizes from_row_major(Expr linear, const Sizes& sizes);
+
+// --- booleans, folded where constant
+Expr both(Expr a, Expr b);
+Expr inside(Expr index, Expr size);  // 0 <= index < size
+Expr masked(Expr condition, Expr value, Expr otherwise);
+
+// --- reductions over dimensions `dims` of v, shared by the families. `keep`: reduced dimensions stay with size 1.
+View reduced(Op& op, const std::string& name, ReduceOp reduce, DType dtype, const View& v, const std::vector<size_t>& dims, bool keep,
+             const std::function<Expr(Expr value, Coordinates at)>& body = {});
+// f32 for f16, bf16 and f32; f64 for f64
+inline DType accumulate_type(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
+// Identity of max (or min) for a type.
+Expr lowest(ExprPool& pool, DType dtype);
+Expr highest(ExprPool& pool, DType dtype);
+
+// out[batch..., m..., n] = sum over k of a[batch..., m..., k] * b[batch..., k, n]
+View matrix_product(Op& op, const std::string& name, DType dtype, const View& a, const View& b, size_t num_batch);
+// softmax over dimension dim, in f32 (f64) until the result of type dtype
+View softmax_of(Op& op, const std::string& name, const View& x, size_t dim, DType dtype, bool log, bool masked_rows_zero = false);
+
+}  // namespace coil::lowering

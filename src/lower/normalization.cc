@@ -1,0 +1,166 @@
+// Layer, group, batch, instance and root-mean-square normalisation.
+#include "lower/statistics.h"
+
+namespace coil::lowering {
+namespace {
+
+// 1 / sqrt(squares / n + eps)
+View inverse_deviation(Op& op, const std::string& name, const Moments& m, double eps, DType type) {
+  ExprPool& p = op.pool;
+  Expr n = as(p.cast(m.count, DType::i64), type);
+  return op.rec.pointwise(name + ".rstd", type, m.mean.sizes, [&](Coordinates c) {
+    Expr variance = p.op(ScalarOp::div, {op.rec.at(m.sum_of_squares, c), n});
+    return p.op(ScalarOp::rsqrt, {p.op(ScalarOp::add, {variance, op.constant(eps, type)})});
+  });
+}
+
+// e * weight + bias, both optional
+Expr scaled(Op& op, Expr e, const std::optional<View>& weight, const std::optional<View>& bias, Coordinates c, DType type) {
+  if (weight) e = op.pool.op(ScalarOp::mul, {e, as(read(*weight, c), type)});
+  if (bias) e = op.pool.op(ScalarOp::add, {e, as(read(*bias, c), type)});
+  return e;
+}
+
+Expr normalised(Op& op, Expr x, const View& mean, const View& rstd, Coordinates c) {
+  return op.pool.op(ScalarOp::mul, {op.pool.op(ScalarOp::sub, {x, read(mean, c)}), read(rstd, c)});
+}
+
+Views layer_norm(Op& op) {
+  View x = cheap(op, op.tensor("input"));
+  const TensorType& out = op.out();
+  const DType type = accumulate_type(out.dtype);
+  std::vector<size_t> dims;
+  const size_t normalised_rank = op.indices("normalized_shape").size();
+  for (size_t i = x.rank() - normalised_rank; i < x.rank(); ++i) dims.push_back(i);
+  const std::optional<View> weight = op.maybe_tensor("weight"), bias = op.maybe_tensor("bias");
+  const Moments m = moments(op, "layer_norm", x, dims, type);
+  const View rstd = inverse_deviation(op, "layer_norm", m, op.number("eps"), type);
+  View y = op.rec.pointwise("layer_norm", out.dtype, out.sizes, [&](Coordinates c) {
+    return scaled(op, normalised(op, as(op.rec.at(x, c), type), m.mean, rstd, c), weight, bias, c, type);
+  });
+  if (op.node.outputs.size() == 1) return {y};
+  return {y, converted(op, m.mean, op.out(1).dtype), converted(op, rstd, op.out(2).dtype)};
+}
+
+// A per-channel vector aligned with dimension 1.
+std::optional<View> per_channel(Op& op, const std::optional<View>& v, size_t rank) {
+  if (!v) return std::nullopt;
+  Sizes sizes(rank, op.pool.index(1));
+  sizes[1] = v->sizes.at(0);
+  return op.rec.view(*v, sizes, [](Coordinates c) { return std::vector<Expr>{c[1]}; });
+}
+
+// Statistics over a group's channels and all positions.
+Views group_norm(Op& op, Expr groups) {
+  View x = cheap(op, op.tensor("input"));
+  const TensorType& out = op.out();
+  const DType type = accumulate_type(out.dtype);
+  Sizes split{x.sizes[0], groups, floor_div(x.sizes[1], groups)};
+  split.insert(split.end(), x.sizes.begin() + 2, x.sizes.end());
+  View grouped = op.rec.view(x, split, [&](Coordinates c) {
+    std::vector<Expr> at{c[0], c[1] * split[2] + c[2]};
+    at.insert(at.end(), c.begin() + 3, c.end());
+    return at;
+  });
+  std::vector<size_t> dims;
+  for (size_t i = 2; i < split.size(); ++i) dims.push_back(i);
+  const Moments m = moments(op, "group_norm", grouped, dims, type);
+  const View rstd = inverse_deviation(op, "group_norm", m, op.number("eps"), type);
+  const std::optional<View> weight = per_channel(op, op.maybe_tensor("weight"), x.rank());
+  const std::optional<View> bias = per_channel(op, op.maybe_tensor("bias"), x.rank());
+  View y = op.rec.pointwise("group_norm", out.dtype, out.sizes, [&](Coordinates c) {
+    std::vector<Expr> at{c[0], floor_div(c[1], split[2])};
+    at.resize(split.size(), op.pool.index(0));
+    return scaled(op, normalised(op, as(op.rec.at(x, c), type), m.mean, rstd, at), weight, bias, c, type);
+  });
+  if (op.node.outputs.size() == 1) return {y};
+  return {y, reshaped(op, converted(op, m.mean, op.out(1).dtype), op.out(1).sizes),
+          reshaped(op, converted(op, rstd, op.out(2).dtype), op.out(2).sizes)};
+}
+
+// x * a + b with a and b per channel, from running statistics: two vectors that become constants when the statistics are.
+Views batch_norm_with(Op& op, const View& x, const View& mean, const View& variance) {
+  const TensorType& out = op.out();
+  const DType type = accumulate_type(out.dtype);
+  ExprPool& p = op.pool;
+  const std::optional<View> weight = op.maybe_tensor("weight"), bias = op.maybe_tensor("bias");
+  const double eps = op.number("eps");
+  View factor = op.rec.pointwise("batch_norm.factor", type, mean.sizes, [&](Coordinates c) {
+    Expr r = p.op(ScalarOp::rsqrt, {p.op(ScalarOp::add, {as(op.rec.at(variance, c), type), op.constant(eps, type)})});
+    return weight ? p.op(ScalarOp::mul, {r, as(op.rec.at(*weight, c), type)}) : r;
+  });
+  View offset = op.rec.pointwise("batch_norm.offset", type, mean.sizes, [&](Coordinates c) {
+    Expr shift = p.op(ScalarOp::mul, {as(op.rec.at(mean, c), type), op.rec.at(factor, c)});
+    return bias ? p.op(ScalarOp::sub, {as(op.rec.at(*bias, c), type), shift}) : p.op(ScalarOp::neg, {shift});
+  });
+  View y = op.rec.pointwise("batch_norm", out.dtype, out.sizes, [&](Coordinates c) {
+    const std::vector<Expr> channel{c[1]};
+    Expr product = p.op(ScalarOp::mul, {as(op.rec.at(x, c), type), op.rec.at(factor, channel)});
+    return p.op(ScalarOp::add, {product, op.rec.at(offset, channel)});
+  });
+  Views results(op.node.outputs.size());
+  results[0] = y;
+  return results;
+}
+
+[[noreturn]] void refuse_training(const Op& op) {
+  fail(ErrorCode::unsupported_feature, op.node.target + " in training mode", "call model.eval() before torch.export.export");
+}
+
+Views batch_norm(Op& op) {
+  const bool training = op.node.find("training") && op.flag("training");
+  if (training) refuse_training(op);
+  return batch_norm_with(op, op.tensor("input"), op.tensor("running_mean"), op.tensor("running_var"));
+}
+
+Views instance_norm(Op& op) {
+  if (!op.flag("use_input_stats")) return batch_norm_with(op, op.tensor("input"), op.tensor("running_mean"), op.tensor("running_var"));
+  return group_norm(op, op.tensor("input").sizes.at(1));
+}
+
+// x / sqrt(mean(x^2) + eps) * weight
+Views rms_norm(Op& op) {
+  View x = cheap(op, op.tensor("input"));
+  const TensorType& out = op.out();
+  const DType type = accumulate_type(out.dtype);
+  ExprPool& p = op.pool;
+  std::vector<size_t> dims;
+  Sizes domain;
+  for (size_t i = x.rank() - op.indices("normalized_shape").size(); i < x.rank(); ++i) {
+    dims.push_back(i);
+    domain.push_back(x.sizes[i]);
+  }
+  const std::optional<View> weight = op.maybe_tensor("weight");
+  // The default is the machine epsilon of the input's arithmetic.
+  const double eps = op.has("eps") ? op.number("eps") : type == DType::f64 ? 2.220446049250313e-16 : 1.1920928955078125e-07;
+  View sum = reduced(op, "rms_norm.sum", ReduceOp::sum, type, x, dims, true, [&](Expr e, Coordinates) {
+    Expr v = as(e, type);
+    return p.op(ScalarOp::mul, {v, v});
+  });
+  Expr n = as(p.cast(count(p, domain), DType::i64), type);
+  View rstd = op.rec.pointwise("rms_norm.rstd", type, sum.sizes, [&](Coordinates c) {
+    return p.op(ScalarOp::rsqrt, {p.op(ScalarOp::add, {p.op(ScalarOp::div, {op.rec.at(sum, c), n}), op.constant(eps, type)})});
+  });
+  View y = op.rec.pointwise("rms_norm", out.dtype, out.sizes, [&](Coordinates c) {
+    Expr e = p.op(ScalarOp::mul, {as(op.rec.at(x, c), type), read(rstd, c)});
+    return scaled(op, e, weight, std::nullopt, c, type);
+  });
+  if (op.node.outputs.size() == 1) return {y};
+  return {y, converted(op, rstd, op.out(1).dtype)};
+}
+
+}  // namespace
+
+void add_normalization(Table& table) {
+  for (const char* target : {"aten.layer_norm.default", "aten.native_layer_norm.default"}) table[target] = layer_norm;
+  table["aten.group_norm.default"] = [](Op& op) { return group_norm(op, op.index("num_groups")); };
+  table["aten.native_group_norm.default"] = [](Op& op) { return group_norm(op, op.index("group")); };
+  for (const char* target : {"aten.batch_norm.default", "aten._native_batch_norm_legit_no_training.default", "aten.native_batch_norm.default",
+                             "aten._native_batch_norm_legit.default", "aten._batch_norm_no_update.default"}) {
+    table[target] = batch_norm;
+  }
+  table["aten.instance_norm.default"] = instance_norm;
+  for (const char* target : {"aten.rms_norm.default", "aten._fused_rms_norm.default"}) table[target] = rms_norm;
+}
+
+}  // namespace coil::lowering

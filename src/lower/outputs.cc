@@ -1,0 +1,122 @@
+#include "lower/outputs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace coil::lowering {
+namespace {
+
+class Outputs {
+ public:
+  Outputs(Session& session, Scope& scope) : rec_(session.recorder), scope_(scope) {}
+
+  void add(const GraphOutput& out) {
+    if (out.kind == GraphOutput::Kind::user) return user(out);
+    LoopOutput write;
+    write.kind = out.kind == GraphOutput::Kind::buffer_mutation ? LoopOutput::Kind::state_write : LoopOutput::Kind::input_write;
+    write.name = out.name;
+    write.target = target(out);
+    View v = value(out);
+    const BufferInfo& to = rec_.program().buffer(write.target);
+    if (v.body->kind == ExprKind::load && BufferId(v.body->id) == write.target && v.sizes == to.sizes) return;  // unchanged
+    write.source = computed(v, to.dtype, to.sizes, "update");
+    rec_.program().outputs.push_back(std::move(write));
+  }
+
+ private:
+  [[noreturn]] void refuse(const GraphOutput& out, std::string_view what) {
+    fail(ErrorCode::unsupported_feature, fmt::format("output '{}' is {}", out.name, what), "return tensors or numbers");
+  }
+
+  View value(const GraphOutput& out) {
+    ExprPool& pool = rec_.pool();
+    if (const int64_t* i = std::get_if<int64_t>(&out.value)) return {DType::i64, {}, pool.constant_int(*i, DType::i64)};
+    if (const double* d = std::get_if<double>(&out.value)) return {DType::f32, {}, pool.constant(*d, DType::f32)};
+    if (const bool* b = std::get_if<bool>(&out.value)) return {DType::boolean, {}, pool.boolean(*b)};
+    if (std::holds_alternative<std::monostate>(out.value)) refuse(out, "None");
+    if (std::holds_alternative<std::string>(out.value)) refuse(out, "a string");
+    const ValueId id = std::get<ValueId>(out.value);
+    const ValueInfo& info = scope_.graph.value(id);
+    if (const Expr* e = std::get_if<Expr>(&info.type)) return {DType::i64, {}, pool.cast(*e, DType::i64)};
+    if (!info.is_tensor()) refuse(out, "None");
+    const View& v = scope_.values[static_cast<size_t>(id.index)];
+    if (!v.body) refuse(out, "a result that coil does not compute");
+    return v;
+  }
+
+  BufferId target(const GraphOutput& out) {
+    for (const GraphInput& in : scope_.graph.inputs) {
+      if (in.name != out.target || !in.value.valid()) continue;
+      const View& v = scope_.values[static_cast<size_t>(in.value.index)];
+      if (v.body && v.body->kind == ExprKind::load) return BufferId(v.body->id);
+    }
+    fail(ErrorCode::bad_program, fmt::format("output '{}' writes to '{}', which does not exist", out.name, out.target));
+  }
+
+  // A computed buffer that holds v and nothing else uses as an output.
+  BufferId computed(const View& v, DType dtype, const Sizes& sizes, const char* name) {
+    LoopProgram& program = rec_.program();
+    const bool is_load = v.body->kind == ExprKind::load && v.dtype == dtype && v.sizes == sizes;
+    if (is_load) {
+      BufferId stored = rec_.stored(v, name);
+      const BufferInfo& info = program.buffer(stored);
+      const bool taken = std::any_of(program.outputs.begin(), program.outputs.end(), [&](const LoopOutput& o) { return o.source == stored; });
+      if (info.kind == BufferInfo::Kind::computed && info.strides.empty() && !taken) return stored;
+    }
+    View copy = rec_.pointwise(name, dtype, sizes, [&](Coordinates c) { return as(rec_.at(v, c), dtype); });
+    return BufferId(copy.body->id);
+  }
+
+  void user(const GraphOutput& out) {
+    View v = value(out);
+    DType dtype = v.dtype;
+    Sizes sizes = v.sizes, strides;
+    const ValueId* id = std::get_if<ValueId>(&out.value);
+    if (id && scope_.graph.value(*id).is_tensor()) {
+      const TensorType& type = scope_.graph.value(*id).tensor();
+      dtype = type.dtype;
+      strides = type.strides;
+      sizes = type.sizes;
+    }
+    LoopOutput user;
+    user.name = out.name;
+    user.source = computed({v.dtype, sizes, v.body}, dtype, sizes, "output");
+    if (!is_dense(sizes, strides)) strides = contiguous_strides(rec_.pool(), sizes);  // expanded results overlap in memory
+    rec_.program().buffer(user.source).strides = strides;
+    rec_.program().outputs.push_back(std::move(user));
+  }
+
+  // Whether the strides are some order of the dimensions without gaps or overlaps.
+  bool is_dense(const Sizes& sizes, const Sizes& strides) {
+    if (strides.size() != sizes.size()) return false;
+    std::vector<char> done(sizes.size(), 0);
+    Expr step = rec_.pool().index(1);
+    for (size_t placed = 0; placed < sizes.size(); ++placed) {
+      size_t next = sizes.size();
+      for (size_t i = 0; i < sizes.size(); ++i) {
+        if (!done[i] && is_const(sizes[i], 1)) next = i;  // any stride will do
+      }
+      for (size_t i = sizes.size(); next == sizes.size() && i-- > 0;) {
+        if (!done[i] && strides[i] == step) next = i;
+      }
+      if (next == sizes.size()) return false;
+      done[next] = 1;
+      step = step * sizes[next];
+    }
+    return true;
+  }
+
+  Recorder& rec_;
+  Scope& scope_;
+};
+
+}  // namespace
+
+void add_outputs(Session& session, Scope& scope) {
+  Outputs outputs(session, scope);
+  session.recorder.set_origins({});
+  for (const GraphOutput& out : scope.graph.outputs) outputs.add(out);
+}
+
+}  // namespace coil::lowering

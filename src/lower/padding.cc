@@ -1,0 +1,66 @@
+// Padding: a masked load (constant), or another coordinate (reflect, replicate, circular).
+#include <fmt/format.h>
+
+#include "lower/lowering.h"
+
+namespace coil::lowering {
+namespace {
+
+enum class Mode { constant, reflect, replicate, circular };
+
+// before[i] elements are added in front of dimension i; the result's sizes say how many come after.
+View padded(Op& op, const View& x, Mode mode, double value) {
+  const Sizes pad = op.indices(op.has("pad") ? "pad" : "padding");
+  const Sizes& sizes = op.out().sizes;
+  std::vector<Expr> before(x.rank(), op.pool.index(0));
+  for (size_t k = 0; 2 * k < pad.size() && k < x.rank(); ++k) before[x.rank() - 1 - k] = pad[2 * k];
+  std::vector<Expr> vars;
+  for (size_t i = 0; i < sizes.size(); ++i) vars.push_back(op.pool.var(static_cast<int32_t>(i)));
+  const VarRanges ranges{sizes};
+  Expr zero = op.pool.index(0), ok = op.pool.boolean(true);
+  for (size_t i = 0; i < x.rank(); ++i) {
+    if (sizes[i] == x.sizes[i] && is_const(before[i], 0)) continue;
+    Expr at = vars[i] - before[i], size = x.sizes[i];
+    if (mode == Mode::constant) {
+      ok = both(ok, both(index_at_least(at, zero, ranges), index_less(at, size, ranges)));
+    } else if (mode == Mode::replicate) {
+      at = index_min(index_max(at, zero), size - 1);
+    } else if (mode == Mode::circular) {
+      at = floor_mod(at, size);
+    } else {
+      // Mirrored at 0 and at size - 1: the larger of at and -at, then the smaller of that and its mirror image.
+      Expr positive = index_max(at, at * -1);
+      at = index_min(positive, (size - 1) * 2 - positive);
+    }
+    vars[i] = at;
+  }
+  Expr body = masked(ok, op.rec.at(x, vars), as(op.pool.constant(value, DType::f64), x.dtype));
+  return {x.dtype, sizes, simplify_body(body, sizes)};
+}
+
+Views pad(Op& op) {
+  const std::string mode = op.has("mode") ? op.text("mode") : "constant";
+  View x = op.tensor("self");
+  if (mode == "constant") return {padded(op, x, Mode::constant, op.has("value") ? op.number("value") : 0)};
+  if (mode == "reflect") return {padded(op, x, Mode::reflect, 0)};
+  if (mode == "replicate") return {padded(op, x, Mode::replicate, 0)};
+  if (mode == "circular") return {padded(op, x, Mode::circular, 0)};
+  fail(ErrorCode::bad_program, fmt::format("pad: unknown mode '{}'", mode));
+}
+
+}  // namespace
+
+void add_padding(Table& table) {
+  table["aten.pad.default"] = pad;
+  table["aten.constant_pad_nd.default"] = [](Op& op) { return Views{padded(op, op.tensor("self"), Mode::constant, op.number("value"))}; };
+  for (const char* kind : {"1d", "2d", "3d"}) {
+    table[fmt::format("aten.reflection_pad{}.default", kind)] = [](Op& op) {
+      return Views{padded(op, op.tensor("self"), Mode::reflect, 0)};
+    };
+    table[fmt::format("aten.replication_pad{}.default", kind)] = [](Op& op) {
+      return Views{padded(op, op.tensor("self"), Mode::replicate, 0)};
+    };
+  }
+}
+
+}  // namespace coil::lowering

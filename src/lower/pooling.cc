@@ -1,0 +1,185 @@
+// Pooling: a reduction over the window, with masked loads where the window can leave the image.
+#include <fmt/format.h>
+
+#include "lower/lowering.h"
+
+namespace coil::lowering {
+namespace {
+
+struct Window {
+  size_t first;  // the first spatial dimension
+  std::vector<int64_t> kernel, stride, padding, dilation;
+};
+
+std::vector<int64_t> spatial(const Op& op, std::string_view arg, size_t dims, const std::vector<int64_t>& otherwise) {
+  std::vector<int64_t> v = op.has(arg) ? op.integers(arg) : std::vector<int64_t>{};
+  if (v.empty()) v = otherwise;
+  if (v.size() == 1) v.resize(dims, v[0]);
+  if (v.size() != dims) fail(ErrorCode::bad_program, op.node.target + ": argument '" + std::string(arg) + "' has a wrong length");
+  return v;
+}
+
+Window window(const Op& op, const View& x, size_t dims) {
+  Window w{x.rank() - dims, spatial(op, "kernel_size", dims, {}), {}, {}, {}};
+  w.stride = spatial(op, "stride", dims, w.kernel);
+  w.padding = spatial(op, "padding", dims, {0});
+  w.dilation = spatial(op, "dilation", dims, {1});
+  return w;
+}
+
+Sizes domain_of(Op& op, const Window& w) {
+  Sizes domain;
+  for (int64_t k : w.kernel) domain.push_back(op.pool.index(k));
+  return domain;
+}
+
+// The element of x that the window's point k shows, or `otherwise` outside. Checks that can never fail are left out later.
+Expr seen(Op& op, const View& x, const Window& w, Coordinates c, Coordinates k, DType type, Expr otherwise) {
+  std::vector<Expr> at(c.begin(), c.end());
+  Expr ok = op.pool.boolean(true);
+  for (size_t i = 0; i < k.size(); ++i) {
+    const size_t d = w.first + i;
+    at[d] = c[d] * w.stride[i] + k[i] * w.dilation[i] - w.padding[i];
+    ok = both(ok, inside(at[d], x.sizes[d]));
+  }
+  return masked(ok, as(op.rec.at(x, at), type), otherwise);
+}
+
+Views max_pool(Op& op, size_t dims) {
+  View x = cheap(op, op.tensor("self"));
+  const Window w = window(op, x, dims);
+  const TensorType& out = op.out();
+  const Sizes domain = domain_of(op, w);
+  Expr none = lowest(op.pool, x.dtype);
+  View values = op.rec.reduce("max_pool", ReduceOp::max, out.dtype, out.sizes, domain,
+                              [&](Coordinates c, Coordinates k) { return seen(op, x, w, c, k, x.dtype, none); });
+  if (op.node.outputs.size() == 1) return {values};
+  View point = op.rec.reduce("max_pool.argmax", ReduceOp::argmax, DType::i64, out.sizes, domain,
+                             [&](Coordinates c, Coordinates k) { return seen(op, x, w, c, k, x.dtype, none); });
+  // From the number within the window to the number within the image.
+  View indices = op.rec.pointwise("max_pool.indices", DType::i64, out.sizes, [&](Coordinates c) {
+    ExprPool& p = op.pool;
+    Expr rest = op.rec.at(point, c), result = p.constant_int(0, DType::i64);
+    std::vector<Expr> k(dims);
+    for (size_t i = dims; i-- > 0;) {
+      Expr size = p.constant_int(w.kernel[i], DType::i64);
+      k[i] = p.op(ScalarOp::remainder, {rest, size});
+      rest = p.op(ScalarOp::floor_div, {rest, size});
+    }
+    for (size_t i = 0; i < dims; ++i) {
+      const size_t d = w.first + i;
+      Expr origin = p.cast(c[d] * w.stride[i] - w.padding[i], DType::i64);
+      Expr at = p.op(ScalarOp::add, {origin, p.op(ScalarOp::mul, {k[i], p.constant_int(w.dilation[i], DType::i64)})});
+      result = p.op(ScalarOp::add, {p.op(ScalarOp::mul, {result, p.cast(x.sizes[d], DType::i64)}), at});
+    }
+    return result;
+  });
+  return {values, indices};
+}
+
+// Elements that the average divides by: the window's, cut at the image (or, when padding counts, at the padded image).
+Expr divisor(Op& op, const View& x, const Window& w, Coordinates c, bool count_padding, const Sizes& out_sizes) {
+  Expr n = op.pool.index(1);
+  for (size_t i = 0; i < w.kernel.size(); ++i) {
+    const size_t d = w.first + i;
+    Expr begin = c[d] * w.stride[i] - w.padding[i];
+    Expr end = index_min(begin + w.kernel[i], x.sizes[d] + (count_padding ? w.padding[i] : 0));
+    if (!count_padding) begin = index_max(begin, op.pool.index(0));
+    n = n * simplify_index(end - begin, VarRanges{out_sizes});
+  }
+  return n;
+}
+
+Views avg_pool(Op& op, size_t dims) {
+  View x = op.tensor("self");
+  const Window w = window(op, x, dims);
+  const TensorType& out = op.out();
+  const DType type = accumulate_type(out.dtype);
+  const bool count_padding = !op.has("count_include_pad") || op.flag("count_include_pad");
+  View sum = op.rec.reduce("avg_pool.sum", ReduceOp::sum, type, out.sizes, domain_of(op, w), [&](Coordinates c, Coordinates k) {
+    return seen(op, x, w, c, k, type, op.constant(0, type));
+  });
+  return {op.rec.pointwise("avg_pool", out.dtype, out.sizes, [&](Coordinates c) {
+    Expr n = op.has("divisor_override") ? op.pool.index(op.integer("divisor_override"))
+                                        : divisor(op, x, w, c, count_padding, out.sizes);
+    return op.pool.op(ScalarOp::div, {op.rec.at(sum, c), as(op.pool.cast(n, DType::i64), type)});
+  })};
+}
+
+// Windows of an adaptive pool: output o sees [floor(o * in / out), ceil((o + 1) * in / out)).
+struct AdaptiveDim {
+  Expr begin, end, widest;
+};
+
+AdaptiveDim adaptive_dim(ExprPool& pool, Expr o, Expr in, Expr out) {
+  if (is_const(out, 1)) return {pool.index(0), in, in};
+  if (in == out) return {o, o + 1, pool.index(1)};
+  std::optional<int64_t> n = const_int(in), m = const_int(out);
+  if (n && m && *n % *m == 0) return {o * (*n / *m), (o + 1) * (*n / *m), pool.index(*n / *m)};
+  Expr widest = n && m && *n < *m ? pool.index(2) : floor_div(in + out - 1, out) + 1;
+  return {floor_div(o * in, out), floor_div((o + 1) * in + out - 1, out), widest};
+}
+
+Expr adaptive_point(Op& op, const View& x, const Sizes& out, size_t first, Coordinates c, Coordinates k, DType type, Expr otherwise) {
+  std::vector<Expr> at(c.begin(), c.end());
+  Expr ok = op.pool.boolean(true);
+  for (size_t i = 0; i < k.size(); ++i) {
+    const size_t d = first + i;
+    AdaptiveDim a = adaptive_dim(op.pool, c[d], x.sizes[d], out[d]);
+    at[d] = a.begin + k[i];
+    if (a.end - a.begin != a.widest) ok = both(ok, index_less(at[d], a.end));
+  }
+  return masked(ok, as(op.rec.at(x, at), type), otherwise);
+}
+
+Sizes adaptive_domain(Op& op, const View& x, const Sizes& out, size_t first) {
+  Sizes domain;
+  for (size_t d = first; d < x.rank(); ++d) domain.push_back(adaptive_dim(op.pool, op.pool.var(0), x.sizes[d], out[d]).widest);
+  return domain;
+}
+
+Views adaptive_avg_pool(Op& op, size_t dims) {
+  View x = op.tensor("self");
+  const TensorType& out = op.out();
+  const size_t first = x.rank() - dims;
+  const DType type = accumulate_type(out.dtype);
+  View sum = op.rec.reduce("avg_pool.sum", ReduceOp::sum, type, out.sizes, adaptive_domain(op, x, out.sizes, first),
+                           [&](Coordinates c, Coordinates k) { return adaptive_point(op, x, out.sizes, first, c, k, type, op.constant(0, type)); });
+  return {op.rec.pointwise("avg_pool", out.dtype, out.sizes, [&](Coordinates c) {
+    Expr n = op.pool.index(1);
+    for (size_t d = first; d < x.rank(); ++d) {
+      AdaptiveDim a = adaptive_dim(op.pool, c[d], x.sizes[d], out.sizes[d]);
+      n = n * (a.end - a.begin);
+    }
+    return op.pool.op(ScalarOp::div, {op.rec.at(sum, c), as(op.pool.cast(n, DType::i64), type)});
+  })};
+}
+
+// The indices are uncomputed: an error only where something uses them.
+Views adaptive_max_pool(Op& op, size_t dims) {
+  View x = op.tensor("self");
+  const TensorType& out = op.out();
+  const size_t first = x.rank() - dims;
+  Expr none = lowest(op.pool, x.dtype);
+  Views results(op.node.outputs.size());
+  results[0] = op.rec.reduce("max_pool", ReduceOp::max, out.dtype, out.sizes, adaptive_domain(op, x, out.sizes, first),
+                             [&](Coordinates c, Coordinates k) { return adaptive_point(op, x, out.sizes, first, c, k, x.dtype, none); });
+  return results;
+}
+
+}  // namespace
+
+void add_pooling(Table& table) {
+  for (size_t dims = 1; dims <= 3; ++dims) {
+    for (const char* kind : {"", "_with_indices"}) {
+      table[fmt::format("aten.max_pool{}d{}.default", dims, kind)] = [dims](Op& op) { return max_pool(op, dims); };
+    }
+    table[fmt::format("aten.avg_pool{}d.default", dims)] = [dims](Op& op) { return avg_pool(op, dims); };
+    for (const char* prefix : {"", "_"}) {
+      table[fmt::format("aten.{}adaptive_avg_pool{}d.default", prefix, dims)] = [dims](Op& op) { return adaptive_avg_pool(op, dims); };
+    }
+    table[fmt::format("aten.adaptive_max_pool{}d.default", dims)] = [dims](Op& op) { return adaptive_max_pool(op, dims); };
+  }
+}
+
+}  // namespace coil::lowering

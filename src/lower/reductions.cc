@@ -1,0 +1,161 @@
+// Sums, means, extremes, their positions, any and all, norms, scans.
+#include <cmath>
+
+#include "lower/lowering.h"
+
+namespace coil::lowering {
+namespace {
+
+// The schema's dim: absent, an integer, or a list.
+std::vector<size_t> reduced_dims(const Op& op, size_t rank) {
+  if (!op.has("dim")) return wrap_dims({}, rank);
+  return wrap_dims(op.integers("dim"), rank);
+}
+
+bool keeps(const Op& op) { return op.node.find("keepdim") && op.flag("keepdim"); }
+
+Views simple(Op& op, ReduceOp reduce) {
+  View x = op.tensor("self");
+  const DType type = op.out().dtype;
+  const DType compute = reduce == ReduceOp::any || reduce == ReduceOp::all ? DType::boolean : type;
+  return {reduced(op, op.name, reduce, type, x, reduced_dims(op, x.rank()), keeps(op), [&](Expr e, Coordinates) { return as(e, compute); })};
+}
+
+// Number of elements that a result sums up, in a floating type.
+Expr divisor(Op& op, const View& x, const std::vector<size_t>& dims, DType type) {
+  Sizes sizes;
+  for (size_t d : dims) sizes.push_back(x.sizes[d]);
+  return as(op.pool.cast(count(op.pool, sizes), DType::i64), type);
+}
+
+Views mean(Op& op) {
+  View x = op.tensor("self");
+  const TensorType& out = op.out();
+  const std::vector<size_t> dims = reduced_dims(op, x.rank());
+  const DType type = accumulate_type(out.dtype);
+  View sum = reduced(op, "mean.sum", ReduceOp::sum, type, x, dims, keeps(op), [&](Expr e, Coordinates) { return as(e, type); });
+  return {op.rec.pointwise("mean", out.dtype, out.sizes, [&](Coordinates c) {
+    return op.pool.op(ScalarOp::div, {op.rec.at(sum, c), divisor(op, x, dims, type)});
+  })};
+}
+
+// argmax without dim counts in the flattened tensor; the domain is all dimensions in order, so the number is that.
+View position(Op& op, const View& x, const std::vector<size_t>& dims, bool keep, bool largest, const std::string& name) {
+  const DType compare = is_bool(x.dtype) ? DType::u8 : x.dtype;
+  return reduced(op, name, largest ? ReduceOp::argmax : ReduceOp::argmin, DType::i64, x, dims, keep,
+                 [&](Expr e, Coordinates) { return as(e, compare); });
+}
+
+Views extreme_position(Op& op, bool largest) {
+  View x = op.tensor("self");
+  return {position(op, x, reduced_dims(op, x.rank()), keeps(op), largest, op.name)};
+}
+
+View extreme(Op& op, const View& x, const std::vector<size_t>& dims, bool keep, bool largest) {
+  return reduced(op, op.name, largest ? ReduceOp::max : ReduceOp::min, x.dtype, x, dims, keep);
+}
+
+// max.dim: values and their positions.
+Views extreme_and_position(Op& op, bool largest) {
+  View x = cheap(op, op.tensor("self"));
+  const std::vector<size_t> dims = reduced_dims(op, x.rank());
+  return {extreme(op, x, dims, keeps(op), largest), position(op, x, dims, keeps(op), largest, op.name + ".indices")};
+}
+
+Views aminmax(Op& op) {
+  View x = cheap(op, op.tensor("self"));
+  const std::vector<size_t> dims = reduced_dims(op, x.rank());
+  return {extreme(op, x, dims, keeps(op), false), extreme(op, x, dims, keeps(op), true)};
+}
+
+// (sum |x|^p)^(1/p), with the orders that need no pow apart.
+Views norm(Op& op, std::string_view order_arg) {
+  View x = op.tensor("self");
+  const TensorType& out = op.out();
+  const std::vector<size_t> dims = reduced_dims(op, x.rank());
+  const double p = op.has(order_arg) ? op.number(order_arg) : 2.0;
+  const DType type = accumulate_type(out.dtype);
+  ExprPool& pool = op.pool;
+  const bool extreme = std::isinf(p);
+  const ReduceOp reduce = !extreme ? ReduceOp::sum : p > 0 ? ReduceOp::max : ReduceOp::min;
+  View sum = reduced(op, op.name + (extreme ? "" : ".sum"), reduce, type, x, dims, keeps(op), [&](Expr e, Coordinates) {
+    Expr v = as(e, type);
+    if (p == 0) return as(pool.op(ScalarOp::ne, {v, op.constant(0, type)}), type);
+    if (p == 2) return pool.op(ScalarOp::mul, {v, v});
+    Expr size = pool.op(ScalarOp::abs, {v});
+    return extreme || p == 1 ? size : pool.op(ScalarOp::pow, {size, op.constant(p, type)});
+  });
+  if (extreme || p == 1 || p == 0) return {converted(op, sum, out.dtype)};
+  return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
+    Expr s = op.rec.at(sum, c);
+    return p == 2 ? pool.op(ScalarOp::sqrt, {s}) : pool.op(ScalarOp::pow, {s, op.constant(1 / p, type)});
+  })};
+}
+
+Views count_nonzero(Op& op) {
+  View x = op.tensor("self");
+  return {reduced(op, op.name, ReduceOp::sum, DType::i64, x, reduced_dims(op, x.rank()), false,
+                  [&](Expr e, Coordinates) { return as(as(e, DType::boolean), DType::i64); })};
+}
+
+Views scan(Op& op, ScanOp kind) {
+  View x = op.tensor("self");
+  const TensorType& out = op.out();
+  if (x.rank() == 0) return {converted(op, x, out.dtype)};
+  const int dim = static_cast<int>(wrap_dim(op.integer("dim"), x.rank()));
+  return {op.rec.scan(op.name, kind, out.dtype, out.sizes, dim, [&](Coordinates c) { return as(op.rec.at(x, c), out.dtype); })};
+}
+
+Views logcumsumexp(Op& op) {
+  View x = op.tensor("self");
+  const TensorType& out = op.out();
+  if (x.rank() == 0) return {x};
+  const int dim = static_cast<int>(wrap_dim(op.integer("dim"), x.rank()));
+  const DType type = accumulate_type(out.dtype);
+  // Relative to the maximum of the whole row.
+  View top = reduced(op, "logcumsumexp.max", ReduceOp::max, type, x, {static_cast<size_t>(dim)}, true);
+  auto shift = [&](Coordinates c) {
+    Expr m = as(read(top, c), type);
+    return op.pool.select(op.pool.op(ScalarOp::isinf, {m}), op.constant(0, type), m);
+  };
+  View sums = op.rec.scan("logcumsumexp.sum", ScanOp::sum, type, out.sizes, dim, [&](Coordinates c) {
+    return op.pool.op(ScalarOp::exp, {op.pool.op(ScalarOp::sub, {as(op.rec.at(x, c), type), shift(c)})});
+  });
+  return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
+    return op.pool.op(ScalarOp::add, {op.pool.op(ScalarOp::log, {op.rec.at(sums, c)}), shift(c)});
+  })};
+}
+
+struct Row {
+  const char* target;
+  ReduceOp op;
+};
+constexpr Row kSimple[] = {
+    {"aten.sum.default", ReduceOp::sum},      {"aten.sum.dim_IntList", ReduceOp::sum}, {"aten.prod.default", ReduceOp::prod},
+    {"aten.prod.dim_int", ReduceOp::prod},    {"aten.amax.default", ReduceOp::max},    {"aten.amin.default", ReduceOp::min},
+    {"aten.max.default", ReduceOp::max},      {"aten.min.default", ReduceOp::min},     {"aten.any.default", ReduceOp::any},
+    {"aten.any.dim", ReduceOp::any},          {"aten.any.dims", ReduceOp::any},        {"aten.all.default", ReduceOp::all},
+    {"aten.all.dim", ReduceOp::all},          {"aten.all.dims", ReduceOp::all},
+};
+
+}  // namespace
+
+void add_reductions(Table& table) {
+  for (const Row& row : kSimple) table[row.target] = [row](Op& op) { return simple(op, row.op); };
+  for (const char* target : {"aten.mean.default", "aten.mean.dim"}) table[target] = mean;
+  table["aten.argmax.default"] = [](Op& op) { return extreme_position(op, true); };
+  table["aten.argmin.default"] = [](Op& op) { return extreme_position(op, false); };
+  table["aten.max.dim"] = [](Op& op) { return extreme_and_position(op, true); };
+  table["aten.min.dim"] = [](Op& op) { return extreme_and_position(op, false); };
+  table["aten.aminmax.default"] = aminmax;
+  for (const char* target : {"aten.linalg_vector_norm.default"}) table[target] = [](Op& op) { return norm(op, "ord"); };
+  for (const char* target : {"aten.norm.ScalarOpt_dim", "aten.norm.Scalar", "aten.norm.ScalarOpt_dim_dtype", "aten.norm.ScalarOpt_dtype"}) {
+    table[target] = [](Op& op) { return norm(op, "p"); };
+  }
+  for (const char* target : {"aten.count_nonzero.default", "aten.count_nonzero.dim_IntList"}) table[target] = count_nonzero;
+  table["aten.cumsum.default"] = [](Op& op) { return scan(op, ScanOp::sum); };
+  table["aten.cumprod.default"] = [](Op& op) { return scan(op, ScanOp::prod); };
+  for (const char* target : {"aten.logcumsumexp.default", "aten._logcumsumexp.default"}) table[target] = logcumsumexp;
+}
+
+}  // namespace coil::lowering

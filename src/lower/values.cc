@@ -1,0 +1,107 @@
+// Broadcasting, promotion and conversion of values.
+#include <limits>
+
+#include "lower/lowering.h"
+
+namespace coil::lowering {
+
+Expr as(Expr e, DType dtype) {
+  const DType to = compute_type(dtype);
+  return e->dtype == to ? e : e->pool->cast(e, to);
+}
+
+Expr read(const View& v, Coordinates c) {
+  CHECK(v.rank() <= c.size(), "an operand has more dimensions than the result");
+  std::vector<Expr> at;
+  const size_t skip = c.size() - v.rank();
+  for (size_t i = 0; i < v.rank(); ++i) at.push_back(is_const(v.sizes[i], 1) ? v.body->pool->index(0) : c[skip + i]);
+  return substitute_vars(v.body, at);
+}
+
+View broadcast(Op& op, const View& v, const Sizes& sizes) {
+  if (v.sizes == sizes) return v;
+  if (v.rank() > sizes.size()) fail(ErrorCode::bad_program, op.node.target + ": an operand has more dimensions than the result");
+  std::vector<Expr> vars;
+  for (size_t i = 0; i < sizes.size(); ++i) vars.push_back(op.pool.var(static_cast<int32_t>(i)));
+  return {v.dtype, sizes, simplify_body(read(v, vars), sizes)};
+}
+
+View map1(Op& op, const View& a, const std::function<Expr(Expr)>& f, std::optional<DType> compute) {
+  const TensorType& out = op.out();
+  const DType type = compute.value_or(out.dtype);
+  return op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) { return as(f(as(read(a, c), type)), out.dtype); });
+}
+
+View map2(Op& op, const View& a, const View& b, const std::function<Expr(Expr, Expr)>& f, std::optional<DType> compute) {
+  const TensorType& out = op.out();
+  const DType type = compute.value_or(out.dtype);
+  return op.rec.pointwise(op.name, out.dtype, out.sizes,
+                          [&](Coordinates c) { return as(f(as(read(a, c), type), as(read(b, c), type)), out.dtype); });
+}
+
+View converted(Op& op, const View& v, DType dtype) {
+  if (v.dtype == dtype) return v;
+  // Widening changes no value: the body is one already.
+  const bool widens = compute_type(v.dtype) == DType::f32 && dtype == DType::f32;
+  if (widens || v.body->is_constant()) return {dtype, v.sizes, as(v.body, dtype)};
+  return op.rec.pointwise("to", dtype, v.sizes, [&](Coordinates c) { return as(op.rec.at(v, c), dtype); });
+}
+
+View cheap(Op& op, const View& v) {
+  int work = cost(v.body);
+  constexpr int kWorthStoring = 12;  // an integer division or two
+  if (work < kWorthStoring) return v;
+  return op.rec.pointwise("copy", v.dtype, v.sizes, [&](Coordinates c) { return op.rec.at(v, c); });
+}
+
+namespace {
+
+// One class of torch.result_type: tensors with dimensions, tensors of rank 0, Python numbers.
+std::optional<DType> combine(std::optional<DType> higher, std::optional<DType> lower) {
+  if (!higher) return lower;
+  if (!lower || is_float(*higher)) return higher;
+  if (is_bool(*higher) || is_float(*lower)) return promote(*higher, *lower);
+  return higher;
+}
+
+}  // namespace
+
+DType result_type(const Op& op, std::initializer_list<std::string_view> args) {
+  std::optional<DType> dimensioned, zero_dim, number;
+  for (std::string_view arg : args) {
+    if (!op.has(arg)) continue;
+    View v = op.operand(arg);
+    std::optional<DType>& slot = op.is_scalar(arg) ? number : v.rank() == 0 ? zero_dim : dimensioned;
+    slot = slot ? promote(*slot, v.dtype) : v.dtype;
+  }
+  return combine(combine(dimensioned, zero_dim), number).value_or(DType::f32);
+}
+
+Expr both(Expr a, Expr b) {
+  if (a->is_constant()) return a->as_int() ? b : a;
+  if (b->is_constant()) return b->as_int() ? a : b;
+  return a->pool->op(ScalarOp::logical_and, {a, b});
+}
+
+Expr inside(Expr index, Expr size) { return both(index_at_least(index, index->pool->index(0)), index_less(index, size)); }
+
+Expr masked(Expr condition, Expr value, Expr otherwise) {
+  if (condition->is_constant()) return condition->as_int() ? value : otherwise;
+  return condition->pool->op(ScalarOp::masked, {condition, value, otherwise});
+}
+
+Expr lowest(ExprPool& pool, DType dtype) {
+  if (is_float(dtype)) return pool.constant(-std::numeric_limits<double>::infinity(), compute_type(dtype));
+  if (is_bool(dtype)) return pool.boolean(false);
+  if (dtype == DType::u8) return pool.constant_int(0, dtype);
+  return pool.constant_int(INT64_MIN >> (64 - 8 * byte_size(dtype)), dtype);
+}
+
+Expr highest(ExprPool& pool, DType dtype) {
+  if (is_float(dtype)) return pool.constant(std::numeric_limits<double>::infinity(), compute_type(dtype));
+  if (is_bool(dtype)) return pool.boolean(true);
+  if (dtype == DType::u8) return pool.constant_int(255, dtype);
+  return pool.constant_int(INT64_MAX >> (64 - 8 * byte_size(dtype)), dtype);
+}
+
+}  // namespace coil::lowering

@@ -1,0 +1,51 @@
+#include "ops/dtype.h"
+
+namespace coil {
+namespace {
+
+constexpr DTypeInfo kTypes[] = {
+    {DType::boolean, "bool", "bool", "cd::b8", 1, 11, 12},     {DType::u8, "u8", "uint8", "uint8_t", 1, 0, 1},
+    {DType::i8, "i8", "int8", "int8_t", 1, 1, 2},              {DType::i16, "i16", "int16", "int16_t", 2, 2, 3},
+    {DType::i32, "i32", "int32", "int32_t", 4, 3, 4},          {DType::i64, "i64", "int64", "int64_t", 8, 4, 5},
+    {DType::f16, "f16", "float16", "cd::f16", 2, 5, 6},        {DType::bf16, "bf16", "bfloat16", "cd::bf16", 2, 15, 13},
+    {DType::f32, "f32", "float32", "float", 4, 6, 7},          {DType::f64, "f64", "float64", "double", 8, 7, 8},
+    {DType::index, "index", "index", "int64_t", 8, -1, -1},
+};
+
+}  // namespace
+
+const DTypeInfo& info(DType dtype) { return kTypes[static_cast<int>(dtype)]; }
+
+DType compute_type(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16 ? DType::f32 : dtype; }
+
+std::optional<DType> dtype_from_export_number(int number) {
+  for (const DTypeInfo& t : kTypes) {
+    if (t.export_number == number) return t.dtype;
+  }
+  return std::nullopt;
+}
+
+std::optional<DType> dtype_from_name(std::string_view name) {
+  for (const DTypeInfo& t : kTypes) {
+    if (t.name == name || t.torch_name == name) return t.dtype;
+  }
+  return std::nullopt;
+}
+
+DType promote(DType a, DType b) {
+  if (a == b) return a;
+  if (is_bool(a)) return b;
+  if (is_bool(b)) return a;
+  if (is_float(a) && is_float(b)) {
+    if (byte_size(a) == 2 && byte_size(b) == 2) return DType::f32;  // f16 with bf16
+    return byte_size(a) > byte_size(b) ? a : b;
+  }
+  if (is_float(a)) return a;
+  if (is_float(b)) return b;
+  const bool has_u8 = a == DType::u8 || b == DType::u8;
+  if (has_u8 && (a == DType::i8 || b == DType::i8)) return DType::i16;
+  if (byte_size(a) == byte_size(b)) return a;
+  return byte_size(a) > byte_size(b) ? a : b;
+}
+
+}  // namespace coil

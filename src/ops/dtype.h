@@ -1,0 +1,41 @@
+// Element types and PyTorch's promotion rules.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace coil {
+
+// `index` is the type of loop variables, sizes and strides: a signed 64-bit integer that never overflows by construction.
+// It is not a tensor's element type.
+enum class DType : uint8_t { boolean, u8, i8, i16, i32, i64, f16, bf16, f32, f64, index };
+
+struct DTypeInfo {
+  DType dtype;
+  std::string_view name;        // "f32"
+  std::string_view torch_name;  // "float32"
+  std::string_view c_name;      // type in generated code: "float", "cd::bf16"
+  int bytes;                    // in memory
+  int shim_number;              // c10::ScalarType, as in PyTorch's C shim
+  int export_number;            // torch._export.serde's enum
+};
+
+const DTypeInfo& info(DType dtype);
+inline int byte_size(DType dtype) { return info(dtype).bytes; }
+inline std::string_view name(DType dtype) { return info(dtype).name; }
+
+inline bool is_float(DType d) { return d == DType::f16 || d == DType::bf16 || d == DType::f32 || d == DType::f64; }
+inline bool is_bool(DType d) { return d == DType::boolean; }
+inline bool is_int(DType d) { return !is_float(d) && !is_bool(d); }
+
+// The type that values of `dtype` have in arithmetic: f32 for f16 and bf16, else the type itself.
+DType compute_type(DType dtype);
+
+std::optional<DType> dtype_from_export_number(int number);
+std::optional<DType> dtype_from_name(std::string_view name);
+
+// torch.promote_types.
+DType promote(DType a, DType b);
+
+}  // namespace coil

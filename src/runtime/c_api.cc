@@ -1,0 +1,221 @@
+// include/coil/coil.h over Model and Context. The border where errors become numbers and texts, and where no exception passes.
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "coil/coil.h"
+#include "runtime/context.h"
+#include "runtime/model.h"
+
+using coil::Error;
+using coil::ErrorCode;
+using coil::runtime::Context;
+using coil::runtime::ManifestTensor;
+using coil::runtime::Model;
+using coil::runtime::ModelOptions;
+
+struct coil_model {
+  std::shared_ptr<Model> model;
+  std::vector<std::vector<coil_dim>> input_dims;
+  std::vector<std::vector<coil_dim>> output_dims;
+};
+
+struct coil_context {
+  Context context;
+};
+
+// A coil_tensor is passed on as it is.
+static_assert(sizeof(coil_tensor) == sizeof(CoilTensorView) && offsetof(coil_tensor, data) == offsetof(CoilTensorView, data) &&
+              offsetof(coil_tensor, sizes) == offsetof(CoilTensorView, sizes) && offsetof(coil_tensor, strides) == offsetof(CoilTensorView, strides) &&
+              offsetof(coil_tensor, rank) == offsetof(CoilTensorView, ndim) && offsetof(coil_tensor, dtype) == offsetof(CoilTensorView, dtype) &&
+              offsetof(coil_tensor, device_type) == offsetof(CoilTensorView, device_type) &&
+              offsetof(coil_tensor, device_index) == offsetof(CoilTensorView, device_index));
+static_assert(COIL_DTYPE_FLOAT32 == +COIL_FLOAT32 && COIL_DTYPE_BFLOAT16 == +COIL_BFLOAT16 && COIL_DTYPE_BOOL == +COIL_BOOL);
+
+namespace {
+
+// The last error of the thread; the text is made when a call has failed, not when it is asked for.
+struct LastError {
+  CoilError error;
+  std::string text;
+};
+thread_local LastError last;
+
+coil_status fail(const Error& error) {
+  last.text = error.to_string();
+  return static_cast<coil_status>(error.code);
+}
+[[gnu::noinline, gnu::cold]] coil_status fail_call(int32_t code) {
+  return fail(Error{static_cast<ErrorCode>(code), last.error.message});
+}
+coil_status fail_exception() {
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    return fail(Error{ErrorCode::out_of_memory, "no memory"});
+  } catch (const std::exception& exception) {
+    return fail(Error{ErrorCode::internal, exception.what()});
+  } catch (...) {
+    return fail(Error{ErrorCode::internal, "unknown exception"});
+  }
+}
+
+coil_status fail_null(const char* what) { return fail(Error{ErrorCode::bad_option, std::string(what) + " is null"}); }
+
+std::vector<std::vector<coil_dim>> dims_of(const std::vector<ManifestTensor>& tensors) {
+  std::vector<std::vector<coil_dim>> all;
+  for (const ManifestTensor& tensor : tensors) {
+    std::vector<coil_dim>& dims = all.emplace_back();
+    for (const auto& dim : tensor.dims) dims.push_back({dim.min, dim.max, dim.symbol.empty() ? nullptr : dim.symbol.c_str(), dim.hint});
+  }
+  return all;
+}
+
+// Fields that an older caller's struct does not have are 0.
+ModelOptions options_of(const coil_options* options) {
+  coil_options known = {};
+  if (options) std::memcpy(&known, options, std::min<size_t>(options->struct_bytes, sizeof known));
+  return {known.num_threads, known.parallel_for, known.pool};
+}
+
+template <class F>
+coil_status open_with(const coil_options* options, coil_model** out, F open) {
+  if (!out) return fail_null("the place for the model");
+  *out = nullptr;
+  try {
+    auto opened = open(options_of(options));
+    if (!opened.ok()) return fail(opened.error());
+    auto model = std::make_unique<coil_model>();
+    model->model = std::move(opened).value();
+    model->input_dims = dims_of(model->model->manifest().inputs);
+    model->output_dims = dims_of(model->model->manifest().outputs);
+    *out = model.release();
+    return COIL_OK;
+  } catch (...) {
+    return fail_exception();
+  }
+}
+
+coil_status info_of(const char* kind, const std::vector<ManifestTensor>& tensors, const std::vector<std::vector<coil_dim>>& dims, int32_t i,
+                    coil_tensor_info* info) {
+  if (i < 0 || static_cast<size_t>(i) >= tensors.size())
+    return fail(Error{ErrorCode::input_name, std::string("there is no ") + kind + " " + std::to_string(i) + "; the program has " +
+                                                 std::to_string(tensors.size())});
+  const ManifestTensor& tensor = tensors[static_cast<size_t>(i)];
+  *info = {tensor.name.c_str(), tensor.dtype, static_cast<int32_t>(tensor.dims.size()), dims[static_cast<size_t>(i)].data()};
+  return COIL_OK;
+}
+
+}  // namespace
+
+extern "C" {
+
+const char* coil_version(void) { return COIL_VERSION; }
+const char* coil_last_error(void) { return last.text.c_str(); }
+
+const char* coil_dtype_name(int32_t dtype) {
+  switch (dtype) {
+    case COIL_DTYPE_UINT8: return "uint8";
+    case COIL_DTYPE_INT8: return "int8";
+    case COIL_DTYPE_INT16: return "int16";
+    case COIL_DTYPE_INT32: return "int32";
+    case COIL_DTYPE_INT64: return "int64";
+    case COIL_DTYPE_FLOAT16: return "float16";
+    case COIL_DTYPE_FLOAT32: return "float32";
+    case COIL_DTYPE_FLOAT64: return "float64";
+    case COIL_DTYPE_BOOL: return "bool";
+    case COIL_DTYPE_BFLOAT16: return "bfloat16";
+    default: return "unknown";
+  }
+}
+
+size_t coil_dtype_bytes(int32_t dtype) {
+  switch (dtype) {
+    case COIL_DTYPE_UINT8: case COIL_DTYPE_INT8: case COIL_DTYPE_BOOL: return 1;
+    case COIL_DTYPE_INT16: case COIL_DTYPE_FLOAT16: case COIL_DTYPE_BFLOAT16: return 2;
+    case COIL_DTYPE_INT32: case COIL_DTYPE_FLOAT32: return 4;
+    case COIL_DTYPE_INT64: case COIL_DTYPE_FLOAT64: return 8;
+    default: return 0;
+  }
+}
+
+coil_status coil_open(const char* path, const coil_options* options, coil_model** model) {
+  if (!path) return fail_null("the path");
+  return open_with(options, model, [&](const ModelOptions& o) { return Model::open(path, o); });
+}
+
+coil_status coil_open_memory(const void* bytes, size_t size, const coil_options* options, coil_model** model) {
+  if (!bytes) return fail_null("the package's address");
+  return open_with(options, model, [&](const ModelOptions& o) { return Model::open_memory({static_cast<const uint8_t*>(bytes), size}, o); });
+}
+
+void coil_close(coil_model* model) { delete model; }
+
+int32_t coil_num_inputs(const coil_model* model) { return model->model->code().num_inputs; }
+int32_t coil_num_outputs(const coil_model* model) { return model->model->code().num_outputs; }
+coil_status coil_input_info(const coil_model* model, int32_t i, coil_tensor_info* info) {
+  return info_of("input", model->model->manifest().inputs, model->input_dims, i, info);
+}
+coil_status coil_output_info(const coil_model* model, int32_t i, coil_tensor_info* info) {
+  return info_of("output", model->model->manifest().outputs, model->output_dims, i, info);
+}
+int32_t coil_find_input(const coil_model* model, const char* name) {
+  const std::vector<ManifestTensor>& inputs = model->model->manifest().inputs;
+  for (size_t i = 0; name && i < inputs.size(); i++) {
+    if (inputs[i].name == name) return static_cast<int32_t>(i);
+  }
+  return -1;
+}
+const char* coil_isa(const coil_model* model) { return model->model->isa(); }
+int32_t coil_num_threads(const coil_model* model) { return model->model->host().num_workers; }
+coil_status coil_reset_state(coil_model* model) {
+  if (!model) return fail_null("the model");
+  model->model->reset_state();
+  return COIL_OK;
+}
+
+coil_status coil_context_create(coil_model* model, coil_context** context) {
+  if (!model) return fail_null("the model");
+  if (!context) return fail_null("the place for the context");
+  try {
+    *context = new coil_context{Context(model->model)};
+    return COIL_OK;
+  } catch (...) {
+    return fail_exception();
+  }
+}
+void coil_context_destroy(coil_context* context) { delete context; }
+
+coil_status coil_run(coil_context* context, const coil_tensor* inputs, int32_t num_inputs, coil_tensor* outputs, int32_t num_outputs) try {
+  if (!context) return fail_null("the context");
+  const int32_t code = context->context.run(reinterpret_cast<const CoilTensorView*>(inputs), num_inputs,
+                                            reinterpret_cast<CoilTensorView*>(outputs), num_outputs, &last.error);
+  return code ? fail_call(code) : COIL_OK;
+} catch (...) {
+  return fail_exception();
+}
+
+coil_status coil_infer(coil_context* context, const coil_tensor* inputs, int32_t num_inputs, coil_tensor* outputs, int32_t num_outputs) try {
+  if (!context) return fail_null("the context");
+  if (num_outputs > 0 && !outputs) return fail_null("the array of outputs");
+  const int32_t code = context->context.infer(reinterpret_cast<const CoilTensorView*>(inputs), num_inputs,
+                                              reinterpret_cast<CoilTensorView*>(outputs), num_outputs, &last.error);
+  return code ? fail_call(code) : COIL_OK;
+} catch (...) {
+  return fail_exception();
+}
+
+coil_status coil_memory_of_run(const coil_context* context, coil_memory* memory) {
+  if (!context || !memory) return fail_null(context ? "the place for the numbers" : "the context");
+  const CoilModel& code = context->context.model().code();
+  *memory = {context->context.arena_bytes(), context->context.output_bytes(), static_cast<int64_t>(code.constants_bytes),
+             static_cast<int64_t>(code.state_bytes)};
+  return COIL_OK;
+}
+
+}  // extern "C"

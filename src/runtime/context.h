@@ -1,0 +1,53 @@
+// One call at a time of a model: the memory a call needs, kept between calls, so that a call with sizes seen before allocates
+// nothing. Not thread-safe; make one for each thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "runtime/model.h"
+
+namespace coil::runtime {
+
+class Context {
+ public:
+  // Throws std::bad_alloc.
+  explicit Context(std::shared_ptr<const Model> model);
+
+  const Model& model() const { return *model_; }
+
+  // Checks the inputs, computes, fills the outputs. An output without data gets memory of this context (valid until the next
+  // run); one with data must have the result's dtype, sizes and strides and is written in place. Null strides: contiguous.
+  // Returns 0, or the number of an error code with *error filled; the outputs' descriptions are then as they were.
+  int32_t run(const CoilTensorView* inputs, int32_t num_inputs, CoilTensorView* outputs, int32_t num_outputs, CoilError* error);
+
+  // The same without computing: describes the outputs (their data stays as it is) in memory of this context.
+  int32_t infer(const CoilTensorView* inputs, int32_t num_inputs, CoilTensorView* outputs, int32_t num_outputs, CoilError* error);
+
+  int64_t arena_bytes() const { return arena_bytes_; }    // what the last run asked for
+  int64_t output_bytes() const { return output_bytes_; }  // outputs of the last run in memory of this context
+
+ private:
+  struct Output {
+    Buffer buffer;
+    int64_t sizes[COIL_MAX_RANK];
+    int64_t strides[COIL_MAX_RANK];
+  };
+
+  int32_t bind(const CoilTensorView* inputs, int32_t num_inputs, int32_t num_outputs, CoilError* error);
+  int32_t place_output(int32_t i, const CoilTensorView& wish, CoilError* error);
+  void describe(CoilTensorView* outputs) const;
+
+  std::shared_ptr<const Model> model_;
+  const CoilModel& code_;
+  std::vector<int64_t> symbols_;
+  std::vector<void*> input_data_;
+  std::vector<void*> output_data_;
+  std::vector<Output> outputs_;
+  Buffer arena_;
+  int64_t arena_bytes_ = 0;
+  int64_t output_bytes_ = 0;
+};
+
+}  // namespace coil::runtime

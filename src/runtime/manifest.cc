@@ -1,0 +1,160 @@
+// See manifest.h.
+#include "runtime/manifest.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/json_read.h"
+#include "device/model_abi.h"
+
+namespace coil::runtime {
+namespace {
+
+constexpr int64_t kFormat = 1;
+
+constexpr std::pair<std::string_view, int32_t> kDtypes[] = {
+    {"uint8", COIL_UINT8},     {"int8", COIL_INT8},       {"int16", COIL_INT16},     {"int32", COIL_INT32}, {"int64", COIL_INT64},
+    {"float16", COIL_FLOAT16}, {"float32", COIL_FLOAT32}, {"float64", COIL_FLOAT64}, {"bool", COIL_BOOL},   {"bfloat16", COIL_BFLOAT16}};
+
+Result<int32_t> dtype_of(JsonValue value) {
+  TRY(const std::string_view name, value.as_string());
+  for (const auto& [known, number] : kDtypes) {
+    if (known == name) return number;
+  }
+  return value.error("unknown dtype '" + std::string(name) + "'");
+}
+
+// The integer member, or `none` when it is absent or null.
+Result<int64_t> int_or(JsonValue object, std::string_view key, int64_t none) {
+  const std::optional<JsonValue> value = object.find(key);
+  if (!value) return none;
+  return value->as_int();
+}
+
+// The list member's elements; none when it is absent or null.
+Result<std::vector<JsonValue>> list_or_none(JsonValue object, std::string_view key) {
+  std::vector<JsonValue> values;
+  const std::optional<JsonValue> value = object.find(key);
+  if (!value) return values;
+  TRY(const JsonArray array, value->as_array());
+  for (JsonValue item : array) values.push_back(item);
+  return values;
+}
+
+Result<std::vector<ManifestDim>> read_symbols(JsonValue root) {
+  std::vector<ManifestDim> symbols;
+  TRY(const std::vector<JsonValue> list, list_or_none(root, "symbols"));
+  for (JsonValue item : list) {
+    ManifestDim symbol;
+    TRY(symbol.symbol, item.get_string("name"));
+    TRY(symbol.min, int_or(item, "min", 0));
+    TRY(symbol.max, int_or(item, "max", INT64_MAX));
+    TRY(symbol.hint, int_or(item, "hint", -1));
+    symbols.push_back(std::move(symbol));
+  }
+  return symbols;
+}
+
+Result<ManifestDim> read_dim(JsonValue value, const std::vector<ManifestDim>& symbols) {
+  ManifestDim dim;
+  if (!value.is_string()) {
+    TRY(dim.min, value.as_int());
+    if (dim.min < 0) return value.error("a size is negative");
+    dim.max = dim.hint = dim.min;
+    return dim;
+  }
+  TRY(const std::string_view text, value.as_string());
+  const auto known = std::find_if(symbols.begin(), symbols.end(), [&](const ManifestDim& s) { return s.symbol == text; });
+  if (known != symbols.end()) return *known;
+  dim.symbol = text;
+  return dim;
+}
+
+// Overwrites a property of the dims by the list of that name, if there is one.
+Status read_list(JsonValue tensor, std::string_view key, int64_t none, int64_t ManifestDim::*member, std::vector<ManifestDim>* dims) {
+  if (!tensor.find(key)) return ok_status();
+  TRY(const std::vector<JsonValue> list, list_or_none(tensor, key));
+  if (list.size() != dims->size()) return tensor.error(std::string(key) + " and shape differ in length");
+  for (size_t d = 0; d < list.size(); d++) {
+    (*dims)[d].*member = none;
+    if (list[d].is_null()) continue;
+    TRY((*dims)[d].*member, list[d].as_int());
+  }
+  return ok_status();
+}
+
+Result<std::vector<ManifestTensor>> read_tensors(JsonValue root, std::string_view key, const std::vector<ManifestDim>& symbols) {
+  std::vector<ManifestTensor> tensors;
+  TRY(const JsonArray list, root.get_array(key));
+  for (JsonValue item : list) {
+    ManifestTensor tensor;
+    TRY(tensor.name, item.get_string("name"));
+    TRY(const JsonValue dtype, item.get("dtype"));
+    TRY(tensor.dtype, dtype_of(dtype));
+    TRY(const JsonArray shape, item.get_array("shape"));
+    for (JsonValue size : shape) {
+      TRY(ManifestDim dim, read_dim(size, symbols));
+      tensor.dims.push_back(std::move(dim));
+    }
+    TRY_STATUS(read_list(item, "min", 0, &ManifestDim::min, &tensor.dims));
+    TRY_STATUS(read_list(item, "max", INT64_MAX, &ManifestDim::max, &tensor.dims));
+    TRY_STATUS(read_list(item, "hint", -1, &ManifestDim::hint, &tensor.dims));
+    tensors.push_back(std::move(tensor));
+  }
+  return tensors;
+}
+
+Result<FixedInput> read_fixed_input(JsonValue item) {
+  FixedInput input;
+  TRY(input.position, item.get_int("position"));
+  TRY(input.name, item.get_string("name"));
+  TRY(const JsonValue value, item.get("value"));
+  switch (value.kind()) {
+    case JsonKind::null: break;
+    case JsonKind::boolean: {
+      TRY(input.value, value.as_bool());
+      break;
+    }
+    case JsonKind::number: {
+      if (value.is_int()) {
+        TRY(input.value, value.as_int());
+      } else {
+        TRY(input.value, value.as_double());
+      }
+      break;
+    }
+    case JsonKind::string: {
+      TRY(const std::string_view text, value.as_string());
+      input.value = std::string(text);
+      break;
+    }
+    default: return value.error("expected a number, a boolean, a string or null");
+  }
+  return input;
+}
+
+}  // namespace
+
+Result<Manifest> parse_manifest(std::string_view json) {
+  TRY(const JsonDoc document, JsonDoc::parse(json, "data/coil/manifest.json"));
+  const JsonValue root = document.root();
+  TRY(const int64_t format, root.get_int("format"));
+  if (format != kFormat)
+    return Error{ErrorCode::package_version,
+                 "the package has format " + std::to_string(format) + ", this runtime reads format " + std::to_string(kFormat), "",
+                 "compile the program again with this version of coil, or use its runtime"};
+  Manifest manifest;
+  TRY(manifest.name, root.get_string("name"));
+  TRY(manifest.coil_version, root.get_string("coil"));
+  TRY(const std::vector<ManifestDim> symbols, read_symbols(root));
+  TRY(manifest.inputs, read_tensors(root, "inputs", symbols));
+  TRY(manifest.outputs, read_tensors(root, "outputs", symbols));
+  TRY(const std::vector<JsonValue> fixed, list_or_none(root, "fixed_inputs"));
+  for (JsonValue item : fixed) {
+    TRY(FixedInput input, read_fixed_input(item));
+    manifest.fixed_inputs.push_back(std::move(input));
+  }
+  return manifest;
+}
+
+}  // namespace coil::runtime

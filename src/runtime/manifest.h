@@ -1,0 +1,55 @@
+// data/coil/manifest.json: what a package says about itself beyond its code. The runtime reads the part below and ignores the
+// rest (kernels, tuning record, sources: for `coil inspect`, which reads them itself).
+//
+//   {"format": 1,                                   other numbers: COIL-E302
+//    "coil": "0.1.0", "name": "minilm",
+//    "symbols": [{"name": "batch", "min": 1, "max": 64, "hint": 4}, ...],      max null: no limit; hint null: unknown
+//    "inputs":  [{"name": "x", "dtype": "float32", "shape": ["batch", 3, "2*batch + 1"],
+//                 "min": [1, 3, 3], "max": [64, 3, 129], "hint": [4, 3, 9]}, ...],   the three lists may be absent
+//    "outputs": [... the same ...],
+//    "fixed_inputs": [{"position": 1, "name": "flag", "value": true}, ...]}    non-tensor inputs that the export fixed, by
+//                                                                              their place among all flattened inputs
+// A string in a shape is a symbol's name or an expression of them. Without the lists, ranges and hints are those of the symbol,
+// or unknown for an expression. inputs and outputs agree with those of the code (model_abi.h) in number, dtype and rank.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/result.h"
+
+namespace coil::runtime {
+
+struct ManifestDim {
+  std::string symbol;  // name or expression; empty: fixed, min == max
+  int64_t min = 0;
+  int64_t max = INT64_MAX;
+  int64_t hint = -1;  // -1: unknown
+};
+
+struct ManifestTensor {
+  std::string name;
+  int32_t dtype = 0;  // COIL_FLOAT32, ...
+  std::vector<ManifestDim> dims;
+};
+
+struct FixedInput {
+  int64_t position = 0;
+  std::string name;
+  std::variant<std::monostate, bool, int64_t, double, std::string> value;  // monostate: None
+};
+
+struct Manifest {
+  std::string name;
+  std::string coil_version;
+  std::vector<ManifestTensor> inputs;
+  std::vector<ManifestTensor> outputs;
+  std::vector<FixedInput> fixed_inputs;
+};
+
+Result<Manifest> parse_manifest(std::string_view json);
+
+}  // namespace coil::runtime

@@ -1,0 +1,99 @@
+// See package.h.
+#include "runtime/package.h"
+
+#include <cstring>
+
+#include "base/zip_reader.h"
+#include "runtime/buffer.h"
+
+namespace coil::runtime {
+namespace {
+
+constexpr std::string_view kModelFolder = "/data/aotinductor/model/";
+constexpr uint64_t kMaxManifest = uint64_t{1} << 28;
+constexpr uint64_t kMaxCode = uint64_t{1} << 31;
+
+// Why an archive without an entry is not a package that we can run: it may be another kind of .pt2.
+Error missing_entry(const ZipReader& zip, const std::string& root, const std::string& entry) {
+  Error error{ErrorCode::bad_package, "the package lacks " + entry, zip.name(), "compile the program again with coil"};
+  if (zip.find(root + "/data/coil/manifest.json")) return error;
+  if (zip.find(root + "/models/model.json")) {
+    error.message = "this is an exported program, not a package (it lacks " + entry + ")";
+    error.hint = "compile it first: coil compile " + zip.name();
+  } else {
+    error.message += "; it was not made by coil";
+  }
+  return error;
+}
+
+// The content of a stored entry in place, checked; a deflated one is decompressed and kept by the package.
+Result<std::span<const uint8_t>> checked(const ZipReader& zip, const ZipEntry& entry, uint64_t max_bytes, Package* package) {
+  if (!entry.deflated) {
+    TRY_STATUS(zip.verify(entry));
+    return zip.data_span(entry);
+  }
+  TRY(std::vector<uint8_t> bytes, zip.read(entry, max_bytes));
+  auto owner = std::make_shared<const std::vector<uint8_t>>(std::move(bytes));
+  package->owners.push_back(owner);
+  return std::span<const uint8_t>(*owner);
+}
+
+// The constants in place if they are stored and aligned, else a copy.
+Result<std::span<const uint8_t>> constants_of(const ZipReader& zip, const ZipEntry& entry, Package* package) {
+  std::vector<uint8_t> inflated;
+  std::span<const uint8_t> bytes;
+  if (entry.deflated) {
+    TRY(inflated, zip.read(entry, UINT64_MAX));
+    bytes = inflated;
+  } else {
+    TRY(bytes, zip.data_span(entry));
+    if (reinterpret_cast<uintptr_t>(bytes.data()) % kAlignment == 0) return bytes;
+  }
+  auto owner = std::make_shared<Buffer>();
+  if (!owner->reserve(static_cast<int64_t>(bytes.size())))
+    return Error{ErrorCode::out_of_memory, "no memory for " + std::to_string(bytes.size()) + " bytes of constants", zip.name()};
+  std::memcpy(owner->data(), bytes.data(), bytes.size());
+  package->owners.push_back(owner);
+  return std::span<const uint8_t>(owner->data(), bytes.size());
+}
+
+Result<Package> read(ZipReader archive) {
+  Package package;
+  auto owner = std::make_shared<const ZipReader>(std::move(archive));
+  const ZipReader& zip = *owner;
+  package.owners.push_back(owner);
+  if (zip.entries().empty()) return Error{ErrorCode::bad_package, "the archive is empty", zip.name()};
+  const std::string& first = zip.entries().front().name;
+  package.name = first.substr(0, first.find('/'));
+
+  // The manifest first: it says which versions can read the rest.
+  const ZipEntry* manifest = zip.find(package.name + "/data/coil/manifest.json");
+  if (!manifest) return missing_entry(zip, package.name, "data/coil/manifest.json");
+  TRY(const std::span<const uint8_t> text, checked(zip, *manifest, kMaxManifest, &package));
+  TRY(package.manifest, parse_manifest({reinterpret_cast<const char*>(text.data()), text.size()}));
+
+  const std::string stem = package.name + std::string(kModelFolder) + "m.wrapper";
+  const ZipEntry* code = zip.find(stem + ".so");
+  if (!code) return missing_entry(zip, package.name, stem.substr(package.name.size() + 1) + ".so");
+  TRY(package.code, checked(zip, *code, kMaxCode, &package));
+  if (const ZipEntry* constants = zip.find(stem + ".constants")) {
+    TRY(package.constants, constants_of(zip, *constants, &package));
+  }
+  return package;
+}
+
+}  // namespace
+
+Result<Package> open_package(const std::string& path) {
+  TRY(ZipReader zip, ZipReader::open(path));
+  auto package = read(std::move(zip));
+  if (!package.ok() && package.error().where.empty()) package.error().where = path;
+  return package;
+}
+
+Result<Package> read_package(std::span<const uint8_t> bytes) {
+  TRY(ZipReader zip, ZipReader::from_bytes(bytes, "package in memory"));
+  return read(std::move(zip));
+}
+
+}  // namespace coil::runtime

@@ -1,0 +1,20 @@
+// Parts of build_kernels that are tested alone.
+#pragma once
+
+#include <functional>
+#include <map>
+
+#include "schedule/schedule.h"
+
+namespace coil {
+
+// Loads at one linear offset; a buffer for which `known` gives a value is replaced by it.
+Expr linearise(const LoopProgram& program, Expr body, const std::function<Expr(BufferId)>& known);
+
+// stored[b]: buffer b is needed outside the group.
+LoopKernel build_loop_kernel(const LoopProgram& program, const FusionGroup& group, const std::vector<bool>& stored,
+                             const TargetTraits& target);
+
+void merge_axes(LoopKernel& kernel);
+
+}  // namespace coil

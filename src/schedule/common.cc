@@ -1,0 +1,56 @@
+// Small helpers that several scheduling steps share.
+#include <algorithm>
+
+#include "schedule/schedule.h"
+
+namespace coil {
+
+Expr linear_offset(ExprPool& pool, const BufferInfo& buffer, std::span<const Expr> coordinates) {
+  CHECK(coordinates.size() == buffer.strides.size(), buffer.name);
+  Expr sum = pool.index(0);
+  for (size_t d = 0; d < coordinates.size(); ++d) sum = sum + coordinates[d] * buffer.strides[d];
+  return sum;
+}
+
+std::optional<Expr> merged_stride(Expr offset, int first, std::span<const Expr> sizes) {
+  ExprPool& pool = *offset->pool;
+  const Expr one = pool.index(1);
+  std::optional<Expr> innermost;
+  Expr inside = one;  // points of the dimensions inside k
+  for (size_t k = sizes.size(); k-- > 0;) {
+    if (sizes[k] == one) continue;
+    const auto affine = as_affine(offset, first + static_cast<int>(k));
+    if (!affine) return std::nullopt;
+    if (!innermost) {
+      innermost = affine->coefficient;
+    } else if (!(affine->coefficient == *innermost * inside)) {
+      return std::nullopt;  // does not step over exactly what is inside it
+    }
+    inside = inside * sizes[k];
+  }
+  return innermost ? innermost : std::optional<Expr>(one);
+}
+
+std::vector<Expr> operand_ranges(const LoopDef& def) {
+  std::vector<Expr> ranges;
+  const auto add = [&](const std::vector<Expr>& sizes) { ranges.insert(ranges.end(), sizes.begin(), sizes.end()); };
+  if (const auto* g = std::get_if<Gemm>(&def)) {
+    for (const auto* part : {&g->batch, &g->m, &g->n, &g->k}) add(*part);
+  } else if (const auto* c = std::get_if<Conv2d>(&def)) {
+    add(c->x_sizes);
+  } else if (const auto* a = std::get_if<Attention>(&def)) {
+    // Rows and columns differ by operand: the longest that both are proves nothing, so only what all share is given.
+    add({a->batch, a->heads});
+  }
+  return ranges;
+}
+
+int64_t typical(Expr e) {
+  ExprPool& pool = *e->pool;
+  return evaluate_index(e, [&](SymbolId id) {
+    const Symbol& s = pool.symbol_info(id);
+    return std::clamp<int64_t>(61, s.min, s.max);
+  });
+}
+
+}  // namespace coil

@@ -1,0 +1,188 @@
+#include "schedule/inline_producers.h"
+
+#include <algorithm>
+
+namespace coil {
+namespace {
+
+const Pointwise* pointwise(const Loop& loop) { return std::get_if<Pointwise>(&loop.def); }
+bool is_template(const Loop& loop) {
+  return std::holds_alternative<Gemm>(loop.def) || std::holds_alternative<Conv2d>(loop.def);
+}
+
+// Every load of `buffer` in `body` is at coordinates (i0, i1, ...), or 0 where the size is 1.
+bool identity_loads(Expr body, BufferId buffer, const std::vector<Expr>& sizes) {
+  return !any_of(body, [&](Expr e) {
+    if (e->kind != ExprKind::load || e->id != buffer.index) return false;
+    for (size_t d = 0; d < e->args.size(); ++d) {
+      const Expr c = e->args[d];
+      const bool var = c->kind == ExprKind::var && c->id == static_cast<int>(d);
+      const bool unit = sizes[d] == c->pool->index(1) && c == c->pool->index(0);
+      if (!var && !unit) return true;
+    }
+    return false;
+  });
+}
+
+int count_loads(Expr body) {
+  int n = 0;
+  visit(body, [&](Expr e) { n += e->kind == ExprKind::load; });
+  return n;
+}
+
+int count_nodes(Expr body) {
+  int n = 0;
+  visit(body, [&](Expr) { ++n; });
+  return n;
+}
+
+Expr points(ExprPool& pool, const std::vector<Expr>& domain) { return product(pool, domain); }
+
+// The bodies of a loop by reference, for rewriting.
+std::vector<Expr*> body_slots(Loop& loop) {
+  std::vector<Expr*> slots;
+  if (auto* p = std::get_if<Pointwise>(&loop.def)) slots.push_back(&p->body);
+  if (auto* r = std::get_if<Reduction>(&loop.def)) slots.push_back(&r->body);
+  if (auto* s = std::get_if<Scan>(&loop.def)) slots.push_back(&s->body);
+  if (auto* s = std::get_if<Sort>(&loop.def)) slots.push_back(&s->body);
+  if (auto* c = std::get_if<Concat>(&loop.def)) {
+    for (auto& piece : c->pieces) slots.push_back(&piece.body);
+  }
+  return slots;
+}
+
+Expr substitute_producer(Expr body, BufferId buffer, Expr producer, const std::vector<Expr>& domain) {
+  const Expr replaced = rewrite(body, [&](Expr e) -> Expr {
+    if (e->kind != ExprKind::load || e->id != buffer.index) return Expr();
+    return substitute_vars(producer, e->args);
+  });
+  // Substitution makes (a * n + b) / n and the like: the ranges of this domain decide them.
+  return rewrite(replaced, [&](Expr e) -> Expr {
+    if (e->kind != ExprKind::load) return Expr();
+    std::vector<Expr> coordinates;
+    for (Expr c : e->args) coordinates.push_back(simplify_index(c, {domain}));
+    ExprNode node = *e;
+    node.args = std::move(coordinates);
+    return e->pool->make(std::move(node));
+  });
+}
+
+constexpr int kMaxBodyNodes = 400;  // keeps kernels readable and compile time linear in the program
+
+}  // namespace
+
+std::vector<BufferUse> buffer_uses(const LoopProgram& program) {
+  std::vector<BufferUse> uses(program.buffers.size());
+  const auto use = [&](BufferId id) -> BufferUse& { return uses[static_cast<size_t>(id.index)]; };
+  for (size_t l = 0; l < program.loops.size(); ++l) {
+    const Loop& loop = program.loops[l];
+    for (BufferId out : loop.outputs) use(out).producer = static_cast<int>(l);
+    const bool whole = !std::holds_alternative<Pointwise>(loop.def) && !std::holds_alternative<Reduction>(loop.def) &&
+                       !std::holds_alternative<Concat>(loop.def) && !std::holds_alternative<Scan>(loop.def) &&
+                       !std::holds_alternative<Sort>(loop.def);
+    for (BufferId read : reads(program, loop)) {
+      use(read).loops.insert(static_cast<int>(l));
+      use(read).operand |= whole;
+    }
+  }
+  for (const LoopOutput& o : program.outputs) use(o.source).program_output = true;
+  return uses;
+}
+
+Epilogues find_epilogues(const LoopProgram& program, std::vector<FusionNote>& notes) {
+  const auto uses = buffer_uses(program);
+  Epilogues epilogues;
+  for (size_t l = 0; l < program.loops.size(); ++l) {
+    const Loop& loop = program.loops[l];
+    if (!is_template(loop)) continue;
+    std::vector<int> chain;
+    BufferId result = loop.outputs[0];
+    while (true) {
+      const BufferUse& use = uses[static_cast<size_t>(result.index)];
+      const std::string& name = program.buffer(result).name;
+      if (use.program_output || use.loops.empty()) break;
+      const int next = *use.loops.begin();
+      const std::string& next_name = program.loops[static_cast<size_t>(next)].op;
+      if (use.loops.size() > 1) {
+        notes.push_back({name, next_name, "the template's result is used by " + std::to_string(use.loops.size()) + " loops: it is stored"});
+        break;
+      }
+      const Pointwise* p = pointwise(program.loops[static_cast<size_t>(next)]);
+      if (use.operand || !p) {
+        notes.push_back({name, next_name, "only pointwise loops run in a template's epilogue"});
+        break;
+      }
+      const BufferInfo& out = program.buffer(program.loops[static_cast<size_t>(next)].outputs[0]);
+      if (out.sizes != program.buffer(result).sizes || !identity_loads(p->body, result, out.sizes)) {
+        notes.push_back({name, next_name, "the consumer reads the template's result at other coordinates"});
+        break;
+      }
+      chain.push_back(next);
+      result = program.loops[static_cast<size_t>(next)].outputs[0];
+    }
+    if (!chain.empty()) epilogues[static_cast<int>(l)] = chain;
+  }
+  return epilogues;
+}
+
+void inline_pointwise(LoopProgram& program, const Epilogues& epilogues, const TargetTraits& target, std::vector<bool>& alive,
+                      std::vector<FusionNote>& notes) {
+  ExprPool& pool = *program.pool;
+  const auto uses = buffer_uses(program);
+  std::set<int> in_epilogue;  // these read an accumulator that exists nowhere else
+  for (const auto& [row, chain] : epilogues) in_epilogue.insert(chain.begin(), chain.end());
+  std::vector<std::set<int>> consumers;
+  for (const BufferUse& u : uses) consumers.push_back(u.loops);
+
+  for (size_t l = 0; l < program.loops.size(); ++l) {
+    const Loop& loop = program.loops[l];
+    const Pointwise* p = pointwise(loop);
+    if (!p || in_epilogue.contains(static_cast<int>(l))) continue;
+    const BufferId buffer = loop.outputs[0];
+    const BufferUse& use = uses[static_cast<size_t>(buffer.index)];
+    auto& users = consumers[static_cast<size_t>(buffer.index)];
+    if (use.program_output || use.operand || users.empty()) continue;
+
+    const Expr produced = points(pool, program.buffer(buffer).sizes);
+    bool expanding = false, too_big = false;
+    for (int u : users) {
+      for (const BodyRef& body : bodies(program, program.loops[static_cast<size_t>(u)])) {
+        expanding |= !provably_equal(points(pool, body.domain), produced) &&
+                     any_of(body.body, [&](Expr e) { return e->kind == ExprKind::load && e->id == buffer.index; }) &&
+                     !std::holds_alternative<Concat>(program.loops[static_cast<size_t>(u)].def);
+        too_big |= count_nodes(body.body) + count_nodes(p->body) > kMaxBodyNodes;
+      }
+    }
+    const int c = cost(p->body), n = count_loads(p->body);
+    const bool cheap = c <= target.inline_cost && n <= target.max_inlined_loads;
+    const bool once = users.size() == 1 && !expanding;
+    if (too_big || !(once || cheap)) {
+      for (int u : users) {
+        notes.push_back({program.buffer(buffer).name, program.loops[static_cast<size_t>(u)].op,
+                         too_big ? "the body would grow beyond " + std::to_string(kMaxBodyNodes) + " nodes"
+                                 : "recomputing it (cost " + std::to_string(c) + ", " + std::to_string(n) + " loads) for " +
+                                       (expanding ? "a larger domain" : std::to_string(users.size()) + " consumers") +
+                                       " is dearer than storing it"});
+      }
+      continue;
+    }
+    const Expr body = p->body;
+    const std::vector<Origin> origins = loop.origins;
+    for (int u : users) {
+      Loop& user = program.loops[static_cast<size_t>(u)];
+      const auto domains = bodies(program, user);
+      const auto slots = body_slots(user);
+      for (size_t s = 0; s < slots.size(); ++s) *slots[s] = substitute_producer(*slots[s], buffer, body, domains[s].domain);
+      for (const Origin& o : origins) {
+        if (std::find(user.origins.begin(), user.origins.end(), o) == user.origins.end()) user.origins.push_back(o);
+      }
+      if (user.op.find(loop.op) == std::string::npos) user.op = loop.op + "_" + user.op;
+    }
+    visit(body, [&](Expr e) {
+      if (e->kind == ExprKind::load) consumers[static_cast<size_t>(e->id)].insert(users.begin(), users.end());
+    });
+    alive[l] = false;
+  }
+}
+
+}  // namespace coil

@@ -1,0 +1,30 @@
+// The first half of fusion: epilogues of templates, and pointwise producers that are recomputed in their consumers.
+#pragma once
+
+#include <map>
+#include <set>
+
+#include "schedule/schedule.h"
+
+namespace coil {
+
+// Rows of LoopProgram::loops of the pointwise loops that run in a template's epilogue, in order, by the template's row.
+using Epilogues = std::map<int, std::vector<int>>;
+
+// Which loops read a buffer and how.
+struct BufferUse {
+  std::set<int> loops;      // rows that read it in a body or as an operand
+  bool operand = false;     // some template, scan or sort needs it stored
+  bool program_output = false;
+  int producer = -1;
+};
+std::vector<BufferUse> buffer_uses(const LoopProgram& program);
+
+Epilogues find_epilogues(const LoopProgram& program, std::vector<FusionNote>& notes);
+
+// Substitutes cheap or single-use pointwise producers into their consumers' bodies; the emptied producers are dropped from
+// `alive`.
+void inline_pointwise(LoopProgram& program, const Epilogues& epilogues, const TargetTraits& target, std::vector<bool>& alive,
+                      std::vector<FusionNote>& notes);
+
+}  // namespace coil

@@ -1,0 +1,138 @@
+// The kernel plan: which loops share a kernel, in what order kernels run, and where every buffer lives.
+//
+// Semantics. Kernels run one after the other. Expressions in a plan read buffers by one linear element offset,
+// `load(buffer, {offset})`; all layout is resolved. Temps name values within one kernel. Target-neutral: a code generator chooses
+// vector axes, tiles and threads.
+#pragma once
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "loop/loop.h"
+
+namespace coil {
+
+struct Placement {
+  enum class Kind : uint8_t { none, input, output, constant, state, arena };
+  Kind kind = Kind::none;
+  int index = -1;   // input, output: position in the call; constant: row of KernelPlan::constants
+  Expr offset;      // bytes into the arena or the state block
+};
+
+struct PlanBuffer {
+  BufferInfo info;
+  Placement placement;
+};
+
+// One iteration variable; variable number k of the kernel's expressions is axis k.
+struct Axis {
+  Expr size;
+  std::string name;  // for readers: "i0", "r1"
+};
+
+// A statement of a loop kernel. `inner` statements run for each point of all axes, the others once per outer point.
+struct Stmt {
+  enum class Kind : uint8_t { let, reduce, scan, store };
+  Kind kind = Kind::store;
+  bool inner = false;
+  TempId temp;        // let, reduce, scan: what it defines
+  ReduceOp op = ReduceOp::sum;
+  DType dtype = DType::f32;  // store: the buffer's element type; reduce, scan, let: the type of the value
+  Expr value;
+  BufferId buffer;    // store
+  Expr offset;        // store: linear element offset
+  int phase = 0;      // inner statements: which pass over the inner axes runs it
+  int scratch = -1;   // store: row of LoopKernel::scratch instead of a buffer (offset counts within the worker's part)
+};
+
+// A buffer private to a worker that holds one value per inner point between two phases.
+struct WorkerScratch {
+  DType dtype = DType::f32;
+  Expr elements;
+  BufferId buffer;    // its row in the plan's buffers (arena, one part per worker)
+};
+
+struct LoopKernel {
+  std::vector<Axis> axes;  // outer ones first
+  int num_outer = 0;
+  int num_phases = 0;
+  bool sequential = false; // the last inner axis carries a scan
+  std::vector<Stmt> stmts; // in an order that respects dependences: by phase, outer statements between phases
+  std::vector<WorkerScratch> scratch;
+};
+
+// A template call. The result's element is the temp `acc` (compute type) in the epilogue's expressions, whose variables are the
+// template's result coordinates. Without epilogue statements the template stores its result itself.
+struct PlanOperand {
+  BufferId buffer;
+  Expr offset;  // linear element offset over the template's variables
+};
+struct TemplateKernel {
+  LoopDef def;                        // Gemm, Conv2d or Attention; operands' coordinates are as in the loop program
+  std::vector<PlanOperand> operands;  // gemm: a, b; conv2d: x, weight; attention: q, k, v [, mask]
+  std::vector<Expr> result_sizes;
+  BufferId result;                    // where the plain result goes when there is no epilogue
+  Expr result_offset;                 // over the result's coordinates
+  TempId acc;
+  std::vector<Stmt> epilogue;         // stores
+  BufferId scratch;                   // invalid: none
+};
+
+struct SortKernel {
+  Sort def;
+  Expr source_offset, values_offset, indices_offset;  // over the result's coordinates; source's along `dim` in [0, length)
+  BufferId values, indices, scratch;
+  std::vector<Expr> sizes;            // of the result
+  DType dtype = DType::f32;
+  Expr body;                          // the values to sort, linear loads
+};
+
+// Plain copy of a whole dense buffer, for writes to state and inputs at the end of a call.
+struct CopyKernel {
+  BufferId from, to;
+};
+
+struct Kernel {
+  std::string name;                     // from the ops: "add_layer_norm"
+  std::variant<LoopKernel, TemplateKernel, SortKernel, CopyKernel> def;
+  std::vector<std::string> ops;         // of the loops it computes
+  std::vector<Origin> origins;
+};
+
+// A constant of the package. Packed ones hold a template's layout; their bytes are made when the package is written.
+struct PlanConstant {
+  enum class Packing : uint8_t { plain, gemm_b, conv_weight, depthwise_weight };
+  BufferId buffer;
+  Packing packing = Packing::plain;
+  int64_t k = 0, n = 0, groups = 1;     // gemm_b: [batch][k, n] from linear strides below; conv: from the OIHW sizes
+  int64_t batch = 1, batch_stride = 0, row_stride = 0, col_stride = 0;
+  uint64_t offset = 0, bytes = 0;       // in the blob
+};
+
+// Why two neighbours do not share a kernel.
+struct FusionNote {
+  std::string producer, consumer, reason;
+};
+
+struct KernelPlan {
+  std::shared_ptr<ExprPool> pool;
+  std::vector<PlanBuffer> buffers;
+  std::vector<Kernel> kernels;
+  std::vector<PlanConstant> constants;
+  std::vector<LoopInput> inputs;
+  std::vector<LoopOutput> outputs;
+  std::vector<FusionNote> not_fused;
+  Expr arena_bytes;                     // over the symbols and `workers`
+  SymbolId workers;                     // the number of workers, as a symbol
+  uint64_t state_bytes = 0;
+  uint64_t constants_bytes = 0;
+  uint64_t state_offset = 0;            // of the initial state in the constants blob
+
+  const PlanBuffer& buffer(BufferId id) const { return buffers[static_cast<size_t>(id.index)]; }
+  PlanBuffer& buffer(BufferId id) { return buffers[static_cast<size_t>(id.index)]; }
+};
+
+std::string to_string(const KernelPlan& plan);
+
+}  // namespace coil

@@ -1,0 +1,175 @@
+// Chooses the strides of computed buffers, and copies operands that a template cannot read where they are.
+#include <algorithm>
+#include <set>
+
+#include "schedule/schedule.h"
+
+namespace coil {
+namespace {
+
+std::vector<Expr> channels_last_strides(ExprPool& pool, const std::vector<Expr>& sizes) {
+  const Expr c = sizes[1], w = sizes[3];
+  return {sizes[2] * w * c, pool.index(1), w * c, c};
+}
+
+class LayoutChooser {
+ public:
+  LayoutChooser(LoopProgram program, const TargetTraits& target) : program_(std::move(program)), target_(target) {}
+
+  LoopProgram run() {
+    for (const LoopOutput& o : program_.outputs) {
+      if (o.kind != LoopOutput::Kind::user && open(o.source)) program_.buffer(o.source).strides = program_.buffer(o.target).strides;
+    }
+    if (target_.convolution_channels_last) find_channels_last();
+    std::vector<Loop> loops = std::move(program_.loops);
+    program_.loops.clear();
+    for (Loop& loop : loops) {
+      assign(loop);
+      legalise(loop);
+      program_.loops.push_back(std::move(loop));
+    }
+    return std::move(program_);
+  }
+
+ private:
+  ExprPool& pool() { return *program_.pool; }
+
+  bool open(BufferId id) const {
+    const BufferInfo& b = program_.buffer(id);
+    return b.kind == BufferInfo::Kind::computed && b.strides.empty();
+  }
+
+  // Convolution inputs and outputs, then whatever reads or feeds them point by point at rank 4.
+  void find_channels_last() {
+    for (const Loop& loop : program_.loops) {
+      if (const auto* conv = std::get_if<Conv2d>(&loop.def)) {
+        channels_last_.insert(conv->x.buffer);
+        channels_last_.insert(loop.outputs[0]);
+      }
+    }
+    for (const Loop& loop : program_.loops) {
+      const bool elementwise = std::holds_alternative<Pointwise>(loop.def) || std::holds_alternative<Reduction>(loop.def) ||
+                               std::holds_alternative<Concat>(loop.def);
+      if (!elementwise || program_.buffer(loop.outputs[0]).sizes.size() != 4) continue;
+      for (BufferId read : reads(program_, loop)) {
+        if (channels_last_.contains(read) && program_.buffer(read).sizes.size() == 4) channels_last_.insert(loop.outputs[0]);
+      }
+    }
+  }
+
+  void assign(const Loop& loop) {
+    for (BufferId id : loop.outputs) {
+      if (!open(id)) continue;
+      BufferInfo& b = program_.buffer(id);
+      if (std::holds_alternative<Attention>(loop.def)) {
+        // Rows of all heads side by side: what the projection after it reads.
+        const Expr d = b.sizes[3], h = b.sizes[1];
+        b.strides = {b.sizes[2] * h * d, d, h * d, pool().index(1)};
+        continue;
+      }
+      b.strides = channels_last_.contains(id) && b.sizes.size() == 4 ? channels_last_strides(pool(), b.sizes)
+                                                                      : contiguous_strides(pool(), b.sizes);
+    }
+  }
+
+  // A stored copy of `operand` over dimensions `sizes` (the template's variables `vars`), dense in their order.
+  void copy_operand(Operand& operand, const std::vector<int>& vars, const std::vector<Expr>& sizes, const Loop& user,
+                    bool channels_last = false) {
+    const BufferInfo source = program_.buffer(operand.buffer);
+    std::vector<Expr> renumber(64);
+    std::vector<Expr> coordinates;
+    for (int i = 0; i < 64; ++i) renumber[static_cast<size_t>(i)] = pool().var(i);
+    for (size_t k = 0; k < vars.size(); ++k) {
+      renumber[static_cast<size_t>(vars[k])] = pool().var(static_cast<int>(k));
+      coordinates.push_back(pool().var(vars[k]));
+    }
+    std::vector<Expr> at;
+    for (Expr c : operand.coordinates) at.push_back(substitute_vars(c, renumber));
+    BufferInfo copy;
+    copy.name = source.name + "_copy" + std::to_string(++copies_);
+    copy.dtype = source.dtype;
+    copy.sizes = sizes;
+    copy.strides = channels_last ? channels_last_strides(pool(), sizes) : contiguous_strides(pool(), sizes);
+    const BufferId id(program_.buffers.size());
+    program_.buffers.push_back(std::move(copy));
+    Loop loop;
+    loop.def = Pointwise{pool().load(operand.buffer, source.dtype, at)};
+    loop.outputs = {id};
+    loop.op = "copy";
+    loop.origins = user.origins;
+    program_.loops.push_back(std::move(loop));
+    operand = Operand{id, coordinates};
+  }
+
+  Expr offset_of(const Operand& operand, const LoopDef& user) {
+    return simplify_index(linear_offset(pool(), program_.buffer(operand.buffer), operand.coordinates), {operand_ranges(user)});
+  }
+
+  void legalise(Loop& loop) {
+    if (auto* gemm = std::get_if<Gemm>(&loop.def)) legalise_gemm(loop, *gemm);
+    if (auto* conv = std::get_if<Conv2d>(&loop.def)) legalise_conv(loop, *conv);
+    if (auto* attention = std::get_if<Attention>(&loop.def)) legalise_attention(loop, *attention);
+  }
+
+  void legalise_gemm(Loop& loop, Gemm& g) {
+    const int m0 = static_cast<int>(g.batch.size()), n0 = m0 + static_cast<int>(g.m.size()), k0 = n0 + static_cast<int>(g.n.size());
+    const auto fix = [&](Operand& x, int first, const std::vector<Expr>& rows) {
+      const Expr offset = offset_of(x, loop.def);
+      if (merged_stride(offset, 0, g.batch) && merged_stride(offset, first, rows) && merged_stride(offset, k0, g.k)) return;
+      std::vector<int> vars;
+      std::vector<Expr> sizes;
+      const auto take = [&](int begin, const std::vector<Expr>& dims) {
+        for (size_t i = 0; i < dims.size(); ++i) {
+          vars.push_back(begin + static_cast<int>(i));
+          sizes.push_back(dims[i]);
+        }
+      };
+      take(0, g.batch);
+      take(first, rows);
+      take(k0, g.k);
+      copy_operand(x, vars, sizes, loop);
+    };
+    fix(g.a, m0, g.m);
+    fix(g.b, n0, g.n);
+  }
+
+  // The template reads unit-stride channels, or gathers from few channels.
+  void legalise_conv(Loop& loop, Conv2d& c) {
+    const Expr offset = offset_of(c.x, loop.def);
+    bool ok = true;
+    for (int v = 0; v < 4; ++v) ok = ok && as_affine(offset, v).has_value();
+    if (ok) {
+      const auto channel = as_affine(offset, 1);
+      const bool few = c.x_sizes[1]->is_constant() && c.x_sizes[1]->as_int() <= 4;
+      if (channel->coefficient == pool().index(1) || (few && c.groups == 1)) return;
+    }
+    copy_operand(c.x, {0, 1, 2, 3}, c.x_sizes, loop, true);
+  }
+
+  void legalise_attention(Loop& loop, Attention& a) {
+    const auto fix = [&](Operand& x, const std::vector<Expr>& sizes, bool unit_column) {
+      const Expr offset = offset_of(x, loop.def);
+      bool ok = true;
+      for (int v = 0; v < 4; ++v) ok = ok && as_affine(offset, v).has_value();
+      if (ok && unit_column) ok = as_affine(offset, 3)->coefficient == pool().index(1) || sizes[3] == pool().index(1);
+      if (!ok) copy_operand(x, {0, 1, 2, 3}, sizes, loop);
+    };
+    fix(a.q, {a.batch, a.heads, a.q_len, a.dim}, true);
+    fix(a.k, {a.batch, a.kv_heads, a.kv_len, a.dim}, true);
+    fix(a.v, {a.batch, a.kv_heads, a.kv_len, a.v_dim}, true);
+    if (a.mask) fix(*a.mask, {a.batch, a.heads, a.q_len, a.kv_len}, false);
+  }
+
+  LoopProgram program_;
+  const TargetTraits& target_;
+  std::set<BufferId> channels_last_;
+  int copies_ = 0;
+};
+
+}  // namespace
+
+LoopProgram choose_layouts(LoopProgram program, const TargetTraits& target) {
+  return LayoutChooser(std::move(program), target).run();
+}
+
+}  // namespace coil

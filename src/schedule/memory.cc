@@ -1,0 +1,220 @@
+// The memory plan: one arena a call, cut into slots that buffers with disjoint lifetimes share. A slot's size is an expression of the
+// dynamic sizes, so the peak is a formula.
+#include <algorithm>
+
+#include "schedule/schedule.h"
+
+namespace coil {
+namespace {
+
+constexpr int64_t kAlignment = 64;  // one cache line, and the widest vector
+
+struct Lifetime {
+  int first = -1, last = -1;
+};
+
+class MemoryPlanner {
+ public:
+  explicit MemoryPlanner(KernelPlan& plan) : plan_(plan) {}
+
+  void run() {
+    add_worker_scratch();
+    find_lifetimes();
+    place_interface();
+    place_arena();
+    place_constants();
+  }
+
+ private:
+  ExprPool& pool() { return *plan_.pool; }
+
+  void touch(BufferId id, int kernel) {
+    if (id.index < 0) return;
+    Lifetime& life = lives_[static_cast<size_t>(id.index)];
+    if (life.first < 0) life.first = kernel;
+    life.last = kernel;
+  }
+
+  void touch_loads(Expr e, int kernel) {
+    if (!e) return;
+    visit(e, [&](Expr n) {
+      if (n->kind == ExprKind::load) touch(BufferId(n->id), kernel);
+    });
+  }
+
+  void add_worker_scratch() {
+    for (Kernel& k : plan_.kernels) {
+      auto* loop = std::get_if<LoopKernel>(&k.def);
+      if (!loop) continue;
+      for (WorkerScratch& s : loop->scratch) {
+        BufferInfo b;
+        b.name = k.name + "_scratch";
+        b.dtype = s.dtype;
+        b.sizes = {worker_part(s), plan_.pool->symbol(plan_.workers)};
+        b.strides = {pool().index(1), worker_part(s)};
+        plan_.buffers.push_back({std::move(b), {}});
+        s.buffer = BufferId(plan_.buffers.size() - 1);
+      }
+    }
+  }
+
+  // Elements of one worker's part, rounded so that parts do not share cache lines.
+  Expr worker_part(const WorkerScratch& s) {
+    const int64_t line = kAlignment / byte_size(s.dtype);
+    return ceil_div(s.elements, pool().index(line)) * line;
+  }
+
+  void find_lifetimes() {
+    lives_.assign(plan_.buffers.size(), {});
+    for (size_t n = 0; n < plan_.kernels.size(); ++n) {
+      const int i = static_cast<int>(n);
+      std::visit([&](auto& def) { touch_kernel(def, i); }, plan_.kernels[n].def);
+    }
+  }
+
+  void touch_kernel(const LoopKernel& k, int i) {
+    for (const Stmt& s : k.stmts) {
+      touch_loads(s.value, i);
+      touch_loads(s.offset, i);
+      touch(s.buffer, i);
+    }
+    for (const WorkerScratch& s : k.scratch) touch(s.buffer, i);
+  }
+  void touch_kernel(const TemplateKernel& k, int i) {
+    for (const PlanOperand& o : k.operands) touch(o.buffer, i);
+    for (const Stmt& s : k.epilogue) {
+      touch_loads(s.value, i);
+      touch(s.buffer, i);
+    }
+    if (k.epilogue.empty()) touch(k.result, i);
+    touch(k.scratch, i);
+  }
+  void touch_kernel(const SortKernel& k, int i) {
+    touch_loads(k.body, i);
+    for (BufferId id : {k.values, k.indices, k.scratch}) touch(id, i);
+  }
+  void touch_kernel(const CopyKernel& k, int i) {
+    touch(k.from, i);
+    touch(k.to, i);
+  }
+
+  void place_interface() {
+    for (PlanBuffer& b : plan_.buffers) {
+      if (b.info.kind == BufferInfo::Kind::input) b.placement = {Placement::Kind::input, b.info.input, Expr()};
+    }
+    for (size_t i = 0, user = 0; i < plan_.outputs.size(); ++i) {
+      if (plan_.outputs[i].kind != LoopOutput::Kind::user) continue;
+      plan_.buffer(plan_.outputs[i].source).placement = {Placement::Kind::output, static_cast<int>(user++), Expr()};
+    }
+    for (PlanBuffer& b : plan_.buffers) {
+      if (b.info.kind != BufferInfo::Kind::state) continue;
+      uint64_t bytes = static_cast<uint64_t>(byte_size(b.info.dtype));
+      for (Expr s : b.info.sizes) bytes *= static_cast<uint64_t>(s->as_int());
+      b.placement = {Placement::Kind::state, -1, pool().index(static_cast<int64_t>(plan_.state_bytes))};
+      plan_.state_bytes += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    }
+  }
+
+  Expr bytes_of(const BufferInfo& b) {
+    const Expr bytes = product(pool(), b.sizes) * byte_size(b.dtype);
+    return ceil_div(bytes, pool().index(kAlignment)) * kAlignment;
+  }
+
+  struct Slot {
+    Expr bytes;
+    int free_after = -1;  // the last kernel that uses its present buffer
+    bool single_use = false;
+  };
+
+  // A slot of the same size first, then the smallest that is large enough, then the largest free one, which grows.
+  size_t choose_slot(Expr bytes, int kernel) {
+    std::optional<size_t> best;
+    const int64_t wanted = typical(bytes);
+    for (size_t s = 0; s < slots_.size(); ++s) {
+      if (slots_[s].free_after >= kernel) continue;
+      if (slots_[s].bytes == bytes) return s;
+      const int64_t size = typical(slots_[s].bytes);
+      if (!best) {
+        best = s;
+        continue;
+      }
+      const int64_t best_size = typical(slots_[*best].bytes);
+      if (best_size < wanted ? size > best_size : (size >= wanted && size < best_size)) best = s;
+    }
+    if (best) {
+      slots_[*best].bytes = index_max(slots_[*best].bytes, bytes);
+      return *best;
+    }
+    slots_.push_back({bytes, -1, false});
+    return slots_.size() - 1;
+  }
+
+  void place_arena() {
+    std::vector<std::pair<size_t, size_t>> placed;  // buffer, slot
+    for (size_t n = 0; n < plan_.kernels.size(); ++n) {
+      const int kernel = static_cast<int>(n);
+      for (size_t b = 0; b < plan_.buffers.size(); ++b) {
+        PlanBuffer& buffer = plan_.buffers[b];
+        if (lives_[b].first != kernel || buffer.placement.kind != Placement::Kind::none) continue;
+        if (buffer.info.kind != BufferInfo::Kind::computed) continue;
+        const Expr bytes = bytes_of(buffer.info);
+        std::optional<size_t> slot = in_place_slot(BufferId(b), kernel, bytes, placed);
+        if (!slot) slot = choose_slot(bytes, kernel);
+        slots_[*slot].free_after = std::max(slots_[*slot].free_after, lives_[b].last);
+        placed.emplace_back(b, *slot);
+        buffer.placement.kind = Placement::Kind::arena;
+      }
+    }
+    std::vector<Expr> offsets;
+    Expr total = pool().index(0);
+    for (const Slot& s : slots_) {
+      offsets.push_back(total);
+      total = total + s.bytes;
+    }
+    plan_.arena_bytes = total;
+    for (const auto& [b, s] : placed) plan_.buffers[b].placement.offset = offsets[s];
+  }
+
+  // A pointwise kernel may write its result over an operand that dies there, if both are always at the same offset.
+  std::optional<size_t> in_place_slot(BufferId out, int kernel, Expr bytes, const std::vector<std::pair<size_t, size_t>>& placed) {
+    const auto* loop = std::get_if<LoopKernel>(&plan_.kernels[static_cast<size_t>(kernel)].def);
+    if (!loop || loop->num_outer != static_cast<int>(loop->axes.size()) || loop->stmts.size() != 1) return std::nullopt;
+    const Stmt& store = loop->stmts[0];
+    if (store.kind != Stmt::Kind::store || store.buffer != out) return std::nullopt;
+    for (const auto& [b, slot] : placed) {
+      const BufferId id(b);
+      if (lives_[b].last != kernel || slots_[slot].free_after != kernel || !(slots_[slot].bytes == bytes)) continue;
+      if (byte_size(plan_.buffer(id).info.dtype) != byte_size(store.dtype)) continue;
+      bool reads = false, aligned = true;
+      visit(store.value, [&](Expr e) {
+        if (e->kind != ExprKind::load || e->id != id.index) return;
+        reads = true;
+        aligned = aligned && e->args[0] == store.offset;
+      });
+      if (reads && aligned) return slot;
+    }
+    return std::nullopt;
+  }
+
+  // Plain constants that some kernel reads; packed ones have their rows already.
+  void place_constants() {
+    for (size_t b = 0; b < plan_.buffers.size(); ++b) {
+      PlanBuffer& buffer = plan_.buffers[b];
+      if (buffer.info.kind != BufferInfo::Kind::constant || buffer.placement.kind != Placement::Kind::none || lives_[b].first < 0) continue;
+      PlanConstant c;
+      c.buffer = BufferId(b);
+      buffer.placement = {Placement::Kind::constant, static_cast<int>(plan_.constants.size()), Expr()};
+      plan_.constants.push_back(c);
+    }
+  }
+
+  KernelPlan& plan_;
+  std::vector<Lifetime> lives_;
+  std::vector<Slot> slots_;
+};
+
+}  // namespace
+
+void plan_memory(KernelPlan& plan) { MemoryPlanner(plan).run(); }
+
+}  // namespace coil

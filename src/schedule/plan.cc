@@ -1,0 +1,335 @@
+// Groups -> the kernel plan: one kernel per group (a concatenation: one per piece), template operands, copies at the end.
+#include <algorithm>
+
+#include "device/kernels.h"
+#include "schedule/build.h"
+
+namespace coil {
+namespace {
+
+constexpr size_t kMaxNameParts = 5;
+constexpr int64_t kGemmUnblockedK = 256;
+
+class Planner {
+ public:
+  Planner(FusionResult fused, const TargetTraits& target) : fused_(std::move(fused)), program_(fused_.program), target_(target) {}
+
+  Result<KernelPlan> run() {
+    plan_.pool = program_.pool;
+    plan_.workers = program_.pool->add_symbol({"workers", "workers", 1, 1 << 16});
+    for (const BufferInfo& b : program_.buffers) plan_.buffers.push_back({b, {}});
+    plan_.inputs = program_.inputs;
+    plan_.outputs = program_.outputs;
+    plan_.not_fused = fused_.not_fused;
+    find_stored();
+    for (const FusionGroup& group : fused_.groups) {
+      TRY_STATUS(add_group(group));
+    }
+    for (const LoopOutput& o : program_.outputs) {
+      if (o.kind == LoopOutput::Kind::user) continue;
+      plan_.kernels.push_back({"write_" + o.name, CopyKernel{o.source, o.target}, {"copy"}, {}});
+    }
+    plan_memory(plan_);
+    return std::move(plan_);
+  }
+
+ private:
+  ExprPool& pool() { return *program_.pool; }
+  const Loop& loop(int row) const { return program_.loops[static_cast<size_t>(row)]; }
+
+  // A buffer is stored when another group or the program's outputs read it.
+  void find_stored() {
+    stored_.assign(program_.buffers.size(), false);
+    std::vector<int> group_of_buffer(program_.buffers.size(), -1);
+    for (size_t g = 0; g < fused_.groups.size(); ++g) {
+      for (int r : fused_.groups[g].loops) {
+        for (BufferId id : loop(r).outputs) group_of_buffer[static_cast<size_t>(id.index)] = static_cast<int>(g);
+      }
+    }
+    for (size_t g = 0; g < fused_.groups.size(); ++g) {
+      for (int r : fused_.groups[g].loops) {
+        for (BufferId id : reads(program_, loop(r))) {
+          if (group_of_buffer[static_cast<size_t>(id.index)] != static_cast<int>(g)) stored_[static_cast<size_t>(id.index)] = true;
+        }
+      }
+    }
+    for (const LoopOutput& o : program_.outputs) stored_[static_cast<size_t>(o.source.index)] = true;
+  }
+
+  Status add_group(const FusionGroup& group) {
+    const Loop& first = loop(group.loops[0]);
+    if (!group.closed) {
+      emit(group.loops, build_loop_kernel(program_, group, stored_, target_));
+    } else if (const auto* scan = std::get_if<Scan>(&first.def)) {
+      emit(group.loops, scan_kernel(first, *scan));
+    } else if (const auto* concat = std::get_if<Concat>(&first.def)) {
+      for (const auto& piece : concat->pieces) emit(group.loops, piece_kernel(first, *concat, piece));
+    } else if (const auto* sort = std::get_if<Sort>(&first.def)) {
+      emit(group.loops, sort_kernel(first, *sort));
+    } else {
+      emit(group.loops, template_kernel(group));
+    }
+    return ok_status();
+  }
+
+  void emit(const std::vector<int>& rows, std::variant<LoopKernel, TemplateKernel, SortKernel, CopyKernel> def) {
+    Kernel k;
+    for (int r : rows) {
+      const Loop& l = loop(r);
+      k.ops.push_back(l.op);
+      if (k.ops.size() <= kMaxNameParts) k.name += (k.name.empty() ? "" : "_") + l.op;
+      for (const Origin& o : l.origins) {
+        if (std::find(k.origins.begin(), k.origins.end(), o) == k.origins.end()) k.origins.push_back(o);
+      }
+    }
+    for (char& c : k.name) {
+      if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
+    }
+    k.name = k.name.substr(0, 60);
+    k.def = std::move(def);
+    plan_.kernels.push_back(std::move(k));
+  }
+
+  Expr plain(Expr body) {
+    return linearise(program_, body, [](BufferId) { return Expr(); });
+  }
+
+  // A pure pointwise kernel over `sizes` that stores `body` at `offset` (both over variables 0..rank-1).
+  LoopKernel store_kernel(BufferId buffer, const std::vector<Expr>& sizes, Expr body, Expr offset) {
+    LoopKernel k;
+    std::vector<Expr> renumber;
+    for (const Expr& size : sizes) {
+      if (size == pool().index(1)) {
+        renumber.push_back(pool().index(0));
+        continue;
+      }
+      renumber.push_back(pool().var(static_cast<int>(k.axes.size())));
+      k.axes.push_back({size, "i" + std::to_string(k.axes.size())});
+    }
+    k.num_outer = static_cast<int>(k.axes.size());
+    k.num_phases = 1;
+    Stmt store;
+    store.dtype = program_.buffer(buffer).dtype;
+    store.value = substitute_vars(body, renumber);
+    store.buffer = buffer;
+    store.offset = substitute_vars(offset, renumber);
+    k.stmts.push_back(store);
+    merge_axes(k);
+    return k;
+  }
+
+  std::vector<Expr> vars(size_t n) {
+    std::vector<Expr> out;
+    for (size_t i = 0; i < n; ++i) out.push_back(pool().var(static_cast<int>(i)));
+    return out;
+  }
+
+  LoopKernel piece_kernel(const Loop& l, const Concat& concat, const Concat::Piece& piece) {
+    const BufferInfo& out = program_.buffer(l.outputs[0]);
+    std::vector<Expr> sizes = out.sizes, at = vars(sizes.size());
+    const auto d = static_cast<size_t>(concat.dim);
+    sizes[d] = piece.size;
+    at[d] = at[d] + piece.begin;
+    return store_kernel(l.outputs[0], sizes, plain(piece.body), linear_offset(pool(), out, at));
+  }
+
+  LoopKernel scan_kernel(const Loop& l, const Scan& scan) {
+    const BufferInfo& out = program_.buffer(l.outputs[0]);
+    LoopKernel k;
+    std::vector<Expr> renumber(out.sizes.size());
+    for (size_t d = 0; d < out.sizes.size(); ++d) {
+      if (static_cast<int>(d) == scan.dim) continue;
+      renumber[d] = pool().var(static_cast<int>(k.axes.size()));
+      k.axes.push_back({out.sizes[d], "i" + std::to_string(k.axes.size())});
+    }
+    k.num_outer = static_cast<int>(k.axes.size());
+    if (!out.sizes.empty()) renumber[static_cast<size_t>(scan.dim)] = pool().var(k.num_outer);
+    k.axes.push_back({out.sizes.empty() ? pool().index(1) : out.sizes[static_cast<size_t>(scan.dim)], "r"});
+    k.sequential = true;
+    k.num_phases = 1;
+    Stmt step;
+    step.kind = Stmt::Kind::scan;
+    step.inner = true;
+    step.temp = TempId(0);
+    step.op = scan.op == ScanOp::sum ? ReduceOp::sum : scan.op == ScanOp::prod ? ReduceOp::prod : scan.op == ScanOp::max ? ReduceOp::max : ReduceOp::min;
+    step.dtype = compute_type(out.dtype);
+    step.value = substitute_vars(plain(scan.body), renumber);
+    Stmt store;
+    store.inner = true;
+    store.dtype = out.dtype;
+    store.value = pool().temp(TempId(0), step.dtype);
+    store.buffer = l.outputs[0];
+    store.offset = substitute_vars(linear_offset(pool(), out, vars(out.sizes.size())), renumber);
+    k.stmts = {step, store};
+    return k;
+  }
+
+  SortKernel sort_kernel(const Loop& l, const Sort& sort) {
+    SortKernel k;
+    k.def = sort;
+    const BufferInfo& values = program_.buffer(l.outputs[0]);
+    k.sizes = values.sizes;
+    k.dtype = values.dtype;
+    k.body = plain(sort.body);
+    k.values = l.outputs[0];
+    k.indices = l.outputs[1];
+    k.values_offset = linear_offset(pool(), values, vars(values.sizes.size()));
+    k.indices_offset = linear_offset(pool(), program_.buffer(l.outputs[1]), vars(values.sizes.size()));
+    // Values and indices twice: the merge sort's other half.
+    k.scratch = scratch_buffer("sort_scratch", DType::u8,
+                               plan_.pool->symbol(plan_.workers) * sort.length * (2 * byte_size(values.dtype) + 2 * 8) + 64);
+    return k;
+  }
+
+  BufferId scratch_buffer(std::string name, DType dtype, Expr elements) {
+    BufferInfo b;
+    b.name = std::move(name);
+    b.dtype = dtype;
+    b.sizes = {elements};
+    b.strides = {pool().index(1)};
+    plan_.buffers.push_back({std::move(b), {}});
+    return BufferId(plan_.buffers.size() - 1);
+  }
+
+  TemplateKernel template_kernel(const FusionGroup& group) {
+    const Loop& first = loop(group.loops[0]);
+    TemplateKernel k;
+    k.def = first.def;
+    const BufferInfo& out = program_.buffer(first.outputs[0]);
+    k.result = first.outputs[0];
+    k.result_sizes = out.sizes;
+    k.result_offset = linear_offset(pool(), out, vars(out.sizes.size()));
+    k.acc = TempId(0);
+    const std::vector<Expr> ranges = operand_ranges(k.def);
+    const auto operand = [&](const Operand& x) {
+      k.operands.push_back({x.buffer, simplify_index(linear_offset(pool(), program_.buffer(x.buffer), x.coordinates), {ranges})});
+    };
+    if (const auto* gemm = std::get_if<Gemm>(&k.def)) {
+      operand(gemm->a);
+      operand(gemm->b);
+      pack_gemm_weight(k, *gemm);
+      k.scratch = gemm_scratch(product(pool(), gemm->k));
+    } else if (const auto* conv = std::get_if<Conv2d>(&k.def)) {
+      operand(conv->x);
+      k.scratch = conv_scratch(*conv, k.operands[0].offset);
+      k.operands.push_back({packed_conv_weight(*conv), pool().index(0)});
+    } else {
+      const auto& attention = std::get<Attention>(k.def);
+      operand(attention.q);
+      operand(attention.k);
+      operand(attention.v);
+      if (attention.mask) operand(*attention.mask);
+      k.scratch = scratch_buffer("attention_scratch", DType::u8, workers() * COIL_ATTENTION_WORKER_BYTES);
+    }
+    if (group.loops.size() > 1) add_epilogue(k, group);
+    return k;
+  }
+
+  void add_epilogue(TemplateKernel& k, const FusionGroup& group) {
+    BufferId source = k.result;
+    Expr value = pool().temp(k.acc, compute_type(program_.buffer(source).dtype));
+    for (size_t m = 1; m < group.loops.size(); ++m) {
+      const Loop& l = loop(group.loops[m]);
+      const Expr previous = value;
+      value = linearise(program_, std::get<Pointwise>(l.def).body, [&](BufferId id) { return id == source ? previous : Expr(); });
+      source = l.outputs[0];
+    }
+    const BufferInfo& out = program_.buffer(source);
+    Stmt store;
+    store.dtype = out.dtype;
+    store.value = value;
+    store.buffer = source;
+    store.offset = linear_offset(pool(), out, vars(out.sizes.size()));
+    k.epilogue.push_back(store);
+  }
+
+  // A constant B in panels; the operand then names the packed buffer.
+  bool pack_gemm_weight(TemplateKernel& k, const Gemm& g) {
+    const BufferInfo source = program_.buffer(k.operands[1].buffer);
+    if (source.kind != BufferInfo::Kind::constant || !target_.packs_constant_weights) return false;
+    const Expr offset = k.operands[1].offset;
+    const int n0 = static_cast<int>(g.batch.size() + g.m.size()), k0 = n0 + static_cast<int>(g.n.size());
+    const auto batch = merged_stride(offset, 0, g.batch), cols = merged_stride(offset, n0, g.n), rows = merged_stride(offset, k0, g.k);
+    PlanConstant c;
+    const auto fixed = [](Expr e, int64_t& out) { return e->is_constant() && (out = e->as_int(), true); };
+    if (!batch || !cols || !rows || !fixed(*batch, c.batch_stride) || !fixed(*cols, c.col_stride) || !fixed(*rows, c.row_stride)) return false;
+    if (!fixed(product(pool(), g.n), c.n) || !fixed(product(pool(), g.k), c.k)) return false;
+    if (c.batch_stride != 0 && !fixed(product(pool(), g.batch), c.batch)) return false;
+    const Expr base = substitute_vars(offset, std::vector<Expr>(static_cast<size_t>(k0) + g.k.size(), pool().index(0)));
+    if (g.batch.empty()) c.batch_stride = 0;
+    if (!(base == pool().index(0))) return false;  // a slice of a weight: packed at run time
+    c.packing = PlanConstant::Packing::gemm_b;
+    k.operands[1] = {packed_buffer(k.operands[1].buffer, c), pool().index(0)};
+    return true;
+  }
+
+  BufferId packed_conv_weight(const Conv2d& conv) {
+    const BufferInfo& w = program_.buffer(conv.weight);
+    PlanConstant c;
+    c.groups = conv.groups;
+    const bool depthwise = conv.groups > 1 && w.sizes[0]->as_int() == conv.groups && w.sizes[1]->as_int() == 1;
+    c.packing = depthwise ? PlanConstant::Packing::depthwise_weight : PlanConstant::Packing::conv_weight;
+    return packed_buffer(conv.weight, c);
+  }
+
+  // The same constant packed the same way is kept once.
+  BufferId packed_buffer(BufferId source, PlanConstant c) {
+    for (const auto& [packed, row] : packed_) {
+      const PlanConstant& p = row;
+      if (p.buffer == source && p.packing == c.packing && p.k == c.k && p.n == c.n && p.batch == c.batch && p.row_stride == c.row_stride &&
+          p.col_stride == c.col_stride && p.batch_stride == c.batch_stride) {
+        return packed;
+      }
+    }
+    BufferInfo b = program_.buffer(source);
+    b.name += ".packed";
+    plan_.buffers.push_back({b, {}});
+    const BufferId id(plan_.buffers.size() - 1);
+    c.buffer = source;
+    packed_.emplace_back(id, c);
+    PlanConstant row = c;
+    plan_.buffer(id).placement = {Placement::Kind::constant, static_cast<int>(plan_.constants.size()), Expr()};
+    plan_.constants.push_back(row);
+    return id;
+  }
+
+  // The templates' scratch, as device/kernels.h states it.
+  BufferId gemm_scratch(Expr k) {
+    if (provably_less(k, pool().index(kGemmUnblockedK + 1))) return BufferId();
+    return scratch_buffer("gemm_scratch", DType::u8, workers() * COIL_GEMM_WORKER_BYTES);
+  }
+  BufferId conv_scratch(const Conv2d& c, Expr x_offset) {
+    const BufferInfo& w = program_.buffer(c.weight);
+    const bool depthwise = c.groups > 1 && w.sizes[0]->as_int() == c.groups && w.sizes[1]->as_int() == 1;
+    if (depthwise) return BufferId();
+    Expr bytes = pool().index(0);
+    if (w.sizes[1]->as_int() * c.kernel[0] * c.kernel[1] > kGemmUnblockedK) bytes = workers() * COIL_GEMM_WORKER_BYTES;
+    if (!(as_affine(x_offset, 1)->coefficient == pool().index(1))) {
+      bytes = bytes + ceil_div(product(pool(), c.x_sizes) * 4, pool().index(64)) * 64;
+    }
+    return bytes == pool().index(0) ? BufferId() : scratch_buffer("conv_scratch", DType::u8, bytes);
+  }
+  Expr workers() { return pool().symbol(plan_.workers); }
+
+  FusionResult fused_;
+  const LoopProgram& program_;
+  const TargetTraits& target_;
+  KernelPlan plan_;
+  std::vector<bool> stored_;
+  std::vector<std::pair<BufferId, PlanConstant>> packed_;
+};
+
+}  // namespace
+
+Result<KernelPlan> build_kernels(FusionResult fused, const TargetTraits& target) { return Planner(std::move(fused), target).run(); }
+
+Result<KernelPlan> schedule(LoopProgram program, const TargetTraits& target) {
+  for (BufferInfo& b : program.buffers) {
+    if (b.kind == BufferInfo::Kind::constant || b.kind == BufferInfo::Kind::state) {
+      b.strides = contiguous_strides(*program.pool, b.sizes);  // the package holds them dense
+    }
+  }
+  return build_kernels(fuse(choose_layouts(std::move(program), target), target), target);
+}
+
+}  // namespace coil

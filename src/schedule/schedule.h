@@ -1,0 +1,49 @@
+// LoopProgram -> KernelPlan: layouts, fusion with reasons, kernels, memory.
+#pragma once
+
+#include "schedule/kernel_plan.h"
+#include "schedule/target.h"
+
+namespace coil {
+
+// The whole stage. `program` must verify; constants are folded.
+Result<KernelPlan> schedule(LoopProgram program, const TargetTraits& target);
+
+// --- its steps, each tested alone
+// Gives every computed buffer strides (channels-last around convolutions where the target wants it) and inserts copies where a
+// template cannot read an operand in place.
+LoopProgram choose_layouts(LoopProgram program, const TargetTraits& target);
+
+// Loops that share a kernel, in program order, with how each loop's variables map to the kernel's axes.
+struct FusionGroup {
+  std::vector<int> loops;                     // rows of LoopProgram::loops; a template first, then its epilogue
+  std::vector<Expr> axis_sizes;
+  std::vector<bool> axis_inner;               // reduced by some member
+  bool has_inner = false;
+  bool closed = false;                        // templates, scans, sorts, concatenations: no further merging by axes
+  std::vector<std::vector<int>> axis_of_var;  // per member: -1 for a variable of size 1
+};
+struct FusionResult {
+  LoopProgram program;                        // bodies with inlined producers
+  std::vector<FusionGroup> groups;            // in an order that respects dependences
+  std::vector<FusionNote> not_fused;
+};
+FusionResult fuse(LoopProgram program, const TargetTraits& target);
+
+// One kernel per group; all expressions linearised, phases and worker scratch decided, contiguous axes merged.
+Result<KernelPlan> build_kernels(FusionResult fused, const TargetTraits& target);
+
+// Arena slots with reuse and in-place results; fills placements, arena_bytes, and the constants' rows.
+void plan_memory(KernelPlan& plan);
+
+// --- shared by the steps
+// Linear element offset of coordinates in a buffer with known strides.
+Expr linear_offset(ExprPool& pool, const BufferInfo& buffer, std::span<const Expr> coordinates);
+// offset(vars) with vars [first, first + sizes.size()) merging into one dimension of stride `stride`; nullopt if they do not.
+std::optional<Expr> merged_stride(Expr offset, int first, std::span<const Expr> sizes);
+// Ranges of the variables that a template's operands see (for attention only those that all operands share).
+std::vector<Expr> operand_ranges(const LoopDef& def);
+// A typical value of a size expression, for ordering heuristics only.
+int64_t typical(Expr e);
+
+}  // namespace coil

@@ -1,0 +1,67 @@
+// Packs constants into panels of COIL_PANEL columns.
+#include "templates/packing.h"
+
+#include <cstring>
+
+#include "device/kernels.h"
+
+namespace coil::templates {
+namespace {
+
+constexpr int64_t kPanel = COIL_PANEL;
+
+int64_t panels(int64_t n) { return (n + kPanel - 1) / kPanel; }
+
+// Element (k, n) of the packed matrix comes from source(k, n), an index into `from`. `to` is zeroed already.
+template <class T, class Source>
+void fill_panels(const void* from, std::byte* to, int64_t k, int64_t n, const Source& source) {
+  const std::byte* in = static_cast<const std::byte*>(from);
+  for (int64_t row = 0; row < k; row++) {
+    for (int64_t col = 0; col < n; col++) {
+      const int64_t place = ((col / kPanel) * k + row) * kPanel + col % kPanel;
+      // Constants in a file have no alignment to rely on.
+      std::memcpy(to + place * sizeof(T), in + source(row, col) * sizeof(T), sizeof(T));
+    }
+  }
+}
+
+template <class Source>
+void fill_panels(const void* from, size_t element_bytes, std::byte* to, int64_t k, int64_t n, const Source& source) {
+  if (element_bytes == 4) {
+    fill_panels<uint32_t>(from, to, k, n, source);
+  } else {
+    fill_panels<uint16_t>(from, to, k, n, source);
+  }
+}
+
+}  // namespace
+
+int64_t packed_gemm_b_elements(int64_t k, int64_t n) { return panels(n) * kPanel * k; }
+
+std::vector<std::byte> pack_gemm_b(const void* b, size_t element_bytes, int64_t k, int64_t n, int64_t row_stride,
+                                   int64_t col_stride) {
+  std::vector<std::byte> packed(packed_gemm_b_elements(k, n) * element_bytes);
+  fill_panels(b, element_bytes, packed.data(), k, n,
+              [&](int64_t row, int64_t col) { return row * row_stride + col * col_stride; });
+  return packed;
+}
+
+std::vector<std::byte> pack_conv_weight(const void* weight, size_t element_bytes, int64_t oc, int64_t ic_per_group, int64_t kh,
+                                        int64_t kw, int64_t groups) {
+  const int64_t taps = kh * kw, k = taps * ic_per_group, oc_per_group = oc / groups;
+  const size_t group_bytes = packed_gemm_b_elements(k, oc_per_group) * element_bytes;
+  std::vector<std::byte> packed(group_bytes * groups);
+  for (int64_t group = 0; group < groups; group++) {
+    // Row (tap, c) of column o is weight[o][c][tap]: channels run innermost, as they do in channels-last inputs.
+    fill_panels(weight, element_bytes, packed.data() + group * group_bytes, k, oc_per_group, [&](int64_t row, int64_t col) {
+      return ((group * oc_per_group + col) * ic_per_group + row % ic_per_group) * taps + row / ic_per_group;
+    });
+  }
+  return packed;
+}
+
+std::vector<std::byte> pack_depthwise_weight(const void* weight, size_t element_bytes, int64_t channels, int64_t kh, int64_t kw) {
+  return pack_gemm_b(weight, element_bytes, kh * kw, channels, 1, kh * kw);
+}
+
+}  // namespace coil::templates

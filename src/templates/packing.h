@@ -1,0 +1,27 @@
+// Constants in the layouts that the device library reads (device/kernels.h), made once at compile time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace coil::templates {
+
+// Packing only moves elements, so all it needs of a dtype is its size: 2 (bfloat16, float16) or 4 bytes (float32).
+
+// One batch of B, [k][n] with strides in elements, as panels [ceil(n/32)][k][32], zero padded. A batched constant is the
+// batches one after the other: CoilGemm::b_batch is packed_gemm_b_elements(k, n). A linear layer's weight [n][k] is packed with
+// row_stride 1 and col_stride k.
+int64_t packed_gemm_b_elements(int64_t k, int64_t n);
+std::vector<std::byte> pack_gemm_b(const void* b, size_t element_bytes, int64_t k, int64_t n, int64_t row_stride,
+                                   int64_t col_stride);
+
+// A convolution's weight, dense [oc][ic / groups][kh][kw] as PyTorch stores it: per group panels
+// [ceil(oc_g/32)][kh * kw * ic_g][32], zero padded. oc must be a multiple of groups; ic_per_group is weight.size(1).
+std::vector<std::byte> pack_conv_weight(const void* weight, size_t element_bytes, int64_t oc, int64_t ic_per_group, int64_t kh,
+                                        int64_t kw, int64_t groups);
+
+// A depthwise convolution's weight, dense [c][1][kh][kw]: panels [ceil(c/32)][kh * kw][32], zero padded.
+std::vector<std::byte> pack_depthwise_weight(const void* weight, size_t element_bytes, int64_t channels, int64_t kh, int64_t kw);
+
+}  // namespace coil::templates

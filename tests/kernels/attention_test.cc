@@ -1,0 +1,184 @@
+// coil_attention against a double-precision loop: masks, causal, grouped heads, lengths and dims, NaN and inf, threads.
+#include <gtest/gtest.h>
+
+#include "tests/kernels/support.h"
+
+namespace coil::testing {
+namespace {
+
+enum class Mask { none, boolean, additive, row_broadcast, column_broadcast };
+
+struct AttentionCase {
+  int64_t batch, heads, kv_heads, q_len, kv_len, dim, v_dim;
+  Mask mask = Mask::none;
+  bool causal = false;
+  bool length_major = false;   // memory is [batch][length][heads][dim], as after a linear layer
+  double masked_out = 0.3;     // of the mask
+  float poison = 0;            // put into one query, if not 0
+};
+
+std::string describe(const AttentionCase& c, int dtype) {
+  std::string s = dtype_name(dtype);
+  for (int64_t v : {c.batch, c.heads, c.kv_heads, c.q_len, c.kv_len, c.dim, c.v_dim, static_cast<int64_t>(c.mask),
+                    static_cast<int64_t>(c.causal), static_cast<int64_t>(c.length_major)}) {
+    s += " " + std::to_string(v);
+  }
+  return s;
+}
+
+struct Operand {
+  Buffer data;
+  int64_t batch, head, row;
+  Operand(int dtype, const AttentionCase& c, int64_t heads, int64_t length, int64_t dim)
+      : data(dtype, std::max<int64_t>(1, c.batch * heads * length * dim)) {
+    batch = heads * length * dim;
+    head = c.length_major ? dim : length * dim;
+    row = c.length_major ? heads * dim : dim;
+  }
+  float at(int64_t b, int64_t h, int64_t i, int64_t d) const { return data.get(b * batch + h * head + i * row + d); }
+};
+
+void check(const AttentionCase& c, int dtype, bool masked_rows_zero = true) {
+  SCOPED_TRACE(describe(c, dtype));
+  std::mt19937 random(7);
+  Operand q(dtype, c, c.heads, c.q_len, c.dim), k(dtype, c, c.kv_heads, c.kv_len, c.dim), v(dtype, c, c.kv_heads, c.kv_len, c.v_dim);
+  for (Operand* x : {&q, &k, &v}) x->data.fill(random);
+  for (int64_t i = 0; i < q.data.count(); i++) q.data.set(i, 4 * q.data.get(i));  // scores of some spread
+  if (c.poison != 0) q.data.set(0, c.poison);
+  CoilAttention args = {};
+  args.batch = c.batch, args.heads = c.heads, args.kv_heads = c.kv_heads, args.q_len = c.q_len, args.kv_len = c.kv_len;
+  args.dim = c.dim, args.v_dim = c.v_dim, args.dtype = dtype, args.causal = c.causal, args.masked_rows_zero = masked_rows_zero;
+  args.scale = 1.0f / std::sqrt(static_cast<float>(c.dim));
+  args.q = q.data.data(), args.q_batch = q.batch, args.q_head = q.head, args.q_row = q.row;
+  args.k = k.data.data(), args.k_batch = k.batch, args.k_head = k.head, args.k_row = k.row;
+  args.v = v.data.data(), args.v_batch = v.batch, args.v_head = v.head, args.v_row = v.row;
+  args.mask_dtype = c.mask == Mask::boolean || c.mask == Mask::row_broadcast ? COIL_BOOL : dtype;
+  if (c.mask == Mask::boolean || c.mask == Mask::additive) {
+    args.mask_batch = c.q_len * c.kv_len, args.mask_row = c.kv_len, args.mask_col = 1;   // shared by the heads
+  } else if (c.mask == Mask::row_broadcast) {
+    args.mask_batch = c.kv_len, args.mask_col = 1;                                       // padding of each sequence
+  } else if (c.mask == Mask::column_broadcast) {
+    args.mask_batch = c.heads * c.q_len, args.mask_head = c.q_len, args.mask_row = 1;
+  }
+  Buffer mask(args.mask_dtype, std::max<int64_t>(1, c.batch * c.heads * c.q_len * c.kv_len));
+  std::uniform_real_distribution<double> chance(0, 1);
+  for (int64_t i = 0; i < mask.count(); i++) {
+    const bool out = chance(random) < c.masked_out;
+    mask.set(i, args.mask_dtype == COIL_BOOL ? !out : out ? -INFINITY : static_cast<float>(chance(random)));
+  }
+  if (c.mask != Mask::none) args.mask = mask.data();
+  Operand shape(dtype, c, c.heads, c.q_len, c.v_dim);
+  args.o_batch = shape.batch, args.o_head = shape.head, args.o_row = shape.row;
+
+  std::vector<double> want(c.batch * c.heads * c.q_len * c.v_dim);
+  for (int64_t b = 0; b < c.batch; b++) {
+    for (int64_t h = 0; h < c.heads; h++) {
+      const int64_t kvh = h / (c.heads / c.kv_heads);
+      for (int64_t i = 0; i < c.q_len; i++) {
+        std::vector<double> p(c.kv_len);
+        double most = -INFINITY, sum = 0;
+        bool nan = false;
+        for (int64_t j = 0; j < c.kv_len; j++) {
+          for (int64_t d = 0; d < c.dim; d++) p[j] += static_cast<double>(q.at(b, h, i, d)) * args.scale * k.at(b, kvh, j, d);
+          if (args.mask) {
+            const float m = mask.get(b * args.mask_batch + h * args.mask_head + i * args.mask_row + j * args.mask_col);
+            p[j] += args.mask_dtype == COIL_BOOL ? (m != 0 ? 0 : -INFINITY) : m;
+          }
+          if (c.causal && j > i) p[j] = -INFINITY;
+          nan |= std::isnan(p[j]);
+          most = std::max(most, p[j]);
+        }
+        for (double& x : p) sum += x = std::exp(x - most);
+        for (int64_t d = 0; d < c.v_dim; d++) {
+          double o = 0;
+          for (int64_t j = 0; j < c.kv_len; j++) o += p[j] * v.at(b, kvh, j, d);
+          const bool masked = most == -INFINITY && !nan;
+          want[((b * c.heads + h) * c.q_len + i) * c.v_dim + d] =
+              masked ? (masked_rows_zero || c.kv_len == 0 ? 0 : NAN) : o / sum;
+        }
+      }
+    }
+  }
+  for (const IsaKernels& isa : runnable_kernels()) {
+    SCOPED_TRACE(isa.name);
+    Operand first = shape;
+    for (int workers : {1, 3}) {
+      TestHost host(workers);
+      Operand o = shape;
+      Scratch scratch(coil_attention_scratch_bytes(&args, workers));
+      args.o = o.data.data(), args.scratch = scratch.data();
+      isa.attention(&args, host.get());
+      int wrong = 0;
+      for (size_t i = 0; i < want.size(); i++) {
+        const int64_t d = i % c.v_dim, row = i / c.v_dim % c.q_len, h = i / c.v_dim / c.q_len % c.heads, b = i / c.v_dim / c.q_len / c.heads;
+        const float got = o.at(b, h, row, d);
+        const bool fine = std::isnan(want[i]) ? std::isnan(got) : std::fabs(got - want[i]) <= 4e-6 + tolerance(dtype, want[i], 64);
+        if (!fine && wrong++ < 3) {
+          ADD_FAILURE() << "(" << b << "," << h << "," << row << "," << d << ") is " << got << ", should be " << want[i];
+        }
+      }
+      ASSERT_EQ(wrong, 0);
+      ASSERT_TRUE(o.data.guards_intact());
+      ASSERT_TRUE(scratch.guards_intact());
+      if (workers == 1) first = o;
+      ASSERT_TRUE(o.data == first.data) << "threads changed the result";
+    }
+  }
+}
+
+void check_all_dtypes(const AttentionCase& c) {
+  for (int dtype : kDtypes) check(c, dtype);
+}
+
+TEST(Attention, Lengths) {
+  for (int64_t q_len : {0, 1, 2, 15, 55, 57, 113}) {
+    for (int64_t kv_len : {0, 1, 31, 33, 256, 259}) {
+      for (bool length_major : {false, true}) {
+        check_all_dtypes({2, 3, 3, q_len, kv_len, 16, 16, Mask::none, false, length_major});
+        check_all_dtypes({1, 2, 2, q_len, kv_len, 32, 64, Mask::none, true, length_major});
+      }
+    }
+  }
+}
+
+TEST(Attention, Dims) {
+  for (int64_t dim : {1, 2, 7, 8, 33, 64, 80, 128, 255, 256}) {
+    check_all_dtypes({1, 2, 1, 20, 40, dim, dim});
+    check_all_dtypes({1, 2, 2, 1, 300, dim, 257 - dim, Mask::none, false, true});
+  }
+}
+
+TEST(Attention, Masks) {
+  for (Mask mask : {Mask::boolean, Mask::additive, Mask::row_broadcast, Mask::column_broadcast}) {
+    for (bool causal : {false, true}) {
+      check_all_dtypes({2, 4, 4, 70, 300, 24, 24, mask, causal});
+      check_all_dtypes({2, 4, 2, 1, 45, 64, 64, mask, causal, true});
+      check_all_dtypes({2, 2, 1, 9, 10, 8, 8, mask, causal, false, 0.8});
+      for (int dtype : kDtypes) check({2, 2, 1, 9, 10, 8, 8, mask, causal, false, 1.0}, dtype, true);
+      for (int dtype : kDtypes) check({2, 2, 1, 9, 10, 8, 8, mask, causal, false, 0.9}, dtype, false);
+    }
+  }
+}
+
+TEST(Attention, GroupedHeads) {
+  check_all_dtypes({2, 8, 2, 1, 500, 64, 64});
+  check_all_dtypes({1, 32, 8, 5, 77, 128, 128, Mask::none, true, true});
+  check_all_dtypes({1, 6, 1, 40, 77, 40, 24, Mask::additive, true, true});
+  check_all_dtypes({1, 71, 1, 3, 50, 64, 64});
+}
+
+TEST(Attention, NotFinite) {
+  for (float poison : {static_cast<float>(NAN), static_cast<float>(INFINITY), -static_cast<float>(INFINITY)}) {
+    check({1, 2, 2, 20, 300, 16, 16, Mask::none, false, false, 0, poison}, COIL_FLOAT32);
+    check({1, 2, 2, 20, 300, 16, 16, Mask::boolean, false, false, 0.3, poison}, COIL_FLOAT32);
+    check({1, 1, 1, 1, 3, 16, 16, Mask::none, true, false, 0, poison}, COIL_FLOAT32);
+  }
+}
+
+TEST(Attention, LongSequences) {
+  check({1, 2, 2, 600, 600, 64, 64, Mask::none, true, true}, COIL_FLOAT32);
+  check({1, 2, 2, 300, 1000, 64, 64, Mask::additive, false, true}, COIL_BFLOAT16);
+}
+
+}  // namespace
+}  // namespace coil::testing

@@ -1,0 +1,196 @@
+// coil_conv2d against a double-precision loop: kernels, strides, dilations, groups, depthwise, layouts, dtypes, threads.
+#include <gtest/gtest.h>
+
+#include "templates/packing.h"
+#include "tests/kernels/support.h"
+
+namespace coil::testing {
+namespace {
+
+struct ConvCase {
+  int64_t n, ic, ih, iw, oc, kh, kw;
+  int64_t stride_h = 1, stride_w = 1, pad_h = 0, pad_w = 0, dilation_h = 1, dilation_w = 1, groups = 1;
+  int64_t far_pad = 0;       // more padding at the far side than at the near one
+  bool channels_last = true;
+  int64_t gap = 0;           // elements between pixels beyond the channels
+};
+
+std::string describe(const ConvCase& c, int dtype) {
+  std::string s = dtype_name(dtype);
+  for (int64_t v : {c.n, c.ic, c.ih, c.iw, c.oc, c.kh, c.kw, c.stride_h, c.stride_w, c.pad_h, c.pad_w, c.dilation_h, c.dilation_w,
+                    c.groups, c.far_pad, static_cast<int64_t>(c.channels_last), c.gap}) {
+    s += " " + std::to_string(v);
+  }
+  return s;
+}
+
+struct Recorded {
+  std::vector<float> y;
+  std::vector<std::atomic<int>> seen;
+  int64_t oc, group_oc;
+  std::atomic<bool> in_bounds{true};
+};
+
+void record_epilogue(const void* context, int64_t batch, int64_t row, int64_t col, int64_t rows, int64_t cols, float* acc,
+                     int64_t ld) {
+  Recorded& to = *static_cast<Recorded*>(const_cast<void*>(context));
+  if (batch != 0 || rows < 1 || rows > COIL_TILE_ROWS || cols < 1 || cols > COIL_TILE_COLS || ld % 16 || ld < cols ||
+      col % to.group_oc % 32 || col + cols > to.oc || (row + rows) * to.oc > static_cast<int64_t>(to.y.size()) ||
+      reinterpret_cast<uintptr_t>(acc) % 64) {
+    to.in_bounds = false;
+    return;
+  }
+  for (int64_t r = 0; r < rows; r++) {
+    for (int64_t j = 0; j < cols; j++) {
+      to.y[(row + r) * to.oc + col + j] = acc[r * ld + j] * 2;
+      to.seen[(row + r) * to.oc + col + j]++;
+    }
+    for (int64_t j = 0; j < ld; j++) acc[r * ld + j] = NAN;
+  }
+}
+
+void check(const ConvCase& c, int dtype) {
+  SCOPED_TRACE(describe(c, dtype));
+  std::mt19937 random(99);
+  CoilConv2d args = {};
+  args.n = c.n, args.ic = c.ic, args.ih = c.ih, args.iw = c.iw, args.oc = c.oc, args.kh = c.kh, args.kw = c.kw;
+  args.stride_h = c.stride_h, args.stride_w = c.stride_w, args.pad_h = c.pad_h, args.pad_w = c.pad_w;
+  args.dilation_h = c.dilation_h, args.dilation_w = c.dilation_w, args.groups = c.groups, args.dtype = dtype;
+  args.oh = (c.ih + 2 * c.pad_h + c.far_pad - c.dilation_h * (c.kh - 1) - 1) / c.stride_h + 1;
+  args.ow = (c.iw + 2 * c.pad_w + c.far_pad - c.dilation_w * (c.kw - 1) - 1) / c.stride_w + 1;
+  if (c.channels_last) {
+    args.x_c = 1, args.x_w = c.ic + c.gap, args.x_h = c.iw * args.x_w + c.gap, args.x_n = c.ih * args.x_h + c.gap;
+  } else {
+    args.x_w = 1 + c.gap, args.x_h = c.iw * args.x_w, args.x_c = c.ih * args.x_h + c.gap, args.x_n = c.ic * args.x_c;
+  }
+  Buffer x(dtype, 1 + (c.n - 1) * args.x_n + (c.ic - 1) * args.x_c + (c.ih - 1) * args.x_h + (c.iw - 1) * args.x_w);
+  const int64_t group_ic = c.ic / c.groups, group_oc = c.oc / c.groups, k = group_ic * c.kh * c.kw;
+  Buffer w(dtype, c.oc * k);
+  x.fill(random);
+  w.fill(random);
+  args.depthwise = c.groups > 1 && c.groups == c.ic && c.oc == c.ic;
+  std::vector<double> want;
+  for (int64_t n = 0; n < c.n; n++) {
+    for (int64_t oy = 0; oy < args.oh; oy++) {
+      for (int64_t ox = 0; ox < args.ow; ox++) {
+        for (int64_t o = 0; o < c.oc; o++) {
+          double sum = 0;
+          for (int64_t i = 0; i < group_ic; i++) {
+            for (int64_t ty = 0; ty < c.kh; ty++) {
+              for (int64_t tx = 0; tx < c.kw; tx++) {
+                const int64_t iy = oy * c.stride_h - c.pad_h + ty * c.dilation_h, ix = ox * c.stride_w - c.pad_w + tx * c.dilation_w;
+                if (iy < 0 || ix < 0 || iy >= c.ih || ix >= c.iw) continue;
+                const int64_t channel = o / group_oc * group_ic + i;
+                sum += static_cast<double>(x.get(n * args.x_n + channel * args.x_c + iy * args.x_h + ix * args.x_w)) *
+                       w.get(((o * group_ic + i) * c.kh + ty) * c.kw + tx);
+              }
+            }
+          }
+          want.push_back(sum);
+        }
+      }
+    }
+  }
+  const auto packed = args.depthwise ? templates::pack_depthwise_weight(w.data(), w.size(), c.oc, c.kh, c.kw)
+                                     : templates::pack_conv_weight(w.data(), w.size(), c.oc, group_ic, c.kh, c.kw, c.groups);
+  args.x = x.data(), args.w = packed.data();
+  for (const IsaKernels& isa : runnable_kernels()) {
+    SCOPED_TRACE(isa.name);
+    Buffer first(dtype, want.size());
+    for (int workers : {1, 3}) {
+      TestHost host(workers);
+      Buffer y(dtype, want.size());
+      Scratch scratch(coil_conv2d_scratch_bytes(&args, workers));
+      args.y = y.data(), args.scratch = scratch.data(), args.epilogue = nullptr;
+      isa.conv2d(&args, host.get());
+      int wrong = 0;
+      for (size_t i = 0; i < want.size(); i++) {
+        if (!(std::fabs(y.get(i) - want[i]) <= tolerance(dtype, want[i], k)) && wrong++ < 3) {
+          ADD_FAILURE() << "pixel " << i / c.oc << " channel " << i % c.oc << " is " << y.get(i) << ", should be " << want[i];
+        }
+      }
+      ASSERT_EQ(wrong, 0);
+      ASSERT_TRUE(y.guards_intact());
+      ASSERT_TRUE(scratch.guards_intact());
+      if (workers == 1) first = y;
+      ASSERT_TRUE(y == first) << "threads changed the result";
+      Recorded recorded{std::vector<float>(want.size()), std::vector<std::atomic<int>>(want.size()), c.oc, group_oc};
+      if (args.depthwise) recorded.group_oc = c.oc;
+      args.epilogue = record_epilogue, args.epilogue_context = &recorded;
+      isa.conv2d(&args, host.get());
+      ASSERT_TRUE(recorded.in_bounds);
+      for (size_t i = 0; i < want.size(); i++) {
+        ASSERT_EQ(recorded.seen[i], 1) << i;
+        ASSERT_NEAR(recorded.y[i], want[i] * 2, 2 * tolerance(COIL_FLOAT32, want[i], k));
+      }
+    }
+  }
+}
+
+void check_all_dtypes(const ConvCase& c) {
+  for (int dtype : kDtypes) check(c, dtype);
+}
+
+TEST(Conv2d, KernelsAndChannels) {
+  for (int64_t kernel : {1, 2, 3, 5}) {
+    for (int64_t ic : {1, 3, 16, 40}) {
+      for (int64_t oc : {1, 16, 33}) {
+        for (int64_t pad : {0, 1, 2}) check_all_dtypes({1, ic, 7, 9, oc, kernel, kernel, 1, 1, pad, pad});
+      }
+    }
+  }
+}
+
+TEST(Conv2d, StridesDilationsAndUnevenPads) {
+  check_all_dtypes({2, 5, 11, 13, 20, 3, 3, 2, 2, 1, 1});
+  check_all_dtypes({2, 5, 11, 13, 20, 3, 5, 2, 1, 1, 2, 1, 2});
+  check_all_dtypes({1, 24, 15, 15, 40, 3, 3, 1, 1, 2, 2, 2, 2});
+  check_all_dtypes({3, 8, 6, 6, 8, 3, 3, 2, 2, 0, 0, 1, 1, 1, 1});
+  check_all_dtypes({1, 8, 3, 2, 8, 3, 3, 1, 1, 4, 4});     // windows wholly outside the image
+  check_all_dtypes({1, 7, 5, 70, 9, 1, 9, 1, 3, 0, 4});
+  check_all_dtypes({1, 7, 70, 5, 9, 9, 1, 3, 1, 4, 0});
+  check_all_dtypes({1, 64, 9, 9, 70, 3, 3, 1, 1, 1, 1});   // k beyond one chunk
+  check_all_dtypes({2, 100, 5, 5, 300, 3, 3, 2, 2, 1, 1});
+  check_all_dtypes({1, 300, 4, 4, 64, 1, 1, 2, 2});
+}
+
+TEST(Conv2d, Groups) {
+  check_all_dtypes({1, 8, 7, 7, 12, 3, 3, 1, 1, 1, 1, 1, 1, 4});
+  check_all_dtypes({2, 6, 7, 7, 6, 3, 3, 1, 1, 1, 1, 1, 1, 3});
+  check_all_dtypes({2, 96, 6, 6, 80, 3, 3, 2, 2, 1, 1, 1, 1, 2});
+  check_all_dtypes({1, 5, 6, 6, 10, 3, 3, 1, 1, 1, 1, 1, 1, 5});  // a channel multiplier
+}
+
+TEST(Conv2d, OtherLayouts) {
+  for (int64_t gap : {0, 2}) {
+    for (bool channels_last : {true, false}) {
+      check_all_dtypes({2, 3, 20, 22, 35, 7, 7, 2, 2, 3, 3, 1, 1, 1, 0, channels_last, gap});
+      check_all_dtypes({2, 40, 8, 9, 35, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, channels_last, gap});
+      check_all_dtypes({1, 12, 8, 9, 6, 3, 3, 1, 1, 1, 1, 1, 1, 2, 0, channels_last, gap});
+      check_all_dtypes({2, 20, 8, 9, 20, 3, 3, 1, 1, 1, 1, 1, 1, 20, 0, channels_last, gap});
+    }
+  }
+}
+
+TEST(Conv2d, Depthwise) {
+  for (int64_t channels : {2, 15, 16, 31, 33, 64, 72, 130}) {
+    check_all_dtypes({1, channels, 9, 21, channels, 3, 3, 1, 1, 1, 1, 1, 1, channels});
+    check_all_dtypes({2, channels, 11, 37, channels, 3, 3, 2, 2, 1, 1, 1, 1, channels});
+    check_all_dtypes({1, channels, 7, 7, channels, 5, 5, 1, 1, 2, 2, 1, 1, channels});
+    check_all_dtypes({1, channels, 14, 14, channels, 5, 5, 2, 2, 2, 2, 1, 1, channels});
+    check_all_dtypes({1, channels, 12, 30, channels, 3, 3, 1, 1, 2, 2, 2, 2, channels});
+    check_all_dtypes({1, channels, 3, 2, channels, 3, 3, 1, 1, 4, 4, 1, 1, channels});
+    check_all_dtypes({1, channels, 8, 8, channels, 2, 4, 1, 3, 0, 1, 1, 1, channels, 2});
+  }
+}
+
+TEST(Conv2d, ManyTasks) {
+  for (int dtype : {COIL_FLOAT32, COIL_BFLOAT16}) {
+    check({1, 32, 40, 40, 48, 3, 3, 1, 1, 1, 1}, dtype);
+    check({1, 128, 60, 60, 128, 3, 3, 1, 1, 1, 1, 1, 1, 128}, dtype);
+    check({2, 3, 100, 90, 64, 7, 7, 2, 2, 3, 3, 1, 1, 1, 0, false}, dtype);
+  }
+}
+
+}  // namespace
+}  // namespace coil::testing

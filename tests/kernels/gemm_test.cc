@@ -1,0 +1,186 @@
+// coil_gemm against a double-precision loop: sizes around every blocking boundary, strides, dtypes, epilogues, threads.
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "templates/packing.h"
+#include "tests/kernels/support.h"
+
+namespace coil::testing {
+namespace {
+
+struct GemmCase {
+  int64_t batch, m, n, k;
+  int dtype;
+  bool packed;
+  bool transposed_a, transposed_b;  // b: only when not packed
+  bool shared_b;
+  int64_t gap;  // elements between rows beyond the dense ones
+  bool odd_strides = false;  // neither stride of A and B is 1
+};
+
+std::string describe(const GemmCase& c) {
+  return std::to_string(c.batch) + "x" + std::to_string(c.m) + "x" + std::to_string(c.n) + "x" + std::to_string(c.k) + " " +
+         dtype_name(c.dtype) + (c.packed ? " packed" : "") + (c.transposed_a ? " a^T" : "") + (c.transposed_b ? " b^T" : "") +
+         (c.shared_b ? " shared" : "") + (c.odd_strides ? " odd" : "") + " gap " + std::to_string(c.gap);
+}
+
+struct Recorded {
+  std::mutex mutex;
+  std::vector<float> c;
+  std::vector<int> seen;
+  int64_t m, n;
+  bool in_bounds = true;
+};
+
+void record_epilogue(const void* context, int64_t batch, int64_t row, int64_t col, int64_t rows, int64_t cols, float* acc,
+                     int64_t ld) {
+  Recorded& to = *static_cast<Recorded*>(const_cast<void*>(context));
+  std::lock_guard lock(to.mutex);
+  to.in_bounds &= rows >= 1 && rows <= COIL_TILE_ROWS && cols >= 1 && cols <= COIL_TILE_COLS && ld % 16 == 0 && ld >= cols;
+  to.in_bounds &= row >= 0 && row + rows <= to.m && col >= 0 && col % 32 == 0 && col + cols <= to.n;
+  to.in_bounds &= reinterpret_cast<uintptr_t>(acc) % 64 == 0;
+  for (int64_t r = 0; r < rows; r++) {
+    for (int64_t j = 0; j < cols; j++) {
+      const int64_t i = (batch * to.m + row + r) * to.n + col + j;
+      to.c[i] = acc[r * ld + j] + 1;
+      to.seen[i]++;
+    }
+    for (int64_t j = 0; j < ld; j++) acc[r * ld + j] = NAN;  // allowed by the contract
+  }
+}
+
+void check(const GemmCase& c) {
+  SCOPED_TRACE(describe(c));
+  std::mt19937 random(1234);
+  const int64_t step = c.odd_strides ? 3 : 1;
+  const int64_t a_row = c.transposed_a ? step : (c.k + c.gap) * step, a_col = c.transposed_a ? (c.m + c.gap) * step : step;
+  const int64_t a_batch = (c.transposed_a ? c.k * a_col : c.m * a_row) + c.gap;
+  const int64_t b_row = c.transposed_b ? step : (c.n + c.gap) * step, b_col = c.transposed_b ? (c.k + c.gap) * step : step;
+  const int64_t b_batch = c.shared_b ? 0 : (c.transposed_b ? c.n * b_col : c.k * b_row) + c.gap;
+  // The last row ends with its last element: reading past it is caught by the address sanitizer, using it by the fill.
+  auto extent = [](std::initializer_list<std::pair<int64_t, int64_t>> dims) {
+    int64_t last = 0;
+    for (auto [size, stride] : dims) last += size > 0 ? (size - 1) * stride : 0;
+    return last + 1;
+  };
+  Buffer a(c.dtype, extent({{c.batch, a_batch}, {c.m, a_row}, {c.k, a_col}}));
+  Buffer b(c.dtype, extent({{c.batch, b_batch}, {c.k, b_row}, {c.n, b_col}}));
+  a.fill(random);
+  b.fill(random);
+  std::vector<double> want(c.batch * c.m * c.n);
+  for (int64_t x = 0; x < c.batch; x++) {
+    for (int64_t i = 0; i < c.m; i++) {
+      for (int64_t j = 0; j < c.n; j++) {
+        double sum = 0;
+        for (int64_t k = 0; k < c.k; k++) {
+          sum += static_cast<double>(a.get(x * a_batch + i * a_row + k * a_col)) * b.get(x * b_batch + k * b_row + j * b_col);
+        }
+        want[(x * c.m + i) * c.n + j] = sum;
+      }
+    }
+  }
+  std::vector<std::byte> packed;
+  if (c.packed) {
+    for (int64_t x = 0; x < (c.shared_b ? 1 : c.batch); x++) {
+      auto one = templates::pack_gemm_b(static_cast<const char*>(b.data()) + x * b_batch * b.size(), b.size(), c.k, c.n, b_row, b_col);
+      packed.insert(packed.end(), one.begin(), one.end());
+    }
+    packed.shrink_to_fit();
+  }
+  const int64_t c_row = c.n + c.gap, c_batch = c.m * c_row;
+  CoilGemm g = {};
+  g.batch = c.batch, g.m = c.m, g.n = c.n, g.k = c.k;
+  g.a = a.data(), g.a_batch = a_batch, g.a_row = a_row, g.a_col = a_col;
+  g.b = c.packed ? packed.data() : b.data();
+  g.b_batch = c.packed ? (c.shared_b ? 0 : templates::packed_gemm_b_elements(c.k, c.n)) : b_batch;
+  g.b_row = c.packed ? -1 : b_row, g.b_col = c.packed ? -1 : b_col;
+  g.c_batch = c_batch, g.c_row = c_row;
+  g.dtype = c.dtype, g.b_packed = c.packed;
+  for (const IsaKernels& isa : runnable_kernels()) {
+    SCOPED_TRACE(isa.name);
+    Buffer first(c.dtype, c.batch * c_batch);
+    for (int workers : {1, 3}) {
+      TestHost host(workers);
+      Buffer out(c.dtype, c.batch * c_batch);
+      const Buffer untouched = out;
+      Scratch scratch(coil_gemm_scratch_bytes(&g, workers));
+      g.c = out.data(), g.scratch = scratch.data(), g.epilogue = nullptr;
+      isa.gemm(&g, host.get());
+      int wrong = 0;
+      for (int64_t x = 0; x < c.batch; x++) {
+        for (int64_t i = 0; i < c.m; i++) {
+          for (int64_t j = 0; j < c.n; j++) {
+            const double w = want[(x * c.m + i) * c.n + j], got = out.get(x * c_batch + i * c_row + j);
+            if (!(std::fabs(got - w) <= tolerance(c.dtype, w, c.k)) && wrong++ < 3) {
+              ADD_FAILURE() << "(" << x << "," << i << "," << j << ") is " << got << ", should be " << w;
+            }
+          }
+          for (int64_t j = c.n; j < c_row; j++) {
+            ASSERT_EQ(out.get(x * c_batch + i * c_row + j), untouched.get(x * c_batch + i * c_row + j)) << "wrote into a gap";
+          }
+        }
+      }
+      ASSERT_EQ(wrong, 0);
+      ASSERT_TRUE(out.guards_intact());
+      ASSERT_TRUE(scratch.guards_intact());
+      if (workers == 1) first = out;
+      ASSERT_TRUE(out == first) << "threads changed the result";
+      Recorded recorded = {{}, std::vector<float>(want.size()), std::vector<int>(want.size()), c.m, c.n};
+      g.epilogue = record_epilogue, g.epilogue_context = &recorded;
+      isa.gemm(&g, host.get());
+      ASSERT_TRUE(recorded.in_bounds);
+      for (size_t i = 0; i < want.size(); i++) {
+        ASSERT_EQ(recorded.seen[i], 1) << i;
+        ASSERT_NEAR(recorded.c[i], want[i] + 1, tolerance(COIL_FLOAT32, want[i] + 1, c.k));
+      }
+    }
+  }
+}
+
+TEST(Gemm, SizesAroundTheBlocking) {
+  for (int dtype : kDtypes) {
+    for (bool packed : {true, false}) {
+      for (int64_t m : {0, 1, 2, 3, 5, 7, 13, 14, 15, 17, 29, 85}) {
+        for (int64_t n : {0, 1, 15, 16, 17, 32, 33, 71}) {
+          for (int64_t k : {0, 1, 2, 7, 64, 257}) check({1, m, n, k, dtype, packed, false, false, false, 0});
+        }
+      }
+    }
+  }
+}
+
+TEST(Gemm, Strides) {
+  for (int dtype : kDtypes) {
+    for (auto [m, n, k] : {std::array<int64_t, 3>{19, 45, 37}, {1, 40, 300}, {33, 64, 520}, {9, 8, 8}, {90, 33, 31}}) {
+      for (int64_t gap : {0, 5}) {
+        for (bool ta : {false, true}) {
+          for (bool tb : {false, true}) {
+            for (bool shared : {false, true}) {
+              check({2, m, n, k, dtype, false, ta, tb, shared, gap});
+              check({2, m, n, k, dtype, true, ta, tb, shared, gap});
+            }
+          }
+        }
+      }
+      check({2, m, n, k, dtype, false, false, false, false, 1, true});
+      check({2, m, n, k, dtype, false, true, true, false, 1, true});
+    }
+  }
+}
+
+TEST(Gemm, BlocksInAllDirections) {
+  for (int dtype : {COIL_FLOAT32, COIL_BFLOAT16}) {
+    check({1, 200, 300, 600, dtype, true, false, false, false, 0});
+    check({1, 200, 300, 600, dtype, false, false, true, false, 3});
+    check({3, 100, 70, 513, dtype, true, false, false, true, 0});
+    check({1, 1, 1000, 2000, dtype, true, false, false, false, 0});
+    check({1, 4, 1000, 5000, dtype, true, false, false, false, 0});
+    check({1, 11, 100, 3000, dtype, false, false, false, false, 0});
+  }
+}
+
+TEST(Gemm, BatchOfNone) { check({0, 3, 4, 5, COIL_FLOAT32, false, false, false, false, 0}); }
+
+}  // namespace
+}  // namespace coil::testing

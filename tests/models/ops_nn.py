@@ -1,0 +1,178 @@
+"""Small programs of neural network layers: convolution, pooling, normalisation, attention, recurrence, resampling."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.export import Dim
+
+from case import BF16, BOOL, F16, F32, F64, Lazy, rand, registry
+
+PROGRAMS, op = registry(__file__)
+B = Dim("batch", min=1, max=64)
+img = lambda b=2, c=6, h=13, w=17: lambda: (rand(b, c, h, w),)
+
+# Convolution
+CONV2D = {
+    "3x3": (6, 8, 3, {}), "3x3_pad": (6, 8, 3, {"padding": 1}), "1x1": (6, 10, 1, {}), "1x1_stride": (6, 10, 1, {"stride": 2}),
+    "stride": (6, 8, 3, {"stride": 2, "padding": 1}), "uneven": (6, 8, (3, 5), {"stride": (2, 1), "padding": (0, 2)}),
+    "dilated": (6, 8, 3, {"dilation": 2, "padding": 2}), "grouped": (6, 9, 3, {"groups": 3, "padding": 1}),
+    "depthwise": (6, 6, 3, {"groups": 6, "padding": 1}), "depthwise_stride": (6, 6, 5, {"groups": 6, "padding": 2, "stride": 2}),
+    "depthwise_multiplier": (6, 12, 3, {"groups": 6}), "no_bias": (6, 8, 3, {"bias": False}), "7x7": (6, 16, 7, {"stride": 2, "padding": 3}),
+    "same": (6, 8, 4, {"padding": "same"}), "one_output": (6, 1, 3, {}), "wide": (6, 67, 3, {"padding": 1}),
+    "reflect": (6, 8, 3, {"padding": 1, "padding_mode": "reflect"}),
+}
+for name, (i, o, k, options) in CONV2D.items():
+    op(f"conv2d_{name}", Lazy(lambda i=i, o=o, k=k, options=options: nn.Conv2d(i, o, k, **options)), img())
+op("conv2d_one_channel", Lazy(lambda: nn.Conv2d(1, 5, 3)), img(2, 1))
+op("conv2d_1x1_image", Lazy(lambda: nn.Conv2d(6, 5, 1)), img(3, 6, 1, 1))
+op("conv2d_whole_image", Lazy(lambda: nn.Conv2d(6, 5, (13, 17))), img())
+op("conv2d_functional", lambda x, w, b: F.conv2d(x, w, b, padding=1), lambda: (rand(2, 6, 9, 9), rand(4, 6, 3, 3), rand(4)))
+op("conv2d_unbatched", Lazy(lambda: nn.Conv2d(6, 5, 3)), lambda: (rand(6, 9, 9),))
+op("conv2d_bf16", Lazy(lambda: nn.Conv2d(6, 8, 3, padding=1).to(BF16)), lambda: (rand(2, 6, 9, 11, dtype=BF16),))
+op("conv2d_f64", Lazy(lambda: nn.Conv2d(6, 8, 3, padding=1).to(F64)), lambda: (rand(2, 6, 9, 11, dtype=F64),))
+op("conv2d_channels_last", Lazy(lambda: nn.Conv2d(6, 8, 3, padding=1)), lambda: (rand(2, 6, 9, 11),))
+op("conv2d_relu", Lazy(lambda: nn.Sequential(nn.Conv2d(6, 8, 3, padding=1), nn.ReLU())), img())
+op("conv2d_dynamic", Lazy(lambda: nn.Conv2d(6, 8, 3, padding=1, stride=2)), img(3), dynamic=({0: B},),
+   sets={f"b{b}": img(b) for b in (1, 2, 64)})
+op("conv1d", Lazy(lambda: nn.Conv1d(5, 7, 3, padding=1)), lambda: (rand(2, 5, 29),))
+op("conv1d_dilated_grouped", Lazy(lambda: nn.Conv1d(6, 9, 3, dilation=2, groups=3, stride=2)), lambda: (rand(2, 6, 29),))
+op("conv3d", Lazy(lambda: nn.Conv3d(3, 4, 3, padding=1)), lambda: (rand(1, 3, 5, 6, 7),))
+op("conv_transpose2d", Lazy(lambda: nn.ConvTranspose2d(5, 4, 3, stride=2, padding=1, output_padding=1)), lambda: (rand(2, 5, 6, 7),))
+op("conv_transpose1d", Lazy(lambda: nn.ConvTranspose1d(5, 4, 4, stride=2, padding=1)), lambda: (rand(2, 5, 9),))
+
+
+def normed(norm):
+    nn.init.uniform_(norm.weight, 0.5, 1.5)
+    nn.init.normal_(norm.bias)
+    if hasattr(norm, "running_mean"):
+        nn.init.normal_(norm.running_mean)
+        nn.init.uniform_(norm.running_var, 0.5, 2)
+    return norm
+
+
+op("conv_bn_relu", Lazy(lambda: nn.Sequential(nn.Conv2d(6, 8, 3, bias=False), normed(nn.BatchNorm2d(8)), nn.ReLU())), img())
+op("conv_bn_silu_grouped", Lazy(lambda: nn.Sequential(nn.Conv2d(6, 8, 3, groups=2), normed(nn.BatchNorm2d(8)), nn.SiLU())), img())
+
+
+class Residual(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Conv2d(6, 6, 3, padding=1), nn.Conv2d(6, 6, 1)
+        self.norm = normed(nn.BatchNorm2d(6))
+
+    def forward(self, x):
+        return F.relu(self.norm(self.b(F.relu(self.a(x)))) + x)
+
+
+class SqueezeExcite(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Conv2d(6, 2, 1), nn.Conv2d(2, 6, 1)
+
+    def forward(self, x):
+        return x * F.hardsigmoid(self.b(F.relu(self.a(F.adaptive_avg_pool2d(x, 1)))))
+
+
+op("residual_block", Residual, img())
+op("squeeze_excite", SqueezeExcite, img())
+
+# Linear and normalisation
+op("linear", Lazy(lambda: nn.Linear(33, 21)), lambda: (rand(5, 33),))
+op("linear_no_bias", Lazy(lambda: nn.Linear(33, 21, bias=False)), lambda: (rand(5, 33),))
+op("linear_vector", Lazy(lambda: nn.Linear(33, 21)), lambda: (rand(33),))
+op("linear_3d", Lazy(lambda: nn.Linear(33, 21)), lambda: (rand(2, 5, 33),))
+op("linear_one_row", Lazy(lambda: nn.Linear(300, 257)), lambda: (rand(1, 300),))
+op("linear_bf16", Lazy(lambda: nn.Linear(65, 33).to(BF16)), lambda: (rand(7, 65, dtype=BF16),))
+op("linear_f16", Lazy(lambda: nn.Linear(65, 33).to(F16)), lambda: (rand(7, 65, dtype=F16),))
+op("linear_f64", Lazy(lambda: nn.Linear(65, 33).to(F64)), lambda: (rand(7, 65, dtype=F64),))
+op("bilinear", Lazy(lambda: nn.Bilinear(6, 7, 5)),
+   lambda: (rand(4, 6), rand(4, 7)))
+op("batch_norm_2d", Lazy(lambda: normed(nn.BatchNorm2d(6))), img())
+op("batch_norm_1d", Lazy(lambda: normed(nn.BatchNorm1d(6))), lambda: (rand(9, 6),))
+op("batch_norm_no_affine", Lazy(lambda: nn.BatchNorm2d(6, affine=False)), img())
+op("batch_norm_statistics", lambda x: F.batch_norm(x, None, None, training=True), img())
+op("layer_norm", Lazy(lambda: normed(nn.LayerNorm(33))), lambda: (rand(4, 5, 33),))
+op("layer_norm_two_dims", Lazy(lambda: normed(nn.LayerNorm((5, 33)))), lambda: (rand(4, 5, 33),))
+op("layer_norm_plain", lambda x: F.layer_norm(x, (33,)), lambda: (rand(4, 5, 33),))
+op("layer_norm_no_bias", Lazy(lambda: nn.LayerNorm(33, bias=False)), lambda: (rand(4, 5, 33),))
+op("layer_norm_bf16", Lazy(lambda: normed(nn.LayerNorm(66)).to(BF16)), lambda: (rand(4, 5, 66, dtype=BF16),))
+op("group_norm", Lazy(lambda: normed(nn.GroupNorm(3, 6))), img())
+op("instance_norm", Lazy(lambda: nn.InstanceNorm2d(6)), img())
+op("rms_norm", Lazy(lambda: nn.RMSNorm(33)), lambda: (rand(4, 5, 33),))
+op("rms_norm_eps_bf16", lambda x, w: F.rms_norm(x, (64,), w, 1e-6), lambda: (rand(4, 64, dtype=BF16), rand(64, dtype=BF16)))
+op("local_response_norm", Lazy(lambda: nn.LocalResponseNorm(3)), img())
+op("dropout_eval", Lazy(lambda: nn.Dropout(0.5)), lambda: (rand(4, 5),))
+
+# Pooling and resampling
+op("max_pool2d", lambda x: (F.max_pool2d(x, 2), F.max_pool2d(x, 3, 2, 1), F.max_pool2d(x, (3, 2), (1, 2))), img())
+op("max_pool2d_ceil", lambda x: F.max_pool2d(x, 3, 2, ceil_mode=True), img(2, 6, 12, 16))
+op("max_pool2d_dilated", lambda x: F.max_pool2d(x, 3, 1, dilation=2), img())
+op("max_pool2d_indices", lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True), img())
+op("max_pool2d_negative_pad", lambda x: F.max_pool2d(-x.abs() - 1, 3, 2, 1), img())
+op("max_pool2d_nan", lambda x: F.max_pool2d(torch.where(x > 1, float("nan"), x), 2), img())
+op("max_pool1d", lambda x: F.max_pool1d(x, 3, 2, 1), lambda: (rand(2, 5, 19),))
+op("avg_pool2d", lambda x: (F.avg_pool2d(x, 2), F.avg_pool2d(x, 3, 2, 1), F.avg_pool2d(x, 3, 2, 1, count_include_pad=False)), img())
+op("avg_pool2d_ceil", lambda x: (F.avg_pool2d(x, 3, 2, ceil_mode=True), F.avg_pool2d(x, 3, 2, 1, ceil_mode=True, count_include_pad=False)), img(2, 6, 12, 16))
+op("avg_pool2d_divisor", lambda x: F.avg_pool2d(x, 3, 2, divisor_override=5), img())
+op("avg_pool1d", lambda x: F.avg_pool1d(x, 3, 2, 1), lambda: (rand(2, 5, 19),))
+op("avg_pool3d", lambda x: F.avg_pool3d(x, 2), lambda: (rand(1, 2, 4, 6, 8),))
+op("adaptive_avg_pool2d", lambda x: (F.adaptive_avg_pool2d(x, 1), F.adaptive_avg_pool2d(x, (3, 5)), F.adaptive_avg_pool2d(x, (None, 4))), img())
+op("adaptive_avg_pool2d_even", lambda x: F.adaptive_avg_pool2d(x, (7, 7)), img(2, 3, 14, 21))
+op("adaptive_avg_pool1d", lambda x: F.adaptive_avg_pool1d(x, 4), lambda: (rand(2, 5, 19),))
+op("adaptive_max_pool2d", lambda x: F.adaptive_max_pool2d(x, (3, 4)), img())
+op("global_mean_pool", lambda x: x.mean((2, 3)), img())
+op("interpolate_nearest", lambda x: (F.interpolate(x, scale_factor=2), F.interpolate(x, size=(5, 9))), img())
+op("interpolate_bilinear", lambda x: (F.interpolate(x, scale_factor=2, mode="bilinear"), F.interpolate(x, size=(9, 30), mode="bilinear", align_corners=True)), img())
+op("interpolate_bicubic", lambda x: F.interpolate(x, size=(9, 30), mode="bicubic"), img())
+op("grid_sample", lambda x, g: F.grid_sample(x, g, align_corners=False), lambda: (rand(1, 3, 6, 7), rand(1, 4, 5, 2, low=-1, high=1)))
+
+# Attention. q [batch, heads, rows, width]
+qkv = lambda rows=9, keys=9, heads=3, dtype=F32: lambda: (rand(2, heads, rows, 16, dtype=dtype), rand(2, heads, keys, 16, dtype=dtype), rand(2, heads, keys, 16, dtype=dtype))
+sdpa = F.scaled_dot_product_attention
+op("attention", sdpa, qkv())
+op("attention_cross", sdpa, qkv(5, 21))
+op("attention_one_query", sdpa, qkv(1, 21))
+op("attention_causal", lambda q, k, v: sdpa(q, k, v, is_causal=True), qkv(33, 33))
+op("attention_causal_cross", lambda q, k, v: sdpa(q, k, v, is_causal=True), qkv(5, 9))
+op("attention_scale", lambda q, k, v: sdpa(q, k, v, scale=0.3), qkv())
+op("attention_bool_mask", lambda q, k, v, m: sdpa(q, k, v, attn_mask=m), lambda: (*qkv()(), (rand(9, 9, dtype=BOOL) | torch.eye(9, dtype=BOOL))))
+op("attention_float_mask", lambda q, k, v, m: sdpa(q, k, v, attn_mask=m), lambda: (*qkv()(), rand(2, 1, 9, 9)))
+op("attention_padding_mask", lambda q, k, v, m: sdpa(q, k, v, attn_mask=m[:, None, None, :]), lambda: (*qkv()(), torch.arange(9)[None] < torch.tensor([[9], [4]])))
+op("attention_fully_masked", lambda q, k, v, m: sdpa(q, k, v, attn_mask=m), lambda: (*qkv()(), torch.arange(9)[:, None].expand(9, 9) > 0))
+op("attention_grouped", lambda q, k, v: sdpa(q, k, v, is_causal=True, enable_gqa=True), lambda: (rand(2, 6, 9, 16), rand(2, 2, 9, 16), rand(2, 2, 9, 16)))
+op("attention_long", lambda q, k, v: sdpa(q, k, v, is_causal=True), qkv(300, 300, 1))
+op("attention_value_width", sdpa, lambda: (rand(2, 3, 9, 16), rand(2, 3, 9, 16), rand(2, 3, 9, 24)))
+op("attention_rank_3", sdpa, lambda: (rand(3, 9, 16), rand(3, 9, 16), rand(3, 9, 16)))
+op("attention_transposed", lambda q, k, v: sdpa(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)).transpose(1, 2).reshape(2, 9, -1), lambda: tuple(rand(2, 9, 3, 16) for _ in range(3)))
+op("attention_bf16", lambda q, k, v: sdpa(q, k, v, is_causal=True), qkv(33, 33, 3, BF16))
+op("attention_f16", sdpa, qkv(9, 9, 3, F16))
+op("attention_large_scores", lambda q, k, v: sdpa(q * 30, k * 30, v), qkv())
+op("attention_by_hand", lambda q, k, v: (q @ k.transpose(-1, -2) * 0.25).softmax(-1) @ v, qkv())
+S = Dim("seq", min=1, max=512)
+seq = lambda s: lambda: tuple(rand(2, 3, s, 16) for _ in range(3))
+op("attention_dynamic", lambda q, k, v: sdpa(q, k, v, is_causal=True), seq(9), dynamic=({2: S}, {2: S}, {2: S}), sets={f"s{s}": seq(s) for s in (1, 2, 63, 64, 65, 512)})
+
+
+class Heads(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(32, 4, batch_first=True)
+
+    def forward(self, x):
+        return self.attention(x, x, x, need_weights=True)
+
+
+op("multihead_attention", Heads, lambda: (rand(2, 7, 32),))
+op("transformer_layer", Lazy(lambda: nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True, norm_first=True)), lambda: (rand(2, 7, 32),))
+
+
+def rotate(x, cos, sin):
+    half = x.shape[-1] // 2
+    return x * cos + torch.cat([-x[..., half:], x[..., :half]], -1) * sin
+
+
+op("rotary", rotate, lambda: (rand(2, 3, 9, 16), rand(9, 16), rand(9, 16)))
+op("gru_cell", Lazy(lambda: nn.GRUCell(6, 8)), lambda: (rand(3, 6), rand(3, 8)))
+op("lstm_cell", lambda x, h, c, w: (lambda g: ((lambda n: (n, g[3].sigmoid() * n.tanh()))(g[1].sigmoid() * c + g[0].sigmoid() * g[2].tanh())))((torch.cat([x, h], 1) @ w).chunk(4, 1)),
+   lambda: (rand(3, 6), rand(3, 8), rand(3, 8), rand(14, 32)))
+op("branch", lambda x: torch.cond(x.sum() > 0, lambda x: x.sin() + 1, lambda x: x.cos() - 1, (x,)), lambda: (rand(5),), sets={"up": lambda: (rand(5).abs(),), "down": lambda: (-rand(5).abs(),)})

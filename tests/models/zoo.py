@@ -1,0 +1,196 @@
+"""The programs that coil is tested with: exports each, in both forms, with inputs and eager's outputs, into a cache folder.
+
+usage: python tests/models/zoo.py list [PATTERN...]
+       python tests/models/zoo.py make [--jobs N] [PATTERN...]      patterns as in a shell; without any: every small program
+
+A program NAME becomes NAME/NAME.aten.pt2 (as exported), NAME/NAME.core.pt2 (after run_decompositions()), NAME/TAG.npz (in_i
+and out_i, flattened; bf16 widened to float32) and NAME/meta.json (dtypes and tolerance). The folder is keyed by the text of the
+file that defines the program and PyTorch's version: what is there is right, and is re-made only when one of them changes.
+"""
+
+import argparse
+import fnmatch
+import functools
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+import sys
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+LAYOUT = "1"  # raise when the files below change their meaning
+
+
+@functools.cache
+def programs():
+    """{name: Program}, in order."""
+    import big
+    import ops_core
+    import ops_nn
+    import ops_pointwise
+
+    rows = [*ops_pointwise.PROGRAMS, *ops_core.PROGRAMS, *ops_nn.PROGRAMS, *big.PROGRAMS]
+    table = {row.name: row for row in rows}
+    assert len(table) == len(rows), "two programs of one name: " + str([r.name for r in rows if table[r.name] is not r])
+    return table
+
+
+def root():
+    return pathlib.Path(os.environ.get("COIL_ZOO", "~/.cache/coil/zoo")).expanduser()
+
+
+@functools.cache
+def key(source):
+    import torch
+
+    files = [pathlib.Path(source), HERE / "case.py"]
+    if files[0].name == "big.py":
+        examples = HERE.parents[1] / "examples"
+        files += [examples / "digits/train.py", examples / "digits/digits.pt2", examples / "minilm/encoder.py"]
+    text = (LAYOUT + torch.__version__).encode() + b"".join(file.read_bytes() for file in files)
+    return hashlib.sha256(text).hexdigest()[:12]
+
+
+def widen(value):
+    """A tensor or plain value as a numpy array; bf16 as float32, which numpy lacks."""
+    import numpy as np
+    import torch
+
+    if not isinstance(value, torch.Tensor):
+        return np.asarray(value)
+    value = value.detach()
+    return (value.float() if value.dtype == torch.bfloat16 else value).numpy()
+
+
+def dtype_name(value):
+    import torch
+
+    return str(value.dtype).removeprefix("torch.") if isinstance(value, torch.Tensor) else type(value).__name__
+
+
+def tolerance(case, values):
+    import torch
+    from case import TOLERANCE
+
+    if case.tolerance is not None:
+        return case.tolerance
+    state = [*case.module.parameters(), *case.module.buffers()]
+    tensors = [v for v in [*values, *state] if isinstance(v, torch.Tensor)]
+    return max((TOLERANCE.get(t.dtype, 0.0) for t in tensors), default=0.0)
+
+
+def fresh(case):
+    """A copy of the module, for programs that change their buffers."""
+    import copy
+
+    return copy.deepcopy(case.module) if any(True for _ in case.module.buffers()) else case.module
+
+
+def write_form(case, form, path):
+    import torch
+
+    program = torch.export.export(fresh(case), case.args, case.kwargs or None, dynamic_shapes=case.dynamic)
+    if form == "core":
+        program = program.run_decompositions()
+    torch.export.save(program, path)
+
+
+def write_sets(case, folder):
+    """Runs eager on every input set; returns (the widest tolerance, {tag: {"in": dtypes, "out": dtypes}})."""
+    import numpy as np
+    import torch
+    from torch.utils._pytree import tree_flatten, tree_map
+
+    table, loosest = {}, 0.0
+    for tag, args in (case.inputs or {"example": case.args}).items():
+        inputs = tree_flatten((args, case.kwargs))[0]
+        arrays = {f"in_{i}": widen(v) for i, v in enumerate(inputs)}
+        own = tree_map(lambda v: v.clone() if isinstance(v, torch.Tensor) else v, (args, case.kwargs))
+        arrays = {k: np.array(v, order="K") for k, v in arrays.items()}
+        outputs = tree_flatten(fresh(case)(*own[0], **own[1]))[0]
+        np.savez(folder / f"{tag}.npz", **arrays, **{f"out_{i}": widen(v) for i, v in enumerate(outputs)})
+        table[tag] = {"in": [dtype_name(v) for v in inputs], "out": [dtype_name(v) for v in outputs]}
+        loosest = max(loosest, tolerance(case, [*inputs, *outputs]))
+    return loosest, table
+
+
+def make(name):
+    """Makes one program unless it is there; returns its folder. Atomic: a folder is complete or absent."""
+    import torch
+    from case import seeded
+
+    program = programs()[name]
+    done = root() / key(program.source) / name
+    if (done / "meta.json").exists():
+        return done
+    work = done.with_name(f".{name}.{os.getpid()}")
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    start = time.time()
+    with torch.no_grad():
+        case = seeded(name, program.make)
+        limit, sets = write_sets(case, work)
+        for form in program.forms:
+            write_form(case, form, work / f"{name}.{form}.pt2")
+    meta = {"name": name, "group": program.group, "forms": list(program.forms), "tolerance": limit, "cosine": case.cosine, "sets": sets,
+            "seconds": round(time.time() - start, 2)}
+    (work / "meta.json").write_text(json.dumps(meta, indent=1))
+    try:
+        work.rename(done)
+    except OSError:  # another process was quicker
+        shutil.rmtree(work, ignore_errors=True)
+    return done
+
+
+def make_some(names):
+    """Makes many; returns {name: error} of those that PyTorch could not export."""
+    failed = {}
+    for name in names:
+        try:
+            make(name)
+        except Exception as error:  # one program that PyTorch refuses must not hide the others
+            failed[name] = f"{type(error).__name__}: {str(error)[:600]}"
+    return failed
+
+
+def matching(patterns):
+    if not patterns:
+        return [name for name, row in programs().items() if row.group == "op"]
+    return [name for name in programs() if any(fnmatch.fnmatch(name, p) for p in patterns)]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("command", choices=["list", "make"])
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("patterns", nargs="*")
+    options = parser.parse_args()
+    names = matching(options.patterns)
+    if options.command == "list":
+        for name in names:
+            program = programs()[name]
+            state = "ready" if (root() / key(program.source) / name / "meta.json").exists() else "-"
+            print(f"{name:32} {program.group:6} {'+'.join(program.forms):10} {state}")
+        return 0
+    start = time.time()
+    if options.jobs > 1 and len(names) > 1:
+        import concurrent.futures
+        import multiprocessing
+
+        with concurrent.futures.ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn")) as pool:
+            parts = pool.map(make_some, [names[i :: options.jobs * 4] for i in range(options.jobs * 4)])
+            failed = {name: text for part in parts for name, text in part.items()}
+    else:
+        failed = make_some(names)
+    for name, text in failed.items():
+        print(f"FAILED {name}: {text}")
+    print(f"{len(names) - len(failed)} of {len(names)} programs in {root()}, {time.time() - start:.0f} s")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

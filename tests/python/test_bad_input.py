@@ -1,0 +1,358 @@
+"""Hostile and broken files: a COIL-E error and an exit code of the table; no crash, no partial output; the next call is right."""
+
+import json
+import random
+import struct
+import zipfile
+
+import numpy as np
+import pytest
+
+import harness
+from harness import DIGITS, DIGITS_TEST, assert_refused, coil, coil_ok
+
+MODEL = "digits/models/model.json"
+CONFIG = "digits/data/weights/model_weights_config.json"
+WEIGHT = "digits/data/weights/weight_3"
+
+
+def entries():
+    with zipfile.ZipFile(DIGITS) as archive:
+        return {info.filename: archive.read(info) for info in archive.infolist()}
+
+
+def write_zip(path, contents, compression=zipfile.ZIP_STORED):
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for name, data in contents.items():
+            archive.writestr(name, data)
+    return path
+
+
+def changed(path, **changes):
+    """The digits program with some entries replaced; keys are the constants above."""
+    return write_zip(path, entries() | {globals()[key]: value for key, value in changes.items()})
+
+
+def program():
+    return json.loads(entries()[MODEL])
+
+
+def compile_refused(path, tmp_path, *texts, **options):
+    """Compiling fails well, leaves nothing behind, and `check` does not crash either."""
+    folder = tmp_path / "out"
+    folder.mkdir(exist_ok=True)
+    assert_refused(coil("compile", path, "-o", folder / "x.coil.pt2"), *texts, **options)
+    assert list(folder.iterdir()) == [], "something was left behind"
+
+
+def survives(done, output=None):
+    """Either success or a proper refusal: what damage at a random place must lead to."""
+    if done.returncode != 0:
+        assert_refused(done)
+        assert output is None or not output.exists()
+
+
+# The archive
+@pytest.mark.parametrize("part", range(4))
+def test_truncated(part, tmp_path):
+    data = DIGITS.read_bytes()
+    cuts = sorted({0, 1, 3, 4, 21, 22, 30, 63, 64, *(len(data) * i // 40 for i in range(40)), *(len(data) - i for i in (1, 2, 20, 22, 40, 56, 98, 120))})
+    for cut in cuts[part::4]:
+        path = tmp_path / f"cut{cut}.pt2"
+        path.write_bytes(data[:cut])
+        assert_refused(coil("check", path), code=10) if cut < 22 else survives(coil("compile", path, "-o", tmp_path / "o.pt2"), tmp_path / "o.pt2")
+        assert cut == len(data) or not (tmp_path / "o.pt2").exists(), f"a program cut at {cut} compiled"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_bit_flips(seed, tmp_path):
+    data, rng = DIGITS.read_bytes(), random.Random(seed)
+    directory = data.rfind(b"PK\1\2", 0, len(data) - 4096)
+    for i in range(15):
+        at = rng.randrange(directory, len(data)) if i % 2 else rng.randrange(len(data))
+        path, out = tmp_path / "flipped.pt2", tmp_path / "o.pt2"
+        path.write_bytes(data[:at] + bytes([data[at] ^ (1 << rng.randrange(8))]) + data[at + 1 :])
+        out.unlink(missing_ok=True)
+        survives(coil("compile", path, "-o", out), out)
+
+
+def test_flipped_weight_is_noticed(tmp_path):
+    data = DIGITS.read_bytes()
+    at = data.find(entries()[WEIGHT]) + 1000
+    path = tmp_path / "x.pt2"
+    path.write_bytes(data[:at] + bytes([data[at] ^ 0x40]) + data[at + 1 :])
+    compile_refused(path, tmp_path, "weight_3")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_damaged_package(seed, tmp_path, digits_package):
+    data, rng = digits_package.read_bytes(), random.Random(seed)
+    for i in range(12):
+        path = tmp_path / "damaged.pt2"
+        at = rng.randrange(len(data))
+        path.write_bytes(data[:at] if i % 3 == 0 else data[:at] + bytes([data[at] ^ (1 << rng.randrange(8))]) + data[at + 1 :])
+        # inspect never runs code; running damaged machine code is not tried
+        survives(coil("inspect", path))
+
+
+@pytest.mark.parametrize("name", ["../../evil", "/etc/evil", "digits/../../evil", "digits\\..\\evil", "digits/./x", "digits//x", "a" * 5000, ""])
+def test_path_traversal(name, tmp_path):
+    path = write_zip(tmp_path / "x.pt2", entries() | {name: b"evil"})
+    survives(coil("compile", path, "-o", tmp_path / "o.pt2"))
+    assert sorted(p.name for p in tmp_path.iterdir()) in (["x.pt2"], ["o.pt2", "x.pt2"])
+
+
+@pytest.mark.parametrize("offset,value", [(20, 0xFFFFFFF0), (24, 0xFFFFFFF0), (42, 0xFFFFFFF0), (24, 0), (28, 0xFFFF), (30, 0xFFFF), (10, 99)])
+def test_absurd_directory(offset, value, tmp_path):
+    data = bytearray(DIGITS.read_bytes())
+    at = data.find(b"PK\1\2", data.find(b"PK\1\2") + 4)  # the second entry's record
+    struct.pack_into("<H" if offset in (10, 28, 30) else "<I", data, at + offset, value)
+    path = tmp_path / "x.pt2"
+    path.write_bytes(data)
+    compile_refused(path, tmp_path)
+
+
+@pytest.mark.parametrize("field,size", [(8, 2), (10, 2), (12, 4), (16, 4)])
+def test_absurd_end_record(field, size, tmp_path):
+    data = bytearray(write_zip(tmp_path / "plain.pt2", entries()).read_bytes())
+    at = data.rfind(b"PK\5\6")
+    data[at + field : at + field + size] = b"\xfe" * size
+    path = tmp_path / "x.pt2"
+    path.write_bytes(data)
+    compile_refused(path, tmp_path)
+
+
+def test_zip_bomb(tmp_path):
+    path = write_zip(tmp_path / "x.pt2", entries() | {MODEL: b" " * 300_000_000}, zipfile.ZIP_DEFLATED)
+    compile_refused(path, tmp_path)
+
+
+def test_deflated_is_fine(tmp_path):
+    path = write_zip(tmp_path / "x.pt2", entries(), zipfile.ZIP_DEFLATED)
+    coil_ok("run", path, "--input", DIGITS_TEST, "--output", tmp_path / "a.npz")
+    coil_ok("run", DIGITS, "--input", DIGITS_TEST, "--output", tmp_path / "b.npz")
+    assert np.array_equal(harness.load_outputs(tmp_path / "a.npz")[0], harness.load_outputs(tmp_path / "b.npz")[0])
+
+
+def test_not_an_archive(tmp_path):
+    for i, data in enumerate([b"", b"hello", b"\x7fELF" + bytes(100), b"PK\5\6" + bytes(18), bytes(100_000)]):
+        path = tmp_path / f"{i}.pt2"
+        path.write_bytes(data)
+        compile_refused(path, tmp_path)
+
+
+def test_missing_and_odd_files(tmp_path):
+    assert_refused(coil("compile", tmp_path / "none.pt2", "-o", tmp_path / "o.pt2"), "none.pt2", code=1)
+    assert_refused(coil("compile", tmp_path, "-o", tmp_path / "o.pt2"))
+    assert_refused(coil("compile", "/dev/null", "-o", tmp_path / "o.pt2"))
+    assert_refused(coil("run", DIGITS, "--input", tmp_path / "none.npz", "--output", tmp_path / "o.npz"), "none.npz", code=1)
+
+
+@pytest.mark.parametrize("gone", ["digits/models/model.json", "digits/data/weights/model_weights_config.json", "digits/data/weights/weight_3", "digits/archive_version"])
+def test_missing_entry(gone, tmp_path):
+    contents = entries()
+    del contents[gone]
+    compile_refused(write_zip(tmp_path / "x.pt2", contents), tmp_path)
+
+
+# The JSON
+@pytest.mark.parametrize("text", ["", "{", "[" * 1_000_000, '{"a":' * 200_000, "null", "[]", "3", '{"graph_module": 3}', "{}", '"' + "a" * 1000, "\x00\x01", "{\"a\": 1e999}",
+                                  '{"graph_module": {"graph": {"nodes": ' + "[" * 50_000 + "]" * 50_000 + "}}}"])
+def test_bad_json(text, tmp_path):
+    compile_refused(changed(tmp_path / "x.pt2", MODEL=text), tmp_path)
+
+
+def paths_of(value, path=()):
+    yield path
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, child in items:
+        yield from paths_of(child, (*path, key))
+
+
+def replace_at(value, path, new):
+    for key in path[:-1]:
+        value = value[key]
+    if new is KeyError:
+        del value[path[-1]]
+    else:
+        value[path[-1]] = new
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_mutated_json(seed, tmp_path):
+    """Removes or replaces random parts of the program; wrong sizes, names, kinds. Metadata is left out: it cannot hurt."""
+    rng, text = random.Random(seed), entries()[MODEL]
+    for node in (base := json.loads(text))["graph_module"]["graph"]["nodes"]:
+        node["metadata"] = {}
+    paths = [p for p in paths_of(base) if p]
+    for _ in range(12):
+        model = json.loads(json.dumps(base))
+        path = rng.choice(paths)
+        replace_at(model, path, rng.choice([KeyError, None, -1, 0, 2**62, 2**64, 1.5, "", "x", [], {}, True, [[]], {"as_int": -5}]))
+        out = tmp_path / "o.pt2"
+        out.unlink(missing_ok=True)
+        done = coil("compile", changed(tmp_path / "x.pt2", MODEL=json.dumps(model)), "-o", out)
+        try:
+            survives(done, out)
+        except AssertionError as problem:
+            raise AssertionError(f"at {path}: {problem}") from None
+
+
+@pytest.mark.parametrize("schema", [{"major": 99, "minor": 0}, {"major": 1, "minor": 0}])
+def test_schema_version(schema, tmp_path):
+    model = program() | {"schema_version": schema}
+    compile_refused(changed(tmp_path / "x.pt2", MODEL=json.dumps(model)), tmp_path, "schema", str(schema["major"]), "8", code=101)
+
+
+def test_unknown_op(tmp_path):
+    model = program()
+    model["graph_module"]["graph"]["nodes"][2]["target"] = "torch.ops.mylib.frobnicate.default"
+    path = changed(tmp_path / "x.pt2", MODEL=json.dumps(model))
+    compile_refused(path, tmp_path, "mylib", "frobnicate", "examples/digits/train.py:", code=102)
+    done = coil("check", path)
+    assert done.returncode != 0 and "frobnicate" in done.stdout + done.stderr and "train.py:" in done.stdout + done.stderr
+
+
+def test_unknown_value_name(tmp_path):
+    model = program()
+    model["graph_module"]["graph"]["nodes"][2]["inputs"][0]["arg"] = {"as_tensor": {"name": "nobody"}}
+    compile_refused(changed(tmp_path / "x.pt2", MODEL=json.dumps(model)), tmp_path, "nobody", code=104)
+
+
+def test_unsupported_dtype(tmp_path):
+    import torch
+
+    class Complex(torch.nn.Module):
+        def forward(self, x):
+            return torch.view_as_complex(x) * 2
+
+    torch.export.save(torch.export.export(Complex(), (torch.rand(3, 2),)), tmp_path / "x.pt2")
+    compile_refused(tmp_path / "x.pt2", tmp_path, "complex")
+
+
+def test_data_dependent_size(tmp_path):
+    import torch
+
+    class Nonzero(torch.nn.Module):
+        def forward(self, x):
+            return x.nonzero()
+
+    torch.export.save(torch.export.export(Nonzero(), (torch.rand(3, 2),)), tmp_path / "x.pt2")
+    compile_refused(tmp_path / "x.pt2", tmp_path, "nonzero", "test_bad_input.py:")
+
+
+# The weights
+WEIGHT_CHANGES = {
+    "pickled": {"use_pickle": True}, "elsewhere": {"path_name": "../../../etc/passwd"}, "absent": {"path_name": "weight_999"},
+    "huge size": {("tensor_meta", "sizes", 0): {"as_int": 2**62}}, "negative size": {("tensor_meta", "sizes", 0): {"as_int": -1}},
+    "huge offset": {("tensor_meta", "storage_offset"): {"as_int": 2**62}}, "negative offset": {("tensor_meta", "storage_offset"): {"as_int": -8}},
+    "huge stride": {("tensor_meta", "strides", 0): {"as_int": 2**61}}, "negative stride": {("tensor_meta", "strides", 0): {"as_int": -144}},
+    "other rank": {("tensor_meta", "strides"): []}, "odd dtype": {("tensor_meta", "dtype"): 99}, "symbolic": {("tensor_meta", "sizes", 0): {"as_name": "s0"}},
+}
+
+
+@pytest.mark.parametrize("what", WEIGHT_CHANGES)
+def test_bad_weight_config(what, tmp_path):
+    config = json.loads(entries()[CONFIG])
+    row = next(row for row in config["config"].values() if row["path_name"] == "weight_3")
+    for path, value in WEIGHT_CHANGES[what].items():
+        replace_at(row, path if isinstance(path, tuple) else (path,), value)
+    compile_refused(changed(tmp_path / "x.pt2", CONFIG=json.dumps(config)), tmp_path)
+
+
+def test_short_weight(tmp_path):
+    compile_refused(changed(tmp_path / "x.pt2", WEIGHT=entries()[WEIGHT][:-4]), tmp_path, "weight", code=14)
+
+
+# The inputs of a call
+def run_with(tmp_path, model, *arguments, **arrays):
+    np.savez(tmp_path / "in.npz", **arrays)
+    return coil("run", model, "--input", tmp_path / "in.npz", *arguments, "--output", tmp_path / "out.npz")
+
+
+IMAGE = np.zeros((3, 1, 8, 8), np.float32)
+
+
+@pytest.mark.parametrize("what,arrays,code", [
+    ("none", {"labels": IMAGE}, 201), ("two", {"in_0": IMAGE, "in_1": IMAGE}, 201), ("double", {"in_0": IMAGE.astype(np.float64)}, 202),
+    ("integer", {"in_0": IMAGE.astype(np.int64)}, 202), ("rank", {"in_0": IMAGE[0]}, 203), ("width", {"in_0": IMAGE[..., :7]}, 204),
+    ("batch too large", {"in_0": np.zeros((513, 1, 8, 8), np.float32)}, 204), ("batch zero", {"in_0": IMAGE[:0]}, 204)])
+def test_wrong_input(what, arrays, code, tmp_path, digits_package):
+    done = run_with(tmp_path, digits_package, **arrays)
+    assert_refused(done, code=code)
+    assert done.returncode == 6 and not (tmp_path / "out.npz").exists()
+    if "batch" in what:
+        assert "batch" in done.stderr and "512" in done.stderr and "image" in done.stderr, done.stderr
+    assert run_with(tmp_path, digits_package, in_0=IMAGE).returncode == 0, "the next valid call"
+
+
+def test_wrong_input_name(tmp_path, digits_package):
+    np.save(tmp_path / "x.npy", IMAGE)
+    assert_refused(coil("run", digits_package, "--input", f"picture={tmp_path / 'x.npy'}", "--output", tmp_path / "o.npz"), "picture", "image", code=208)
+    coil_ok("run", digits_package, "--input", f"image={tmp_path / 'x.npy'}", "--output", tmp_path / "o.npz")
+    coil_ok("run", digits_package, "--input", tmp_path / "x.npy", "--output", tmp_path / "o.npz")
+
+
+def test_other_keys_are_noted(tmp_path, digits_package):
+    done = run_with(tmp_path, digits_package, in_0=IMAGE, labels=IMAGE)
+    assert done.returncode == 0 and "labels" in done.stdout + done.stderr
+
+
+def test_fortran_order_input(tmp_path, digits_package):
+    image = np.random.default_rng(0).random((3, 1, 8, 8), np.float32)
+    for order in "CF":
+        np.save(tmp_path / f"{order}.npy", np.array(image, order=order))
+        coil_ok("run", digits_package, "--input", tmp_path / f"{order}.npy", "--output", tmp_path / f"{order}.npz")
+    assert np.array_equal(*(harness.load_outputs(tmp_path / f"{order}.npz")[0] for order in "CF"))
+
+
+def npy(header, data=b""):
+    header = header.encode() + b"\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + data
+
+
+@pytest.mark.parametrize("data", [b"", b"\x93NUMPY", npy("{'descr': '<f4', 'fortran_order': False, 'shape': (3, 1, 8, 8), }", bytes(10)),
+                                  npy("{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387904, 8), }"),
+                                  npy("{'descr': '<f4', 'fortran_order': False, 'shape': (-3, 1, 8, 8), }", bytes(768)),
+                                  npy("{'descr': '|O', 'fortran_order': False, 'shape': (1,), }", bytes(100)),
+                                  npy("{'descr': '>f4', 'fortran_order': False, 'shape': (3, 1, 8, 8), }", bytes(768)),
+                                  npy("{'descr': '<U5', 'fortran_order': False, 'shape': (1,), }", bytes(20)),
+                                  npy("{" * 5000), npy("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,), }", bytes(4)), b"\x93NUMPY\x09\x00" + bytes(100)])
+def test_bad_npy(data, tmp_path, digits_package):
+    (tmp_path / "x.npy").write_bytes(data)
+    assert_refused(coil("run", digits_package, "--input", tmp_path / "x.npy", "--output", tmp_path / "o.npz"))
+    assert not (tmp_path / "o.npz").exists()
+
+
+def test_truncated_npz(tmp_path, digits_package):
+    data = DIGITS_TEST.read_bytes()
+    for cut in (10, 1000, len(data) // 2, len(data) - 30):
+        (tmp_path / "x.npz").write_bytes(data[:cut])
+        assert_refused(coil("run", digits_package, "--input", tmp_path / "x.npz", "--output", tmp_path / "o.npz"))
+
+
+def zoo_names(**parameters):
+    return ["plain_arguments", "resnet18_b1", "index_one"]
+
+
+def test_fixed_value_differs(tmp_path):
+    import zoo
+
+    folder = zoo.make("plain_arguments")
+    with np.load(folder / "example.npz") as file:
+        arrays = {name: file[name] for name in file.files if name.startswith("in_")}
+    assert_refused(run_with(tmp_path, folder / "plain_arguments.aten.pt2", **arrays | {"in_1": np.asarray(4)}), "3", "4", code=210)
+
+
+def test_index_out_of_range(tmp_path):
+    import zoo
+
+    model = zoo.make("index_one") / "index_one.aten.pt2"
+    x = np.zeros((10, 7), np.float32)
+    assert_refused(run_with(tmp_path, model, in_0=x, in_1=np.array([0, 1, 2, 3, 10])), "index", code=210)
+    assert_refused(run_with(tmp_path, model, in_0=x, in_1=np.array([0, 1, 2, 3, -11])), "index", code=210)
+
+
+def test_package_for_a_program_and_back(tmp_path, digits_package):
+    assert_refused(coil("compile", digits_package, "-o", tmp_path / "o.pt2"))
+    assert_refused(coil("check", digits_package))

@@ -1,0 +1,98 @@
+"""Outputs appear whole or not at all: unwritable places, full disks, a process that is killed."""
+
+import resource
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+
+import harness
+import zoo
+from harness import COIL, DIGITS, DIGITS_TEST, assert_refused, coil, coil_ok
+
+
+def zoo_names(**parameters):
+    return ["resnet18_b1"]
+
+
+def large_model():
+    return zoo.make("resnet18_b1") / "resnet18_b1.aten.pt2"
+
+
+@pytest.mark.parametrize("command", ["compile", "run"])
+def test_unwritable(command, tmp_path):
+    arguments = (command, DIGITS, *(("--input", DIGITS_TEST) if command == "run" else ()))
+    flag = "-o" if command == "compile" else "--output"
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("x")
+    for place in (tmp_path / "none" / "o.npz", tmp_path / "file" / "o.npz", "/proc/o.npz"):
+        done = coil(*arguments, flag, place)
+        assert_refused(done, code=3)
+        assert done.returncode == 3
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "folder"] and (tmp_path / "file").read_text() == "x"
+
+
+def limit_file_size(size):
+    def apply():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # so that write() fails instead of killing the process
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+    return apply
+
+
+@pytest.mark.parametrize("command", ["compile", "run"])
+def test_write_fails_half_way(command, tmp_path, digits_package):
+    """A limit on file sizes stands in for a disk that fills up: the first bytes are written, then write() fails."""
+    out = tmp_path / "o"
+    if command == "compile":
+        done = coil("compile", large_model(), "-o", out, preexec_fn=limit_file_size(100_000))
+    else:
+        done = coil("run", digits_package, "--input", DIGITS_TEST, "--output", out, preexec_fn=limit_file_size(2_000))
+    assert_refused(done, code=3)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_full_disk(tmp_path):
+    """A file system of 64 KB, in a mount namespace of its own."""
+    if not shutil.which("unshare") or subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode:
+        pytest.skip("no mount namespaces here (unshare -rm): test_write_fails_half_way covers the error path")
+    script = f'mount -t tmpfs -o size=64k none {tmp_path} || exit 99; "{COIL}" compile "{DIGITS}" -o {tmp_path}/o.pt2; code=$?; ls -A {tmp_path}; exit $code'
+    done = subprocess.run(["unshare", "-rm", "sh", "-c", script], capture_output=True, text=True, timeout=60)
+    if done.returncode == 99:
+        pytest.skip("tmpfs cannot be mounted here: test_write_fails_half_way covers the error path")
+    assert_refused(done, code=3)
+    assert done.stdout.strip() == "", "left on the full disk: " + done.stdout
+
+
+@pytest.mark.parametrize("name", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT], ids=lambda s: s.name)
+def test_killed_half_way(name, tmp_path):
+    model, stopped = large_model(), 0
+    for delay in (0.02, 0.1, 0.3, 0.6, 1.0):
+        folder = tmp_path / str(delay)
+        folder.mkdir()
+        out = folder / "o.coil.pt2"
+        process = subprocess.Popen([COIL, "compile", model, "-o", out], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(delay)
+        process.send_signal(name)
+        code = process.wait(60)
+        if code == 0:
+            coil_ok("inspect", out)
+            continue
+        stopped += 1
+        assert code in (-name, 130, 128 + name), code
+        assert not out.exists(), f"a partial package after {delay} s"
+        if name is not signal.SIGKILL:
+            assert list(folder.iterdir()) == [], "left behind: " + str(list(folder.iterdir()))
+    assert stopped, "every compile ended before it was stopped: raise the delays"
+    coil_ok("compile", DIGITS, "-o", tmp_path / "o.pt2")
+
+
+def test_existing_output_survives_a_failure(tmp_path):
+    out = tmp_path / "o.coil.pt2"
+    coil_ok("compile", DIGITS, "-o", out)
+    before = out.read_bytes()
+    (tmp_path / "bad.pt2").write_bytes(DIGITS.read_bytes()[:50_000])
+    assert_refused(coil("compile", tmp_path / "bad.pt2", "-o", out))
+    assert out.read_bytes() == before

@@ -1,0 +1,25 @@
+#!/bin/sh
+# Installs the Debian packages that the build and the tests need; a quick no-op when all are present.
+set -e
+packages="git make g++ cmake ninja-build ccache python3 python3-venv
+  clang-19 lld-19 llvm-19-dev libclang-19-dev liblld-19-dev libpolly-19-dev libclang-rt-19-dev clang-format-19
+  libfmt-dev libspdlog-dev libxxhash-dev rapidjson-dev nlohmann-json3-dev libcli11-dev zlib1g-dev libzstd-dev
+  libgtest-dev libbenchmark-dev"
+missing=""
+for package in $packages; do
+  dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q "^install ok installed" || missing="$missing $package"
+done
+[ -z "$missing" ] && exit 0
+# The runtime's and the command's own needs are a subset; COIL_NO_INSTALL=1 leaves the machine as it is.
+if [ -n "$COIL_NO_INSTALL" ]; then
+  echo "missing packages:$missing" >&2
+  exit 1
+fi
+sudo=""
+if [ "$(id -u)" != 0 ]; then
+  command -v sudo > /dev/null || { echo "not root and no sudo; install these packages:$missing" >&2; exit 1; }
+  sudo=sudo
+fi
+echo "installing:$missing"
+$sudo apt-get update -qq
+DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends $missing > /dev/null

@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""Runs every test and prints "N passed, M failed" as the last line; exit code 1 if anything failed.
+
+The layer check counts as one test, each GoogleTest case and each pytest case as one. A test binary that crashes, fails to start
+or leaves no report counts as one failure more.
+"""
+import argparse
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+def count_report(path):
+    """(passed, failed) of a JUnit-style report as GoogleTest and pytest write it; skipped cases count as neither."""
+    passed = failed = 0
+    for case in ElementTree.parse(path).getroot().iter("testcase"):
+        if case.find("failure") is not None or case.find("error") is not None:
+            failed += 1
+        elif case.find("skipped") is None and case.get("status") != "notrun":
+            passed += 1
+    return passed, failed
+
+
+def run_layer_check():
+    ok = subprocess.run([sys.executable, ROOT / "tools/check_layers.py"]).returncode == 0
+    return (1, 0) if ok else (0, 1)
+
+
+def run_ctest(build, reports):
+    env = dict(os.environ, GTEST_OUTPUT=f"xml:{reports}/")
+    junit = reports / "ctest-summary.xml"
+    subprocess.run(["ctest", "--test-dir", build, "--output-on-failure", "-j", str(os.cpu_count()), "--output-junit", junit], env=env)
+    passed = failed = 0
+    if not junit.exists():
+        return 0, 1
+    for case in ElementTree.parse(junit).getroot().iter("testcase"):
+        name, report = case.get("name"), reports / (case.get("name") + ".xml")
+        if case.find("skipped") is not None:
+            continue
+        if not report.exists():  # crashed, timed out or not built
+            print(f"{name}: no report (crashed, timed out, or not built)")
+            failed += 1
+            continue
+        p, f = count_report(report)
+        passed, failed = passed + p, failed + f
+        if case.find("failure") is not None and f == 0:
+            print(f"{name}: failed outside its test cases")
+            failed += 1
+    return passed, failed
+
+
+def run_pytest(build, reports, args):
+    if not list((ROOT / "tests").rglob("test_*.py")):
+        return 0, 0
+    report = reports / "pytest.xml"
+    env = dict(os.environ, COIL_BUILD=str(pathlib.Path(build).resolve()))
+    code = subprocess.run([sys.executable, "-m", "pytest", "-q", "--junitxml", report, "-o", "junit_family=xunit1",
+                           "-p", "no:cacheprovider", ROOT / "tests", *args], cwd=ROOT, env=env).returncode
+    if not report.exists():
+        return 0, 1
+    passed, failed = count_report(report)
+    return passed, max(failed, 1 if code not in (0, 5) else 0)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--build", default="build")
+    parser.add_argument("--no-pytest", action="store_true")
+    options, pytest_args = parser.parse_known_args()
+    reports = pathlib.Path(options.build).resolve() / "test-reports"
+    shutil.rmtree(reports, ignore_errors=True)
+    reports.mkdir(parents=True)
+    counts = [run_layer_check(), run_ctest(options.build, reports)]
+    if not options.no_pytest:
+        counts.append(run_pytest(options.build, reports, pytest_args))
+    passed, failed = (sum(column) for column in zip(*counts))
+    print(f"{passed} passed, {failed} failed", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
