@@ -1,11 +1,15 @@
 # tests/fuzz/<name>.cc -> fuzz_<name>: libFuzzer targets. Configure with CC=clang-19 CXX=clang++-19, -DCOIL_FUZZ=ON and
-# -DCOIL_SANITIZE=address,undefined (`make fuzz` does). A target links the frontend and base, no LLVM.
+# -DCOIL_SANITIZE=address,undefined (`make fuzz` does). A target links the frontend, the passes and base, no LLVM.
+# Debian's RapidJSON 1.1: clang 19 rejects an unused member function unless it parses templates late, and its empty stack adds an
+# offset to a null pointer (which is no access).
+set_source_files_properties(src/base/json_read.cc PROPERTIES
+  COMPILE_OPTIONS "-fdelayed-template-parsing;-fno-sanitize=pointer-overflow")
 file(GLOB fuzz_sources CONFIGURE_DEPENDS tests/fuzz/*.cc)
 foreach(source IN LISTS fuzz_sources)
   get_filename_component(stem ${source} NAME_WE)
   string(REGEX REPLACE "^fuzz_" "" stem ${stem})
   add_executable(fuzz_${stem} EXCLUDE_FROM_ALL ${source})
-  target_link_libraries(fuzz_${stem} PRIVATE coil_frontend coil_runtime_objects coil_base coil_options)
+  target_link_libraries(fuzz_${stem} PRIVATE coil_passes coil_frontend coil_runtime_objects coil_base coil_options)
   target_compile_options(fuzz_${stem} PRIVATE -fsanitize=fuzzer)
   target_link_options(fuzz_${stem} PRIVATE -fsanitize=fuzzer)
   set_target_properties(fuzz_${stem} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzz)

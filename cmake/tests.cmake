@@ -1,5 +1,6 @@
-# tests/<folder>/*.cc -> <folder>_tests. A folder that is named after a layer links that layer; any other folder links the
-# compiler and the runtime. tests/<folder>/links.txt (one layer a line) adds layers. tests/device is special: clang, per ISA.
+# tests/<folder>/*.cc -> <folder>_tests. A folder that is named after a layer links that layer; tests/kernels links the device
+# library and templates; any other folder links the compiler and the runtime. tests/<folder>/links.txt (one layer a line) adds
+# layers. tests/device is special: clang, per ISA.
 # tests/common/*.{h,cc}: helpers for every test (include as "tests/common/x.h").
 find_package(GTest REQUIRED)
 file(GLOB common_sources CONFIGURE_DEPENDS tests/common/*.cc)
@@ -15,6 +16,9 @@ foreach(folder IN LISTS test_folders)
   if(folder IN_LIST COIL_LAYERS)
     coil_layer_target(layer ${folder})
     target_link_libraries(${target} PRIVATE ${layer})
+  elseif(folder STREQUAL kernels)
+    target_sources(${target} PRIVATE ${COIL_DEVICE_OBJECTS_v3} ${COIL_DEVICE_OBJECTS_v4})
+    target_link_libraries(${target} PRIVATE coil_templates)
   else()
     target_link_libraries(${target} PRIVATE coil_compiler coil_runtime_objects)
   endif()
@@ -28,11 +32,12 @@ foreach(folder IN LISTS test_folders)
   endif()
   target_link_libraries(${target} PRIVATE coil_base GTest::gtest GTest::gtest_main coil_options)
   target_compile_definitions(${target} PRIVATE COIL_SOURCE_DIR="${CMAKE_SOURCE_DIR}" COIL_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  target_link_options(${target} PRIVATE -no-pie)
   add_test(NAME ${target} COMMAND ${target} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   list(APPEND COIL_TEST_TARGETS ${target})
 endforeach()
 
-# tests/device/*.cc: compiled by clang once per instruction set with the device headers, linked with the device library.
+# tests/device/*.cc: compiled by clang once per instruction set with the device headers.
 file(GLOB device_tests CONFIGURE_DEPENDS tests/device/*.cc)
 if(device_tests)
   foreach(isa IN ITEMS v3 v4)
@@ -47,9 +52,9 @@ if(device_tests)
         DEPENDS ${source} DEPFILE ${object}.d COMMENT "Device test ${stem} for ${isa}" VERBATIM)
       list(APPEND objects ${object})
     endforeach()
-    add_executable(device_tests_${isa} ${objects} ${COIL_DEVICE_OBJECTS_${isa}} ${COIL_DEVICE_OBJECTS_any})
+    add_executable(device_tests_${isa} ${objects})
     set_target_properties(device_tests_${isa} PROPERTIES LINKER_LANGUAGE CXX)
-    target_link_libraries(device_tests_${isa} PRIVATE GTest::gtest GTest::gtest_main Threads::Threads coil_options)
+    target_link_libraries(device_tests_${isa} PRIVATE GTest::gtest GTest::gtest_main Threads::Threads quadmath coil_options)
     # A machine without the instruction set skips: exit code 77 from the wrapper.
     add_test(NAME device_tests_${isa} COMMAND ${CMAKE_SOURCE_DIR}/tools/run_if_isa.sh ${isa} $<TARGET_FILE:device_tests_${isa}>
       WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})

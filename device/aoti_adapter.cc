@@ -29,22 +29,22 @@ struct ConstantMapEntry {
 using ParallelBody = void (*)(int64_t begin, int64_t end, void* context);
 
 // X(name, arguments, whether the adapter works without it)
-#define SHIM_FUNCTIONS(X)                                                                                                   \
-  X(aoti_torch_get_data_ptr, (Tensor, void**), false)                                                                      \
-  X(aoti_torch_get_dim, (Tensor, int64_t*), false)                                                                         \
-  X(aoti_torch_get_sizes, (Tensor, int64_t**), false)                                                                      \
-  X(aoti_torch_get_strides, (Tensor, int64_t**), false)                                                                    \
-  X(aoti_torch_get_dtype, (Tensor, int32_t*), false)                                                                       \
-  X(aoti_torch_get_device_type, (Tensor, int32_t*), false)                                                                 \
-  X(aoti_torch_get_device_index, (Tensor, int32_t*), false)                                                                \
-  X(aoti_torch_get_layout, (Tensor, int32_t*), false)                                                                      \
-  X(aoti_torch_empty_strided, (int64_t, const int64_t*, const int64_t*, int32_t, int32_t, int32_t, Tensor*), false)        \
-  X(aoti_torch_delete_tensor_object, (Tensor), false)                                                                      \
-  X(torch_parallel_for, (int64_t, int64_t, int64_t, ParallelBody, void*), true)                                            \
+#define SHIM_FUNCTIONS(X)                                                                                           \
+  X(aoti_torch_get_data_ptr, (Tensor, void**), false)                                                               \
+  X(aoti_torch_get_dim, (Tensor, int64_t*), false)                                                                  \
+  X(aoti_torch_get_sizes, (Tensor, int64_t**), false)                                                               \
+  X(aoti_torch_get_strides, (Tensor, int64_t**), false)                                                             \
+  X(aoti_torch_get_dtype, (Tensor, int32_t*), false)                                                                \
+  X(aoti_torch_get_device_type, (Tensor, int32_t*), false)                                                          \
+  X(aoti_torch_get_device_index, (Tensor, int32_t*), false)                                                         \
+  X(aoti_torch_get_layout, (Tensor, int32_t*), false)                                                               \
+  X(aoti_torch_empty_strided, (int64_t, const int64_t*, const int64_t*, int32_t, int32_t, int32_t, Tensor*), false) \
+  X(aoti_torch_delete_tensor_object, (Tensor), false)                                                               \
+  X(torch_parallel_for, (int64_t, int64_t, int64_t, ParallelBody, void*), true)                                     \
   X(torch_get_num_threads, (uint32_t*), true)
 
 struct Shim {
-#define X(name, arguments, optional) int32_t (*name) arguments;
+#define X(name, arguments, optional) int32_t(*name) arguments;
   SHIM_FUNCTIONS(X)
 #undef X
 };
@@ -60,10 +60,10 @@ struct Container {
   Shim shim;
   const uint8_t* constants;  // mapped file, or null
   size_t mapped_bytes;
-  uint8_t* state;            // one for all callers: calls take turns
+  uint8_t* state;  // one for all callers: calls take turns
   pthread_mutex_t state_mutex;
   pthread_mutex_t arena_mutex;
-  Arena* free_arenas;        // kept between calls, as many as there ever were concurrent calls
+  Arena* free_arenas;  // kept between calls, as many as there ever were concurrent calls
 };
 
 constexpr int64_t kAlignment = 64;
@@ -94,10 +94,11 @@ int32_t resolve(Shim* shim) {
     if (!torch) torch = dlopen("libtorch_cpu.so", RTLD_NOW | RTLD_NOLOAD);
     return torch ? dlsym(torch, name) : nullptr;
   };
-#define X(name, arguments, optional)                                                                                        \
-  shim->name = reinterpret_cast<int32_t(*) arguments>(find(#name));                                                         \
-  if (!shim->name && !(optional))                                                                                           \
-    return fail(305, "found no provider of %s; this entry point needs libtorch (or open the package with coil's runtime)", #name);
+#define X(name, arguments, optional)                                                                                       \
+  shim->name = reinterpret_cast<int32_t(*) arguments>(find(#name));                                                        \
+  if (!shim->name && !(optional))                                                                                          \
+    return fail(305, "found no provider of %s; this entry point needs libtorch (or open the package with coil's runtime)", \
+                #name);
   SHIM_FUNCTIONS(X)
 #undef X
   return 0;
@@ -108,7 +109,8 @@ int32_t resolve(Shim* shim) {
 // The path of m.wrapper.constants beside this shared object, m.wrapper.so.
 int32_t constants_path(char* path, size_t size) {
   Dl_info info;
-  if (!dladdr(reinterpret_cast<void*>(&constants_path), &info) || !info.dli_fname) return fail(304, "the loader does not know this library's path");
+  if (!dladdr(reinterpret_cast<void*>(&constants_path), &info) || !info.dli_fname)
+    return fail(304, "the loader does not know this library's path");
   const size_t length = strlen(info.dli_fname);
   if (length + sizeof ".constants" > size) return fail(304, "the path of the package's library is too long");
   memcpy(path, info.dli_fname, length + 1);
@@ -124,15 +126,16 @@ int32_t map_constants(Container* c) {
   char path[4096];
   if (constants_path(path, sizeof path)) return 1;
   const int file = open(path, O_RDONLY | O_CLOEXEC);
-  if (file < 0) return fail(301, "cannot open the constants of the model, %s; the package lacks them or was unpacked without them", path);
+  if (file < 0)
+    return fail(301, "cannot open the constants of the model, %s; the package lacks them or was unpacked without them", path);
   struct stat status;
   const bool known = fstat(file, &status) == 0;
   const uint64_t bytes = known ? static_cast<uint64_t>(status.st_size) : 0;
   const bool trailer = bytes == model->constants_bytes + sizeof(CoilConstantsTrailer);
   if (!trailer && bytes != model->constants_bytes) {
     close(file);
-    return fail(301, "%s has %llu bytes, the code expects %llu; compile the package again", path, static_cast<unsigned long long>(bytes),
-                static_cast<unsigned long long>(model->constants_bytes));
+    return fail(301, "%s has %llu bytes, the code expects %llu; compile the package again", path,
+                static_cast<unsigned long long>(bytes), static_cast<unsigned long long>(model->constants_bytes));
   }
   void* data = mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, file, 0);
   close(file);
@@ -239,7 +242,8 @@ void parallel_for(void* pool, int64_t count, int64_t grain, CoilChunkFn body, vo
 
 CoilHost make_host(const Shim& shim, Team* team) {
   uint32_t threads = 1;
-  if (!shim.torch_parallel_for || !shim.torch_get_num_threads || shim.torch_get_num_threads(&threads) || threads < 1) threads = 1;
+  if (!shim.torch_parallel_for || !shim.torch_get_num_threads || shim.torch_get_num_threads(&threads) || threads < 1)
+    threads = 1;
   *team = {&shim, static_cast<int32_t>(threads)};
   return {team->num_workers, team, parallel_for};
 }
@@ -254,8 +258,9 @@ int32_t view_input(const Shim& shim, Tensor handle, size_t i, CoilTensorView* vi
   int32_t layout = 0;
   if (shim.aoti_torch_get_layout(handle, &layout) || layout != 0)
     return fail(205, "input %zu is not a strided tensor (layout %d); pass a dense one", i, layout);
-  if (shim.aoti_torch_get_dim(handle, &rank) || shim.aoti_torch_get_sizes(handle, &sizes) || shim.aoti_torch_get_strides(handle, &strides) ||
-      shim.aoti_torch_get_dtype(handle, &view->dtype) || shim.aoti_torch_get_device_type(handle, &view->device_type) ||
+  if (shim.aoti_torch_get_dim(handle, &rank) || shim.aoti_torch_get_sizes(handle, &sizes) ||
+      shim.aoti_torch_get_strides(handle, &strides) || shim.aoti_torch_get_dtype(handle, &view->dtype) ||
+      shim.aoti_torch_get_device_type(handle, &view->device_type) ||
       shim.aoti_torch_get_device_index(handle, &view->device_index) || shim.aoti_torch_get_data_ptr(handle, &view->data))
     return fail(207, "libtorch cannot describe input %zu", i);
   view->ndim = static_cast<int32_t>(rank);
@@ -300,7 +305,8 @@ int32_t run(Container* c, Tensor* inputs, size_t num_inputs, Tensor* outputs, si
   const CoilModel* model = c->model;
   if (num_outputs != static_cast<size_t>(model->num_outputs))
     return fail(201, "the caller expects %zu outputs, the model has %d", num_outputs, model->num_outputs);
-  if (num_inputs > static_cast<size_t>(model->num_inputs)) num_inputs = static_cast<size_t>(model->num_inputs) + 1;  // bind words the error
+  if (num_inputs > static_cast<size_t>(model->num_inputs))
+    num_inputs = static_cast<size_t>(model->num_inputs) + 1;  // bind words the error
   for (size_t i = 0; i < num_outputs; i++) outputs[i] = nullptr;
   CoilTensorView* views = static_cast<CoilTensorView*>(__builtin_alloca((num_inputs + 1) * sizeof(CoilTensorView)));
   int64_t* symbols = static_cast<int64_t*>(__builtin_alloca((static_cast<size_t>(model->num_symbols) + 1) * sizeof(int64_t)));
@@ -339,7 +345,8 @@ int32_t prepare(Container* c) {
   return 0;
 }
 
-constexpr char kFolded[] = "the constants were folded and packed at compile time and cannot be replaced; compile the changed program again";
+constexpr char kFolded[] =
+    "the constants were folded and packed at compile time and cannot be replaced; compile the changed program again";
 
 }  // namespace
 
@@ -368,8 +375,8 @@ API AOTInductorModelContainerCreateWithDevice(Container** out, size_t num_models
 API AOTInductorModelContainerCreate(Container** out, size_t num_models, bool is_cpu, const char* folder) {
   return AOTInductorModelContainerCreateWithDevice(out, num_models, is_cpu ? "cpu" : "cuda", folder);
 }
-API AOTInductorModelContainerCreateWithExternalConstants(Container** out, size_t num_models, const char* device, const char* folder,
-                                                         const ConstantMapEntry*, size_t count) {
+API AOTInductorModelContainerCreateWithExternalConstants(Container** out, size_t num_models, const char* device,
+                                                         const char* folder, const ConstantMapEntry*, size_t count) {
   if (count) return fail(105, kFolded);
   return AOTInductorModelContainerCreateWithDevice(out, num_models, device, folder);
 }
@@ -378,7 +385,8 @@ API AOTInductorModelContainerDelete(Container* c) {
   return 0;
 }
 
-API AOTInductorModelContainerRun(Container* c, Tensor* inputs, size_t num_inputs, Tensor* outputs, size_t num_outputs, void*, void*) {
+API AOTInductorModelContainerRun(Container* c, Tensor* inputs, size_t num_inputs, Tensor* outputs, size_t num_outputs, void*,
+                                 void*) {
   const int32_t failed = run(c, inputs, num_inputs, outputs, num_outputs);
   for (size_t i = 0; i < num_inputs; i++) {
     if (inputs[i]) c->shim.aoti_torch_delete_tensor_object(inputs[i]);
@@ -386,8 +394,8 @@ API AOTInductorModelContainerRun(Container* c, Tensor* inputs, size_t num_inputs
   }
   return failed;
 }
-API AOTInductorModelContainerRunSingleThreaded(Container* c, Tensor* inputs, size_t num_inputs, Tensor* outputs, size_t num_outputs,
-                                               void* stream, void* proxy) {
+API AOTInductorModelContainerRunSingleThreaded(Container* c, Tensor* inputs, size_t num_inputs, Tensor* outputs,
+                                               size_t num_outputs, void* stream, void* proxy) {
   return AOTInductorModelContainerRun(c, inputs, num_inputs, outputs, num_outputs, stream, proxy);
 }
 API AOTInductorGetLastError(const char** text) {

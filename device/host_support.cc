@@ -15,8 +15,14 @@ namespace cd {
 namespace {
 
 enum : int32_t {
-  kInputCount = 201, kInputDtype = 202, kInputRank = 203, kInputSize = 204, kInputStride = 205, kInputDevice = 206,
-  kInputNull = 207, kWrongMachine = 303
+  kInputCount = 201,
+  kInputDtype = 202,
+  kInputRank = 203,
+  kInputSize = 204,
+  kInputStride = 205,
+  kInputDevice = 206,
+  kInputNull = 207,
+  kWrongMachine = 303
 };
 enum : int32_t { kFixed = 0, kLinear = 1, kExpr = 2 };
 constexpr int64_t kUnsolved = INT64_MIN;
@@ -39,16 +45,26 @@ struct Text {
 
 const char* dtype_name(int32_t dtype) {
   switch (dtype) {
-    case COIL_UINT8: return "uint8";
-    case COIL_INT8: return "int8";
-    case COIL_INT16: return "int16";
-    case COIL_INT32: return "int32";
-    case COIL_INT64: return "int64";
-    case COIL_FLOAT16: return "float16";
-    case COIL_FLOAT32: return "float32";
-    case COIL_FLOAT64: return "float64";
-    case COIL_BOOL: return "bool";
-    case COIL_BFLOAT16: return "bfloat16";
+    case COIL_UINT8:
+      return "uint8";
+    case COIL_INT8:
+      return "int8";
+    case COIL_INT16:
+      return "int16";
+    case COIL_INT32:
+      return "int32";
+    case COIL_INT64:
+      return "int64";
+    case COIL_FLOAT16:
+      return "float16";
+    case COIL_FLOAT32:
+      return "float32";
+    case COIL_FLOAT64:
+      return "float64";
+    case COIL_BOOL:
+      return "bool";
+    case COIL_BFLOAT16:
+      return "bfloat16";
   }
   return nullptr;
 }
@@ -56,16 +72,25 @@ const char* dtype_name(int32_t dtype) {
 // Low bits that must be zero in an address of an element.
 inline uintptr_t alignment_mask(int32_t dtype) {
   switch (dtype) {
-    case COIL_INT16: case COIL_FLOAT16: case COIL_BFLOAT16: return 1;
-    case COIL_INT32: case COIL_FLOAT32: return 3;
-    case COIL_INT64: case COIL_FLOAT64: return 7;
+    case COIL_INT16:
+    case COIL_FLOAT16:
+    case COIL_BFLOAT16:
+      return 1;
+    case COIL_INT32:
+    case COIL_FLOAT32:
+      return 3;
+    case COIL_INT64:
+    case COIL_FLOAT64:
+      return 7;
   }
   return 0;
 }
 
 SLOW void add_dtype(Text& text, int32_t dtype) {
-  if (const char* name = dtype_name(dtype)) text.add("%s", name);
-  else text.add("dtype number %d", dtype);
+  if (const char* name = dtype_name(dtype))
+    text.add("%s", name);
+  else
+    text.add("dtype number %d", dtype);
 }
 
 SLOW void add_size(Text& text, const Signature& s, const Size& size) {
@@ -81,8 +106,10 @@ SLOW void add_size(Text& text, const Signature& s, const Size& size) {
 }
 
 SLOW void add_range(Text& text, const Symbol& symbol) {
-  if (symbol.max == kUnbounded) text.add("%lld or more", static_cast<long long>(symbol.min));
-  else text.add("%lld..%lld", static_cast<long long>(symbol.min), static_cast<long long>(symbol.max));
+  if (symbol.max == kUnbounded)
+    text.add("%lld or more", static_cast<long long>(symbol.min));
+  else
+    text.add("%lld..%lld", static_cast<long long>(symbol.min), static_cast<long long>(symbol.max));
 }
 
 // "float32[batch, 3] with batch in 1..64"
@@ -115,8 +142,10 @@ SLOW void add_list(Text& text, const int64_t* values, int32_t count) {
 
 SLOW void add_got(Text& text, const CoilTensorView& view) {
   add_dtype(text, view.dtype);
-  if (view.ndim < 0 || view.ndim > COIL_MAX_RANK || (view.ndim > 0 && !view.sizes)) text.add(" of rank %d", view.ndim);
-  else add_list(text, view.sizes, view.ndim);
+  if (view.ndim < 0 || view.ndim > COIL_MAX_RANK || (view.ndim > 0 && !view.sizes))
+    text.add(" of rank %d", view.ndim);
+  else
+    add_list(text, view.sizes, view.ndim);
 }
 
 // "input 'x' (0): expected float32[batch, 3] with batch in 1..64, got float32[65, 3]: "
@@ -168,7 +197,8 @@ SLOW int32_t fail_kind(const Signature& s, int32_t i, const CoilTensorView& view
   } else if (view.device_type != input.device_type) {
     error->code = kInputDevice;
     const bool cpu = input.device_type == COIL_CPU;
-    text.add("it is on device type %d, the program was compiled for %s; move it there", view.device_type, cpu ? "the CPU" : "CUDA");
+    text.add("it is on device type %d, the program was compiled for %s; move it there", view.device_type,
+             cpu ? "the CPU" : "CUDA");
   } else {
     error->code = kInputSize;
     text.add("the pointer to its sizes is null");
@@ -191,8 +221,8 @@ SLOW int32_t fail_size(const Signature& s, int32_t i, int32_t d, const CoilTenso
   } else if (solved != kUnsolved) {
     text.add("('");
     add_size(text, s, size);
-    text.add("') must be %lld, because '%s' is %lld by ", static_cast<long long>(size.a * solved + size.b), s.symbols[size.index].name,
-             static_cast<long long>(solved));
+    text.add("') must be %lld, because '%s' is %lld by ", static_cast<long long>(size.a * solved + size.b),
+             s.symbols[size.index].name, static_cast<long long>(solved));
     add_source(text, s, size.index);
   } else if (got >= size.b && (got - size.b) % size.a) {
     text.add("is not of the form ");
@@ -214,13 +244,16 @@ SLOW int32_t fail_data(const Signature& s, int32_t i, const CoilTensorView& view
   error->code = kInputNull;
   Text text(error);
   add_head(text, s, i, view);
-  if (!view.data) text.add("its data pointer is null");
-  else text.add("its data at %p is not aligned to its elements of %d bytes; copy it", view.data,
-                static_cast<int>(alignment_mask(view.dtype) + 1));
+  if (!view.data)
+    text.add("its data pointer is null");
+  else
+    text.add("its data at %p is not aligned to its elements of %d bytes; copy it", view.data,
+             static_cast<int>(alignment_mask(view.dtype) + 1));
   return 1;
 }
 
-SLOW int32_t fail_expression(const Signature& s, int32_t i, int32_t d, const CoilTensorView& view, int64_t want, CoilError* error) {
+SLOW int32_t fail_expression(const Signature& s, int32_t i, int32_t d, const CoilTensorView& view, int64_t want,
+                             CoilError* error) {
   error->code = kInputSize;
   Text text(error);
   add_head(text, s, i, view);
@@ -250,8 +283,10 @@ SLOW int32_t fail_strides(const Signature& s, int32_t i, const CoilTensorView& v
   add_list(text, want, input.ndim);
   text.add(input.strides ? "" : " (contiguous)");
   text.add(", got ");
-  if (view.strides) add_list(text, view.strides, view.ndim);
-  else text.add("contiguous ones");
+  if (view.strides)
+    add_list(text, view.strides, view.ndim);
+  else
+    text.add("contiguous ones");
   text.add(input.strides ? "; copy it into a tensor with these strides, or export with an input laid out like this one"
                          : "; make it contiguous");
   return 1;
@@ -282,7 +317,8 @@ SLOW int32_t fail_check(const Signature& s, int32_t check, CoilError* error) {
 }
 
 // What does not depend on symbols other than those solved on the way.
-inline int32_t check_sizes(const Signature& s, int32_t i, const CoilTensorView& view, int64_t* symbols, bool* empty, CoilError* error) {
+inline int32_t check_sizes(const Signature& s, int32_t i, const CoilTensorView& view, int64_t* symbols, bool* empty,
+                           CoilError* error) {
   const Input& input = s.inputs[i];
   for (int32_t d = 0; d < input.ndim; d++) {
     const Size& size = input.sizes[d];
@@ -340,7 +376,8 @@ int32_t check_late(const Signature& s, const CoilTensorView* views, const int64_
       // A host that means contiguous by null strides.
       int64_t dense = 1;
       for (int32_t d = input.ndim - 1; d >= 0; d--) {
-        if (view.sizes[d] != 1 && value_of(s, input.strides[d], symbols) != dense) return fail_strides(s, i, view, symbols, error);
+        if (view.sizes[d] != 1 && value_of(s, input.strides[d], symbols) != dense)
+          return fail_strides(s, i, view, symbols, error);
         dense *= view.sizes[d];
       }
       continue;
@@ -374,13 +411,15 @@ int32_t bind_inputs(const Signature& s, const CoilTensorView* views, int32_t cou
   for (int32_t i = 0; i < count; i++) {
     const Input& input = s.inputs[i];
     const CoilTensorView& view = views[i];
-    if (view.dtype != input.dtype || view.ndim != input.ndim || view.device_type != input.device_type || (input.ndim && !view.sizes))
+    if (view.dtype != input.dtype || view.ndim != input.ndim || view.device_type != input.device_type ||
+        (input.ndim && !view.sizes))
       return fail_kind(s, i, view, error);
     bool empty = false;
     if (int32_t failed = check_sizes(s, i, view, symbols, &empty, error)) return failed;
     for (int32_t d = 0; d < input.ndim; d++) late |= input.sizes[d].kind == kExpr;
     if (empty) continue;
-    if (!view.data || (reinterpret_cast<uintptr_t>(view.data) & alignment_mask(input.dtype))) return fail_data(s, i, view, error);
+    if (!view.data || (reinterpret_cast<uintptr_t>(view.data) & alignment_mask(input.dtype)))
+      return fail_data(s, i, view, error);
     if (input.symbol >= 0) {
       if (int32_t failed = bind_scalar(s, i, view, symbols, error)) return failed;
     } else if (input.strides) {
@@ -408,7 +447,7 @@ int32_t fail(CoilError* error, int32_t code, const char* format, ...) {
 
 namespace {
 
-constexpr const char* kIsaNames[] = {"", "x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4"};
+constexpr char kIsaNames[][10] = {"", "x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4"};  // "v2" is name + 7
 
 #if defined(__x86_64__)
 void cpuid(uint32_t leaf, uint32_t sub_leaf, uint32_t (&r)[4]) {
@@ -433,14 +472,14 @@ int32_t machine_level() {
   cpuid(7, 0, extended);
   cpuid(0x80000001u, 0, more);
   const uint32_t osxsave = bits({27});
-  if (!all(basic[2], bits({0, 9, 13, 19, 20, 23}))) return 1;                    // SSE3, SSSE3, CMPXCHG16B, SSE4.1, SSE4.2, POPCNT
-  if (!all(basic[2], osxsave | bits({12, 22, 28, 29}))) return 2;                // FMA, MOVBE, AVX, F16C
+  if (!all(basic[2], bits({0, 9, 13, 19, 20, 23}))) return 1;      // SSE3, SSSE3, CMPXCHG16B, SSE4.1, SSE4.2, POPCNT
+  if (!all(basic[2], osxsave | bits({12, 22, 28, 29}))) return 2;  // FMA, MOVBE, AVX, F16C
   if (!all(extended[1], bits({3, 5, 8})) || !all(more[2], bits({5}))) return 2;  // BMI1, AVX2, BMI2; LZCNT
   uint32_t saved, high;
   __asm__ volatile("xgetbv" : "=a"(saved), "=d"(high) : "c"(0));
-  if (!all(saved, bits({1, 2}))) return 2;                                       // xmm, ymm
-  if (!all(extended[1], bits({16, 17, 28, 30, 31}))) return 3;                   // AVX512 F, DQ, CD, BW, VL
-  return all(saved, bits({5, 6, 7})) ? 4 : 3;                                    // masks, zmm
+  if (!all(saved, bits({1, 2}))) return 2;                      // xmm, ymm
+  if (!all(extended[1], bits({16, 17, 28, 30, 31}))) return 3;  // AVX512 F, DQ, CD, BW, VL
+  return all(saved, bits({5, 6, 7})) ? 4 : 3;                   // masks, zmm
 }
 #else
 int32_t machine_level() { return 0; }
@@ -453,8 +492,8 @@ int32_t select_isa(const int32_t* levels, int32_t count, const char** isa_name, 
   const char* wish = getenv("COIL_ISA");
   if (wish && *wish) {
     int32_t level = 4;
-    while (level > 0 && strcmp(wish, kIsaNames[level]) != 0) level--;
-    if (!level) return fail(error, 402, "COIL_ISA=%s is not one of x86-64, x86-64-v2, x86-64-v3, x86-64-v4", wish), -1;
+    while (level > 0 && strcmp(wish, kIsaNames[level]) != 0 && strcmp(wish, kIsaNames[level] + 7) != 0) level--;
+    if (!level) return fail(error, 402, "COIL_ISA=%s is not one of v2, v3, v4 or x86-64-v2, ...", wish), -1;
     if (level < limit) limit = level;
   }
   int32_t best = -1;

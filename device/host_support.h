@@ -9,8 +9,9 @@
 //   static const cd::Size kSizes[] = {cd::symbol(0), cd::fixed(3), cd::linear(1, 2, 0), cd::symbol(1),    // x
 //                                     cd::symbol(0), cd::fixed(128)};                                     // mask
 //   static const cd::Size kStrides[] = {cd::expr(0), cd::fixed(1), cd::linear(1, 3, 0), cd::fixed(3)};    // x: channels last
-//   static const char* const kTexts[] = {"6*side**2", "side % 2 == 0"};                                   // in the user's words
-//   static int64_t evaluate(int32_t i, const int64_t* s) {                                                // s: values of kSymbols
+//   static const char* const kTexts[] = {"6*side**2", "side % 2 == 0"};                                   // in the user's
+//   words static int64_t evaluate(int32_t i, const int64_t* s) {                                                // s: values of
+//   kSymbols
 //     switch (i) {
 //       case 0: return 6 * s[1] * s[1];
 //       case 1: return s[1] % 2 == 0;
@@ -78,16 +79,19 @@ struct Signature {
 };
 
 // Checks all inputs and fills symbols[0, num_symbols). Returns 0, or 1 with *error filled. About 10 ns an input.
-int32_t bind_inputs(const Signature& signature, const CoilTensorView* inputs, int32_t count, int64_t* symbols, CoilError* error);
+int32_t bind_inputs(const Signature& signature, const CoilTensorView* inputs, int32_t count, int64_t* symbols,
+                    CoilError* error);
 
-// Fills *error with a printf-like text and returns 1. `code` is a number of src/base/error_codes.def, e.g. 211 for an assertion.
+// Fills *error with a printf-like text and returns 1. `code` is a number of src/base/error_codes.def, e.g. 211 for an
+// assertion.
 __attribute__((format(printf, 3, 4))) int32_t fail(CoilError* error, int32_t code, const char* format, ...);
 
 // Chooses the code to run: the last of levels[0, count) that this machine (and the variable COIL_ISA, which lowers the limit:
-// "x86-64-v3") allows. A level is the N of x86-64-vN. Returns its index and names it in *isa_name ("x86-64-v4"), or -1 with
-// *error filled (COIL-E303). For CoilModel::select:
+// "v3" or "x86-64-v3") allows. A level is the N of x86-64-vN. Returns its index and names it in *isa_name ("x86-64-v4"), or -1
+// with *error filled (COIL-E303). For CoilModel::select:
 //   static int32_t chosen;
-//   static int32_t select(const char** name, CoilError* error) { return (chosen = cd::select_isa(kLevels, 2, name, error)) < 0; }
+//   static int32_t select(const char** name, CoilError* error) { return (chosen = cd::select_isa(kLevels, 2, name, error)) < 0;
+//   }
 int32_t select_isa(const int32_t* levels, int32_t count, const char** isa_name, CoilError* error);
 
 }  // namespace cd

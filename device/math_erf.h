@@ -7,8 +7,8 @@
 
 namespace cd {
 
-// erfc(a) for a >= 0: e^-a^2 p(t) / (1 + 2a) with t = (a - 4) / (a + 4) (Shepherd and Laframboise, Mathematics of Computation 36,
-// 1981). a^2 in two parts, since its error would be multiplied by a^2.
+// erfc(a) for a >= 0: e^-a^2 p(t) / (1 + 2a) with t = (a - 4) / (a + 4) (Shepherd and Laframboise, Mathematics of
+// Computation 36, 1981). a^2 in two parts, since its error would be multiplied by a^2.
 template <class T>
 CD_FN T erfc_positive(T a) {
   if constexpr (kIsF64<T>) a = within(a, 0.0, 28.0);
@@ -28,8 +28,9 @@ CD_FN T erfc_positive(T a) {
   p = p / fma(a, (T)2, (T)1);
   T square = a * a;
   T rest = fma(a, a, -square);
-  // The correction before the exponent is applied: e may be denormal.
-  return exp(-square) * fma(p, -rest, p);
+  // The power of two last: the result may be denormal.
+  T n, e = exp_parts_careful(-square, n);
+  return scale_by_rounder(e * fma(p, -rest, p), n);
 }
 
 // erf(x) for |x| < 1.

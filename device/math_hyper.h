@@ -11,9 +11,8 @@ template <class T>
 CD_FN T half_exp(T x) {
   if constexpr (kIsF64<T>) x = within(x, -746.0, 711.0);
   else x = within(x, -104.0f, 90.0f);
-  T t, r = exp_reduce(x, t);
-  T q = exp_tail(r);
-  return scale_by_rounder(fma(fma(q, r, (T)1), r, (T)1), t - (T)1);
+  T t, p = exp_parts_within(x, t);
+  return exp_scale(p, t - (T)1);
 }
 
 template <class T>
@@ -25,7 +24,8 @@ CD_FN T sinh(T x) {
     near = (T)0.5 * (t + t / (t + (T)1));
   } else {
     T z = a * a;
-    T q = horner(z, 2.81743954206980324e-6f, 0.000198360662673585634f, 0.00833335059793986127f, 0.166666664887205325f);  // sinh_f32
+    T q = horner(z, 2.81743954206980324e-6f, 0.000198360662673585634f, 0.00833335059793986127f,
+                 0.166666664887205325f);  // sinh_f32
     near = fma(q * z, a, a);
   }
   return copysign(select(lt(a, (T)1), near, h - (T)0.25 / h), x);

@@ -52,12 +52,31 @@ CD_SLOW f64 payne_hanek(f64 x, i64* quadrant) {
   return above_half != negative ? -r : r;
 }
 
-CD_SLOW f32 payne_hanek(f32 x, i32* quadrant) {
-  i64 q;
-  f32 r = (f32)payne_hanek((f64)x, &q);
-  *quadrant = (i32)q;
-  return r;
+// Reduces those of `count` arguments that are finite and above the limit of trig_reduce.
+CD_SLOW void reduce_large(const f64* x, f64* r, i64* q, int count) {
+#pragma clang loop unroll(disable)
+  for (int i = 0; i < count; ++i) {
+    if (abs(x[i]) > 0x1p30 && isfinite(x[i])) r[i] = payne_hanek(x[i], &q[i]);
+  }
 }
+CD_SLOW void reduce_large(const f32* x, f32* r, i32* q, int count) {
+#pragma clang loop unroll(disable)
+  for (int i = 0; i < count; ++i) {
+    i64 quadrant;
+    if (!(abs(x[i]) > 0x1p16f) || !isfinite(x[i])) continue;
+    r[i] = (f32)payne_hanek((f64)x[i], &quadrant);
+    q[i] = (i32)quadrant;
+  }
+}
+
+template <bool is_f64>
+struct FloatOf {
+  using type = f32;
+};
+template <>
+struct FloatOf<true> {
+  using type = f64;
+};
 
 // r, and q whose two low bits are n mod 4.
 template <class T, class Q>
@@ -78,18 +97,17 @@ CD_FN T trig_reduce(T x, Q& q) {
     r = fma(n, (T)1.7151245100058818728e-15f, r);
   }
   q = bits(t);
-  auto large = logical_and(gt(abs(x), (T)kLimit), isfinite(x));
-  if (__builtin_expect(hany(large), 0)) {
-    if constexpr (kIsVec<T>) {
-      for (int i = 0; i < kLanes; ++i) {
-        if (!large[i]) continue;
-        auto lane = q[i];
-        r[i] = payne_hanek(x[i], &lane);
-        q[i] = lane;
-      }
-    } else {
-      r = payne_hanek(x, &q);
-    }
+  if (__builtin_expect(hany(gt(abs(x), (T)kLimit)), 0)) {
+    using E = typename FloatOf<kIsF64<T>>::type;
+    constexpr int kCount = sizeof(T) / sizeof(E);
+    E xs[kCount], rs[kCount];
+    Int<E> qs[kCount];
+    __builtin_memcpy_inline(xs, &x, sizeof(T));
+    __builtin_memcpy_inline(rs, &r, sizeof(T));
+    __builtin_memcpy_inline(qs, &q, sizeof(T));
+    reduce_large(xs, rs, qs, kCount);
+    __builtin_memcpy_inline(&r, rs, sizeof(T));
+    __builtin_memcpy_inline(&q, qs, sizeof(T));
   }
   return r;
 }

@@ -1,7 +1,8 @@
 // Vectors for generated CPU code: types, memory access, arithmetic, comparisons, masks, reductions.
 //
-// Every operation has one name for scalars and for vectors of COIL_LANES lanes, so that the generator emits the same text for a
-// vector loop and for its scalar remainder. Operands must have equal types; cd::vec(x) makes a vector of a scalar. See README.md.
+// Every operation has one name for scalars and for vectors of COIL_LANES lanes, so that the generator emits the same text for
+// a vector loop and for its scalar remainder. Operands must have equal types; cd::vec(x) makes a vector of a scalar.
+// See README.md.
 //
 // Needs clang, x86-64-v3 or x86-64-v4, -fwrapv (integers wrap), -ffp-contract=on, and no header or library at all.
 // COIL_LANES may be defined before the include; it is 16 with AVX-512 and 8 without.

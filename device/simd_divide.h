@@ -1,6 +1,7 @@
 // Quotients and remainders of integers and floats as in ATen. Included by simd.h.
 //
-// Integer division never traps: x / 0 and x % 0 are 0 (ATen raises, or leaves it undefined), the least value / -1 wraps to itself.
+// Integer division never traps: x / 0 and x % 0 are 0 (ATen raises, or leaves it undefined), and the least value / -1 wraps to
+// itself.
 #ifndef COIL_DEVICE_SIMD_DIVIDE_H_
 #define COIL_DEVICE_SIMD_DIVIDE_H_
 
@@ -31,7 +32,7 @@ CD_FN T trunc_div(T a, T b) {
   }
 }
 
-// The remainder of |a| / b for finite a and b > 0, exact: subtracts multiples of b whose factor has few bits, so that each step's
+// The remainder of r / b for r >= 0 and b > 0, exact: subtracts multiples of b whose factor has few bits, so that each step's
 // fma is exact. One step for quotients below 2^26.
 template <class T>
 CD_FN T fmod_positive(T r, T b) {

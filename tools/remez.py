@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Minimax polynomials for device/math_*.h, by the Remez exchange; needs mpmath.
 
-Prints, for each named fit, the largest weighted error and the coefficients from the highest power down, as cd::horner takes them.
+Prints, for each named fit, the largest weighted error and the coefficients from the highest power down, as cd::horner
+takes them.
 `remez.py` prints all of them, `remez.py NAME...` the named ones.
 """
 import sys
@@ -84,10 +85,8 @@ exp_tail = series(lambda r: (mpmath.exp(r) - 1 - r) / r**2)
 log_tail = series(lambda x: (mpmath.log1p(x) - x + x * x / 2) / x**3)
 atanh_tail = lambda z: (mpmath.atanh(mpmath.sqrt(z)) / mpmath.sqrt(z) - 1) / z if z > mpf("1e-12") else mpf(1) / 3 + z / 5
 # e^r = 1 + r + r^2 q(r)
-fit("exp_f32", "f", exp_tail, -LN2 / 2, LN2 / 2, 4, lambda r: r**2)
-fit("exp_f32_short", "f", exp_tail, -LN2 / 2, LN2 / 2, 3, lambda r: r**2)
+fit("exp_f32", "f", exp_tail, -LN2 / 16, LN2 / 16, 1, lambda r: r**2)
 fit("expm1_f32", "f", exp_tail, -LN2 / 2, LN2 / 2, 4, lambda r: r)
-fit("exp_f64", "d", exp_tail, -LN2 / 2, LN2 / 2, 10, lambda r: r**2)
 fit("expm1_f64", "d", exp_tail, -LN2 / 2, LN2 / 2, 11, lambda r: r)
 # 2^f = 1 + f q(f)
 fit("exp2_f32", "f", series(lambda x: (mpf(2) ** x - 1) / x), -0.5, 0.5, 5, lambda x: x)
@@ -99,7 +98,8 @@ fit("log_f64", "d", atanh_tail, 0, (3 - 2 * SQRT2) ** 2 * mpf("1.001"), 8, lambd
 fit("pow_f64", "d", lambda z: (atanh_tail(z) - mpf(1) / 3) / z if z > mpf("1e-8") else mpf(1) / 5 + z / 7,
     0, (3 - 2 * SQRT2) ** 2 * mpf("1.001"), 8, lambda z: z**2)
 # tanh(x) = x + x^3 q(x^2), |x| < 0.625
-fit("tanh_f32", "f", lambda z: (mpmath.tanh(mpmath.sqrt(z)) / mpmath.sqrt(z) - 1) / z if z > mpf("1e-12") else -mpf(1) / 3 + 2 * z / 15,
+fit("tanh_f32", "f",
+    lambda z: (mpmath.tanh(mpmath.sqrt(z)) / mpmath.sqrt(z) - 1) / z if z > mpf("1e-12") else -mpf(1) / 3 + 2 * z / 15,
     0, mpf("0.625") ** 2, 5, lambda z: z)
 # erf(x) = x + x q(x^2), |x| < 1
 erf_small = lambda z: mpmath.erf(mpmath.sqrt(z)) / mpmath.sqrt(z) - 1 if z > mpf("1e-24") else 2 / mpmath.sqrt(mpmath.pi) - 1
@@ -123,7 +123,8 @@ asin_tail = lambda z: (mpmath.asin(mpmath.sqrt(z)) / mpmath.sqrt(z) - 1) / z if 
 fit("asin_f32", "f", asin_tail, 0, mpf("0.25"), 4, lambda z: z)
 fit("asin_f64", "d", asin_tail, 0, mpf("0.25"), 12, lambda z: z)
 # sinh(x) = x + x^3 q(x^2), |x| <= 1
-fit("sinh_f32", "f", lambda z: (mpmath.sinh(mpmath.sqrt(z)) / mpmath.sqrt(z) - 1) / z if z > mpf("1e-12") else mpf(1) / 6 + z / 120,
+fit("sinh_f32", "f",
+    lambda z: (mpmath.sinh(mpmath.sqrt(z)) / mpmath.sqrt(z) - 1) / z if z > mpf("1e-12") else mpf(1) / 6 + z / 120,
     0, 1, 3, lambda z: z)
 # erfc(x) e^(x^2) (1 + 2 x) as a polynomial of t = (x - 4) / (x + 4), x >= 0 (Shepherd and Laframboise, 1981)
 def scaled_erfc(t):

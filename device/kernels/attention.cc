@@ -163,7 +163,8 @@ struct Attention {
       const int64_t cols = min64(kPanel, a.v_dim - j * kPanel);
       const T* v = rows.v + key * a.v_row + j * kPanel;
       PanelChunk b = {v, a.v_row, a.dtype};
-      if (cols < kPanel || rows.count > kTileRows) {
+      // Full panels of float32 are read in place; widening them once for all the rows pays.
+      if (cols < kPanel || (sizeof(T) == 2 && rows.count > kTileRows)) {
         for (int64_t i = 0; i < keys; i++) {
           copy_row(v + i * a.v_row, cols, to.v + i * kPanel);
           for (int64_t c = ceil_div(cols, kLanes) * kLanes; c < kPanel; c += kLanes) store(to.v + i * kPanel + c, Vec(0.0f));

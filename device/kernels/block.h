@@ -30,8 +30,17 @@ static_assert(kBlockRows * kBlockPanels * kPanel * 4 == COIL_GEMM_WORKER_BYTES);
 void tile_product(int64_t k, const float* a, const void* b, int64_t ldb, int32_t b_dtype, int64_t rows, int64_t cols, float* acc,
                   bool accumulate);
 
+// The same for bfloat16 rows of A (still kRowStride floats apart) and a panel of bfloat16, with the machine's dot product of
+// pairs: twice the rate of widening both. An odd k needs a zero behind each row of A. Only where has_bfloat16_dot().
+void tile_product_dot(int64_t k, const float* a, const void* b, int64_t ldb, int64_t rows, float* acc, bool accumulate);
+bool has_bfloat16_dot();
+constexpr int64_t kFewestDotRows = 4;         // with fewer, reading B takes the time
+
 // What the micro-kernels round `rows` (1 to kTileRows) up to: the copy of A and the tile need as many rows.
-COIL_INLINE int64_t row_capacity(int64_t rows) { return rows == 1 ? 1 : rows + (rows & 1); }
+COIL_INLINE int64_t row_capacity(int64_t rows) {
+  if (rows == 1 || (kTileRows > 7 && rows == 7)) return rows;   // 7: the lines of the last maps of many networks
+  return rows + (rows & 1);
+}
 
 // Rows of all tiles of m rows but the last: as even as the micro-kernels allow.
 COIL_INLINE int64_t rows_per_tile(int64_t m) {
@@ -52,12 +61,14 @@ struct Product {
   CoilEpilogue epilogue;
   const void* epilogue_context;
   bool columns_are_batches;   // a batch is a group of n columns of one result
+  bool bfloat16_dot;          // A's rows are copied as bfloat16 for tile_product_dot
   void* scratch;
   // Set by plan():
   int64_t tile_rows, block_rows, block_panels, row_blocks, panel_blocks, tasks;
   bool resident;              // one tile of rows whose chunks fit the buffer at once: no partial sums in memory
 };
 
+// tile_rows may be set before (to what row_capacity leaves alone), or 0.
 void plan(Product& product, int32_t workers);
 // True when the product is too small for threads to pay.
 bool is_small(const Product& product);
@@ -71,6 +82,7 @@ struct PanelChunk {
 
 // Source must have
 //   void pack_a(int64_t batch, int64_t row, int64_t rows, int64_t k0, int64_t k, float* out)  rows kRowStride apart
+//   void clip_k(int64_t row, int64_t rows, int64_t* begin, int64_t* end)  the k outside of which these rows of A are zero, even
 //   PanelChunk panel_b(int64_t batch, int64_t panel, int64_t k0, int64_t k, float* buffer, int64_t tiles)  buffer: k x kPanel
 template <class Source>
 struct BlockRunner {
@@ -113,7 +125,7 @@ struct BlockRunner {
         for (int64_t c = 0; c < chunks; c++) {
           const int64_t k0 = c * kChunk, k = min64(kChunk, p.k - k0);
           const PanelChunk b = source.panel_b(batch, j, k0, k, b_buffer, 1);
-          tile_product(k, a_buffer + c * chunk_floats, b.data, b.ldb, b.dtype, rows, cols, tile, c > 0);
+          multiply(row, k0, k, a_buffer + c * chunk_floats, b, rows, cols, tile);
         }
         if (chunks == 0) memset(tile, 0, sizeof(tile));
         finish_tile(batch, row, j, rows, cols, tile);
@@ -130,10 +142,28 @@ struct BlockRunner {
         for (int64_t t = 0; t < tiles; t++) {
           const int64_t tile_row = t * p.tile_rows, count = min64(p.tile_rows, rows - tile_row);
           float* acc = partial ? partial + (j * kBlockRows + tile_row) * kPanel : tile;
-          tile_product(k, a_buffer + tile_row * kRowStride, b.data, b.ldb, b.dtype, count, cols, acc, c > 0);
+          multiply(row + tile_row, k0, k, a_buffer + tile_row * kRowStride, b, count, cols, acc);
           if (c + 1 == chunks) finish_tile(batch, row + tile_row, panel0 + j, count, cols, acc);
         }
       }
+    }
+  }
+
+  // The chunk [k0, k0 + k) of the rows from `row`, less what is known to be zero.
+  void multiply(int64_t row, int64_t k0, int64_t k, const float* a, const PanelChunk& b, int64_t rows, int64_t cols,
+                float* acc) const {
+    int64_t begin = k0, end = k0 + k;
+    source.clip_k(row, rows, &begin, &end);
+    if (begin >= end) {
+      if (k0 == 0) memset(acc, 0, static_cast<size_t>(rows * kPanel) * 4);
+      return;
+    }
+    const int64_t skipped = begin - k0, b_bytes = skipped * b.ldb * element_bytes(b.dtype);
+    const void* from = static_cast<const char*>(b.data) + b_bytes;
+    if (p.bfloat16_dot) {
+      tile_product_dot(end - begin, a + skipped / 2, from, b.ldb, rows, acc, k0 > 0);
+    } else {
+      tile_product(end - begin, a + skipped, from, b.ldb, b.dtype, rows, cols, acc, k0 > 0);
     }
   }
 

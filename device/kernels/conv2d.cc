@@ -16,6 +16,7 @@ struct ConvSource {
   int64_t group_ic, group_k;
   // A run is what is contiguous in memory for one output pixel: the channels of one tap, or of all taps of a line.
   int64_t runs_per_line, run_taps;
+  bool bits = false;   // pixels are copied without widening
 
   ConvSource(const CoilConv2d& conv, const T* input, int64_t n_stride, int64_t h_stride, int64_t w_stride)
       : c(conv), x(input), x_n(n_stride), x_h(h_stride), x_w(w_stride), group_ic(conv.ic / conv.groups) {
@@ -48,7 +49,8 @@ struct ConvSource {
   }
 
   // One pixel whose window begins at line y, column x0 of the image; `window` points there (and is used only inside it).
-  void gather_pixel(const T* window, int64_t y, int64_t x0, const Piece* pieces, int count, float* out) const {
+  template <class Out>
+  void gather_pixel(const T* window, int64_t y, int64_t x0, const Piece* pieces, int count, Out* out) const {
     const bool inside = y >= 0 && x0 >= 0 && y + (c.kh - 1) * c.dilation_h < c.ih && x0 + (c.kw - 1) * c.dilation_w < c.iw;
     if (inside) {
       for (int i = 0; i < count; out += pieces[i++].count) copy_row(window + pieces[i].from, pieces[i].count, out);
@@ -62,7 +64,8 @@ struct ConvSource {
 
   // `count` elements from `offset` of the run that begins at image column ix; what lies outside the image is zero. `from` is
   // where the first would be. May write up to kLanes - 1 elements more.
-  void copy_border(const T* from, bool line_inside, int64_t ix, int64_t offset, int64_t count, float* out) const {
+  template <class Out>
+  void copy_border(const T* from, bool line_inside, int64_t ix, int64_t offset, int64_t count, Out* out) const {
     // Zeros, pixels, zeros, in this order: each part may run over into the next.
     const int64_t first = max64(-ix, 0), last = min64(c.iw - ix, run_taps);
     int64_t begin = max64(first * group_ic - offset, 0), end = min64(last * group_ic - offset, count);
@@ -73,18 +76,38 @@ struct ConvSource {
   }
 
   void pack_a(int64_t group, int64_t row, int64_t rows, int64_t k0, int64_t k, float* out) const {
+    if constexpr (__is_same(T, BFloat16)) {
+      if (bits) return pack_rows<T>(group, row, rows, k0, k, out);
+    }
+    pack_rows<float>(group, row, rows, k0, k, out);
+  }
+
+  template <class Out>
+  __attribute__((noinline)) void pack_rows(int64_t group, int64_t row, int64_t rows, int64_t k0, int64_t k, float* out) const {
     Piece pieces[kChunk];
     const int count = cut(k0, k, pieces);
     int64_t ox = row % c.ow, oy = row / c.ow % c.oh, image = row / c.ow / c.oh;
     for (int64_t r = 0; r < rows; r++, out += kRowStride) {
       const int64_t y = oy * c.stride_h - c.pad_h, x0 = ox * c.stride_w - c.pad_w;
-      gather_pixel(x + image * x_n + group * group_ic + y * x_h + x0 * x_w, y, x0, pieces, count, out);
+      gather_pixel(x + image * x_n + group * group_ic + y * x_h + x0 * x_w, y, x0, pieces, count,
+                   reinterpret_cast<Out*>(out));
       if (++ox < c.ow) continue;
       ox = 0;
       if (++oy < c.oh) continue;
       oy = 0;
       image++;
     }
+  }
+
+  // Lines of taps that lie above or below the image for all of a tile's pixels.
+  void clip_k(int64_t row, int64_t rows, int64_t* begin, int64_t* end) const {
+    const int64_t oy = row / c.ow % c.oh;
+    if (c.pad_h == 0 || row % c.ow + rows > c.ow) return;   // (with several lines in a tile there is little to skip)
+    const int64_t y = oy * c.stride_h - c.pad_h, line_k = c.kw * group_ic;
+    const int64_t first = y < 0 ? min64(ceil_div(-y, c.dilation_h), c.kh) : 0;
+    const int64_t last = max64(min64(ceil_div(c.ih - y, c.dilation_h), c.kh), first);
+    *begin = max64(*begin, first * line_k & ~int64_t{1});
+    *end = min64(*end, (last * line_k + 1) & ~int64_t{1});
   }
 
   PanelChunk panel_b(int64_t group, int64_t panel, int64_t k0, int64_t, float*, int64_t) const {
@@ -147,7 +170,10 @@ void multiply(const CoilConv2d& c, Source& source, void* scratch, const CoilHost
   p.epilogue = c.epilogue ? c.epilogue : store_tile;
   p.epilogue_context = c.epilogue ? c.epilogue_context : &to;
   p.columns_are_batches = true;
+  p.bfloat16_dot = source.bits;
   p.scratch = scratch;
+  // A tile that is one line of a small map can skip the taps above and below.
+  if (c.pad_h > 0 && c.ow >= 7 && c.ow <= kTileRows && row_capacity(c.ow) == c.ow) p.tile_rows = c.ow;
   plan(p, host->num_workers);
   BlockRunner<Source>{p, source}.run(host);
 }
@@ -158,6 +184,7 @@ void conv2d(const CoilConv2d& c, const CoilHost* host) {
   if (c.x_c == 1 || c.ic == 1) {
     // (One channel: its stride is never used.)
     ConvSource<T> source(c, static_cast<const T*>(c.x), c.x_n, c.x_h, c.x_w);
+    source.bits = __is_same(T, BFloat16) && c.n * c.oh * c.ow >= kFewestDotRows && has_bfloat16_dot();
     multiply(c, source, c.scratch, host);
     return;
   }

@@ -101,13 +101,15 @@ struct Depthwise {
   template <bool partial, bool border>
   void strip(const T* x, int64_t ix0, int64_t pixels, const T* w, int64_t lines, int64_t w_line, int64_t channels,
              float* acc) const {
-    if (c.dilation_w == 1 && c.kw == 3 && c.stride_w == 1) {
+    // Part of a vector of 16-bit elements is slow to load without masks: not worth the code.
+    const bool usual = c.dilation_w == 1 && (kLanes == 16 || sizeof(T) == 4 || !partial);
+    if (usual && c.kw == 3 && c.stride_w == 1) {
       strip_sliding<3, 1, partial, border>(x, ix0, w, lines, w_line, channels, acc);
-    } else if (c.dilation_w == 1 && c.kw == 3 && c.stride_w == 2) {
+    } else if (usual && c.kw == 3 && c.stride_w == 2) {
       strip_sliding<3, 2, partial, border>(x, ix0, w, lines, w_line, channels, acc);
-    } else if (c.dilation_w == 1 && c.kw == 5 && c.stride_w == 1) {
+    } else if (usual && c.kw == 5 && c.stride_w == 1) {
       strip_sliding<5, 1, partial, border>(x, ix0, w, lines, w_line, channels, acc);
-    } else if (c.dilation_w == 1 && c.kw == 5 && c.stride_w == 2) {
+    } else if (usual && c.kw == 5 && c.stride_w == 2) {
       strip_sliding<5, 2, partial, border>(x, ix0, w, lines, w_line, channels, acc);
     } else if (border) {
       strip_border<partial>(x, ix0, pixels, w, lines, w_line, channels, acc);

@@ -8,9 +8,14 @@ namespace {
 template <class T>
 struct GemmSource {
   const CoilGemm& g;
+  bool bits;   // rows of A are copied without widening
 
-  void pack_a(int64_t batch, int64_t row, int64_t rows, int64_t k0, int64_t k, float* out) const {
+  __attribute__((noinline)) void pack_a(int64_t batch, int64_t row, int64_t rows, int64_t k0, int64_t k, float* out) const {
     const T* a = static_cast<const T*>(g.a) + batch * g.a_batch + row * g.a_row + k0 * g.a_col;
+    if constexpr (__is_same(T, BFloat16)) {
+      for (int64_t r = 0; bits && r < rows; r++) copy_row(a + r * g.a_row, k, reinterpret_cast<T*>(out + r * kRowStride));
+      if (bits) return;
+    }
     if (g.a_col == 1) {
       for (int64_t r = 0; r < rows; r++) copy_row(a + r * g.a_row, k, out + r * kRowStride);
     } else {
@@ -19,7 +24,9 @@ struct GemmSource {
     }
   }
 
-  PanelChunk panel_b(int64_t batch, int64_t panel, int64_t k0, int64_t k, float* buffer, int64_t tiles) const {
+  void clip_k(int64_t, int64_t, int64_t*, int64_t*) const {}
+
+  __attribute__((noinline)) PanelChunk panel_b(int64_t batch, int64_t panel, int64_t k0, int64_t k, float* buffer, int64_t tiles) const {
     const T* b = static_cast<const T*>(g.b) + batch * g.b_batch;
     if (g.b_packed) return {b + panel * g.k * kPanel + k0 * kPanel, kPanel, g.dtype};
     b += k0 * g.b_row + panel * kPanel * g.b_col;
@@ -49,9 +56,10 @@ void gemm(const CoilGemm& g, const CoilHost* host) {
   p.k = g.k;
   p.epilogue = g.epilogue ? g.epilogue : store_tile;
   p.epilogue_context = g.epilogue ? g.epilogue_context : &to;
+  p.bfloat16_dot = __is_same(T, BFloat16) && g.b_packed && g.a_col == 1 && g.m >= kFewestDotRows && has_bfloat16_dot();
   p.scratch = g.scratch;
   plan(p, host->num_workers);
-  GemmSource<T> source = {g};
+  GemmSource<T> source = {g, p.bfloat16_dot};
   BlockRunner<GemmSource<T>>{p, source}.run(host);
 }
 

@@ -65,6 +65,7 @@ void run_rows(int64_t k, const float* a, const T* b, int64_t ldb, int64_t rows, 
     case 4: return micro<4, nv, T>(k, a, b, ldb, acc, accumulate);
     case 6: return micro<6, nv, T>(k, a, b, ldb, acc, accumulate);
 #ifdef __AVX512F__
+    case 7: return micro<7, nv, T>(k, a, b, ldb, acc, accumulate);
     case 8: return micro<8, nv, T>(k, a, b, ldb, acc, accumulate);
     case 10: return micro<10, nv, T>(k, a, b, ldb, acc, accumulate);
     case 12: return micro<12, nv, T>(k, a, b, ldb, acc, accumulate);
@@ -88,7 +89,93 @@ void run_columns(int64_t k, const float* a, const T* b, int64_t ldb, int64_t row
 #endif
 }
 
+#ifdef __AVX512F__
+
+typedef __bf16 Pairs __attribute__((vector_size(64)));
+typedef uint16_t Row __attribute__((ext_vector_type(32)));
+
+// As micro, two k at a time: a pair of A's row meets the interleaved rows k and k + 1 of B. The interleaving works within the
+// 128-bit lanes, so the sums' columns are out of order until the end.
+template <int mr>
+__attribute__((noinline, target("avx512bf16"))) void micro_dot(int64_t k, const float* a, const BFloat16* b, int64_t ldb,
+                                                                 float* acc, bool accumulate) {
+  Vec sum[mr][2];
+#pragma unroll
+  for (int i = 0; i < mr; i++) sum[i][0] = sum[i][1] = Vec(0.0f);
+  alignas(64) static constexpr uint16_t kZeroRow[32] = {};
+  const int64_t pairs = (k + 1) / 2;
+#pragma clang loop unroll(disable)
+  for (int64_t p = 0; p < pairs; p++, b += 2 * ldb) {
+    const Row even = load_raw<Row>(b);
+    const Row odd = load_raw<Row>(2 * p + 1 < k ? static_cast<const void*>(b + ldb) : kZeroRow);
+    const Pairs low = __builtin_bit_cast(
+        Pairs, __builtin_shufflevector(even, odd, 0, 32, 1, 33, 2, 34, 3, 35, 8, 40, 9, 41, 10, 42, 11, 43, 16, 48, 17, 49, 18,
+                                       50, 19, 51, 24, 56, 25, 57, 26, 58, 27, 59));
+    const Pairs high = __builtin_bit_cast(
+        Pairs, __builtin_shufflevector(even, odd, 4, 36, 5, 37, 6, 38, 7, 39, 12, 44, 13, 45, 14, 46, 15, 47, 20, 52, 21, 53, 22,
+                                       54, 23, 55, 28, 60, 29, 61, 30, 62, 31, 63));
+#pragma unroll
+    for (int i = 0; i < mr; i++) {
+      const Pairs x = __builtin_bit_cast(Pairs, Vec(a[i * kRowStride + p]));
+      sum[i][0] = __builtin_ia32_dpbf16ps_512(sum[i][0], x, low);
+      sum[i][1] = __builtin_ia32_dpbf16ps_512(sum[i][1], x, high);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < mr; i++) {
+    float* out = acc + i * kPanel;
+    Vec left = __builtin_shufflevector(sum[i][0], sum[i][1], 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+    Vec right = __builtin_shufflevector(sum[i][0], sum[i][1], 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
+    if (accumulate) {
+      left += load(out);
+      right += load(out + kLanes);
+    }
+    store(out, left);
+    store(out + kLanes, right);
+  }
+}
+
+// AVX512_BF16 is not part of x86-64-v4.
+bool ask_cpu() {
+  uint32_t a = 7, b, c = 1, d;
+  __asm__("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
+  return a >> 5 & 1;
+}
+
+#endif
+
 }  // namespace
+
+#ifdef __AVX512F__
+bool has_bfloat16_dot() {
+  // cpuid is slow in virtual machines. Threads that race here write the same answer.
+  static int32_t known = -1;
+  int32_t answer = __atomic_load_n(&known, __ATOMIC_RELAXED);
+  if (answer < 0) {
+    answer = ask_cpu();
+    __atomic_store_n(&known, answer, __ATOMIC_RELAXED);
+  }
+  return answer;
+}
+
+void tile_product_dot(int64_t k, const float* a, const void* b, int64_t ldb, int64_t rows, float* acc, bool accumulate) {
+  const BFloat16* panel = static_cast<const BFloat16*>(b);
+  switch (row_capacity(rows)) {
+    case 1: return micro_dot<1>(k, a, panel, ldb, acc, accumulate);
+    case 2: return micro_dot<2>(k, a, panel, ldb, acc, accumulate);
+    case 4: return micro_dot<4>(k, a, panel, ldb, acc, accumulate);
+    case 6: return micro_dot<6>(k, a, panel, ldb, acc, accumulate);
+    case 7: return micro_dot<7>(k, a, panel, ldb, acc, accumulate);
+    case 8: return micro_dot<8>(k, a, panel, ldb, acc, accumulate);
+    case 10: return micro_dot<10>(k, a, panel, ldb, acc, accumulate);
+    case 12: return micro_dot<12>(k, a, panel, ldb, acc, accumulate);
+    default: return micro_dot<14>(k, a, panel, ldb, acc, accumulate);
+  }
+}
+#else
+bool has_bfloat16_dot() { return false; }
+void tile_product_dot(int64_t, const float*, const void*, int64_t, int64_t, float*, bool) { __builtin_unreachable(); }
+#endif
 
 void tile_product(int64_t k, const float* a, const void* b, int64_t ldb, int32_t b_dtype, int64_t rows, int64_t cols, float* acc,
                   bool accumulate) {
@@ -122,7 +209,7 @@ bool is_small(const Product& p) {
 
 void plan(Product& p, int32_t workers) {
   const int64_t panels = ceil_div(p.n, kPanel), chunks = ceil_div(p.k, kChunk);
-  p.tile_rows = rows_per_tile(p.m);
+  if (p.tile_rows == 0) p.tile_rows = rows_per_tile(p.m);
   const int64_t tiles = ceil_div(p.m, p.tile_rows), most_tiles = kBlockRows / p.tile_rows;
   p.resident = chunks == 0 || (tiles == 1 && p.tile_rows * chunks <= kBlockRows);
   int64_t block_tiles = chunks == 0 ? 1 : ceil_div(tiles, max64(ceil_div(tiles, most_tiles), 1));

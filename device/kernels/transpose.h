@@ -10,7 +10,17 @@ namespace COIL_KERNELS_NAMESPACE {
 template <class T>
 COIL_INLINE void copy_row(const T* from, int64_t n, float* out) {
   int64_t i = 0;
+#pragma clang loop unroll(disable)
   for (; i + kLanes <= n; i += kLanes) store(out + i, load(from + i));
+  if (i < n) store(out + i, load_partial(from + i, n - i));
+}
+
+// The same without widening.
+COIL_INLINE void copy_row(const BFloat16* from, int64_t n, BFloat16* out) {
+  int64_t i = 0;
+#pragma clang loop unroll(disable)
+  for (; i + kLanes <= n; i += kLanes) store_raw(out + i, load_raw<Lanes<uint16_t>>(from + i));
+  // Narrowing what was widened changes no bit but those of a NaN, which stays one.
   if (i < n) store(out + i, load_partial(from + i, n - i));
 }
 
@@ -51,7 +61,7 @@ COIL_INLINE void transpose8(const Vec8 (&in)[8], float* out, int64_t out_stride)
 
 // out[c * out_stride + r] = from[r * from_row + c * from_col] for r in [0, rows), c in [0, cols). Fast for from_col == 1.
 template <class T>
-void copy_transposed(const T* from, int64_t from_row, int64_t from_col, int64_t rows, int64_t cols, float* out,
+__attribute__((noinline)) void copy_transposed(const T* from, int64_t from_row, int64_t from_col, int64_t rows, int64_t cols, float* out,
                      int64_t out_stride) {
   int64_t r = 0;
   if (from_col == 1) {
@@ -63,12 +73,15 @@ void copy_transposed(const T* from, int64_t from_row, int64_t from_col, int64_t 
         for (int i = 0; i < 8; i++) in[i] = load8(from + (r + i) * from_row + c);
         transpose8(in, out + c * out_stride + r, out_stride);
       }
+#pragma clang loop unroll(disable) vectorize(disable)
       for (; c < cols; c++) {
+#pragma clang loop unroll(disable) vectorize(disable)
         for (int64_t i = r; i < r + 8; i++) out[c * out_stride + i] = load_one(from + i * from_row + c);
       }
     }
   }
   for (; r < rows; r++) {
+#pragma clang loop unroll(disable) vectorize(disable)
     for (int64_t c = 0; c < cols; c++) out[c * out_stride + r] = load_one(from + r * from_row + c * from_col);
   }
 }

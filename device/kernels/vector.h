@@ -68,18 +68,31 @@ COIL_INLINE float load_one(const BFloat16* p) { return __builtin_bit_cast(float,
 COIL_INLINE float load_one(const Float16* p) { return static_cast<float>(*p); }
 
 // The first n (0 <= n <= kLanes) elements, then zeros; reads no more than n.
-template <class T>
-COIL_INLINE Vec load_partial(const T* p, int64_t n) {
-  if (n >= kLanes) return load(p);
-  T part[kLanes] = {};
-  for (int64_t i = 0; i < n; i++) part[i] = p[i];
-  return load(part);
-}
 #ifdef __AVX512F__
 COIL_INLINE Vec load_partial(const float* p, int64_t n) {
   return __builtin_ia32_loadups512_mask(p, Vec(0.0f), static_cast<uint16_t>((1u << n) - 1));
 }
+COIL_INLINE Lanes<int16_t> load_partial_bits(const void* p, int64_t n) {
+  return __builtin_ia32_loaddquhi256_mask(static_cast<const Lanes<int16_t>*>(p), Lanes<int16_t>(0),
+                                          static_cast<uint16_t>((1u << n) - 1));
+}
+COIL_INLINE Vec load_partial(const BFloat16* p, int64_t n) {
+  const Lanes<int16_t> bits = load_partial_bits(p, n);
+  return load(reinterpret_cast<const BFloat16*>(&bits));
+}
+COIL_INLINE Vec load_partial(const Float16* p, int64_t n) {
+  const Lanes<int16_t> bits = load_partial_bits(p, n);
+  return load(reinterpret_cast<const Float16*>(&bits));
+}
 #else
+template <class T>
+__attribute__((noinline)) Vec load_partial(const T* p, int64_t n) {
+  if (n >= kLanes) return load(p);
+  T part[kLanes] = {};
+#pragma clang loop unroll(disable) vectorize(disable)
+  for (int64_t i = 0; i < n; i++) part[i] = p[i];
+  return load(part);
+}
 COIL_INLINE Vec load_partial(const float* p, int64_t n) {
   const VecI32 lane = {0, 1, 2, 3, 4, 5, 6, 7};
   return __builtin_ia32_maskloadps256(reinterpret_cast<const Vec*>(p), lane < static_cast<int32_t>(n));
@@ -103,6 +116,7 @@ COIL_INLINE void store_partial(T* p, Vec v, int64_t n) {
   if (n >= kLanes) return store(p, v);
   T part[kLanes];
   store(part, v);
+#pragma clang loop unroll(disable) vectorize(disable)
   for (int64_t i = 0; i < n; i++) p[i] = part[i];
 }
 

@@ -68,11 +68,11 @@ typedef struct coil_tensor {
 typedef void (*coil_chunk_function)(void* context, int64_t begin, int64_t end, int32_t worker);
 typedef void (*coil_parallel_for)(void* pool, int64_t count, int64_t grain, coil_chunk_function body, void* context);
 
-/* How to open a model. All zero (or a NULL pointer) is the default. The struct may grow: set struct_bytes, zero the rest. */
+/* How to open a model; a NULL pointer is the default. The struct may grow: set struct_bytes, zero what you do not use. */
 typedef struct coil_options {
-  uint32_t struct_bytes;          /* sizeof(coil_options) */
-  int32_t num_threads;            /* threads of a call, the caller's included. 0: what affinity and cgroup allow, in a pool that all
-                                     models of the process with this default share. 1: none but the caller's. */
+  uint32_t struct_bytes;          /* sizeof(coil_options); COIL-E402 without it */
+  int32_t num_threads;            /* threads of a call, the caller's included. 0: what affinity and cgroup allow (or
+                                     COIL_THREADS), in a pool that all models with this default share. 1: the caller's only. */
   coil_parallel_for parallel_for; /* your own threads instead; then num_threads is how many, at least 1 */
   void* pool;                     /* passed to parallel_for */
 } coil_options;
@@ -95,14 +95,14 @@ typedef struct coil_tensor_info {
 
 /* "0.1.0" of this library. */
 COIL_API const char* coil_version(void);
-/* The text of this thread's last error, "COIL-E204: input 'x' (0): expected ...", or "". Valid until the thread's next error. */
+/* The text of this thread's last error, "COIL-E204: input 'x' (0): expected ...", or "". Valid until its next error. */
 COIL_API const char* coil_last_error(void);
 /* "float32"; "unknown" for a number that is no coil_dtype. */
 COIL_API const char* coil_dtype_name(int32_t dtype);
 /* Bytes of an element; 0 for a number that is no coil_dtype. */
 COIL_API size_t coil_dtype_bytes(int32_t dtype);
 
-/* Opens a package. The file is mapped and must not be changed while the model is open; nothing is written, no process started. */
+/* Opens a package. The file is mapped and must not change while the model is open. Nothing is written, no process started. */
 COIL_API coil_status coil_open(const char* path, const coil_options* options, coil_model** model);
 /* The same from memory that stays valid and unchanged until coil_close. Align it to 64 bytes to spare a copy of the weights. */
 COIL_API coil_status coil_open_memory(const void* bytes, size_t size, const coil_options* options, coil_model** model);
@@ -125,7 +125,7 @@ COIL_API int32_t coil_num_threads(const coil_model* model);
 /* Puts mutated buffers back to what they were in the exported program. Not while a call runs. */
 COIL_API coil_status coil_reset_state(coil_model* model);
 
-/* What one call at a time needs: scratch memory, and the outputs that the runtime owns. Kept between calls, grown when needed. */
+/* What one call at a time needs: scratch memory and runtime-owned outputs; kept between calls, grown when needed. */
 COIL_API coil_status coil_context_create(coil_model* model, coil_context** context);
 COIL_API void coil_context_destroy(coil_context* context);
 
@@ -134,10 +134,12 @@ COIL_API void coil_context_destroy(coil_context* context);
  * is written in place: its dtype, sizes and strides must be those of the result (coil_infer tells them; NULL strides:
  * contiguous), its memory must overlap no other tensor of the call.
  * The same inputs give the same bits, on any number of threads. */
-COIL_API coil_status coil_run(coil_context* context, const coil_tensor* inputs, int32_t num_inputs, coil_tensor* outputs, int32_t num_outputs);
+COIL_API coil_status coil_run(coil_context* context, const coil_tensor* inputs, int32_t num_inputs, coil_tensor* outputs,
+                              int32_t num_outputs);
 /* Fills dtype, rank, sizes and strides of the outputs (memory of the context, until its next use) for inputs of these sizes,
  * data left as it is. Checks the inputs as coil_run does, and computes nothing. */
-COIL_API coil_status coil_infer(coil_context* context, const coil_tensor* inputs, int32_t num_inputs, coil_tensor* outputs, int32_t num_outputs);
+COIL_API coil_status coil_infer(coil_context* context, const coil_tensor* inputs, int32_t num_inputs, coil_tensor* outputs,
+                                int32_t num_outputs);
 
 /* Memory of the context's last run, for measurements. */
 typedef struct coil_memory {

@@ -38,14 +38,38 @@ inline void check(coil_status status) {
 // The coil_dtype of a C++ type. 16-bit floats have none: construct their tensors with an explicit dtype.
 template <class T>
 struct DtypeOf;
-template <> struct DtypeOf<float> { static constexpr coil_dtype value = COIL_DTYPE_FLOAT32; };
-template <> struct DtypeOf<double> { static constexpr coil_dtype value = COIL_DTYPE_FLOAT64; };
-template <> struct DtypeOf<bool> { static constexpr coil_dtype value = COIL_DTYPE_BOOL; };
-template <> struct DtypeOf<std::uint8_t> { static constexpr coil_dtype value = COIL_DTYPE_UINT8; };
-template <> struct DtypeOf<std::int8_t> { static constexpr coil_dtype value = COIL_DTYPE_INT8; };
-template <> struct DtypeOf<std::int16_t> { static constexpr coil_dtype value = COIL_DTYPE_INT16; };
-template <> struct DtypeOf<std::int32_t> { static constexpr coil_dtype value = COIL_DTYPE_INT32; };
-template <> struct DtypeOf<std::int64_t> { static constexpr coil_dtype value = COIL_DTYPE_INT64; };
+template <>
+struct DtypeOf<float> {
+  static constexpr coil_dtype value = COIL_DTYPE_FLOAT32;
+};
+template <>
+struct DtypeOf<double> {
+  static constexpr coil_dtype value = COIL_DTYPE_FLOAT64;
+};
+template <>
+struct DtypeOf<bool> {
+  static constexpr coil_dtype value = COIL_DTYPE_BOOL;
+};
+template <>
+struct DtypeOf<std::uint8_t> {
+  static constexpr coil_dtype value = COIL_DTYPE_UINT8;
+};
+template <>
+struct DtypeOf<std::int8_t> {
+  static constexpr coil_dtype value = COIL_DTYPE_INT8;
+};
+template <>
+struct DtypeOf<std::int16_t> {
+  static constexpr coil_dtype value = COIL_DTYPE_INT16;
+};
+template <>
+struct DtypeOf<std::int32_t> {
+  static constexpr coil_dtype value = COIL_DTYPE_INT32;
+};
+template <>
+struct DtypeOf<std::int64_t> {
+  static constexpr coil_dtype value = COIL_DTYPE_INT64;
+};
 
 // A view of memory that somebody else owns, with sizes (and strides, in elements) of its own.
 class Tensor {
@@ -83,8 +107,13 @@ class Tensor {
   }
   // Valid as long as this tensor is not changed.
   coil_tensor c_tensor() const {
-    return {data_, sizes_.data(), strides_.empty() ? nullptr : strides_.data(), static_cast<std::int32_t>(sizes_.size()), dtype_,
-            COIL_DEVICE_CPU, 0};
+    return {data_,
+            sizes_.data(),
+            strides_.empty() ? nullptr : strides_.data(),
+            static_cast<std::int32_t>(sizes_.size()),
+            dtype_,
+            COIL_DEVICE_CPU,
+            0};
   }
 
  private:
@@ -167,7 +196,8 @@ class Context {
     out_.clear();
     for (const Tensor& t : inputs) in_.push_back(t.c_tensor());
     for (const Tensor& t : outputs) out_.push_back(t.data() ? t.c_tensor() : coil_tensor{});
-    check(function(context_.get(), in_.data(), static_cast<std::int32_t>(in_.size()), out_.data(), static_cast<std::int32_t>(out_.size())));
+    check(function(context_.get(), in_.data(), static_cast<std::int32_t>(in_.size()), out_.data(),
+                   static_cast<std::int32_t>(out_.size())));
     for (std::size_t i = 0; i < outputs.size(); i++) outputs[i] = Tensor(out_[i]);
   }
 

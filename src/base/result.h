@@ -49,10 +49,10 @@ class [[nodiscard]] Result {
   explicit operator bool() const { return ok(); }
   T& value() & { return std::get<0>(state_); }
   const T& value() const& { return std::get<0>(state_); }
-  T&& value() && { return std::get<0>(std::move(state_)); }
+  T value() && { return std::get<0>(std::move(state_)); }  // by value: safe in `for (x : f().value())`
   Error& error() & { return std::get<1>(state_); }
   const Error& error() const& { return std::get<1>(state_); }
-  Error&& error() && { return std::get<1>(std::move(state_)); }
+  Error error() && { return std::get<1>(std::move(state_)); }
 
  private:
   std::variant<T, Error> state_;

@@ -7,8 +7,8 @@
 namespace coil {
 namespace {
 
-// Evaluates on demand with an explicit stack: masked looks at its condition before it asks for the chosen operand, everything else
-// asks for all operands.
+// Evaluates on demand with an explicit stack: masked looks at its condition before it asks for the chosen operand, everything
+// else asks for all operands.
 class Evaluator {
  public:
   explicit Evaluator(const EvalContext& context) : context_(context) {}
@@ -45,7 +45,8 @@ class Evaluator {
 
   Value compute(Expr e) const {
     switch (e->kind) {
-      case ExprKind::constant: return is_float(e->dtype) ? Value{.f = e->as_double()} : Value{.i = e->bits};
+      case ExprKind::constant:
+        return is_float(e->dtype) ? Value{.f = e->as_double()} : Value{.i = e->bits};
       case ExprKind::symbol:
         CHECK(context_.symbol != nullptr, "no values for symbols");
         return {.i = context_.symbol(SymbolId(e->id))};
@@ -61,7 +62,8 @@ class Evaluator {
       case ExprKind::temp:
         CHECK(context_.temp != nullptr, "no values for temporaries");
         return context_.temp(TempId(e->id));
-      case ExprKind::op: return compute_op(e);
+      case ExprKind::op:
+        return compute_op(e);
     }
     CHECK(false, "unknown kind");
     return {};

@@ -134,6 +134,8 @@ Expr ceil_div(Expr a, Expr b);
 Expr index_min(Expr a, Expr b);
 Expr index_max(Expr a, Expr b);
 Expr product(ExprPool& pool, std::span<const Expr> factors);
+// Row-major strides. As torch: a dimension of constant size 0 counts as 1.
+std::vector<Expr> contiguous_strides(ExprPool& pool, const std::vector<Expr>& sizes);
 
 // --- traversal
 // Replaces variable i by replacements[i] (variables beyond the end stay).

@@ -31,10 +31,10 @@ Expr make_binary(ScalarOp op, Expr a, Expr b) {
 
 // What dividend and divisor share: (g*x + c) / (g*y) with 0 <= c < g, where c is nonzero only for a constant g.
 struct Reduced {
-  Term factor;           // g
-  Polynomial dividend;   // x
-  Polynomial divisor;    // y
-  int64_t offset = 0;    // c
+  Term factor;          // g
+  Polynomial dividend;  // x
+  Polynomial divisor;   // y
+  int64_t offset = 0;   // c
 };
 
 // Takes out the greatest common factor of both; the dividend's constant does not limit a constant factor.
@@ -208,6 +208,16 @@ Expr product(ExprPool& pool, std::span<const Expr> factors) {
   Expr result = pool.index(1);
   for (Expr f : factors) result = result * f;
   return result;
+}
+
+std::vector<Expr> contiguous_strides(ExprPool& pool, const std::vector<Expr>& sizes) {
+  std::vector<Expr> strides(sizes.size());
+  Expr next = pool.index(1);
+  for (size_t i = sizes.size(); i-- > 0;) {
+    strides[i] = next;
+    if (!sizes[i]->is_constant() || sizes[i]->as_int() > 1) next = next * sizes[i];
+  }
+  return strides;
 }
 
 bool provably_equal(Expr a, Expr b) {

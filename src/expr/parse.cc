@@ -8,7 +8,7 @@
 namespace coil {
 namespace {
 
-constexpr int kMaxDepth = 1000;  // nested parentheses and calls
+constexpr int kMaxDepth = 200;  // nested parentheses and calls
 
 bool is_word_start(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -26,9 +26,9 @@ std::optional<int32_t> numbered(std::string_view word, char prefix) {
 // An operator by its symbol and the type of its operands; index forms are chosen by ExprPool::op.
 std::optional<ScalarOp> operator_of(std::string_view symbol) {
   constexpr std::pair<std::string_view, ScalarOp> kOperators[] = {
-      {"+", ScalarOp::add}, {"-", ScalarOp::sub},        {"*", ScalarOp::mul},       {"/", ScalarOp::div},
+      {"+", ScalarOp::add},        {"-", ScalarOp::sub},       {"*", ScalarOp::mul}, {"/", ScalarOp::div},
       {"//", ScalarOp::floor_div}, {"%", ScalarOp::remainder}, {"==", ScalarOp::eq}, {"!=", ScalarOp::ne},
-      {"<", ScalarOp::lt},  {"<=", ScalarOp::le},        {">", ScalarOp::gt},        {">=", ScalarOp::ge}};
+      {"<", ScalarOp::lt},         {"<=", ScalarOp::le},       {">", ScalarOp::gt},  {">=", ScalarOp::ge}};
   for (const auto& [text, op] : kOperators) {
     if (text == symbol) return op;
   }
@@ -253,7 +253,8 @@ class Parser {
       if (!named || *named != compute_type(*named)) return error("unknown type");
       dtype = *named;
     }
-    if (is_float(dtype)) return dtype == DType::f32 ? floating_constant<float>(digits, dtype) : floating_constant<double>(digits, dtype);
+    if (is_float(dtype))
+      return dtype == DType::f32 ? floating_constant<float>(digits, dtype) : floating_constant<double>(digits, dtype);
     int64_t value = 0;
     const auto [end, failed] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
     if (failed != std::errc() || end != digits.data() + digits.size()) return error("not an integer");
@@ -278,6 +279,8 @@ class Parser {
 
 }  // namespace
 
-Result<Expr> parse_expr(ExprPool& pool, std::string_view text, const ParseNames& names) { return Parser(pool, text, names).run(); }
+Result<Expr> parse_expr(ExprPool& pool, std::string_view text, const ParseNames& names) {
+  return Parser(pool, text, names).run();
+}
 
 }  // namespace coil

@@ -14,7 +14,7 @@ namespace coil {
 // What names mean. Symbols are found by label, then by name, in the pool; variables are i0, i1...; temporaries t0, t1...
 struct ParseNames {
   std::function<std::optional<std::pair<BufferId, DType>>(std::string_view)> buffer;  // default: b0, b1..., all f32
-  std::function<std::optional<DType>(TempId)> temp;                                     // default: all f32
+  std::function<std::optional<DType>(TempId)> temp;                                   // default: all f32
 };
 
 // Error: bad_program, with the column. The result is folded and normalised like any other expression.

@@ -11,12 +11,18 @@ namespace {
 
 int rank(const ExprNode& n) {
   switch (n.kind) {
-    case ExprKind::var: return 0;
-    case ExprKind::symbol: return 1;
-    case ExprKind::op: return 2;
-    case ExprKind::load: return 3;
-    case ExprKind::temp: return 4;
-    case ExprKind::constant: return 5;
+    case ExprKind::var:
+      return 0;
+    case ExprKind::symbol:
+      return 1;
+    case ExprKind::op:
+      return 2;
+    case ExprKind::load:
+      return 3;
+    case ExprKind::temp:
+      return 4;
+    case ExprKind::constant:
+      return 5;
   }
   return 6;
 }
@@ -115,9 +121,8 @@ int64_t Polynomial::constant_part() const {
 }
 
 bool Polynomial::contains(Expr atom) const {
-  return std::any_of(terms_.begin(), terms_.end(), [&](const Term& t) {
-    return std::find(t.atoms.begin(), t.atoms.end(), atom) != t.atoms.end();
-  });
+  return std::any_of(terms_.begin(), terms_.end(),
+                     [&](const Term& t) { return std::find(t.atoms.begin(), t.atoms.end(), atom) != t.atoms.end(); });
 }
 
 int Polynomial::degree_in(Expr atom) const {
@@ -264,6 +269,9 @@ Division divide(const Polynomial& a, const Polynomial& b) {
   if (b.is_zero() || a.overflow() || b.overflow()) return d;
   const Term lead = b.terms().front();
   const bool single = b.terms().size() == 1;
+  if (!single) {
+    if (auto exact = a.divide_exactly(b)) return {std::move(*exact), {}};
+  }
   // A divisor of one term takes whole multiples out of each term; a longer one is taken out only where that makes the rest
   // shorter, or (s) // (s + 1) would become 1 + -1 // (s + 1).
   for (size_t i = 0; i < d.rest.terms().size();) {

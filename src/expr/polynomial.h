@@ -21,8 +21,8 @@ struct Term {
   Monomial atoms;
 };
 
-// Structural order of nodes, independent of the history of the pool: variables by number, symbols by id, constants by value, then
-// operations by operands. Zero only for the same node.
+// Structural order of nodes, independent of the history of the pool: variables by number, symbols by id, constants by value,
+// then operations by operands. Zero only for the same node.
 int compare(Expr a, Expr b);
 // Graded: higher degrees first, then the order of their atoms. Compatible with multiplication, so that division terminates.
 int compare(const Monomial& a, const Monomial& b);

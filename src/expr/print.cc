@@ -15,6 +15,7 @@ namespace {
 enum Precedence { kCompare = 1, kSum, kProduct, kUnary, kPrimary };
 
 constexpr double kMaxTreeSize = 64;  // nodes, shared ones counted at each use: beyond, shared parts get names
+constexpr size_t kMaxText = 300;     // characters: a longer part gets a name too, so that chains print in linear time
 
 struct Infix {
   const char* text;
@@ -23,21 +24,36 @@ struct Infix {
 
 std::optional<Infix> infix_of(ScalarOp op) {
   switch (op) {
-    case ScalarOp::add: return Infix{" + ", kSum};
-    case ScalarOp::sub: return Infix{" - ", kSum};
-    case ScalarOp::mul: return Infix{" * ", kProduct};
-    case ScalarOp::div: return Infix{" / ", kProduct};
-    case ScalarOp::floor_div: return Infix{" // ", kProduct};
-    case ScalarOp::remainder: return Infix{" % ", kProduct};
-    case ScalarOp::idiv: return Infix{"//", kProduct};
-    case ScalarOp::imod: return Infix{"%", kProduct};
-    case ScalarOp::eq: return Infix{" == ", kCompare};
-    case ScalarOp::ne: return Infix{" != ", kCompare};
-    case ScalarOp::lt: return Infix{" < ", kCompare};
-    case ScalarOp::le: return Infix{" <= ", kCompare};
-    case ScalarOp::gt: return Infix{" > ", kCompare};
-    case ScalarOp::ge: return Infix{" >= ", kCompare};
-    default: return std::nullopt;
+    case ScalarOp::add:
+      return Infix{" + ", kSum};
+    case ScalarOp::sub:
+      return Infix{" - ", kSum};
+    case ScalarOp::mul:
+      return Infix{" * ", kProduct};
+    case ScalarOp::div:
+      return Infix{" / ", kProduct};
+    case ScalarOp::floor_div:
+      return Infix{" // ", kProduct};
+    case ScalarOp::remainder:
+      return Infix{" % ", kProduct};
+    case ScalarOp::idiv:
+      return Infix{"//", kProduct};
+    case ScalarOp::imod:
+      return Infix{"%", kProduct};
+    case ScalarOp::eq:
+      return Infix{" == ", kCompare};
+    case ScalarOp::ne:
+      return Infix{" != ", kCompare};
+    case ScalarOp::lt:
+      return Infix{" < ", kCompare};
+    case ScalarOp::le:
+      return Infix{" <= ", kCompare};
+    case ScalarOp::gt:
+      return Infix{" > ", kCompare};
+    case ScalarOp::ge:
+      return Infix{" >= ", kCompare};
+    default:
+      return std::nullopt;
   }
 }
 
@@ -54,11 +70,16 @@ std::string shortest(T x) {
 
 std::string constant_text(Expr e) {
   switch (e->dtype) {
-    case DType::boolean: return e->bits != 0 ? "true" : "false";
-    case DType::index: return std::to_string(e->bits);
-    case DType::f32: return shortest(static_cast<float>(e->as_double()));
-    case DType::f64: return shortest(e->as_double()) + ":f64";
-    default: return std::to_string(e->bits) + ":" + std::string(name(e->dtype));
+    case DType::boolean:
+      return e->bits != 0 ? "true" : "false";
+    case DType::index:
+      return std::to_string(e->bits);
+    case DType::f32:
+      return shortest(static_cast<float>(e->as_double()));
+    case DType::f64:
+      return shortest(e->as_double()) + ":f64";
+    default:
+      return std::to_string(e->bits) + ":" + std::string(name(e->dtype));
   }
 }
 
@@ -87,7 +108,8 @@ class Printer {
     int count = 0;
     visit(root, [&](Expr e) {
       Text t = text_of(e);
-      if (named && uses[e.node()] > 1 && e->kind == ExprKind::op && tree_size.at(e.node()) > 3) {
+      const bool shared = uses[e.node()] > 1 && tree_size.at(e.node()) > 3;
+      if (named && e != root && e->kind == ExprKind::op && (shared || t.text.size() > kMaxText)) {
         std::string v = "v";
         v += std::to_string(count++);
         lines += v + " = " + t.text + "; ";
@@ -116,14 +138,18 @@ class Printer {
         const Precedence p = text[0] == '-' ? kUnary : kPrimary;
         return {std::move(text), p};
       }
-      case ExprKind::symbol: return {e->pool->symbol_info(SymbolId(e->id)).label, kPrimary};
-      case ExprKind::var: return {names_.var ? names_.var(e->id) : "i" + std::to_string(e->id), kPrimary};
-      case ExprKind::temp: return {"t" + std::to_string(e->id), kPrimary};
+      case ExprKind::symbol:
+        return {e->pool->symbol_info(SymbolId(e->id)).label, kPrimary};
+      case ExprKind::var:
+        return {names_.var ? names_.var(e->id) : "i" + std::to_string(e->id), kPrimary};
+      case ExprKind::temp:
+        return {"t" + std::to_string(e->id), kPrimary};
       case ExprKind::load: {
         std::string head = "load(" + (names_.buffer ? names_.buffer(BufferId(e->id)) : "b" + std::to_string(e->id));
         return {call(head + (e->args.empty() ? "" : ", "), e->args), kPrimary};
       }
-      case ExprKind::op: return op_text(e);
+      case ExprKind::op:
+        return op_text(e);
     }
     return {};
   }

@@ -1,7 +1,7 @@
 // What the ranges of variables and symbols prove about index expressions.
 //
-// One question is answered: a lower bound of a polynomial. Atoms are eliminated one after the other, each replaced by the end of
-// its range that makes the polynomial least, until a constant is left:
+// One question is answered: a lower bound of a polynomial. Atoms are eliminated one after the other, each replaced by the end
+// of its range that makes the polynomial least, until a constant is left:
 //   1. variables that occur in no other atom (exact: a polynomial that is linear in one is least at an end),
 //   2. divisions, remainders, minima, maxima, checked indices; outer before inner,
 //   3. symbols: s = min + t with t >= 0; a polynomial without negative coefficients is least where all t are 0.
@@ -170,8 +170,10 @@ Bound Prover::eliminate_atom(const Polynomial& p, Expr atom, int depth) {
     const Polynomial b(atom->op == ScalarOp::checked_index ? Polynomial() : Polynomial(atom->args[0]));
     const Polynomial d(atom->args[1]);
     switch (atom->op) {
-      case ScalarOp::idiv: return eliminate_div(base, k, atom, sign, depth);
-      case ScalarOp::checked_index: return at_ends(base, k, Polynomial(), d - Polynomial(1), sign, depth);
+      case ScalarOp::idiv:
+        return eliminate_div(base, k, atom, sign, depth);
+      case ScalarOp::checked_index:
+        return at_ends(base, k, Polynomial(), d - Polynomial(1), sign, depth);
       case ScalarOp::imod: {
         Bound result = at_ends(base, k, Polynomial(), d - Polynomial(1), sign, depth);
         // x % d <= x where x >= 0
@@ -188,20 +190,28 @@ Bound Prover::eliminate_atom(const Polynomial& p, Expr atom, int depth) {
         const bool either = atom->op == ScalarOp::imin ? sign < 0 : sign > 0;
         return either ? larger(first, second) : smaller(first, second);
       }
-      default: return std::nullopt;
+      default:
+        return std::nullopt;
     }
   }
   if (atom->is_op(ScalarOp::select)) {
-    return smaller(lower(base + k * Polynomial(atom->args[1]), depth + 1), lower(base + k * Polynomial(atom->args[2]), depth + 1));
+    return smaller(lower(base + k * Polynomial(atom->args[1]), depth + 1),
+                   lower(base + k * Polynomial(atom->args[2]), depth + 1));
   }
   if (atom->is_op(ScalarOp::cast)) {
     switch (atom->args[0]->dtype) {
-      case DType::boolean: return at_ends(base, k, Polynomial(), Polynomial(1), sign, depth);
-      case DType::u8: return at_ends(base, k, Polynomial(), Polynomial(255), sign, depth);
-      case DType::i8: return at_ends(base, k, Polynomial(-128), Polynomial(127), sign, depth);
-      case DType::i16: return at_ends(base, k, Polynomial(-32768), Polynomial(32767), sign, depth);
-      case DType::i32: return at_ends(base, k, Polynomial(INT32_MIN), Polynomial(INT32_MAX), sign, depth);
-      default: return std::nullopt;
+      case DType::boolean:
+        return at_ends(base, k, Polynomial(), Polynomial(1), sign, depth);
+      case DType::u8:
+        return at_ends(base, k, Polynomial(), Polynomial(255), sign, depth);
+      case DType::i8:
+        return at_ends(base, k, Polynomial(-128), Polynomial(127), sign, depth);
+      case DType::i16:
+        return at_ends(base, k, Polynomial(-32768), Polynomial(32767), sign, depth);
+      case DType::i32:
+        return at_ends(base, k, Polynomial(INT32_MIN), Polynomial(INT32_MAX), sign, depth);
+      default:
+        return std::nullopt;
     }
   }
   return std::nullopt;
@@ -216,7 +226,8 @@ Bound Prover::eliminate_div(const Polynomial& base, const Polynomial& k, Expr at
     const Polynomial whole = d * base + k * dq;
     if (d.is_constant()) {
       Bound b = lower(whole, depth + 1);
-      return b && *b != INT64_MIN ? Bound(-expr::floor_div_int(-*b, d.constant_part())) : std::nullopt;  // up: the value is an integer
+      return b && *b != INT64_MIN ? Bound(-expr::floor_div_int(-*b, d.constant_part()))
+                                  : std::nullopt;  // up: the value is an integer
     }
     // d * value > -d  =>  value >= 0
     Bound b = lower(whole + d - Polynomial(1), depth + 1);
@@ -256,7 +267,8 @@ Bound Prover::eliminate_symbols(const Polynomial& p, int depth) {
   }
   if (shifted.overflow()) return std::nullopt;
   const auto negative = [](const Polynomial& q) {
-    return std::find_if(q.terms().begin(), q.terms().end(), [](const Term& t) { return t.coefficient < 0 && !t.atoms.empty(); });
+    return std::find_if(q.terms().begin(), q.terms().end(),
+                        [](const Term& t) { return t.coefficient < 0 && !t.atoms.empty(); });
   };
   // Takes a bounded symbol out of the first negative term, at both of its ends.
   const auto solve = [&](const auto& self, const Polynomial& q, int level) -> Bound {
@@ -270,8 +282,7 @@ Bound Prover::eliminate_symbols(const Polynomial& p, int depth) {
       Polynomial base, k;
       q.split(s, base, k);
       Bound high = self(self, base + k * Polynomial(span), level + 1);
-      const bool falling =
-          std::all_of(k.terms().begin(), k.terms().end(), [](const Term& t) { return t.coefficient < 0; });
+      const bool falling = std::all_of(k.terms().begin(), k.terms().end(), [](const Term& t) { return t.coefficient < 0; });
       return falling ? high : smaller(high, self(self, base, level + 1));
     }
     return std::nullopt;

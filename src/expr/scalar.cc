@@ -14,12 +14,18 @@ namespace {
 // The low bits of `v` as a value of the type.
 int64_t wrap(int64_t v, DType dtype) {
   switch (dtype) {
-    case DType::boolean: return v != 0;
-    case DType::u8: return static_cast<uint8_t>(v);
-    case DType::i8: return static_cast<int8_t>(v);
-    case DType::i16: return static_cast<int16_t>(v);
-    case DType::i32: return static_cast<int32_t>(v);
-    default: return v;
+    case DType::boolean:
+      return v != 0;
+    case DType::u8:
+      return static_cast<uint8_t>(v);
+    case DType::i8:
+      return static_cast<int8_t>(v);
+    case DType::i16:
+      return static_cast<int16_t>(v);
+    case DType::i32:
+      return static_cast<int32_t>(v);
+    default:
+      return v;
   }
 }
 
@@ -47,19 +53,32 @@ T float_floor_div(T a, T b) {
 template <class T>
 T float_arithmetic(ScalarOp op, T a, T b) {
   switch (op) {
-    case ScalarOp::add: return a + b;
-    case ScalarOp::sub: return a - b;
-    case ScalarOp::mul: return a * b;
-    case ScalarOp::div: return a / b;
-    case ScalarOp::floor_div: return float_floor_div(a, b);
-    case ScalarOp::trunc_div: return std::trunc(a / b);
-    case ScalarOp::remainder: return float_remainder(a, b);
-    case ScalarOp::fmod: return std::fmod(a, b);
-    case ScalarOp::maximum: return std::isnan(a) ? a : std::isnan(b) ? b : (a < b ? b : a);
-    case ScalarOp::minimum: return std::isnan(a) ? a : std::isnan(b) ? b : (b < a ? b : a);
-    case ScalarOp::fmax: return std::isnan(a) ? b : std::isnan(b) ? a : (a < b ? b : a);
-    case ScalarOp::fmin: return std::isnan(a) ? b : std::isnan(b) ? a : (b < a ? b : a);
-    default: break;
+    case ScalarOp::add:
+      return a + b;
+    case ScalarOp::sub:
+      return a - b;
+    case ScalarOp::mul:
+      return a * b;
+    case ScalarOp::div:
+      return a / b;
+    case ScalarOp::floor_div:
+      return float_floor_div(a, b);
+    case ScalarOp::trunc_div:
+      return std::trunc(a / b);
+    case ScalarOp::remainder:
+      return float_remainder(a, b);
+    case ScalarOp::fmod:
+      return std::fmod(a, b);
+    case ScalarOp::maximum:
+      return std::isnan(a) ? a : std::isnan(b) ? b : (a < b ? b : a);
+    case ScalarOp::minimum:
+      return std::isnan(a) ? a : std::isnan(b) ? b : (b < a ? b : a);
+    case ScalarOp::fmax:
+      return std::isnan(a) ? b : std::isnan(b) ? a : (a < b ? b : a);
+    case ScalarOp::fmin:
+      return std::isnan(a) ? b : std::isnan(b) ? a : (b < a ? b : a);
+    default:
+      break;
   }
   CHECK(false, info(op).name);
   return 0;
@@ -68,40 +87,74 @@ T float_arithmetic(ScalarOp op, T a, T b) {
 // Unary mathematics, in double; the caller rounds.
 double float_unary(ScalarOp op, double a) {
   switch (op) {
-    case ScalarOp::neg: return -a;
-    case ScalarOp::abs: return std::fabs(a);
-    case ScalarOp::sign: return (a > 0) - (a < 0);
-    case ScalarOp::floor: return std::floor(a);
-    case ScalarOp::ceil: return std::ceil(a);
-    case ScalarOp::trunc: return std::trunc(a);
-    case ScalarOp::round: return std::nearbyint(a);
-    case ScalarOp::sqrt: return std::sqrt(a);
-    case ScalarOp::rsqrt: return 1 / std::sqrt(a);
-    case ScalarOp::reciprocal: return 1 / a;
-    case ScalarOp::exp: return std::exp(a);
-    case ScalarOp::exp2: return std::exp2(a);
-    case ScalarOp::expm1: return std::expm1(a);
-    case ScalarOp::log: return std::log(a);
-    case ScalarOp::log2: return std::log2(a);
-    case ScalarOp::log10: return std::log10(a);
-    case ScalarOp::log1p: return std::log1p(a);
-    case ScalarOp::tanh: return std::tanh(a);
-    case ScalarOp::sigmoid: return 1 / (1 + std::exp(-a));
-    case ScalarOp::erf: return std::erf(a);
-    case ScalarOp::erfc: return std::erfc(a);
-    case ScalarOp::sin: return std::sin(a);
-    case ScalarOp::cos: return std::cos(a);
-    case ScalarOp::tan: return std::tan(a);
-    case ScalarOp::asin: return std::asin(a);
-    case ScalarOp::acos: return std::acos(a);
-    case ScalarOp::atan: return std::atan(a);
-    case ScalarOp::sinh: return std::sinh(a);
-    case ScalarOp::cosh: return std::cosh(a);
-    case ScalarOp::asinh: return std::asinh(a);
-    case ScalarOp::acosh: return std::acosh(a);
-    case ScalarOp::atanh: return std::atanh(a);
-    case ScalarOp::logical_not: return a == 0;
-    default: break;
+    case ScalarOp::neg:
+      return -a;
+    case ScalarOp::abs:
+      return std::fabs(a);
+    case ScalarOp::sign:
+      return (a > 0) - (a < 0);
+    case ScalarOp::floor:
+      return std::floor(a);
+    case ScalarOp::ceil:
+      return std::ceil(a);
+    case ScalarOp::trunc:
+      return std::trunc(a);
+    case ScalarOp::round:
+      return std::nearbyint(a);
+    case ScalarOp::sqrt:
+      return std::sqrt(a);
+    case ScalarOp::rsqrt:
+      return 1 / std::sqrt(a);
+    case ScalarOp::reciprocal:
+      return 1 / a;
+    case ScalarOp::exp:
+      return std::exp(a);
+    case ScalarOp::exp2:
+      return std::exp2(a);
+    case ScalarOp::expm1:
+      return std::expm1(a);
+    case ScalarOp::log:
+      return std::log(a);
+    case ScalarOp::log2:
+      return std::log2(a);
+    case ScalarOp::log10:
+      return std::log10(a);
+    case ScalarOp::log1p:
+      return std::log1p(a);
+    case ScalarOp::tanh:
+      return std::tanh(a);
+    case ScalarOp::sigmoid:
+      return 1 / (1 + std::exp(-a));
+    case ScalarOp::erf:
+      return std::erf(a);
+    case ScalarOp::erfc:
+      return std::erfc(a);
+    case ScalarOp::sin:
+      return std::sin(a);
+    case ScalarOp::cos:
+      return std::cos(a);
+    case ScalarOp::tan:
+      return std::tan(a);
+    case ScalarOp::asin:
+      return std::asin(a);
+    case ScalarOp::acos:
+      return std::acos(a);
+    case ScalarOp::atan:
+      return std::atan(a);
+    case ScalarOp::sinh:
+      return std::sinh(a);
+    case ScalarOp::cosh:
+      return std::cosh(a);
+    case ScalarOp::asinh:
+      return std::asinh(a);
+    case ScalarOp::acosh:
+      return std::acosh(a);
+    case ScalarOp::atanh:
+      return std::atanh(a);
+    case ScalarOp::logical_not:
+      return a == 0;
+    default:
+      break;
   }
   CHECK(false, info(op).name);
   return 0;
@@ -109,13 +162,20 @@ double float_unary(ScalarOp op, double a) {
 
 double float_binary(ScalarOp op, DType dtype, double a, double b) {
   switch (op) {
-    case ScalarOp::atan2: return std::atan2(a, b);
-    case ScalarOp::pow: return std::pow(a, b);
-    case ScalarOp::hypot: return std::hypot(a, b);
-    case ScalarOp::logical_and: return a != 0 && b != 0;
-    case ScalarOp::logical_or: return a != 0 || b != 0;
-    case ScalarOp::logical_xor: return (a != 0) != (b != 0);
-    default: break;
+    case ScalarOp::atan2:
+      return std::atan2(a, b);
+    case ScalarOp::pow:
+      return std::pow(a, b);
+    case ScalarOp::hypot:
+      return std::hypot(a, b);
+    case ScalarOp::logical_and:
+      return a != 0 && b != 0;
+    case ScalarOp::logical_or:
+      return a != 0 || b != 0;
+    case ScalarOp::logical_xor:
+      return (a != 0) != (b != 0);
+    default:
+      break;
   }
   // Arithmetic in the type itself: some of these round several times.
   if (dtype == DType::f64) return float_arithmetic<double>(op, a, b);
@@ -148,16 +208,23 @@ int64_t shift_right(int64_t a, int64_t b, int width) { return a >> (b < 0 || b >
 
 int64_t int_unary(ScalarOp op, DType dtype, int64_t a) {
   switch (op) {
-    case ScalarOp::neg: return sub_wrap(0, a);
-    case ScalarOp::abs: return a < 0 ? sub_wrap(0, a) : a;
-    case ScalarOp::sign: return (a > 0) - (a < 0);
-    case ScalarOp::logical_not: return a == 0;
-    case ScalarOp::bit_not: return is_bool(dtype) ? a == 0 : ~a;
+    case ScalarOp::neg:
+      return sub_wrap(0, a);
+    case ScalarOp::abs:
+      return a < 0 ? sub_wrap(0, a) : a;
+    case ScalarOp::sign:
+      return (a > 0) - (a < 0);
+    case ScalarOp::logical_not:
+      return a == 0;
+    case ScalarOp::bit_not:
+      return is_bool(dtype) ? a == 0 : ~a;
     case ScalarOp::floor:
     case ScalarOp::ceil:
     case ScalarOp::trunc:
-    case ScalarOp::round: return a;
-    default: break;
+    case ScalarOp::round:
+      return a;
+    default:
+      break;
   }
   CHECK(false, info(op).name);  // mathematics needs a floating type: the lowering promotes
   return 0;
@@ -166,27 +233,46 @@ int64_t int_unary(ScalarOp op, DType dtype, int64_t a) {
 int64_t int_binary(ScalarOp op, DType dtype, int64_t a, int64_t b) {
   const int width = 8 * byte_size(dtype);
   switch (op) {
-    case ScalarOp::add: return add_wrap(a, b);
-    case ScalarOp::sub: return sub_wrap(a, b);
-    case ScalarOp::mul: return mul_wrap(a, b);
-    case ScalarOp::floor_div: return expr::floor_div_int(a, b);
-    case ScalarOp::trunc_div: return trunc_div_int(a, b);
-    case ScalarOp::remainder: return expr::floor_mod_int(a, b);
-    case ScalarOp::fmod: return fmod_int(a, b);
+    case ScalarOp::add:
+      return add_wrap(a, b);
+    case ScalarOp::sub:
+      return sub_wrap(a, b);
+    case ScalarOp::mul:
+      return mul_wrap(a, b);
+    case ScalarOp::floor_div:
+      return expr::floor_div_int(a, b);
+    case ScalarOp::trunc_div:
+      return trunc_div_int(a, b);
+    case ScalarOp::remainder:
+      return expr::floor_mod_int(a, b);
+    case ScalarOp::fmod:
+      return fmod_int(a, b);
     case ScalarOp::maximum:
-    case ScalarOp::fmax: return a < b ? b : a;
+    case ScalarOp::fmax:
+      return a < b ? b : a;
     case ScalarOp::minimum:
-    case ScalarOp::fmin: return b < a ? b : a;
-    case ScalarOp::logical_and: return a != 0 && b != 0;
-    case ScalarOp::logical_or: return a != 0 || b != 0;
-    case ScalarOp::logical_xor: return (a != 0) != (b != 0);
-    case ScalarOp::bit_and: return a & b;
-    case ScalarOp::bit_or: return a | b;
-    case ScalarOp::bit_xor: return a ^ b;
-    case ScalarOp::shl: return shift_left(a, b, width);
-    case ScalarOp::shr: return shift_right(a, b, width);
-    case ScalarOp::pow: return pow_int(a, b);
-    default: break;
+    case ScalarOp::fmin:
+      return b < a ? b : a;
+    case ScalarOp::logical_and:
+      return a != 0 && b != 0;
+    case ScalarOp::logical_or:
+      return a != 0 || b != 0;
+    case ScalarOp::logical_xor:
+      return (a != 0) != (b != 0);
+    case ScalarOp::bit_and:
+      return a & b;
+    case ScalarOp::bit_or:
+      return a | b;
+    case ScalarOp::bit_xor:
+      return a ^ b;
+    case ScalarOp::shl:
+      return shift_left(a, b, width);
+    case ScalarOp::shr:
+      return shift_right(a, b, width);
+    case ScalarOp::pow:
+      return pow_int(a, b);
+    default:
+      break;
   }
   CHECK(false, info(op).name);
   return 0;
@@ -198,13 +284,26 @@ int64_t index_op(ScalarOp op, std::span<const Value> args) {
   int64_t r = args.empty() ? 0 : args[0].i;
   for (const Value& v : args.subspan(args.empty() ? 0 : 1)) {
     switch (op) {
-      case ScalarOp::iadd: CHECK(!__builtin_add_overflow(r, v.i, &r), "an index leaves int64"); break;
-      case ScalarOp::imul: CHECK(!__builtin_mul_overflow(r, v.i, &r), "an index leaves int64"); break;
-      case ScalarOp::idiv: r = expr::floor_div_int(r, v.i); break;
-      case ScalarOp::imod: r = expr::floor_mod_int(r, v.i); break;
-      case ScalarOp::imin: r = std::min(r, v.i); break;
-      case ScalarOp::imax: r = std::max(r, v.i); break;
-      default: CHECK(false, info(op).name);
+      case ScalarOp::iadd:
+        CHECK(!__builtin_add_overflow(r, v.i, &r), "an index leaves int64");
+        break;
+      case ScalarOp::imul:
+        CHECK(!__builtin_mul_overflow(r, v.i, &r), "an index leaves int64");
+        break;
+      case ScalarOp::idiv:
+        r = expr::floor_div_int(r, v.i);
+        break;
+      case ScalarOp::imod:
+        r = expr::floor_mod_int(r, v.i);
+        break;
+      case ScalarOp::imin:
+        r = std::min(r, v.i);
+        break;
+      case ScalarOp::imax:
+        r = std::max(r, v.i);
+        break;
+      default:
+        CHECK(false, info(op).name);
     }
   }
   return r;
@@ -213,12 +312,18 @@ int64_t index_op(ScalarOp op, std::span<const Value> args) {
 template <class T>
 bool compare_values(ScalarOp op, T a, T b) {
   switch (op) {
-    case ScalarOp::eq: return a == b;
-    case ScalarOp::ne: return a != b;
-    case ScalarOp::lt: return a < b;
-    case ScalarOp::le: return a <= b;
-    case ScalarOp::gt: return a > b;
-    default: return a >= b;
+    case ScalarOp::eq:
+      return a == b;
+    case ScalarOp::ne:
+      return a != b;
+    case ScalarOp::lt:
+      return a < b;
+    case ScalarOp::le:
+      return a <= b;
+    case ScalarOp::gt:
+      return a > b;
+    default:
+      return a >= b;
   }
 }
 
@@ -244,11 +349,16 @@ double round_to_f16(float f) {
 
 double round_to(double x, DType to) {
   switch (to) {
-    case DType::f64: return x;
-    case DType::f32: return static_cast<float>(x);
-    case DType::bf16: return round_to_bf16(static_cast<float>(x));
-    case DType::f16: return round_to_f16(static_cast<float>(x));
-    default: break;
+    case DType::f64:
+      return x;
+    case DType::f32:
+      return static_cast<float>(x);
+    case DType::bf16:
+      return round_to_bf16(static_cast<float>(x));
+    case DType::f16:
+      return round_to_f16(static_cast<float>(x));
+    default:
+      break;
   }
   CHECK(false, "not a floating type");
   return 0;

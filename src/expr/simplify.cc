@@ -1,5 +1,5 @@
-// simplify_index: removes the divisions, remainders, minima, maxima and comparisons that ranges decide, bottom-up, to a fixpoint.
-// Rules (g, d, e positive, v a variable, all proofs by ranges.cc):
+// simplify_index: removes the divisions, remainders, minima, maxima and comparisons that ranges decide, bottom-up, to a
+// fixpoint. Rules (g, d, e positive, v a variable, all proofs by ranges.cc):
 //   v -> 0                                          v has size 1
 //   x // d -> k, x % d -> x - k*d                   k*d <= x < (k+1)*d for a constant k
 //   (g*x + y) // (g*d) -> x // d                    0 <= y < g
@@ -44,6 +44,8 @@ class Simplifier {
  private:
   Expr node(Expr x, std::vector<Expr> args, bool changed);
   Expr leaf(Expr x);
+  template <class Better>
+  Expr replace_node(Expr e, ScalarOp op, Better better);
   Expr divide(Expr x, Expr d);
   Expr remainder(Expr x, Expr d);
   Expr extremum(ScalarOp op, Expr a, Expr b);
@@ -92,14 +94,21 @@ Expr Simplifier::node(Expr x, std::vector<Expr> args, bool changed) {
     return pool_.make(std::move(copy));
   }
   switch (x->op) {
-    case ScalarOp::iadd: return recombine(changed ? pool_.op(x->op, std::move(args)) : x);
-    case ScalarOp::idiv: return divide(args[0], args[1]);
-    case ScalarOp::imod: return remainder(args[0], args[1]);
+    case ScalarOp::iadd:
+      return recombine(changed ? pool_.op(x->op, std::move(args)) : x);
+    case ScalarOp::idiv:
+      return divide(args[0], args[1]);
+    case ScalarOp::imod:
+      return remainder(args[0], args[1]);
     case ScalarOp::imin:
-    case ScalarOp::imax: return extremum(x->op, args[0], args[1]);
-    case ScalarOp::cast: return changed ? pool_.cast(args[0], x->dtype) : x;
-    case ScalarOp::checked_index: return changed ? pool_.checked_index(args[0], args[1]) : x;
-    default: break;
+    case ScalarOp::imax:
+      return extremum(x->op, args[0], args[1]);
+    case ScalarOp::cast:
+      return changed ? pool_.cast(args[0], x->dtype) : x;
+    case ScalarOp::checked_index:
+      return changed ? pool_.checked_index(args[0], args[1]) : x;
+    default:
+      break;
   }
   if (info(x->op).result == ResultRule::boolean && args.size() == 2 && args[0]->dtype == DType::index) {
     return comparison(x->op, args[0], args[1]);
@@ -173,52 +182,39 @@ std::optional<Simplifier::Split> Simplifier::split_low(const Polynomial& x, cons
   return std::nullopt;
 }
 
-Expr Simplifier::divide(Expr x, Expr d) {
-  Expr e = floor_div(x, d);
-  // floor_div may have taken out whole multiples; what is left to decide is one idiv.
+// floor_div and floor_mod may have taken out whole multiples; what is left to decide is one node `op` in their result.
+template <class Better>
+Expr Simplifier::replace_node(Expr e, ScalarOp op, Better better) {
   const Polynomial p(e);
   for (const Term& t : p.terms()) {
     for (Expr atom : t.atoms) {
-      if (!atom->is_op(ScalarOp::idiv)) continue;
-      Expr a = atom->args[0], b = atom->args[1];
-      Expr better;
-      if (auto k = known_quotient(a, b)) {
-        better = pool_.index(*k);
-      } else if (auto s = split_low(Polynomial(a), Polynomial(b))) {
-        better = floor_div(s->high.to_expr(pool_), Polynomial(b).divide_exactly(s->factor)->to_expr(pool_));
-      }
-      if (!better) continue;
+      if (!atom->is_op(op) || p.degree_in(atom) > 1) continue;
+      Expr decided = better(atom->args[0], atom->args[1]);
+      if (!decided) continue;
       Polynomial base, k;
-      if (p.degree_in(atom) > 1) continue;
       p.split(atom, base, k);
-      return (base + k * Polynomial(better)).to_expr(pool_);
+      return (base + k * Polynomial(decided)).to_expr(pool_);
     }
   }
   return e;
 }
 
+Expr Simplifier::divide(Expr x, Expr d) {
+  return replace_node(floor_div(x, d), ScalarOp::idiv, [this](Expr a, Expr b) {
+    if (auto k = known_quotient(a, b)) return pool_.index(*k);
+    auto s = split_low(Polynomial(a), Polynomial(b));
+    return s ? floor_div(s->high.to_expr(pool_), Polynomial(b).divide_exactly(s->factor)->to_expr(pool_)) : Expr();
+  });
+}
+
 Expr Simplifier::remainder(Expr x, Expr d) {
-  Expr e = floor_mod(x, d);
-  const Polynomial p(e);
-  for (const Term& t : p.terms()) {
-    for (Expr atom : t.atoms) {
-      if (!atom->is_op(ScalarOp::imod)) continue;
-      Expr a = atom->args[0], b = atom->args[1];
-      Expr better;
-      if (auto k = known_quotient(a, b)) {
-        better = a - b * *k;
-      } else if (auto s = split_low(Polynomial(a), Polynomial(b))) {
-        Expr inner = floor_mod(s->high.to_expr(pool_), Polynomial(b).divide_exactly(s->factor)->to_expr(pool_));
-        better = s->factor.to_expr(pool_) * inner + s->low.to_expr(pool_);
-      }
-      if (!better) continue;
-      Polynomial base, k;
-      if (p.degree_in(atom) > 1) continue;
-      p.split(atom, base, k);
-      return (base + k * Polynomial(better)).to_expr(pool_);
-    }
-  }
-  return e;
+  return replace_node(floor_mod(x, d), ScalarOp::imod, [this](Expr a, Expr b) {
+    if (auto k = known_quotient(a, b)) return a - b * *k;
+    auto s = split_low(Polynomial(a), Polynomial(b));
+    if (!s) return Expr();
+    Expr high = floor_mod(s->high.to_expr(pool_), Polynomial(b).divide_exactly(s->factor)->to_expr(pool_));
+    return s->factor.to_expr(pool_) * high + s->low.to_expr(pool_);
+  });
 }
 
 Expr Simplifier::extremum(ScalarOp op, Expr a, Expr b) {
@@ -245,17 +241,21 @@ Expr Simplifier::comparison(ScalarOp op, Expr a, Expr b) {
     case ScalarOp::le:
       if (after) return pool_.boolean(false);
       return nonnegative(b - a) ? pool_.boolean(true) : plain;
-    case ScalarOp::eq: return before || after ? pool_.boolean(false) : plain;
-    case ScalarOp::ne: return before || after ? pool_.boolean(true) : plain;
-    default: return plain;
+    case ScalarOp::eq:
+      return before || after ? pool_.boolean(false) : plain;
+    case ScalarOp::ne:
+      return before || after ? pool_.boolean(true) : plain;
+    default:
+      return plain;
   }
 }
 
 Expr Simplifier::recombine(Expr sum) {
-  const bool has_remainder = sum->is_op(ScalarOp::iadd) && std::any_of(sum->args.begin(), sum->args.end(), [](Expr t) {
-                               const auto is_mod = [](Expr f) { return f->is_op(ScalarOp::imod); };
-                               return is_mod(t) || (t->is_op(ScalarOp::imul) && std::any_of(t->args.begin(), t->args.end(), is_mod));
-                             });
+  const bool has_remainder =
+      sum->is_op(ScalarOp::iadd) && std::any_of(sum->args.begin(), sum->args.end(), [](Expr t) {
+        const auto is_mod = [](Expr f) { return f->is_op(ScalarOp::imod); };
+        return is_mod(t) || (t->is_op(ScalarOp::imul) && std::any_of(t->args.begin(), t->args.end(), is_mod));
+      });
   if (!has_remainder) return sum;
   Polynomial p(sum);
   bool changed = false;
@@ -282,9 +282,8 @@ bool Simplifier::merge_remainder(Polynomial& p, const Term& t, size_t at) {
   const Polynomial kd = k * divisor;
   const auto has = [&p](const Polynomial& part) {
     return std::all_of(part.terms().begin(), part.terms().end(), [&](const Term& want) {
-      return std::any_of(p.terms().begin(), p.terms().end(), [&](const Term& have) {
-        return have.coefficient == want.coefficient && have.atoms == want.atoms;
-      });
+      return std::any_of(p.terms().begin(), p.terms().end(),
+                         [&](const Term& have) { return have.coefficient == want.coefficient && have.atoms == want.atoms; });
     });
   };
   const auto replace = [&](const Polynomial& part, Expr whole) {

@@ -1,5 +1,5 @@
-// Traversal and rewriting. Everything works on distinct nodes and without recursion: a DAG costs what its nodes cost, and a long
-// chain of operations does not exhaust the stack.
+// Traversal and rewriting. Everything works on distinct nodes and without recursion: a DAG costs what its nodes cost, and a
+// long chain of operations does not exhaust the stack.
 #include <unordered_map>
 #include <unordered_set>
 

@@ -37,6 +37,7 @@ Result<std::string> choose_model(const ProgramArchive& archive, const std::strin
 Status check_layout(const ProgramArchive& archive) {
   if (archive.has("serialized_exported_program.json")) {
     std::string version = "?", torch = "an older PyTorch";
+    if (Result<std::string> text = archive.text("version", 64); archive.has("version") && text.ok()) version = text.value();
     if (Result<JsonDoc> doc = archive.json("serialized_exported_program.json"); doc.ok()) {
       Json root = doc.value().root();
       if (std::string_view t = text_or_empty(root, "torch_version"); !t.empty()) torch = "PyTorch " + std::string(t.substr(0, 40));

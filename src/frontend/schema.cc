@@ -8,7 +8,8 @@
 namespace coil {
 namespace {
 
-constexpr std::string_view kSchemas[] = {
+// Not string_views: thousands of constant lengths are more than clang evaluates.
+constexpr const char* kSchemas[] = {
 #include "frontend/aten_schemas.inc"
 };
 
@@ -151,7 +152,7 @@ std::optional<Schema> parse_schema(std::string_view line) {
 
 std::optional<Schema> find_schema(std::string_view target) {
   auto it = std::lower_bound(std::begin(kSchemas), std::end(kSchemas), target,
-                             [](std::string_view line, std::string_view name) { return name_of(line) < name; });
+                             [](const char* line, std::string_view name) { return name_of(line) < name; });
   if (it == std::end(kSchemas) || name_of(*it) != target) return std::nullopt;
   return parse_schema(*it);
 }

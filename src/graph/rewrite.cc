@@ -66,6 +66,10 @@ ValueId GraphBuilder::add(std::string target, std::string_view name, std::vector
   return out;
 }
 
+ValueId GraphBuilder::new_value(std::string_view name, std::variant<TensorType, Expr, std::monostate> type) {
+  return next_.add_value({unique_name(name), std::move(type), NodeId()});
+}
+
 Graph GraphBuilder::finish() {
   for (GraphOutput& out : next_.outputs) {
     if (auto* v = std::get_if<ValueId>(&out.value)) *v = map(*v);
@@ -140,10 +144,7 @@ const std::vector<Expr>* ints_arg(const Node& node, std::string_view name) {
 std::vector<Origin> merge_origins(const std::vector<Origin>& a, const std::vector<Origin>& b) {
   std::vector<Origin> merged = a;
   for (const Origin& o : b) {
-    bool known = std::any_of(merged.begin(), merged.end(), [&](const Origin& m) {
-      return m.module_path == o.module_path && m.source == o.source && m.source_line == o.source_line;
-    });
-    if (!known) merged.push_back(o);
+    if (std::find(merged.begin(), merged.end(), o) == merged.end()) merged.push_back(o);
   }
   return merged;
 }
@@ -158,18 +159,6 @@ std::string_view aten_name(const Node& node) {
 std::string_view overload_name(const Node& node) {
   size_t dot = node.target.rfind('.');
   return dot == std::string::npos ? std::string_view() : std::string_view(node.target).substr(dot + 1);
-}
-
-std::vector<Expr> contiguous_strides(ExprPool& pool, const std::vector<Expr>& sizes) {
-  std::vector<Expr> strides(sizes.size());
-  Expr next = pool.index(1);
-  for (size_t i = sizes.size(); i-- > 0;) {
-    strides[i] = next;
-    bool is_constant = sizes[i]->is_constant();
-    // As torch: a dimension of size 0 counts as 1 here.
-    if (!is_constant || sizes[i]->as_int() > 1) next = next * sizes[i];
-  }
-  return strides;
 }
 
 Result<Graph> map_subgraphs(const Graph& graph, const std::function<Result<Graph>(const Graph&)>& f) {

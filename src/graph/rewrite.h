@@ -36,6 +36,9 @@ class GraphBuilder {
   ValueId add(std::string target, std::string_view name, std::vector<std::pair<std::string, Argument>> args, TensorType type,
               std::vector<Origin> origins);
 
+  // A value that no node defines yet (the caller appends one with it as output), named after `name`.
+  ValueId new_value(std::string_view name, std::variant<TensorType, Expr, std::monostate> type);
+
   const Graph& graph() const { return next_; }
   Graph& graph() { return next_; }
   const ValueInfo& value(ValueId id) const { return next_.value(id); }
@@ -67,8 +70,6 @@ std::vector<Origin> merge_origins(const std::vector<Origin>& a, const std::vecto
 // "add" for "aten.add.Tensor"; "Tensor" is the overload. Empty for targets that are not aten.
 std::string_view aten_name(const Node& node);
 std::string_view overload_name(const Node& node);
-// Row-major strides for the sizes.
-std::vector<Expr> contiguous_strides(ExprPool& pool, const std::vector<Expr>& sizes);
 
 // A copy of the graph in which every sub-graph argument (at any depth) went through `f`.
 Result<Graph> map_subgraphs(const Graph& graph, const std::function<Result<Graph>(const Graph&)>& f);

@@ -166,14 +166,4 @@ LoopProgram dead_loops(LoopProgram program) {
   return program;
 }
 
-std::vector<Expr> contiguous_strides(ExprPool& pool, const std::vector<Expr>& sizes) {
-  std::vector<Expr> strides(sizes.size());
-  Expr step = pool.index(1);
-  for (size_t i = sizes.size(); i-- > 0;) {
-    strides[i] = step;
-    step = step * sizes[i];
-  }
-  return strides;
-}
-
 }  // namespace coil

@@ -158,7 +158,4 @@ Result<LoopProgram> fold_constants(LoopProgram program);
 // Drops definitions and buffers that no output needs.
 LoopProgram dead_loops(LoopProgram program);
 
-// Row-major strides.
-std::vector<Expr> contiguous_strides(ExprPool& pool, const std::vector<Expr>& sizes);
-
 }  // namespace coil

@@ -34,11 +34,7 @@ Views operands_of(Op& op) {
     const Argument& a = op.node.args[i];
     if (std::holds_alternative<SubgraphRef>(a)) after_graph = true;
     if (!after_graph) continue;
-    if (std::holds_alternative<std::vector<ValueId>>(a)) {
-      for (View& v : op.tensors(op.node.arg_names[i])) operands.push_back(std::move(v));
-    } else if (std::holds_alternative<ValueId>(a)) {
-      operands.push_back(op.tensor(op.node.arg_names[i]));
-    }
+    for (View& v : op.tensors_at(i)) operands.push_back(std::move(v));
   }
   return operands;
 }
@@ -58,7 +54,9 @@ Views cond(Op& op) {
   if (const bool* known = std::get_if<bool>(&op.node.args.at(0))) {
     predicate = View{DType::boolean, {}, op.pool.boolean(*known)};
   } else {
-    predicate = op.tensor(op.node.arg_names.at(0));
+    Views first = op.tensors_at(0);
+    if (first.size() != 1) fail(ErrorCode::unsupported_feature, "cond whose predicate is not a tensor");
+    predicate = first[0];
     if (predicate.rank() != 0) predicate = reshaped(op, predicate, {});
   }
   const Views operands = operands_of(op);

@@ -72,7 +72,8 @@ class Op {
   bool flag(std::string_view arg) const;
   std::string text(std::string_view arg) const;
   std::optional<DType> dtype(std::string_view arg) const;
-  const Graph& subgraph(std::string_view arg) const;
+  // The tensors of argument i (of a higher-order operator, whose arguments have no names): one or a list.
+  Views tensors_at(size_t i) const;
 
   // A scalar argument as a constant of the compute type of `dtype`.
   Expr scalar(std::string_view arg, DType dtype) const;

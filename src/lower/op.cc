@@ -166,10 +166,13 @@ std::optional<DType> Op::dtype(std::string_view arg) const {
   return d ? std::optional<DType>(*d) : std::nullopt;
 }
 
-const Graph& Op::subgraph(std::string_view arg) const {
-  const SubgraphRef* ref = std::get_if<SubgraphRef>(&argument(arg));
-  if (!ref || !ref->graph) wrong(arg, "a subgraph");
-  return *ref->graph;
+Views Op::tensors_at(size_t i) const {
+  Views result;
+  if (const ValueId* id = std::get_if<ValueId>(&node.args.at(i)); id && id->valid()) result.push_back(value(*id));
+  if (const auto* list = std::get_if<std::vector<ValueId>>(&node.args.at(i))) {
+    for (ValueId id : *list) result.push_back(value(id));
+  }
+  return result;
 }
 
 Expr Op::scalar(std::string_view arg, DType type) const { return as(operand(arg).body, type); }

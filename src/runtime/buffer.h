@@ -12,7 +12,9 @@ class Buffer {
  public:
   Buffer() = default;
   ~Buffer();
-  Buffer(Buffer&& other) noexcept : data_(other.data_), capacity_(other.capacity_) { other.data_ = nullptr, other.capacity_ = 0; }
+  Buffer(Buffer&& other) noexcept : data_(other.data_), capacity_(other.capacity_) {
+    other.data_ = nullptr, other.capacity_ = 0;
+  }
   Buffer& operator=(Buffer&&) = delete;
 
   // Makes room for `bytes` (at least one: data() is never null afterwards), dropping the contents when it has to grow.

@@ -31,8 +31,10 @@ struct coil_context {
 
 // A coil_tensor is passed on as it is.
 static_assert(sizeof(coil_tensor) == sizeof(CoilTensorView) && offsetof(coil_tensor, data) == offsetof(CoilTensorView, data) &&
-              offsetof(coil_tensor, sizes) == offsetof(CoilTensorView, sizes) && offsetof(coil_tensor, strides) == offsetof(CoilTensorView, strides) &&
-              offsetof(coil_tensor, rank) == offsetof(CoilTensorView, ndim) && offsetof(coil_tensor, dtype) == offsetof(CoilTensorView, dtype) &&
+              offsetof(coil_tensor, sizes) == offsetof(CoilTensorView, sizes) &&
+              offsetof(coil_tensor, strides) == offsetof(CoilTensorView, strides) &&
+              offsetof(coil_tensor, rank) == offsetof(CoilTensorView, ndim) &&
+              offsetof(coil_tensor, dtype) == offsetof(CoilTensorView, dtype) &&
               offsetof(coil_tensor, device_type) == offsetof(CoilTensorView, device_type) &&
               offsetof(coil_tensor, device_index) == offsetof(CoilTensorView, device_index));
 static_assert(COIL_DTYPE_FLOAT32 == +COIL_FLOAT32 && COIL_DTYPE_BFLOAT16 == +COIL_BFLOAT16 && COIL_DTYPE_BOOL == +COIL_BOOL);
@@ -71,16 +73,21 @@ std::vector<std::vector<coil_dim>> dims_of(const std::vector<ManifestTensor>& te
   std::vector<std::vector<coil_dim>> all;
   for (const ManifestTensor& tensor : tensors) {
     std::vector<coil_dim>& dims = all.emplace_back();
-    for (const auto& dim : tensor.dims) dims.push_back({dim.min, dim.max, dim.symbol.empty() ? nullptr : dim.symbol.c_str(), dim.hint});
+    for (const auto& dim : tensor.dims)
+      dims.push_back({dim.min, dim.max, dim.symbol.empty() ? nullptr : dim.symbol.c_str(), dim.hint});
   }
   return all;
 }
 
 // Fields that an older caller's struct does not have are 0.
-ModelOptions options_of(const coil_options* options) {
+coil::Result<ModelOptions> options_of(const coil_options* options) {
   coil_options known = {};
-  if (options) std::memcpy(&known, options, std::min<size_t>(options->struct_bytes, sizeof known));
-  return {known.num_threads, known.parallel_for, known.pool};
+  if (options) {
+    if (options->struct_bytes < sizeof options->struct_bytes)
+      return Error{ErrorCode::bad_option, "coil_options.struct_bytes is not set", "", "set it to sizeof(coil_options)"};
+    std::memcpy(&known, options, std::min<size_t>(options->struct_bytes, sizeof known));
+  }
+  return ModelOptions{known.num_threads, known.parallel_for, known.pool};
 }
 
 template <class F>
@@ -88,7 +95,9 @@ coil_status open_with(const coil_options* options, coil_model** out, F open) {
   if (!out) return fail_null("the place for the model");
   *out = nullptr;
   try {
-    auto opened = open(options_of(options));
+    const auto known = options_of(options);
+    if (!known.ok()) return fail(known.error());
+    auto opened = open(known.value());
     if (!opened.ok()) return fail(opened.error());
     auto model = std::make_unique<coil_model>();
     model->model = std::move(opened).value();
@@ -101,11 +110,11 @@ coil_status open_with(const coil_options* options, coil_model** out, F open) {
   }
 }
 
-coil_status info_of(const char* kind, const std::vector<ManifestTensor>& tensors, const std::vector<std::vector<coil_dim>>& dims, int32_t i,
-                    coil_tensor_info* info) {
+coil_status info_of(const char* kind, const std::vector<ManifestTensor>& tensors,
+                    const std::vector<std::vector<coil_dim>>& dims, int32_t i, coil_tensor_info* info) {
   if (i < 0 || static_cast<size_t>(i) >= tensors.size())
-    return fail(Error{ErrorCode::input_name, std::string("there is no ") + kind + " " + std::to_string(i) + "; the program has " +
-                                                 std::to_string(tensors.size())});
+    return fail(Error{ErrorCode::input_name, std::string("there is no ") + kind + " " + std::to_string(i) +
+                                                 "; the program has " + std::to_string(tensors.size())});
   const ManifestTensor& tensor = tensors[static_cast<size_t>(i)];
   *info = {tensor.name.c_str(), tensor.dtype, static_cast<int32_t>(tensor.dims.size()), dims[static_cast<size_t>(i)].data()};
   return COIL_OK;
@@ -120,27 +129,49 @@ const char* coil_last_error(void) { return last.text.c_str(); }
 
 const char* coil_dtype_name(int32_t dtype) {
   switch (dtype) {
-    case COIL_DTYPE_UINT8: return "uint8";
-    case COIL_DTYPE_INT8: return "int8";
-    case COIL_DTYPE_INT16: return "int16";
-    case COIL_DTYPE_INT32: return "int32";
-    case COIL_DTYPE_INT64: return "int64";
-    case COIL_DTYPE_FLOAT16: return "float16";
-    case COIL_DTYPE_FLOAT32: return "float32";
-    case COIL_DTYPE_FLOAT64: return "float64";
-    case COIL_DTYPE_BOOL: return "bool";
-    case COIL_DTYPE_BFLOAT16: return "bfloat16";
-    default: return "unknown";
+    case COIL_DTYPE_UINT8:
+      return "uint8";
+    case COIL_DTYPE_INT8:
+      return "int8";
+    case COIL_DTYPE_INT16:
+      return "int16";
+    case COIL_DTYPE_INT32:
+      return "int32";
+    case COIL_DTYPE_INT64:
+      return "int64";
+    case COIL_DTYPE_FLOAT16:
+      return "float16";
+    case COIL_DTYPE_FLOAT32:
+      return "float32";
+    case COIL_DTYPE_FLOAT64:
+      return "float64";
+    case COIL_DTYPE_BOOL:
+      return "bool";
+    case COIL_DTYPE_BFLOAT16:
+      return "bfloat16";
+    default:
+      return "unknown";
   }
 }
 
 size_t coil_dtype_bytes(int32_t dtype) {
   switch (dtype) {
-    case COIL_DTYPE_UINT8: case COIL_DTYPE_INT8: case COIL_DTYPE_BOOL: return 1;
-    case COIL_DTYPE_INT16: case COIL_DTYPE_FLOAT16: case COIL_DTYPE_BFLOAT16: return 2;
-    case COIL_DTYPE_INT32: case COIL_DTYPE_FLOAT32: return 4;
-    case COIL_DTYPE_INT64: case COIL_DTYPE_FLOAT64: return 8;
-    default: return 0;
+    case COIL_DTYPE_UINT8:
+    case COIL_DTYPE_INT8:
+    case COIL_DTYPE_BOOL:
+      return 1;
+    case COIL_DTYPE_INT16:
+    case COIL_DTYPE_FLOAT16:
+    case COIL_DTYPE_BFLOAT16:
+      return 2;
+    case COIL_DTYPE_INT32:
+    case COIL_DTYPE_FLOAT32:
+      return 4;
+    case COIL_DTYPE_INT64:
+    case COIL_DTYPE_FLOAT64:
+      return 8;
+    default:
+      return 0;
   }
 }
 
@@ -151,7 +182,8 @@ coil_status coil_open(const char* path, const coil_options* options, coil_model*
 
 coil_status coil_open_memory(const void* bytes, size_t size, const coil_options* options, coil_model** model) {
   if (!bytes) return fail_null("the package's address");
-  return open_with(options, model, [&](const ModelOptions& o) { return Model::open_memory({static_cast<const uint8_t*>(bytes), size}, o); });
+  return open_with(options, model,
+                   [&](const ModelOptions& o) { return Model::open_memory({static_cast<const uint8_t*>(bytes), size}, o); });
 }
 
 void coil_close(coil_model* model) { delete model; }
@@ -191,7 +223,8 @@ coil_status coil_context_create(coil_model* model, coil_context** context) {
 }
 void coil_context_destroy(coil_context* context) { delete context; }
 
-coil_status coil_run(coil_context* context, const coil_tensor* inputs, int32_t num_inputs, coil_tensor* outputs, int32_t num_outputs) try {
+coil_status coil_run(coil_context* context, const coil_tensor* inputs, int32_t num_inputs, coil_tensor* outputs,
+                     int32_t num_outputs) try {
   if (!context) return fail_null("the context");
   const int32_t code = context->context.run(reinterpret_cast<const CoilTensorView*>(inputs), num_inputs,
                                             reinterpret_cast<CoilTensorView*>(outputs), num_outputs, &last.error);
@@ -200,7 +233,8 @@ coil_status coil_run(coil_context* context, const coil_tensor* inputs, int32_t n
   return fail_exception();
 }
 
-coil_status coil_infer(coil_context* context, const coil_tensor* inputs, int32_t num_inputs, coil_tensor* outputs, int32_t num_outputs) try {
+coil_status coil_infer(coil_context* context, const coil_tensor* inputs, int32_t num_inputs, coil_tensor* outputs,
+                       int32_t num_outputs) try {
   if (!context) return fail_null("the context");
   if (num_outputs > 0 && !outputs) return fail_null("the array of outputs");
   const int32_t code = context->context.infer(reinterpret_cast<const CoilTensorView*>(inputs), num_inputs,

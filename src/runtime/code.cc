@@ -21,10 +21,14 @@ constexpr uint16_t kMachine = EM_AARCH64;
 
 std::string machine_name(uint16_t machine) {
   switch (machine) {
-    case EM_X86_64: return "x86-64";
-    case EM_AARCH64: return "aarch64";
-    case EM_RISCV: return "riscv";
-    default: return "machine number " + std::to_string(machine);
+    case EM_X86_64:
+      return "x86-64";
+    case EM_AARCH64:
+      return "aarch64";
+    case EM_RISCV:
+      return "riscv";
+    default:
+      return "machine number " + std::to_string(machine);
   }
 }
 
@@ -37,8 +41,8 @@ Status check_elf(std::span<const uint8_t> bytes) {
     return Error{ErrorCode::bad_package, "the package's code is not a shared object"};
   if (header.e_machine != kMachine)
     return Error{ErrorCode::wrong_machine,
-                 "the package holds code for " + machine_name(header.e_machine) + "; this machine is " + machine_name(kMachine), "",
-                 "compile the program for this machine with --target"};
+                 "the package holds code for " + machine_name(header.e_machine) + "; this machine is " + machine_name(kMachine),
+                 "", "compile the program for this machine with --target"};
   const uint64_t table = uint64_t{header.e_phnum} * sizeof(Elf64_Phdr);
   if (header.e_phentsize != sizeof(Elf64_Phdr) || header.e_phoff > bytes.size() || table > bytes.size() - header.e_phoff)
     return Error{ErrorCode::bad_package, "the package's code is cut off"};
@@ -55,7 +59,8 @@ Status write_all(int file, std::span<const uint8_t> bytes) {
   while (!bytes.empty()) {
     const ssize_t n = write(file, bytes.data(), bytes.size());
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return Error{ErrorCode::load_failed, std::string("cannot hold the package's code in memory: ") + strerror(errno)};
+    if (n <= 0)
+      return Error{ErrorCode::load_failed, std::string("cannot hold the package's code in memory: ") + strerror(errno)};
     bytes = bytes.subspan(static_cast<size_t>(n));
   }
   return ok_status();
@@ -76,14 +81,16 @@ Result<Code> Code::load(std::span<const uint8_t> shared_object, const std::strin
   Code code;
   code.file_ = anonymous_file(name);
   if (code.file_ < 0)
-    return Error{ErrorCode::load_failed, std::string("cannot make an anonymous file for the package's code: ") + strerror(errno), "",
+    return Error{ErrorCode::load_failed,
+                 std::string("cannot make an anonymous file for the package's code: ") + strerror(errno), "",
                  "allow memfd_create (sysctl vm.memfd_noexec, seccomp) or raise the limit of open files"};
   TRY_STATUS(write_all(code.file_, shared_object));
   const std::string path = "/proc/self/fd/" + std::to_string(code.file_);
   code.handle_ = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!code.handle_) {
     const char* reason = dlerror();
-    return Error{ErrorCode::load_failed, std::string("the system's loader refused the package's code: ") + (reason ? reason : "unknown")};
+    return Error{ErrorCode::load_failed,
+                 std::string("the system's loader refused the package's code: ") + (reason ? reason : "unknown")};
   }
   TRY_STATUS(code.choose());
   return code;
@@ -92,16 +99,16 @@ Result<Code> Code::load(std::span<const uint8_t> shared_object, const std::strin
 Status Code::choose() {
   const auto function = reinterpret_cast<CoilModelFn>(dlsym(handle_, COIL_MODEL_SYMBOL));
   if (!function)
-    return Error{ErrorCode::bad_package, "the package's code does not export " COIL_MODEL_SYMBOL "; it was not made by coil", "",
-                 "compile the exported program with coil"};
+    return Error{ErrorCode::bad_package, "the package's code does not export " COIL_MODEL_SYMBOL "; it was not made by coil",
+                 "", "compile the exported program with coil"};
   const CoilModel* model = function();
   if (!model || model->abi_version != COIL_ABI_VERSION || model->struct_bytes != sizeof(CoilModel))
     return Error{ErrorCode::package_version,
                  "the package's code has boundary version " + std::to_string(model ? model->abi_version : 0) +
                      ", this runtime has version " + std::to_string(COIL_ABI_VERSION),
                  "", "compile the program again with this version of coil, or use its runtime"};
-  const bool complete = model->select && model->bind && model->output_shape && model->arena_bytes && model->run && model->num_inputs >= 0 &&
-                        model->num_outputs >= 0 && model->num_symbols >= 0;
+  const bool complete = model->select && model->bind && model->output_shape && model->arena_bytes && model->run &&
+                        model->num_inputs >= 0 && model->num_outputs >= 0 && model->num_symbols >= 0;
   if (!complete) return Error{ErrorCode::bad_package, "the package's code lacks a part of the boundary"};
   CoilError error;
   error.message[0] = 0;

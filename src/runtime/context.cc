@@ -9,7 +9,8 @@
 namespace coil::runtime {
 namespace {
 
-[[gnu::noinline, gnu::cold, gnu::format(printf, 3, 4)]] int32_t fail(CoilError* error, ErrorCode code, const char* format, ...) {
+[[gnu::noinline, gnu::cold, gnu::format(printf, 3, 4)]] int32_t fail(CoilError* error, ErrorCode code, const char* format,
+                                                                     ...) {
   error->code = static_cast<int32_t>(code);
   va_list arguments;
   va_start(arguments, format);
@@ -20,10 +21,18 @@ namespace {
 
 int64_t element_bytes(int32_t dtype) {
   switch (dtype) {
-    case COIL_INT16: case COIL_FLOAT16: case COIL_BFLOAT16: return 2;
-    case COIL_INT32: case COIL_FLOAT32: return 4;
-    case COIL_INT64: case COIL_FLOAT64: return 8;
-    default: return 1;
+    case COIL_INT16:
+    case COIL_FLOAT16:
+    case COIL_BFLOAT16:
+      return 2;
+    case COIL_INT32:
+    case COIL_FLOAT32:
+      return 4;
+    case COIL_INT64:
+    case COIL_FLOAT64:
+      return 8;
+    default:
+      return 1;
   }
 }
 
@@ -33,7 +42,8 @@ int64_t extent_bytes(const CoilTensorDesc& desc, const int64_t* sizes, const int
   for (int32_t d = 0; d < desc.ndim; d++) {
     if (sizes[d] == 0) return 0;
     int64_t step;
-    if (sizes[d] < 0 || strides[d] < 0 || __builtin_mul_overflow(sizes[d] - 1, strides[d], &step) || __builtin_add_overflow(last, step, &last))
+    if (sizes[d] < 0 || strides[d] < 0 || __builtin_mul_overflow(sizes[d] - 1, strides[d], &step) ||
+        __builtin_add_overflow(last, step, &last))
       return -1;
   }
   int64_t bytes;
@@ -67,11 +77,14 @@ bool same_layout(const CoilTensorView& have, const int64_t* sizes, const int64_t
                                                  const int64_t* strides, const CoilTensorView& have) {
   const bool rank_fits = have.ndim == desc.ndim && (have.sizes || !have.ndim);
   return fail(error, ErrorCode::output_mismatch,
-              "output '%s' (%d): the result has dtype number %d, sizes %s, strides %s; the caller's tensor has dtype number %d, rank %d%s%s%s%s%s; "
+              "output '%s' (%d): the result has dtype number %d, sizes %s, strides %s; the caller's tensor has dtype number "
+              "%d, rank %d%s%s%s%s%s; "
               "pass a tensor like the result, or one without data",
               desc.name, i, desc.dtype, list(sizes, desc.ndim).c_str(), list(strides, desc.ndim).c_str(), have.dtype, have.ndim,
-              rank_fits ? ", sizes " : "", rank_fits ? list(have.sizes, have.ndim).c_str() : "", rank_fits && have.strides ? ", strides " : "",
-              rank_fits && have.strides ? list(have.strides, have.ndim).c_str() : "", have.device_type != COIL_CPU ? ", not on the CPU" : "");
+              rank_fits ? ", sizes " : "", rank_fits ? list(have.sizes, have.ndim).c_str() : "",
+              rank_fits && have.strides ? ", strides " : "",
+              rank_fits && have.strides ? list(have.strides, have.ndim).c_str() : "",
+              have.device_type != COIL_CPU ? ", not on the CPU" : "");
 }
 
 }  // namespace
@@ -88,7 +101,8 @@ int32_t Context::bind(const CoilTensorView* inputs, int32_t num_inputs, int32_t 
   if (num_inputs > 0 && !inputs) return fail(error, ErrorCode::input_null, "the array of inputs is null");
   if (code_.bind(inputs, num_inputs, symbols_.data(), error) != 0) return error->code;
   if (num_outputs != code_.num_outputs)
-    return fail(error, ErrorCode::output_mismatch, "the program has %d outputs, the caller passes %d", code_.num_outputs, num_outputs);
+    return fail(error, ErrorCode::output_mismatch, "the program has %d outputs, the caller passes %d", code_.num_outputs,
+                num_outputs);
   for (int32_t i = 0; i < num_outputs; i++) {
     Output& output = outputs_[static_cast<size_t>(i)];
     code_.output_shape(symbols_.data(), i, output.sizes, output.strides);
@@ -110,7 +124,8 @@ int32_t Context::place_output(int32_t i, const CoilTensorView& wish, CoilError* 
   }
   const int64_t bytes = extent_bytes(desc, output.sizes, output.strides);
   if (bytes < 0 || !output.buffer.reserve(bytes))
-    return fail(error, ErrorCode::out_of_memory, "no memory for output '%s' of sizes %s", desc.name, list(output.sizes, desc.ndim).c_str());
+    return fail(error, ErrorCode::out_of_memory, "no memory for output '%s' of sizes %s", desc.name,
+                list(output.sizes, desc.ndim).c_str());
   output_bytes_ += bytes;
   output_data_[static_cast<size_t>(i)] = output.buffer.data();
   return 0;
@@ -124,13 +139,15 @@ void Context::describe(CoilTensorView* outputs) const {
   }
 }
 
-int32_t Context::infer(const CoilTensorView* inputs, int32_t num_inputs, CoilTensorView* outputs, int32_t num_outputs, CoilError* error) {
+int32_t Context::infer(const CoilTensorView* inputs, int32_t num_inputs, CoilTensorView* outputs, int32_t num_outputs,
+                       CoilError* error) {
   if (int32_t code = bind(inputs, num_inputs, num_outputs, error)) return code;
   describe(outputs);
   return 0;
 }
 
-int32_t Context::run(const CoilTensorView* inputs, int32_t num_inputs, CoilTensorView* outputs, int32_t num_outputs, CoilError* error) {
+int32_t Context::run(const CoilTensorView* inputs, int32_t num_inputs, CoilTensorView* outputs, int32_t num_outputs,
+                     CoilError* error) {
   if (int32_t code = bind(inputs, num_inputs, num_outputs, error)) return code;
   if (num_outputs > 0 && !outputs) return fail(error, ErrorCode::input_null, "the array of outputs is null");
   for (int32_t i = 0; i < num_inputs; i++) input_data_[static_cast<size_t>(i)] = inputs[i].data;
@@ -141,8 +158,10 @@ int32_t Context::run(const CoilTensorView* inputs, int32_t num_inputs, CoilTenso
   const CoilHost& host = model_->host();
   arena_bytes_ = code_.arena_bytes(symbols_.data(), host.num_workers);
   if (arena_bytes_ && !arena_.reserve(arena_bytes_))
-    return fail(error, ErrorCode::out_of_memory, "no memory for the scratch space of %lld bytes", static_cast<long long>(arena_bytes_));
-  const CoilCall call = {symbols_.data(), model_->constants(), model_->state(), input_data_.data(), output_data_.data(), arena_.data(), &host};
+    return fail(error, ErrorCode::out_of_memory, "no memory for the scratch space of %lld bytes",
+                static_cast<long long>(arena_bytes_));
+  const CoilCall call = {
+      symbols_.data(), model_->constants(), model_->state(), input_data_.data(), output_data_.data(), arena_.data(), &host};
   int32_t failed;
   if (call.state) {
     std::lock_guard lock(model_->state_mutex());

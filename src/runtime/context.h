@@ -23,7 +23,8 @@ class Context {
   int32_t run(const CoilTensorView* inputs, int32_t num_inputs, CoilTensorView* outputs, int32_t num_outputs, CoilError* error);
 
   // The same without computing: describes the outputs (their data stays as it is) in memory of this context.
-  int32_t infer(const CoilTensorView* inputs, int32_t num_inputs, CoilTensorView* outputs, int32_t num_outputs, CoilError* error);
+  int32_t infer(const CoilTensorView* inputs, int32_t num_inputs, CoilTensorView* outputs, int32_t num_outputs,
+                CoilError* error);
 
   int64_t arena_bytes() const { return arena_bytes_; }    // what the last run asked for
   int64_t output_bytes() const { return output_bytes_; }  // outputs of the last run in memory of this context

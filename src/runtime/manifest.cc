@@ -13,8 +13,9 @@ namespace {
 constexpr int64_t kFormat = 1;
 
 constexpr std::pair<std::string_view, int32_t> kDtypes[] = {
-    {"uint8", COIL_UINT8},     {"int8", COIL_INT8},       {"int16", COIL_INT16},     {"int32", COIL_INT32}, {"int64", COIL_INT64},
-    {"float16", COIL_FLOAT16}, {"float32", COIL_FLOAT32}, {"float64", COIL_FLOAT64}, {"bool", COIL_BOOL},   {"bfloat16", COIL_BFLOAT16}};
+    {"uint8", COIL_UINT8}, {"int8", COIL_INT8},        {"int16", COIL_INT16},     {"int32", COIL_INT32},
+    {"int64", COIL_INT64}, {"float16", COIL_FLOAT16},  {"float32", COIL_FLOAT32}, {"float64", COIL_FLOAT64},
+    {"bool", COIL_BOOL},   {"bfloat16", COIL_BFLOAT16}};
 
 Result<int32_t> dtype_of(JsonValue value) {
   TRY(const std::string_view name, value.as_string());
@@ -71,7 +72,8 @@ Result<ManifestDim> read_dim(JsonValue value, const std::vector<ManifestDim>& sy
 }
 
 // Overwrites a property of the dims by the list of that name, if there is one.
-Status read_list(JsonValue tensor, std::string_view key, int64_t none, int64_t ManifestDim::*member, std::vector<ManifestDim>* dims) {
+Status read_list(JsonValue tensor, std::string_view key, int64_t none, int64_t ManifestDim::* member,
+                 std::vector<ManifestDim>* dims) {
   if (!tensor.find(key)) return ok_status();
   TRY(const std::vector<JsonValue> list, list_or_none(tensor, key));
   if (list.size() != dims->size()) return tensor.error(std::string(key) + " and shape differ in length");
@@ -83,7 +85,8 @@ Status read_list(JsonValue tensor, std::string_view key, int64_t none, int64_t M
   return ok_status();
 }
 
-Result<std::vector<ManifestTensor>> read_tensors(JsonValue root, std::string_view key, const std::vector<ManifestDim>& symbols) {
+Result<std::vector<ManifestTensor>> read_tensors(JsonValue root, std::string_view key,
+                                                 const std::vector<ManifestDim>& symbols) {
   std::vector<ManifestTensor> tensors;
   TRY(const JsonArray list, root.get_array(key));
   for (JsonValue item : list) {
@@ -110,7 +113,8 @@ Result<FixedInput> read_fixed_input(JsonValue item) {
   TRY(input.name, item.get_string("name"));
   TRY(const JsonValue value, item.get("value"));
   switch (value.kind()) {
-    case JsonKind::null: break;
+    case JsonKind::null:
+      break;
     case JsonKind::boolean: {
       TRY(input.value, value.as_bool());
       break;
@@ -128,7 +132,8 @@ Result<FixedInput> read_fixed_input(JsonValue item) {
       input.value = std::string(text);
       break;
     }
-    default: return value.error("expected a number, a boolean, a string or null");
+    default:
+      return value.error("expected a number, a boolean, a string or null");
   }
   return input;
 }
@@ -141,8 +146,8 @@ Result<Manifest> parse_manifest(std::string_view json) {
   TRY(const int64_t format, root.get_int("format"));
   if (format != kFormat)
     return Error{ErrorCode::package_version,
-                 "the package has format " + std::to_string(format) + ", this runtime reads format " + std::to_string(kFormat), "",
-                 "compile the program again with this version of coil, or use its runtime"};
+                 "the package has format " + std::to_string(format) + ", this runtime reads format " + std::to_string(kFormat),
+                 "", "compile the program again with this version of coil, or use its runtime"};
   Manifest manifest;
   TRY(manifest.name, root.get_string("name"));
   TRY(manifest.coil_version, root.get_string("coil"));

@@ -3,8 +3,13 @@
 
 #include <cstring>
 
+#include "base/env.h"
+#include "runtime/cpu_limits.h"
+
 namespace coil::runtime {
 namespace {
+
+constexpr int kMostThreads = 4096;
 
 Status check_tensors(const char* kind, const CoilTensorDesc* code, int32_t count, const std::vector<ManifestTensor>& manifest) {
   const std::string what = std::string("the manifest and the code disagree about the ") + kind;
@@ -15,7 +20,8 @@ Status check_tensors(const char* kind, const CoilTensorDesc* code, int32_t count
     if (code[i].ndim < 0 || code[i].ndim > COIL_MAX_RANK)
       return Error{ErrorCode::bad_package, std::string("the code has an impossible rank among its ") + kind};
     if (code[i].dtype != tensor.dtype || static_cast<size_t>(code[i].ndim) != tensor.dims.size() || tensor.name != code[i].name)
-      return Error{ErrorCode::bad_package, what + ": '" + tensor.name + "' (" + std::to_string(i) + ") differs in name, dtype or rank"};
+      return Error{ErrorCode::bad_package,
+                   what + ": '" + tensor.name + "' (" + std::to_string(i) + ") differs in name, dtype or rank"};
   }
   return ok_status();
 }
@@ -30,7 +36,8 @@ Status check_constants(const CoilModel& code, std::span<const uint8_t> blob) {
   CoilConstantsTrailer t;
   std::memcpy(&t, blob.data() + code.constants_bytes, sizeof t);
   if (std::memcmp(t.magic, COIL_CONSTANTS_MAGIC, sizeof t.magic) != 0 || t.hash != code.constants_hash)
-    return Error{ErrorCode::bad_package, "the constants belong to another compile of the model", "", "compile the program again"};
+    return Error{ErrorCode::bad_package, "the constants belong to another compile of the model", "",
+                 "compile the program again"};
   return ok_status();
 }
 
@@ -86,17 +93,25 @@ void Model::reset_state() {
 }
 
 Status Model::init_threads(const ModelOptions& options) {
-  if (options.num_threads < 0 || options.num_threads > 4096)
-    return Error{ErrorCode::bad_option, "num_threads is " + std::to_string(options.num_threads) + ", expected 0 (automatic) to 4096"};
+  if (options.num_threads < 0 || options.num_threads > kMostThreads)
+    return Error{ErrorCode::bad_option, "num_threads is " + std::to_string(options.num_threads) +
+                                            ", expected 0 (automatic) to " + std::to_string(kMostThreads)};
   if (options.parallel_for) {
     if (options.num_threads < 1)
       return Error{ErrorCode::bad_option, "parallel_for needs num_threads: how many threads it uses at most, at least 1"};
     host_ = {options.num_threads, options.pool, options.parallel_for};
     return ok_status();
   }
-  if (options.num_threads != 1) pool_ = options.num_threads ? std::make_shared<ThreadPool>(options.num_threads) : ThreadPool::shared();
-  if (!pool_ || pool_->num_threads() == 1) host_ = {1, nullptr, serial_loop};
-  else host_ = {pool_->num_threads(), pool_.get(), ThreadPool::run_loop};
+  if (options.num_threads == 0) {
+    TRY(const int64_t wish, env_int("COIL_THREADS", 1, kMostThreads, 0));
+    pool_ = ThreadPool::shared(wish ? static_cast<int>(wish) : allowed_cpus());
+  } else if (options.num_threads > 1) {
+    pool_ = std::make_shared<ThreadPool>(options.num_threads);
+  }
+  if (!pool_ || pool_->num_threads() == 1)
+    host_ = {1, nullptr, serial_loop};
+  else
+    host_ = {pool_->num_threads(), pool_.get(), ThreadPool::run_loop};
   return ok_status();
 }
 

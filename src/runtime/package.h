@@ -13,15 +13,15 @@
 namespace coil::runtime {
 
 struct Package {
-  std::string name;                      // the archive's root folder
+  std::string name;  // the archive's root folder
   Manifest manifest;
   std::span<const uint8_t> code;       // the shared object
   std::span<const uint8_t> constants;  // the blob with its trailer, if any; starts at a multiple of 64 bytes; may be empty
   std::vector<std::shared_ptr<const void>> owners;  // the archive, entries that had to be decompressed or moved
 };
 
-// Maps the file. Constants that are stored and aligned are used in place. The checksums of code and manifest are checked, that of
-// the constants is not: it would read all of them.
+// Maps the file. Constants that are stored and aligned are used in place. The checksums of code and manifest are checked, that
+// of the constants is not: it would read all of them.
 Result<Package> open_package(const std::string& path);
 // The same of bytes that stay valid and unchanged as long as the package is used.
 Result<Package> read_package(std::span<const uint8_t> bytes);

@@ -42,7 +42,8 @@ void futex_wake(std::atomic<uint32_t>& word, int count) {
 // Counts the forks that lead to this process, from 1. The only way to notice a fork without a system call per loop.
 std::atomic<uint64_t> fork_generation{1};
 uint64_t current_generation() {
-  static const int registered = pthread_atfork(nullptr, nullptr, [] { fork_generation.fetch_add(1, std::memory_order_relaxed); });
+  static const int registered =
+      pthread_atfork(nullptr, nullptr, [] { fork_generation.fetch_add(1, std::memory_order_relaxed); });
   (void)registered;
   return fork_generation.load(std::memory_order_relaxed);
 }
@@ -64,12 +65,12 @@ ThreadPool::~ThreadPool() {
   for (pthread_t thread : threads_) pthread_join(thread, nullptr);
 }
 
-std::shared_ptr<ThreadPool> ThreadPool::shared() {
+std::shared_ptr<ThreadPool> ThreadPool::shared(int num_threads) {
   static std::mutex mutex;
   static std::weak_ptr<ThreadPool> pool;
   std::lock_guard lock(mutex);
   std::shared_ptr<ThreadPool> held = pool.lock();
-  if (!held) pool = held = std::make_shared<ThreadPool>(allowed_cpus());
+  if (!held) pool = held = std::make_shared<ThreadPool>(num_threads);
   return held;
 }
 

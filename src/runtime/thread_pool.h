@@ -26,8 +26,9 @@ class ThreadPool {
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  // The pool that all models without a wish of their own share, with allowed_cpus() threads; lives while somebody holds it.
-  static std::shared_ptr<ThreadPool> shared();
+  // The pool that all models without a wish of their own share; lives while somebody holds it. Whoever needs it first makes it,
+  // with num_threads threads.
+  static std::shared_ptr<ThreadPool> shared(int num_threads);
 
   int num_threads() const { return num_threads_; }
 

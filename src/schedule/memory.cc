@@ -126,6 +126,13 @@ class MemoryPlanner {
     bool single_use = false;
   };
 
+  // max(a, b), but a or b where the ranges of the dynamic sizes decide it: formulas are for reading.
+  static Expr larger(Expr a, Expr b) {
+    if (provably_nonnegative(a - b)) return a;
+    if (provably_nonnegative(b - a)) return b;
+    return index_max(a, b);
+  }
+
   // A slot of the same size first, then the smallest that is large enough, then the largest free one, which grows.
   size_t choose_slot(Expr bytes, int kernel) {
     std::optional<size_t> best;
@@ -142,7 +149,7 @@ class MemoryPlanner {
       if (best_size < wanted ? size > best_size : (size >= wanted && size < best_size)) best = s;
     }
     if (best) {
-      slots_[*best].bytes = index_max(slots_[*best].bytes, bytes);
+      slots_[*best].bytes = larger(slots_[*best].bytes, bytes);
       return *best;
     }
     slots_.push_back({bytes, -1, false});

@@ -12,11 +12,11 @@
 #include <random>
 #include <vector>
 
-#include "device/math.h"
+#include "device/math_all.h"
 
 namespace coil::device_test {
 
-using Quad = __float128;
+using Wide = long double;  // the reference for double
 
 inline float float_of_bits(uint32_t bits) {
   float x;
@@ -30,8 +30,8 @@ inline double double_of_bits(uint64_t bits) {
 }
 
 // The distance of `got` from `want` in ulps of F at `want`; 0 for equal infinities and for NaN where NaN is wanted.
-template <class F, class Wide>
-double ulp_error(F got, Wide want) {
+template <class F, class W>
+double ulp_error(F got, W want) {
   constexpr double kBad = 1e30;
   if (want != want) return got != got ? 0 : kBad;
   const F nearest = static_cast<F>(want);
@@ -45,7 +45,7 @@ double ulp_error(F got, Wide want) {
   if (nearest == 0 && got == 0) return 0;
   int exponent = nearest == 0 ? std::numeric_limits<F>::min_exponent : std::ilogb(nearest) + 1;
   exponent = std::max(exponent, std::numeric_limits<F>::min_exponent) - std::numeric_limits<F>::digits;
-  const Wide error = static_cast<Wide>(got) - want;
+  const W error = static_cast<W>(got) - want;
   return std::abs(std::ldexp(static_cast<double>(error < 0 ? -error : error), -exponent));
 }
 
@@ -58,7 +58,7 @@ struct Worst {
 
 // Applies `vector` to all of x (kLanes at a time, the rest with a tail) and returns the worst error; the scalar function must
 // give the same bits.
-template <class F, class Wide, class VectorFn, class ScalarFn, class Reference>
+template <class F, class W, class VectorFn, class ScalarFn, class Reference>
 Worst<F> sweep(const std::vector<F>& x, VectorFn vector, ScalarFn scalar, Reference reference) {
   Worst<F> worst;
   F out[cd::kLanes];
@@ -67,7 +67,7 @@ Worst<F> sweep(const std::vector<F>& x, VectorFn vector, ScalarFn scalar, Refere
     cd::store(out, vector(cd::load_tail(&x[i], count)));
     for (int k = 0; k < count; ++k) {
       const F a = x[i + k];
-      const Wide want = reference(static_cast<Wide>(a));
+      const W want = reference(static_cast<W>(a));
       const double ulp = ulp_error(out[k], want);
       if (ulp > worst.ulp) worst = {ulp, a, 0, out[k], static_cast<double>(want)};
       if ((i / cd::kLanes) % 8 == 0) {
@@ -93,10 +93,11 @@ void report(const char* name, const Worst<F>& worst, double limit) {
 inline std::vector<float> float_sweep(uint32_t step = 1009) {
   std::vector<float> x;
   for (uint64_t bits = 0; bits < (uint64_t{1} << 32); bits += step) x.push_back(float_of_bits(static_cast<uint32_t>(bits)));
-  const float points[] = {0,     1e-38f, 1e-30f, 1e-4f,   0.25f,  0.2928932f, 0.3465736f, 0.4142136f, 0.5f,    0.625f,  0.7071068f,
-                          0.75f, 0.92f,  1,      1.4142f, 1.5708f, 2,         2.4142f,    3.1415927f, 3.9f,    4,       9.01f,
-                          10,    17.3f,  20,     64,      87.3f,  88.02f,     88.722839f, 89,         103.97f, 104,     126,
-                          127,   128,    149,    150,     1024,   65536,      1e5f,       1e9f,       1e30f,   3.402e38f};
+  const float points[] = {0,          1e-38f,     1e-30f, 1e-4f,   0.25f, 0.2928932f, 0.3465736f, 0.4142136f, 0.5f,
+                          0.625f,     0.7071068f, 0.75f,  0.92f,   1,     1.4142f,    1.5708f,    2,          2.4142f,
+                          3.1415927f, 3.9f,       4,      9.01f,   10,    17.3f,      20,         64,         87.3f,
+                          88.02f,     88.722839f, 89,     103.97f, 104,   126,        127,        128,        149,
+                          150,        1024,       65536,  1e5f,    1e9f,  1e30f,      3.402e38f};
   for (float point : points) {
     uint32_t center;
     std::memcpy(&center, &point, 4);

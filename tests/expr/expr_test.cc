@@ -42,7 +42,8 @@ TEST_F(ExprTest, EqualNodesAreTheSameNode) {
 TEST_F(ExprTest, ManyNodesKeepTheirIdentity) {
   std::vector<Expr> first, second;
   for (int64_t k = 0; k < 20000; ++k) first.push_back(pool.var(static_cast<int32_t>(k % 50)) * k + k * 7);
-  for (int64_t k = 0; k < 20000; ++k) second.push_back(pool.index(k * 7) + pool.index(k) * pool.var(static_cast<int32_t>(k % 50)));
+  for (int64_t k = 0; k < 20000; ++k)
+    second.push_back(pool.index(k * 7) + pool.index(k) * pool.var(static_cast<int32_t>(k % 50)));
   EXPECT_EQ(first, second);
 }
 
@@ -231,6 +232,15 @@ TEST_F(ExprTest, CheckedIndex) {
   EXPECT_THROW(evaluate(c, {.temp = [](TempId) { return Value{.i = 10}; }}), InternalError);
   EXPECT_EQ(pool.checked_index(pool.constant_int(4, DType::i64), pool.index(5)), pool.index(4));
   EXPECT_FALSE(pool.checked_index(pool.constant_int(5, DType::i64), pool.index(5))->is_constant());
+}
+
+TEST_F(ExprTest, ContiguousStrides) {
+  Expr n = pool.symbol(pool.add_symbol({"n", "", 0, 9}));
+  const std::vector<Expr> expected = {n * 12, pool.index(12), pool.index(12), pool.index(4), pool.index(1)};
+  EXPECT_EQ(contiguous_strides(pool, {pool.index(5), n, pool.index(1), pool.index(3), pool.index(4)}), expected);
+  const std::vector<Expr> with_zero = {pool.index(4), pool.index(4), pool.index(1)};
+  EXPECT_EQ(contiguous_strides(pool, {pool.index(2), pool.index(0), pool.index(4)}), with_zero);
+  EXPECT_TRUE(contiguous_strides(pool, {}).empty());
 }
 
 TEST_F(ExprTest, Symbols) {

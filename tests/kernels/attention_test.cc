@@ -38,6 +38,9 @@ struct Operand {
   float at(int64_t b, int64_t h, int64_t i, int64_t d) const { return data.get(b * batch + h * head + i * row + d); }
 };
 
+// float32: the scores, of up to 10 or so, are good to a few ULP; exp makes that a relative error of the weights.
+double bound(int dtype, double want) { return dtype == COIL_FLOAT32 ? 3e-6 : 3e-6 + tolerance(dtype, want, 1); }
+
 void check(const AttentionCase& c, int dtype, bool masked_rows_zero = true) {
   SCOPED_TRACE(describe(c, dtype));
   std::mt19937 random(7);
@@ -112,7 +115,7 @@ void check(const AttentionCase& c, int dtype, bool masked_rows_zero = true) {
       for (size_t i = 0; i < want.size(); i++) {
         const int64_t d = i % c.v_dim, row = i / c.v_dim % c.q_len, h = i / c.v_dim / c.q_len % c.heads, b = i / c.v_dim / c.q_len / c.heads;
         const float got = o.at(b, h, row, d);
-        const bool fine = std::isnan(want[i]) ? std::isnan(got) : std::fabs(got - want[i]) <= 4e-6 + tolerance(dtype, want[i], 64);
+        const bool fine = std::isnan(want[i]) ? std::isnan(got) : std::fabs(got - want[i]) <= bound(dtype, want[i]);
         if (!fine && wrong++ < 3) {
           ADD_FAILURE() << "(" << b << "," << h << "," << row << "," << d << ") is " << got << ", should be " << want[i];
         }
@@ -172,6 +175,33 @@ TEST(Attention, NotFinite) {
     check({1, 2, 2, 20, 300, 16, 16, Mask::none, false, false, 0, poison}, COIL_FLOAT32);
     check({1, 2, 2, 20, 300, 16, 16, Mask::boolean, false, false, 0.3, poison}, COIL_FLOAT32);
     check({1, 1, 1, 1, 3, 16, 16, Mask::none, true, false, 0, poison}, COIL_FLOAT32);
+  }
+}
+
+// Two keys with scores 0 and -x, values 0 and 1: the result is exp(-x) / (1 + exp(-x)), so the error of exp shows.
+TEST(Attention, Exponential) {
+  for (const IsaKernels& isa : runnable_kernels()) {
+    const TestHost host(1);
+    Scratch scratch(COIL_ATTENTION_WORKER_BYTES);
+    double worst = 0;
+    for (float x = 0; x < 100; x += x < 2 ? 0.001f : 0.0137f) {
+      const float q = -x, k[2] = {0, 1}, v[2] = {0, 1};
+      float o = -1;
+      CoilAttention args = {};
+      args.batch = args.heads = args.kv_heads = args.q_len = args.dim = args.v_dim = 1, args.kv_len = 2;
+      args.q = &q, args.k = k, args.v = v, args.o = &o, args.k_row = args.v_row = 1, args.scale = 1, args.dtype = COIL_FLOAT32;
+      args.scratch = scratch.data();
+      isa.attention(&args, host.get());
+      const double want = std::exp(-static_cast<double>(x)) / (1 + std::exp(-static_cast<double>(x)));
+      if (x > 87) {
+        ASSERT_LE(o, 2e-38) << x;
+      } else {
+        worst = std::max(worst, std::fabs(o / want - 1) / 0x1p-23);
+      }
+    }
+    // Besides exp, three roundings.
+    EXPECT_LE(worst, 1.5) << isa.name;
+    RecordProperty(std::string("worst_ulp_") + isa.name, std::to_string(worst));
   }
 }
 

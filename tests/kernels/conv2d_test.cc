@@ -154,6 +154,16 @@ TEST(Conv2d, StridesDilationsAndUnevenPads) {
   check_all_dtypes({1, 300, 4, 4, 64, 1, 1, 2, 2});
 }
 
+// A tile of one line skips the taps above and below the image.
+TEST(Conv2d, LinesAsTiles) {
+  for (int64_t size : {7, 8, 10, 12, 14}) {
+    check_all_dtypes({1, 40, size, size, 33, 3, 3, 1, 1, 1, 1});
+    check_all_dtypes({2, 33, size, size, 20, 5, 5, 1, 1, 2, 2});
+    check_all_dtypes({1, 21, 2 * size, 2 * size, 40, 3, 3, 2, 2, 1, 1});
+    check_all_dtypes({1, 130, 3, size, 20, 5, 3, 1, 1, 4, 1, 2});
+  }
+}
+
 TEST(Conv2d, Groups) {
   check_all_dtypes({1, 8, 7, 7, 12, 3, 3, 1, 1, 1, 1, 1, 1, 4});
   check_all_dtypes({2, 6, 7, 7, 6, 3, 3, 1, 1, 1, 1, 1, 1, 3});
@@ -181,6 +191,19 @@ TEST(Conv2d, Depthwise) {
     check_all_dtypes({1, channels, 12, 30, channels, 3, 3, 1, 1, 2, 2, 2, 2, channels});
     check_all_dtypes({1, channels, 3, 2, channels, 3, 3, 1, 1, 4, 4, 1, 1, channels});
     check_all_dtypes({1, channels, 8, 8, channels, 2, 4, 1, 3, 0, 1, 1, 1, channels, 2});
+  }
+}
+
+// Strips of pixels that end exactly at the image's last column, or one before or behind.
+TEST(Conv2d, DepthwiseWidths) {
+  for (int64_t width = 6; width <= 26; width++) {
+    for (int64_t kernel : {3, 4, 5}) {
+      for (int64_t stride : {1, 2, 3}) {
+        for (int64_t pad : {0, 1, 2}) {
+          check({1, 16, 6, width, 16, kernel, kernel, stride, stride, pad, pad, 1, 1, 16}, COIL_FLOAT32);
+        }
+      }
+    }
   }
 }
 

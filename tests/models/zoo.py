@@ -168,7 +168,7 @@ def main():
     parser.add_argument("command", choices=["list", "make"])
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("patterns", nargs="*")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     names = matching(options.patterns)
     if options.command == "list":
         for name in names:

@@ -39,7 +39,8 @@ std::string read_file(const std::string& path) {
 }
 
 const std::string kCompile =
-    "clang++-19 -std=c++20 -O1 -fPIC -fno-exceptions -fno-rtti -fvisibility=hidden -fno-stack-protector -fno-threadsafe-statics "
+    "clang++-19 -std=c++20 -O1 -fPIC -fno-exceptions -fno-rtti -fvisibility=hidden -fno-stack-protector "
+    "-fno-threadsafe-statics "
     "-nostdinc++ -Wall -Wextra -Werror -march=x86-64-v2 -I" COIL_SOURCE_DIR "/device ";
 
 // The device objects that every package links, compiled once.
@@ -78,8 +79,10 @@ const std::string& shared_object(const std::string& model, const std::string& fl
   std::string& bytes = made[model + flags];
   if (!bytes.empty()) return bytes;
   const std::string path = temp_folder() + "/" + model + std::to_string(made.size()) + ".so";
-  run_command(kCompile + flags + " -DMODEL_" + model + " -shared -nostdlib -fuse-ld=lld -Wl,-z,now -Wl,--gc-sections -Wl,-s -Wl,--build-id=none -x c++ " COIL_SOURCE_DIR
-              "/tests/runtime/fixture_model.cpp -x none" + support_objects() + " -o " + path);
+  run_command(kCompile + flags + " -DMODEL_" + model +
+              " -shared -nostdlib -fuse-ld=lld -Wl,-z,now -Wl,--gc-sections -Wl,-s -Wl,--build-id=none -x c++ " COIL_SOURCE_DIR
+              "/tests/runtime/fixture_model.cpp -x none" +
+              support_objects() + " -o " + path);
   return bytes = read_file(path);
 }
 
@@ -87,16 +90,20 @@ std::string manifest_of(const std::string& model) {
   const std::string head = R"({"format": 1, "coil": "0.1.0", "name": ")" + model + R"(", "kernels": [{"name": "ignored"}], )";
   if (model == "MASKED") {
     return head + R"("symbols": [{"name": "batch", "min": 1, "max": 64, "hint": 4}],
-      "inputs": [{"name": "a", "dtype": "float32", "shape": ["batch", 16]}, {"name": "b", "dtype": "float32", "shape": ["batch", 16]},
+      "inputs": [{"name": "a", "dtype": "float32", "shape": ["batch", 16]},
+                 {"name": "b", "dtype": "float32", "shape": ["batch", 16]},
                  {"name": "mask", "dtype": "bool", "shape": ["batch", 16]}],
-      "outputs": [{"name": "y", "dtype": "float32", "shape": ["batch", 16]}, {"name": "rows", "dtype": "float32", "shape": ["batch"]}],
+      "outputs": [{"name": "y", "dtype": "float32", "shape": ["batch", 16]},
+                  {"name": "rows", "dtype": "float32", "shape": ["batch"]}],
       "fixed_inputs": [{"position": 3, "name": "training", "value": false}]})";
   }
   if (model == "LAYOUT") {
-    return head + R"("symbols": [{"name": "batch", "min": 0, "max": 8, "hint": 2}, {"name": "side", "min": 1, "max": 32, "hint": null},
+    return head +
+           R"("symbols": [{"name": "batch", "min": 0, "max": 8, "hint": 2}, {"name": "side", "min": 1, "max": 32, "hint": null},
                                  {"name": "step", "min": 0, "max": null, "hint": 3}],
-      "inputs": [{"name": "x", "dtype": "float32", "shape": ["batch", 3, "side", "2*side"], "min": [0, 3, 1, 2], "max": [8, 3, 32, 64],
-                  "hint": [2, 3, 4, 8]}, {"name": "step", "dtype": "int64", "shape": []},
+      "inputs": [{"name": "x", "dtype": "float32", "shape": ["batch", 3, "side", "2*side"],
+                  "min": [0, 3, 1, 2], "max": [8, 3, 32, 64], "hint": [2, 3, 4, 8]},
+                 {"name": "step", "dtype": "int64", "shape": []},
                  {"name": "tail", "dtype": "float32", "shape": ["side**2 + 1"]}],
       "outputs": [{"name": "y", "dtype": "float32", "shape": ["2*side", "batch"]}]})";
   }
@@ -142,7 +149,8 @@ std::string pack(const std::vector<Entry>& entries, size_t alignment) {
   std::string out, directory;
   for (const Entry& e : entries) {
     const std::string name = "m/" + e.name;
-    const uint32_t crc = static_cast<uint32_t>(crc32(0, reinterpret_cast<const Bytef*>(e.data.data()), static_cast<uInt>(e.data.size())));
+    const uint32_t crc =
+        static_cast<uint32_t>(crc32(0, reinterpret_cast<const Bytef*>(e.data.data()), static_cast<uInt>(e.data.size())));
     const size_t offset = out.size();
     const size_t unpadded = offset + 30 + name.size() + 4;
     const size_t padding = (alignment - unpadded % alignment) % alignment;
@@ -217,11 +225,20 @@ Array Array::int64(int64_t value) {
 }
 
 coil_tensor Array::view() {
-  return {bytes.data(), sizes.data(), strides.empty() ? nullptr : strides.data(), static_cast<int32_t>(sizes.size()), dtype, COIL_DEVICE_CPU, 0};
+  return {bytes.data(),
+          sizes.data(),
+          strides.empty() ? nullptr : strides.data(),
+          static_cast<int32_t>(sizes.size()),
+          dtype,
+          COIL_DEVICE_CPU,
+          0};
 }
 
 MaskedCall::MaskedCall(int64_t rows, float seed)
-    : batch(rows), a(Array::floats({rows, 16}, seed, 0.5f)), b(Array::floats({rows, 16}, -seed, 0.25f)), mask(Array::bools({rows, 16})) {}
+    : batch(rows),
+      a(Array::floats({rows, 16}, seed, 0.5f)),
+      b(Array::floats({rows, 16}, -seed, 0.25f)),
+      mask(Array::bools({rows, 16})) {}
 
 std::vector<coil_tensor> MaskedCall::views() { return {a.view(), b.view(), mask.view()}; }
 
@@ -237,7 +254,8 @@ float MaskedCall::row(int64_t row) {
 }
 
 std::string MaskedCall::compare(const coil_tensor* outputs) {
-  if (outputs[0].rank != 2 || outputs[0].sizes[0] != batch || outputs[0].sizes[1] != 16 || outputs[1].rank != 1 || outputs[1].sizes[0] != batch)
+  if (outputs[0].rank != 2 || outputs[0].sizes[0] != batch || outputs[0].sizes[1] != 16 || outputs[1].rank != 1 ||
+      outputs[1].sizes[0] != batch)
     return "wrong shape";
   for (int64_t r = 0; r < batch; r++) {
     if (static_cast<const float*>(outputs[1].data)[r] != row(r)) return "wrong sum of row " + std::to_string(r);

@@ -5,7 +5,8 @@
 //                  -> y = where(mask, a * b, 0) + w (a constant), rows = y.sum(1); in parallel, with scratch memory
 //   MODEL_ADD_ONE  x: f32[10] -> x + 1
 //   MODEL_COUNTER  x: f32[4] -> x + count; count, a mutated buffer that starts at 10, grows by 1
-//   MODEL_LAYOUT   x: f32[batch, 3, side, 2*side] channels last, batch in 0..8, side in 1..32, step: int in 0.., tail: f32[side*side + 1],
+//   MODEL_LAYOUT   x: f32[batch, 3, side, 2*side] channels last, batch in 0..8, side in 1..32, step: int in 0.., tail:
+//   f32[side*side + 1],
 //                  total of all sizes even -> y: f32[2*side, batch] with strides [1, 2*side] = x[:, 0, 0, :].T * step + tail[0]
 // -DBAD_ABI: the version of another coil. -DLEVELS=..: instruction sets. -DFAILS: run fails with an assertion.
 #include "host_support.h"
@@ -14,9 +15,10 @@
 #define LEVELS 1
 #endif
 #define LEAF "{\"type\": null, \"context\": null, \"children_spec\": []}"
-#define SPEC(LEAVES)                                                                                        \
-  "[1, {\"type\": \"builtins.tuple\", \"context\": \"null\", \"children_spec\": ["                          \
-  "{\"type\": \"builtins.tuple\", \"context\": \"null\", \"children_spec\": [" LEAVES "]}, "                \
+#define SPEC(LEAVES)                                                                  \
+  "[1, {\"type\": \"builtins.tuple\", \"context\": \"null\", \"children_spec\": ["    \
+  "{\"type\": \"builtins.tuple\", \"context\": \"null\", \"children_spec\": [" LEAVES \
+  "]}, "                                                                              \
   "{\"type\": \"builtins.dict\", \"context\": \"[]\", \"children_spec\": []}]}]"
 #define TUPLE(LEAVES) "[1, {\"type\": \"builtins.tuple\", \"context\": \"null\", \"children_spec\": [" LEAVES "]}]"
 
@@ -110,9 +112,12 @@ const cd::Size kStrides[] = {cd::expr(0), cd::fixed(1), cd::linear(1, 6, 0), cd:
 const char* const kTexts[] = {"6*side**2", "side**2 + 1", "(batch + side) % 2 == 0"};
 int64_t evaluate(int32_t i, const int64_t* s) {
   switch (i) {
-    case 0: return 6 * s[1] * s[1];
-    case 1: return s[1] * s[1] + 1;
-    case 2: return (s[0] + s[1]) % 2 == 0;
+    case 0:
+      return 6 * s[1] * s[1];
+    case 1:
+      return s[1] * s[1] + 1;
+    case 2:
+      return (s[0] + s[1]) % 2 == 0;
   }
   return 0;
 }
@@ -132,7 +137,8 @@ int32_t run(const CoilCall* call, CoilError*) {
   const float* tail = static_cast<const float*>(call->inputs[2]);
   for (int64_t n = 0; n < batch; n++)
     for (int64_t w = 0; w < 2 * side; w++)
-      static_cast<float*>(call->outputs[0])[n * 2 * side + w] = x[n * 6 * side * side + w * 3] * static_cast<float>(step) + tail[0];
+      static_cast<float*>(call->outputs[0])[n * 2 * side + w] =
+          x[n * 6 * side * side + w * 3] * static_cast<float>(step) + tail[0];
   return 0;
 }
 #endif

@@ -41,7 +41,9 @@ std::string check_loop(ThreadPool& pool, int64_t count, int64_t grain) {
   Counts counts(count, pool.num_threads());
   pool.parallel_for(count, grain, count_items, &counts);
   for (int64_t i = 0; i < count; i++) {
-    if (counts.items[static_cast<size_t>(i)] != 1) return "item " + std::to_string(i) + " of " + std::to_string(count) + " ran " + std::to_string(counts.items[static_cast<size_t>(i)]) + " times";
+    if (counts.items[static_cast<size_t>(i)] != 1)
+      return "item " + std::to_string(i) + " of " + std::to_string(count) + " ran " +
+             std::to_string(counts.items[static_cast<size_t>(i)]) + " times";
   }
   if (counts.smallest < grain) return "a chunk below the grain";
   return counts.errors ? "a wrong worker or range" : "";
@@ -212,6 +214,14 @@ TEST(Threads, OptionsAndOwnThreads) {
     EXPECT_EQ(coil_num_threads(model), threads);
     coil_close(model);
   }
+  setenv("COIL_THREADS", "3", 1);
+  coil_model* by_variable = open_or_fail(path);
+  EXPECT_EQ(coil_num_threads(by_variable), 3);
+  coil_close(by_variable);
+  setenv("COIL_THREADS", "many", 1);
+  EXPECT_EQ(coil_open(path.c_str(), nullptr, &by_variable), 402);
+  unsetenv("COIL_THREADS");
+
   std::atomic<int> loops{0};
   coil_options options = {};
   options.struct_bytes = sizeof options;

@@ -223,20 +223,20 @@ class LoopWriter {
   }
 
   void lane_loop(const std::vector<const Stmt*>& stmts, std::vector<ReduceText>& reductions, const std::string& in, int axis) {
-    const std::string v = k_.axes[static_cast<size_t>(axis)].name;
-    const Expr n = k_.axes[static_cast<size_t>(axis)].size;
-    out() += fmt::format("{}long {} = 0;\n", in, v);
+    const std::string v = k_.axes[static_cast<size_t>(axis)].name, n = size(axis);
     context_.lane_var = axis;
-    out() += fmt::format("{}for (; {} + COIL_LANES <= {}; {} += COIL_LANES) {{\n", in, v, size(axis), v);
-    inner_body(stmts, reductions, in + "  ");
-    out() += in + "}\n";
-    if (!whole_vectors(n)) {
-      out() += fmt::format("{}if ({} < {}) {{\n{}  const int lanes = (int)({} - {});\n", in, v, size(axis), in, size(axis), v);
+    // A scope of its own: the next pass declares the same variable.
+    out() += fmt::format("{}{{\n{}  long {} = 0;\n{}  for (; {} + COIL_LANES <= {}; {} += COIL_LANES) {{\n", in, in, v, in, v, n, v);
+    inner_body(stmts, reductions, in + "    ");
+    out() += in + "  }\n";
+    if (!whole_vectors(k_.axes[static_cast<size_t>(axis)].size)) {
+      out() += fmt::format("{}  if ({} < {}) {{\n{}    const int lanes = (int)({} - {});\n", in, v, n, in, n, v);
       context_.tail = "lanes";
-      inner_body(stmts, reductions, in + "  ");
+      inner_body(stmts, reductions, in + "    ");
       context_.tail.clear();
-      out() += in + "}\n";
+      out() += in + "  }\n";
     }
+    out() += in + "}\n";
     context_.lane_var = -1;
   }
 

@@ -55,7 +55,7 @@ ReduceText ReduceText::make(const Stmt& s, int number, bool vector) {
   ReduceText r;
   r.temp = s.temp.index;
   r.accumulator = "acc" + std::to_string(number);
-  r.result = "r" + std::to_string(number);
+  r.result = "total" + std::to_string(number);
   r.op = s.op;
   r.operand = s.value->dtype;
   r.vector = vector;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "base/result.h"
+
 namespace coil {
 
 std::string host_index(Expr e) {

@@ -1,0 +1,133 @@
+"""Measures everything around the kernels: compile, load, first output, per-call cost, sizes, memory beside the formula.
+
+usage: python bench/startup.py [--runs 7] [--json OUT.json] [--markdown OUT.md]
+
+Every time is of a fresh process, median of the runs with the least and largest in brackets. Needs build/coil, build/libcoil_runtime.so, gcc.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+from workloads import REPO
+
+import zoo
+
+BUILD = pathlib.Path(os.environ.get("COIL_BUILD", REPO / "build"))
+COIL = pathlib.Path(os.environ.get("COIL_BIN", BUILD / "coil"))
+COMPILED = ["multiply", "digits", "resnet18", "minilm", "encoder_1", "encoder_12"]
+
+
+def timed(*command):
+    """(seconds, peak resident MB) of a process."""
+    start = time.perf_counter()
+    process = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    errors = process.stderr.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        sys.exit(f"{' '.join(map(str, command))}: exit code {process.returncode}\n{errors.decode()}")
+    return time.perf_counter() - start, usage.ru_maxrss / 1024
+
+
+def spread(values, unit, scale=1.0):
+    values = [v * scale for v in values]
+    return {"median": statistics.median(values), "low": min(values), "high": max(values), "unit": unit}
+
+
+def text(value):
+    if isinstance(value, dict):
+        return f"{value['median']:.4g} {value['unit']} ({value['low']:.4g}-{value['high']:.4g})"
+    return str(value)
+
+
+def small_program(folder, name, function, *args):
+    import torch
+    from case import Function
+
+    path = folder / f"{name}.pt2"
+    torch.export.save(torch.export.export(Function(function), args), path)
+    return path
+
+
+def call_cost(program, package, calls, *sizes):
+    env = dict(os.environ, LD_LIBRARY_PATH=str(BUILD))
+    done = subprocess.run([program, package, str(calls), *map(str, sizes)], capture_output=True, text=True, env=env)
+    if done.returncode:
+        sys.exit(done.stderr)
+    return json.loads(done.stdout)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=int, default=7)
+    parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--markdown", type=pathlib.Path)
+    options = parser.parse_args()
+    import numpy as np
+    import torch
+
+    rows = []
+
+    def add(what, value, goal=""):
+        rows.append({"what": what, "value": value, "goal": goal})
+        print(f"{what:60} {text(value):40} {goal}", flush=True)
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        multiply = small_program(folder, "multiply", lambda x, y: x * y, torch.rand(10), torch.rand(10))
+        plus_one = small_program(folder, "plus_one", lambda x: x + 1, torch.rand(10))
+        models = {n: multiply if n == "multiply" else zoo.make(n) / f"{n}.aten.pt2" for n in COMPILED} | {"plus_one": plus_one}
+        packages, compile_times = {}, {}
+        goals = {"multiply": "under 0.1 s", "resnet18": "under 3 s", "minilm": "under 3 s"}
+        for model, path in models.items():
+            packages[model] = folder / f"{model}.coil.pt2"
+            runs = [timed(COIL, "compile", path, "-o", packages[model]) for _ in range(options.runs if model in ("multiply", "plus_one") else 3)]
+            compile_times[model] = statistics.median(t for t, _ in runs)
+            if model != "plus_one":
+                add(f"compile {model}, whole process", spread([t for t, _ in runs], "s"), goals.get(model, ""))
+                add(f"compile {model}, peak memory", spread([m for _, m in runs], "MB"))
+        add("encoder of 12 layers / of 1 layer, compile", f"{compile_times['encoder_12'] / compile_times['encoder_1']:.2f}", "at most 2")
+
+        program = folder / "call_cost"
+        subprocess.run(["gcc", "-std=gnu11", "-O2", f"-I{REPO / 'include'}", REPO / "bench/call_cost.c", f"-L{BUILD}", "-lcoil_runtime", "-o", program], check=True)
+        loads = [call_cost(program, packages["multiply"], 1000) for _ in range(options.runs)]
+        add("load the multiply's package, C API", spread([r["load_ms"] for r in loads], "ms"), "under 1 ms")
+        np.savez(folder / "in.npz", in_0=np.ones(10, np.float32), in_1=np.ones(10, np.float32))
+        runs = [timed(COIL, "run", packages["multiply"], "--input", folder / "in.npz", "--output", folder / "out.npz")[0] for _ in range(options.runs)]
+        add("load and run the multiply's package, command line", spread(runs, "ms", 1e3), "under 5 ms")
+        ids = np.ones((1, 128), np.int64)
+        np.savez(folder / "in.npz", in_0=ids, in_1=ids)
+        runs = [timed(COIL, "run", packages["minilm"], "--input", folder / "in.npz", "--output", folder / "out.npz")[0] for _ in range(options.runs)]
+        add("MiniLM, process start to first output [1, 128]", spread(runs, "s"), "under 0.3 s")
+        costs = [call_cost(program, packages["plus_one"], 200_000) for _ in range(options.runs)]
+        add("x + 1 on 10 floats, a call with all checks", spread([r["call_us"] for r in costs], "us"), "under 1 us")
+        add("heap allocations in 200,000 such calls", max(r["allocations"] for r in costs), "0")
+
+        sizes = {"digits": (64,), "resnet18": (4,), "minilm": (8, 128), "encoder_12": (2, 128)}
+        for model, shape in sizes.items():
+            cost = call_cost(program, packages[model], 3, *shape)
+            formula = cost["arena_bytes"] + cost["output_bytes"]
+            add(f"{model} {list(shape)}: arena + outputs by the formula", f"{formula / 2**20:.3f} MB")
+            add(f"{model} {list(shape)}: memory taken by the run", f"{cost['anonymous_bytes'] / 2**20:.3f} MB ({cost['anonymous_bytes'] / max(formula, 1):.3f} of the formula)", "within 2 %")
+            add(f"{model} {list(shape)}: heap allocations in 3 steady calls", cost["allocations"], "0")
+
+        for model, package in packages.items():
+            add(f"package of {model}", f"{package.stat().st_size / 1000:.1f} KB (exported program {models[model].stat().st_size / 1000:.1f} KB)", "under 40 KB" if model == "multiply" else "")
+        add("libcoil_runtime.so", f"{(BUILD / 'libcoil_runtime.so').stat().st_size / 1e6:.2f} MB", "under 4 MB")
+        add("coil", f"{COIL.stat().st_size / 1e6:.1f} MB")
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1))
+    if options.markdown:
+        lines = ["| what | measured | goal |", "|---|---|---|", *(f"| {r['what']} | {text(r['value'])} | {r['goal']} |" for r in rows)]
+        options.markdown.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+// Stable merge sort of (value, index) pairs for generated code: sort, topk, argsort, median.
+//
+// Order: NaN is the largest value, all NaNs are equal; -0.0 equals 0.0; false before true. `descending` reverses the order of
+// unequal values and keeps that of equal ones (ATen's stable sort). Deterministic, no recursion, no allocation; needs simd.h's
+// types only. Values are in memory types: cd::bf16 and cd::f16 as they are stored.
+#ifndef COIL_DEVICE_SORT_H_
+#define COIL_DEVICE_SORT_H_
+
+#include "simd.h"
+
+namespace cd {
+namespace sorting {
+
+// A key that compares as the order above, in plain < of integers or floats. NaN needs care only for float and double.
+CD_FN f32 key(bf16 x) { return to_f32(x); }
+CD_FN f32 key(f16 x) { return to_f32(x); }
+template <class T>
+CD_FN T key(T x) {
+  return x;
+}
+
+template <class T>
+CD_FN bool less(T a, T b) {
+  const auto x = key(a), y = key(b);
+  using K = __remove_const(decltype(x));
+  if constexpr (__is_same(K, f32) || __is_same(K, f64)) return x < y || (y != y && x == x);
+  else return x < y;
+}
+
+// Whether b must stand before a, where a came first.
+template <class T>
+CD_FN bool out_of_order(T a, T b, bool descending) {
+  return descending ? less(a, b) : less(b, a);
+}
+
+inline constexpr i64 kRun = 16;  // rows of this length are sorted by insertion: quicker than merging
+
+template <class T>
+CD_FN void insertion_sort(T* v, i64* o, i64 n, bool descending) {
+  for (i64 i = 1; i < n; ++i) {
+    const T x = v[i];
+    const i64 ox = o[i];
+    i64 j = i;
+    for (; j > 0 && out_of_order(v[j - 1], x, descending); --j) {
+      v[j] = v[j - 1];
+      o[j] = o[j - 1];
+    }
+    v[j] = x;
+    o[j] = ox;
+  }
+}
+
+// [0, middle) and [middle, n) of `v`, both sorted, merged into `to`.
+template <class T>
+CD_FN void merge(const T* v, const i64* o, T* to_v, i64* to_o, i64 middle, i64 n, bool descending) {
+  i64 a = 0, b = middle;
+  for (i64 k = 0; k < n; ++k) {
+    const bool second = a == middle || (b < n && out_of_order(v[a], v[b], descending));
+    const i64 from = second ? b++ : a++;
+    to_v[k] = v[from];
+    to_o[k] = o[from];
+  }
+}
+
+}  // namespace sorting
+
+// Sorts values[0, n) and carries indices[0, n) along (the caller numbers them). tmp_v and tmp_i are scratch of n elements each;
+// contents undefined afterwards. T: any memory type.
+template <class T>
+static inline void stable_sort(T* values, i64* indices, T* tmp_v, i64* tmp_i, i64 n, bool descending) {
+  for (i64 begin = 0; begin < n; begin += sorting::kRun) {
+    const i64 length = n - begin < sorting::kRun ? n - begin : sorting::kRun;
+    sorting::insertion_sort(values + begin, indices + begin, length, descending);
+  }
+  T *v = values, *to_v = tmp_v;
+  i64 *o = indices, *to_o = tmp_i;
+  for (i64 width = sorting::kRun; width < n; width *= 2) {
+    for (i64 begin = 0; begin < n; begin += 2 * width) {
+      const i64 length = n - begin < 2 * width ? n - begin : 2 * width, middle = length < width ? length : width;
+      sorting::merge(v + begin, o + begin, to_v + begin, to_o + begin, middle, length, descending);
+    }
+    T* const swap_v = v;
+    i64* const swap_o = o;
+    v = to_v;
+    o = to_o;
+    to_v = swap_v;
+    to_o = swap_o;
+  }
+  if (v == values) return;
+  for (i64 i = 0; i < n; ++i) {
+    values[i] = v[i];
+    indices[i] = o[i];
+  }
+}
+
+}  // namespace cd
+#endif  // COIL_DEVICE_SORT_H_

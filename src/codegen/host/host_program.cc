@@ -1,0 +1,315 @@
+#include "codegen/host/host_program.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "codegen/host/index_text.h"
+#include "codegen/host/interface_text.h"
+#include "schedule/schedule.h"
+#include "templates/packing.h"
+
+namespace coil {
+namespace {
+
+constexpr int64_t kChunkWork = 8192;  // vector operations of the smallest chunk worth handing to another thread, about 4 us
+
+class HostWriter {
+ public:
+  HostWriter(const KernelPlan& plan, const cpu::CpuProgram& program, const HostOptions& options)
+      : plan_(plan), program_(program), options_(options) {}
+
+  std::string run() {
+    std::string calls;
+    for (size_t k = 0; k < plan_.kernels.size(); ++k) calls += kernel_call(k);
+    return prologue() + interface_text(plan_) + run_function(calls) + model();
+  }
+
+ private:
+  ExprPool& pool() const { return *plan_.pool; }
+
+  std::string prologue() const {
+    std::string text =
+        "#include \"host_support.h\"\n#include \"kernels.h\"\n\n"
+        "struct coil_args {\n  void* const* p;\n  const long* s;\n  int* flag;\n};\n"
+        "static inline int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }\n"
+        "static inline int64_t floor_mod(int64_t a, int64_t b) { return a - floor_div(a, b) * b; }\n"
+        "static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }\n"
+        "static inline int64_t greatest(int64_t a, int64_t b) { return a > b ? a : b; }\n"
+        "extern \"C\" void* memcpy(void*, const void*, size_t);\n\n";
+    text += fmt::format(
+        "// Small work stays on the calling thread; `work` is in vector operations an item.\n"
+        "static inline void launch(const CoilHost* host, CoilChunkFn f, int64_t items, int64_t work, void* args) {{\n"
+        "  if (items <= 0) return;\n  const int64_t grain = {}L / (work + 1) + 1;\n"
+        "  if (items <= grain || host->num_workers == 1) return f(args, 0, items, 0);\n"
+        "  host->parallel_for(host->pool, items, grain, f, args);\n}}\n\n",
+        kChunkWork);
+    text += "// The kernels, one row an instruction set.\n";
+    for (const std::string& isa : options_.isas) {
+      for (const auto& f : program_.functions) text += fmt::format("extern \"C\" __attribute__((visibility(\"hidden\"))) void {}_{}(void*, int64_t, int64_t, int32_t);\n", f.name, isa);
+    }
+    text += "typedef void (*Gemm)(const CoilGemm*, const CoilHost*);\ntypedef void (*Conv2d)(const CoilConv2d*, const CoilHost*);\n"
+            "typedef void (*Attention)(const CoilAttention*, const CoilHost*);\n";
+    const size_t n = std::max<size_t>(program_.functions.size(), 1);
+    text += fmt::format("static const CoilChunkFn kFunctions[{}][{}] = {{\n", options_.isas.size(), n);
+    for (const std::string& isa : options_.isas) {
+      text += "    {";
+      for (const auto& f : program_.functions) text += fmt::format("{}_{}, ", f.name, isa);
+      text += program_.functions.empty() ? "nullptr},\n" : "},\n";
+    }
+    text += "};\n";
+    for (const std::string& object : device_objects(plan_)) {
+      std::string type = object;
+      type[0] = static_cast<char>(std::toupper(type[0]));
+      text += fmt::format("static const {} k{}[{}] = {{", type, type, options_.isas.size());
+      for (const std::string& isa : options_.isas) text += fmt::format("coil_{}_{}, ", object, isa);
+      text += "};\n";
+    }
+    text += "static const int32_t kLevels[] = {";
+    for (const std::string& isa : options_.isas) text += isa.substr(1) + ", ";
+    text += "};\nstatic int32_t chosen;\n"
+            "static int32_t select(const char** name, CoilError* error) {\n"
+            "  const int32_t row = cd::select_isa(kLevels, " + std::to_string(options_.isas.size()) + ", name, error);\n"
+            "  if (row >= 0) chosen = row;\n  return row < 0;\n}\n\n";
+    return text;
+  }
+
+  // A buffer's address in `run`.
+  std::string address(BufferId id) const {
+    const PlanBuffer& b = plan_.buffer(id);
+    switch (b.placement.kind) {
+      case Placement::Kind::input: return fmt::format("call->inputs[{}]", b.placement.index);
+      case Placement::Kind::output: return fmt::format("call->outputs[{}]", b.placement.index);
+      case Placement::Kind::constant:
+        return fmt::format("(void*)(call->constants + {}L)", plan_.constants[static_cast<size_t>(b.placement.index)].offset);
+      case Placement::Kind::state: return fmt::format("call->state + {}", host_index(b.placement.offset));
+      case Placement::Kind::arena: return fmt::format("call->arena + {}", host_index(b.placement.offset));
+      case Placement::Kind::none: break;
+    }
+    CHECK(false, "buffer " + b.info.name + " has no place");
+    return "";
+  }
+
+  std::string element_address(const PlanOperand& o, int vars) const {
+    const Expr base = substitute_vars(o.offset, std::vector<Expr>(static_cast<size_t>(vars), pool().index(0)));
+    const int bytes = byte_size(plan_.buffer(o.buffer).info.dtype);
+    const std::string start = address(o.buffer);
+    if (base == pool().index(0)) return start;
+    return fmt::format("(void*)((char*)({}) + {} * {})", start, host_index(base), bytes);
+  }
+
+  std::string args(size_t k) {
+    const auto& launch = program_.launches[k];
+    std::string text = "    void* p[] = {";
+    for (BufferId id : launch.buffers) text += address(id) + ", ";
+    std::string flag = "nullptr";
+    if (checks_index(plan_.kernels[k])) {
+      flag = fmt::format("&flags[{}]", flags_.size());
+      flags_.push_back(static_cast<int>(k));
+    }
+    return text + "nullptr};\n    coil_args args = {p, s, " + flag + "};\n";
+  }
+
+  static bool checks_index(const Kernel& k) {
+    bool found = false;
+    const auto look = [&](Expr e) {
+      if (e) found = found || any_of(e, [](Expr n) { return n->is_op(ScalarOp::checked_index); });
+    };
+    if (const auto* loop = std::get_if<LoopKernel>(&k.def)) {
+      for (const Stmt& s : loop->stmts) look(s.value), look(s.offset);
+    } else if (const auto* call = std::get_if<TemplateKernel>(&k.def)) {
+      for (const Stmt& s : call->epilogue) look(s.value), look(s.offset);
+    } else if (const auto* sort = std::get_if<SortKernel>(&k.def)) {
+      look(sort->body);
+    }
+    return found;
+  }
+
+  std::string comment(const Kernel& k) const {
+    std::string text = fmt::format("  {{  // {}", k.name);
+    if (!k.origins.empty() && !k.origins[0].source.empty()) text += ": " + k.origins[0].source;
+    for (char& c : text) {
+      if (c == '\\' || c == '\n') c = '/';
+    }
+    return text + "\n";
+  }
+
+  std::string kernel_call(size_t k) {
+    const Kernel& kernel = plan_.kernels[k];
+    const auto& launch = program_.launches[k];
+    std::string text = comment(kernel);
+    if (const auto* copy = std::get_if<CopyKernel>(&kernel.def)) {
+      const BufferInfo& b = plan_.buffer(copy->to).info;
+      return text + fmt::format("    memcpy({}, {}, (size_t){});\n  }}\n", address(copy->to), address(copy->from),
+                                host_index(product(pool(), b.sizes) * byte_size(b.dtype)));
+    }
+    if (const auto* call = std::get_if<TemplateKernel>(&kernel.def)) return text + template_call(k, *call) + "  }\n";
+    text += args(k);
+    return text + fmt::format("    launch(host, kFunctions[chosen][{}], {}, {}, &args);\n  }}\n", launch.function, host_index(launch.items),
+                              host_index(launch.work));
+  }
+
+  std::string set(const char* field, const std::string& value) const { return fmt::format("    t.{} = {};\n", field, value); }
+  std::string set(const char* field, Expr value) const { return set(field, host_index(value)); }
+
+  std::string template_call(size_t k, const TemplateKernel& t) {
+    std::string text;
+    if (!t.epilogue.empty()) text += args(k);
+    if (const auto* gemm = std::get_if<Gemm>(&t.def)) {
+      text += gemm_call(t, *gemm);
+    } else if (const auto* conv = std::get_if<Conv2d>(&t.def)) {
+      text += conv_call(t, *conv);
+    } else {
+      return text + attention_call(t, std::get<Attention>(t.def));
+    }
+    if (!t.epilogue.empty()) {
+      text += fmt::format("    t.epilogue = (CoilEpilogue)kFunctions[chosen][{}];\n    t.epilogue_context = &args;\n", program_.launches[k].function);
+    }
+    text += set("scratch", t.scratch.valid() ? address(t.scratch) : "nullptr");
+    return text + (std::holds_alternative<Gemm>(t.def) ? "    kGemm[chosen](&t, host);\n" : "    kConv2d[chosen](&t, host);\n");
+  }
+
+  std::string dtype(BufferId id) const { return std::to_string(info(plan_.buffer(id).info.dtype).shim_number); }
+
+  std::string gemm_call(const TemplateKernel& t, const Gemm& g) {
+    const int m0 = static_cast<int>(g.batch.size()), n0 = m0 + static_cast<int>(g.m.size()), k0 = n0 + static_cast<int>(g.n.size());
+    const int vars = k0 + static_cast<int>(g.k.size());
+    const Expr a = t.operands[0].offset, b = t.operands[1].offset;
+    const auto stride = [&](Expr offset, int first, const std::vector<Expr>& sizes) {
+      const auto s = merged_stride(offset, first, sizes);
+      CHECK(s.has_value(), "a gemm operand that does not merge");
+      return *s;
+    };
+    std::string text = "    CoilGemm t = {};\n";
+    text += set("batch", product(pool(), g.batch)) + set("m", product(pool(), g.m)) + set("n", product(pool(), g.n)) + set("k", product(pool(), g.k));
+    text += set("a", element_address(t.operands[0], vars)) + set("a_batch", stride(a, 0, g.batch)) + set("a_row", stride(a, m0, g.m)) +
+            set("a_col", stride(a, k0, g.k));
+    text += set("b", element_address(t.operands[1], vars)) + set("dtype", dtype(t.operands[0].buffer));
+    const PlanConstant* packed = constant_of(t.operands[1].buffer);
+    if (packed) {
+      text += set("b_packed", std::string("1"));
+      text += set("b_batch", std::to_string(packed->batch_stride == 0 ? 0 : templates::packed_gemm_b_elements(packed->k, packed->n)));
+    } else {
+      text += set("b_batch", stride(b, 0, g.batch)) + set("b_row", stride(b, k0, g.k)) + set("b_col", stride(b, n0, g.n));
+    }
+    if (t.epilogue.empty()) {
+      const Expr n = product(pool(), g.n);
+      text += set("c", address(t.result)) + set("c_row", n) + set("c_batch", product(pool(), g.m) * n);
+    }
+    return text;
+  }
+
+  const PlanConstant* constant_of(BufferId id) const {
+    const PlanBuffer& b = plan_.buffer(id);
+    if (b.placement.kind != Placement::Kind::constant) return nullptr;
+    const PlanConstant& c = plan_.constants[static_cast<size_t>(b.placement.index)];
+    return c.packing == PlanConstant::Packing::plain ? nullptr : &c;
+  }
+
+  std::string conv_call(const TemplateKernel& t, const Conv2d& c) {
+    const std::vector<Expr>& r = t.result_sizes;
+    const Expr x = t.operands[0].offset;
+    std::string text = "    CoilConv2d t = {};\n";
+    const char* in[] = {"n", "ic", "ih", "iw"};
+    for (size_t i = 0; i < 4; ++i) text += set(in[i], c.x_sizes[i]);
+    text += set("oc", r[1]) + set("oh", r[2]) + set("ow", r[3]);
+    const auto pair = [&](const char* h, const char* w, const std::array<int64_t, 2>& v) {
+      text += set(h, std::to_string(v[0])) + set(w, std::to_string(v[1]));
+    };
+    pair("kh", "kw", c.kernel);
+    pair("stride_h", "stride_w", c.stride);
+    pair("pad_h", "pad_w", c.padding);
+    pair("dilation_h", "dilation_w", c.dilation);
+    text += set("groups", std::to_string(c.groups)) + set("x", element_address(t.operands[0], 4));
+    const char* strides[] = {"x_n", "x_c", "x_h", "x_w"};
+    for (int v = 0; v < 4; ++v) text += set(strides[v], as_affine(x, v)->coefficient);
+    const PlanConstant* w = constant_of(t.operands[1].buffer);
+    CHECK(w, "a convolution's weight is packed");
+    text += set("w", address(t.operands[1].buffer)) + set("dtype", dtype(t.operands[0].buffer));
+    text += set("depthwise", std::string(w->packing == PlanConstant::Packing::depthwise_weight ? "1" : "0"));
+    if (t.epilogue.empty()) text += set("y", address(t.result));
+    return text;
+  }
+
+  std::string attention_call(const TemplateKernel& t, const Attention& a) {
+    std::string text = "    CoilAttention t = {};\n";
+    text += set("batch", a.batch) + set("heads", a.heads) + set("kv_heads", a.kv_heads) + set("q_len", a.q_len) + set("kv_len", a.kv_len) +
+            set("dim", a.dim) + set("v_dim", a.v_dim);
+    const char* names[] = {"q", "k", "v", "mask"};
+    for (size_t i = 0; i < t.operands.size(); ++i) {
+      const std::string x = names[i];
+      const Expr offset = t.operands[i].offset;
+      text += set(names[i], element_address(t.operands[i], 4));
+      text += set((x + "_batch").c_str(), as_affine(offset, 0)->coefficient) + set((x + "_head").c_str(), as_affine(offset, 1)->coefficient) +
+              set((x + "_row").c_str(), as_affine(offset, 2)->coefficient);
+      if (i == 3) text += set("mask_col", as_affine(offset, 3)->coefficient) + set("mask_dtype", dtype(t.operands[i].buffer));
+    }
+    text += set("causal", std::string(a.causal ? "1" : "0")) + set("masked_rows_zero", std::string("1")) + set("dtype", dtype(t.operands[0].buffer));
+    text += set("scale", fmt::format("(float){:.17g}", a.scale)) + set("o", address(t.result));
+    text += set("o_batch", as_affine(t.result_offset, 0)->coefficient) + set("o_head", as_affine(t.result_offset, 1)->coefficient) +
+            set("o_row", as_affine(t.result_offset, 2)->coefficient);
+    text += set("scratch", address(t.scratch));
+    return text + "    kAttention[chosen](&t, host);\n";
+  }
+
+  std::string run_function(const std::string& calls) const {
+    const size_t n = plan_.pool->num_symbols();
+    std::string text = fmt::format(
+        "static int64_t arena_bytes(const int64_t* symbols, int32_t num_workers) {{\n  int64_t s[{}];\n"
+        "  for (int i = 0; i < {}; ++i) s[i] = symbols[i];\n  s[{}] = num_workers;\n  (void)s;\n  return {};\n}}\n\n",
+        n, n - 1, plan_.workers.index, host_index(plan_.arena_bytes));
+    text += fmt::format(
+        "static int32_t run(const CoilCall* call, CoilError* error) {{\n  long s[{}];\n  for (int i = 0; i < {}; ++i) s[i] = call->symbols[i];\n"
+        "  const CoilHost* host = call->host;\n  s[{}] = host->num_workers;\n  int flags[{}] = {{0}};\n  (void)flags, (void)error;\n",
+        n, n - 1, plan_.workers.index, flags_.size() + 1);
+    text += calls;
+    for (size_t i = 0; i < flags_.size(); ++i) {
+      const Kernel& k = plan_.kernels[static_cast<size_t>(flags_[i])];
+      std::string at = k.origins.empty() ? "" : k.origins[0].source;
+      text += fmt::format("  if (flags[{}]) return cd::fail(error, {}, \"%s\", {});\n", i, static_cast<int>(ErrorCode::input_value),
+                          c_string("an index is out of range in " + k.name + (at.empty() ? "" : " (" + at + ")") +
+                                   ": the data that selects rows is negative or too large; check the ids against the table's size"));
+    }
+    return text + "  return 0;\n}\n\n";
+  }
+
+  std::string model() const {
+    size_t outputs = 0;
+    for (const LoopOutput& o : plan_.outputs) outputs += o.kind == LoopOutput::Kind::user;
+    return fmt::format(
+        "static const CoilModel kModel = {{\n    COIL_ABI_VERSION, sizeof(CoilModel), {}, {}, {}, 0, kInputDescs, kOutputDescs,\n    {},\n    {},\n"
+        "    {}UL, 0x{:016x}UL, {}UL, {}UL, select, bind, output_shape, arena_bytes, run}};\n"
+        "extern \"C\" __attribute__((visibility(\"default\"))) const CoilModel* coil_model(void) {{ return &kModel; }}\n",
+        plan_.inputs.size(), outputs, plan_.pool->num_symbols() - 1, c_string(options_.in_spec), c_string(options_.out_spec), plan_.constants_bytes,
+        options_.constants_hash, plan_.state_offset, plan_.state_bytes);
+  }
+
+  const KernelPlan& plan_;
+  const cpu::CpuProgram& program_;
+  const HostOptions& options_;
+  std::vector<int> flags_;
+};
+
+}  // namespace
+
+std::string host_program_text(const KernelPlan& plan, const cpu::CpuProgram& program, const HostOptions& options) {
+  return HostWriter(plan, program, options).run();
+}
+
+std::vector<std::string> device_objects(const KernelPlan& plan) {
+  bool gemm = false, conv = false, attention = false;
+  for (const Kernel& k : plan.kernels) {
+    const auto* t = std::get_if<TemplateKernel>(&k.def);
+    if (!t) continue;
+    gemm |= std::holds_alternative<Gemm>(t->def);
+    conv |= std::holds_alternative<Conv2d>(t->def);
+    attention |= std::holds_alternative<Attention>(t->def);
+  }
+  std::vector<std::string> out;
+  if (gemm) out.push_back("gemm");
+  if (conv) out.push_back("conv2d");
+  if (attention) out.push_back("attention");
+  return out;
+}
+
+}  // namespace coil

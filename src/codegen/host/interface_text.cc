@@ -1,0 +1,124 @@
+#include "codegen/host/interface_text.h"
+
+#include <fmt/format.h>
+
+#include "codegen/host/host_program.h"
+#include "codegen/host/index_text.h"
+
+namespace coil {
+namespace {
+
+class InterfaceWriter {
+ public:
+  explicit InterfaceWriter(const KernelPlan& plan) : plan_(plan) {}
+
+  std::string run() {
+    std::string inputs = input_tables();
+    return symbols() + inputs + evaluators() + signature() + outputs();
+  }
+
+ private:
+  std::string symbols() const {
+    std::string text = "static const cd::Symbol kSymbols[] = {\n";
+    for (size_t i = 0; i < plan_.pool->num_symbols(); ++i) {
+      const Symbol& s = plan_.pool->symbol_info(SymbolId(i));
+      const std::string max = s.max == INT64_MAX ? "cd::kUnbounded" : std::to_string(s.max) + "L";
+      text += fmt::format("    {{{}, {}L, {}}},\n", c_string(s.label), std::max<int64_t>(s.min, 0), max);
+    }
+    return text + "};\n";
+  }
+
+  // A number, a * symbol + b, or an expression of its own.
+  std::string size(Expr e) {
+    if (e->is_constant()) return fmt::format("cd::fixed({}L)", e->as_int());
+    if (e->kind == ExprKind::symbol) return fmt::format("cd::symbol({})", e->id);
+    int symbol = -1;
+    bool single = true;
+    visit(e, [&](Expr n) {
+      if (n->kind != ExprKind::symbol) return;
+      single = single && (symbol < 0 || symbol == n->id);
+      symbol = n->id;
+    });
+    if (single && symbol >= 0 && !any_of(e, [](Expr n) { return n->kind == ExprKind::op && n->op != ScalarOp::iadd && n->op != ScalarOp::imul; })) {
+      const auto at = [&](int64_t v) { return evaluate_index(e, [&](SymbolId) { return v; }); };
+      const int64_t b = at(0), a = at(1) - b;
+      if (a > 0 && at(2) == 2 * a + b && at(3) == 3 * a + b) return fmt::format("cd::linear({}, {}L, {}L)", symbol, a, b);
+    }
+    expressions_.push_back(e);
+    return fmt::format("cd::expr({})", expressions_.size() - 1);
+  }
+
+  std::string input_tables() {
+    std::string sizes, rows, descs;
+    int n = 0;
+    for (const LoopInput& in : plan_.inputs) {
+      if (!in.buffer.valid()) {
+        rows += fmt::format("    {{.name = {}, .dtype = COIL_INT64, .symbol = {}}},\n", c_string(in.name), in.symint->id);
+        descs += fmt::format("    {{{}, COIL_INT64, 0}},\n", c_string(in.name));
+        continue;
+      }
+      const BufferInfo& b = plan_.buffer(in.buffer).info;
+      const int rank = static_cast<int>(b.sizes.size()), dtype = info(b.dtype).shim_number;
+      const int first = n;
+      for (Expr e : b.sizes) sizes += fmt::format("    {},\n", size(e));
+      n += rank;
+      std::string strides = "nullptr";
+      if (rank > 0 && b.strides != contiguous_strides(*plan_.pool, b.sizes)) {
+        strides = fmt::format("kSizes + {}", n);
+        for (Expr e : b.strides) sizes += fmt::format("    {},\n", size(e));
+        n += rank;
+      }
+      rows += fmt::format("    {{{}, {}, {}, kSizes + {}, {}}},\n", c_string(in.name), dtype, rank, first, strides);
+      descs += fmt::format("    {{{}, {}, {}}},\n", c_string(in.name), dtype, rank);
+    }
+    const std::string empty_size = n ? "" : "    cd::fixed(0),\n";
+    return "static const cd::Size kSizes[] = {\n" + sizes + empty_size + "};\nstatic const cd::Input kInputs[] = {\n" + rows +
+           (rows.empty() ? "    {},\n" : "") + "};\nstatic const CoilTensorDesc kInputDescs[] = {\n" + descs + (descs.empty() ? "    {},\n" : "") + "};\n";
+  }
+
+  std::string evaluators() const {
+    std::string text = "static const char* const kTexts[] = {";
+    for (Expr e : expressions_) text += c_string(size_text(e)) + ", ";
+    text += "nullptr};\nstatic int64_t evaluate(int32_t i, const int64_t* s) {\n  switch (i) {\n";
+    for (size_t i = 0; i < expressions_.size(); ++i) text += fmt::format("    case {}: return {};\n", i, host_index(expressions_[i]));
+    return text + "  }\n  (void)s;\n  return 0;\n}\n";
+  }
+
+  std::string signature() const {
+    return fmt::format(
+        "static const cd::Signature kSignature = {{kInputs, {}, kSymbols, {}, evaluate, kTexts, {}, 0}};\n"
+        "static int32_t bind(const CoilTensorView* inputs, int32_t count, int64_t* symbols, CoilError* error) {{\n"
+        "  return cd::bind_inputs(kSignature, inputs, count, symbols, error);\n}}\n",
+        plan_.inputs.size(), plan_.pool->num_symbols() - 1, expressions_.size());
+  }
+
+  std::string outputs() const {
+    std::string descs, cases;
+    int n = 0;
+    for (const LoopOutput& o : plan_.outputs) {
+      if (o.kind != LoopOutput::Kind::user) continue;
+      const BufferInfo& b = plan_.buffer(o.source).info;
+      descs += fmt::format("    {{{}, {}, {}}},\n", c_string(o.name), info(b.dtype).shim_number, b.sizes.size());
+      cases += fmt::format("    case {}:\n", n++);
+      for (size_t d = 0; d < b.sizes.size(); ++d) {
+        cases += fmt::format("      sizes[{}] = {};\n      strides[{}] = {};\n", d, host_index(b.sizes[d]), d, host_index(b.strides[d]));
+      }
+      cases += "      break;\n";
+    }
+    return "static const CoilTensorDesc kOutputDescs[] = {\n" + descs + (descs.empty() ? "    {},\n" : "") +
+           "};\nstatic void output_shape(const int64_t* s, int32_t i, int64_t* sizes, int64_t* strides) {\n  (void)s, (void)sizes, (void)strides;\n"
+           "  switch (i) {\n" +
+           cases + "  }\n}\n";
+  }
+
+  const KernelPlan& plan_;
+  std::vector<Expr> expressions_;
+};
+
+}  // namespace
+
+std::string size_text(Expr e) { return to_string(e); }
+
+std::string interface_text(const KernelPlan& plan) { return InterfaceWriter(plan).run(); }
+
+}  // namespace coil

@@ -1,0 +1,11 @@
+// The part of a host program that describes the interface: symbols, inputs, outputs and their checks.
+#pragma once
+
+#include <string>
+
+#include "schedule/kernel_plan.h"
+
+namespace coil {
+// Defines kSignature, bind, kInputDescs, kOutputDescs and output_shape.
+std::string interface_text(const KernelPlan& plan);
+}  // namespace coil

@@ -1,0 +1,53 @@
+// The whole compiler: a program in, a package out.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/log.h"
+#include "base/result.h"
+#include "frontend/program_reader.h"
+#include "graph/graph.h"
+
+namespace coil {
+
+struct CompileOptions {
+  std::string name;                             // the package's root folder; empty: "model"
+  std::vector<std::string> isas = {"v3", "v4"};  // x86-64 levels, rising
+  int threads = 0;                              // of the compiler; 0: as many as it may use
+  int opt_level = 3;
+  std::vector<std::string> skip_passes;
+  Log log;
+  std::string dump_folder;                      // COIL_DUMP: texts of every stage; empty: none
+  std::function<void(std::string_view stage, size_t done, size_t total)> progress;
+};
+
+struct StageTime {
+  std::string stage;
+  double seconds = 0;
+};
+
+struct CompileReport {
+  std::vector<StageTime> stages;
+  size_t graph_nodes = 0, loops = 0, kernels = 0, functions = 0;
+  uint64_t code_bytes = 0, constants_bytes = 0, package_bytes = 0;
+  std::string arena_formula;
+};
+
+// Errors are those of the reader and the lowerings, and file_unwritable. The file appears only when it is complete.
+Result<CompileReport> compile_to_file(const Graph& graph, const std::string& path, const CompileOptions& options);
+// The package's bytes, for running at once.
+Result<std::vector<uint8_t>> compile_to_memory(const Graph& graph, const CompileOptions& options, CompileReport* report = nullptr);
+
+// What `coil check` shows: each operator of the simplified program, whether coil has code for it, and where it stands.
+struct CheckRow {
+  std::string target, where;
+  int count = 0;
+  bool supported = false;
+  std::string problem;  // of the first use that cannot be compiled
+};
+Result<std::vector<CheckRow>> check_program(const Graph& graph, const CompileOptions& options);
+
+}  // namespace coil

@@ -1,0 +1,24 @@
+#include "compiler/dump.h"
+
+#include <filesystem>
+#include <fstream>
+
+#include <fmt/format.h>
+
+namespace coil {
+
+void Dump::text(const std::string& stage, const std::function<std::string()>& make, LogLevel level) const {
+  const bool log = log_.enabled(level, stage);
+  if (!log && folder_.empty()) return;
+  const std::string text = make();
+  if (log) log_.write(level, stage, "{}", text);
+  if (folder_.empty()) return;
+  std::error_code ignored;
+  std::filesystem::create_directories(folder_, ignored);
+  const std::string path = fmt::format("{}/{:02}_{}{}", folder_, next_++, stage, stage.find('.') == std::string::npos ? ".txt" : "");
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  if (!file) log_.write(LogLevel::stages, "dump", "cannot write {}", path);
+}
+
+}  // namespace coil

@@ -1,0 +1,73 @@
+// Computed buffers that depend on constants alone become constants.
+#include <algorithm>
+
+#include "loop/interpret.h"
+
+namespace coil {
+namespace {
+
+bool is_fixed(const std::vector<Expr>& sizes) {
+  return std::all_of(sizes.begin(), sizes.end(), [](Expr s) { return s->is_constant(); });
+}
+
+int64_t bytes(const BufferInfo& b) {
+  int64_t n = byte_size(b.dtype);
+  for (Expr s : b.sizes) n *= s->as_int();
+  return n;
+}
+
+bool mentions_symbols(const LoopProgram& program, const Loop& loop) {
+  for (const BodyRef& ref : bodies(program, loop)) {
+    if (!is_fixed(ref.domain) || any_of(ref.body, [](Expr e) { return e->kind == ExprKind::symbol; })) return true;
+  }
+  return false;
+}
+
+// Work that would rather be done once at compile time than kept for every call, and whose result is worth its place.
+bool worth_folding(const LoopProgram& program, const Loop& loop) {
+  const std::vector<BufferId> inputs = reads(program, loop);
+  if (inputs.empty()) return false;  // a formula of the coordinates: cheaper computed than loaded
+  int64_t in = 0, out = 0;
+  for (BufferId id : inputs) {
+    if (program.buffer(id).kind != BufferInfo::Kind::constant) return false;
+    in += bytes(program.buffer(id));
+  }
+  for (BufferId id : loop.outputs) {
+    if (!is_fixed(program.buffer(id).sizes)) return false;
+    out += bytes(program.buffer(id));
+  }
+  constexpr int64_t kFree = 1 << 20;
+  return out <= 4 * in + kFree && !mentions_symbols(program, loop);
+}
+
+}  // namespace
+
+Result<LoopProgram> fold_constants(LoopProgram program) {
+  std::vector<char> is_output(program.buffers.size(), 0);
+  for (const LoopOutput& out : program.outputs) is_output[static_cast<size_t>(out.source.index)] = 1;
+  std::vector<Loop> kept;
+  // One interpreter for all: it reads the program's buffers, whose constants grow as it goes.
+  std::vector<Loop> loops = std::move(program.loops);
+  for (Loop& loop : loops) {
+    const bool writes_output = std::any_of(loop.outputs.begin(), loop.outputs.end(), [&](BufferId id) { return is_output[static_cast<size_t>(id.index)] != 0; });
+    if (writes_output || !worth_folding(program, loop)) {
+      kept.push_back(std::move(loop));
+      continue;
+    }
+    Interpreter interpreter(program, {});
+    if (Status s = interpreter.run(loop); !s.ok()) {  // a wrong index in constants: the call will say so, if it gets there
+      kept.push_back(std::move(loop));
+      continue;
+    }
+    for (BufferId id : loop.outputs) {
+      BufferInfo& b = program.buffer(id);
+      b.kind = BufferInfo::Kind::constant;
+      b.data = interpreter.get(id);
+      b.strides = contiguous_strides(*program.pool, b.sizes);
+    }
+  }
+  program.loops = std::move(kept);
+  return dead_loops(std::move(program));
+}
+
+}  // namespace coil

@@ -1,0 +1,110 @@
+// Loop programs as text, for dumps and goldens.
+#include <fmt/format.h>
+
+#include "loop/loop.h"
+
+namespace coil {
+namespace {
+
+const char* const kReduceNames[] = {"sum", "prod", "max", "min", "any", "all", "argmax", "argmin"};
+const char* const kScanNames[] = {"sum", "prod", "max", "min"};
+
+class Printer {
+ public:
+  explicit Printer(const LoopProgram& program) : program_(program) {
+    names_.buffer = [this](BufferId id) { return program_.buffer(id).name; };
+  }
+
+  std::string run() {
+    for (const LoopInput& in : program_.inputs) {
+      if (in.buffer.valid()) line("input {}", declaration(in.buffer));
+      else line("input {}: {}", in.name, text(in.symint));
+    }
+    for (size_t i = 0; i < program_.buffers.size(); ++i) {
+      const BufferInfo::Kind kind = program_.buffers[i].kind;
+      if (kind == BufferInfo::Kind::constant) line("constant {}", declaration(BufferId(i)));
+      if (kind == BufferInfo::Kind::state) line("state {}", declaration(BufferId(i)));
+    }
+    for (const Loop& loop : program_.loops) print(loop);
+    for (const LoopOutput& out : program_.outputs) {
+      const char* verb = out.kind == LoopOutput::Kind::user ? "output" : "write";
+      const std::string target = out.target.valid() ? program_.buffer(out.target).name + " = " : "";
+      line("{} {}{}", verb, target, program_.buffer(out.source).name);
+    }
+    return std::move(out_);
+  }
+
+ private:
+  template <class... A>
+  void line(fmt::format_string<A...> format, A&&... args) {
+    out_ += fmt::format(format, std::forward<A>(args)...);
+    out_ += '\n';
+  }
+
+  std::string text(Expr e) const { return to_string(e, names_); }
+
+  std::string list(const std::vector<Expr>& exprs) const {
+    std::string s;
+    for (Expr e : exprs) s += (s.empty() ? "" : ", ") + text(e);
+    return "[" + s + "]";
+  }
+
+  std::string declaration(BufferId id) const {
+    const BufferInfo& b = program_.buffer(id);
+    std::string s = fmt::format("{}: {}{}", b.name, name(b.dtype), list(b.sizes));
+    const bool fixed = !b.strides.empty() && b.strides != contiguous_strides(*program_.pool, b.sizes);
+    return fixed ? s + " strides " + list(b.strides) : s;
+  }
+
+  std::string operand(const Operand& o) const { return program_.buffer(o.buffer).name + list(o.coordinates); }
+
+  // "[i0, i1 | i2]": the coordinates of an element, then the reduced ones.
+  std::string variables(size_t rank, size_t reduced = 0) const {
+    std::string s;
+    for (size_t i = 0; i < rank + reduced; ++i) s += fmt::format("{}i{}", i == 0 ? "" : i == rank ? " | " : ", ", i);
+    return "[" + s + "]";
+  }
+
+  void print(const Loop& loop) {
+    std::string heads;
+    for (BufferId id : loop.outputs) heads += (heads.empty() ? "" : "; ") + declaration(id);
+    const size_t rank = program_.buffer(loop.outputs[0]).sizes.size();
+    std::visit([&](const auto& def) { print_def(heads, rank, def); }, loop.def);
+  }
+
+  void print_def(const std::string& head, size_t rank, const Pointwise& d) { line("{} = {} {}", head, variables(rank), text(d.body)); }
+  void print_def(const std::string& head, size_t rank, const Reduction& d) {
+    line("{} = {} over {} {} {}", head, kReduceNames[static_cast<int>(d.op)], list(d.domain), variables(rank, d.domain.size()), text(d.body));
+  }
+  void print_def(const std::string& head, size_t rank, const Scan& d) {
+    line("{} = scan {} along i{} {} {}", head, kScanNames[static_cast<int>(d.op)], d.dim, variables(rank), text(d.body));
+  }
+  void print_def(const std::string& head, size_t rank, const Concat& d) {
+    line("{} = concat along i{}", head, d.dim);
+    for (const Concat::Piece& p : d.pieces) line("  from {} size {}: {} {}", text(p.begin), text(p.size), variables(rank), text(p.body));
+  }
+  void print_def(const std::string& head, size_t rank, const Sort& d) {
+    line("{} = sort{} along i{} of {} {} {}", head, d.descending ? " descending" : "", d.dim, text(d.length), variables(rank), text(d.body));
+  }
+  void print_def(const std::string& head, size_t, const Gemm& d) {
+    line("{} = gemm batch {} m {} n {} k {}: {} * {}", head, list(d.batch), list(d.m), list(d.n), list(d.k), operand(d.a), operand(d.b));
+  }
+  void print_def(const std::string& head, size_t, const Conv2d& d) {
+    line("{} = conv2d kernel {}x{} stride {}x{} padding {}x{} dilation {}x{} groups {}: {} * {}", head, d.kernel[0], d.kernel[1], d.stride[0],
+         d.stride[1], d.padding[0], d.padding[1], d.dilation[0], d.dilation[1], d.groups, operand(d.x), program_.buffer(d.weight).name);
+  }
+  void print_def(const std::string& head, size_t, const Attention& d) {
+    line("{} = attention heads {}/{} scale {}{}: q {} k {} v {}{}", head, text(d.heads), text(d.kv_heads), d.scale, d.causal ? " causal" : "",
+         operand(d.q), operand(d.k), operand(d.v), d.mask ? " mask " + operand(*d.mask) : "");
+  }
+
+  const LoopProgram& program_;
+  PrintNames names_;
+  std::string out_;
+};
+
+}  // namespace
+
+std::string to_string(const LoopProgram& program) { return Printer(program).run(); }
+
+}  // namespace coil

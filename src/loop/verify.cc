@@ -1,0 +1,139 @@
+// What every later stage may rely on.
+#include <fmt/format.h>
+
+#include <set>
+
+#include "loop/loop.h"
+
+namespace coil {
+namespace {
+
+class Verifier {
+ public:
+  explicit Verifier(const LoopProgram& program) : program_(program), defined_(program.buffers.size(), 0) {}
+
+  Status run() {
+    TRY_STATUS(check_buffers());
+    for (const Loop& loop : program_.loops) TRY_STATUS(check_loop(loop));
+    return check_outputs();
+  }
+
+ private:
+  template <class... A>
+  static Error wrong(fmt::format_string<A...> format, A&&... args) {
+    return Error{ErrorCode::internal, "loop program: " + fmt::format(format, std::forward<A>(args)...), {}, {}};
+  }
+
+  bool exists(BufferId id) const { return id.valid() && static_cast<size_t>(id.index) < program_.buffers.size(); }
+
+  Status check_buffers() {
+    std::set<std::string> names;
+    for (size_t i = 0; i < program_.buffers.size(); ++i) {
+      const BufferInfo& b = program_.buffers[i];
+      if (!names.insert(b.name).second) return wrong("two buffers are named '{}'", b.name);
+      if (!b.strides.empty() && b.strides.size() != b.sizes.size()) return wrong("'{}' has {} strides and {} sizes", b.name, b.strides.size(), b.sizes.size());
+      for (Expr s : b.sizes) {
+        if (!s || any_of(s, [](Expr e) { return e->kind == ExprKind::var || e->kind == ExprKind::load; })) return wrong("'{}' has a bad size", b.name);
+      }
+      if (b.kind != BufferInfo::Kind::computed) {
+        defined_[i] = 1;
+        if (b.strides.empty() && !b.sizes.empty()) return wrong("'{}' is stored outside and has no strides", b.name);
+      }
+    }
+    return ok_status();
+  }
+
+  Status check_loop(const Loop& loop) {
+    const size_t expected = std::holds_alternative<Sort>(loop.def) ? 2 : 1;
+    if (loop.outputs.size() != expected) return wrong("'{}' defines {} buffers", loop.op, loop.outputs.size());
+    for (BufferId id : loop.outputs) {
+      if (!exists(id) || program_.buffer(id).kind != BufferInfo::Kind::computed) return wrong("'{}' defines what is not a computed buffer", loop.op);
+      if (defined_[static_cast<size_t>(id.index)]) return wrong("'{}' is defined twice", program_.buffer(id).name);
+    }
+    const std::string& name = program_.buffer(loop.outputs[0]).name;
+    for (const BodyRef& ref : bodies(program_, loop)) TRY_STATUS(check_body(name, ref, loop));
+    TRY_STATUS(check_template(name, loop));
+    for (BufferId id : reads(program_, loop)) {
+      if (!exists(id) || !defined_[static_cast<size_t>(id.index)]) return wrong("'{}' reads a buffer before its definition", name);
+    }
+    for (BufferId id : loop.outputs) defined_[static_cast<size_t>(id.index)] = 1;
+    return ok_status();
+  }
+
+  Status check_body(const std::string& name, const BodyRef& ref, const Loop& loop) {
+    if (!ref.body) return wrong("'{}' has no body", name);
+    const DType dtype = program_.buffer(loop.outputs[0]).dtype;
+    const Reduction* reduction = std::get_if<Reduction>(&loop.def);
+    const bool free_type = reduction && (reduction->op == ReduceOp::argmax || reduction->op == ReduceOp::argmin);
+    if (!free_type && ref.body->dtype != compute_type(dtype)) {
+      return wrong("the body of '{}' is {}, the buffer {}", name, coil::name(ref.body->dtype), coil::name(dtype));
+    }
+    std::string problem;
+    visit(ref.body, [&](Expr e) {
+      if (e->kind == ExprKind::temp) problem = "mentions a kernel's temporary";
+      if (e->kind == ExprKind::var && static_cast<size_t>(e->id) >= ref.domain.size()) problem = fmt::format("mentions i{} of {} variables", e->id, ref.domain.size());
+      if (e->kind != ExprKind::load) return;
+      if (!exists(BufferId(e->id))) problem = "reads a buffer that does not exist";
+      else if (program_.buffer(BufferId(e->id)).sizes.size() != e->args.size()) problem = fmt::format("reads '{}' with {} coordinates", program_.buffer(BufferId(e->id)).name, e->args.size());
+      else if (compute_type(program_.buffer(BufferId(e->id)).dtype) != e->dtype) problem = fmt::format("reads '{}' as {}", program_.buffer(BufferId(e->id)).name, coil::name(e->dtype));
+    });
+    if (!problem.empty()) return wrong("the body of '{}' {}", name, problem);
+    return ok_status();
+  }
+
+  Status check_operand(const std::string& name, const Operand& o, size_t num_vars) {
+    if (!exists(o.buffer)) return wrong("'{}' reads a buffer that does not exist", name);
+    if (program_.buffer(o.buffer).sizes.size() != o.coordinates.size()) return wrong("'{}' reads '{}' with a wrong rank", name, program_.buffer(o.buffer).name);
+    for (Expr c : o.coordinates) {
+      if (any_of(c, [&](Expr e) { return e->kind == ExprKind::load || (e->kind == ExprKind::var && static_cast<size_t>(e->id) >= num_vars); })) {
+        return wrong("'{}' reads '{}' at bad coordinates", name, program_.buffer(o.buffer).name);
+      }
+    }
+    return ok_status();
+  }
+
+  Status check_template(const std::string& name, const Loop& loop) {
+    const size_t rank = program_.buffer(loop.outputs[0]).sizes.size();
+    if (const Gemm* g = std::get_if<Gemm>(&loop.def)) {
+      const size_t results = g->batch.size() + g->m.size() + g->n.size();
+      if (results != rank) return wrong("'{}' has rank {} for {} variables of its gemm", name, rank, results);
+      TRY_STATUS(check_operand(name, g->a, results + g->k.size()));
+      TRY_STATUS(check_operand(name, g->b, results + g->k.size()));
+      if (program_.buffer(g->a.buffer).dtype != program_.buffer(g->b.buffer).dtype) return wrong("'{}' multiplies different types", name);
+    } else if (const Conv2d* c = std::get_if<Conv2d>(&loop.def)) {
+      if (rank != 4 || c->x_sizes.size() != 4) return wrong("'{}' is a convolution of a wrong rank", name);
+      TRY_STATUS(check_operand(name, c->x, 4));
+      if (!exists(c->weight) || program_.buffer(c->weight).sizes.size() != 4) return wrong("'{}' has a weight of a wrong rank", name);
+    } else if (const Attention* a = std::get_if<Attention>(&loop.def)) {
+      if (rank != 4) return wrong("'{}' is an attention of a wrong rank", name);
+      for (const Operand* o : {&a->q, &a->k, &a->v}) TRY_STATUS(check_operand(name, *o, 4));
+      if (a->mask) TRY_STATUS(check_operand(name, *a->mask, 4));
+    }
+    return ok_status();
+  }
+
+  Status check_outputs() {
+    std::set<BufferId> used;
+    for (const LoopOutput& out : program_.outputs) {
+      if (!exists(out.source) || !defined_[static_cast<size_t>(out.source.index)]) return wrong("output '{}' is never computed", out.name);
+      const BufferInfo& b = program_.buffer(out.source);
+      if (b.kind != BufferInfo::Kind::computed) return wrong("output '{}' is not computed", out.name);
+      if (out.kind != LoopOutput::Kind::user) {
+        if (!exists(out.target) || program_.buffer(out.target).sizes != b.sizes) return wrong("write '{}' has a wrong target", out.name);
+        continue;
+      }
+      if (!used.insert(out.source).second) return wrong("two outputs are '{}'", b.name);
+      if (b.strides.size() != b.sizes.size()) return wrong("output '{}' has no strides", out.name);
+    }
+    return ok_status();
+  }
+
+  const LoopProgram& program_;
+  std::vector<char> defined_;
+};
+
+}  // namespace
+
+Status verify(const LoopProgram& program) { return Verifier(program).run(); }
+
+}  // namespace coil

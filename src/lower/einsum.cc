@@ -1,0 +1,127 @@
+// einsum of one or two operands: a product with the batch, m, n and k that the letters say.
+#include <algorithm>
+
+#include "lower/lowering.h"
+
+namespace coil::lowering {
+namespace {
+
+struct Equation {
+  std::vector<std::string> inputs;
+  std::string output;
+};
+
+Equation parse(std::string text) {
+  std::erase(text, ' ');
+  if (text.find('.') != text.npos) fail(ErrorCode::unsupported_feature, "einsum with an ellipsis");
+  Equation e;
+  const size_t arrow = text.find("->");
+  std::string left = text.substr(0, arrow);
+  for (size_t begin = 0; begin <= left.size();) {
+    const size_t comma = std::min(left.find(',', begin), left.size());
+    e.inputs.push_back(left.substr(begin, comma - begin));
+    begin = comma + 1;
+  }
+  if (arrow != text.npos) {
+    e.output = text.substr(arrow + 2);
+    return e;
+  }
+  // Implicit: the letters that occur once, in order.
+  std::string letters = left;
+  std::sort(letters.begin(), letters.end());
+  for (char c : letters) {
+    if (c != ',' && std::count(letters.begin(), letters.end(), c) == 1) e.output += c;
+  }
+  return e;
+}
+
+bool has(const std::string& s, char c) { return s.find(c) != s.npos; }
+
+// v with dimensions in the order of `to`; letters that occur twice take the diagonal.
+View arranged(Op& op, const View& v, const std::string& from, const std::string& to) {
+  Sizes sizes;
+  for (char c : to) sizes.push_back(v.sizes[from.find(c)]);
+  return op.rec.view(v, sizes, [&](Coordinates at) {
+    std::vector<Expr> result;
+    for (char c : from) result.push_back(at[to.find(c)]);
+    return result;
+  });
+}
+
+std::string distinct(const std::string& s) {
+  std::string r;
+  for (char c : s) {
+    if (!has(r, c)) r += c;
+  }
+  return r;
+}
+
+// Sums away the letters that `needed` lacks.
+View reduced_to(Op& op, const View& v, std::string& letters, const std::string& needed) {
+  const std::string own = distinct(letters);
+  View x = arranged(op, v, letters, own);
+  std::vector<size_t> dims;
+  std::string left;
+  for (size_t i = 0; i < own.size(); ++i) {
+    if (has(needed, own[i])) left += own[i];
+    else dims.push_back(i);
+  }
+  letters = left;
+  if (dims.empty()) return x;
+  return reduced(op, "einsum.sum", ReduceOp::sum, x.dtype, x, dims, false);
+}
+
+// One product, with the result's letters in `letters`.
+View multiply(Op& op, const View& a_in, const View& b_in, std::string la, std::string lb, const std::string& needed, std::string& letters) {
+  View a = reduced_to(op, a_in, la, lb + needed), b = reduced_to(op, b_in, lb, la + needed);
+  std::string batch, m, n, k;
+  for (char c : la) {
+    if (!has(lb, c)) m += c;
+    else if (has(needed, c)) batch += c;
+    else k += c;
+  }
+  for (char c : lb) {
+    if (!has(la, c)) n += c;
+  }
+  letters = batch + m + n;
+  View x = arranged(op, a, la, batch + m + k), y = arranged(op, b, lb, batch + k + n);
+  auto size_of = [&](const std::string& s, const View& v, const std::string& order) {
+    Sizes sizes;
+    for (char c : s) sizes.push_back(v.sizes[order.find(c)]);
+    return sizes;
+  };
+  Sizes kn = size_of(k, x, batch + m + k), nn = size_of(n, y, batch + k + n), mm = size_of(m, x, batch + m + k);
+  Sizes sizes = size_of(batch, x, batch + m + k), xs = sizes, ys = sizes;
+  for (Expr s : mm) xs.push_back(s);
+  xs.push_back(count(op.pool, kn));
+  ys.push_back(count(op.pool, kn));
+  ys.push_back(count(op.pool, nn));
+  View product = matrix_product(op, "einsum", a.dtype, reshaped(op, x, xs), reshaped(op, y, ys), batch.size());
+  sizes.insert(sizes.end(), mm.begin(), mm.end());
+  sizes.insert(sizes.end(), nn.begin(), nn.end());
+  return reshaped(op, product, sizes);
+}
+
+Views einsum(Op& op) {
+  Equation e = parse(op.text("equation"));
+  Views operands = op.tensors("tensors");
+  if (operands.size() != e.inputs.size() || operands.empty()) fail(ErrorCode::bad_program, "einsum: operands and equation do not match");
+  View result = operands[0];
+  std::string letters = e.inputs[0];
+  for (size_t i = 0; i < operands.size(); ++i) {
+    if (operands[i].rank() != e.inputs[i].size()) fail(ErrorCode::bad_program, "einsum: operands and equation do not match");
+  }
+  for (size_t i = 1; i < operands.size(); ++i) {
+    std::string needed = e.output;
+    for (size_t j = i + 1; j < operands.size(); ++j) needed += e.inputs[j];
+    result = multiply(op, result, operands[i], letters, e.inputs[i], needed, letters);
+  }
+  result = reduced_to(op, result, letters, e.output);
+  return {reshaped(op, arranged(op, result, letters, e.output), op.out().sizes)};
+}
+
+}  // namespace
+
+void add_einsum(Table& table) { table["aten.einsum.default"] = einsum; }
+
+}  // namespace coil::lowering

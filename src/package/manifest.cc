@@ -1,0 +1,102 @@
+// data/coil/manifest.json
+#include <nlohmann/json.hpp>
+
+#include "package/package_writer.h"
+
+namespace coil {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json limit(int64_t v) { return v == INT64_MAX ? Json(nullptr) : Json(v); }
+
+Json tensor(const std::string& name, const BufferInfo& b) {
+  Json shape = Json::array(), low = Json::array(), high = Json::array(), strides = Json::array();
+  for (Expr s : b.sizes) {
+    shape.push_back(s->is_constant() ? Json(s->as_int()) : Json(size_text(s)));
+    low.push_back(std::max<int64_t>(lower_bound(s).value_or(0), 0));
+    const auto top = upper_bound(s);
+    high.push_back(top ? limit(*top) : Json(nullptr));
+  }
+  for (Expr s : b.strides) strides.push_back(s->is_constant() ? Json(s->as_int()) : Json(size_text(s)));
+  return {{"name", name}, {"dtype", info(b.dtype).torch_name}, {"shape", shape}, {"strides", strides}, {"min", low}, {"max", high}};
+}
+
+const char* kind_name(const Kernel& k) {
+  if (std::holds_alternative<LoopKernel>(k.def)) return "loop";
+  if (std::holds_alternative<SortKernel>(k.def)) return "sort";
+  if (std::holds_alternative<CopyKernel>(k.def)) return "copy";
+  const LoopDef& def = std::get<TemplateKernel>(k.def).def;
+  return std::holds_alternative<Gemm>(def) ? "gemm" : std::holds_alternative<Conv2d>(def) ? "conv2d" : "attention";
+}
+
+Json kernels(const PackageContents& c) {
+  Json rows = Json::array();
+  for (size_t i = 0; i < c.plan->kernels.size(); ++i) {
+    const Kernel& k = c.plan->kernels[i];
+    Json origins = Json::array();
+    for (const Origin& o : k.origins) {
+      origins.push_back({{"module", o.module_path}, {"source", o.source}, {"line", o.source_line}});
+    }
+    const int f = c.kernels->launches[i].function;
+    rows.push_back({{"name", k.name},
+                    {"kind", kind_name(k)},
+                    {"ops", k.ops},
+                    {"function", f < 0 ? Json(nullptr) : Json(c.kernels->functions[static_cast<size_t>(f)].name)},
+                    {"origins", origins}});
+  }
+  return rows;
+}
+
+Json memory(const KernelPlan& plan) {
+  Json buffers = Json::array();
+  for (const PlanBuffer& b : plan.buffers) {
+    if (b.placement.kind != Placement::Kind::arena) continue;
+    Json shape = Json::array();
+    for (Expr s : b.info.sizes) shape.push_back(size_text(s));
+    buffers.push_back({{"name", b.info.name}, {"dtype", name(b.info.dtype)}, {"shape", shape}, {"offset", size_text(b.placement.offset)}});
+  }
+  return {{"arena_bytes", size_text(plan.arena_bytes)},
+          {"constants_bytes", plan.constants_bytes},
+          {"state_bytes", plan.state_bytes},
+          {"arena", buffers}};
+}
+
+}  // namespace
+
+std::string manifest_text(const PackageContents& c) {
+  const KernelPlan& plan = *c.plan;
+  Json symbols = Json::array(), inputs = Json::array(), outputs = Json::array(), fixed = Json::array(), notes = Json::array();
+  for (size_t i = 0; i + 1 < plan.pool->num_symbols(); ++i) {  // the last one is `workers`
+    const Symbol& s = plan.pool->symbol_info(SymbolId(i));
+    symbols.push_back({{"name", s.label}, {"export_name", s.name}, {"min", std::max<int64_t>(s.min, 0)}, {"max", limit(s.max)}});
+  }
+  for (const LoopInput& in : plan.inputs) {
+    inputs.push_back(in.buffer.valid() ? tensor(in.name, plan.buffer(in.buffer).info)
+                                       : Json{{"name", in.name}, {"dtype", "int64"}, {"shape", Json::array()}, {"value", size_text(in.symint)}});
+  }
+  for (const LoopOutput& o : plan.outputs) {
+    if (o.kind == LoopOutput::Kind::user) outputs.push_back(tensor(o.name, plan.buffer(o.source).info));
+  }
+  for (const FixedArgument& f : c.fixed_inputs) {
+    fixed.push_back({{"position", f.position}, {"name", f.name}, {"value", Json::parse(f.value_json)}});
+  }
+  for (const FusionNote& n : plan.not_fused) notes.push_back({{"producer", n.producer}, {"consumer", n.consumer}, {"reason", n.reason}});
+  Json m = {{"format", 1},
+            {"coil", COIL_VERSION},
+            {"name", c.name},
+            {"torch", c.torch_version},
+            {"targets", Json::array()},
+            {"symbols", symbols},
+            {"inputs", inputs},
+            {"outputs", outputs},
+            {"fixed_inputs", fixed},
+            {"memory", memory(plan)},
+            {"constants_hash", c.constants_hash},
+            {"kernels", kernels(c)},
+            {"not_fused", notes}};
+  for (const std::string& isa : c.isas) m["targets"].push_back("cpu:x86-64-" + isa);
+  return m.dump(1);
+}
+
+}  // namespace coil

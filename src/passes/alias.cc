@@ -1,0 +1,174 @@
+#include "passes/alias.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace coil {
+namespace {
+
+template <size_t N>
+bool contains(const std::string_view (&list)[N], std::string_view name) {
+  return std::find(std::begin(list), std::end(list), name) != std::end(list);
+}
+
+constexpr std::string_view kSame[] = {"alias", "detach", "detach_", "lift_fresh", "positive", "resolve_conj", "resolve_neg", "requires_grad_"};
+constexpr std::string_view kReshapes[] = {"view", "unflatten", "unsqueeze", "squeeze", "view_as", "_reshape_alias", "unsqueeze_", "squeeze_"};
+constexpr std::string_view kMaybeReshapes[] = {"reshape", "flatten", "reshape_as", "ravel"};
+constexpr std::string_view kTransposes[] = {"transpose", "swapaxes", "swapdims", "t", "numpy_T", "mT", "mH", "adjoint", "permute", "matrix_H", "transpose_", "t_"};
+constexpr std::string_view kPieces[] = {"slice", "select", "narrow", "diagonal", "unbind", "split", "split_with_sizes", "chunk"};
+constexpr std::string_view kOneWay[] = {"expand", "expand_as", "broadcast_to", "as_strided", "unfold", "movedim", "moveaxis", "tensor_split",
+                                        "hsplit", "vsplit", "dsplit", "real", "imag", "view_as_real", "view_as_complex"};
+constexpr std::string_view kDropouts[] = {"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"};
+
+bool same_layout(const TensorType& a, const TensorType& b) {
+  return a.dtype == b.dtype && a.device == b.device && a.sizes == b.sizes && a.strides == b.strides;
+}
+
+const TensorType* first_arg_type(const Graph& graph, const Node& node) {
+  const auto* v = node.args.empty() ? nullptr : std::get_if<ValueId>(&node.args[0]);
+  return v && v->valid() && graph.value(*v).is_tensor() ? &graph.value(*v).tensor() : nullptr;
+}
+
+bool is_row_major(const TensorType& t) { return t.sizes.empty() || contiguous_strides(*t.sizes[0]->pool, t.sizes) == t.strides; }
+
+// The permutation of a transposing node: result dimension i is dimension p[i] of the argument. Empty: arguments are nonsense.
+std::vector<int64_t> permutation(const Node& node, int64_t rank) {
+  std::vector<int64_t> p(static_cast<size_t>(rank));
+  std::iota(p.begin(), p.end(), 0);
+  auto wrap = [&](std::optional<int64_t> d) { return d && *d < 0 ? *d + rank : d.value_or(-1); };
+  std::string_view name = aten_name(node);
+  if (name == "permute") {
+    const auto* dims = ints_arg(node, "dims");
+    if (!dims || dims->size() != p.size()) return {};
+    std::vector<bool> seen(p.size(), false);
+    for (size_t i = 0; i < p.size(); ++i) {
+      p[i] = (*dims)[i]->is_constant() ? wrap((*dims)[i]->as_int()) : -1;
+      if (p[i] < 0 || p[i] >= rank || seen[static_cast<size_t>(p[i])]) return {};
+      seen[static_cast<size_t>(p[i])] = true;
+    }
+    return p;
+  }
+  if (name == "numpy_T") {
+    std::reverse(p.begin(), p.end());
+    return p;
+  }
+  int64_t a = rank - 2, b = rank - 1;
+  if (name == "t" || name == "t_") {
+    if (rank < 2) return p;
+  } else if (node.find("dim0")) {
+    a = wrap(int_arg(node, "dim0"));
+    b = wrap(int_arg(node, "dim1"));
+  } else if (node.find("axis0")) {
+    a = wrap(int_arg(node, "axis0"));
+    b = wrap(int_arg(node, "axis1"));
+  }
+  if (rank == 0) return p;  // torch lets a scalar be transposed
+  if (a < 0 || b < 0 || a >= rank || b >= rank) return {};
+  std::swap(p[static_cast<size_t>(a)], p[static_cast<size_t>(b)]);
+  return p;
+}
+
+class Writer {
+ public:
+  Writer(GraphBuilder& builder, const Graph& graph, const Node& view, size_t output, ValueId base, ValueId written)
+      : builder_(builder), graph_(graph), view_(view), output_(output), base_(base), written_(written), type_(builder.value(base).tensor()) {}
+
+  Result<ValueId> run() {
+    std::string_view name = aten_name(view_);
+    if (contains(kSame, name) || contains(kDropouts, name) || name == "contiguous" || name == "to" || name == "type_as") return written_;
+    if (contains(kReshapes, name) && overload_name(view_) != "dtype") return add("aten.reshape.default", {{"self", written_}, {"shape", type_.sizes}});
+    if (contains(kTransposes, name)) return transposed();
+    Expr one = pool().index(1);
+    if (name == "slice") {
+      return add("aten.slice_scatter.default", {{"self", base_}, {"src", written_}, {"dim", arg("dim")}, {"start", arg("start")}, {"end", arg("end")}, {"step", arg("step")}});
+    }
+    if (name == "select") return add("aten.select_scatter.default", {{"self", base_}, {"src", written_}, {"dim", arg("dim")}, {"index", arg("index")}});
+    if (name == "unbind") {
+      return add("aten.select_scatter.default", {{"self", base_}, {"src", written_}, {"dim", arg("dim")}, {"index", pool().index(static_cast<int64_t>(output_))}});
+    }
+    if (name == "diagonal" && view_.find("dim1")) {
+      return add("aten.diagonal_scatter.default", {{"self", base_}, {"src", written_}, {"offset", arg("offset")}, {"dim1", arg("dim1")}, {"dim2", arg("dim2")}});
+    }
+    if (name == "narrow" && overload_name(view_) == "default") {
+      const auto* start = view_.find("start");
+      const auto* length = view_.find("length");
+      const auto* s = start ? std::get_if<Expr>(start) : nullptr;
+      const auto* l = length ? std::get_if<Expr>(length) : nullptr;
+      if (s && l && provably_nonnegative(*s)) return slice(arg("dim"), *s, *s + *l, one);
+    }
+    if (name == "split" || name == "split_with_sizes" || name == "chunk") return split();
+    return unsupported();
+  }
+
+ private:
+  ExprPool& pool() { return *builder_.graph().pool; }
+  Argument arg(std::string_view name) const {
+    const Argument* a = view_.find(name);
+    return a ? *a : Argument(NoneArg{});
+  }
+
+  Result<ValueId> unsupported() const {
+    return Error{ErrorCode::unsupported_feature, fmt::format("writing in place to the result of {} is not supported", view_.target), where(view_),
+                 "write to the tensor itself, or to a clone"};
+  }
+
+  ValueId add(std::string target, std::vector<std::pair<std::string, Argument>> args) {
+    return builder_.add(std::move(target), builder_.value(base_).name, std::move(args), type_, view_.origins);
+  }
+
+  Result<ValueId> slice(Argument dim, Expr start, Expr end, Expr step) {
+    return add("aten.slice_scatter.default", {{"self", base_}, {"src", written_}, {"dim", std::move(dim)}, {"start", start}, {"end", end}, {"step", step}});
+  }
+
+  Result<ValueId> transposed() {
+    std::vector<int64_t> p = permutation(view_, static_cast<int64_t>(type_.sizes.size()));
+    if (p.size() != type_.sizes.size()) return unsupported();
+    std::vector<Expr> inverse(p.size());
+    for (size_t i = 0; i < p.size(); ++i) inverse[static_cast<size_t>(p[i])] = pool().index(static_cast<int64_t>(i));
+    return add("aten.permute.default", {{"self", written_}, {"dims", inverse}});
+  }
+
+  // Result i starts where the ones before it end.
+  Result<ValueId> split() {
+    std::optional<int64_t> dim = int_arg(view_, "dim");
+    int64_t rank = static_cast<int64_t>(type_.sizes.size());
+    if (!dim || *dim < -rank || *dim >= rank) return unsupported();
+    size_t d = static_cast<size_t>(*dim < 0 ? *dim + rank : *dim);
+    auto size = [&](size_t i) { return graph_.value(view_.outputs[i]).tensor().sizes[d]; };
+    Expr start = pool().index(0);
+    for (size_t i = 0; i < output_; ++i) start = start + size(i);
+    return slice(pool().index(static_cast<int64_t>(d)), start, start + size(output_), pool().index(1));
+  }
+
+  GraphBuilder& builder_;
+  const Graph& graph_;
+  const Node& view_;
+  size_t output_;
+  ValueId base_, written_;
+  TensorType type_;
+};
+
+}  // namespace
+
+Aliasing aliasing(const Graph& graph, const Node& node) {
+  std::string_view name = aten_name(node);
+  const TensorType* type = first_arg_type(graph, node);
+  if (name.empty() || !type || node.outputs.empty() || !graph.value(node.outputs[0]).is_tensor()) return Aliasing::none;
+  const TensorType& result = graph.value(node.outputs[0]).tensor();
+  if (contains(kSame, name) || contains(kReshapes, name) || contains(kTransposes, name) || contains(kPieces, name) || contains(kOneWay, name)) return Aliasing::view;
+  if (contains(kMaybeReshapes, name)) return is_row_major(*type) || type->sizes == result.sizes ? Aliasing::view : Aliasing::maybe;
+  if (contains(kDropouts, name)) return bool_arg(node, "train", true) ? Aliasing::none : Aliasing::view;
+  if (name == "contiguous") return same_layout(*type, result) ? Aliasing::view : Aliasing::none;
+  if (name == "to" || name == "type_as") {
+    return !bool_arg(node, "copy", false) && same_layout(*type, result) ? Aliasing::view : Aliasing::none;
+  }
+  return Aliasing::none;
+}
+
+Result<ValueId> write_through(GraphBuilder& builder, const Graph& graph, const Node& view, size_t output, ValueId base, ValueId written) {
+  return Writer(builder, graph, view, output, base, written).run();
+}
+
+}  // namespace coil

@@ -1,0 +1,345 @@
+// How it works. Every tensor of the old graph is either a base or a view of another tensor (chain of views up to a base). A write
+// to a tensor makes a new value and carries it up the chain to the base, whose version goes up by one. A use of a tensor whose base
+// has a newer version than the value at hand re-makes the value by repeating its view of its parent.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "graph/rewrite.h"
+#include "passes/alias.h"
+#include "passes/passes.h"
+
+namespace coil {
+namespace {
+
+constexpr std::string_view kInplaceOps[] = {
+#include "passes/inplace_ops.inc"
+};
+
+// In-place operators whose functional form has another name.
+constexpr std::pair<std::string_view, std::string_view> kRenamedOps[] = {
+    {"aten.__iand__.Scalar", "aten.bitwise_and.Scalar"}, {"aten.__iand__.Tensor", "aten.bitwise_and.Tensor"},
+    {"aten.__ior__.Scalar", "aten.bitwise_or.Scalar"},   {"aten.__ior__.Tensor", "aten.bitwise_or.Tensor"},
+    {"aten.__ixor__.Scalar", "aten.bitwise_xor.Scalar"}, {"aten.__ixor__.Tensor", "aten.bitwise_xor.Tensor"},
+    {"aten.dropout_.default", "aten.dropout.default"},   {"aten.floor_divide_.Tensor", "aten.floor_divide.default"},
+    {"aten.pow_.Scalar", "aten.pow.Tensor_Scalar"},      {"aten.pow_.Tensor", "aten.pow.Tensor_Tensor"},
+};
+
+constexpr std::string_view kShapeChangers[] = {"squeeze_", "unsqueeze_", "transpose_", "t_", "detach_", "requires_grad_"};
+
+constexpr std::string_view kBooleanOps[] = {"eq", "ne", "lt", "le", "gt", "ge", "less", "less_equal", "greater", "greater_equal", "not_equal",
+                                            "logical_and", "logical_or", "logical_xor", "logical_not"};
+
+// Chains are followed by recursion, and files are hostile.
+constexpr int kMaxChain = 5000;
+
+bool is_inplace(const Node& node) {
+  std::string_view name = aten_name(node);
+  if (std::find(std::begin(kShapeChangers), std::end(kShapeChangers), name) != std::end(kShapeChangers)) return false;
+  return (name.size() > 1 && name.ends_with('_') && !name.ends_with("__")) || name.starts_with("__i");
+}
+
+// "aten.add.Tensor" for "aten.add_.Tensor"; empty if there is none.
+std::string functional_target(const Node& node) {
+  for (auto [inplace, functional] : kRenamedOps) {
+    if (inplace == node.target) return std::string(functional);
+  }
+  if (!std::binary_search(std::begin(kInplaceOps), std::end(kInplaceOps), std::string_view(node.target))) return {};
+  std::string target = node.target;
+  return target.erase(target.rfind('.') - 1, 1);
+}
+
+Error unsupported(const Node& node, std::string message, std::string hint = {}) {
+  return Error{ErrorCode::unsupported_feature, node.target + ": " + message, where(node), std::move(hint)};
+}
+
+// Operators that write to other arguments than the first.
+Status refuse_hidden_writes(const Node& node) {
+  std::string_view name = aten_name(node);
+  bool training = bool_arg(node, "training", false) || bool_arg(node, "use_input_stats", false) || bool_arg(node, "train", false);
+  if (training && value_arg(node, "running_mean").valid() && name.find("norm") != std::string_view::npos) {
+    return unsupported(node, "normalization in training mode updates its running statistics", "export model.eval()");
+  }
+  bool lists = name.starts_with("_foreach_") || name.starts_with("_fused_");
+  if ((lists && name.ends_with('_')) || (node.find("out") && value_arg(node, "out").valid())) return unsupported(node, "writing to this argument is not supported");
+  return ok_status();
+}
+
+class Functionalizer {
+ public:
+  explicit Functionalizer(const Graph& graph) : graph_(graph), builder_(graph), values_(graph.values.size()) {
+    for (size_t i = 0; i < values_.size(); ++i) values_[i].now = values_[i].base = ValueId(i);
+  }
+
+  Result<Graph> run() {
+    for (const Node& node : graph_.nodes) TRY_STATUS(visit(node));
+    TRY_STATUS(finish_outputs());
+    Graph next = builder_.finish();
+    next.functional = true;
+    return next;
+  }
+
+ private:
+  struct Tensor {
+    ValueId now;               // its value in the new graph...
+    int version = 0;           // ...as of this version of the base
+    ValueId base;              // itself if not a view
+    const Node* view = nullptr;  // makes it from `parent`; null for a base, and for a second name of its parent
+    size_t output = 0;
+    ValueId parent;
+    int depth = 0;             // views up to the base
+    bool maybe = false;        // torch decides at run time whether this is a view
+  };
+
+  Tensor& at(ValueId v) { return values_[static_cast<size_t>(v.index)]; }
+
+  // The value of `v` with all writes so far.
+  Result<ValueId> current(ValueId v, const Node* user) {
+    Tensor& t = at(v);
+    int version = at(t.base).version;
+    if (t.version == version || t.base == v) return t.now;
+    if (t.maybe) return stale(v, user);
+    TRY(ValueId parent, current(t.parent, user));
+    if (!t.view) {
+      t.now = parent;
+      t.version = version;
+      return parent;
+    }
+    Node again = *t.view;
+    again.args[0] = parent;
+    for (size_t i = 0; i < again.outputs.size(); ++i) {
+      const ValueInfo& info = graph_.value(again.outputs[i]);
+      ValueId fresh = builder_.new_value(info.name, info.type);
+      Tensor& sibling = at(again.outputs[i]);
+      // Siblings of a multi-output view are views of the same parent: one node serves them all.
+      sibling.now = fresh;
+      sibling.version = version;
+      again.outputs[i] = fresh;
+    }
+    append(std::move(again));
+    return at(v).now;
+  }
+
+  Error stale(ValueId v, const Node* user) const {
+    std::string message = fmt::format("'{}' may or may not share memory with a tensor that is written to in between", graph_.value(v).name);
+    return Error{ErrorCode::unsupported_feature, message, user ? where(*user) : std::string(), "use .clone() where the value is taken"};
+  }
+
+  // Arguments of the old graph -> current values.
+  Status map_arguments(Node& node, const Node& user) {
+    for (Argument& a : node.args) {
+      if (auto* v = std::get_if<ValueId>(&a)) {
+        TRY(*v, current(*v, &user));
+      }
+      if (auto* list = std::get_if<std::vector<ValueId>>(&a)) {
+        for (ValueId& v : *list) {
+          if (!v.valid()) continue;
+          TRY(v, current(v, &user));
+        }
+      }
+    }
+    return ok_status();
+  }
+
+  // The builder's own map is not used: arguments are current already.
+  void append(Node node) { builder_.append(std::move(node)); }
+
+  Status visit(const Node& node) {
+    TRY_STATUS(refuse_hidden_writes(node));
+    if (is_inplace(node)) return write_node(node);
+    Node copy = node;
+    TRY_STATUS(map_arguments(copy, node));
+    Aliasing kind = aliasing(graph_, node);
+    bool shape_change = std::find(std::begin(kShapeChangers), std::end(kShapeChangers), aten_name(node)) != std::end(kShapeChangers);
+    if (shape_change) copy.target.erase(copy.target.rfind('.') - 1, 1);
+    if (kind != Aliasing::none) {
+      ValueId parent = std::get<ValueId>(node.args[0]);
+      for (size_t i = 0; i < node.outputs.size(); ++i) {
+        Tensor& t = at(node.outputs[i]);
+        t.parent = parent;
+        t.base = at(parent).base;
+        t.version = at(t.base).version;
+        t.view = &renamed(node, copy.target);
+        t.output = i;
+        t.maybe = kind == Aliasing::maybe || at(parent).maybe;
+        t.depth = at(parent).depth + 1;
+        if (t.depth > kMaxChain) return unsupported(node, "too many views of views");
+      }
+    }
+    append(std::move(copy));
+    return ok_status();
+  }
+
+  // Nodes whose target changed are kept here, so that views can be repeated.
+  const Node& renamed(const Node& node, const std::string& target) {
+    if (node.target == target) return node;
+    auto [it, fresh] = renamed_.try_emplace(&node, node);
+    it->second.target = target;
+    return it->second;
+  }
+
+  Status write_node(const Node& node) {
+    const auto* self = node.args.empty() ? nullptr : std::get_if<ValueId>(&node.args[0]);
+    if (!self || !self->valid() || !graph_.value(*self).is_tensor()) return unsupported(node, "the first argument is not a tensor");
+    TRY(ValueId written, new_content(node, *self));
+    TRY_STATUS(write(*self, written, node));
+    for (ValueId out : node.outputs) {  // the result is the written tensor by another name
+      Tensor& t = at(out);
+      const Tensor& s = at(*self);
+      bool is_other_name = !s.view && s.base != *self;
+      t.parent = is_other_name ? s.parent : *self;
+      t.base = s.base;
+      t.version = at(t.base).version;
+      t.now = written;
+      t.maybe = s.maybe;
+      t.depth = at(t.parent).depth + 1;
+      if (t.depth > kMaxChain) return unsupported(node, "too many writes to one tensor");
+    }
+    return ok_status();
+  }
+
+  // What the in-place node writes, as a new value of self's type.
+  Result<ValueId> new_content(const Node& node, ValueId self) {
+    const TensorType& type = graph_.value(self).tensor();
+    std::string_view name = aten_name(node);
+    if (name == "zero_" || node.target == "aten.fill_.Scalar") {
+      const Argument* value = node.find("value");
+      return builder_.add("aten.full.default", out_name(node),
+                          {{"size", type.sizes}, {"fill_value", value ? *value : Argument(builder_.graph().pool->index(0))}, {"dtype", type.dtype},
+                           {"layout", NoneArg{}}, {"device", NoneArg{}}, {"pin_memory", NoneArg{}}},
+                          type, node.origins);
+    }
+    if (name == "copy_" || node.target == "aten.fill_.Tensor") {
+      ValueId source = value_arg(node, name == "copy_" ? "src" : "value");
+      if (!source.valid()) return unsupported(node, "the source is not a tensor");
+      TRY(ValueId v, current(source, &node));
+      return broadcast(cast(v, type, node), type, node);
+    }
+    Node call = node;
+    call.target = functional_target(node);
+    if (call.target.empty()) return unsupported(node, "the functional form of this in-place operator is not known");
+    TRY_STATUS(map_arguments(call, node));
+    TensorType result = type;
+    result.dtype = result_dtype(node, type.dtype);
+    ValueId out = builder_.new_value(out_name(node), result);
+    call.outputs = {out};
+    append(std::move(call));
+    return cast(out, type, node);
+  }
+
+  // "add" for "add_".
+  static std::string out_name(const Node& node) {
+    std::string name = node.name;
+    while (name.ends_with('_')) name.pop_back();
+    return name.empty() ? "written" : name;
+  }
+
+  // The type of the functional operator's result, where it differs from self's: comparisons, and promotion with tensors of other
+  // types. (PyTorch refuses in-place operators whose numbers would promote.)
+  DType result_dtype(const Node& node, DType self) const {
+    std::string_view name = aten_name(node);
+    name.remove_suffix(1);
+    if (std::find(std::begin(kBooleanOps), std::end(kBooleanOps), name) != std::end(kBooleanOps)) return DType::boolean;
+    static constexpr std::string_view kPromoting[] = {"add", "sub", "mul", "div", "pow", "remainder", "fmod", "floor_divide", "atan2", "bitwise_and", "bitwise_or",
+                                                      "bitwise_xor", "subtract", "multiply", "divide", "true_divide", "addcmul", "addcdiv", "hypot", "xlogy"};
+    if (std::find(std::begin(kPromoting), std::end(kPromoting), name) == std::end(kPromoting)) return self;
+    DType result = self;
+    for (size_t i = 1; i < node.args.size(); ++i) {
+      const auto* v = std::get_if<ValueId>(&node.args[i]);
+      if (!v || !v->valid() || !graph_.value(*v).is_tensor()) continue;
+      const TensorType& other = graph_.value(*v).tensor();
+      // A tensor without dimensions promotes like a number: not within its category.
+      auto category = [](DType d) { return is_float(d) ? 2 : is_bool(d) ? 0 : 1; };
+      if (!other.sizes.empty() || category(other.dtype) > category(result)) result = promote(result, other.dtype);
+    }
+    return result;
+  }
+
+  ValueId cast(ValueId v, const TensorType& type, const Node& node) {
+    TensorType result = builder_.value(v).tensor();
+    if (result.dtype == type.dtype) return v;
+    result.dtype = type.dtype;
+    return builder_.add("aten._to_copy.default", out_name(node),
+                        {{"self", v}, {"dtype", type.dtype}, {"layout", NoneArg{}}, {"device", NoneArg{}}, {"pin_memory", NoneArg{}}, {"non_blocking", false},
+                         {"memory_format", NoneArg{}}},
+                        std::move(result), node.origins);
+  }
+
+  ValueId broadcast(ValueId v, const TensorType& type, const Node& node) {
+    if (builder_.value(v).tensor().sizes == type.sizes) return v;
+    return builder_.add("aten.expand.default", out_name(node), {{"self", v}, {"size", type.sizes}, {"implicit", false}}, type, node.origins);
+  }
+
+  // `written` becomes the content of v, and of everything it shares memory with.
+  Status write(ValueId v, ValueId written, const Node& node) {
+    Tensor& t = at(v);
+    if (t.maybe) return stale(v, &node);
+    if (t.base == v) {
+      ++t.version;
+      t.now = written;
+      return ok_status();
+    }
+    if (!t.view) {
+      TRY_STATUS(write(t.parent, written, node));
+    } else {
+      TRY(ValueId parent, current(t.parent, &node));
+      Result<ValueId> whole = write_through(builder_, graph_, *t.view, t.output, parent, written);
+      if (!whole.ok()) {
+        Error error = std::move(whole).error();
+        error.where = where(node);
+        return error;
+      }
+      TRY_STATUS(write(t.parent, whole.value(), node));
+    }
+    at(v).now = written;
+    at(v).version = at(at(v).base).version;
+    return ok_status();
+  }
+
+  Status finish_outputs() {
+    std::vector<GraphOutput> mutations;
+    std::set<std::string_view> declared;
+    for (const GraphOutput& out : graph_.outputs) declared.insert(out.target);
+    for (const GraphInput& in : graph_.inputs) {
+      if (!in.value.valid() || !graph_.value(in.value).is_tensor() || at(in.value).version == 0) continue;
+      TRY_STATUS(check_mutable(in));
+      if (declared.contains(in.name)) return Error{ErrorCode::bad_program, fmt::format("'{}' is written in place and by the signature", in.name), {}, {}};
+      GraphOutput out;
+      out.kind = in.kind == GraphInput::Kind::user ? GraphOutput::Kind::input_mutation : GraphOutput::Kind::buffer_mutation;
+      out.value = at(in.value).now;
+      out.name = builder_.value(at(in.value).now).name;
+      out.target = in.name;
+      mutations.push_back(std::move(out));
+    }
+    for (GraphOutput& out : builder_.graph().outputs) {
+      if (auto* v = std::get_if<ValueId>(&out.value)) {
+        TRY(*v, current(*v, nullptr));
+      }
+    }
+    // As run_decompositions() orders them: mutations first.
+    auto& outputs = builder_.graph().outputs;
+    outputs.insert(outputs.begin(), mutations.begin(), mutations.end());
+    return ok_status();
+  }
+
+  Status check_mutable(const GraphInput& in) const {
+    for (const GraphInput& other : graph_.inputs) {
+      if (&other == &in || other.data.bytes.empty() || other.data.bytes.data() != in.data.bytes.data()) continue;
+      return Error{ErrorCode::unsupported_feature, fmt::format("'{}' is written to and shares its memory with '{}'", in.name, other.name), {}, "give the two their own memory"};
+    }
+    return ok_status();
+  }
+
+  const Graph& graph_;
+  GraphBuilder builder_;
+  std::vector<Tensor> values_;
+  std::map<const Node*, Node> renamed_;
+};
+
+}  // namespace
+
+Result<Graph> functionalize(const Graph& graph) { return Functionalizer(graph).run(); }
+
+}  // namespace coil

@@ -1,0 +1,56 @@
+#include "passes/pipeline.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "graph/rewrite.h"
+#include "passes/passes.h"
+
+namespace coil {
+namespace {
+
+constexpr Pass kPasses[] = {
+    {"inline_wrappers", inline_wrappers},  // first: writes inside of wrappers are writes of the program
+    {"functionalize", functionalize},
+    {"simplify_ops", simplify_ops},        // leaves fewer patterns to match for what follows
+    {"fold_batch_norm", fold_batch_norm},
+    {"common_subexpr", common_subexpr},    // after rewrites, which make equal what was spelled differently
+    {"dead_code", dead_code},              // last: earlier passes leave orphans
+};
+
+bool has_subgraphs(const Graph& graph) {
+  for (const Node& n : graph.nodes) {
+    for (const Argument& a : n.args) {
+      if (std::holds_alternative<SubgraphRef>(a)) return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+std::span<const Pass> graph_passes() { return kPasses; }
+
+Result<Graph> run_passes(Graph graph, const PassOptions& options) {
+  for (const std::string& name : options.skip) {
+    bool known = std::any_of(std::begin(kPasses), std::end(kPasses), [&](const Pass& p) { return p.name == name; });
+    if (!known) return Error{ErrorCode::bad_option, fmt::format("there is no graph pass '{}'", name), {}, {}};
+  }
+  for (const Pass& pass : kPasses) {
+    if (std::find(options.skip.begin(), options.skip.end(), pass.name) != options.skip.end()) continue;
+    Result<Graph> next = [&]() -> Result<Graph> {
+      if (!has_subgraphs(graph)) return pass.run(graph);
+      TRY(Graph inner, map_subgraphs(graph, pass.run));
+      return pass.run(inner);
+    }();
+    if (!next.ok()) return std::move(next).error();
+    Status valid = verify(next.value());
+    CHECK(valid.ok(), std::string(pass.name) + ": " + (valid.ok() ? "" : valid.error().to_string()));
+    if (options.observer) options.observer(pass.name, graph, next.value());
+    graph = std::move(next).value();
+  }
+  return graph;
+}
+
+}  // namespace coil

@@ -1,0 +1,31 @@
+// Runs the graph passes in order.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace coil {
+
+struct Pass {
+  std::string_view name;
+  Result<Graph> (*run)(const Graph&);
+};
+
+// In order.
+std::span<const Pass> graph_passes();
+
+struct PassOptions {
+  std::vector<std::string> skip;  // pass names; an unknown one is a bad_option error
+  // After each pass, for dumps and statistics. Nested graphs are inside of their graphs.
+  std::function<void(std::string_view pass, const Graph& before, const Graph& after)> observer;
+};
+
+// Every pass runs on nested graphs first, then on the graph. The result of each is verified (CHECK).
+Result<Graph> run_passes(Graph graph, const PassOptions& options = {});
+
+}  // namespace coil

@@ -1,0 +1,76 @@
+// Kernel plans as text, for dumps and goldens.
+#include <fmt/format.h>
+
+#include "schedule/kernel_plan.h"
+
+namespace coil {
+namespace {
+
+class PlanPrinter {
+ public:
+  explicit PlanPrinter(const KernelPlan& plan) : plan_(plan) {
+    names_.buffer = [this](BufferId id) {
+      if (id.index < 0) return fmt::format("scratch{}", -2 - id.index);
+      return plan_.buffer(id).info.name;
+    };
+  }
+
+  std::string run() {
+    std::string text;
+    for (const Kernel& k : plan_.kernels) {
+      text += "kernel " + k.name + "\n";
+      std::visit([&](const auto& def) { text += print(def); }, k.def);
+    }
+    text += "arena " + to_string(plan_.arena_bytes) + " bytes\n";
+    for (const PlanBuffer& b : plan_.buffers) {
+      if (b.placement.kind == Placement::Kind::arena) text += fmt::format("  {} at {}\n", b.info.name, to_string(b.placement.offset));
+    }
+    for (const FusionNote& n : plan_.not_fused) text += fmt::format("not fused: {} -> {}: {}\n", n.producer, n.consumer, n.reason);
+    return text;
+  }
+
+ private:
+  std::string expr(Expr e) const { return to_string(e, names_); }
+
+  std::string print(const Stmt& s) const {
+    const std::string lead = fmt::format("  {}{} ", s.phase, s.inner ? "*" : " ");
+    switch (s.kind) {
+      case Stmt::Kind::let: return fmt::format("{}t{} = {}\n", lead, s.temp.index, expr(s.value));
+      case Stmt::Kind::reduce: return fmt::format("{}t{} = reduce<{}>({})\n", lead, s.temp.index, static_cast<int>(s.op), expr(s.value));
+      case Stmt::Kind::scan: return fmt::format("{}t{} = scan<{}>({})\n", lead, s.temp.index, static_cast<int>(s.op), expr(s.value));
+      case Stmt::Kind::store: break;
+    }
+    const std::string to = s.scratch >= 0 ? fmt::format("scratch{}", s.scratch) : names_.buffer(s.buffer);
+    return fmt::format("{}{}[{}] = {}\n", lead, to, expr(s.offset), expr(s.value));
+  }
+
+  std::string print(const LoopKernel& k) const {
+    std::string text = "  for";
+    for (size_t a = 0; a < k.axes.size(); ++a) {
+      text += fmt::format("{} {}<{}", static_cast<int>(a) == k.num_outer ? " |" : "", k.axes[a].name, expr(k.axes[a].size));
+    }
+    text += "\n";
+    for (const Stmt& s : k.stmts) text += print(s);
+    return text;
+  }
+
+  std::string print(const TemplateKernel& k) const {
+    std::string text = fmt::format("  template {}", std::holds_alternative<Gemm>(k.def) ? "gemm" : std::holds_alternative<Conv2d>(k.def) ? "conv2d" : "attention");
+    for (const PlanOperand& o : k.operands) text += fmt::format(" {}[{}]", names_.buffer(o.buffer), expr(o.offset));
+    text += k.epilogue.empty() ? " -> " + names_.buffer(k.result) + "\n" : "\n";
+    for (const Stmt& s : k.epilogue) text += print(s);
+    return text;
+  }
+
+  std::string print(const SortKernel& k) const { return fmt::format("  sort dim {} of {}\n", k.def.dim, expr(k.body)); }
+  std::string print(const CopyKernel& k) const { return fmt::format("  copy {} -> {}\n", names_.buffer(k.from), names_.buffer(k.to)); }
+
+  const KernelPlan& plan_;
+  PrintNames names_;
+};
+
+}  // namespace
+
+std::string to_string(const KernelPlan& plan) { return PlanPrinter(plan).run(); }
+
+}  // namespace coil

@@ -1,0 +1,106 @@
+// Reading JSON: exact integers, errors with paths, limits.
+#include "base/json_read.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace coil {
+namespace {
+
+JsonDoc parsed(std::string_view text) {
+  Result<JsonDoc> doc = JsonDoc::parse(text, "t.json");
+  CHECK(doc.ok(), doc.ok() ? "" : doc.error().message);
+  return std::move(doc).value();
+}
+
+ErrorCode parse_error(std::string_view text) {
+  const auto doc = JsonDoc::parse(text, "t.json");
+  return doc.ok() ? ErrorCode{} : doc.error().code;
+}
+
+TEST(Json, Values) {
+  const JsonDoc doc = parsed(R"({"i": -9223372036854775808, "m": 9223372036854775807, "u": 18446744073709551615, "d": 1.5, "b": true,
+    "s": "a\u00e9\n", "n": null, "a": [1, "x", {}], "inf": ["Infinity", "-Infinity", "NaN"]})");
+  const JsonValue root = doc.root();
+  EXPECT_EQ(root.get_int("i").value(), INT64_MIN);
+  EXPECT_EQ(root.get_int("m").value(), INT64_MAX);
+  EXPECT_EQ(root.get("u").value().as_uint().value(), UINT64_MAX);
+  EXPECT_FALSE(root.get_int("u").ok());
+  EXPECT_FALSE(root.get_int("d").ok());
+  EXPECT_EQ(root.get("d").value().as_double().value(), 1.5);
+  EXPECT_EQ(root.get("i").value().as_double().value(), -0x1p63);
+  EXPECT_TRUE(root.get_bool("b").value());
+  EXPECT_EQ(root.get_string("s").value(), "a\xc3\xa9\n");
+  EXPECT_TRUE(root.get("n").value().is_null());
+  EXPECT_FALSE(root.find("n").has_value());
+  EXPECT_FALSE(root.find("missing").has_value());
+  EXPECT_TRUE(root.find("b").has_value());
+  const JsonArray inf = root.get_array("inf").value();
+  EXPECT_TRUE(std::isinf(inf[0].as_double().value()));
+  EXPECT_LT(inf[1].as_double().value(), 0);
+  EXPECT_TRUE(std::isnan(inf[2].as_double().value()));
+}
+
+TEST(Json, Iteration) {
+  const JsonDoc doc = parsed(R"({"b": 1, "a": [2, 3, 4]})");
+  std::string keys;
+  for (const auto& [key, value] : doc.root().as_object().value()) keys += key;
+  EXPECT_EQ(keys, "ba");  // the order of the text
+  int64_t sum = 0;
+  for (const JsonValue value : doc.root().get_array("a").value()) sum += value.as_int().value();
+  EXPECT_EQ(sum, 9);
+  EXPECT_THROW((void)doc.root().get_array("a").value().at(3), InternalError);
+}
+
+TEST(Json, Unions) {
+  const JsonDoc doc = parsed(R"([{"as_int": 3}, {}, {"a": 1, "b": 2}, 7])");
+  const JsonArray array = doc.root().as_array().value();
+  EXPECT_EQ(array[0].as_union().value().first, "as_int");
+  EXPECT_EQ(array[0].as_union().value().second.as_int().value(), 3);
+  for (size_t i : {1, 2, 3}) EXPECT_EQ(array[i].as_union().error().code, ErrorCode::bad_json);
+}
+
+TEST(Json, ErrorsHavePaths) {
+  const JsonDoc doc = parsed(R"({"graph": {"nodes": [{"target": "a"}, {"target": 7}]}})");
+  const JsonArray nodes = doc.root().get("graph").value().get_array("nodes").value();
+  EXPECT_EQ(nodes[1].get_string("target").error().message, "t.json: graph.nodes[1].target: expected a string, found a number");
+  EXPECT_EQ(nodes[0].get("name").error().message, "t.json: graph.nodes[0]: lacks the field 'name'");
+  EXPECT_EQ(doc.root().get("x").error().message, "t.json: lacks the field 'x'");
+  EXPECT_EQ(nodes[0].path(), "graph.nodes[0]");
+  EXPECT_FALSE(nodes[0].get("target").value().get("x").ok());
+}
+
+TEST(Json, ValuesOutliveAMoveOfTheDocument) {
+  JsonDoc doc = parsed(R"({"a": [1]})");
+  const JsonValue root = doc.root();
+  const JsonDoc moved = std::move(doc);
+  EXPECT_EQ(root.get_array("a").value().size(), 1u);
+  EXPECT_EQ(root.get("b").error().message, "t.json: lacks the field 'b'");
+}
+
+TEST(Json, Malformed) {
+  for (const char* text : {"", " ", "{", "[1,]", "{\"a\" 1}", "nul", "[1] x", "\"\\x\"", "[01]", "\"\xff\"", "{\"a\":1,}", "'a'", "NaN",
+                           "\"\\ud800\"", "[1e999]"}) {
+    EXPECT_EQ(parse_error(text), ErrorCode::bad_json) << text;
+  }
+  EXPECT_EQ(JsonDoc::parse("{\n  \"a\": nope}", "t.json").error().message.substr(0, 11), "t.json:2:9:");
+}
+
+TEST(Json, Limits) {
+  EXPECT_EQ(parse_error(std::string(512, '[') + std::string(512, ']')), ErrorCode{});
+  EXPECT_EQ(parse_error(std::string(513, '[') + std::string(513, ']')), ErrorCode::archive_limit);
+  EXPECT_EQ(parse_error(std::string(10'000'000, '[')), ErrorCode::archive_limit);
+  EXPECT_EQ(parse_error("[\"" + std::string(1000, '[') + "\"]"), ErrorCode{});       // brackets within a string
+  EXPECT_EQ(parse_error("[\"\\\"" + std::string(1000, '[') + "\"]"), ErrorCode{});   // after an escaped quote
+  EXPECT_EQ(JsonDoc::parse("[1, 2]", "t", {.max_bytes = 3}).error().code, ErrorCode::archive_limit);
+}
+
+TEST(Json, NullBytes) {
+  const std::string text("{\"a\\u0000b\": \"c\\u0000d\"}");
+  const JsonDoc doc = parsed(text);
+  EXPECT_EQ(doc.root().get_string(std::string_view("a\0b", 3)).value().size(), 3u);
+}
+
+}  // namespace
+}  // namespace coil

@@ -1,0 +1,72 @@
+// device/sort.h against the standard library's stable sort.
+#include "device/sort.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <vector>
+
+namespace coil::device_test {
+namespace {
+
+double value_of(float x) { return x; }
+double value_of(double x) { return x; }
+double value_of(cd::bf16 x) { return cd::to_f32(x); }
+double value_of(cd::f16 x) { return cd::to_f32(x); }
+template <class T>
+double value_of(T x) {
+  return static_cast<double>(x);
+}
+
+template <class T>
+T make(std::mt19937& random) {
+  const int r = static_cast<int>(random() % 41) - 20;  // few values: many ties
+  const float f = r == 20 ? std::numeric_limits<float>::quiet_NaN() : r == -20 ? -std::numeric_limits<float>::infinity() : r == 0 && random() % 2 ? -0.0f : static_cast<float>(r) / 4;
+  if constexpr (std::is_same_v<T, cd::bf16>) return cd::to_bf16(f);
+  else if constexpr (std::is_same_v<T, cd::f16>) return cd::to_f16(f);
+  else if constexpr (std::is_floating_point_v<T>) return f;
+  else if constexpr (std::is_same_v<T, bool>) return r > 0;
+  else return static_cast<T>(r);
+}
+
+template <class T>
+struct SortTest : testing::Test {};
+using Types = testing::Types<float, double, cd::bf16, cd::f16, cd::i8, cd::i16, cd::i32, cd::i64, cd::u8, bool>;
+TYPED_TEST_SUITE(SortTest, Types);
+
+TYPED_TEST(SortTest, equals_std_stable_sort) {
+  using T = TypeParam;
+  std::mt19937 random(7);
+  for (cd::i64 n : {0, 1, 2, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 100, 257, 1000}) {
+    for (bool descending : {false, true}) {
+      const size_t size = static_cast<size_t>(n);
+      std::unique_ptr<T[]> v(new T[size]), original(new T[size]), tmp(new T[size]);
+      std::vector<cd::i64> o(size), tmp_o(size), expected(size);
+      for (size_t i = 0; i < size; ++i) v[i] = original[i] = make<T>(random);
+      std::iota(o.begin(), o.end(), 0);
+      expected = o;
+      auto less = [&](cd::i64 a, cd::i64 b) {
+        const double x = value_of(original[static_cast<size_t>(a)]), y = value_of(original[static_cast<size_t>(b)]);
+        return std::isnan(y) ? !std::isnan(x) : x < y;
+      };
+      std::sort(expected.begin(), expected.end(), [&](cd::i64 a, cd::i64 b) {
+        const bool before = descending ? less(b, a) : less(a, b), after = descending ? less(a, b) : less(b, a);
+        return before || (!after && a < b);  // ties keep their order
+      });
+      cd::stable_sort(v.get(), o.data(), tmp.get(), tmp_o.data(), n, descending);
+      EXPECT_EQ(o, expected) << n << " elements, descending " << descending;
+      for (size_t i = 0; i < size; ++i) {
+        EXPECT_EQ(0, std::memcmp(&v[i], &original[static_cast<size_t>(expected[i])], sizeof(T))) << i << " of " << n;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace coil::device_test

@@ -1,0 +1,107 @@
+// The packed layouts, element by element, as device/kernels.h describes them; and the scratch formulas.
+#include <gtest/gtest.h>
+
+#include "templates/packing.h"
+#include "tests/kernels/support.h"
+
+namespace coil::testing {
+namespace {
+
+template <class T>
+T element(const std::vector<std::byte>& bytes, int64_t i) {
+  T value;
+  std::memcpy(&value, bytes.data() + i * sizeof(T), sizeof(T));
+  return value;
+}
+
+// Every source element has its own value, padding is zero.
+template <class T>
+std::vector<T> numbered(int64_t count) {
+  std::vector<T> values(count);
+  for (int64_t i = 0; i < count; i++) values[i] = static_cast<T>(i + 1);
+  return values;
+}
+
+template <class T>
+void check_gemm(int64_t k, int64_t n, int64_t row_stride, int64_t col_stride) {
+  const auto from = numbered<T>(k * n + (k + n) * 8);
+  const auto packed = templates::pack_gemm_b(from.data(), sizeof(T), k, n, row_stride, col_stride);
+  const int64_t panels = (n + COIL_PANEL - 1) / COIL_PANEL;
+  ASSERT_EQ(static_cast<int64_t>(packed.size()), panels * k * COIL_PANEL * static_cast<int64_t>(sizeof(T)));
+  ASSERT_EQ(templates::packed_gemm_b_elements(k, n), panels * k * COIL_PANEL);
+  int64_t i = 0;
+  for (int64_t panel = 0; panel < panels; panel++) {
+    for (int64_t row = 0; row < k; row++) {
+      for (int64_t col = panel * COIL_PANEL; col < (panel + 1) * COIL_PANEL; col++, i++) {
+        ASSERT_EQ(element<T>(packed, i), col < n ? from[row * row_stride + col * col_stride] : 0) << row << "," << col;
+      }
+    }
+  }
+}
+
+TEST(Packing, GemmB) {
+  for (auto [k, n] : {std::pair<int64_t, int64_t>{0, 5}, {5, 0}, {1, 1}, {3, 31}, {7, 32}, {4, 33}, {20, 100}}) {
+    check_gemm<uint32_t>(k, n, n, 1);
+    check_gemm<uint16_t>(k, n, n, 1);
+    check_gemm<uint32_t>(k, n, 1, k);
+    check_gemm<uint16_t>(k, n, 1, k + 3);
+  }
+}
+
+TEST(Packing, ConvWeight) {
+  for (auto [oc, ic, kh, kw, groups] : {std::array<int64_t, 5>{5, 3, 2, 3, 1}, {64, 4, 3, 3, 2}, {70, 1, 1, 1, 2}, {6, 2, 3, 1, 6}}) {
+    const auto from = numbered<uint32_t>(oc * ic * kh * kw);
+    const auto packed = templates::pack_conv_weight(from.data(), 4, oc, ic, kh, kw, groups);
+    const int64_t group_oc = oc / groups, panels = (group_oc + COIL_PANEL - 1) / COIL_PANEL;
+    int64_t i = 0;
+    for (int64_t group = 0; group < groups; group++) {
+      for (int64_t panel = 0; panel < panels; panel++) {
+        for (int64_t y = 0; y < kh; y++) {
+          for (int64_t x = 0; x < kw; x++) {
+            for (int64_t c = 0; c < ic; c++) {
+              for (int64_t j = 0; j < COIL_PANEL; j++, i++) {
+                const int64_t o = panel * COIL_PANEL + j;
+                const uint32_t want = o < group_oc ? from[(((group * group_oc + o) * ic + c) * kh + y) * kw + x] : 0;
+                ASSERT_EQ(element<uint32_t>(packed, i), want);
+              }
+            }
+          }
+        }
+      }
+    }
+    ASSERT_EQ(static_cast<int64_t>(packed.size()), i * 4);
+  }
+}
+
+TEST(Packing, DepthwiseWeight) {
+  const int64_t channels = 40, kh = 3, kw = 2;
+  const auto from = numbered<uint16_t>(channels * kh * kw);
+  const auto packed = templates::pack_depthwise_weight(from.data(), 2, channels, kh, kw);
+  ASSERT_EQ(packed.size(), size_t{2 * COIL_PANEL * 6 * 2});
+  for (int64_t c = 0; c < 2 * COIL_PANEL; c++) {
+    for (int64_t tap = 0; tap < kh * kw; tap++) {
+      const uint16_t want = c < channels ? from[c * kh * kw + tap] : 0;
+      ASSERT_EQ(element<uint16_t>(packed, (c / COIL_PANEL * kh * kw + tap) * COIL_PANEL + c % COIL_PANEL), want);
+    }
+  }
+}
+
+TEST(Scratch, Formulas) {
+  CoilGemm gemm = {};
+  gemm.k = 256;
+  EXPECT_EQ(coil_gemm_scratch_bytes(&gemm, 4), 0);
+  gemm.k = 257;
+  EXPECT_EQ(coil_gemm_scratch_bytes(&gemm, 4), 4 * COIL_GEMM_WORKER_BYTES);
+  CoilConv2d conv = {};
+  conv.n = 2, conv.ic = 3, conv.ih = 5, conv.iw = 7, conv.kh = 3, conv.kw = 3, conv.groups = 1, conv.x_c = 35;
+  EXPECT_EQ(coil_conv2d_scratch_bytes(&conv, 2), 896);   // 2 * 5 * 7 * 3 * 4 = 840, rounded up
+  conv.x_c = 1, conv.ic = 64;
+  EXPECT_EQ(coil_conv2d_scratch_bytes(&conv, 2), 2 * COIL_GEMM_WORKER_BYTES);
+  conv.groups = 64, conv.depthwise = 1;
+  EXPECT_EQ(coil_conv2d_scratch_bytes(&conv, 2), 0);
+  CoilAttention attention = {};
+  EXPECT_EQ(coil_attention_scratch_bytes(&attention, 3), 3 * COIL_ATTENTION_WORKER_BYTES);
+}
+
+}  // namespace
+}  // namespace coil::testing

@@ -1,0 +1,129 @@
+#include "tests/lower/program_runner.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "device/model_abi.h"
+#include "frontend/program_reader.h"
+#include "loop/interpret.h"
+#include "loop/memory.h"
+#include "lower/lower.h"
+#include "passes/pipeline.h"
+
+namespace coil::testing {
+namespace {
+
+DType dtype_of(int32_t number) {
+  for (DType d : {DType::boolean, DType::u8, DType::i8, DType::i16, DType::i32, DType::i64, DType::f16, DType::bf16, DType::f32, DType::f64}) {
+    if (info(d).shim_number == number) return d;
+  }
+  return DType::f32;
+}
+
+TensorData tensor(const NpyArray& array, DType wanted) {
+  TensorData t;
+  t.dtype = wanted;
+  t.sizes = array.shape;
+  t.strides.resize(t.sizes.size());
+  int64_t step = 1;
+  for (size_t i = t.sizes.size(); i-- > 0;) {
+    t.strides[i] = step;
+    step *= t.sizes[i];
+  }
+  auto bytes = std::make_shared<std::vector<uint8_t>>(static_cast<size_t>(step * byte_size(wanted)));
+  interpreter::with_type(dtype_of(array.dtype), [&](auto from) {
+    interpreter::with_type(wanted, [&](auto to) {
+      using From = decltype(from);
+      using To = decltype(to);
+      for (int64_t i = 0; i < step; ++i) {
+        const From v = interpreter::read_element<From>(array.data.data(), i);
+        To out;
+        if constexpr (std::is_same_v<From, interpreter::Byte> || std::is_integral_v<From>) out = interpreter::to_memory<To>(static_cast<int64_t>(v));
+        else out = interpreter::to_memory<To>(static_cast<double>(v));
+        std::memcpy(bytes->data() + static_cast<size_t>(i) * sizeof(To), &out, sizeof(To));
+      }
+    });
+  });
+  t.bytes = *bytes;
+  t.owner = bytes;
+  return t;
+}
+
+double element(DType dtype, const uint8_t* data, int64_t i) {
+  return interpreter::with_type(dtype, [&](auto type) {
+    using T = decltype(type);
+    const T v = interpreter::read_element<T>(data, i);
+    if constexpr (std::is_same_v<T, interpreter::Byte>) return static_cast<double>(static_cast<int64_t>(v));
+    else return static_cast<double>(v);
+  });
+}
+
+const NpyArray* find(const NamedArrays& arrays, const std::string& name) {
+  for (const auto& [key, array] : arrays) {
+    if (key == name) return &array;
+  }
+  return nullptr;
+}
+
+void compare_output(const std::string& name, const TensorData& got, const NpyArray& expected, double tolerance, Comparison& result) {
+  auto report = [&](std::string text) {
+    if (result.where.empty()) result.where = name + text;
+  };
+  if (got.sizes != expected.shape) return report(fmt::format(": {} dimensions or sizes differ", got.sizes.size()));
+  const DType type = dtype_of(expected.dtype);
+  const int64_t n = expected.count();
+  double scale = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const double e = element(type, expected.data.data(), i);
+    if (std::isfinite(e)) scale = std::max(scale, std::fabs(e));
+  }
+  if (scale == 0) scale = 1;
+  for (int64_t i = 0; i < n; ++i) {
+    const double e = element(type, expected.data.data(), i), g = element(got.dtype, got.bytes.data(), i);
+    if ((std::isnan(e) && std::isnan(g)) || e == g) continue;
+    const double error = std::isfinite(e) && std::isfinite(g) ? std::fabs(e - g) / scale : 1e30;
+    result.worst = std::max(result.worst, error);
+    if (!(error <= tolerance)) report(fmt::format("[{}]: {}, expected {} (scale {})", i, g, e, scale));
+  }
+}
+
+}  // namespace
+
+Result<LoopProgram> lower_file(const std::string& path, bool fold, Graph* graph_out) {
+  TRY(Graph graph, read_program_file(path));
+  TRY(graph, run_passes(std::move(graph)));
+  TRY(LoopProgram program, lower(graph));
+  TRY_STATUS(verify(program));
+  if (fold) {
+    TRY(program, fold_constants(std::move(program)));
+    TRY_STATUS(verify(program));
+  }
+  if (graph_out) *graph_out = std::move(graph);
+  return program;
+}
+
+Result<Comparison> compare_with_eager(const Graph& graph, const LoopProgram& program, const NamedArrays& arrays, double tolerance) {
+  std::vector<TensorData> inputs;
+  for (const GraphInput& in : graph.inputs) {
+    if (in.kind != GraphInput::Kind::user && in.kind != GraphInput::Kind::user_symint) continue;
+    const NpyArray* array = find(arrays, fmt::format("in_{}", in.position));
+    if (!array) return Error{ErrorCode::input_count, fmt::format("no array in_{}", in.position), {}, {}};
+    const bool is_tensor = in.kind == GraphInput::Kind::user;
+    inputs.push_back(tensor(*array, is_tensor ? graph.value(in.value).tensor().dtype : DType::i64));
+  }
+  TRY(std::vector<TensorData> outputs, interpret(program, inputs));
+  Comparison result;
+  int next = 0;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (program.outputs[i].kind != LoopOutput::Kind::user) continue;
+    const std::string name = fmt::format("out_{}", next++);
+    const NpyArray* expected = find(arrays, name);
+    if (!expected) return Error{ErrorCode::output_mismatch, "no array " + name, {}, {}};
+    compare_output(name, outputs[i], *expected, tolerance, result);
+  }
+  if (find(arrays, fmt::format("out_{}", next))) result.where += " eager has more outputs";
+  return result;
+}
+
+}  // namespace coil::testing

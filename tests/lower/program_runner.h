@@ -1,0 +1,22 @@
+// Reads an exported program, lowers it and runs the loop interpreter on the arrays of an .npz (in_0.., out_0..).
+#pragma once
+
+#include <string>
+
+#include "base/npy.h"
+#include "graph/graph.h"
+#include "loop/loop.h"
+
+namespace coil::testing {
+
+// Exported program -> loop program, through all passes. Verified. `fold`: constants are folded.
+Result<LoopProgram> lower_file(const std::string& path, bool fold, Graph* graph = nullptr);
+
+struct Comparison {
+  double worst = 0;      // largest |difference| / scale of its output
+  std::string where;     // "out_1[37]: 2.5, expected 2.25"; empty: within tolerance
+};
+// Runs it on the inputs and compares every output with eager's.
+Result<Comparison> compare_with_eager(const Graph& graph, const LoopProgram& program, const NamedArrays& arrays, double tolerance);
+
+}  // namespace coil::testing

@@ -1,0 +1,53 @@
+#include "archive_kind.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include "runtime/manifest.h"
+
+namespace coil::tool {
+namespace {
+
+constexpr std::string_view kManifest = "/data/coil/manifest.json";
+constexpr uint64_t kMaxManifest = uint64_t{1} << 28;
+
+const ZipEntry* manifest_entry(const ZipReader& zip) {
+  for (const ZipEntry& e : zip.entries()) {
+    if (e.name.ends_with(kManifest) && e.name.find('/') + kManifest.size() == e.name.size()) return &e;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+ArchiveKind archive_kind(const ZipReader& zip) {
+  bool compiled = false, program = false;
+  for (const ZipEntry& e : zip.entries()) {
+    compiled = compiled || e.name.find("/data/aotinductor/") != std::string::npos;
+    program = program || e.name.find("/models/") != std::string::npos;
+  }
+  return manifest_entry(zip) || (compiled && !program) ? ArchiveKind::package : ArchiveKind::program;
+}
+
+std::string root_folder(const ZipReader& zip) {
+  if (zip.entries().empty()) return "model";
+  const std::string& first = zip.entries().front().name;
+  const std::string root = first.substr(0, first.find('/'));
+  const bool plain = !root.empty() && root.size() <= 100 && root != first && root[0] != '.' &&
+                     std::all_of(root.begin(), root.end(), [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '-' || c == '.'; });
+  return plain ? root : "model";
+}
+
+Result<Json> read_manifest(const ZipReader& zip) {
+  const ZipEntry* entry = manifest_entry(zip);
+  if (!entry) return Error{ErrorCode::bad_package, "the package lacks data/coil/manifest.json: it was not made by coil", zip.name(), "compile the program with coil"};
+  TRY(const std::string text, zip.read_text(*entry, kMaxManifest));
+  TRY_STATUS(runtime::parse_manifest(text));
+  Json manifest = Json::parse(text, nullptr, false);
+  if (manifest.is_discarded()) return Error{ErrorCode::bad_json, "data/coil/manifest.json is malformed", zip.name(), ""};
+  return manifest;
+}
+
+}  // namespace coil::tool

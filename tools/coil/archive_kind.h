@@ -1,0 +1,25 @@
+// What a .pt2 archive holds, told by its entries.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/zip_reader.h"
+
+namespace coil::tool {
+
+using Json = nlohmann::ordered_json;
+
+enum class ArchiveKind {
+  program,  // torch.export.save, or anything else: the reader of programs says best what it is
+  package,  // compiled, by coil or by PyTorch
+};
+ArchiveKind archive_kind(const ZipReader& zip);
+
+// The folder that all entries are in ("digits"), as far as it is a plain word; "model" otherwise.
+std::string root_folder(const ZipReader& zip);
+
+// A package's manifest, checked as the runtime checks it. bad_package, package_version, bad_json.
+Result<Json> read_manifest(const ZipReader& zip);
+
+}  // namespace coil::tool

@@ -1,0 +1,79 @@
+// coil check: every operator of a program as native or missing, before anything is compiled.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "command.h"
+#include "load_model.h"
+#include "terminal.h"
+
+namespace coil::tool {
+namespace {
+
+struct Arguments {
+  std::string model;
+  CompileArguments compile;
+  bool json = false;
+};
+
+// "aten.add.Tensor" is what people call aten.add.Tensor; nothing is shortened, so that it can be searched for.
+std::string to_text(const std::string& model, const std::vector<CheckRow>& rows, size_t missing) {
+  const Style style;
+  Table table(2, {2});
+  for (bool supported : {false, true}) {  // what is missing first
+    for (const CheckRow& row : rows) {
+      if (row.supported != supported) continue;
+      std::string where = row.where.empty() ? "" : style.dim(row.where);
+      table.add({supported ? style.green("native") : style.red("missing"), row.target, std::to_string(row.count),
+                 supported ? where : row.problem + (where.empty() ? "" : "  " + where)});
+    }
+  }
+  std::string text = table.text();
+  const size_t kinds = rows.size();
+  if (missing == 0) {
+    text += fmt::format("{}: {}, all native\n", model, count_text(kinds, "kind") + " of operators");
+  } else {
+    text += fmt::format("{}: {} of {} kinds of operators missing\n", model, missing, kinds);
+  }
+  return text;
+}
+
+Json to_json(const std::string& model, const std::vector<CheckRow>& rows, size_t missing) {
+  Json ops = Json::array();
+  for (const CheckRow& row : rows) {
+    Json op = {{"op", row.target}, {"status", row.supported ? "native" : "missing"}, {"count", row.count}, {"where", row.where}};
+    if (!row.supported) op["problem"] = row.problem;
+    ops.push_back(std::move(op));
+  }
+  return {{"model", model}, {"native", missing == 0}, {"missing", missing}, {"ops", ops}};
+}
+
+Result<int> check(const Arguments& a) {
+  TRY(const ZipReader zip, ZipReader::open(a.model));
+  TRY(const ProgramInput program, read_input_program(zip, a.compile));
+  Progress silent;
+  TRY(const CompileOptions options, compile_options(a.compile, silent));
+  TRY(const std::vector<CheckRow> rows, check_program(program.graph, options));
+  size_t missing = 0;
+  for (const CheckRow& row : rows) missing += row.supported ? 0 : 1;
+  put(a.json ? to_json(a.model, rows, missing).dump(2) + "\n" : to_text(a.model, rows, missing));
+  return missing == 0 ? 0 : exit_code(ErrorCode::unsupported_op);
+}
+
+}  // namespace
+
+Action add_check(CLI::App& app) {
+  auto a = std::make_shared<Arguments>();
+  app.add_option("model", a->model, "exported program (.pt2 of torch.export.save)")->required()->type_name("MODEL.pt2");
+  app.add_option("--dim", a->compile.dims, "name a dynamic dimension, by symbol (batch=s77) or input (batch=x:0)")->type_name("NAME=WHICH");
+  app.add_flag("--json", a->json, "print the rows as JSON");
+  app.footer(
+      "Examples:\n"
+      "  coil check model.pt2\n"
+      "  coil check model.pt2 --json\n"
+      "Exit code 0: all operators are native; 5: some are missing, or the program cannot be read.");
+  return [a] { return check(*a); };
+}
+
+}  // namespace coil::tool

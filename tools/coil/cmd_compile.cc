@@ -1,0 +1,104 @@
+// coil compile: an exported program in, a package out.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <memory>
+
+#include "command.h"
+#include "interrupt.h"
+#include "load_model.h"
+#include "terminal.h"
+
+namespace coil::tool {
+namespace {
+
+struct Arguments {
+  std::string model, output;
+  CompileArguments compile;
+  bool json = false, quiet = false;
+};
+
+// model.pt2 -> model.coil.pt2, beside it
+std::string default_output(const std::string& model) {
+  const bool pt2 = model.ends_with(".pt2");
+  return (pt2 ? model.substr(0, model.size() - 4) : model) + ".coil.pt2";
+}
+
+Json to_json(const Arguments& a, const CompileReport& r, const std::vector<std::string>& isas, uint64_t bytes, double seconds) {
+  Json stages = Json::object(), targets = Json::array();
+  for (const StageTime& s : r.stages) stages[s.stage] = s.seconds;
+  for (const std::string& isa : isas) targets.push_back("cpu:x86-64-" + isa);
+  return {{"model", a.model}, {"output", a.output}, {"seconds", seconds}, {"stages", stages}, {"targets", targets},
+          {"graph_nodes", r.graph_nodes}, {"loops", r.loops}, {"kernels", r.kernels}, {"functions", r.functions},
+          {"code_bytes", r.code_bytes}, {"constants_bytes", r.constants_bytes}, {"package_bytes", bytes}, {"arena_bytes", r.arena_formula}};
+}
+
+std::string stage_detail(const std::string& stage, const CompileReport& r, const std::vector<std::string>& isas) {
+  if (stage == "simplify") return count_text(r.graph_nodes, "operator");
+  if (stage == "lower") return count_text(r.loops, "loop");
+  if (stage == "schedule") return count_text(r.kernels, "kernel");
+  if (stage == "generate") return count_text(r.functions, "distinct function");
+  if (stage == "build") return fmt::format("x86-64-{}", fmt::join(isas, ", x86-64-"));
+  return "";
+}
+
+std::string summary(const Arguments& a, const CompileReport& r, const std::vector<std::string>& isas, uint64_t bytes, double seconds) {
+  const Style style;
+  std::string text = fmt::format("{} -> {} in {}\n", a.model, style.bold(a.output), style.bold(seconds_text(seconds)));
+  Table table(2, {1});
+  for (const StageTime& s : r.stages) table.add({s.stage, seconds_text(s.seconds), style.dim(stage_detail(s.stage, r, isas))});
+  text += table.text();
+  Table sizes;
+  sizes.add({"package", fmt::format("{}: code {}, weights {}", bytes_text(bytes), bytes_text(r.code_bytes), bytes_text(r.constants_bytes))});
+  sizes.add({"scratch memory of a call", fmt::format("{} bytes", r.arena_formula)});
+  return text + sizes.text();
+}
+
+Result<int> compile(Arguments& a) {
+  if (a.output.empty()) a.output = default_output(a.model);
+  const double start = seconds_now();
+  TRY(const ZipReader zip, ZipReader::open(a.model));
+  std::error_code ignored;
+  if (std::filesystem::equivalent(a.model, a.output, ignored)) {
+    return Error{ErrorCode::bad_option, fmt::format("the output '{}' is the input", a.output), "", "choose another name with -o"};
+  }
+  clean_up_on_signals(a.output);
+  Progress progress(a.quiet ? Progress::Mode::never : Progress::mode_from_env());
+  TRY(CompileOptions options, compile_options(a.compile, progress));
+  progress.begin("reading " + a.model, 0);
+  TRY(const ProgramInput program, read_input_program(zip, a.compile));
+  options.name = program.name;
+  TRY(CompileReport report, compile_to_file(program.graph, a.output, options));
+  progress.finish();
+  report.stages.insert(report.stages.begin(), {"read", program.read_seconds});
+  const double seconds = seconds_now() - start;
+  const uint64_t bytes = std::filesystem::file_size(a.output, ignored);
+  if (a.json) {
+    put(to_json(a, report, options.isas, bytes, seconds).dump(2) + "\n");
+  } else if (!a.quiet) {
+    put(summary(a, report, options.isas, bytes, seconds));
+  }
+  return 0;
+}
+
+}  // namespace
+
+Action add_compile(CLI::App& app) {
+  auto a = std::make_shared<Arguments>();
+  app.add_option("model", a->model, "exported program (.pt2 of torch.export.save)")->required()->type_name("MODEL.pt2");
+  app.add_option("-o,--output", a->output, "package to write; default: MODEL.coil.pt2 beside the program")->type_name("FILE");
+  add_compile_options(app, a->compile);
+  add_threads_option(app, a->compile.threads, "threads of the compiler; default: all that this process may use");
+  app.add_flag("--json", a->json, "print the summary as JSON");
+  app.add_flag("-q,--quiet", a->quiet, "print nothing but errors");
+  app.footer(
+      "Examples:\n"
+      "  coil compile model.pt2\n"
+      "  coil compile model.pt2 -o /tmp/model.coil.pt2 --dim batch=x:0 --dim seq=ids:1\n"
+      "  coil compile model.pt2 --target cpu:x86-64-v3        one instruction set: half the time and size\n"
+      "The package runs with `coil run`, with coil's C library, and in PyTorch: torch._inductor.aoti_load_package.");
+  return [a] { return compile(*a); };
+}
+
+}  // namespace coil::tool

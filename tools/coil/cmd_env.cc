@@ -1,0 +1,103 @@
+// coil env: what coil is, the machine that it finds itself on, and the variables that it reads.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <fstream>
+#include <memory>
+
+#include "archive_kind.h"
+#include "base/env.h"
+#include "base/parallel.h"
+#include "command.h"
+#include "runtime/cpu_limits.h"
+#include "terminal.h"
+#include "toolchain/compile.h"
+
+namespace coil::tool {
+namespace {
+
+std::string cpu_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("model name")) return line.substr(std::min(line.find(':') + 2, line.size()));
+  }
+  return "unknown";
+}
+
+std::vector<std::string> levels() {
+  std::vector<std::string> names;
+  if (__builtin_cpu_supports("x86-64-v2")) names.emplace_back("x86-64-v2");
+  if (__builtin_cpu_supports("x86-64-v3")) names.emplace_back("x86-64-v3");
+  if (__builtin_cpu_supports("x86-64-v4")) names.emplace_back("x86-64-v4");
+  return names;
+}
+
+// The compiler inside, asked by compiling: that it answers is half of what one wants to know.
+Result<std::string> compiler_version() {
+  toolchain::CompileRequest request;
+  request.name = "version.cc";
+  request.source = "extern \"C\" __attribute__((visibility(\"default\"))) const char coil_version[] = __clang_version__;\n";
+  request.opt_level = 0;
+  TRY(const std::string assembly, toolchain::compile_to_assembly(request));
+  const size_t begin = assembly.find(".asciz\t\"");
+  if (begin == std::string::npos) return std::string("unknown");
+  const size_t text = begin + 8;
+  return assembly.substr(text, assembly.find('"', text) - text);
+}
+
+Result<Json> collect() {
+  TRY(const std::string compiler, compiler_version());
+  Json variables = Json::array();
+  for (const EnvVar& v : env_vars()) {
+    const std::optional<std::string> value = env(v.name);
+    variables.push_back({{"name", v.name}, {"value", value ? Json(*value) : Json(nullptr)}, {"default", v.default_text}, {"help", v.help}});
+  }
+  const int quota = runtime::cgroup_cpu_quota({});
+  return Json{{"version", COIL_VERSION},
+          {"clang", compiler},
+          {"targets", {"cpu:x86-64-v3", "cpu:x86-64-v4"}},
+          {"machine",
+           {{"cpu", cpu_name()},
+            {"levels", levels()},
+            {"cpus", usable_cpus()},
+            {"cpu_quota", quota > 0 ? Json(quota) : Json(nullptr)},
+            {"threads", runtime::allowed_cpus()}}},
+          {"environment", variables}};
+}
+
+std::string to_text(const Json& info) {
+  const Style style;
+  const Json& machine = info["machine"];
+  Table about;
+  about.add({"coil", info["version"].get<std::string>()});
+  about.add({"clang, built in", info["clang"].get<std::string>()});
+  about.add({"targets", fmt::format("{}", fmt::join(info["targets"].get<std::vector<std::string>>(), ", "))});
+  about.add({"processor", machine["cpu"].get<std::string>()});
+  about.add({"levels", fmt::format("{}", fmt::join(machine["levels"].get<std::vector<std::string>>(), ", "))});
+  const std::string quota = machine["cpu_quota"].is_null() ? "no cgroup quota" : fmt::format("cgroup quota {}", machine["cpu_quota"].get<int>());
+  about.add({"threads", fmt::format("{} (affinity {}, {})", machine["threads"].get<int>(), machine["cpus"].get<int>(), quota)});
+  Table variables;
+  for (const Json& v : info["environment"]) {
+    const std::string value = v["value"].is_null() ? style.dim(v["default"].get<std::string>()) : style.bold(v["value"].get<std::string>());
+    variables.add({v["name"].get<std::string>(), value, v["help"].get<std::string>()});
+  }
+  return about.text() + "\n" + style.bold("Environment variables") + " (values that are set, else what holds without)\n" + variables.text();
+}
+
+}  // namespace
+
+Action add_env(CLI::App& app) {
+  auto json = std::make_shared<bool>(false);
+  app.add_flag("--json", *json, "print it as JSON");
+  app.footer(
+      "Examples:\n"
+      "  coil env\n"
+      "  coil env --json");
+  return [json]() -> Result<int> {
+    TRY(const Json info, collect());
+    put(*json ? info.dump(2, ' ', false, Json::error_handler_t::replace) + "\n" : to_text(info));
+    return 0;
+  };
+}
+
+}  // namespace coil::tool

@@ -1,0 +1,48 @@
+// coil inspect: what an archive holds, read from its entries. Nothing of it is ever run or loaded as code.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "command.h"
+#include "inspect.h"
+
+namespace coil::tool {
+namespace {
+
+Result<int> inspect(const InspectArguments& a) {
+  TRY(const ZipReader zip, ZipReader::open(a.model));
+  try {
+    return archive_kind(zip) == ArchiveKind::package ? inspect_package(zip, a) : inspect_program(zip, a);
+  } catch (const Json::exception& e) {  // the runtime's part of the manifest was checked, the rest may be anything
+    return Error{ErrorCode::bad_package, fmt::format("data/coil/manifest.json is not what coil writes: {}", e.what()), a.model, "compile the program again"};
+  }
+}
+
+}  // namespace
+
+Action add_inspect(CLI::App& app) {
+  auto a = std::make_shared<InspectArguments>();
+  app.add_option("model", a->model, "package, or exported program")->required()->type_name("MODEL");
+  app.add_flag("--kernels", a->kernels, "the kernels, with the operators and source lines that each computes");
+  app.add_flag("--memory", a->memory, "the formula of a call's memory, and the buffers of its scratch space");
+  app.add_flag("--fusion", a->fusion, "why neighbours did not become one kernel");
+  app.add_option("--source", a->source, "generated code: of the kernel or file NAME, or all of it")->expected(0, 1)->type_name("[NAME]");
+  app.add_option("--shape", a->shapes, "size of a dynamic dimension for --memory")->type_name("DIM=SIZE");
+  app.add_flag("--entries", a->entries, "the archive's entries and their sizes");
+  app.add_flag("--json", a->json, "print everything as JSON");
+  app.footer(
+      "Examples:\n"
+      "  coil inspect model.coil.pt2\n"
+      "  coil inspect model.coil.pt2 --kernels --fusion\n"
+      "  coil inspect model.coil.pt2 --memory --shape batch=64\n"
+      "  coil inspect model.coil.pt2 --source softmax\n"
+      "  coil inspect model.pt2                        signature and operators of a program\n");
+  CLI::Option* source = app.get_option("--source");
+  return [a, source] {
+    a->all_sources = source->count() > 0 && a->source.empty();
+    return inspect(*a);
+  };
+}
+
+}  // namespace coil::tool

@@ -1,0 +1,24 @@
+// A command of the tool: its options are declared on a CLI::App, what it does comes back as a function that runs after parsing.
+#pragma once
+
+#include <functional>
+
+#include "base/result.h"
+
+namespace CLI {
+class App;
+}
+
+namespace coil::tool {
+
+// Does the command and returns the process's exit code; an error's exit code is error_codes.def's.
+using Action = std::function<Result<int>()>;
+
+Action add_compile(CLI::App& app);
+Action add_run(CLI::App& app);
+Action add_bench(CLI::App& app);
+Action add_inspect(CLI::App& app);
+Action add_check(CLI::App& app);
+Action add_env(CLI::App& app);
+
+}  // namespace coil::tool

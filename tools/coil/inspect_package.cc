@@ -1,0 +1,233 @@
+// coil inspect of a package: interface, kernels, memory, fusion notes, generated code.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "inspect.h"
+#include "shapes.h"
+#include "terminal.h"
+
+namespace coil::tool {
+namespace {
+
+constexpr std::string_view kSourceFolder = "/data/coil/src/";
+constexpr uint64_t kMaxSource = uint64_t{1} << 28;
+
+std::string range_text(const Json& low, const Json& high) {
+  return high.is_null() ? fmt::format("at least {}", low.get<int64_t>()) : fmt::format("{} to {}", low.get<int64_t>(), high.get<int64_t>());
+}
+
+// "model.py:13 (layers.0.attn): return self.fc(x)"
+std::string origin_text(const Json& o) {
+  std::string text = o.value("source", "");
+  const std::string module = o.value("module", ""), line = o.value("line", "");
+  if (!module.empty()) text += fmt::format(" ({})", module);
+  if (!line.empty()) text += ": " + line;
+  return text;
+}
+
+std::string interface_text(const Json& m, const Style& style) {
+  Table inputs, outputs, symbols;
+  std::vector<std::pair<int64_t, std::vector<std::string>>> rows;
+  std::vector<int64_t> fixed;
+  for (const Json& f : m.value("fixed_inputs", Json::array())) {
+    fixed.push_back(f.at("position").get<int64_t>());
+    rows.push_back({fixed.back(), {f.at("name").get<std::string>(), "fixed", f.at("value").dump()}});
+  }
+  int64_t position = 0;
+  for (const Json& in : m.at("inputs")) {
+    while (std::find(fixed.begin(), fixed.end(), position) != fixed.end()) ++position;
+    const std::string type = in.contains("value") ? "integer " + in["value"].get<std::string>() : in.at("dtype").get<std::string>() + shape_text(in.at("shape"));
+    rows.push_back({position++, {in.at("name").get<std::string>(), type}});
+  }
+  std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (auto& [at, row] : rows) {
+    row.insert(row.begin(), fmt::format("in_{}", at));
+    inputs.add(std::move(row));
+  }
+  for (size_t i = 0; i < m.at("outputs").size(); ++i) {
+    const Json& out = m["outputs"][i];
+    outputs.add({fmt::format("out_{}", i), out.at("name").get<std::string>(), out.at("dtype").get<std::string>() + shape_text(out.at("shape"))});
+  }
+  for (const Json& s : m.value("symbols", Json::array())) symbols.add({s.at("name").get<std::string>(), range_text(s.at("min"), s.at("max"))});
+  std::string text = style.bold("Inputs") + "\n" + inputs.text() + style.bold("Outputs") + "\n" + outputs.text();
+  if (!symbols.empty()) text += style.bold("Dynamic dimensions") + "\n" + symbols.text();
+  return text;
+}
+
+std::string memory_text(const Json& m, const Style& style) {
+  const Json& memory = m.at("memory");
+  Table table;
+  table.add({"scratch", memory.at("arena_bytes").get<std::string>(), "bytes, one block per call, kept by its context"});
+  table.add({"outputs", bytes_formula(m.at("outputs")), "bytes, unless the caller brings them"});
+  table.add({"weights", bytes_text(memory.at("constants_bytes").get<uint64_t>()), "mapped from the file, shared by all processes"});
+  if (memory.value("state_bytes", uint64_t{0}) > 0) table.add({"state", bytes_text(memory["state_bytes"].get<uint64_t>()), "mutated buffers, one copy per loaded model"});
+  std::string text = style.bold("Memory") + "\n" + table.text();
+  text += fmt::format("  peak of a call = ({}) + ({}) bytes\n", memory.at("arena_bytes").get<std::string>(), bytes_formula(m.at("outputs")));
+  return text;
+}
+
+// The formulas for the sizes of --shape, and for the smallest, a typical and the largest.
+Result<std::string> memory_examples(const Json& m, const std::vector<std::string>& shapes, const Style& style) {
+  Table table(2, {1, 2, 3});
+  table.add({"", "scratch", "outputs", "peak of a call"});
+  const auto add = [&](const std::string& label, Sizes& sizes) -> Status {
+    TRY(const MemoryNeed need, memory_need(m, sizes));
+    table.add({label, bytes_text(static_cast<uint64_t>(need.arena)), bytes_text(static_cast<uint64_t>(need.outputs)), style.bold(bytes_text(static_cast<uint64_t>(need.peak())))});
+    return ok_status();
+  };
+  TRY(Sizes asked, Sizes::read(m));
+  TRY_STATUS(apply_shapes(shapes, asked));
+  const auto filled = asked.fill_defaults();
+  std::string label = fmt::format("{}", fmt::join(shapes, " "));
+  for (const auto& [name, value] : filled) label += fmt::format("{}{}={}", label.empty() ? "" : " ", name, value);
+  TRY_STATUS(add(label.empty() ? "any call" : label, asked));
+  if (shapes.empty() && !asked.symbols().empty()) {
+    TRY(Sizes low, Sizes::read(m));
+    TRY(Sizes high, Sizes::read(m));
+    bool bounded = true;
+    for (const DynamicSize& s : asked.symbols()) {
+      TRY_STATUS(low.set(s.name, s.min));
+      bounded = bounded && s.max < (int64_t{1} << 40);
+      if (bounded) TRY_STATUS(high.set(s.name, s.max));
+    }
+    TRY_STATUS(add("smallest", low));
+    if (bounded) TRY_STATUS(add("largest", high));
+  }
+  return table.text();
+}
+
+std::string arena_text(const Json& m, const Style& style) {
+  Table table(2);
+  for (const Json& b : m.at("memory").value("arena", Json::array())) {
+    table.add({b.at("name").get<std::string>(), b.at("dtype").get<std::string>() + shape_text(b.at("shape")), style.dim("at " + b.at("offset").get<std::string>())});
+  }
+  return table.empty() ? "" : style.bold("Buffers in the scratch block") + "\n" + table.text();
+}
+
+std::string kernels_text(const Json& m, const Style& style) {
+  std::string text = style.bold("Kernels") + ", in the order in which a call runs them\n";
+  size_t n = 0;
+  for (const Json& k : m.at("kernels")) {
+    const std::string function = k.at("function").is_string() ? k["function"].get<std::string>() : "(copy)";
+    text += fmt::format("  {:>3}  {}  {}  {}\n", n++, style.bold(function), k.at("kind").get<std::string>(), fmt::join(k.at("ops").get<std::vector<std::string>>(), ", "));
+    std::vector<std::string> seen;
+    for (const Json& o : k.value("origins", Json::array())) {
+      const std::string line = origin_text(o);
+      if (line.empty() || std::find(seen.begin(), seen.end(), line) != seen.end()) continue;
+      seen.push_back(line);
+      text += "         " + style.dim(line) + "\n";
+    }
+  }
+  return text;
+}
+
+std::string fusion_text(const Json& m, const Style& style) {
+  std::string text = style.bold("Not fused") + "\n";
+  for (const Json& f : m.value("not_fused", Json::array())) {
+    text += fmt::format("  {} -> {}: {}\n", f.at("producer").get<std::string>(), f.at("consumer").get<std::string>(), f.at("reason").get<std::string>());
+  }
+  return m.value("not_fused", Json::array()).empty() ? text + "  nothing: all neighbours became one kernel\n" : text;
+}
+
+std::string entries_text(const ZipReader& zip, const Style& style) {
+  Table table(2, {0});
+  for (const ZipEntry& e : zip.entries()) table.add({bytes_text(e.packed_size), e.name});
+  return style.bold("Entries") + "\n" + table.text();
+}
+
+Result<std::vector<std::pair<std::string, std::string>>> read_sources(const ZipReader& zip) {
+  std::vector<std::pair<std::string, std::string>> sources;
+  for (const ZipEntry& e : zip.entries()) {
+    const size_t at = e.name.find(kSourceFolder);
+    if (at == std::string::npos) continue;
+    TRY(std::string text, zip.read_text(e, kMaxSource));
+    sources.emplace_back(e.name.substr(at + kSourceFolder.size()), std::move(text));
+  }
+  return sources;
+}
+
+// The generated function `name` within a file of them: from the comment above it to the closing brace in column 0.
+std::string function_text(const std::string& text, const std::string& name) {
+  size_t at = text.find(" " + name + "(");
+  if (at == std::string::npos) return "";
+  size_t begin = text.rfind("\n\n", at);
+  begin = begin == std::string::npos ? 0 : begin + 2;
+  const size_t end = text.find("\n}\n", at);
+  return text.substr(begin, end == std::string::npos ? std::string::npos : end + 3 - begin);
+}
+
+// The code of what `wanted` names: a file, a function, or kernels by a part of their names.
+Result<std::string> source_text(const ZipReader& zip, const Json& m, const std::string& wanted) {
+  TRY(const auto sources, read_sources(zip));
+  std::string text, names;
+  for (const auto& [file, content] : sources) {
+    names += (names.empty() ? "" : ", ") + file;
+    if (file == wanted || wanted.empty()) text += fmt::format("// {}\n{}\n", file, content);
+  }
+  if (!text.empty()) return text;
+  std::vector<std::string> done;
+  for (const Json& k : m.at("kernels")) {
+    if (!k.at("function").is_string()) continue;
+    const std::string function = k["function"].get<std::string>();
+    const bool named = function.find(wanted) != std::string::npos || k.at("name").get<std::string>().find(wanted) != std::string::npos;
+    if (!named || std::find(done.begin(), done.end(), function) != done.end()) continue;
+    done.push_back(function);
+    for (const auto& [file, content] : sources) {
+      if (const std::string code = function_text(content, function); !code.empty()) text += fmt::format("// {}\n{}\n", file, code);
+    }
+  }
+  if (!text.empty()) return text;
+  return Error{ErrorCode::bad_option, fmt::format("--source '{}': no kernel and no generated file has this name", wanted), "", "see --kernels for the kernels; the files are " + names};
+}
+
+Result<Json> to_json(const ZipReader& zip, const Json& m, const InspectArguments& a) {
+  Json entries = Json::array();
+  for (const ZipEntry& e : zip.entries()) entries.push_back({{"name", e.name}, {"bytes", e.packed_size}});
+  Json out = {{"model", a.model}, {"kind", "package"}, {"package_bytes", zip.bytes().size()}};
+  out.update(m);
+  TRY(Sizes sizes, Sizes::read(m));
+  TRY_STATUS(apply_shapes(a.shapes, sizes));
+  for (const auto& [name, value] : sizes.fill_defaults()) out["memory"]["example"]["sizes"][name] = value;
+  TRY(const MemoryNeed need, memory_need(m, sizes));
+  out["memory"]["output_bytes"] = bytes_formula(m.at("outputs"));
+  out["memory"]["example"]["arena_bytes"] = need.arena;
+  out["memory"]["example"]["output_bytes"] = need.outputs;
+  out["memory"]["example"]["peak_bytes"] = need.peak();
+  out["entries"] = entries;
+  if (a.all_sources || !a.source.empty()) {
+    TRY(out["source"], source_text(zip, m, a.source));
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<int> inspect_package(const ZipReader& zip, const InspectArguments& a) {
+  TRY(const Json m, read_manifest(zip));
+  if (a.json) {
+    TRY(const Json json, to_json(zip, m, a));
+    put(json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+    return 0;
+  }
+  if (a.all_sources || !a.source.empty()) {
+    TRY(const std::string text, source_text(zip, m, a.source));
+    put(text);
+    return 0;
+  }
+  const Style style;
+  std::string text = fmt::format("{}: package '{}' of coil {}, {}\n", style.bold(a.model), m.at("name").get<std::string>(), m.at("coil").get<std::string>(), bytes_text(zip.bytes().size()));
+  text += fmt::format("  from PyTorch {}; {}; {}\n", m.value("torch", "?"), fmt::join(m.at("targets").get<std::vector<std::string>>(), ", "), count_text(m.at("kernels").size(), "kernel"));
+  text += interface_text(m, style) + memory_text(m, style);
+  if (a.memory || !a.shapes.empty()) {
+    TRY(const std::string examples, memory_examples(m, a.shapes, style));
+    text += examples + arena_text(m, style);
+  }
+  if (a.kernels) text += kernels_text(m, style);
+  if (a.fusion) text += fusion_text(m, style);
+  if (a.entries) text += entries_text(zip, style);
+  put(text);
+  return 0;
+}
+
+}  // namespace coil::tool

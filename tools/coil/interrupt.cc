@@ -1,0 +1,47 @@
+#include "interrupt.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <thread>
+
+namespace coil::tool {
+namespace {
+
+void remove_unfinished(const std::filesystem::path& output) {
+  std::error_code ignored;
+  const std::filesystem::path folder = output.has_parent_path() ? output.parent_path() : ".";
+  const std::string prefix = fmt::format("{}.tmp-{}-", output.filename().string(), ::getpid());
+  for (std::filesystem::directory_iterator it(folder, ignored), end; !ignored && it != end; it.increment(ignored)) {
+    if (it->path().filename().string().starts_with(prefix)) ::unlink(it->path().c_str());
+  }
+}
+
+}  // namespace
+
+void clean_up_on_signals(const std::string& output) {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (int s : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction now;
+    if (::sigaction(s, nullptr, &now) == 0 && now.sa_handler != SIG_IGN) sigaddset(&signals, s);  // nohup stays nohup
+  }
+  if (pthread_sigmask(SIG_BLOCK, &signals, nullptr) != 0) return;
+  // A thread that waits may do what a handler may not: list a folder, format a name.
+  std::thread([signals, output] {
+    int signal = 0;
+    if (sigwait(&signals, &signal) != 0) return;
+    remove_unfinished(output);
+    ::signal(signal, SIG_DFL);
+    sigset_t one;
+    sigemptyset(&one);
+    sigaddset(&one, signal);
+    pthread_sigmask(SIG_UNBLOCK, &one, nullptr);
+    ::raise(signal);
+    ::_exit(130);
+  }).detach();
+}
+
+}  // namespace coil::tool

@@ -1,0 +1,110 @@
+// The command `coil`: parses the command line, runs one command, turns errors into messages and exit codes.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "command.h"
+#include "terminal.h"
+
+namespace coil::tool {
+namespace {
+
+struct CommandRow {
+  const char* name;
+  const char* help;
+  Action (*add)(CLI::App& app);
+};
+
+constexpr CommandRow kCommands[] = {
+    {"compile", "Compile an exported program to a package", add_compile},
+    {"run", "Run a package or a program on arrays from files", add_run},
+    {"bench", "Measure load time, call time and memory", add_bench},
+    {"inspect", "Show what a package or a program holds, without running it", add_inspect},
+    {"check", "List every operator of a program as native or missing", add_check},
+    {"env", "Show version, machine and environment variables", add_env},
+};
+
+bool wants_json(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    if (std::string_view(argv[i]) == "--json") return true;
+  }
+  return false;
+}
+
+// stderr always has the text; with --json, stdout has the same for programs.
+int report(const Error& error, bool json) {
+  std::fprintf(stderr, "%s\n", error.to_string().c_str());
+  if (json) {
+    const nlohmann::ordered_json out = {
+        {"error", {{"code", error_name(error.code)}, {"message", error.message}, {"where", error.where}, {"hint", error.hint}}}};
+    put(out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  }
+  return exit_code(error.code);
+}
+
+int report_bug(const std::string& text, bool json) {
+  return report({ErrorCode::internal, text, "", "this is a bug in coil: please report it with the command and, if you can, the model"}, json);
+}
+
+// The result is worth nothing if it did not arrive; a reader that went away (`| head`) wanted no more.
+int flush_output(int code) {
+  const bool failed = std::fflush(stdout) != 0 || std::ferror(stdout);
+  if (!failed || errno == EPIPE || code != 0) return code;
+  return report({ErrorCode::file_unwritable, fmt::format("cannot write to standard output: {}", std::strerror(errno)), "", ""}, false);
+}
+
+int run_tool(int argc, char** argv, bool json) {
+  CLI::App app{"coil compiles PyTorch programs (torch.export) to packages that run without PyTorch."};
+  app.name("coil");
+  app.set_version_flag("--version", "coil " COIL_VERSION);
+  app.footer(
+      "Examples:\n"
+      "  coil compile model.pt2 -o model.coil.pt2\n"
+      "  coil run model.coil.pt2 --input inputs.npz --output outputs.npz\n"
+      "  coil bench model.coil.pt2 --shape batch=8\n"
+      "`coil COMMAND --help` tells more.");
+  std::vector<std::pair<CLI::App*, Action>> commands;
+  for (const CommandRow& row : kCommands) {
+    CLI::App* sub = app.add_subcommand(row.name, row.help);
+    commands.emplace_back(sub, row.add(*sub));
+  }
+  app.require_subcommand(0, 1);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    if (e.get_exit_code() == 0) return app.exit(e);  // --help, --version
+    std::string hint = "see `coil --help`";
+    for (const auto& [sub, action] : commands) {
+      if (sub->parsed()) hint = fmt::format("see `coil {} --help`", sub->get_name());
+    }
+    return report({ErrorCode::bad_option, e.what(), "", hint}, json);
+  }
+  for (const auto& [sub, action] : commands) {
+    if (!sub->parsed()) continue;
+    const Result<int> result = action();
+    return flush_output(result.ok() ? result.value() : report(result.error(), json));
+  }
+  std::fputs(app.help().c_str(), stderr);
+  return exit_code(ErrorCode::bad_option);
+}
+
+}  // namespace
+}  // namespace coil::tool
+
+int main(int argc, char** argv) {
+  const bool json = coil::tool::wants_json(argc, argv);
+  try {
+    return coil::tool::run_tool(argc, argv, json);
+  } catch (const std::bad_alloc&) {
+    return coil::tool::report({coil::ErrorCode::out_of_memory, "out of memory", "", ""}, json);
+  } catch (const std::exception& e) {
+    return coil::tool::report_bug(e.what(), json);
+  } catch (...) {
+    return coil::tool::report_bug("unknown exception", json);
+  }
+}

@@ -1,0 +1,94 @@
+#include "options.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <atomic>
+#include <memory>
+
+#include "base/env.h"
+
+namespace coil::tool {
+namespace {
+
+constexpr int kMostThreads = 4096;
+
+std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  for (size_t at = 0; at <= text.size();) {
+    const size_t end = std::min(text.find(separator, at), text.size());
+    if (end > at) parts.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return parts;
+}
+
+}  // namespace
+
+void add_threads_option(CLI::App& app, int& threads, const char* help) {
+  app.add_option("--threads", threads, help)->check(CLI::Range(1, kMostThreads))->type_name("N");
+}
+
+void add_compile_options(CLI::App& app, CompileArguments& a) {
+  app.add_option("--target", a.target, "instruction sets in the package: cpu, or a list of cpu:x86-64-v3, cpu:x86-64-v4")->type_name("LIST");
+  app.add_option("--dim", a.dims, "name a dynamic dimension, by symbol (batch=s77) or input (batch=x:0)")->type_name("NAME=WHICH");
+  app.add_option("-O", a.opt_level, "optimisation of the generated code")->check(CLI::Range(0, 3))->type_name("0..3");
+  app.add_option("--skip", a.skip, "leave out a graph pass, to bisect a wrong result (also COIL_SKIP)")->type_name("PASS");
+}
+
+Result<std::pair<std::string, std::string>> split_assignment(const std::string& text, const char* option) {
+  const size_t at = text.find('=');
+  if (at == std::string::npos || at == 0 || at + 1 == text.size()) {
+    return Error{ErrorCode::bad_option, fmt::format("{} '{}' is not of the form NAME=VALUE", option, text), "", ""};
+  }
+  return std::pair(text.substr(0, at), text.substr(at + 1));
+}
+
+Result<std::vector<std::string>> parse_target(const std::string& text) {
+  std::vector<std::string> isas;
+  for (const std::string& part : split(text, ',')) {
+    if (part == "cpu") {
+      isas.insert(isas.end(), {"v3", "v4"});
+    } else if (part == "cpu:x86-64-v3" || part == "cpu:x86-64-v4") {
+      isas.push_back(part.substr(part.size() - 2));
+    } else {
+      return Error{ErrorCode::bad_option, fmt::format("there is no target '{}'", part), "", "targets: cpu (all of its levels), cpu:x86-64-v3, cpu:x86-64-v4"};
+    }
+  }
+  if (isas.empty()) return Error{ErrorCode::bad_option, "--target is empty", "", "leave it out, or name cpu"};
+  std::sort(isas.begin(), isas.end());
+  isas.erase(std::unique(isas.begin(), isas.end()), isas.end());
+  return isas;
+}
+
+Result<std::map<std::string, std::string>> dim_names(const CompileArguments& arguments) {
+  std::map<std::string, std::string> names;
+  for (const std::string& text : arguments.dims) {
+    TRY(const auto pair, split_assignment(text, "--dim"));
+    names[pair.second] = pair.first;
+  }
+  return names;
+}
+
+Result<CompileOptions> compile_options(const CompileArguments& arguments, Progress& progress) {
+  CompileOptions options;
+  TRY(options.isas, parse_target(arguments.target));
+  TRY(options.log, Log::from_env());
+  TRY(const int64_t threads, env_int("COIL_THREADS", 1, kMostThreads, 0));
+  options.threads = arguments.threads > 0 ? arguments.threads : static_cast<int>(threads);
+  options.opt_level = arguments.opt_level;
+  options.dump_folder = env("COIL_DUMP").value_or("");
+  for (const std::string& item : arguments.skip) {
+    for (std::string& pass : split(item, ',')) options.skip_passes.push_back(std::move(pass));
+  }
+  for (std::string& pass : split(env("COIL_SKIP").value_or(""), ',')) options.skip_passes.push_back(std::move(pass));
+  auto begun = std::make_shared<std::atomic<bool>>(false);
+  options.progress = [&progress, begun](std::string_view name, size_t, size_t total) {
+    if (!begun->exchange(true)) progress.begin("compiling kernels", total);
+    progress.step(name);
+  };
+  return options;
+}
+
+}  // namespace coil::tool

@@ -1,0 +1,39 @@
+// Options that several commands share, from the command line and the environment.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/progress.h"
+#include "compiler/compile.h"
+
+namespace CLI {
+class App;
+}
+
+namespace coil::tool {
+
+// How a program is compiled: `coil compile`, and `coil run` and `coil bench` when they are given a program.
+struct CompileArguments {
+  std::string target = "cpu";
+  std::vector<std::string> dims;  // "batch=s77", "batch=x:0"
+  std::vector<std::string> skip;
+  int threads = 0;
+  int opt_level = 3;
+};
+
+void add_compile_options(CLI::App& app, CompileArguments& arguments);
+void add_threads_option(CLI::App& app, int& threads, const char* help);
+
+// With COIL_DEBUG, COIL_DUMP, COIL_SKIP and COIL_THREADS; the progress line is `progress`, which must outlive the options.
+Result<CompileOptions> compile_options(const CompileArguments& arguments, Progress& progress);
+// {"s77": "batch"} as the reader takes it.
+Result<std::map<std::string, std::string>> dim_names(const CompileArguments& arguments);
+// "cpu:x86-64-v3,cpu:x86-64-v4" -> {"v3", "v4"}
+Result<std::vector<std::string>> parse_target(const std::string& text);
+
+// "batch=8" -> {"batch", "8"}; bad_option otherwise.
+Result<std::pair<std::string, std::string>> split_assignment(const std::string& text, const char* option);
+
+}  // namespace coil::tool

@@ -1,0 +1,87 @@
+#include "shapes.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+
+#include "expr/expr.h"
+#include "options.h"
+
+namespace coil::tool {
+namespace {
+
+Result<int64_t> tensor_bytes(const Json& tensors, Sizes& sizes) {
+  int64_t total = 0;
+  for (const Json& t : tensors) {
+    int64_t bytes = static_cast<int64_t>(dtype_bytes_of(t.at("dtype").get<std::string>()));
+    for (const Json& size : t.at("shape")) {
+      TRY(const int64_t n, sizes.evaluate(size));
+      if (__builtin_mul_overflow(bytes, n, &bytes)) bytes = INT64_MAX;
+    }
+    if (__builtin_add_overflow(total, bytes, &total)) total = INT64_MAX;
+  }
+  return total;
+}
+
+}  // namespace
+
+Status apply_shapes(const std::vector<std::string>& arguments, Sizes& sizes) {
+  for (const std::string& text : arguments) {
+    TRY(const auto pair, split_assignment(text, "--shape"));
+    int64_t value = 0;
+    const char* end = pair.second.data() + pair.second.size();
+    const auto [stop, error] = std::from_chars(pair.second.data(), end, value);
+    if (error != std::errc() || stop != end) return Error{ErrorCode::bad_option, fmt::format("--shape '{}': '{}' is not a size", text, pair.second), "", ""};
+    TRY_STATUS(sizes.set(pair.first, value));
+  }
+  return ok_status();
+}
+
+Result<MemoryNeed> memory_need(const Json& manifest, Sizes& sizes) {
+  MemoryNeed need;
+  const Json& memory = manifest.at("memory");
+  TRY(need.arena, sizes.evaluate(memory.at("arena_bytes")));
+  TRY(need.outputs, tensor_bytes(manifest.at("outputs"), sizes));
+  TRY(need.inputs, tensor_bytes(manifest.at("inputs"), sizes));
+  need.constants = memory.value("constants_bytes", int64_t{0});
+  need.state = memory.value("state_bytes", int64_t{0});
+  return need;
+}
+
+std::string shape_text(const Json& shape) {
+  std::string text = "[";
+  for (const Json& size : shape) text += (text.size() > 1 ? ", " : "") + (size.is_string() ? size.get<std::string>() : size.dump());
+  return text + "]";
+}
+
+std::string bytes_formula(const Json& tensors) {
+  int64_t fixed = 0;
+  std::string text;
+  for (const Json& t : tensors) {
+    int64_t factor = static_cast<int64_t>(dtype_bytes_of(t.at("dtype").get<std::string>()));
+    std::string symbols;
+    for (const Json& size : t.at("shape")) {
+      if (!size.is_string()) {
+        factor *= size.get<int64_t>();
+        continue;
+      }
+      const std::string word = size.get<std::string>();
+      const bool plain = word.find_first_of(" +-*/(") == std::string::npos;
+      symbols += "*" + (plain ? word : "(" + word + ")");
+    }
+    if (symbols.empty()) {
+      fixed += factor;
+    } else {
+      text += fmt::format("{}{}{}", text.empty() ? "" : " + ", factor, symbols);
+    }
+  }
+  if (fixed > 0 || text.empty()) text += fmt::format("{}{}", text.empty() ? "" : " + ", fixed);
+  return text;
+}
+
+size_t dtype_bytes_of(const std::string& name) {
+  const std::optional<DType> dtype = dtype_from_name(name);
+  return dtype ? static_cast<size_t>(byte_size(*dtype)) : 0;
+}
+
+}  // namespace coil::tool

@@ -1,0 +1,48 @@
+// The size expressions of a package's manifest ("2*batch + 1"): evaluated for given sizes, without running the package.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "archive_kind.h"
+#include "expr/expr.h"
+
+namespace coil::tool {
+
+struct DynamicSize {
+  std::string name;
+  int64_t min = 0;
+  int64_t max = INT64_MAX;
+};
+
+class Sizes {
+ public:
+  // bad_package when the manifest's symbols are malformed.
+  static Result<Sizes> read(const Json& manifest);
+
+  const std::vector<DynamicSize>& symbols() const { return symbols_; }
+
+  // Sets what is known; an unknown name or a value outside of its range is an error (bad_dimension, input_size).
+  Status set(const std::string& name, int64_t value);
+  // Learns symbols from the sizes of an input; sizes that do not fit are left to the runtime to refuse.
+  void learn(const Json& shape, const std::vector<int64_t>& sizes);
+  // Symbols that nothing set get min(max, 8), or their minimum if that is larger. Returns them.
+  std::map<std::string, int64_t> fill_defaults();
+  void set_workers(int64_t workers) { workers_ = workers; }
+
+  // A number, or an expression's text. bad_package when it is malformed or uses a symbol without a value.
+  Result<int64_t> evaluate(const Json& size);
+  Result<std::vector<int64_t>> evaluate_all(const Json& sizes);
+
+ private:
+  int index_of(const std::string& name) const;
+
+  std::shared_ptr<ExprPool> pool_ = std::make_shared<ExprPool>();
+  std::vector<DynamicSize> symbols_;
+  std::vector<int64_t> values_;  // -1: unknown
+  int64_t workers_ = 1;
+};
+
+}  // namespace coil::tool

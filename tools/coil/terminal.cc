@@ -1,0 +1,87 @@
+#include "terminal.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "base/env.h"
+
+namespace coil::tool {
+namespace {
+
+// Columns that a text takes: escape codes take none, a UTF-8 sequence takes one.
+size_t width_of(std::string_view text) {
+  size_t width = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\033') {
+      while (i < text.size() && text[i] != 'm') ++i;
+    } else if ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80) {
+      ++width;
+    }
+  }
+  return width;
+}
+
+}  // namespace
+
+Style::Style(int fd) {
+  const std::string mode = env("COIL_COLOR").value_or("auto");
+  on_ = mode == "always" || (mode != "never" && ::isatty(fd));
+}
+
+std::string Style::wrap(const char* code, std::string_view text) const {
+  return on_ ? fmt::format("\033[{}m{}\033[0m", code, text) : std::string(text);
+}
+
+std::string Table::text() const {
+  std::vector<size_t> widths;
+  for (const auto& row : rows_) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], width_of(row[c]));
+  }
+  std::string text;
+  for (const auto& row : rows_) {
+    std::string line(static_cast<size_t>(indent_), ' ');
+    for (size_t c = 0; c < row.size(); ++c) {
+      const std::string space(widths[c] - width_of(row[c]), ' ');
+      const bool right = std::find(right_.begin(), right_.end(), c) != right_.end();
+      line += right ? space + row[c] : row[c] + space;
+      line += "  ";
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + "\n";
+  }
+  return text;
+}
+
+std::string bytes_text(uint64_t bytes) {
+  if (bytes < 1000) return fmt::format("{} B", bytes);
+  double value = static_cast<double>(bytes);
+  const char* unit = "B";
+  for (const char* next : {"KB", "MB", "GB", "TB"}) {
+    if (value < 999.95) break;
+    value /= 1000;
+    unit = next;
+  }
+  return fmt::format("{:.1f} {}", value, unit);
+}
+
+std::string seconds_text(double seconds) {
+  if (seconds < 1e-4) return fmt::format("{:.2f} us", seconds * 1e6);
+  if (seconds < 1e-3) return fmt::format("{:.1f} us", seconds * 1e6);
+  if (seconds < 1) return fmt::format("{:.3g} ms", seconds * 1e3);
+  return fmt::format("{:.2f} s", seconds);
+}
+
+std::string count_text(size_t n, std::string_view noun) { return fmt::format("{} {}{}", n, noun, n == 1 ? "" : "s"); }
+
+void put(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+
+void note(std::string_view text) {
+  const std::string line = fmt::format("note: {}\n", text);
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
+}  // namespace coil::tool

@@ -1,0 +1,48 @@
+// What the commands print with: colours on a terminal, aligned tables, sizes and times for people.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace coil::tool {
+
+// Escape codes, or nothing: COIL_COLOR, and whether `fd` is a terminal.
+class Style {
+ public:
+  explicit Style(int fd = 1);
+  std::string bold(std::string_view text) const { return wrap("1", text); }
+  std::string dim(std::string_view text) const { return wrap("2", text); }
+  std::string red(std::string_view text) const { return wrap("31", text); }
+  std::string green(std::string_view text) const { return wrap("32", text); }
+
+ private:
+  std::string wrap(const char* code, std::string_view text) const;
+  bool on_ = false;
+};
+
+// Rows of cells, columns aligned to the left but for those named in `right`; every line begins with `indent` spaces.
+class Table {
+ public:
+  explicit Table(int indent = 2, std::vector<size_t> right = {}) : indent_(indent), right_(std::move(right)) {}
+  void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+  bool empty() const { return rows_.empty(); }
+  std::string text() const;
+
+ private:
+  int indent_;
+  std::vector<size_t> right_;
+  std::vector<std::vector<std::string>> rows_;
+};
+
+std::string bytes_text(uint64_t bytes);      // "814 B", "12.3 KB", "91.0 MB" (powers of 1000)
+std::string seconds_text(double seconds);    // "0.83 us", "12.3 ms", "1.24 s"
+std::string count_text(size_t n, std::string_view noun);  // "1 kernel", "3 kernels"
+
+// Standard output; the destination of everything but errors and notes.
+void put(std::string_view text);
+// "note: ..." on stderr.
+void note(std::string_view text);
+
+}  // namespace coil::tool
