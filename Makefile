@@ -17,14 +17,14 @@ deps:
 
 demo: deps
 	@tools/configure.sh $(BUILD)
-	@ninja -C $(BUILD) -j$(JOBS) coil
-	@tools/demo.sh $(BUILD)/coil
+	@ninja -C $(BUILD) -j$(JOBS) coil digits_demo
+	@tools/demo.sh $(BUILD)
 
 venv: deps
 	@tools/make_venv.sh $(COIL_VENV)
 
 test: build venv
-	@$(PYTHON) tools/run_tests.py --build $(BUILD)
+	@$(PYTHON) tools/run_tests.py --build $(BUILD) --fuzz 20
 
 bench: build venv
 	@ninja -C $(BUILD) -j$(JOBS) all_bench

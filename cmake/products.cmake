@@ -35,4 +35,14 @@ END
     COMMAND ${CMAKE_AR} -M < ${mri}
     DEPENDS coil_runtime_objects coil_base ${mri} VERBATIM)
   add_custom_target(coil_runtime_static ALL DEPENDS ${CMAKE_BINARY_DIR}/libcoil_runtime.a)
+
+  # The examples that users may copy, as `make demo` and the tests run them.
+  if(EXISTS ${CMAKE_SOURCE_DIR}/examples/digits/digits.cc)
+    add_executable(digits_demo examples/digits/digits.cc)
+    target_include_directories(digits_demo PRIVATE ${CMAKE_SOURCE_DIR}/include)
+    target_link_libraries(digits_demo PRIVATE coil_runtime)
+    target_compile_options(digits_demo PRIVATE -Wall -Wextra -Werror)
+    target_link_options(digits_demo PRIVATE ${COIL_LLD})
+    set_target_properties(digits_demo PROPERTIES BUILD_RPATH "\$ORIGIN" RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+  endif()
 endif()

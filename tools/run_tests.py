@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs every test and prints "N passed, M failed" as the last line; exit code 1 if anything failed.
 
-The layer check counts as one test, each GoogleTest case and each pytest case as one. A test binary that crashes, fails to start
+The layer check counts as one test, the fuzz targets as one, each GoogleTest case and each pytest case as one. A test binary that crashes, fails to start
 or leaves no report counts as one failure more.
 """
 import argparse
@@ -67,10 +67,19 @@ def run_pytest(build, reports, args):
     return passed, max(failed, 1 if code not in (0, 5) else 0)
 
 
+def run_fuzz(seconds):
+    """Each fuzz target for so many seconds, under ASan and UBSan; all together count as one test."""
+    if not list((ROOT / "tests/fuzz").glob("*.cc")):
+        return 0, 0
+    ok = subprocess.run([ROOT / "tools/fuzz.sh", str(seconds)], cwd=ROOT).returncode == 0
+    return (1, 0) if ok else (0, 1)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--build", default="build")
     parser.add_argument("--no-pytest", action="store_true")
+    parser.add_argument("--fuzz", type=int, default=0, metavar="SECONDS", help="also build and run the fuzz targets, so long each")
     options, pytest_args = parser.parse_known_args()
     reports = pathlib.Path(options.build).resolve() / "test-reports"
     shutil.rmtree(reports, ignore_errors=True)
@@ -78,6 +87,8 @@ def main():
     counts = [run_layer_check(), run_ctest(options.build, reports)]
     if not options.no_pytest:
         counts.append(run_pytest(options.build, reports, pytest_args))
+    if options.fuzz:
+        counts.append(run_fuzz(options.fuzz))
     passed, failed = (sum(column) for column in zip(*counts))
     print(f"{passed} passed, {failed} failed", flush=True)
     return 1 if failed else 0

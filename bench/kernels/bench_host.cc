@@ -12,6 +12,8 @@
 
 #include "device/kernels.h"
 
+#define EXPORT extern "C" __attribute__((visibility("default")))
+
 namespace {
 
 // With one thread its processor time is taken, which busy neighbours do not stretch.
@@ -55,7 +57,9 @@ class Pool {
     while (busy_ > 0) __builtin_ia32_pause();
   }
   void work(int worker) {
-    for (int64_t begin; (begin = next_.fetch_add(grain_)) < count_;) fn_(context_, begin, std::min(begin + grain_, count_), worker);
+    for (int64_t begin; (begin = next_.fetch_add(grain_)) < count_;) {
+      fn_(context_, begin, std::min(begin + grain_, count_), worker);
+    }
   }
   void serve(int worker) {
     for (uint64_t seen = 0;;) {
@@ -106,22 +110,22 @@ double quartile_time(void (*kernel)(const Args*, const CoilHost*), Args args, in
 
 }  // namespace
 
-extern "C" __attribute__((visibility("default"))) double bench_gemm(int isa, const CoilGemm* args, int repeats, int workers) {
+EXPORT double bench_gemm(int isa, const CoilGemm* args, int repeats, int workers) {
   return quartile_time(isa == 4 ? coil_gemm_v4 : coil_gemm_v3, *args, coil_gemm_scratch_bytes(args, workers), repeats, workers);
 }
 
-extern "C" __attribute__((visibility("default"))) double bench_conv2d(int isa, const CoilConv2d* args, int repeats, int workers) {
-  return quartile_time(isa == 4 ? coil_conv2d_v4 : coil_conv2d_v3, *args, coil_conv2d_scratch_bytes(args, workers), repeats, workers);
+EXPORT double bench_conv2d(int isa, const CoilConv2d* args, int repeats, int workers) {
+  const int64_t scratch = coil_conv2d_scratch_bytes(args, workers);
+  return quartile_time(isa == 4 ? coil_conv2d_v4 : coil_conv2d_v3, *args, scratch, repeats, workers);
 }
 
-extern "C" __attribute__((visibility("default"))) double bench_attention(int isa, const CoilAttention* args, int repeats,
-                                                                         int workers) {
-  return quartile_time(isa == 4 ? coil_attention_v4 : coil_attention_v3, *args, coil_attention_scratch_bytes(args, workers), repeats,
-                     workers);
+EXPORT double bench_attention(int isa, const CoilAttention* args, int repeats, int workers) {
+  const int64_t scratch = coil_attention_scratch_bytes(args, workers);
+  return quartile_time(isa == 4 ? coil_attention_v4 : coil_attention_v3, *args, scratch, repeats, workers);
 }
 
 // GFLOP/s of one core's multiply-adds, on registers alone. Compiled for the ISA of this file's flags.
-extern "C" __attribute__((visibility("default"))) double fma_peak() {
+EXPORT double fma_peak() {
   typedef float Vec __attribute__((vector_size(64)));
   Vec sum[16] = {};
   const Vec a = Vec{} + 1.0000001f, b = Vec{} + 0.5f;

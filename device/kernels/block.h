@@ -27,8 +27,8 @@ static_assert(kBlockRows * kBlockPanels * kPanel * 4 == COIL_GEMM_WORKER_BYTES);
 
 // acc[r][0..32) (+)= sum over k of a[r * kRowStride + k] * b[k * ldb + 0..32), for `rows` rows rounded up as row_capacity says.
 // Columns at or beyond `cols` may be left alone.
-void tile_product(int64_t k, const float* a, const void* b, int64_t ldb, int32_t b_dtype, int64_t rows, int64_t cols, float* acc,
-                  bool accumulate);
+void tile_product(int64_t k, const float* a, const void* b, int64_t ldb, int32_t b_dtype, int64_t rows, int64_t cols,
+                  float* acc, bool accumulate);
 
 // The same for bfloat16 rows of A (still kRowStride floats apart) and a panel of bfloat16, with the machine's dot product of
 // pairs: twice the rate of widening both. An odd k needs a zero behind each row of A. Only where has_bfloat16_dot().
@@ -53,7 +53,8 @@ struct StoreContext {
   int64_t c_batch, c_row;
   int32_t dtype;
 };
-void store_tile(const void* context, int64_t batch, int64_t row, int64_t col, int64_t rows, int64_t cols, float* acc, int64_t ld);
+void store_tile(const void* context, int64_t batch, int64_t row, int64_t col, int64_t rows, int64_t cols, float* acc,
+                int64_t ld);
 
 // A product to be done, and how it is cut.
 struct Product {

@@ -1,5 +1,5 @@
-// coil_conv2d as an implicit gemm: rows are output pixels, k runs over (tap, channel), and the copy of A's rows that the blocked
-// product makes anyway gathers each pixel's window. Inputs that are not channels-last are brought there first.
+// coil_conv2d as an implicit gemm: rows are output pixels, k runs over (tap, channel), and the copy of A's rows that the
+// blocked product makes anyway gathers each pixel's window. Inputs that are not channels-last are brought there first.
 #include "block.h"
 #include "depthwise.h"
 #include "transpose.h"
@@ -117,9 +117,18 @@ struct ConvSource {
   }
 };
 
-// Three lines of n elements, interleaved.
-template <class T>
-void interleave3(const T* a, const T* b, const T* c, int64_t n, float* out) {
+COIL_INLINE void store8(float* p, Vec8 v) { store_raw(p, v); }
+COIL_INLINE void store8(BFloat16* p, Vec8 v) {   // of what was widened from bfloat16: exact
+  typedef uint16_t Bits __attribute__((ext_vector_type(8)));
+  typedef uint32_t Wide __attribute__((ext_vector_type(8)));
+  store_raw(p, __builtin_convertvector(__builtin_bit_cast(Wide, v) >> 16, Bits));
+}
+COIL_INLINE void store_one(float* p, float v) { *p = v; }
+COIL_INLINE void store_one(BFloat16* p, float v) { p->bits = static_cast<uint16_t>(__builtin_bit_cast(uint32_t, v) >> 16); }
+
+// Three lines of n elements, interleaved. Out is T or float.
+template <class T, class Out>
+void interleave3(const T* a, const T* b, const T* c, int64_t n, Out* out) {
   int64_t i = 0;
   for (; i + 8 <= n; i += 8, out += 24) {
     const Vec8 x = load8(a + i), y = load8(b + i), z = load8(c + i);
@@ -127,34 +136,43 @@ void interleave3(const T* a, const T* b, const T* c, int64_t n, float* out) {
     const Vec8 xy0 = __builtin_shufflevector(x, y, 0, 8, 8, 1, 9, 9, 2, 10);
     const Vec8 xy1 = __builtin_shufflevector(x, y, 10, 3, 11, 11, 4, 12, 12, 5);
     const Vec8 xy2 = __builtin_shufflevector(x, y, 13, 13, 6, 14, 14, 7, 15, 15);
-    store_raw(out, __builtin_shufflevector(xy0, z, 0, 1, 8, 3, 4, 9, 6, 7));
-    store_raw(out + 8, __builtin_shufflevector(xy1, z, 10, 1, 2, 11, 4, 5, 12, 7));
-    store_raw(out + 16, __builtin_shufflevector(xy2, z, 0, 13, 2, 3, 14, 5, 6, 15));
+    store8(out, __builtin_shufflevector(xy0, z, 0, 1, 8, 3, 4, 9, 6, 7));
+    store8(out + 8, __builtin_shufflevector(xy1, z, 10, 1, 2, 11, 4, 5, 12, 7));
+    store8(out + 16, __builtin_shufflevector(xy2, z, 0, 13, 2, 3, 14, 5, 6, 15));
   }
   for (; i < n; i++, out += 3) {
-    out[0] = load_one(a + i);
-    out[1] = load_one(b + i);
-    out[2] = load_one(c + i);
+    store_one(out, load_one(a + i));
+    store_one(out + 1, load_one(b + i));
+    store_one(out + 2, load_one(c + i));
   }
 }
 
-// Input of any strides to dense channels-last float32, line by line.
-template <class T>
+// Input of any strides to dense channels-last, line by line: to float32, or three planes to their own type.
+template <class T, class Out>
 struct ChannelsLast {
   const CoilConv2d& c;
-  float* out;
+  Out* out;
 
   static void run(void* context, int64_t begin, int64_t end, int32_t) {
     const ChannelsLast& self = *static_cast<ChannelsLast*>(context);
     const CoilConv2d& c = self.c;
     for (int64_t line = begin; line < end; line++) {
       const T* from = static_cast<const T*>(c.x) + line / c.ih * c.x_n + line % c.ih * c.x_h;
-      float* to = self.out + line * c.iw * c.ic;
+      Out* to = self.out + line * c.iw * c.ic;
       if (c.ic == 3 && c.x_w == 1) {
         interleave3(from, from + c.x_c, from + 2 * c.x_c, c.iw, to);
-      } else {
+      } else if constexpr (__is_same(Out, float)) {
         copy_transposed(from, c.x_c, c.x_w, c.ic, c.iw, to, c.ic);
       }
+    }
+  }
+
+  void run_all(const CoilHost* host) {
+    const int64_t lines = c.n * c.ih, grain = max64(1, 32768 / max64(c.iw * c.ic, 1));
+    if (lines <= grain || host->num_workers <= 1) {
+      run(this, 0, lines, 0);
+    } else {
+      host->parallel_for(host->pool, lines, grain, run, this);
     }
   }
 };
@@ -181,23 +199,29 @@ void multiply(const CoilConv2d& c, Source& source, void* scratch, const CoilHost
 template <class T>
 void conv2d(const CoilConv2d& c, const CoilHost* host) {
   if (c.n * c.oh * c.ow * c.oc <= 0) return;
+  const bool dot = __is_same(T, BFloat16) && c.n * c.oh * c.ow >= kFewestDotRows && has_bfloat16_dot();
   if (c.x_c == 1 || c.ic == 1) {
     // (One channel: its stride is never used.)
     ConvSource<T> source(c, static_cast<const T*>(c.x), c.x_n, c.x_h, c.x_w);
-    source.bits = __is_same(T, BFloat16) && c.n * c.oh * c.ow >= kFewestDotRows && has_bfloat16_dot();
+    source.bits = dot;
     multiply(c, source, c.scratch, host);
     return;
   }
   // The partial sums of the workers come first in the scratch.
   const int64_t partial = c.kh * c.kw * (c.ic / c.groups) > kChunk ? host->num_workers * int64_t{COIL_GEMM_WORKER_BYTES} : 0;
-  ChannelsLast<T> copy = {c, reinterpret_cast<float*>(static_cast<char*>(c.scratch) + partial)};
-  const int64_t lines = c.n * c.ih, grain = max64(1, 32768 / max64(c.iw * c.ic, 1));
-  if (lines <= grain || host->num_workers <= 1) {
-    ChannelsLast<T>::run(&copy, 0, lines, 0);
-  } else {
-    host->parallel_for(host->pool, lines, grain, ChannelsLast<T>::run, &copy);
+  void* copied = static_cast<char*>(c.scratch) + partial;
+  const int64_t line = c.iw * c.ic;
+  if constexpr (__is_same(T, BFloat16)) {
+    if (dot && c.ic == 3 && c.x_w == 1) {
+      ChannelsLast<T, T>{c, static_cast<T*>(copied)}.run_all(host);
+      ConvSource<T> source(c, static_cast<const T*>(copied), c.ih * line, line, c.ic);
+      source.bits = true;
+      multiply(c, source, c.scratch, host);
+      return;
+    }
   }
-  ConvSource<float> source(c, copy.out, c.ih * c.iw * c.ic, c.iw * c.ic, c.ic);
+  ChannelsLast<T, float>{c, static_cast<float*>(copied)}.run_all(host);
+  ConvSource<float> source(c, static_cast<const float*>(copied), c.ih * line, line, c.ic);
   multiply(c, source, c.scratch, host);
 }
 

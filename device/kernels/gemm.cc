@@ -1,5 +1,6 @@
 // coil_gemm: batched products of strided or packed operands.
 #include "block.h"
+#include "gemv.h"
 #include "transpose.h"
 
 namespace COIL_KERNELS_NAMESPACE {
@@ -26,7 +27,8 @@ struct GemmSource {
 
   void clip_k(int64_t, int64_t, int64_t*, int64_t*) const {}
 
-  __attribute__((noinline)) PanelChunk panel_b(int64_t batch, int64_t panel, int64_t k0, int64_t k, float* buffer, int64_t tiles) const {
+  __attribute__((noinline)) PanelChunk panel_b(int64_t batch, int64_t panel, int64_t k0, int64_t k, float* buffer,
+                                               int64_t tiles) const {
     const T* b = static_cast<const T*>(g.b) + batch * g.b_batch;
     if (g.b_packed) return {b + panel * g.k * kPanel + k0 * kPanel, kPanel, g.dtype};
     b += k0 * g.b_row + panel * kPanel * g.b_col;
@@ -56,8 +58,10 @@ void gemm(const CoilGemm& g, const CoilHost* host) {
   p.k = g.k;
   p.epilogue = g.epilogue ? g.epilogue : store_tile;
   p.epilogue_context = g.epilogue ? g.epilogue_context : &to;
-  p.bfloat16_dot = __is_same(T, BFloat16) && g.b_packed && g.a_col == 1 && g.m >= kFewestDotRows && has_bfloat16_dot();
+  const bool rows_fit_dot = g.b_packed && g.a_col == 1 && g.m >= kFewestDotRows;
+  p.bfloat16_dot = __is_same(T, BFloat16) && rows_fit_dot && has_bfloat16_dot();
   p.scratch = g.scratch;
+  if (is_gemv(g)) return gemv(g, p.epilogue, p.epilogue_context, host);
   plan(p, host->num_workers);
   GemmSource<T> source = {g, p.bfloat16_dot};
   BlockRunner<GemmSource<T>>{p, source}.run(host);

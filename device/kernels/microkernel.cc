@@ -112,8 +112,8 @@ __attribute__((noinline, target("avx512bf16"))) void micro_dot(int64_t k, const 
         Pairs, __builtin_shufflevector(even, odd, 0, 32, 1, 33, 2, 34, 3, 35, 8, 40, 9, 41, 10, 42, 11, 43, 16, 48, 17, 49, 18,
                                        50, 19, 51, 24, 56, 25, 57, 26, 58, 27, 59));
     const Pairs high = __builtin_bit_cast(
-        Pairs, __builtin_shufflevector(even, odd, 4, 36, 5, 37, 6, 38, 7, 39, 12, 44, 13, 45, 14, 46, 15, 47, 20, 52, 21, 53, 22,
-                                       54, 23, 55, 28, 60, 29, 61, 30, 62, 31, 63));
+        Pairs, __builtin_shufflevector(even, odd, 4, 36, 5, 37, 6, 38, 7, 39, 12, 44, 13, 45, 14, 46, 15, 47, 20, 52, 21, 53,
+                                       22, 54, 23, 55, 28, 60, 29, 61, 30, 62, 31, 63));
 #pragma unroll
     for (int i = 0; i < mr; i++) {
       const Pairs x = __builtin_bit_cast(Pairs, Vec(a[i * kRowStride + p]));
@@ -177,15 +177,16 @@ bool has_bfloat16_dot() { return false; }
 void tile_product_dot(int64_t, const float*, const void*, int64_t, int64_t, float*, bool) { __builtin_unreachable(); }
 #endif
 
-void tile_product(int64_t k, const float* a, const void* b, int64_t ldb, int32_t b_dtype, int64_t rows, int64_t cols, float* acc,
-                  bool accumulate) {
+void tile_product(int64_t k, const float* a, const void* b, int64_t ldb, int32_t b_dtype, int64_t rows, int64_t cols,
+                  float* acc, bool accumulate) {
   const int64_t capacity = row_capacity(rows);
   with_dtype(b_dtype, [&](auto* type) {
     run_columns(k, a, static_cast<decltype(type)>(b), ldb, capacity, cols, acc, accumulate);
   });
 }
 
-void store_tile(const void* context, int64_t batch, int64_t row, int64_t col, int64_t rows, int64_t cols, float* acc, int64_t ld) {
+void store_tile(const void* context, int64_t batch, int64_t row, int64_t col, int64_t rows, int64_t cols, float* acc,
+                int64_t ld) {
   const StoreContext& to = *static_cast<const StoreContext*>(context);
   with_dtype(to.dtype, [&](auto* type) {
     using T = __remove_cvref(decltype(*type));

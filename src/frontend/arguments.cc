@@ -49,7 +49,8 @@ Result<bool> read_sym_bool(ArgumentSource& source, Json json) {
   if (u.key == "as_bool") return u.value.as_bool();
   TRY(std::string_view name, u.value.as_string());
   TRY(Truth truth, source.sym_bool(name));
-  if (truth == Truth::depends) return unsupported(fmt::format("the condition '{}' depends on a dynamic size, which is not supported", name));
+  if (truth == Truth::depends)
+    return unsupported(fmt::format("the condition '{}' depends on a dynamic size, which is not supported", name));
   return truth == Truth::yes;
 }
 
@@ -101,19 +102,11 @@ constexpr Row kRows[] = {
      }},
     {"as_sym_int", [](ArgumentSource& s, Json j) { return wrap(read_sym_int(s, j)); }},
     {"as_sym_ints",
-     [](ArgumentSource& s, Json j) {
-       return read_list<Expr>(j, [&](Json item) { return read_sym_int(s, item); });
-     }},
+     [](ArgumentSource& s, Json j) { return read_list<Expr>(j, [&](Json item) { return read_sym_int(s, item); }); }},
     {"as_float", [](ArgumentSource&, Json j) { return wrap(j.as_double()); }},
-    {"as_floats",
-     [](ArgumentSource&, Json j) {
-       return read_list<double>(j, [&](Json item) { return item.as_double(); });
-     }},
+    {"as_floats", [](ArgumentSource&, Json j) { return read_list<double>(j, [&](Json item) { return item.as_double(); }); }},
     {"as_bool", [](ArgumentSource&, Json j) { return wrap(j.as_bool()); }},
-    {"as_bools",
-     [](ArgumentSource&, Json j) {
-       return read_list<bool>(j, [&](Json item) { return item.as_bool(); });
-     }},
+    {"as_bools", [](ArgumentSource&, Json j) { return read_list<bool>(j, [&](Json item) { return item.as_bool(); }); }},
     {"as_tensors",
      [](ArgumentSource& s, Json j) {
        return read_list<ValueId>(j, [&](Json item) -> Result<ValueId> {
@@ -121,14 +114,13 @@ constexpr Row kRows[] = {
          return s.value(name);
        });
      }},
-    {"as_optional_tensor", [](ArgumentSource& s, Json j) -> Result<Argument> {
+    {"as_optional_tensor",
+     [](ArgumentSource& s, Json j) -> Result<Argument> {
        TRY(ValueId v, read_optional_tensor(s, j));
        return v.valid() ? Argument(v) : Argument(NoneArg{});
      }},
     {"as_optional_tensors",
-     [](ArgumentSource& s, Json j) {
-       return read_list<ValueId>(j, [&](Json item) { return read_optional_tensor(s, item); });
-     }},
+     [](ArgumentSource& s, Json j) { return read_list<ValueId>(j, [&](Json item) { return read_optional_tensor(s, item); }); }},
     {"as_string",
      [](ArgumentSource&, Json j) -> Result<Argument> {
        TRY(std::string_view text, j.as_string());
@@ -171,14 +163,10 @@ constexpr Row kRows[] = {
      }},
     {"as_sym_float", [](ArgumentSource& s, Json j) { return wrap(read_sym_float(s, j)); }},
     {"as_sym_floats",
-     [](ArgumentSource& s, Json j) {
-       return read_list<double>(j, [&](Json item) { return read_sym_float(s, item); });
-     }},
+     [](ArgumentSource& s, Json j) { return read_list<double>(j, [&](Json item) { return read_sym_float(s, item); }); }},
     {"as_sym_bool", [](ArgumentSource& s, Json j) { return wrap(read_sym_bool(s, j)); }},
     {"as_sym_bools",
-     [](ArgumentSource& s, Json j) {
-       return read_list<bool>(j, [&](Json item) { return read_sym_bool(s, item); });
-     }},
+     [](ArgumentSource& s, Json j) { return read_list<bool>(j, [&](Json item) { return read_sym_bool(s, item); }); }},
     {"as_strings", nullptr},
     {"as_nested_tensors", nullptr},
     {"as_int_lists", nullptr},
@@ -189,9 +177,23 @@ constexpr Row kRows[] = {
 // --- schema types
 
 std::string_view kind_name(const Argument& a) {
-  static constexpr std::string_view kNames[] = {"None", "a tensor", "a list of tensors", "an integer", "a list of integers", "a float",
-                                                "a list of floats", "a bool", "a list of bools", "a string", "a dtype", "a memory format",
-                                                "a device", "a layout", "a complex number", "a graph", "something else"};
+  static constexpr std::string_view kNames[] = {"None",
+                                                "a tensor",
+                                                "a list of tensors",
+                                                "an integer",
+                                                "a list of integers",
+                                                "a float",
+                                                "a list of floats",
+                                                "a bool",
+                                                "a list of bools",
+                                                "a string",
+                                                "a dtype",
+                                                "a memory format",
+                                                "a device",
+                                                "a layout",
+                                                "a complex number",
+                                                "a graph",
+                                                "something else"};
   return kNames[a.index()];
 }
 
@@ -228,7 +230,8 @@ Result<Argument> coerce_list(ExprPool& pool, Argument a, const SchemaArg& schema
       if (empty) return Argument(std::vector<ValueId>{});
       if (values) return a;
       break;
-    default: return a;
+    default:
+      return a;
   }
   (void)pool;
   return bad(fmt::format("argument '{}' is {} instead of a list", schema.name, kind_name(a)));
@@ -236,11 +239,16 @@ Result<Argument> coerce_list(ExprPool& pool, Argument a, const SchemaArg& schema
 
 Result<Argument> coerce_single(ExprPool& pool, Argument a, const SchemaArg& schema) {
   auto* e = std::get_if<Expr>(&a);
-  bool is_number = e || std::holds_alternative<double>(a) || std::holds_alternative<bool>(a) || std::holds_alternative<std::complex<double>>(a);
+  bool is_number = e || std::holds_alternative<double>(a) || std::holds_alternative<bool>(a) ||
+                   std::holds_alternative<std::complex<double>>(a);
   bool fits = true;
   switch (schema.type) {
-    case SchemaType::tensor: fits = is_number || std::holds_alternative<ValueId>(a); break;
-    case SchemaType::scalar: fits = is_number || std::holds_alternative<ValueId>(a); break;
+    case SchemaType::tensor:
+      fits = is_number || std::holds_alternative<ValueId>(a);
+      break;
+    case SchemaType::scalar:
+      fits = is_number || std::holds_alternative<ValueId>(a);
+      break;
     case SchemaType::integer:
       if (auto* b = std::get_if<bool>(&a)) return Argument(pool.index(*b ? 1 : 0));
       fits = e != nullptr;
@@ -254,13 +262,24 @@ Result<Argument> coerce_single(ExprPool& pool, Argument a, const SchemaArg& sche
       if (e && (*e)->is_constant()) return Argument((*e)->as_int() != 0);
       fits = std::holds_alternative<bool>(a);
       break;
-    case SchemaType::string: fits = std::holds_alternative<std::string>(a); break;
-    case SchemaType::dtype: fits = std::holds_alternative<DType>(a); break;
-    case SchemaType::memory_format: fits = std::holds_alternative<MemoryFormat>(a); break;
-    case SchemaType::layout: fits = std::holds_alternative<LayoutArg>(a); break;
-    case SchemaType::device: fits = std::holds_alternative<DeviceArg>(a); break;
+    case SchemaType::string:
+      fits = std::holds_alternative<std::string>(a);
+      break;
+    case SchemaType::dtype:
+      fits = std::holds_alternative<DType>(a);
+      break;
+    case SchemaType::memory_format:
+      fits = std::holds_alternative<MemoryFormat>(a);
+      break;
+    case SchemaType::layout:
+      fits = std::holds_alternative<LayoutArg>(a);
+      break;
+    case SchemaType::device:
+      fits = std::holds_alternative<DeviceArg>(a);
+      break;
     case SchemaType::generator:
-    case SchemaType::other: break;
+    case SchemaType::other:
+      break;
   }
   if (!fits) return bad(fmt::format("argument '{}' is {}, which the operator does not take", schema.name, kind_name(a)));
   return a;
@@ -299,7 +318,8 @@ Result<Argument> default_literal(ExprPool& pool, std::string_view text, const Sc
     return Error{ErrorCode::unsupported_dtype, fmt::format("the default dtype of '{}' is not supported", schema.name), {}, {}};
   }
   if (schema.type == SchemaType::memory_format) {
-    static constexpr MemoryFormat kFormats[] = {MemoryFormat::contiguous, MemoryFormat::preserve, MemoryFormat::channels_last, MemoryFormat::channels_last_3d};
+    static constexpr MemoryFormat kFormats[] = {MemoryFormat::contiguous, MemoryFormat::preserve, MemoryFormat::channels_last,
+                                                MemoryFormat::channels_last_3d};
     if (*number < 0 || *number > 3) return bad("unknown memory format");
     return Argument(kFormats[static_cast<int>(*number)]);
   }
@@ -347,16 +367,20 @@ Result<Argument> default_argument(ExprPool& pool, const SchemaArg& schema) {
 }
 
 Result<DType> read_dtype(int64_t export_number) {
-  std::optional<DType> d = export_number >= 0 && export_number < 1000 ? dtype_from_export_number(static_cast<int>(export_number)) : std::nullopt;
+  std::optional<DType> d =
+      export_number >= 0 && export_number < 1000 ? dtype_from_export_number(static_cast<int>(export_number)) : std::nullopt;
   if (d) return *d;
   struct Name {
     int number;
     std::string_view name;
   };
-  static constexpr Name kNames[] = {{9, "complex32"}, {10, "complex64"}, {11, "complex128"}, {28, "uint16"}, {29, "float8_e4m3fn"}, {30, "float8_e5m2"},
-                                    {31, "float8_e4m3fnuz"}, {32, "float8_e5m2fnuz"}, {33, "float8_e8m0fnu"}, {34, "uint32"}, {35, "uint64"}};
+  static constexpr Name kNames[] = {{9, "complex32"},        {10, "complex64"},       {11, "complex128"},
+                                    {28, "uint16"},          {29, "float8_e4m3fn"},   {30, "float8_e5m2"},
+                                    {31, "float8_e4m3fnuz"}, {32, "float8_e5m2fnuz"}, {33, "float8_e8m0fnu"},
+                                    {34, "uint32"},          {35, "uint64"}};
   for (const Name& n : kNames) {
-    if (n.number == export_number) return Error{ErrorCode::unsupported_dtype, fmt::format("dtype {} is not supported", n.name), {}, {}};
+    if (n.number == export_number)
+      return Error{ErrorCode::unsupported_dtype, fmt::format("dtype {} is not supported", n.name), {}, {}};
   }
   return Error{ErrorCode::unsupported_dtype, fmt::format("dtype number {} is not known", export_number), {}, {}};
 }

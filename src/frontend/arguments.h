@@ -25,8 +25,8 @@ class ArgumentSource {
 // Errors: bad_json, bad_program (unknown names), unsupported_feature, unsupported_dtype.
 Result<Argument> read_argument(ArgumentSource& source, Json json);
 
-// The argument as the schema types it: an integer given for a float or for int[2], an empty list, and so on. A Scalar and a Tensor
-// parameter may hold a number (torch writes `x * 2` as mul.Tensor with an integer). Errors: bad_program.
+// The argument as the schema types it: an integer given for a float or for int[2], an empty list, and so on. A Scalar and a
+// Tensor parameter may hold a number (torch writes `x * 2` as mul.Tensor with an integer). Errors: bad_program.
 Result<Argument> coerce(ExprPool& pool, Argument argument, const SchemaArg& schema);
 
 // The schema's default. Errors: bad_program if there is none, or it cannot be read.

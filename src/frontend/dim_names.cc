@@ -7,7 +7,9 @@
 namespace coil {
 namespace {
 
-Error bad(std::string message, std::string hint = {}) { return Error{ErrorCode::bad_dimension, std::move(message), {}, std::move(hint)}; }
+Error bad(std::string message, std::string hint = {}) {
+  return Error{ErrorCode::bad_dimension, std::move(message), {}, std::move(hint)};
+}
 
 bool is_word(std::string_view s) {
   if (s.empty() || s.size() > 64 || std::isdigit(static_cast<unsigned char>(s[0]))) return false;
@@ -37,7 +39,8 @@ Result<SymbolId> resolve(const Graph& graph, const std::string& key) {
     size_t dim = sizes.size();
     const char* end = key.data() + key.size();
     auto [stop, error] = std::from_chars(key.data() + colon + 1, end, dim);
-    if (error != std::errc() || stop != end || dim >= sizes.size()) return bad(fmt::format("'{}': input '{}' has {} dimensions", key, input, sizes.size()));
+    if (error != std::errc() || stop != end || dim >= sizes.size())
+      return bad(fmt::format("'{}': input '{}' has {} dimensions", key, input, sizes.size()));
     return sizes[dim]->kind == ExprKind::symbol ? SymbolId(sizes[dim]->id) : SymbolId();
   }
   return bad(fmt::format("'{}': the program has no tensor input '{}'", key, input));
@@ -53,7 +56,8 @@ Status apply_dim_names(Graph& graph, const std::map<std::string, std::string>& n
       continue;
     }
     if (!id.value().valid()) continue;
-    if (!is_word(label)) return bad(fmt::format("'{}' cannot name a dimension", label.substr(0, 100)), "use letters, digits and underscores");
+    if (!is_word(label))
+      return bad(fmt::format("'{}' cannot name a dimension", label.substr(0, 100)), "use letters, digits and underscores");
     for (size_t i = 0; i < graph.pool->num_symbols(); ++i) {
       if (SymbolId(i) != id.value() && graph.pool->symbol_info(SymbolId(i)).label == label) {
         return bad(fmt::format("two different dimensions would be named '{}'", label));

@@ -17,7 +17,9 @@ Error bad(std::string message) { return Error{ErrorCode::bad_program, std::move(
 Error at(Error error, const Node& node) {
   if (error.where.empty()) error.where = where(node);
   std::string op = node.target;
-  return error.message.starts_with(op) ? error : std::move(error).with_context(node.name.empty() || node.name == op ? op : op + " '" + node.name + "'");
+  return error.message.starts_with(op)
+             ? error
+             : std::move(error).with_context(node.name.empty() || node.name == op ? op : op + " '" + node.name + "'");
 }
 
 Result<std::unordered_map<std::string_view, Json>> read_table(Json graph, std::string_view key) {
@@ -51,7 +53,8 @@ Status GraphReader::read_values() {
 Result<TensorType> GraphReader::tensor_type(Json meta, std::string_view name) {
   TensorType type;
   TRY(int64_t layout, meta.get_int("layout"));
-  if (layout != 7) return Error{ErrorCode::unsupported_feature, fmt::format("'{}' is not a dense (strided) tensor", name), {}, {}};
+  if (layout != 7)
+    return Error{ErrorCode::unsupported_feature, fmt::format("'{}' is not a dense (strided) tensor", name), {}, {}};
   TRY(int64_t dtype, meta.get_int("dtype"));
   TRY(type.dtype, read_dtype(dtype));
   TRY(Json device, meta.get("device"));
@@ -59,7 +62,8 @@ Result<TensorType> GraphReader::tensor_type(Json meta, std::string_view name) {
   type.device = d.type;
   TRY(auto sizes, meta.get_array("sizes"));
   TRY(auto strides, meta.get_array("strides"));
-  if (sizes.size() > 64 || sizes.size() != strides.size()) return bad(fmt::format("'{}' has {} sizes and {} strides", name, sizes.size(), strides.size()));
+  if (sizes.size() > 64 || sizes.size() != strides.size())
+    return bad(fmt::format("'{}' has {} sizes and {} strides", name, sizes.size(), strides.size()));
   int64_t elements = 1;
   auto read = [&](JsonArray list, std::vector<Expr>& out, bool is_size) -> Status {
     for (Json item : list) {
@@ -102,8 +106,10 @@ Result<ValueId> GraphReader::value(std::string_view name) {
     TRY(Expr e, sym_int(name));
     return defined_[name] = graph_.add_value({std::string(name), e, NodeId()});
   }
-  if (sym_floats_.contains(name)) return Error{ErrorCode::unsupported_feature, fmt::format("'{}' is a float that depends on sizes or data", name), {}, {}};
-  return bad(fmt::format("'{}' is {}", name.substr(0, 200), tensors_.contains(name) ? "used before it is computed" : "not a value of the graph"));
+  if (sym_floats_.contains(name))
+    return Error{ErrorCode::unsupported_feature, fmt::format("'{}' is a float that depends on sizes or data", name), {}, {}};
+  return bad(fmt::format("'{}' is {}", name.substr(0, 200),
+                         tensors_.contains(name) ? "used before it is computed" : "not a value of the graph"));
 }
 
 Result<Expr> GraphReader::sym_int(std::string_view name) {
@@ -246,7 +252,8 @@ Status GraphReader::read_outputs(Json json, Node& node) {
   auto define = [&](Json tensor) -> Status {
     TRY(std::string_view name, tensor.get_string("name"));
     // Older files list symbolic integers among the tensors of a higher-order operator.
-    if (!tensors_.contains(name) && sym_ints_.contains(name)) return bad(fmt::format("result '{}' is a symbolic integer", name.substr(0, 200)));
+    if (!tensors_.contains(name) && sym_ints_.contains(name))
+      return bad(fmt::format("result '{}' is a symbolic integer", name.substr(0, 200)));
     TRY(ValueId v, define_tensor(name, id));
     node.outputs.push_back(v);
     return ok_status();
@@ -260,9 +267,11 @@ Status GraphReader::read_outputs(Json json, Node& node) {
       for (Json t : list) TRY_STATUS(define(t));
     } else if (u.key == "as_none" || u.key == "as_sym_int") {
       // Keeps the positions of what follows. The integer's value is its expression.
-      node.outputs.push_back(graph_.add_value({fmt::format("{}_none_{}", node.name, node.outputs.size()), std::monostate(), id}));
+      node.outputs.push_back(
+          graph_.add_value({fmt::format("{}_none_{}", node.name, node.outputs.size()), std::monostate(), id}));
     } else {
-      return Error{ErrorCode::unsupported_feature, fmt::format("a result of kind '{}' is not supported", u.key.substr(0, 64)), {}, {}};
+      return Error{
+          ErrorCode::unsupported_feature, fmt::format("a result of kind '{}' is not supported", u.key.substr(0, 64)), {}, {}};
     }
   }
   return ok_status();
@@ -277,7 +286,8 @@ Result<Graph> GraphReader::read_nested(ReaderContext& context, Json json, int de
     GraphInput in;
     in.position = static_cast<int>(reader.graph_.inputs.size());
     if (u.key != "as_tensor" && u.key != "as_sym_int") {
-      return Error{ErrorCode::unsupported_feature, fmt::format("a nested graph has an input of kind '{}'", u.key.substr(0, 64)), {}, {}};
+      return Error{
+          ErrorCode::unsupported_feature, fmt::format("a nested graph has an input of kind '{}'", u.key.substr(0, 64)), {}, {}};
     }
     TRY(std::string_view name, u.value.get_string(u.key == "as_tensor" ? "name" : "as_name"));
     TRY(in.value, reader.define_input(name));
@@ -319,7 +329,8 @@ Result<GraphOutput> read_result(GraphReader& reader, Json argument) {
   } else if (auto* s = std::get_if<std::string>(&a)) {
     out.value = std::move(*s);
   } else {
-    return Error{ErrorCode::unsupported_feature, fmt::format("an output of kind '{}' is not supported", u.key.substr(0, 64)), {}, {}};
+    return Error{
+        ErrorCode::unsupported_feature, fmt::format("an output of kind '{}' is not supported", u.key.substr(0, 64)), {}, {}};
   }
   return out;
 }

@@ -19,7 +19,7 @@ struct ReaderContext {
   std::shared_ptr<ExprPool> pool;
   SymbolTable symbols;
   std::unordered_map<std::string_view, std::optional<Schema>> schemas;  // by target, as the JSON spells it
-  int64_t nodes_left = 5'000'000;                                         // hostile files repeat themselves
+  int64_t nodes_left = 5'000'000;                                       // hostile files repeat themselves
 
   explicit ReaderContext(std::shared_ptr<ExprPool> p) : pool(p), symbols(p) {}
   const std::optional<Schema>& schema(std::string_view target);
@@ -31,7 +31,7 @@ class GraphReader : public ArgumentSource {
   GraphReader(ReaderContext& context, Json json, int depth) : context_(context), json_(json), depth_(depth) {}
 
   // In this order:
-  Status read_values();                       // the tables of types
+  Status read_values();                                 // the tables of types
   Result<ValueId> define_input(std::string_view name);  // for each input
   Status read_nodes();
   Graph& graph() { return graph_; }

@@ -29,8 +29,11 @@ Result<std::string> choose_model(const ProgramArchive& archive, const std::strin
     if (m == (wanted.empty() ? "model" : wanted)) return m;
   }
   if (wanted.empty() && models.size() == 1) return models[0];
-  if (models.empty()) return unsupported_archive("the archive holds no exported program (models/*.json)", "make one with torch.export.save(torch.export.export(model, args), path)");
-  return unsupported_archive(fmt::format("the archive holds the programs {}; which one is meant?", fmt::join(models, ", ")), "name one of them");
+  if (models.empty())
+    return unsupported_archive("the archive holds no exported program (models/*.json)",
+                               "make one with torch.export.save(torch.export.export(model, args), path)");
+  return unsupported_archive(fmt::format("the archive holds the programs {}; which one is meant?", fmt::join(models, ", ")),
+                             "name one of them");
 }
 
 // Archives that are something else get told so.
@@ -40,14 +43,17 @@ Status check_layout(const ProgramArchive& archive) {
     if (Result<std::string> text = archive.text("version", 64); archive.has("version") && text.ok()) version = text.value();
     if (Result<JsonDoc> doc = archive.json("serialized_exported_program.json"); doc.ok()) {
       Json root = doc.value().root();
-      if (std::string_view t = text_or_empty(root, "torch_version"); !t.empty()) torch = "PyTorch " + std::string(t.substr(0, 40));
+      if (std::string_view t = text_or_empty(root, "torch_version"); !t.empty())
+        torch = "PyTorch " + std::string(t.substr(0, 40));
       if (auto v = root.find("schema_version")) {
         Result<int64_t> major = v->get_int("major"), minor = v->get_int("minor");
         if (major.ok() && minor.ok()) version = fmt::format("{}.{}", major.value(), minor.value());
       }
     }
     return Error{ErrorCode::unsupported_schema,
-                 fmt::format("the program was saved by {} (schema {}) in the old layout with pickled weights; {}", torch, version, kSupported), {},
+                 fmt::format("the program was saved by {} (schema {}) in the old layout with pickled weights; {}", torch,
+                             version, kSupported),
+                 {},
                  "export it again with PyTorch 2.8 or later"};
   }
   if (!archive.list("models/").empty()) {
@@ -57,17 +63,24 @@ Status check_layout(const ProgramArchive& archive) {
     }
     if (archive.has("archive_version")) {
       TRY(std::string version, archive.text("archive_version", 64));
-      if (version != "0") return unsupported_archive(fmt::format("the archive's version is '{}'; coil reads version 0", version), "");
+      if (version != "0")
+        return unsupported_archive(fmt::format("the archive's version is '{}'; coil reads version 0", version), "");
     }
     if (archive.has("byteorder")) {
       TRY(std::string order, archive.text("byteorder", 64));
-      if (order != "little") return unsupported_archive(fmt::format("the archive's byte order is '{}'; coil reads little", order), "");
+      if (order != "little")
+        return unsupported_archive(fmt::format("the archive's byte order is '{}'; coil reads little", order), "");
     }
     return ok_status();
   }
-  if (!archive.list("data/aotinductor/").empty()) return unsupported_archive("this is a compiled package, not an exported program", "run it, or compile the program it was made from");
-  if (archive.has("constants.pkl")) return unsupported_archive("this is a TorchScript archive", "export the model with torch.export");
-  if (archive.has("data.pkl")) return unsupported_archive("this is a file of torch.save (pickled objects), not an exported program", "export the model with torch.export.export and torch.export.save");
+  if (!archive.list("data/aotinductor/").empty())
+    return unsupported_archive("this is a compiled package, not an exported program",
+                               "run it, or compile the program it was made from");
+  if (archive.has("constants.pkl"))
+    return unsupported_archive("this is a TorchScript archive", "export the model with torch.export");
+  if (archive.has("data.pkl"))
+    return unsupported_archive("this is a file of torch.save (pickled objects), not an exported program",
+                               "export the model with torch.export.export and torch.export.save");
   return ok_status();
 }
 
@@ -78,10 +91,12 @@ Status check_version(Json program, Graph& graph) {
   TRY(int64_t minor, version.get_int("minor"));
   graph.schema_version = fmt::format("{}.{}", major, minor);
   if (major == 8) return ok_status();
-  return Error{ErrorCode::unsupported_schema,
-               fmt::format("the program was saved by PyTorch {} with schema {}; {}", graph.torch_version.empty() ? "of unknown version" : graph.torch_version,
-                           graph.schema_version, kSupported), {},
-               major < 8 ? "export it again with PyTorch 2.8 or later" : "use a newer coil, or export with an older PyTorch"};
+  return Error{
+      ErrorCode::unsupported_schema,
+      fmt::format("the program was saved by PyTorch {} with schema {}; {}",
+                  graph.torch_version.empty() ? "of unknown version" : graph.torch_version, graph.schema_version, kSupported),
+      {},
+      major < 8 ? "export it again with PyTorch 2.8 or later" : "use a newer coil, or export with an older PyTorch"};
 }
 
 Status name_dimensions(Graph& graph, const ProgramArchive& archive, const ReadOptions& options) {

@@ -1,8 +1,8 @@
 // The way in: a `.pt2` archive of torch.export.save -> Graph. The only reader of the export schema.
 //
-// Read: PyTorch 2.8 and later (schema major 8), stored or deflated entries. The graph is as the file has it: in-place operators and
-// wrappers of training IR stay (see passes/), but arguments are in schema order with defaults, sizes are expressions, and nodes that
-// only compute or check sizes are gone.
+// Read: PyTorch 2.8 and later (schema major 8), stored or deflated entries. The graph is as the file has it: in-place operators
+// and wrappers of training IR stay (see passes/), but arguments are in schema order with defaults, sizes are expressions, and
+// nodes that only compute or check sizes are gone.
 #pragma once
 
 #include <map>
@@ -15,8 +15,8 @@
 namespace coil {
 
 struct ReadOptions {
-  // Names for dynamic dimensions: {"s77": "batch"} by symbol, or {"x:0": "batch"} by input and dimension. They go before those of
-  // the archive's entry extra/coil_dims.json, which has the same form.
+  // Names for dynamic dimensions: {"s77": "batch"} by symbol, or {"x:0": "batch"} by input and dimension. They go before those
+  // of the archive's entry extra/coil_dims.json, which has the same form.
   std::map<std::string, std::string> dim_names;
   // Which program of an archive of several; empty: "model", or the only one.
   std::string model_name;
@@ -24,10 +24,10 @@ struct ReadOptions {
   bool check_weights = true;
 };
 
-// Weights of stored entries are spans of the archive's bytes: for ZipReader::open the graph keeps the mapping alive, for from_bytes
-// the caller's bytes must outlive the graph.
-// Errors: file_*, bad_archive, archive_limit, bad_json, unsupported_archive, bad_weights; unsupported_schema, unsupported_dtype,
-// bad_program, unsupported_feature (with the source line of the node at fault); bad_dimension for dim_names.
+// Weights of stored entries are spans of the archive's bytes: for ZipReader::open the graph keeps the mapping alive, for
+// from_bytes the caller's bytes must outlive the graph. Errors: file_*, bad_archive, archive_limit, bad_json,
+// unsupported_archive, bad_weights; unsupported_schema, unsupported_dtype, bad_program, unsupported_feature (with the source
+// line of the node at fault); bad_dimension for dim_names.
 Result<Graph> read_program(const ZipReader& zip, const ReadOptions& options = {});
 Result<Graph> read_program_file(const std::string& path, const ReadOptions& options = {});
 

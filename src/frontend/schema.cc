@@ -71,10 +71,12 @@ SchemaType base_type(std::string_view word) {
     SchemaType type;
   };
   static constexpr Row kRows[] = {
-      {"Tensor", SchemaType::tensor}, {"int", SchemaType::integer}, {"SymInt", SchemaType::integer},
-      {"Scalar", SchemaType::scalar}, {"float", SchemaType::floating}, {"bool", SchemaType::boolean},
-      {"SymBool", SchemaType::boolean}, {"str", SchemaType::string}, {"ScalarType", SchemaType::dtype},
-      {"MemoryFormat", SchemaType::memory_format}, {"Layout", SchemaType::layout}, {"Device", SchemaType::device},
+      {"Tensor", SchemaType::tensor},       {"int", SchemaType::integer},
+      {"SymInt", SchemaType::integer},      {"Scalar", SchemaType::scalar},
+      {"float", SchemaType::floating},      {"bool", SchemaType::boolean},
+      {"SymBool", SchemaType::boolean},     {"str", SchemaType::string},
+      {"ScalarType", SchemaType::dtype},    {"MemoryFormat", SchemaType::memory_format},
+      {"Layout", SchemaType::layout},       {"Device", SchemaType::device},
       {"Generator", SchemaType::generator},
   };
   for (const Row& r : kRows) {

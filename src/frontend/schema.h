@@ -9,7 +9,18 @@ namespace coil {
 
 // The schema language's types, without what makes no difference to a compiler (SymInt and int are one).
 enum class SchemaType : uint8_t {
-  tensor, integer, scalar, floating, boolean, string, dtype, memory_format, layout, device, generator, other
+  tensor,
+  integer,
+  scalar,
+  floating,
+  boolean,
+  string,
+  dtype,
+  memory_format,
+  layout,
+  device,
+  generator,
+  other
 };
 
 struct SchemaArg {

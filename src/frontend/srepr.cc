@@ -14,8 +14,8 @@ namespace {
 // Files are hostile: these bound the work that one expression may cause. Real sizes have a few dozen nodes.
 constexpr int kMaxDepth = 100;
 constexpr int kMaxNodes = 2000;
-constexpr double kMaxTerms = 256;          // of the expanded sum of products
-constexpr double kMaxCoefficient = 1e15;   // so that folding constants cannot overflow
+constexpr double kMaxTerms = 256;         // of the expanded sum of products
+constexpr double kMaxCoefficient = 1e15;  // so that folding constants cannot overflow
 
 struct Tree {
   std::string_view head;  // "Add"; "true" and "false" for themselves
@@ -138,9 +138,12 @@ class Meaning {
   ExprPool& pool() { return context_.pool; }
 
   Error unsupported(std::string_view head) {
-    return Error{ErrorCode::unsupported_feature, fmt::format("a size uses '{}', which is not supported: {}", head, text_), {}, {}};
+    return Error{
+        ErrorCode::unsupported_feature, fmt::format("a size uses '{}', which is not supported: {}", head, text_), {}, {}};
   }
-  Error too_large() { return Error{ErrorCode::unsupported_feature, fmt::format("a size expression is too large: {}", text_), {}, {}}; }
+  Error too_large() {
+    return Error{ErrorCode::unsupported_feature, fmt::format("a size expression is too large: {}", text_), {}, {}};
+  }
 
   static Truth less(Expr a, Expr b) {
     if (provably_less(a, b)) return Truth::yes;
@@ -170,7 +173,8 @@ class Meaning {
 
   Result<Fraction> checked(Fraction f) {
     if (f.terms > kMaxTerms || f.weight > kMaxCoefficient || f.den > (int64_t{1} << 31)) return too_large();
-    if (f.den > 1 && f.num->is_constant() && f.num->as_int() % f.den == 0) return Fraction{pool().index(f.num->as_int() / f.den), 1, 1, f.weight};
+    if (f.den > 1 && f.num->is_constant() && f.num->as_int() % f.den == 0)
+      return Fraction{pool().index(f.num->as_int() / f.den), 1, 1, f.weight};
     return f;
   }
 
@@ -222,7 +226,9 @@ class Meaning {
       Fraction next;
       next.terms = is_sum ? total.terms + f.terms : total.terms * f.terms;
       next.weight = is_sum ? total.weight * scale_a + f.weight * scale_b : total.weight * f.weight;
-      if (next.terms > kMaxTerms || next.weight > kMaxCoefficient || static_cast<double>(total.den) * static_cast<double>(f.den) > 1e9) return too_large();
+      if (next.terms > kMaxTerms || next.weight > kMaxCoefficient ||
+          static_cast<double>(total.den) * static_cast<double>(f.den) > 1e9)
+        return too_large();
       if (is_sum && total.den == f.den) {
         next.num = total.num + f.num;
         next.den = f.den;
@@ -267,7 +273,8 @@ class Meaning {
   Result<Fraction> quotient(const Tree& t) {
     TRY(Fraction a, fraction(t.args[0]));
     TRY(Fraction b, fraction(t.args[1]));
-    if (b.num->is_constant() && b.num->as_int() > 0 && static_cast<double>(a.den) * static_cast<double>(b.num->as_int()) < 1e9 &&
+    if (b.num->is_constant() && b.num->as_int() > 0 &&
+        static_cast<double>(a.den) * static_cast<double>(b.num->as_int()) < 1e9 &&
         a.weight * static_cast<double>(b.den) < kMaxCoefficient) {
       return checked({a.num * b.den, a.den * b.num->as_int(), a.terms, a.weight * static_cast<double>(b.den)});
     }
@@ -302,7 +309,9 @@ class Meaning {
     // floor(n / d / b) = floor(n / (d * b)) for constants.
     Expr a = numerator.num;
     if (numerator.den > 1) {
-      if (!b->is_constant() || static_cast<double>(b->as_int()) * static_cast<double>(numerator.den) > 1e9 || t.head != "FloorDiv") return unsupported(t.head);
+      if (!b->is_constant() || static_cast<double>(b->as_int()) * static_cast<double>(numerator.den) > 1e9 ||
+          t.head != "FloorDiv")
+        return unsupported(t.head);
       return Fraction{floor_div(a, pool().index(b->as_int() * numerator.den)), 1, 1, numerator.weight};
     }
     auto atom = [&](Expr e) { return Fraction{e, 1, numerator.terms, numerator.weight}; };
@@ -333,7 +342,8 @@ Result<Tree> parse_tree(std::string_view text) {
   // A hostile file may hold megabytes here; messages quote the text.
   if (text.size() > 20000) return Error{ErrorCode::bad_program, "a size expression is longer than 20000 characters", {}, {}};
   std::optional<Tree> tree = Parser(text).run();
-  if (!tree) return Error{ErrorCode::bad_program, fmt::format("a size expression cannot be read: {}", text.substr(0, 200)), {}, {}};
+  if (!tree)
+    return Error{ErrorCode::bad_program, fmt::format("a size expression cannot be read: {}", text.substr(0, 200)), {}, {}};
   return std::move(*tree);
 }
 
@@ -341,7 +351,8 @@ Result<Tree> parse_tree(std::string_view text) {
 
 Result<Expr> parse_srepr(const SreprContext& context, std::string_view text) {
   TRY(Tree tree, parse_tree(text));
-  return Meaning(context, text.substr(0, 400)).integer(tree);
+  TRY(Expr e, Meaning(context, text.substr(0, 400)).integer(tree));
+  return simplify_index(e, {});  // what the ranges decide
 }
 
 Result<Truth> decide_srepr(const SreprContext& context, std::string_view text) {

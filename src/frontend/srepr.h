@@ -17,14 +17,14 @@ struct SreprContext {
   std::function<Result<Expr>(std::string_view symbol)> symbol;
 };
 
-// The integer expression in normal form. Errors: bad_program (not srepr text, too deep), unsupported_feature (a function that has
-// no exact integer meaning here); both name the expression.
+// The integer expression in normal form. Errors: bad_program (not srepr text, too deep), unsupported_feature (a function that
+// has no exact integer meaning here); both name the expression.
 Result<Expr> parse_srepr(const SreprContext& context, std::string_view text);
 
 enum class Truth : uint8_t { no, yes, depends };
 
-// Whether a condition ("GreaterThan(Symbol('s0'), Integer(2))") holds for all sizes in their ranges, for none, or depends on them.
-// Errors as above.
+// Whether a condition ("GreaterThan(Symbol('s0'), Integer(2))") holds for all sizes in their ranges, for none, or depends on
+// them. Errors as above.
 Result<Truth> decide_srepr(const SreprContext& context, std::string_view text);
 
 }  // namespace coil

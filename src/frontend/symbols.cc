@@ -27,8 +27,11 @@ Status SymbolTable::read_ranges(Json constraints) {
     if (auto max = range.find("max_val"); max && max->is_int()) r.max = max->as_int().value();
     if (r.max > kMaxSize) r.max = INT64_MAX;
     bool unbacked = is_unbacked(name);
-    if (!unbacked && r.min > r.max) return Error{ErrorCode::bad_program, fmt::format("the range of dimension {} is empty: {} to {}", name, r.min, r.max), {}, {}};
-    if (!unbacked && (r.min > kMaxSize || r.max < 0)) return Error{ErrorCode::bad_program, fmt::format("the range of dimension {} holds no size", name), {}, {}};
+    if (!unbacked && r.min > r.max)
+      return Error{
+          ErrorCode::bad_program, fmt::format("the range of dimension {} is empty: {} to {}", name, r.min, r.max), {}, {}};
+    if (!unbacked && (r.min > kMaxSize || r.max < 0))
+      return Error{ErrorCode::bad_program, fmt::format("the range of dimension {} holds no size", name), {}, {}};
     ranges_[name] = r;
   }
   return ok_status();
@@ -40,10 +43,12 @@ Result<Expr> SymbolTable::symbol(std::string_view name) {
     return Error{ErrorCode::unsupported_feature,
                  fmt::format("a size or number depends on the values of a tensor ('{}'{})", name,
                              it == unbacked_.end() ? "" : ", read at " + it->second),
-                 {}, "compute it outside of the model and pass it as an input"};
+                 {},
+                 "compute it outside of the model and pass it as an input"};
   }
   if (auto id = pool_->find_symbol(name)) return pool_->symbol(*id);
-  if (name.empty() || name.size() > 64 || pool_->num_symbols() >= 10000) return Error{ErrorCode::bad_program, "a symbol has a bad name, or there are too many", {}, {}};
+  if (name.empty() || name.size() > 64 || pool_->num_symbols() >= 10000)
+    return Error{ErrorCode::bad_program, "a symbol has a bad name, or there are too many", {}, {}};
   Symbol s;
   s.name = s.label = std::string(name);
   if (auto it = ranges_.find(name); it != ranges_.end()) {
@@ -91,7 +96,10 @@ Result<double> SymbolTable::sym_float(Json v) {
   if (text.starts_with(kFloat)) return std::strtod(std::string(text.substr(kFloat.size())).c_str(), nullptr);
   TRY(Expr e, parse_srepr(context(), text));
   if (e->is_constant()) return static_cast<double>(e->as_int());
-  return Error{ErrorCode::unsupported_feature, fmt::format("a float depends on a dynamic size, which is not supported: {}", text.substr(0, 400)), {}, {}};
+  return Error{ErrorCode::unsupported_feature,
+               fmt::format("a float depends on a dynamic size, which is not supported: {}", text.substr(0, 400)),
+               {},
+               {}};
 }
 
 void SymbolTable::note_unbacked(Json v, std::string_view where) {

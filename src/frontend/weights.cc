@@ -67,11 +67,13 @@ Result<ProgramArchive::Bytes> WeightStore::storage(const std::string& entry) {
 
 Result<TensorData> WeightStore::get(std::string_view fqn) {
   auto it = payloads_.find(fqn);
-  if (it == payloads_.end()) return bad(fqn, "is not in the archive", "save the program with its weights: torch.export.save(program, path)");
+  if (it == payloads_.end())
+    return bad(fqn, "is not in the archive", "save the program with its weights: torch.export.save(program, path)");
   Json meta = it->second.meta;
   if (auto pickled = meta.find("use_pickle")) {
     TRY(bool use_pickle, pickled->as_bool());
-    if (use_pickle) return bad(fqn, "is pickled (a tensor subclass), which coil does not read", "export the model with plain tensors");
+    if (use_pickle)
+      return bad(fqn, "is pickled (a tensor subclass), which coil does not read", "export the model with plain tensors");
   }
   TRY(std::string_view path, meta.get_string("path_name"));
   TRY(Json tensor, meta.get("tensor_meta"));
@@ -93,10 +95,12 @@ Result<TensorData> WeightStore::get(std::string_view fqn) {
 
   TRY(ProgramArchive::Bytes bytes, storage(std::string(it->second.folder) + std::string(path)));
   if (bytes.bytes.empty() && *end > 0) {
-    return bad(fqn, "has no data: the program was exported with fake tensors", "load the real weights before torch.export.save");
+    return bad(fqn, "has no data: the program was exported with fake tensors",
+               "load the real weights before torch.export.save");
   }
   if (*end > bytes.bytes.size()) {
-    return bad(fqn, fmt::format("needs {} bytes of {}{}, which has {}", static_cast<uint64_t>(std::min<unsigned __int128>(*end, UINT64_MAX)), it->second.folder,
+    return bad(fqn, fmt::format("needs {} bytes of {}{}, which has {}",
+                                static_cast<uint64_t>(std::min<unsigned __int128>(*end, UINT64_MAX)), it->second.folder,
                                 path.substr(0, 200), bytes.bytes.size()));
   }
   data.owner = std::move(bytes.owner);

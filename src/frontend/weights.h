@@ -1,4 +1,5 @@
-// Parameters, buffers and constants of an archive, by their names in the model. Several names may view one storage (tied weights).
+// Parameters, buffers and constants of an archive, by their names in the model. Several names may view one storage (tied
+// weights).
 #pragma once
 
 #include <map>

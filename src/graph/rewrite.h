@@ -1,8 +1,8 @@
 // What a pass needs to build the next graph from the previous one.
 //
-// A GraphBuilder starts as a graph with the old graph's values and inputs and no nodes. Value ids stay the same, so an unchanged
-// node is one call of copy(); a removed node is simply not copied; replace(a, b) makes every later copy use b where it used a.
-// Values that nothing defines any more stay in the table until dead_code compacts it.
+// A GraphBuilder starts as a graph with the old graph's values and inputs and no nodes. Value ids stay the same, so an
+// unchanged node is one call of copy(); a removed node is simply not copied; replace(a, b) makes every later copy use b where
+// it used a. Values that nothing defines any more stay in the table until dead_code compacts it.
 #pragma once
 
 #include <functional>
@@ -50,7 +50,7 @@ class GraphBuilder {
   std::string unique_name(std::string_view wanted);
 
   Graph next_;
-  std::vector<ValueId> replacement_;  // by value id; invalid: itself
+  std::vector<ValueId> replacement_;       // by value id; invalid: itself
   std::unordered_set<std::string> names_;  // of all values; filled when first needed
 };
 
@@ -62,8 +62,8 @@ const Node* producer(const Graph& graph, ValueId id);
 // Arguments by name; null or the fallback when absent or of another kind.
 ValueId value_arg(const Node& node, std::string_view name);  // invalid: None or absent
 bool bool_arg(const Node& node, std::string_view name, bool fallback);
-std::optional<int64_t> int_arg(const Node& node, std::string_view name);      // a constant integer
-std::optional<double> number_arg(const Node& node, std::string_view name);    // a constant integer or float
+std::optional<int64_t> int_arg(const Node& node, std::string_view name);    // a constant integer
+std::optional<double> number_arg(const Node& node, std::string_view name);  // a constant integer or float
 const std::vector<Expr>* ints_arg(const Node& node, std::string_view name);
 // All origins of both, without repeats.
 std::vector<Origin> merge_origins(const std::vector<Origin>& a, const std::vector<Origin>& b);

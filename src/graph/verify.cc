@@ -38,10 +38,12 @@ class Verifier {
     defined_[static_cast<size_t>(id.index)] = true;
     if (!info.is_tensor()) return ok_status();
     const TensorType& t = info.tensor();
-    if (t.sizes.size() != t.strides.size()) return bad(fmt::format("%{} has {} sizes and {} strides", info.name, t.sizes.size(), t.strides.size()));
+    if (t.sizes.size() != t.strides.size())
+      return bad(fmt::format("%{} has {} sizes and {} strides", info.name, t.sizes.size(), t.strides.size()));
     for (const std::vector<Expr>* list : {&t.sizes, &t.strides}) {
       for (Expr e : *list) {
-        if (!e || e->dtype != DType::index) return bad(fmt::format("%{} has a size or stride that is no index expression", info.name));
+        if (!e || e->dtype != DType::index)
+          return bad(fmt::format("%{} has a size or stride that is no index expression", info.name));
       }
     }
     return ok_status();
@@ -51,21 +53,25 @@ class Verifier {
     if (!in_range(id)) return bad(fmt::format("{} uses a value that does not exist", by), where);
     // Symbolic integers are expressions of the input sizes: nothing computes them.
     if (std::holds_alternative<Expr>(graph_.value(id).type)) return ok_status();
-    if (!defined_[static_cast<size_t>(id.index)]) return bad(fmt::format("{} uses %{} before it is defined", by, graph_.value(id).name), where);
+    if (!defined_[static_cast<size_t>(id.index)])
+      return bad(fmt::format("{} uses %{} before it is defined", by, graph_.value(id).name), where);
     return ok_status();
   }
 
   Status input(const GraphInput& in) {
     if (in.kind == GraphInput::Kind::fixed) return ok_status();
     TRY_STATUS(define(in.value, NodeId(), "input " + in.name));
-    bool has_data = in.kind == GraphInput::Kind::parameter || in.kind == GraphInput::Kind::buffer || in.kind == GraphInput::Kind::constant;
-    if (has_data != graph_.value(in.value).is_tensor() && has_data) return bad(fmt::format("input {} is not a tensor", in.name));
+    bool has_data =
+        in.kind == GraphInput::Kind::parameter || in.kind == GraphInput::Kind::buffer || in.kind == GraphInput::Kind::constant;
+    if (has_data != graph_.value(in.value).is_tensor() && has_data)
+      return bad(fmt::format("input {} is not a tensor", in.name));
     return has_data ? data(in) : ok_status();
   }
 
   Status data(const GraphInput& in) const {
     const TensorData& d = in.data;
-    if (d.sizes.size() != d.strides.size()) return bad(fmt::format("{} has {} sizes and {} strides", in.name, d.sizes.size(), d.strides.size()));
+    if (d.sizes.size() != d.strides.size())
+      return bad(fmt::format("{} has {} sizes and {} strides", in.name, d.sizes.size(), d.strides.size()));
     __int128 last = d.offset;
     bool empty = false;
     if (d.offset < 0) return bad(fmt::format("{} has a negative offset", in.name));
@@ -75,14 +81,16 @@ class Verifier {
       last += static_cast<__int128>(d.sizes[i] - 1) * d.strides[i];
       if (last > (static_cast<__int128>(1) << 62)) last = static_cast<__int128>(1) << 62;
     }
-    if (!empty && (last + 1) * byte_size(d.dtype) > static_cast<__int128>(d.bytes.size())) return bad(fmt::format("{} does not fit its storage", in.name));
+    if (!empty && (last + 1) * byte_size(d.dtype) > static_cast<__int128>(d.bytes.size()))
+      return bad(fmt::format("{} does not fit its storage", in.name));
     return ok_status();
   }
 
   Status node(NodeId id) {
     const Node& n = graph_.node(id);
     std::string by = n.target + (n.name.empty() ? "" : " (" + n.name + ")");
-    if (n.arg_names.size() != n.args.size()) return bad(fmt::format("{} has {} argument names for {} arguments", by, n.arg_names.size(), n.args.size()), where(n));
+    if (n.arg_names.size() != n.args.size())
+      return bad(fmt::format("{} has {} argument names for {} arguments", by, n.arg_names.size(), n.args.size()), where(n));
     for (const Argument& a : n.args) {
       if (const auto* v = std::get_if<ValueId>(&a)) TRY_STATUS(use(*v, by, where(n)));
       if (const auto* list = std::get_if<std::vector<ValueId>>(&a)) {

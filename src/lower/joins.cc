@@ -1,4 +1,6 @@
 // cat, stack, and writes of a part of a tensor expressed as a choice over coordinates.
+#include <algorithm>
+
 #include "lower/lowering.h"
 
 namespace coil::lowering {
@@ -25,6 +27,67 @@ Views stack(Op& op) {
   Views pieces;
   for (const View& v : op.tensors("tensors")) pieces.push_back(unsqueezed(op, v, dim));
   return {joined(op, std::move(pieces), dim)};
+}
+
+// hstack, vstack, dstack: tensors of low rank get dimensions of size 1 first.
+Views stack_along(Op& op, size_t dim, size_t min_rank) {
+  Views pieces;
+  for (View v : op.tensors("tensors")) {
+    if (v.rank() == 0) v = unsqueezed(op, v, 0);
+    if (v.rank() < min_rank && min_rank >= 2 && v.rank() == 1) v = unsqueezed(op, v, 0);
+    if (v.rank() < min_rank) v = unsqueezed(op, v, 2);  // dstack of matrices
+    pieces.push_back(v);
+  }
+  return {joined(op, pieces, pieces[0].rank() == 1 ? 0 : dim)};
+}
+
+Views column_stack(Op& op) {
+  Views pieces;
+  for (const View& v : op.tensors("tensors")) pieces.push_back(v.rank() < 2 ? reshaped(op, v, {count(op.pool, v.sizes), op.pool.index(1)}) : v);
+  return {joined(op, pieces, 1)};
+}
+
+// x[i + 1] - x[i] along a dimension, n times, after joining what stands before and after.
+Views diff(Op& op) {
+  View x = op.tensor("self");
+  const size_t dim = wrap_dim(op.integer("dim"), x.rank());
+  const TensorType& out = op.out();
+  Views pieces;
+  if (op.has("prepend")) pieces.push_back(op.tensor("prepend"));
+  pieces.push_back(x);
+  if (op.has("append")) pieces.push_back(op.tensor("append"));
+  if (pieces.size() > 1) {
+    Sizes sizes = x.sizes;
+    sizes[dim] = op.pool.index(0);
+    for (const View& v : pieces) sizes[dim] = sizes[dim] + v.sizes.at(dim);
+    x = op.rec.concat("diff.joined", out.dtype, sizes, static_cast<int>(dim), pieces);
+  }
+  const ScalarOp difference = is_bool(out.dtype) ? ScalarOp::logical_xor : ScalarOp::sub;
+  for (int64_t n = op.integer("n"); n > 0; --n) {
+    Sizes sizes = x.sizes;
+    sizes[dim] = n == 1 ? out.sizes[dim] : sizes[dim] - 1;
+    x = op.rec.pointwise("diff", out.dtype, sizes, [&](Coordinates c) {
+      std::vector<Expr> next(c.begin(), c.end());
+      next[dim] = next[dim] + 1;
+      return op.pool.op(difference, {as(op.rec.at(x, next), out.dtype), as(op.rec.at(x, c), out.dtype)});
+    });
+  }
+  return {x};
+}
+
+// A diagonal of x in zeros.
+Views diag_embed(Op& op, size_t a, size_t b, int64_t offset) {
+  View x = op.tensor("self");
+  const TensorType& out = op.out();
+  return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
+    Expr hit = op.pool.op(ScalarOp::eq, {c[b] - c[a], op.pool.index(offset)});
+    std::vector<Expr> at;
+    for (size_t i = 0; i < c.size(); ++i) {
+      if (i != a && i != b) at.push_back(c[i]);
+    }
+    at.push_back(offset >= 0 ? c[a] : c[b]);
+    return masked(hit, op.rec.at(x, at), as(op.pool.constant_int(0, DType::i64), out.dtype));
+  })};
 }
 
 // x with src at positions start + step * k, k < count, of dimension dim.
@@ -85,6 +148,23 @@ Views diagonal_scatter(Op& op) {
 void add_joins(Table& table) {
   for (const char* target : {"aten.cat.default", "aten.concat.default", "aten.concatenate.default"}) table[target] = cat;
   table["aten.stack.default"] = stack;
+  table["aten.hstack.default"] = [](Op& op) { return stack_along(op, 1, 1); };
+  table["aten.vstack.default"] = [](Op& op) { return stack_along(op, 0, 2); };
+  table["aten.dstack.default"] = [](Op& op) { return stack_along(op, 2, 3); };
+  table["aten.column_stack.default"] = column_stack;
+  table["aten.diff.default"] = diff;
+  table["aten.diag_embed.default"] = [](Op& op) {
+    const size_t rank = op.out().sizes.size();
+    return diag_embed(op, wrap_dim(op.integer("dim1"), rank), wrap_dim(op.integer("dim2"), rank), op.integer("offset"));
+  };
+  table["aten.diag.default"] = [](Op& op) {
+    View x = op.tensor("self");
+    const int64_t offset = op.integer("diagonal");
+    if (x.rank() == 1) return diag_embed(op, 0, 1, offset);
+    return Views{op.rec.view(x, op.out().sizes, [&](Coordinates c) {
+      return std::vector<Expr>{c[0] + std::max<int64_t>(-offset, 0), c[0] + std::max<int64_t>(offset, 0)};
+    })};
+  };
   table["aten.slice_scatter.default"] = slice_scatter;
   table["aten.select_scatter.default"] = select_scatter;
   table["aten.diagonal_scatter.default"] = diagonal_scatter;

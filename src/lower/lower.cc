@@ -16,7 +16,8 @@ Table make_table() {
   Table t;
   for (auto add : {add_pointwise, add_activations, add_casts, add_views, add_reshapes, add_joins, add_padding, add_creation, add_indexing,
                    add_scatter, add_reductions, add_softmax, add_statistics, add_normalization, add_matmul, add_einsum, add_convolution,
-                   add_pooling, add_attention, add_sorting, add_resampling, add_higher_order}) {
+                   add_pooling, add_attention, add_sorting, add_resampling, add_grid_sampling, add_losses,
+                   add_recurrent, add_distances, add_search, add_special, add_higher_order}) {
     add(t);
   }
   return t;

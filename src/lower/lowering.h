@@ -111,6 +111,12 @@ void add_pooling(Table& table);
 void add_attention(Table& table);
 void add_sorting(Table& table);
 void add_resampling(Table& table);
+void add_grid_sampling(Table& table);
+void add_losses(Table& table);
+void add_recurrent(Table& table);
+void add_distances(Table& table);
+void add_search(Table& table);
+void add_special(Table& table);
 void add_higher_order(Table& table);
 
 const Table& table();

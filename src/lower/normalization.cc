@@ -107,9 +107,32 @@ Views batch_norm_with(Op& op, const View& x, const View& mean, const View& varia
   fail(ErrorCode::unsupported_feature, op.node.target + " in training mode", "call model.eval() before torch.export.export");
 }
 
+// Statistics of the batch itself: per channel over all other dimensions.
+Views batch_norm_of_batch(Op& op) {
+  View x = cheap(op, op.tensor("input"));
+  const TensorType& out = op.out();
+  const DType type = accumulate_type(out.dtype);
+  std::vector<size_t> dims;
+  for (size_t i = 0; i < x.rank(); ++i) {
+    if (i != 1) dims.push_back(i);
+  }
+  const Moments m = moments(op, "batch_norm", x, dims, type);
+  const View rstd = inverse_deviation(op, "batch_norm", m, op.number("eps"), type);
+  const std::optional<View> weight = per_channel(op, op.maybe_tensor("weight"), x.rank());
+  const std::optional<View> bias = per_channel(op, op.maybe_tensor("bias"), x.rank());
+  View y = op.rec.pointwise("batch_norm", out.dtype, out.sizes, [&](Coordinates c) {
+    return scaled(op, normalised(op, as(op.rec.at(x, c), type), m.mean, rstd, c), weight, bias, c, type);
+  });
+  if (op.node.outputs.size() == 1) return {y};
+  return {y, reshaped(op, converted(op, m.mean, op.out(1).dtype), op.out(1).sizes),
+          reshaped(op, converted(op, rstd, op.out(2).dtype), op.out(2).sizes)};
+}
+
 Views batch_norm(Op& op) {
   const bool training = op.node.find("training") && op.flag("training");
-  if (training) refuse_training(op);
+  const bool has_statistics = op.has("running_mean");
+  if (!has_statistics) return batch_norm_of_batch(op);
+  if (training) refuse_training(op);  // it would write the running statistics
   return batch_norm_with(op, op.tensor("input"), op.tensor("running_mean"), op.tensor("running_var"));
 }
 
@@ -156,7 +179,8 @@ void add_normalization(Table& table) {
   table["aten.group_norm.default"] = [](Op& op) { return group_norm(op, op.index("num_groups")); };
   table["aten.native_group_norm.default"] = [](Op& op) { return group_norm(op, op.index("group")); };
   for (const char* target : {"aten.batch_norm.default", "aten._native_batch_norm_legit_no_training.default", "aten.native_batch_norm.default",
-                             "aten._native_batch_norm_legit.default", "aten._batch_norm_no_update.default"}) {
+                             "aten._native_batch_norm_legit.default", "aten._native_batch_norm_legit.no_stats",
+                             "aten._batch_norm_no_update.default"}) {
     table[target] = batch_norm;
   }
   table["aten.instance_norm.default"] = instance_norm;

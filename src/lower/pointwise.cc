@@ -284,6 +284,15 @@ Views copysign(Op& op) {
   })};
 }
 
+Views heaviside(Op& op) {
+  const DType type = op.out().dtype;
+  return {map2(op, op.tensor("self"), op.tensor("values"), [&](Expr x, Expr at_zero) {
+    ExprPool& p = op.pool;
+    Expr zero = as(p.constant_int(0, DType::i64), type), one = as(p.constant_int(1, DType::i64), type);
+    return p.select(p.op(ScalarOp::eq, {x, zero}), at_zero, p.select(p.op(ScalarOp::gt, {x, zero}), one, zero));
+  }, ordered(type))};
+}
+
 Views round_decimals(Op& op) {
   const int64_t decimals = op.integer("decimals");
   const DType type = op.out().dtype;
@@ -396,6 +405,7 @@ void add_arithmetic_rows(Table& table) {
   table["aten.addcdiv.default"] = [](Op& op) { return add_combined(op, ScalarOp::div); };
   for (const char* target : {"aten.lerp.Scalar", "aten.lerp.Tensor"}) table[target] = lerp;
   table["aten.logaddexp.default"] = logaddexp;
+  table["aten.heaviside.default"] = heaviside;
   for (const char* overload : {".Tensor", ".Scalar_Self", ".Scalar_Other"}) {
     table[std::string("aten.xlogy") + overload] = xlogy;
     table[std::string("aten.special_xlogy") + overload] = xlogy;

@@ -126,6 +126,36 @@ Views logcumsumexp(Op& op) {
   })};
 }
 
+// The running extreme and where it was last met (NaN stays the extreme).
+Views scan_with_position(Op& op, bool largest) {
+  View x = cheap(op, op.tensor("self"));
+  if (x.rank() == 0) return {x, View{DType::i64, {}, op.pool.constant_int(0, DType::i64)}};
+  const int dim = static_cast<int>(wrap_dim(op.integer("dim"), x.rank()));
+  View values = op.rec.scan(op.name, largest ? ScanOp::max : ScanOp::min, x.dtype, x.sizes, dim, [&](Coordinates c) { return op.rec.at(x, c); });
+  View indices = op.rec.scan(op.name + ".indices", ScanOp::max, DType::i64, x.sizes, dim, [&](Coordinates c) {
+    ExprPool& p = op.pool;
+    Expr v = op.rec.at(x, c), met = p.op(ScalarOp::eq, {v, op.rec.at(values, c)});
+    if (is_float(x.dtype)) met = p.op(ScalarOp::logical_or, {met, p.op(ScalarOp::isnan, {v})});
+    return p.select(met, p.cast(c[static_cast<size_t>(dim)], DType::i64), p.constant_int(0, DType::i64));
+  });
+  return {values, indices};
+}
+
+Views nan_sum(Op& op, bool mean) {
+  View x = op.tensor("self");
+  const TensorType& out = op.out();
+  const std::vector<size_t> dims = reduced_dims(op, x.rank());
+  const DType type = is_float(out.dtype) ? accumulate_type(out.dtype) : out.dtype;
+  auto is_nan = [&](Expr e) { return is_float(e->dtype) ? op.pool.op(ScalarOp::isnan, {e}) : op.pool.boolean(false); };
+  Expr zero = as(op.pool.constant_int(0, DType::i64), type);
+  View sum = reduced(op, op.name, ReduceOp::sum, mean ? type : out.dtype, x, dims, keeps(op),
+                     [&](Expr e, Coordinates) { return op.pool.select(is_nan(e), zero, as(e, type)); });
+  if (!mean) return {sum};
+  View n = reduced(op, "nanmean.count", ReduceOp::sum, type, x, dims, keeps(op),
+                   [&](Expr e, Coordinates) { return as(op.pool.op(ScalarOp::logical_not, {is_nan(e)}), type); });
+  return {map2(op, sum, n, [&](Expr a, Expr b) { return op.pool.op(ScalarOp::div, {a, b}); })};
+}
+
 struct Row {
   const char* target;
   ReduceOp op;
@@ -155,6 +185,10 @@ void add_reductions(Table& table) {
   for (const char* target : {"aten.count_nonzero.default", "aten.count_nonzero.dim_IntList"}) table[target] = count_nonzero;
   table["aten.cumsum.default"] = [](Op& op) { return scan(op, ScanOp::sum); };
   table["aten.cumprod.default"] = [](Op& op) { return scan(op, ScanOp::prod); };
+  table["aten.cummax.default"] = [](Op& op) { return scan_with_position(op, true); };
+  table["aten.cummin.default"] = [](Op& op) { return scan_with_position(op, false); };
+  table["aten.nansum.default"] = [](Op& op) { return nan_sum(op, false); };
+  table["aten.nanmean.default"] = [](Op& op) { return nan_sum(op, true); };
   for (const char* target : {"aten.logcumsumexp.default", "aten._logcumsumexp.default"}) table[target] = logcumsumexp;
 }
 

@@ -1,5 +1,5 @@
-// What functionalize needs to know of operators: which ones return a view of their first argument, and how a new value of the view
-// becomes a new value of what it views.
+// What functionalize needs to know of operators: which ones return a view of their first argument, and how a new value of the
+// view becomes a new value of what it views.
 #pragma once
 
 #include <string_view>
@@ -17,8 +17,9 @@ enum class Aliasing : uint8_t {
 // The aliasing of the node's results with its first argument, which must be a tensor.
 Aliasing aliasing(const Graph& graph, const Node& node);
 
-// The new value of the node's first argument (now `base`, of type `base_type`) after result number `output` was overwritten with
-// `written`. Adds nodes. Errors: unsupported_feature where the view has no inverse (expand, as_strided, ...).
-Result<ValueId> write_through(GraphBuilder& builder, const Graph& graph, const Node& view, size_t output, ValueId base, ValueId written);
+// The new value of the node's first argument (now `base`, of type `base_type`) after result number `output` was overwritten
+// with `written`. Adds nodes. Errors: unsupported_feature where the view has no inverse (expand, as_strided, ...).
+Result<ValueId> write_through(GraphBuilder& builder, const Graph& graph, const Node& view, size_t output, ValueId base,
+                              ValueId written);
 
 }  // namespace coil

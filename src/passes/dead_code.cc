@@ -11,7 +11,8 @@ namespace {
 bool has_effect(const Node& node) {
   std::string_view t = node.target;
   if (node.outputs.empty() || t.find("_assert") != std::string_view::npos) return true;
-  return !t.starts_with("aten.") && !t.starts_with("prims.") && !t.starts_with("quantized_decomposed.") && !t.starts_with("higher_order.");
+  return !t.starts_with("aten.") && !t.starts_with("prims.") && !t.starts_with("quantized_decomposed.") &&
+         !t.starts_with("higher_order.");
 }
 
 template <class F>
@@ -33,7 +34,8 @@ std::vector<bool> live_values(Graph& graph, std::vector<bool>& keep_node) {
   }
   for (size_t i = graph.nodes.size(); i-- > 0;) {
     Node& n = graph.nodes[i];
-    keep_node[i] = has_effect(n) || std::any_of(n.outputs.begin(), n.outputs.end(), [&](ValueId v) { return live[static_cast<size_t>(v.index)]; });
+    keep_node[i] = has_effect(n) || std::any_of(n.outputs.begin(), n.outputs.end(),
+                                                [&](ValueId v) { return live[static_cast<size_t>(v.index)]; });
     if (!keep_node[i]) continue;
     for (Argument& a : n.args) each_value(a, mark);
     for (ValueId v : n.outputs) mark(v);
@@ -52,7 +54,8 @@ Result<Graph> dead_code(const Graph& graph) {
     if (out.kind == GraphOutput::Kind::buffer_mutation) mutated.insert(out.target);
   }
   std::erase_if(next.inputs, [&](const GraphInput& in) {
-    bool is_weight = in.kind == GraphInput::Kind::parameter || in.kind == GraphInput::Kind::buffer || in.kind == GraphInput::Kind::constant;
+    bool is_weight =
+        in.kind == GraphInput::Kind::parameter || in.kind == GraphInput::Kind::buffer || in.kind == GraphInput::Kind::constant;
     if (is_weight && !live[static_cast<size_t>(in.value.index)] && !mutated.contains(in.name)) return true;
     if (in.value.valid()) live[static_cast<size_t>(in.value.index)] = true;
     return false;

@@ -1,6 +1,6 @@
-// How it works. Every tensor of the old graph is either a base or a view of another tensor (chain of views up to a base). A write
-// to a tensor makes a new value and carries it up the chain to the base, whose version goes up by one. A use of a tensor whose base
-// has a newer version than the value at hand re-makes the value by repeating its view of its parent.
+// How it works. Every tensor of the old graph is either a base or a view of another tensor (chain of views up to a base). A
+// write to a tensor makes a new value and carries it up the chain to the base, whose version goes up by one. A use of a tensor
+// whose base has a newer version than the value at hand re-makes the value by repeating its view of its parent.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -29,8 +29,9 @@ constexpr std::pair<std::string_view, std::string_view> kRenamedOps[] = {
 
 constexpr std::string_view kShapeChangers[] = {"squeeze_", "unsqueeze_", "transpose_", "t_", "detach_", "requires_grad_"};
 
-constexpr std::string_view kBooleanOps[] = {"eq", "ne", "lt", "le", "gt", "ge", "less", "less_equal", "greater", "greater_equal", "not_equal",
-                                            "logical_and", "logical_or", "logical_xor", "logical_not"};
+constexpr std::string_view kBooleanOps[] = {"eq",        "ne",          "lt",         "le",          "gt",
+                                            "ge",        "less",        "less_equal", "greater",     "greater_equal",
+                                            "not_equal", "logical_and", "logical_or", "logical_xor", "logical_not"};
 
 // Chains are followed by recursion, and files are hostile.
 constexpr int kMaxChain = 5000;
@@ -58,12 +59,14 @@ Error unsupported(const Node& node, std::string message, std::string hint = {}) 
 // Operators that write to other arguments than the first.
 Status refuse_hidden_writes(const Node& node) {
   std::string_view name = aten_name(node);
-  bool training = bool_arg(node, "training", false) || bool_arg(node, "use_input_stats", false) || bool_arg(node, "train", false);
+  bool training =
+      bool_arg(node, "training", false) || bool_arg(node, "use_input_stats", false) || bool_arg(node, "train", false);
   if (training && value_arg(node, "running_mean").valid() && name.find("norm") != std::string_view::npos) {
     return unsupported(node, "normalization in training mode updates its running statistics", "export model.eval()");
   }
   bool lists = name.starts_with("_foreach_") || name.starts_with("_fused_");
-  if ((lists && name.ends_with('_')) || (node.find("out") && value_arg(node, "out").valid())) return unsupported(node, "writing to this argument is not supported");
+  if ((lists && name.ends_with('_')) || (node.find("out") && value_arg(node, "out").valid()))
+    return unsupported(node, "writing to this argument is not supported");
   return ok_status();
 }
 
@@ -83,14 +86,14 @@ class Functionalizer {
 
  private:
   struct Tensor {
-    ValueId now;               // its value in the new graph...
-    int version = 0;           // ...as of this version of the base
-    ValueId base;              // itself if not a view
+    ValueId now;                 // its value in the new graph...
+    int version = 0;             // ...as of this version of the base
+    ValueId base;                // itself if not a view
     const Node* view = nullptr;  // makes it from `parent`; null for a base, and for a second name of its parent
     size_t output = 0;
     ValueId parent;
-    int depth = 0;             // views up to the base
-    bool maybe = false;        // torch decides at run time whether this is a view
+    int depth = 0;       // views up to the base
+    bool maybe = false;  // torch decides at run time whether this is a view
   };
 
   Tensor& at(ValueId v) { return values_[static_cast<size_t>(v.index)]; }
@@ -123,8 +126,10 @@ class Functionalizer {
   }
 
   Error stale(ValueId v, const Node* user) const {
-    std::string message = fmt::format("'{}' may or may not share memory with a tensor that is written to in between", graph_.value(v).name);
-    return Error{ErrorCode::unsupported_feature, message, user ? where(*user) : std::string(), "use .clone() where the value is taken"};
+    std::string message =
+        fmt::format("'{}' may or may not share memory with a tensor that is written to in between", graph_.value(v).name);
+    return Error{ErrorCode::unsupported_feature, message, user ? where(*user) : std::string(),
+                 "use .clone() where the value is taken"};
   }
 
   // Arguments of the old graph -> current values.
@@ -152,7 +157,8 @@ class Functionalizer {
     Node copy = node;
     TRY_STATUS(map_arguments(copy, node));
     Aliasing kind = aliasing(graph_, node);
-    bool shape_change = std::find(std::begin(kShapeChangers), std::end(kShapeChangers), aten_name(node)) != std::end(kShapeChangers);
+    bool shape_change =
+        std::find(std::begin(kShapeChangers), std::end(kShapeChangers), aten_name(node)) != std::end(kShapeChangers);
     if (shape_change) copy.target.erase(copy.target.rfind('.') - 1, 1);
     if (kind != Aliasing::none) {
       ValueId parent = std::get<ValueId>(node.args[0]);
@@ -182,7 +188,8 @@ class Functionalizer {
 
   Status write_node(const Node& node) {
     const auto* self = node.args.empty() ? nullptr : std::get_if<ValueId>(&node.args[0]);
-    if (!self || !self->valid() || !graph_.value(*self).is_tensor()) return unsupported(node, "the first argument is not a tensor");
+    if (!self || !self->valid() || !graph_.value(*self).is_tensor())
+      return unsupported(node, "the first argument is not a tensor");
     TRY(ValueId written, new_content(node, *self));
     TRY_STATUS(write(*self, written, node));
     for (ValueId out : node.outputs) {  // the result is the written tensor by another name
@@ -207,8 +214,12 @@ class Functionalizer {
     if (name == "zero_" || node.target == "aten.fill_.Scalar") {
       const Argument* value = node.find("value");
       return builder_.add("aten.full.default", out_name(node),
-                          {{"size", type.sizes}, {"fill_value", value ? *value : Argument(builder_.graph().pool->index(0))}, {"dtype", type.dtype},
-                           {"layout", NoneArg{}}, {"device", NoneArg{}}, {"pin_memory", NoneArg{}}},
+                          {{"size", type.sizes},
+                           {"fill_value", value ? *value : Argument(builder_.graph().pool->index(0))},
+                           {"dtype", type.dtype},
+                           {"layout", NoneArg{}},
+                           {"device", NoneArg{}},
+                           {"pin_memory", NoneArg{}}},
                           type, node.origins);
     }
     if (name == "copy_" || node.target == "aten.fill_.Tensor") {
@@ -236,14 +247,16 @@ class Functionalizer {
     return name.empty() ? "written" : name;
   }
 
-  // The type of the functional operator's result, where it differs from self's: comparisons, and promotion with tensors of other
-  // types. (PyTorch refuses in-place operators whose numbers would promote.)
+  // The type of the functional operator's result, where it differs from self's: comparisons, and promotion with tensors of
+  // other types. (PyTorch refuses in-place operators whose numbers would promote.)
   DType result_dtype(const Node& node, DType self) const {
     std::string_view name = aten_name(node);
     name.remove_suffix(1);
     if (std::find(std::begin(kBooleanOps), std::end(kBooleanOps), name) != std::end(kBooleanOps)) return DType::boolean;
-    static constexpr std::string_view kPromoting[] = {"add", "sub", "mul", "div", "pow", "remainder", "fmod", "floor_divide", "atan2", "bitwise_and", "bitwise_or",
-                                                      "bitwise_xor", "subtract", "multiply", "divide", "true_divide", "addcmul", "addcdiv", "hypot", "xlogy"};
+    static constexpr std::string_view kPromoting[] = {"add",         "sub",         "mul",          "div",      "pow",
+                                                      "remainder",   "fmod",        "floor_divide", "atan2",    "bitwise_and",
+                                                      "bitwise_or",  "bitwise_xor", "subtract",     "multiply", "divide",
+                                                      "true_divide", "addcmul",     "addcdiv",      "hypot",    "xlogy"};
     if (std::find(std::begin(kPromoting), std::end(kPromoting), name) == std::end(kPromoting)) return self;
     DType result = self;
     for (size_t i = 1; i < node.args.size(); ++i) {
@@ -262,14 +275,20 @@ class Functionalizer {
     if (result.dtype == type.dtype) return v;
     result.dtype = type.dtype;
     return builder_.add("aten._to_copy.default", out_name(node),
-                        {{"self", v}, {"dtype", type.dtype}, {"layout", NoneArg{}}, {"device", NoneArg{}}, {"pin_memory", NoneArg{}}, {"non_blocking", false},
+                        {{"self", v},
+                         {"dtype", type.dtype},
+                         {"layout", NoneArg{}},
+                         {"device", NoneArg{}},
+                         {"pin_memory", NoneArg{}},
+                         {"non_blocking", false},
                          {"memory_format", NoneArg{}}},
                         std::move(result), node.origins);
   }
 
   ValueId broadcast(ValueId v, const TensorType& type, const Node& node) {
     if (builder_.value(v).tensor().sizes == type.sizes) return v;
-    return builder_.add("aten.expand.default", out_name(node), {{"self", v}, {"size", type.sizes}, {"implicit", false}}, type, node.origins);
+    return builder_.add("aten.expand.default", out_name(node), {{"self", v}, {"size", type.sizes}, {"implicit", false}}, type,
+                        node.origins);
   }
 
   // `written` becomes the content of v, and of everything it shares memory with.
@@ -305,7 +324,8 @@ class Functionalizer {
     for (const GraphInput& in : graph_.inputs) {
       if (!in.value.valid() || !graph_.value(in.value).is_tensor() || at(in.value).version == 0) continue;
       TRY_STATUS(check_mutable(in));
-      if (declared.contains(in.name)) return Error{ErrorCode::bad_program, fmt::format("'{}' is written in place and by the signature", in.name), {}, {}};
+      if (declared.contains(in.name))
+        return Error{ErrorCode::bad_program, fmt::format("'{}' is written in place and by the signature", in.name), {}, {}};
       GraphOutput out;
       out.kind = in.kind == GraphInput::Kind::user ? GraphOutput::Kind::input_mutation : GraphOutput::Kind::buffer_mutation;
       out.value = at(in.value).now;
@@ -327,7 +347,10 @@ class Functionalizer {
   Status check_mutable(const GraphInput& in) const {
     for (const GraphInput& other : graph_.inputs) {
       if (&other == &in || other.data.bytes.empty() || other.data.bytes.data() != in.data.bytes.data()) continue;
-      return Error{ErrorCode::unsupported_feature, fmt::format("'{}' is written to and shares its memory with '{}'", in.name, other.name), {}, "give the two their own memory"};
+      return Error{ErrorCode::unsupported_feature,
+                   fmt::format("'{}' is written to and shares its memory with '{}'", in.name, other.name),
+                   {},
+                   "give the two their own memory"};
     }
     return ok_status();
   }

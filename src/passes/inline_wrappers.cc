@@ -9,8 +9,14 @@ namespace coil {
 namespace {
 
 constexpr std::string_view kWrappers[] = {
-    "higher_order.wrap_with_set_grad_enabled", "higher_order.wrap_with_autocast", "higher_order.wrap", "higher_order.strict_mode",
-    "higher_order.hints_wrapper", "higher_order.invoke_subgraph", "higher_order.tag_activation_checkpoint", "higher_order.wrap_activation_checkpoint",
+    "higher_order.wrap_with_set_grad_enabled",
+    "higher_order.wrap_with_autocast",
+    "higher_order.wrap",
+    "higher_order.strict_mode",
+    "higher_order.hints_wrapper",
+    "higher_order.invoke_subgraph",
+    "higher_order.tag_activation_checkpoint",
+    "higher_order.wrap_activation_checkpoint",
 };
 
 // Arguments: (device, dtype, enabled, cache_enabled, graph, operands...).
@@ -99,7 +105,8 @@ Result<Graph> inline_wrappers(const Graph& graph) {
       continue;
     }
     if (is_enabled_autocast(node)) {
-      return unsupported(node, "the casts of an autocast region are not in the file", "call program.run_decompositions() before torch.export.save, which writes them out");
+      return unsupported(node, "the casts of an autocast region are not in the file",
+                         "call program.run_decompositions() before torch.export.save, which writes them out");
     }
     const Graph& inner = *std::get<SubgraphRef>(node.args[at]).graph;
     Inliner inliner(builder, inner);

@@ -10,16 +10,16 @@ namespace coil {
 // Errors: unsupported_feature for an enabled autocast region, whose casts the file does not spell out.
 Result<Graph> inline_wrappers(const Graph& graph);
 
-// Removes in-place operators and the aliasing between views and their bases: a write becomes a new value, later uses of anything
-// that shares its memory are re-made from it, and what is written to inputs becomes additional outputs. Sets graph.functional.
-// Errors: unsupported_feature with the source line for writes whose functional form is not known.
+// Removes in-place operators and the aliasing between views and their bases: a write becomes a new value, later uses of
+// anything that shares its memory are re-made from it, and what is written to inputs becomes additional outputs. Sets
+// graph.functional. Errors: unsupported_feature with the source line for writes whose functional form is not known.
 Result<Graph> functionalize(const Graph& graph);
 
-// Fewer spellings for the lowering. Removed: operators that return their input's value (detach, alias, clone, contiguous, dropout
-// in evaluation, casts to the same type, reshapes to the same sizes...). Rewritten:
-//   transposes -> permute; views, flatten, unflatten -> reshape with the sizes of the result; *_copy -> the view; casts -> _to_copy;
-//   zeros, ones, *_like, new_* -> full; arange -> arange.start_step; narrow -> slice; split, chunk, unbind -> slices and selects;
-//   expand with explicit sizes.
+// Fewer spellings for the lowering. Removed: operators that return their input's value (detach, alias, clone, contiguous,
+// dropout in evaluation, casts to the same type, reshapes to the same sizes...). Rewritten:
+//   transposes -> permute; views, flatten, unflatten -> reshape with the sizes of the result; *_copy -> the view; casts ->
+//   _to_copy; zeros, ones, *_like, new_* -> full; arange -> arange.start_step; narrow -> slice; split, chunk, unbind -> slices
+//   and selects; expand with explicit sizes.
 Result<Graph> simplify_ops(const Graph& graph);
 
 // convolution -> batch norm with constant statistics: one convolution whose weight and bias are expressions of the parameters,

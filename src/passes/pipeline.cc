@@ -13,10 +13,10 @@ namespace {
 constexpr Pass kPasses[] = {
     {"inline_wrappers", inline_wrappers},  // first: writes inside of wrappers are writes of the program
     {"functionalize", functionalize},
-    {"simplify_ops", simplify_ops},        // leaves fewer patterns to match for what follows
+    {"simplify_ops", simplify_ops},  // leaves fewer patterns to match for what follows
     {"fold_batch_norm", fold_batch_norm},
-    {"common_subexpr", common_subexpr},    // after rewrites, which make equal what was spelled differently
-    {"dead_code", dead_code},              // last: earlier passes leave orphans
+    {"common_subexpr", common_subexpr},  // after rewrites, which make equal what was spelled differently
+    {"dead_code", dead_code},            // last: earlier passes leave orphans
 };
 
 bool has_subgraphs(const Graph& graph) {

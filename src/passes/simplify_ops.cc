@@ -15,16 +15,21 @@ bool contains(const std::string_view (&list)[N], std::string_view name) {
 
 using Args = std::vector<std::pair<std::string, Argument>>;
 
-constexpr std::string_view kSame[] = {"alias", "detach", "lift_fresh", "lift_fresh_copy", "positive", "resolve_conj", "resolve_neg", "clone", "contiguous",
-                                      "detach_copy", "alias_copy", "requires_grad"};
-constexpr std::string_view kDropouts[] = {"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout", "native_dropout"};
-constexpr std::string_view kReshapes[] = {"view", "_unsafe_view", "reshape", "flatten", "unflatten", "view_as", "reshape_as", "ravel", "view_copy", "_reshape_alias",
-                                          "_reshape_copy", "_reshape_alias_copy"};
-constexpr std::string_view kTransposes[] = {"transpose", "swapaxes", "swapdims", "t", "numpy_T", "mT", "mH", "adjoint", "transpose_copy", "t_copy"};
+constexpr std::string_view kSame[] = {"alias",       "detach", "lift_fresh", "lift_fresh_copy", "positive",   "resolve_conj",
+                                      "resolve_neg", "clone",  "contiguous", "detach_copy",     "alias_copy", "requires_grad"};
+constexpr std::string_view kDropouts[] = {"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout",
+                                          "native_dropout"};
+constexpr std::string_view kReshapes[] = {"view",      "_unsafe_view",   "reshape",       "flatten",
+                                          "unflatten", "view_as",        "reshape_as",    "ravel",
+                                          "view_copy", "_reshape_alias", "_reshape_copy", "_reshape_alias_copy"};
+constexpr std::string_view kTransposes[] = {"transpose", "swapaxes", "swapdims",       "t",     "numpy_T", "mT",
+                                            "mH",        "adjoint",  "transpose_copy", "t_copy"};
 constexpr std::string_view kCasts[] = {"to", "_to_copy", "type_as"};
-constexpr std::string_view kCopies[] = {"permute_copy", "expand_copy", "slice_copy", "select_copy", "unsqueeze_copy", "squeeze_copy", "diagonal_copy", "unfold_copy",
-                                        "as_strided_copy", "split_copy", "split_with_sizes_copy", "unbind_copy"};
-constexpr std::string_view kZeros[] = {"zeros", "zeros_like", "new_zeros", "empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted"};
+constexpr std::string_view kCopies[] = {
+    "permute_copy",  "expand_copy", "slice_copy",      "select_copy", "unsqueeze_copy",        "squeeze_copy",
+    "diagonal_copy", "unfold_copy", "as_strided_copy", "split_copy",  "split_with_sizes_copy", "unbind_copy"};
+constexpr std::string_view kZeros[] = {"zeros",     "zeros_like",    "new_zeros",         "empty",         "empty_like",
+                                       "new_empty", "empty_strided", "new_empty_strided", "empty_permuted"};
 constexpr std::string_view kOnes[] = {"ones", "ones_like", "new_ones"};
 constexpr std::string_view kFulls[] = {"full", "full_like", "new_full", "scalar_tensor"};
 
@@ -62,8 +67,8 @@ class Simplifier {
 
   static bool is_list_op(const Node& node) {
     std::string_view name = aten_name(node);
-    return name == "unbind" || name == "split" || name == "split_with_sizes" || name == "chunk" || name == "unsafe_split" || name == "unsafe_chunk" ||
-           name == "unsafe_split_with_sizes" || name == "tensor_split";
+    return name == "unbind" || name == "split" || name == "split_with_sizes" || name == "chunk" || name == "unsafe_split" ||
+           name == "unsafe_chunk" || name == "unsafe_split_with_sizes" || name == "tensor_split";
   }
 
   const TensorType& result(const Node& node) const { return graph_.value(node.outputs[0]).tensor(); }
@@ -86,8 +91,9 @@ class Simplifier {
     if (!v.valid() || !same_type(node, v)) return false;
     std::string_view name = aten_name(node);
     bool reinterprets = overload_name(node) == "dtype" && !contains(kCasts, name);  // view.dtype
-    bool is_same = contains(kSame, name) || (contains(kReshapes, name) && !reinterprets) || contains(kCasts, name) || name == "expand" || name == "expand_as" || name == "broadcast_to" ||
-                   name == "squeeze" || (contains(kDropouts, name) && !drops(node)) || (name == "permute" && is_ordered(node)) ||
+    bool is_same = contains(kSame, name) || (contains(kReshapes, name) && !reinterprets) || contains(kCasts, name) ||
+                   name == "expand" || name == "expand_as" || name == "broadcast_to" || name == "squeeze" ||
+                   (contains(kDropouts, name) && !drops(node)) || (name == "permute" && is_ordered(node)) ||
                    (name == "slice" && int_arg(node, "step") == 1);
     return is_same && replace(node, v);
   }
@@ -137,7 +143,8 @@ class Simplifier {
     }
     if (name == "arange") return arange(node);
     if (!v.valid()) return false;
-    if (contains(kReshapes, name) && overload_name(node) != "dtype") return become(node, "aten.reshape.default", {{"self", v}, {"shape", type.sizes}});
+    if (contains(kReshapes, name) && overload_name(node) != "dtype")
+      return become(node, "aten.reshape.default", {{"self", v}, {"shape", type.sizes}});
     if (contains(kTransposes, name)) return permute(node, v);
     if (name == "permute") return permute_wrapped(node, v);
     if (name == "squeeze") return squeeze(node, v);
@@ -152,7 +159,12 @@ class Simplifier {
   bool full(const Node& node, Argument value) {
     const TensorType& type = result(node);
     return become(node, "aten.full.default",
-                  {{"size", type.sizes}, {"fill_value", std::move(value)}, {"dtype", type.dtype}, {"layout", NoneArg{}}, {"device", NoneArg{}}, {"pin_memory", NoneArg{}}});
+                  {{"size", type.sizes},
+                   {"fill_value", std::move(value)},
+                   {"dtype", type.dtype},
+                   {"layout", NoneArg{}},
+                   {"device", NoneArg{}},
+                   {"pin_memory", NoneArg{}}});
   }
 
   bool arange(const Node& node) {
@@ -162,8 +174,13 @@ class Simplifier {
     };
     if (overload_name(node) == "out" || overload_name(node) == "start_out") return false;
     return become(node, "aten.arange.start_step",
-                  {{"start", number("start")}, {"end", number("end")}, {"step", number("step")}, {"dtype", result(node).dtype}, {"layout", NoneArg{}},
-                   {"device", NoneArg{}}, {"pin_memory", NoneArg{}}});
+                  {{"start", number("start")},
+                   {"end", number("end")},
+                   {"step", number("step")},
+                   {"dtype", result(node).dtype},
+                   {"layout", NoneArg{}},
+                   {"device", NoneArg{}},
+                   {"pin_memory", NoneArg{}}});
   }
 
   // The result keeps the device of its type, so a move between devices is still one.
@@ -172,7 +189,12 @@ class Simplifier {
     Argument device = NoneArg{};
     if (type.device != graph_.value(v).tensor().device) device = DeviceArg{type.device, -1};
     return become(node, "aten._to_copy.default",
-                  {{"self", v}, {"dtype", type.dtype}, {"layout", NoneArg{}}, {"device", std::move(device)}, {"pin_memory", NoneArg{}}, {"non_blocking", false},
+                  {{"self", v},
+                   {"dtype", type.dtype},
+                   {"layout", NoneArg{}},
+                   {"device", std::move(device)},
+                   {"pin_memory", NoneArg{}},
+                   {"non_blocking", false},
                    {"memory_format", NoneArg{}}});
   }
 
@@ -230,14 +252,16 @@ class Simplifier {
     const auto* s = start ? std::get_if<Expr>(start) : nullptr;
     const auto* l = length ? std::get_if<Expr>(length) : nullptr;
     if (!s || !l || !node.find("dim") || !provably_nonnegative(*s)) return false;
-    return become(node, "aten.slice.Tensor", {{"self", v}, {"dim", *node.find("dim")}, {"start", *s}, {"end", *s + *l}, {"step", pool().index(1)}});
+    return become(node, "aten.slice.Tensor",
+                  {{"self", v}, {"dim", *node.find("dim")}, {"start", *s}, {"end", *s + *l}, {"step", pool().index(1)}});
   }
 
   // Nodes of several results: lists of views become one view each.
   bool several(const Node& node) {
     ValueId v = first(node);
     std::string_view name = aten_name(node);
-    if (name == "native_dropout" && v.valid() && !drops(node) && same_type(node, v) && use_count(node.outputs[1]) == 0) return replace(node, v);
+    if (name == "native_dropout" && v.valid() && !drops(node) && same_type(node, v) && use_count(node.outputs[1]) == 0)
+      return replace(node, v);
     if (!is_list_op(node) || !v.valid()) return false;
     int64_t rank = static_cast<int64_t>(graph_.value(v).tensor().sizes.size());
     std::optional<int64_t> dim = int_arg(node, "dim");
@@ -258,7 +282,8 @@ class Simplifier {
         become(piece, "aten.select.int", {{"self", v}, {"dim", d}, {"index", pool().index(static_cast<int64_t>(i))}});
       } else {
         Expr end = start + graph_.value(node.outputs[i]).tensor().sizes[static_cast<size_t>(*dim)];
-        become(piece, "aten.slice.Tensor", {{"self", v}, {"dim", d}, {"start", start}, {"end", end}, {"step", pool().index(1)}});
+        become(piece, "aten.slice.Tensor",
+               {{"self", v}, {"dim", d}, {"start", start}, {"end", end}, {"step", pool().index(1)}});
         start = end;
       }
     }

@@ -232,8 +232,7 @@ class LoopKernelBuilder {
       if (n->kind != ExprKind::temp || !lets.contains(n->id)) return Expr();
       const auto kept = kept_.find(n->id);
       if (kept != kept_.end() && user.phase > kept->second.second) {
-        // Scratch loads name the scratch row as a negative buffer: -2 - row.
-        return pool().load(BufferId(-2 - kept->second.first), n->dtype, {inner_offset()});
+        return pool().load(BufferId(kScratchBase + kept->second.first), n->dtype, {inner_offset()});
       }
       return resolve(lets.at(n->id).value, lets, user);
     });

@@ -92,7 +92,9 @@ std::vector<BufferUse> buffer_uses(const LoopProgram& program) {
 Epilogues find_epilogues(const LoopProgram& program, std::vector<FusionNote>& notes) {
   const auto uses = buffer_uses(program);
   Epilogues epilogues;
-  for (size_t l = 0; l < program.loops.size(); ++l) {
+  std::set<int> claimed;
+  // Last template first: where two meet in one sum, the other's result is complete by then.
+  for (size_t l = program.loops.size(); l-- > 0;) {
     const Loop& loop = program.loops[l];
     if (!is_template(loop)) continue;
     std::vector<int> chain;
@@ -108,6 +110,10 @@ Epilogues find_epilogues(const LoopProgram& program, std::vector<FusionNote>& no
         break;
       }
       const Pointwise* p = pointwise(program.loops[static_cast<size_t>(next)]);
+      if (claimed.contains(next)) {
+        notes.push_back({name, next_name, "the consumer already runs in a later template's epilogue"});
+        break;
+      }
       if (use.operand || !p) {
         notes.push_back({name, next_name, "only pointwise loops run in a template's epilogue"});
         break;
@@ -118,6 +124,7 @@ Epilogues find_epilogues(const LoopProgram& program, std::vector<FusionNote>& no
         break;
       }
       chain.push_back(next);
+      claimed.insert(next);
       result = program.loops[static_cast<size_t>(next)].outputs[0];
     }
     if (!chain.empty()) epilogues[static_cast<int>(l)] = chain;

@@ -46,6 +46,9 @@ struct Stmt {
   int scratch = -1;   // store: row of LoopKernel::scratch instead of a buffer (offset counts within the worker's part)
 };
 
+// Loads of worker scratch row r name the buffer kScratchBase + r; it is no row of the plan's buffers.
+inline constexpr int32_t kScratchBase = 1 << 28;
+
 // A buffer private to a worker that holds one value per inner point between two phases.
 struct WorkerScratch {
   DType dtype = DType::f32;

@@ -29,7 +29,7 @@ class MemoryPlanner {
   ExprPool& pool() { return *plan_.pool; }
 
   void touch(BufferId id, int kernel) {
-    if (id.index < 0) return;
+    if (id.index < 0 || id.index >= kScratchBase) return;
     Lifetime& life = lives_[static_cast<size_t>(id.index)];
     if (life.first < 0) life.first = kernel;
     life.last = kernel;

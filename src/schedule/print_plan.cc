@@ -10,7 +10,7 @@ class PlanPrinter {
  public:
   explicit PlanPrinter(const KernelPlan& plan) : plan_(plan) {
     names_.buffer = [this](BufferId id) {
-      if (id.index < 0) return fmt::format("scratch{}", -2 - id.index);
+      if (id.index >= kScratchBase) return fmt::format("scratch{}", id.index - kScratchBase);
       return plan_.buffer(id).info.name;
     };
   }

@@ -60,7 +60,8 @@ std::vector<std::byte> pack_conv_weight(const void* weight, size_t element_bytes
   return packed;
 }
 
-std::vector<std::byte> pack_depthwise_weight(const void* weight, size_t element_bytes, int64_t channels, int64_t kh, int64_t kw) {
+std::vector<std::byte> pack_depthwise_weight(const void* weight, size_t element_bytes, int64_t channels, int64_t kh,
+                                             int64_t kw) {
   return pack_gemm_b(weight, element_bytes, kh * kw, channels, 1, kh * kw);
 }
 

@@ -22,6 +22,7 @@ std::vector<std::byte> pack_conv_weight(const void* weight, size_t element_bytes
                                         int64_t kw, int64_t groups);
 
 // A depthwise convolution's weight, dense [c][1][kh][kw]: panels [ceil(c/32)][kh * kw][32], zero padded.
-std::vector<std::byte> pack_depthwise_weight(const void* weight, size_t element_bytes, int64_t channels, int64_t kh, int64_t kw);
+std::vector<std::byte> pack_depthwise_weight(const void* weight, size_t element_bytes, int64_t channels, int64_t kh,
+                                             int64_t kw);
 
 }  // namespace coil::templates

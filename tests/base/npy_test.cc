@@ -1,4 +1,4 @@
-// .npy and .npz: every type, layouts, hostile headers. tests/python compares with NumPy itself.
+// .npy and .npz: every type, layouts, hostile headers. test_interop.py compares with NumPy itself.
 #include "base/npy.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Zip reader and writer: round trips, Python's view of the result is tested in tests/python, and archives made to do harm.
+// Zip reader and writer: round trips, Python's and PyTorch's view is in test_interop.py; and archives made to do harm.
 #include <gtest/gtest.h>
 #include <zlib.h>
 

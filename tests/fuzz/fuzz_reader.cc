@@ -1,5 +1,5 @@
-// The whole way of a hostile file: archive, JSON, program, passes, text. Input: an archive, or (anything that does not start like
-// one) up to three JSON entries with a line "----" between them, which go into an archive with plausible weights.
+// The whole way of a hostile file: archive, JSON, program, passes, text. Input: an archive, or (anything that does not start
+// like one) up to three JSON entries with a line "----" between them, which go into an archive with plausible weights.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -19,7 +19,8 @@ void check(bool ok) {
 }
 
 std::vector<uint8_t> make_archive(std::string_view text) {
-  constexpr std::string_view kEntries[] = {"m/models/model.json", "m/data/weights/model_weights_config.json", "m/data/constants/model_constants_config.json"};
+  constexpr std::string_view kEntries[] = {"m/models/model.json", "m/data/weights/model_weights_config.json",
+                                           "m/data/constants/model_constants_config.json"};
   static const std::string kWeight(2048, '\x01');
   ZipWriter zip = ZipWriter::in_memory();
   for (std::string_view entry : kEntries) {

@@ -44,7 +44,8 @@ double bound(int dtype, double want) { return dtype == COIL_FLOAT32 ? 3e-6 : 3e-
 void check(const AttentionCase& c, int dtype, bool masked_rows_zero = true) {
   SCOPED_TRACE(describe(c, dtype));
   std::mt19937 random(7);
-  Operand q(dtype, c, c.heads, c.q_len, c.dim), k(dtype, c, c.kv_heads, c.kv_len, c.dim), v(dtype, c, c.kv_heads, c.kv_len, c.v_dim);
+  Operand q(dtype, c, c.heads, c.q_len, c.dim), k(dtype, c, c.kv_heads, c.kv_len, c.dim);
+  Operand v(dtype, c, c.kv_heads, c.kv_len, c.v_dim);
   for (Operand* x : {&q, &k, &v}) x->data.fill(random);
   for (int64_t i = 0; i < q.data.count(); i++) q.data.set(i, 4 * q.data.get(i));  // scores of some spread
   if (c.poison != 0) q.data.set(0, c.poison);
@@ -113,7 +114,8 @@ void check(const AttentionCase& c, int dtype, bool masked_rows_zero = true) {
       isa.attention(&args, host.get());
       int wrong = 0;
       for (size_t i = 0; i < want.size(); i++) {
-        const int64_t d = i % c.v_dim, row = i / c.v_dim % c.q_len, h = i / c.v_dim / c.q_len % c.heads, b = i / c.v_dim / c.q_len / c.heads;
+        const int64_t d = i % c.v_dim, row = i / c.v_dim % c.q_len;
+        const int64_t h = i / c.v_dim / c.q_len % c.heads, b = i / c.v_dim / c.q_len / c.heads;
         const float got = o.at(b, h, row, d);
         const bool fine = std::isnan(want[i]) ? std::isnan(got) : std::fabs(got - want[i]) <= bound(dtype, want[i]);
         if (!fine && wrong++ < 3) {

@@ -17,8 +17,8 @@ struct ConvCase {
 
 std::string describe(const ConvCase& c, int dtype) {
   std::string s = dtype_name(dtype);
-  for (int64_t v : {c.n, c.ic, c.ih, c.iw, c.oc, c.kh, c.kw, c.stride_h, c.stride_w, c.pad_h, c.pad_w, c.dilation_h, c.dilation_w,
-                    c.groups, c.far_pad, static_cast<int64_t>(c.channels_last), c.gap}) {
+  for (int64_t v : {c.n, c.ic, c.ih, c.iw, c.oc, c.kh, c.kw, c.stride_h, c.stride_w, c.pad_h, c.pad_w, c.dilation_h,
+                    c.dilation_w, c.groups, c.far_pad, static_cast<int64_t>(c.channels_last), c.gap}) {
     s += " " + std::to_string(v);
   }
   return s;
@@ -78,7 +78,8 @@ void check(const ConvCase& c, int dtype) {
           for (int64_t i = 0; i < group_ic; i++) {
             for (int64_t ty = 0; ty < c.kh; ty++) {
               for (int64_t tx = 0; tx < c.kw; tx++) {
-                const int64_t iy = oy * c.stride_h - c.pad_h + ty * c.dilation_h, ix = ox * c.stride_w - c.pad_w + tx * c.dilation_w;
+                const int64_t iy = oy * c.stride_h - c.pad_h + ty * c.dilation_h;
+                const int64_t ix = ox * c.stride_w - c.pad_w + tx * c.dilation_w;
                 if (iy < 0 || ix < 0 || iy >= c.ih || ix >= c.iw) continue;
                 const int64_t channel = o / group_oc * group_ic + i;
                 sum += static_cast<double>(x.get(n * args.x_n + channel * args.x_c + iy * args.x_h + ix * args.x_w)) *

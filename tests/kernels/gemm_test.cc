@@ -83,7 +83,8 @@ void check(const GemmCase& c) {
   std::vector<std::byte> packed;
   if (c.packed) {
     for (int64_t x = 0; x < (c.shared_b ? 1 : c.batch); x++) {
-      auto one = templates::pack_gemm_b(static_cast<const char*>(b.data()) + x * b_batch * b.size(), b.size(), c.k, c.n, b_row, b_col);
+      const char* from = static_cast<const char*>(b.data()) + x * b_batch * b.size();
+      auto one = templates::pack_gemm_b(from, b.size(), c.k, c.n, b_row, b_col);
       packed.insert(packed.end(), one.begin(), one.end());
     }
     packed.shrink_to_fit();
@@ -177,6 +178,18 @@ TEST(Gemm, BlocksInAllDirections) {
     check({1, 1, 1000, 2000, dtype, true, false, false, false, 0});
     check({1, 4, 1000, 5000, dtype, true, false, false, false, 0});
     check({1, 11, 100, 3000, dtype, false, false, false, false, 0});
+  }
+}
+
+TEST(Gemm, OneRowTimesTransposed) {
+  for (int dtype : kDtypes) {
+    for (int64_t n : {1, 7, 8, 9, 32, 33, 300}) {
+      for (int64_t k : {1, 8, 15, 16, 64, 100, 1000}) {
+        check({3, 1, n, k, dtype, false, false, true, false, 2});
+        check({1, 1, n, k, dtype, false, true, true, true, 0});
+      }
+    }
+    check({1, 1, 40, 20000, dtype, false, false, true, false, 0});
   }
 }
 

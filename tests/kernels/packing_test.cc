@@ -49,7 +49,8 @@ TEST(Packing, GemmB) {
 }
 
 TEST(Packing, ConvWeight) {
-  for (auto [oc, ic, kh, kw, groups] : {std::array<int64_t, 5>{5, 3, 2, 3, 1}, {64, 4, 3, 3, 2}, {70, 1, 1, 1, 2}, {6, 2, 3, 1, 6}}) {
+  for (auto [oc, ic, kh, kw, groups] :
+       {std::array<int64_t, 5>{5, 3, 2, 3, 1}, {64, 4, 3, 3, 2}, {70, 1, 1, 1, 2}, {6, 2, 3, 1, 6}}) {
     const auto from = numbered<uint32_t>(oc * ic * kh * kw);
     const auto packed = templates::pack_conv_weight(from.data(), 4, oc, ic, kh, kw, groups);
     const int64_t group_oc = oc / groups, panels = (group_oc + COIL_PANEL - 1) / COIL_PANEL;

@@ -56,6 +56,8 @@ op("softmax_middle", lambda x: x.softmax(1), x3)
 op("softmax_long", lambda x: x.softmax(-1), lambda: (rand(3, 5003) * 8,))
 op("softmax_masked", lambda x: x.masked_fill(x > 0, float("-inf")).softmax(-1), x3)
 op("softmax_row_of_inf", lambda x: x.softmax(-1), lambda: (torch.full((2, 5), float("-inf")),))
+op("softmax_twice", lambda x: x.softmax(-1).softmax(-1), x3)
+op("layer_norm_gelu_softmax", lambda x: F.gelu(F.layer_norm(x, (33,))).softmax(-1), x3)
 op("softmax_bf16", lambda x: (x.softmax(-1), x.softmax(-1, dtype=F32)), lambda: (rand(9, 300, dtype=BF16),))
 op("log_softmax", lambda x: (x.log_softmax(-1), x.log_softmax(0)), x3)
 op("cross_entropy", lambda x, y: F.cross_entropy(x, y), lambda: (rand(12, 10), rand(12, dtype=I64, low=0, high=10)))
@@ -102,6 +104,7 @@ rows = lambda: (rand(10, 7), rand(5, dtype=I64, low=0, high=10))
 op("index_select", lambda x, i: (x.index_select(0, i), x.t().index_select(1, i)), rows)
 op("index_one", lambda x, i: (x[i], x[i, 2:4], x[:, i % 7]), rows)
 op("index_two", lambda x, i: (x[i, i % 7], x[i[:, None], (i % 7)[None]]), rows)
+op("index_computed", lambda x: (x[torch.arange(5)], x[torch.arange(9, 0, -3)], x[torch.arange(5)[:, None], torch.arange(7)]), lambda: (rand(10, 7),))
 op("index_negative", lambda x, i: x[i - 10], rows)
 op("index_none_slice", lambda x, i: (x[None, i], x[1:][i % 9]), rows)
 op("index_i32", lambda x, i: x[i], lambda: (rand(10, 7), rand(5, dtype=I32, low=0, high=10)))
@@ -174,7 +177,7 @@ op("dynamic_cumsum", lambda x: (x.cumsum(1), x.flip(1), F.pad(x, (0, 0, 1, 0))),
 op("dynamic_expand", lambda x: x[:, :1].expand(-1, x.shape[1], -1) + x, bs(2, 5), dynamic=({0: B, 1: S},), sets=sets)
 op("dynamic_equal", lambda x, y: x @ y, lambda: (rand(4, 6), rand(6, 3)), dynamic=({1: S}, {0: S}), sets={f"s{s}": (lambda s=s: (rand(4, s), rand(s, 3))) for s in (1, 50, 128)})
 even = lambda n: lambda: (rand(2 * n, 3),)
-op("dynamic_even", lambda x: x.reshape(-1, 2, 3).sum(1), even(3), dynamic=({0: 2 * Dim("pairs", min=1, max=50)},), sets={f"p{n}": even(n) for n in (1, 2, 50)})
+op("dynamic_even", lambda x: x.reshape(-1, 2, 3).sum(1), even(3), dynamic=({0: 2 * Dim("pairs", min=1, max=50)},), sets={f"p{n}": even(n) for n in (2, 3, 50)})  # 1 pair: the export says 2 <= s3
 
 
 # Mutation, state, nesting, control flow

@@ -1,5 +1,5 @@
-// tests/passes/golden/<pass>/<case>.txt: a graph, "----", the graph after the pass (or the error). COIL_GOLDEN_UPDATE=1 rewrites
-// what comes after the line.
+// tests/passes/golden/<pass>/<case>.txt: a graph, "----", the graph after the pass (or the error). COIL_GOLDEN_UPDATE=1
+// rewrites what comes after the line.
 #include <gtest/gtest.h>
 
 #include <algorithm>

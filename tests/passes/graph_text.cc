@@ -109,8 +109,10 @@ class TextParser {
   }
 
   Status input(std::string_view text) {
-    static const std::map<std::string_view, GraphInput::Kind> kKinds = {
-        {"user", GraphInput::Kind::user}, {"parameter", GraphInput::Kind::parameter}, {"buffer", GraphInput::Kind::buffer}, {"constant", GraphInput::Kind::constant}};
+    static const std::map<std::string_view, GraphInput::Kind> kKinds = {{"user", GraphInput::Kind::user},
+                                                                        {"parameter", GraphInput::Kind::parameter},
+                                                                        {"buffer", GraphInput::Kind::buffer},
+                                                                        {"constant", GraphInput::Kind::constant}};
     size_t space = text.find(' ');
     auto kind = kKinds.find(text.substr(0, space));
     if (kind == kKinds.end()) return bad(text);
@@ -149,7 +151,8 @@ class TextParser {
     if (text == "contiguous") return Argument(MemoryFormat::contiguous);
     if (std::optional<DType> d = dtype_from_name(text)) return Argument(*d);
     if (text.starts_with('[')) return list(text);
-    if (text.find_first_of(".") != std::string_view::npos || text.find("inf") != std::string_view::npos) return Argument(std::stod(std::string(text)));
+    if (text.find_first_of(".") != std::string_view::npos || text.find("inf") != std::string_view::npos)
+      return Argument(std::stod(std::string(text)));
     TRY(Expr e, parse_expr(*graph_.pool, text));
     return Argument(e);
   }

@@ -1,5 +1,5 @@
-// Graphs from text, for tests: the form that to_string(Graph) prints, with leave to be short. Arguments without a name are in schema
-// order, omitted ones have their default, weights are zeros.
+// Graphs from text, for tests: the form that to_string(Graph) prints, with leave to be short. Arguments without a name are in
+// schema order, omitted ones have their default, weights are zeros.
 //
 //   dim batch: 1..64
 //   input user %x: f32[batch, 4]

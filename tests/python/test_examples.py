@@ -74,4 +74,4 @@ def test_c_api_with_numpy(digits_package, tmp_path):
     assert np.array_equal(model.run(images)[0], harness.load_outputs(tmp_path / "out.npz")[0])
     with pytest.raises(capi.Error, match="COIL-E204.*batch"):
         model.run(np.zeros((513, 1, 8, 8), np.float32))
-    assert np.array_equal(model.run(images[:1])[0], model.run(images)[0][:1])
+    np.testing.assert_allclose(model.run(images[:1])[0], model.run(images)[0][:1], rtol=1e-4, atol=1e-5)  # kernels for one row may sum in another order

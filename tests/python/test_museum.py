@@ -42,5 +42,5 @@ def test_right_or_refused(program, result):
         harness.assert_refused(done, "cuda")
         return
     assert version(program) < MUST_BE_RIGHT_FROM, f"exit code {done.returncode}\n{done.stderr[-3000:]}"
-    harness.assert_refused(done, "schema", "support", code=101)
+    harness.assert_refused(done, "schema", "coil reads", code=101)
     assert re.search(r"\d+\.\d+", done.stderr), done.stderr

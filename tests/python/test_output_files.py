@@ -14,7 +14,7 @@ from harness import COIL, DIGITS, DIGITS_TEST, assert_refused, coil, coil_ok
 
 
 def zoo_names(**parameters):
-    return ["resnet18_b1"]
+    return ["resnet18_b1", "size_70001"]
 
 
 def large_model():
@@ -43,13 +43,14 @@ def limit_file_size(size):
 
 
 @pytest.mark.parametrize("command", ["compile", "run"])
-def test_write_fails_half_way(command, tmp_path, digits_package):
+def test_write_fails_half_way(command, tmp_path):
     """A limit on file sizes stands in for a disk that fills up: the first bytes are written, then write() fails."""
     out = tmp_path / "o"
     if command == "compile":
         done = coil("compile", large_model(), "-o", out, preexec_fn=limit_file_size(100_000))
     else:
-        done = coil("run", digits_package, "--input", DIGITS_TEST, "--output", out, preexec_fn=limit_file_size(2_000))
+        folder = zoo.make("size_70001")  # an output of 280 KB; the limit leaves room for the generated code, which is smaller
+        done = coil("run", folder / "size_70001.aten.pt2", "--input", folder / "example.npz", "--output", out, preexec_fn=limit_file_size(200_000))
     assert_refused(done, code=3)
     assert list(tmp_path.iterdir()) == []
 

@@ -225,8 +225,8 @@ Result<int> bench(const Arguments& a) {
 Action add_bench(CLI::App& app) {
   auto a = std::make_shared<Arguments>();
   app.add_option("model", a->model, "package, or exported program (compiled in memory first)")->required()->type_name("MODEL");
-  app.add_option("--shape", a->shapes, "size of a dynamic dimension; default: 8, as far as it is in range")->type_name("DIM=SIZE");
-  app.add_option("-i,--input", a->inputs, "real inputs instead of random ones, as for `coil run`")->type_name("FILE");
+  app.add_option("--shape", a->shapes, "size of a dynamic dimension; default: 8, as far as it is in range")->allow_extra_args(false)->type_name("DIM=SIZE");
+  app.add_option("-i,--input", a->inputs, "real inputs instead of random ones, as for `coil run`")->allow_extra_args(false)->type_name("FILE");
   app.add_option("--seconds", a->seconds, "how long to measure")->check(CLI::Range(0.0, 3600.0))->type_name("S");
   app.add_option("--repeat", a->repeat, "measure this many calls instead")->check(CLI::Range(1, 1'000'000'000))->type_name("N");
   app.add_option("--warmup", a->warmup, "calls before the measurement")->check(CLI::Range(0, 1'000'000))->type_name("N");

@@ -66,7 +66,7 @@ Result<int> check(const Arguments& a) {
 Action add_check(CLI::App& app) {
   auto a = std::make_shared<Arguments>();
   app.add_option("model", a->model, "exported program (.pt2 of torch.export.save)")->required()->type_name("MODEL.pt2");
-  app.add_option("--dim", a->compile.dims, "name a dynamic dimension, by symbol (batch=s77) or input (batch=x:0)")->type_name("NAME=WHICH");
+  app.add_option("--dim", a->compile.dims, "name a dynamic dimension, by symbol (batch=s77) or input (batch=x:0)")->allow_extra_args(false)->type_name("NAME=WHICH");
   app.add_flag("--json", a->json, "print the rows as JSON");
   app.footer(
       "Examples:\n"

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "command.h"
+#include "compile_log.h"
 #include "interrupt.h"
 #include "load_model.h"
 #include "terminal.h"
@@ -73,7 +74,9 @@ Result<int> compile(Arguments& a) {
   progress.finish();
   report.stages.insert(report.stages.begin(), {"read", program.read_seconds});
   const double seconds = seconds_now() - start;
-  const uint64_t bytes = std::filesystem::file_size(a.output, ignored);
+  TRY(const ZipReader package, ZipReader::open(a.output));
+  log_compile(options.log, report, package);
+  const uint64_t bytes = package.bytes().size();
   if (a.json) {
     put(to_json(a, report, options.isas, bytes, seconds).dump(2) + "\n");
   } else if (!a.quiet) {

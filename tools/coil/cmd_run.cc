@@ -148,7 +148,7 @@ Result<int> run(const Arguments& a) {
 Action add_run(CLI::App& app) {
   auto a = std::make_shared<Arguments>();
   app.add_option("model", a->model, "package, or exported program (compiled in memory first)")->required()->type_name("MODEL");
-  app.add_option("-i,--input", a->inputs, "x.npy, name=x.npy, or an archive a.npz with keys in_0, in_1, ... or names of inputs")->type_name("FILE");
+  app.add_option("-i,--input", a->inputs, "x.npy, name=x.npy, or an archive a.npz with keys in_0, in_1, ... or names of inputs")->allow_extra_args(false)->type_name("FILE");
   app.add_option("-o,--output", a->output, "archive to write: out_0, out_1, ..., flattened in the program's order")->type_name("FILE.npz");
   add_threads_option(app, a->threads, "threads of the call; default: all that this process may use");
   add_compile_options(app, a->compile);

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "inspect.h"
+#include "runtime/cpu_limits.h"
 #include "shapes.h"
 #include "terminal.h"
 
@@ -70,8 +71,10 @@ std::string memory_text(const Json& m, const Style& style) {
 // The formulas for the sizes of --shape, and for the smallest, a typical and the largest.
 Result<std::string> memory_examples(const Json& m, const std::vector<std::string>& shapes, const Style& style) {
   Table table(2, {1, 2, 3});
-  table.add({"", "scratch", "outputs", "peak of a call"});
+  const int workers = runtime::allowed_cpus();
+  table.add({style.dim(count_text(static_cast<size_t>(workers), "worker")), "scratch", "outputs", "peak of a call"});
   const auto add = [&](const std::string& label, Sizes& sizes) -> Status {
+    sizes.set_workers(workers);
     TRY(const MemoryNeed need, memory_need(m, sizes));
     table.add({label, bytes_text(static_cast<uint64_t>(need.arena)), bytes_text(static_cast<uint64_t>(need.outputs)), style.bold(bytes_text(static_cast<uint64_t>(need.peak())))});
     return ok_status();
@@ -149,7 +152,7 @@ Result<std::vector<std::pair<std::string, std::string>>> read_sources(const ZipR
 
 // The generated function `name` within a file of them: from the comment above it to the closing brace in column 0.
 std::string function_text(const std::string& text, const std::string& name) {
-  size_t at = text.find(" " + name + "(");
+  const size_t at = text.find("COIL_NAME(" + name + ")(");
   if (at == std::string::npos) return "";
   size_t begin = text.rfind("\n\n", at);
   begin = begin == std::string::npos ? 0 : begin + 2;
@@ -178,6 +181,9 @@ Result<std::string> source_text(const ZipReader& zip, const Json& m, const std::
     }
   }
   if (!text.empty()) return text;
+  if (!done.empty()) {
+    return fmt::format("// {}: code of the device library, with no generated part; its arguments are in host.cc\n", fmt::join(done, ", "));
+  }
   return Error{ErrorCode::bad_option, fmt::format("--source '{}': no kernel and no generated file has this name", wanted), "", "see --kernels for the kernels; the files are " + names};
 }
 
@@ -188,7 +194,12 @@ Result<Json> to_json(const ZipReader& zip, const Json& m, const InspectArguments
   out.update(m);
   TRY(Sizes sizes, Sizes::read(m));
   TRY_STATUS(apply_shapes(a.shapes, sizes));
-  for (const auto& [name, value] : sizes.fill_defaults()) out["memory"]["example"]["sizes"][name] = value;
+  sizes.fill_defaults();
+  for (const DynamicSize& s : sizes.symbols()) {
+    TRY(out["memory"]["example"]["sizes"][s.name], sizes.evaluate(Json(s.name)));
+  }
+  sizes.set_workers(runtime::allowed_cpus());
+  out["memory"]["example"]["workers"] = runtime::allowed_cpus();
   TRY(const MemoryNeed need, memory_need(m, sizes));
   out["memory"]["output_bytes"] = bytes_formula(m.at("outputs"));
   out["memory"]["example"]["arena_bytes"] = need.arena;

@@ -2,6 +2,8 @@
 
 #include <chrono>
 
+#include "compile_log.h"
+
 namespace coil::tool {
 namespace {
 
@@ -22,6 +24,7 @@ Result<LoadedModel> compile_and_load(const ZipReader& zip, const CompileArgument
   loaded.compile_seconds = compiled - start;
   TRY(const ZipReader package, ZipReader::from_bytes(loaded.package, zip.name()));
   TRY(loaded.manifest, read_manifest(package));
+  log_compile(compile.log, *loaded.compiled, package);
   return loaded;
 }
 
@@ -45,7 +48,11 @@ Result<LoadedModel> load_model(const std::string& path, const CompileArguments& 
   runtime::ModelOptions options;
   options.num_threads = threads;
   TRY(const ZipReader zip, ZipReader::open(path));
-  if (archive_kind(zip) == ArchiveKind::program) return compile_and_load(zip, arguments, options);
+  if (archive_kind(zip) == ArchiveKind::program) {
+    CompileArguments compile = arguments;
+    if (compile.threads == 0) compile.threads = threads;
+    return compile_and_load(zip, compile, options);
+  }
   LoadedModel loaded;
   const double start = seconds_now();
   TRY(loaded.model, runtime::Model::open(path, options));

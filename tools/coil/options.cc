@@ -32,9 +32,9 @@ void add_threads_option(CLI::App& app, int& threads, const char* help) {
 
 void add_compile_options(CLI::App& app, CompileArguments& a) {
   app.add_option("--target", a.target, "instruction sets in the package: cpu, or a list of cpu:x86-64-v3, cpu:x86-64-v4")->type_name("LIST");
-  app.add_option("--dim", a.dims, "name a dynamic dimension, by symbol (batch=s77) or input (batch=x:0)")->type_name("NAME=WHICH");
+  app.add_option("--dim", a.dims, "name a dynamic dimension, by symbol (batch=s77) or input (batch=x:0)")->allow_extra_args(false)->type_name("NAME=WHICH");
   app.add_option("-O", a.opt_level, "optimisation of the generated code")->check(CLI::Range(0, 3))->type_name("0..3");
-  app.add_option("--skip", a.skip, "leave out a graph pass, to bisect a wrong result (also COIL_SKIP)")->type_name("PASS");
+  app.add_option("--skip", a.skip, "leave out a graph pass, to bisect a wrong result (also COIL_SKIP)")->allow_extra_args(false)->type_name("PASS");
 }
 
 Result<std::pair<std::string, std::string>> split_assignment(const std::string& text, const char* option) {

@@ -127,8 +127,8 @@ ExprEmitter::Text ExprEmitter::make(Expr e) {
 ExprEmitter::Text ExprEmitter::load(Expr e) {
   const Expr offset = e->args[0];
   std::string p;
-  if (e->id <= -2) {
-    p = context_.scratch.at(-2 - e->id);
+  if (e->id >= kScratchBase) {
+    p = context_.scratch.at(e->id - kScratchBase);
   } else {
     p = names_.pointer(BufferId(e->id));
   }
@@ -213,8 +213,11 @@ std::string ExprEmitter::lane_index(Expr e) {
   if (e->kind == ExprKind::var) return fmt::format("cd::add(cd::vec((cd::i64){}), cd::iota())", index(e));
   CHECK(e->kind == ExprKind::op, "not an index expression");
   if (e->op == ScalarOp::checked_index) {
-    const Text v = value(e->args[0]);
-    return fmt::format("cd::checked_index({}, (cd::i64)({}), a.flag)", vec(v), index(e->args[1]));
+    // Only lanes that count may raise the flag.
+    std::string v = vec(value(e->args[0]));
+    if (!context_.tail.empty()) v = fmt::format("cd::select(cd::tail({}), {}, cd::vec((cd::i64)0))", context_.tail, v);
+    if (!lane_mask_.empty()) v = fmt::format("cd::select({}, {}, cd::vec((cd::i64)0))", lane_mask_, v);
+    return fmt::format("cd::checked_index({}, (cd::i64)({}), a.flag)", v, index(e->args[1]));
   }
   if (e->op == ScalarOp::cast) return vec(value(e->args[0]));
   const char* f = e->op == ScalarOp::iadd   ? "add"

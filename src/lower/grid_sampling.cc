@@ -1,0 +1,151 @@
+// Reads between the points of an image: grid_sampler (2-d) and bicubic upsampling.
+#include <fmt/format.h>
+
+#include "lower/lowering.h"
+
+namespace coil::lowering {
+namespace {
+
+// Arithmetic on floating expressions of one type.
+struct Math {
+  ExprPool& p;
+  DType type;
+  Expr c(double v) const { return p.constant(v, type); }
+  Expr add(Expr a, Expr b) const { return p.op(ScalarOp::add, {a, b}); }
+  Expr sub(Expr a, Expr b) const { return p.op(ScalarOp::sub, {a, b}); }
+  Expr mul(Expr a, Expr b) const { return p.op(ScalarOp::mul, {a, b}); }
+  Expr div(Expr a, Expr b) const { return p.op(ScalarOp::div, {a, b}); }
+  Expr f(ScalarOp s, Expr a) const { return p.op(s, {a}); }
+  Expr size(Expr index) const { return as(p.cast(index, DType::i64), type); }
+};
+
+enum : int64_t { kBilinear = 0, kNearest = 1, kZeros = 0, kBorder = 1, kReflection = 2 };
+
+// From [-1, 1] to positions in pixels, moved inside as the padding mode says.
+Expr pixel(const Math& m, Expr g, Expr size, int64_t padding, bool align) {
+  Expr n = m.size(size), one = m.c(1), half = m.c(0.5);
+  Expr x = align ? m.mul(m.mul(m.add(g, one), half), m.sub(n, one)) : m.mul(m.sub(m.mul(m.add(g, one), n), one), half);
+  if (padding == kZeros) return x;
+  Expr zero = m.c(0), last = m.sub(n, one);
+  if (padding == kReflection) {
+    // Mirrored at the borders: centres of the outer pixels (align) or their edges.
+    Expr low = align ? zero : m.c(-0.5), span = align ? last : n;
+    Expr distance = m.f(ScalarOp::abs, m.sub(x, low));
+    Expr safe = m.p.select(m.p.op(ScalarOp::eq, {span, zero}), one, span);
+    Expr turns = m.f(ScalarOp::floor, m.div(distance, safe)), rest = m.p.op(ScalarOp::fmod, {distance, safe});
+    Expr even = m.p.op(ScalarOp::eq, {m.p.op(ScalarOp::fmod, {turns, m.c(2)}), zero});
+    Expr mirrored = m.add(m.p.select(even, rest, m.sub(span, rest)), low);
+    x = m.p.select(m.p.op(ScalarOp::eq, {span, zero}), zero, mirrored);
+  }
+  return m.p.op(ScalarOp::minimum, {m.p.op(ScalarOp::maximum, {x, zero}), last});
+}
+
+// The image at whole positions, 0 outside.
+Expr pixel_value(Op& op, const Math& m, const View& x, Coordinates c, Expr row, Expr column) {
+  ExprPool& p = op.pool;
+  auto in_range = [&](Expr v, Expr size) {
+    return both(p.op(ScalarOp::ge, {v, m.c(0)}), p.op(ScalarOp::lt, {v, m.size(size)}));
+  };
+  auto index = [&](Expr v, Expr size) { return p.checked_index(p.cast(v, DType::i64), size); };
+  Expr inside_image = both(in_range(row, x.sizes[2]), in_range(column, x.sizes[3]));
+  Expr value = as(op.rec.at(x, std::vector<Expr>{c[0], c[1], index(row, x.sizes[2]), index(column, x.sizes[3])}), m.type);
+  return masked(inside_image, value, m.c(0));
+}
+
+Views grid_sampler(Op& op) {
+  View x = op.tensor("input"), grid = op.tensor("grid");
+  const int64_t mode = op.integer("interpolation_mode"), padding = op.integer("padding_mode");
+  const bool align = op.flag("align_corners");
+  if (x.rank() != 4 || (mode != kBilinear && mode != kNearest)) {
+    fail(ErrorCode::unsupported_feature, "grid_sampler in three dimensions or with bicubic interpolation");
+  }
+  const TensorType& out = op.out();
+  const Math m{op.pool, accumulate_type(out.dtype)};
+  auto position = [&](Coordinates c, int64_t axis) {
+    Expr g = as(op.rec.at(grid, std::vector<Expr>{c[0], c[2], c[3], op.pool.index(axis)}), m.type);
+    return pixel(m, g, x.sizes[axis == 0 ? 3 : 2], padding, align);
+  };
+  return {op.rec.pointwise("grid_sampler", out.dtype, out.sizes, [&](Coordinates c) {
+    Expr column = position(c, 0), row = position(c, 1);
+    if (mode == kNearest) return pixel_value(op, m, x, c, m.f(ScalarOp::round, row), m.f(ScalarOp::round, column));
+    Expr left = m.f(ScalarOp::floor, column), top = m.f(ScalarOp::floor, row), one = m.c(1);
+    Expr right = m.add(left, one), bottom = m.add(top, one);
+    Expr to_right = m.sub(column, left), to_bottom = m.sub(row, top), to_left = m.sub(right, column), to_top = m.sub(bottom, row);
+    Expr total = m.mul(pixel_value(op, m, x, c, top, left), m.mul(to_left, to_top));
+    total = m.add(total, m.mul(pixel_value(op, m, x, c, top, right), m.mul(to_right, to_top)));
+    total = m.add(total, m.mul(pixel_value(op, m, x, c, bottom, left), m.mul(to_left, to_bottom)));
+    return m.add(total, m.mul(pixel_value(op, m, x, c, bottom, right), m.mul(to_right, to_bottom)));
+  })};
+}
+
+// Keys' cubic with A = -0.75, at distance t from the second of four taps.
+std::array<Expr, 4> cubic_weights(const Math& m, Expr t) {
+  const double a = -0.75;
+  auto near = [&](Expr x) {  // |x| <= 1
+    return m.add(m.mul(m.mul(m.sub(m.mul(m.c(a + 2), x), m.c(a + 3)), x), x), m.c(1));
+  };
+  auto far = [&](Expr x) {  // 1 < |x| < 2
+    return m.sub(m.mul(m.add(m.mul(m.sub(m.mul(m.c(a), x), m.c(5 * a)), x), m.c(8 * a)), x), m.c(4 * a));
+  };
+  Expr one = m.c(1), rest = m.sub(one, t);
+  return {far(m.add(t, one)), near(t), near(rest), far(m.add(rest, one))};
+}
+
+struct CubicTaps {
+  std::array<Expr, 4> index, weight;
+};
+
+CubicTaps cubic_taps(Op& op, const Math& m, const View& x, Coordinates c, size_t i, bool align) {
+  ExprPool& p = op.pool;
+  Expr in = x.sizes[2 + i], out = op.out().sizes[2 + i], place = m.size(c[2 + i]), source;
+  if (align) {
+    source = m.mul(place, m.div(m.size(in - 1), m.size(index_max(out - 1, p.index(1)))));
+  } else {
+    Expr step = m.div(m.size(in), m.size(out));
+    const char* arg = i == 0 ? "scales_h" : "scales_w";
+    const Argument* factors = op.node.find("scale_factors");
+    if (const auto* list = factors ? std::get_if<std::vector<double>>(factors) : nullptr; list && list->size() == 2) step = m.c(1 / (*list)[i]);
+    else if (op.has(arg)) step = m.c(1 / op.number(arg));
+    source = m.sub(m.mul(step, m.add(place, m.c(0.5))), m.c(0.5));
+  }
+  Expr base = m.f(ScalarOp::floor, source);
+  CubicTaps taps{{}, cubic_weights(m, m.sub(source, base))};
+  Expr first = p.cast(base, DType::i64), last = p.cast(in - 1, DType::i64);
+  for (int64_t k = 0; k < 4; ++k) {
+    Expr at = p.op(ScalarOp::add, {first, p.constant_int(k - 1, DType::i64)});
+    at = p.op(ScalarOp::minimum, {p.op(ScalarOp::maximum, {at, p.constant_int(0, DType::i64)}), last});
+    taps.index[static_cast<size_t>(k)] = p.checked_index(at, in);
+  }
+  return taps;
+}
+
+Views bicubic(Op& op) {
+  View x = op.tensor(op.node.find("self") ? "self" : "input");
+  const TensorType& out = op.out();
+  const Math m{op.pool, accumulate_type(out.dtype)};
+  const bool align = op.flag("align_corners");
+  return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
+    const CubicTaps rows = cubic_taps(op, m, x, c, 0, align), columns = cubic_taps(op, m, x, c, 1, align);
+    Expr total;
+    for (size_t r = 0; r < 4; ++r) {
+      Expr line;
+      for (size_t k = 0; k < 4; ++k) {
+        Expr v = as(op.rec.at(x, std::vector<Expr>{c[0], c[1], rows.index[r], columns.index[k]}), m.type);
+        Expr term = m.mul(v, columns.weight[k]);
+        line = line ? m.add(line, term) : term;
+      }
+      line = m.mul(line, rows.weight[r]);
+      total = total ? m.add(total, line) : line;
+    }
+    return total;
+  })};
+}
+
+}  // namespace
+
+void add_grid_sampling(Table& table) {
+  for (const char* target : {"aten.grid_sampler.default", "aten.grid_sampler_2d.default"}) table[target] = grid_sampler;
+  for (const char* overload : {"default", "vec"}) table[fmt::format("aten.upsample_bicubic2d.{}", overload)] = bicubic;
+}
+
+}  // namespace coil::lowering

@@ -1,0 +1,308 @@
+// The reader on small programs written out here, and what it says about broken ones.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "base/zip_writer.h"
+#include "frontend/program_reader.h"
+
+namespace coil {
+namespace {
+
+constexpr std::string_view kProgram = R"j({"graph_module":{"graph":{
+ "inputs":[{"as_tensor":{"name":"w"}},{"as_tensor":{"name":"x"}}],
+ "outputs":[{"as_tensor":{"name":"mul"}}],
+ "nodes":[{"target":"torch.ops.aten.mul.Tensor","inputs":[{"name":"self","arg":{"as_tensor":{"name":"x"}},"kind":1},
+    {"name":"other","arg":{"as_tensor":{"name":"w"}},"kind":1}],"outputs":[{"as_tensor":{"name":"mul"}}],
+    "metadata":{"stack_trace":"File \"/home/me/model.py\", line 7, in forward\n    return x * self.w","nn_module_stack":"L__self__,,Net"},"name":"mul"}],
+ "tensor_values":{"w":{"dtype":7,"sizes":[{"as_int":3}],"requires_grad":false,"device":{"type":"cpu","index":null},"strides":[{"as_int":1}],"storage_offset":{"as_int":0},"layout":7},
+  "x":{"dtype":7,"sizes":[{"as_expr":{"expr_str":"Symbol('s77', positive=True, integer=True)","hint":{"as_int":4}}},{"as_int":3}],"requires_grad":false,"device":{"type":"cpu","index":null},"strides":[{"as_int":3},{"as_int":1}],"storage_offset":{"as_int":0},"layout":7},
+  "mul":{"dtype":7,"sizes":[{"as_expr":{"expr_str":"Symbol('s77', positive=True, integer=True)","hint":{"as_int":4}}},{"as_int":3}],"requires_grad":false,"device":{"type":"cpu","index":null},"strides":[{"as_int":3},{"as_int":1}],"storage_offset":{"as_int":0},"layout":7}},
+ "sym_int_values":{},"sym_bool_values":{},"is_single_tensor_return":false,"custom_obj_values":{},"sym_float_values":{}},
+ "signature":{"input_specs":[{"parameter":{"arg":{"name":"w"},"parameter_name":"layer.w"}},{"user_input":{"arg":{"as_tensor":{"name":"x"}}}}],
+   "output_specs":[{"user_output":{"arg":{"as_tensor":{"name":"mul"}}}}]},
+ "module_call_graph":[{"fqn":"","signature":{"inputs":[],"outputs":[],"in_spec":"[1, {}]","out_spec":"[1, null]","forward_arg_names":["x"]}}],
+ "metadata":{},"treespec_namedtuple_fields":{}},
+ "opset_version":{"aten":10},"range_constraints":{"s77":{"min_val":1,"max_val":64}},"schema_version":{"major":8,"minor":20},
+ "verifiers":["TRAINING"],"torch_version":"2.15.0+cpu","guards_code":[]})j";
+
+constexpr std::string_view kWeights =
+    R"({"config":{"layer.w":{"path_name":"weight_0","is_param":true,"use_pickle":false,"tensor_meta":{"dtype":7,
+ "sizes":[{"as_int":3}],"requires_grad":false,"device":{"type":"cpu","index":null},"strides":[{"as_int":1}],"storage_offset":{"as_int":0},"layout":7}}}})";
+
+struct Files {
+  std::string program = std::string(kProgram), weights = std::string(kWeights), dims, format = "pt2", version = "0";
+  std::string storage = std::string(12, '\0');
+  std::vector<std::pair<std::string, std::string>> more;
+
+  static void replace(std::string& text, std::string_view from, std::string_view to) {
+    size_t at = text.find(from);
+    ASSERT_NE(at, std::string::npos) << from;
+    text.replace(at, from.size(), to);
+  }
+  Files& with(std::string_view from, std::string_view to) {
+    replace(program, from, to);
+    return *this;
+  }
+  Files& with_weights(std::string_view from, std::string_view to) {
+    replace(weights, from, to);
+    return *this;
+  }
+
+  std::vector<uint8_t> archive() const {
+    ZipWriter zip = ZipWriter::in_memory();
+    auto add = [&](const std::string& name, std::string_view content) { EXPECT_TRUE(zip.add("net/" + name, content).ok()); };
+    if (!program.empty()) add("models/model.json", program);
+    add("data/weights/model_weights_config.json", weights);
+    add("data/constants/model_constants_config.json", R"({"config":{}})");
+    add("data/weights/weight_0", storage);
+    add("archive_format", format);
+    add("archive_version", version);
+    if (!dims.empty()) add("extra/coil_dims.json", dims);
+    for (const auto& [name, content] : more) add(name, content);
+    return zip.finish_in_memory();
+  }
+};
+
+// The graph's text, or "COIL-E104: message | where".
+std::string read(const Files& files, const ReadOptions& options = {}) {
+  std::vector<uint8_t> bytes = files.archive();
+  Result<ZipReader> zip = ZipReader::from_bytes(bytes, "net.pt2");
+  if (!zip.ok()) return zip.error().to_string();
+  Result<Graph> graph = read_program(zip.value(), options);
+  if (graph.ok()) return to_string(graph.value());
+  return error_name(graph.error().code) + ": " + graph.error().message + " | " + graph.error().where;
+}
+
+void expect_error(const Files& files, std::string_view code, std::string_view part, const ReadOptions& options = {}) {
+  std::string text = read(files, options);
+  EXPECT_TRUE(text.starts_with(code)) << text;
+  EXPECT_NE(text.find(part), std::string::npos) << text;
+}
+
+TEST(Reader, SmallProgram) {
+  EXPECT_EQ(read(Files()),
+            "program of PyTorch 2.15.0\n"
+            "dim s77: 1..64\n"
+            "input parameter %w: f32[3] = layer.w\n"
+            "input user %x: f32[s77, 3]\n"
+            "%mul: f32[s77, 3] = aten.mul.Tensor(%x, %w)  # model.py:7\n"
+            "return %mul\n");
+}
+
+TEST(Reader, DimensionNames) {
+  ReadOptions options;
+  options.dim_names = {{"x:0", "batch"}};
+  EXPECT_NE(read(Files(), options).find("input user %x: f32[batch, 3]"), std::string::npos);
+  options.dim_names = {{"s77", "batch"}};
+  EXPECT_NE(read(Files(), options).find("dim batch (s77): 1..64"), std::string::npos);
+  Files files;
+  files.dims = R"({"x:0": "rows", "gone": "a", "x:1": "static"})";
+  EXPECT_NE(read(files).find("f32[rows, 3]"), std::string::npos);
+  EXPECT_NE(read(files, options).find("f32[batch, 3]"), std::string::npos);  // the caller's names go first
+  options.dim_names = {{"s78", "batch"}};
+  expect_error(Files(), "COIL-E106", "no dimension 's78'", options);
+  options.dim_names = {{"y:0", "batch"}};
+  expect_error(Files(), "COIL-E106", "no tensor input 'y'", options);
+  options.dim_names = {{"x:5", "batch"}};
+  expect_error(Files(), "COIL-E106", "2 dimensions", options);
+  options.dim_names = {{"x:0", "a b"}};
+  expect_error(Files(), "COIL-E106", "cannot name", options);
+}
+
+TEST(Reader, OtherInputsAndOutputs) {
+  Files files;
+  files
+      .with(R"({"user_input":{"arg":{"as_tensor":{"name":"x"}}}}],)",
+            R"({"user_input":{"arg":{"as_tensor":{"name":"x"}}}},{"constant_input":{"name":"k","value":{"as_int":3}}}],)")
+      .with(R"({"as_tensor":{"name":"x"}}],)", R"({"as_tensor":{"name":"x"}},{"as_int":3}],)")
+      .with(
+          R"("outputs":[{"as_tensor":{"name":"mul"}}],)",
+          R"("outputs":[{"as_tensor":{"name":"mul"}},{"as_none":true},{"as_float":"-Infinity"},{"as_tensor":{"name":"mul"}}],)")
+      .with(R"("output_specs":[{"user_output")",
+            R"("output_specs":[{"user_output":{"arg":{"as_none":true}}},{"user_output":{"arg":{"as_none":true}}},)"
+            R"({"user_output":{"arg":{"as_none":true}}},{"user_output")");
+  std::string text = read(files);
+  EXPECT_NE(text.find("input fixed k = 3\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("return %mul\nreturn None\nreturn -inf\nreturn %mul\n"), std::string::npos) << text;
+}
+
+TEST(Reader, SizesAreExpressionsAndTheirNodesVanish) {
+  Files files;
+  files
+      .with(
+          R"("nodes":[)",
+          R"("nodes":[{"target":"torch.ops.aten.sym_size.int","inputs":[{"name":"self","arg":{"as_tensor":{"name":"x"}}},{"name":"dim","arg":{"as_int":0}}],
+    "outputs":[{"as_sym_int":{"as_name":"n"}}],"metadata":{}},)")
+      .with(R"("sym_int_values":{})",
+            R"j("sym_int_values":{"n":{"as_expr":{"expr_str":"Mul(Integer(2), Symbol('s77'))","hint":null}}})j")
+      .with(R"({"name":"other","arg":{"as_tensor":{"name":"w"}},"kind":1})",
+            R"({"name":"other","arg":{"as_sym_int":{"as_name":"n"}},"kind":1})");
+  EXPECT_NE(read(files).find("aten.mul.Tensor(%x, other=2*s77)"), std::string::npos) << read(files);
+}
+
+TEST(Reader, DataDependentSizes) {
+  Files files;
+  files
+      .with(R"("nodes":[)",
+            R"j("nodes":[{"target":"torch.ops.aten.item.default","inputs":[{"name":"self","arg":{"as_tensor":{"name":"x"}}}],
+    "outputs":[{"as_sym_int":{"as_name":"n"}}],"metadata":{"stack_trace":"File \"m.py\", line 3, in f\n    n = x.item()"}},)j")
+      .with(R"("sym_int_values":{})",
+            R"j("sym_int_values":{"n":{"as_expr":{"expr_str":"Symbol('u0', integer=True)","hint":null}}})j")
+      .with(R"({"name":"other","arg":{"as_tensor":{"name":"w"}},"kind":1})",
+            R"({"name":"other","arg":{"as_sym_int":{"as_name":"n"}},"kind":1})");
+  expect_error(files, "COIL-E105", "read at m.py:3 in f: n = x.item()) | model.py:7 in forward");
+}
+
+TEST(Reader, Assertions) {
+  auto files = [](std::string_view condition) {
+    Files f;
+    f.with(
+        R"("nodes":[)",
+        R"("nodes":[{"target":"torch.ops.aten._assert_scalar.default","inputs":[{"name":"self","arg":{"as_sym_bool":{"as_name":"c"}}},
+      {"name":"assert_msg","arg":{"as_string":"too small"}}],"outputs":[],"metadata":{}},)");
+    f.with(R"("sym_bool_values":{})",
+           R"("sym_bool_values":{"c":{"as_expr":{"expr_str":")" + std::string(condition) + R"(","hint":null}}})");
+    return f;
+  };
+  EXPECT_EQ(read(files("GreaterThan(Symbol('s77'), Integer(1))")), read(Files()));
+  EXPECT_EQ(read(files("GreaterThan(Symbol('s77'), Integer(2))")), read(Files()));
+  expect_error(files("StrictGreaterThan(Symbol('s77'), Integer(64))"), "COIL-E104", "always fails: too small");
+  expect_error(files("StrictGreaterThan(Symbol('u3'), Integer(64))"), "COIL-E105", "u3");
+}
+
+TEST(Reader, Versions) {
+  expect_error(Files().with(R"("major":8)", R"("major":7)"), "COIL-E101",
+               "schema 7.20; coil reads programs of PyTorch 2.8 and later (schema 8.x)");
+  expect_error(Files().with(R"("major":8)", R"("major":9)"), "COIL-E101", "schema 9.20");
+  EXPECT_EQ(read(Files().with(R"("minor":20)", R"("minor":99)")), read(Files()));
+  Files files;
+  files.version = "1";
+  expect_error(files, "COIL-E013", "version is '1'");
+  files = Files();
+  files.format = "zip";
+  expect_error(files, "COIL-E013", "format is 'zip'");
+}
+
+TEST(Reader, OtherArchives) {
+  Files files;
+  files.program.clear();
+  expect_error(files, "COIL-E013", "no exported program");
+  files.more = {{"serialized_exported_program.json", R"({"schema_version":{"major":7,"minor":3},"torch_version":"2.5.1"})"}};
+  expect_error(files, "COIL-E101", "PyTorch 2.5.1 (schema 7.3)");
+  files.more = {{"data/aotinductor/model/x.so", "x"}};
+  expect_error(files, "COIL-E013", "compiled package");
+  files.more = {{"constants.pkl", "x"}};
+  expect_error(files, "COIL-E013", "TorchScript");
+  files.more = {{"models/a.json", std::string(kProgram)}, {"models/b.json", std::string(kProgram)}};
+  expect_error(files, "COIL-E013", "a, b");
+}
+
+TEST(Reader, Weights) {
+  Files files;
+  files.storage = std::string(8, '\0');
+  expect_error(files, "COIL-E014", "needs 12 bytes of data/weights/weight_0, which has 8");
+  files.storage.clear();
+  expect_error(files, "COIL-E014", "fake");
+  expect_error(Files().with_weights(R"("use_pickle":false)", R"("use_pickle":true)"), "COIL-E014", "pickled");
+  expect_error(Files().with_weights("layer.w", "other.w"), "COIL-E014", "'layer.w' is not in the archive");
+  expect_error(Files().with_weights(R"("dtype":7)", R"("dtype":4)"), "COIL-E014", "is stored as i32[3]");
+  expect_error(Files().with_weights(R"("dtype":7)", R"("dtype":10)"), "COIL-E103", "complex64");
+  expect_error(Files().with_weights(R"("storage_offset":{"as_int":0})", R"("storage_offset":{"as_int":-1})"), "COIL-E014",
+               "impossible");
+  expect_error(Files().with_weights(R"("storage_offset":{"as_int":0})", R"("storage_offset":{"as_int":1})"), "COIL-E014",
+               "needs 16 bytes");
+  expect_error(Files().with_weights(R"("as_int":3)", R"("as_int":9223372036854775807)"), "COIL-E014", "impossible");
+  expect_error(Files().with_weights("weight_0", "../../etc/passwd"), "COIL-E010", "");
+}
+
+TEST(Reader, WeightsAreViewsOfTheArchive) {
+  Files files;
+  files.storage = std::string("aaaabbbbccccdddd");
+  files.with_weights(R"("storage_offset":{"as_int":0})", R"("storage_offset":{"as_int":1})");
+  std::vector<uint8_t> bytes = files.archive();
+  Result<ZipReader> zip = ZipReader::from_bytes(bytes, "net.pt2");
+  Result<Graph> graph = read_program(zip.value());
+  ASSERT_TRUE(graph.ok()) << graph.error().to_string();
+  const TensorData& data = graph.value().inputs[0].data;
+  EXPECT_EQ(data.offset, 1);
+  EXPECT_EQ(data.bytes.size(), 16u);
+  EXPECT_TRUE(data.bytes.data() >= bytes.data() && data.bytes.data() + 16 <= bytes.data() + bytes.size());  // no copy
+}
+
+TEST(Reader, BrokenPrograms) {
+  auto name = [](std::string_view from, std::string_view to) { return Files().with(from, to); };
+  expect_error(name(R"("arg":{"as_tensor":{"name":"w"}},"kind":1)", R"("arg":{"as_tensor":{"name":"nope"}},"kind":1)"),
+               "COIL-E104", "'nope' is not a value of the graph | model.py:7");
+  expect_error(name(R"("arg":{"as_tensor":{"name":"w"}},"kind":1)", R"("arg":{"as_tensor":{"name":"mul"}},"kind":1)"),
+               "COIL-E104", "used before it is computed");
+  expect_error(name(R"("outputs":[{"as_tensor":{"name":"mul"}}],
+    "metadata")",
+                    R"("outputs":[{"as_tensor":{"name":"x"}}],"metadata")"),
+               "COIL-E104", "defined twice");
+  expect_error(name(R"({"name":"other")", R"({"name":"another")"), "COIL-E104", "argument 'other' is missing");
+  expect_error(name(R"({"name":"other")", R"({"name":"third","arg":{"as_int":1}},{"name":"other")"), "COIL-E104",
+               "no argument 'third'");
+  expect_error(name(R"("arg":{"as_tensor":{"name":"w"}},"kind":1)", R"("arg":{"as_string":"w"},"kind":1)"), "COIL-E104",
+               "is a string");
+  expect_error(
+      name(R"("arg":{"as_tensor":{"name":"w"}},"kind":1)", R"("arg":{"as_custom_obj":{"name":"w","class_fqn":"a"}},"kind":1)"),
+      "COIL-E105", "custom");
+  expect_error(name(R"("arg":{"as_tensor":{"name":"w"}},"kind":1)", R"("arg":{"as_new_thing":1},"kind":1)"), "COIL-E105",
+               "as_new_thing");
+  expect_error(name(R"("mul":{"dtype":7)", R"("mul":{"dtype":33)"), "COIL-E103", "float8_e8m0fnu");
+  expect_error(name(R"("mul":{"dtype":7)", R"("mul":{"dtype":77)"), "COIL-E103", "77");
+  expect_error(name(R"("strides":[{"as_int":3},)", R"("strides":[)"), "COIL-E104", "2 sizes and 1 strides");
+  expect_error(name(R"({"as_int":3}],"requires_grad":false,"device":{"type":"cpu","index":null},"strides":[{"as_int":3})",
+                    R"({"as_int":-3}],"requires_grad":false,"device":{"type":"cpu","index":null},"strides":[{"as_int":3})"),
+               "COIL-E104", "-3");
+  expect_error(name(R"("min_val":1,"max_val":64)", R"("min_val":65,"max_val":64)"), "COIL-E104", "65 to 64");
+  expect_error(name(R"({"user_output":{"arg")", R"({"loss_output":{"arg")"), "COIL-E105", "loss_output");
+  expect_error(name(R"("input_specs":[{"parameter":{"arg":{"name":"w"},"parameter_name":"layer.w"}},)", R"("input_specs":[)"),
+               "COIL-E104", "2 inputs and the signature 1");
+  expect_error(name(R"("nodes":[{)", R"("nodes":[3,{)"), "COIL-E012", "models/model.json");
+  expect_error(name(R"("nodes":[{)", R"("nodes":[{{)"), "COIL-E012", "");
+}
+
+TEST(Reader, NestedGraphsHaveALimit) {
+  std::string graph = R"({"inputs":[],"outputs":[],"nodes":[],"tensor_values":{}})";
+  for (int i = 0; i < 40; ++i) {
+    graph =
+        R"({"inputs":[],"outputs":[],"tensor_values":{},"nodes":[{"target":"torch.ops.higher_order.cond","inputs":[{"name":"","arg":{"as_graph":{"name":"g","graph":)" +
+        graph + R"(}}}],"outputs":[],"metadata":{}}]})";
+  }
+  Files files;
+  files.with(R"({"name":"other","arg":{"as_tensor":{"name":"w"}},"kind":1})",
+             R"({"name":"other","arg":{"as_graph":{"name":"g","graph":)" + graph + "}}}");
+  expect_error(files, "COIL-E104", "nested more than");
+}
+
+// Real programs of PyTorch 2.15, as they came.
+TEST(Reader, RealPrograms) {
+  std::vector<std::string> names;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(std::filesystem::path(COIL_SOURCE_DIR) / "tests/fuzz/seeds/reader")) {
+    if (entry.path().extension() == ".pt2") names.push_back(entry.path().string());
+  }
+  ASSERT_GE(names.size(), 5u);
+  for (const std::string& name : names) {
+    Result<Graph> graph = read_program_file(name);
+    ASSERT_TRUE(graph.ok()) << name << ": " << graph.error().to_string();
+    EXPECT_EQ(graph.value().torch_version.substr(0, 6), "2.15.0");
+    EXPECT_FALSE(graph.value().in_spec.empty());
+    EXPECT_GE(graph.value().nodes.size(), 3u);
+  }
+}
+
+TEST(Reader, TruncatedFilesAreErrors) {
+  std::vector<uint8_t> bytes = Files().archive();
+  for (size_t size = 0; size < bytes.size(); size += 7) {
+    Result<ZipReader> zip = ZipReader::from_bytes(std::span(bytes).first(size), "net.pt2");
+    EXPECT_FALSE(zip.ok() && read_program(zip.value()).ok()) << size;
+  }
+}
+
+TEST(Reader, NoFile) { EXPECT_EQ(read_program_file("/nonexistent/x.pt2").error().code, ErrorCode::file_not_found); }
+
+}  // namespace
+}  // namespace coil

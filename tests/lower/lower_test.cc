@@ -1,0 +1,151 @@
+// Small graphs: what their loops look like, and what is refused.
+#include "lower/lower.h"
+
+#include <gtest/gtest.h>
+
+namespace coil {
+namespace {
+
+class LowerTest : public ::testing::Test {
+ protected:
+  LowerTest() {
+    graph.pool = std::make_shared<ExprPool>();
+    graph.functional = true;
+  }
+  ExprPool& pool() { return *graph.pool; }
+  Expr dim(int64_t n) { return pool().index(n); }
+  std::vector<Expr> dims(std::initializer_list<int64_t> list) {
+    std::vector<Expr> r;
+    for (int64_t n : list) r.push_back(dim(n));
+    return r;
+  }
+  TensorType type(std::vector<Expr> sizes, DType dtype = DType::f32) {
+    return {dtype, sizes, contiguous_strides(pool(), sizes), DeviceType::cpu};
+  }
+  ValueId input(const std::string& name, std::vector<Expr> sizes, DType dtype = DType::f32) {
+    const ValueId id = graph.add_value({name, type(std::move(sizes), dtype), NodeId()});
+    GraphInput in;
+    in.value = id;
+    in.name = name;
+    graph.inputs.push_back(std::move(in));
+    return id;
+  }
+  ValueId node(const std::string& target, std::vector<std::pair<std::string, Argument>> args, std::vector<Expr> sizes, DType dtype = DType::f32) {
+    Node n;
+    n.target = target;
+    n.name = "n" + std::to_string(graph.nodes.size());
+    n.origins = {{"net", "net.py:7 in forward", "y = f(x)"}};
+    for (auto& [name, value] : args) {
+      n.arg_names.push_back(name);
+      n.args.push_back(std::move(value));
+    }
+    const ValueId id = graph.add_value({n.name, type(std::move(sizes), dtype), NodeId(graph.nodes.size())});
+    n.outputs = {id};
+    graph.nodes.push_back(std::move(n));
+    return id;
+  }
+  void output(ValueId id) {
+    GraphOutput out;
+    out.value = id;
+    out.name = "out";
+    graph.outputs.push_back(std::move(out));
+  }
+  std::string text() {
+    auto program = lower(graph);
+    if (!program.ok()) return program.error().to_string();
+    const Status ok = verify(program.value());
+    return ok.ok() ? to_string(program.value()) : ok.error().to_string();
+  }
+  Graph graph;
+};
+
+TEST_F(LowerTest, ViewsAreCoordinates) {
+  ValueId x = input("x", dims({2, 6}));
+  ValueId t = node("aten.permute.default", {{"self", x}, {"dims", dims({1, 0})}}, dims({6, 2}));
+  ValueId r = node("aten.reshape.default", {{"self", t}, {"shape", dims({3, 4})}}, dims({3, 4}));
+  output(node("aten.exp.default", {{"self", r}}, dims({3, 4})));
+  EXPECT_EQ(text(),
+            "input x: f32[2, 6]\n"
+            "exp: f32[3, 4] = [i0, i1] exp(load(x, i1%2, 2*i0 + i1//2))\n"
+            "output exp\n");
+}
+
+TEST_F(LowerTest, AFlattenedOperandOfAProductIsUnflattened) {
+  Expr b = pool().symbol(pool().add_symbol({"s0", "batch", 1, 64})), s = pool().symbol(pool().add_symbol({"s1", "seq", 1, 64}));
+  ValueId x = input("x", {b, s, dim(8)}), w = input("w", dims({8, 4})), bias = input("bias", dims({4}));
+  ValueId flat = node("aten.view.default", {{"self", x}, {"size", std::vector<Expr>{b * s, dim(8)}}}, {b * s, dim(8)});
+  ValueId y = node("aten.addmm.default",
+                   {{"self", bias}, {"mat1", flat}, {"mat2", w}, {"beta", dim(1)}, {"alpha", dim(1)}}, {b * s, dim(4)});
+  output(node("aten.view.default", {{"self", y}, {"size", std::vector<Expr>{b, s, dim(4)}}}, {b, s, dim(4)}));
+  EXPECT_EQ(text(),
+            "input x: f32[batch, seq, 8]\n"
+            "input w: f32[8, 4]\n"
+            "input bias: f32[4]\n"
+            "addmm: f32[batch, seq, 4] = gemm batch [] m [batch, seq] n [4] k [8]: x[i0, i1, i3] * w[i3, i2]\n"
+            "addmm.bias: f32[batch, seq, 4] = [i0, i1, i2] load(addmm, i0, i1, i2) + load(bias, i2)\n"
+            "output addmm.bias\n");
+}
+
+TEST_F(LowerTest, AnInputGivenBackIsCopiedAndOutputsAreDistinct) {
+  ValueId x = input("x", dims({2}));
+  ValueId y = node("aten.neg.default", {{"self", x}}, dims({2}));
+  output(x);
+  output(y);
+  output(y);
+  EXPECT_EQ(text(),
+            "input x: f32[2]\n"
+            "neg: f32[2] = [i0] -load(x, i0)\n"
+            "output: f32[2] = [i0] load(x, i0)\n"
+            "output_1: f32[2] = [i0] load(neg, i0)\n"
+            "output output\n"
+            "output neg\n"
+            "output output_1\n");
+}
+
+TEST_F(LowerTest, TrueDivisionOfIntegersIsFloatingAndBooleansAddAsOr) {
+  ValueId i = input("i", dims({2}), DType::i32), b = input("b", dims({2}), DType::boolean);
+  output(node("aten.div.Tensor", {{"self", i}, {"other", dim(2)}}, dims({2})));
+  output(node("aten.add.Tensor", {{"self", b}, {"other", b}, {"alpha", dim(1)}}, dims({2}), DType::boolean));
+  EXPECT_EQ(text(),
+            "input i: i32[2]\n"
+            "input b: bool[2]\n"
+            "div: f32[2] = [i0] to_f32(load(i, i0)) / 2.0\n"
+            "add: bool[2] = [i0] load(b, i0)\n"
+            "output div\n"
+            "output add\n");
+}
+
+TEST_F(LowerTest, AnUnknownOperatorIsNamedWithItsLine) {
+  ValueId x = input("x", dims({2}));
+  output(node("mylib.frobnicate.default", {{"self", x}}, dims({2})));
+  auto r = lower(graph);
+  ASSERT_FALSE(r.ok());
+  EXPECT_EQ(r.error().code, ErrorCode::unsupported_op);
+  EXPECT_NE(r.error().message.find("mylib.frobnicate.default"), std::string::npos);
+  EXPECT_NE(r.error().where.find("net.py:7"), std::string::npos);
+  EXPECT_FALSE(r.error().hint.empty());
+  EXPECT_FALSE(has_lowering("mylib.frobnicate.default"));
+  EXPECT_TRUE(has_lowering("aten.add.Tensor"));
+}
+
+TEST_F(LowerTest, CheckNodeRefusesWhatLowerRefuses) {
+  ValueId x = input("x", dims({2}));
+  node("aten.dropout.default", {{"input", x}, {"p", 0.5}, {"train", true}}, dims({2}));
+  node("aten.dropout.default", {{"input", x}, {"p", 0.5}, {"train", false}}, dims({2}));
+  const Status training = check_node(graph, graph.nodes[0]);
+  ASSERT_FALSE(training.ok());
+  EXPECT_EQ(training.error().code, ErrorCode::unsupported_feature);
+  EXPECT_NE(training.error().hint.find("eval"), std::string::npos);
+  EXPECT_TRUE(check_node(graph, graph.nodes[1]).ok());
+}
+
+TEST_F(LowerTest, AnArgumentOfAWrongKindIsABadProgram) {
+  ValueId x = input("x", dims({2, 3}));
+  output(node("aten.sum.dim_IntList", {{"self", x}, {"dim", std::string("rows")}, {"keepdim", false}}, dims({2})));
+  auto r = lower(graph);
+  ASSERT_FALSE(r.ok());
+  EXPECT_EQ(r.error().code, ErrorCode::bad_program);
+}
+
+}  // namespace
+}  // namespace coil

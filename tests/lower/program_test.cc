@@ -1,0 +1,84 @@
+// Whole programs: exported files against eager's results, through the passes, the lowering and the loop interpreter.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "tests/lower/program_runner.h"
+
+namespace coil {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<fs::path> files(const fs::path& folder, const std::string& ending) {
+  std::vector<fs::path> found;
+  if (!fs::exists(folder)) return found;
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    if (entry.path().string().ends_with(ending)) found.push_back(entry.path());
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+void expect_right(const fs::path& program, const std::vector<fs::path>& sets, double tolerance, bool fold) {
+  SCOPED_TRACE(program.string());
+  Graph graph;
+  auto lowered = testing::lower_file(program.string(), fold, &graph);
+  ASSERT_TRUE(lowered.ok()) << lowered.error().to_string();
+  for (const fs::path& set : sets) {
+    auto arrays = read_npz(set.string());
+    ASSERT_TRUE(arrays.ok()) << arrays.error().to_string();
+    auto result = testing::compare_with_eager(graph, lowered.value(), arrays.value(), tolerance);
+    ASSERT_TRUE(result.ok()) << set << ": " << result.error().to_string();
+    EXPECT_TRUE(result.value().where.empty()) << set << ": " << result.value().where;
+  }
+}
+
+fs::path museum() { return fs::path(COIL_SOURCE_DIR) / "../shared/museum"; }
+
+TEST(Museum, ProgramsOfSupportedVersionsAreRight) {
+  int programs = 0;
+  for (const char* version : {"torch-2.9.1", "torch-2.11.0", "torch-2.11.0-cuda", "torch-2.13.0", "torch-2.15.0"}) {
+    for (const fs::path& file : files(museum() / version, ".pt2")) {
+      std::string arrays = file.stem().string();
+      if (arrays.ends_with("_core")) arrays.resize(arrays.size() - 5);
+      const double tolerance = arrays.ends_with("bf16") ? 2e-2 : 1e-4;
+      expect_right(file, {file.parent_path() / (arrays + ".npz")}, tolerance, programs % 2 == 0);
+      ++programs;
+    }
+  }
+  if (programs == 0) GTEST_SKIP() << "no museum at " << museum();
+}
+
+// "tolerance": 0.0001 of the zoo's meta.json
+double number_after(const std::string& text, const std::string& key) {
+  const size_t at = text.find("\"" + key + "\":");
+  return at == text.npos ? 0 : std::atof(text.c_str() + at + key.size() + 3);
+}
+
+TEST(Zoo, EveryOperatorsProgramIsRight) {
+  const char* given = std::getenv("COIL_ZOO");
+  const char* home = std::getenv("HOME");
+  const fs::path root = given ? fs::path(given) : fs::path(home ? home : "/nowhere") / ".cache/coil/zoo";
+  // Its arrays hold a string, which .npz readers here refuse.
+  const std::vector<std::string> refused = {"plain_arguments"};
+  int programs = 0;
+  for (const fs::path& meta : files(root, "meta.json")) {
+    std::ifstream in(meta);
+    const std::string text{std::istreambuf_iterator<char>(in), {}};
+    const std::string name = meta.parent_path().filename().string();
+    if (text.find("\"group\": \"op\"") == text.npos || std::find(refused.begin(), refused.end(), name) != refused.end()) continue;
+    for (const fs::path& file : files(meta.parent_path(), ".pt2")) {
+      expect_right(file, files(meta.parent_path(), ".npz"), number_after(text, "tolerance"), true);
+      ++programs;
+    }
+  }
+  if (programs == 0) GTEST_SKIP() << "no programs at " << root << "; tests/models/zoo.py makes them";
+}
+
+}  // namespace
+}  // namespace coil

@@ -1,0 +1,85 @@
+"""The scripts of the build: the layer check finds what it must, the counter of tests counts, products link what they should."""
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("COIL_BUILD", ROOT / "build")).resolve()
+
+
+def check(tree):
+    return subprocess.run([sys.executable, ROOT / "tools/check_layers.py", tree], capture_output=True, text=True)
+
+
+@pytest.fixture
+def tree(tmp_path):
+    (tmp_path / "layers.txt").write_text("base:\nops: base\ngraph: ops   # a comment\nruntime: base\ncodegen: graph\n")
+    for name, text in {"base/a.h": "", "graph/g.h": '#include "base/a.h"\n#include "device/model_abi.h"\n#include <vector>\n',
+                       "runtime/r.cc": '#include "base/a.h"\n#include "coil/coil.h"\n'}.items():
+        path = tmp_path / "src" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tmp_path
+
+
+def test_layers_ok(tree):
+    result = check(tree)
+    assert result.returncode == 0, result.stdout
+
+
+@pytest.mark.parametrize("file, text, word", [
+    ("runtime/x.cc", '#include "graph/g.h"\n', "runtime must not include"),
+    ("base/x.h", '  #  include "ops/o.h"\n', "base must not include"),
+    ("graph/x.cc", '#include "g.h"\n', "by its path from src/"),
+    ("graph/x.cc", '#include "nowhere/g.h"\n', "in no layer"),
+    ("strange/x.cc", "", "not in layers.txt"),
+    ("codegen/cpu/x.cc", '#include "codegen/cuda/y.h"\n', "must not see"),
+    ("base/long.cc", "\n" * 1001, "split it"),
+])
+def test_layer_violations(tree, file, text, word):
+    path = tree / "src" / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    result = check(tree)
+    assert result.returncode == 1 and word in result.stdout, result.stdout
+
+
+def test_long_file_warns_and_tables_are_exempt(tree):
+    (tree / "src/base/longish.cc").write_text("\n" * 700)
+    (tree / "src/base/table.def").write_text("\n" * 5000)
+    result = check(tree)
+    assert result.returncode == 0 and "longish.cc: 700 lines" in result.stdout and "table.def" not in result.stdout
+
+
+def test_layer_cycle(tree):
+    (tree / "layers.txt").write_text("a: b\nb: a\n")
+    assert "cycle" in check(tree).stderr
+
+
+def test_reports_are_counted(tmp_path):
+    sys.path.insert(0, str(ROOT / "tools"))
+    import run_tests
+    report = tmp_path / "r.xml"
+    report.write_text('<testsuites><testsuite><testcase name="a"/><testcase name="b"><failure/></testcase>'
+                      '<testcase name="c"><skipped/></testcase><testcase name="d" status="notrun"/>'
+                      '<testcase name="e"><error/></testcase></testsuite></testsuites>')
+    assert run_tests.count_report(report) == (1, 2)
+
+
+@pytest.mark.parametrize("product", ["coil", "libcoil_runtime.so"])
+def test_products_need_only_the_c_and_cpp_libraries(product):
+    out = subprocess.run(["ldd", BUILD / product], capture_output=True, text=True, check=True).stdout
+    names = {line.split()[0].split("/")[-1] for line in out.splitlines()}
+    assert names <= {"linux-vdso.so.1", "libc.so.6", "libm.so.6", "libstdc++.so.6", "libgcc_s.so.1", "ld-linux-x86-64.so.2"}
+
+
+def test_runtime_is_small_and_exports_only_its_interface():
+    library = BUILD / "libcoil_runtime.so"
+    assert library.stat().st_size < 4 << 20
+    out = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True).stdout
+    names = {line.split()[-1] for line in out.splitlines()}
+    header = (ROOT / "include/coil/coil.h").read_text()
+    assert names and all(name in header for name in names), names
