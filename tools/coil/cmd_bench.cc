@@ -99,6 +99,19 @@ Status random_inputs(const Json& manifest, Sizes& sizes, CallInputs* inputs) {
   return ok_status();
 }
 
+void learn_sizes(const Json& manifest, const CallInputs& inputs, Sizes& sizes) {
+  for (size_t i = 0; i < inputs.arrays.size(); ++i) {
+    const Json& info = manifest.at("inputs").at(i);
+    const NpyArray& a = inputs.arrays[i];
+    if (!info.contains("value")) {
+      sizes.learn(info.at("shape"), a.shape);
+    } else if (int64_t value = 0; a.data.size() == sizeof value) {
+      std::memcpy(&value, a.data.data(), sizeof value);
+      sizes.learn(Json::array({info["value"]}), {value});
+    }
+  }
+}
+
 // Anonymous resident memory of this process: what it allocated and touched.
 uint64_t anonymous_bytes() {
   std::ifstream file("/proc/self/status");
@@ -191,7 +204,7 @@ Result<int> bench(const Arguments& a) {
     if (!a.shapes.empty()) return Error{ErrorCode::bad_option, "--shape and --input exclude each other: arrays have sizes", "", ""};
     TRY_STATUS(gather_inputs(a.inputs, *loaded.model, loaded.manifest, &inputs));
     if (!inputs.ignored.empty()) note(fmt::format("keys that name no input are ignored: {}", fmt::join(inputs.ignored, ", ")));
-    for (size_t i = 0; i < inputs.arrays.size(); ++i) sizes.learn(loaded.manifest["inputs"][i].at("shape"), inputs.arrays[i].shape);
+    learn_sizes(loaded.manifest, inputs, sizes);
   }
   const auto chosen = sizes.fill_defaults();
   if (a.inputs.empty()) {

@@ -89,7 +89,9 @@ Status check_fixed(const Slot& slot, size_t position, const NpyArray& array) {
     return Error{ErrorCode::input_value, fmt::format("{} is {}, but the export fixed it to {}", label, found, wanted), "", hint};
   };
   const std::optional<double> value = scalar_of(array);
-  const std::string found = value ? number_text(*value) : fmt::format("an array of {} elements", array.count());
+  const std::string found = value && array.dtype == COIL_BOOL ? (*value != 0 ? "True" : "False")
+                            : value                            ? number_text(*value)
+                                                               : fmt::format("an array of {} elements", array.count());
   return std::visit(
       [&](const auto& fixed) -> Status {
         using T = std::decay_t<decltype(fixed)>;

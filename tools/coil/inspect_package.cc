@@ -56,16 +56,18 @@ std::string interface_text(const Json& m, const Style& style) {
   return text;
 }
 
-std::string memory_text(const Json& m, const Style& style) {
+Result<std::string> memory_text(const Json& m, const Style& style) {
   const Json& memory = m.at("memory");
+  TRY(Sizes sizes, Sizes::read(m));
+  TRY(const std::string outputs, sizes.bytes_text(m.at("outputs")));
+  TRY(const std::string peak, sizes.sum_text({memory.at("arena_bytes"), Json(outputs)}));
   Table table;
   table.add({"scratch", memory.at("arena_bytes").get<std::string>(), "bytes, one block per call, kept by its context"});
-  table.add({"outputs", bytes_formula(m.at("outputs")), "bytes, unless the caller brings them"});
+  table.add({"outputs", outputs, "bytes, unless the caller brings them"});
+  table.add({style.bold("peak of a call"), style.bold(peak), "bytes, the sum of both"});
   table.add({"weights", bytes_text(memory.at("constants_bytes").get<uint64_t>()), "mapped from the file, shared by all processes"});
   if (memory.value("state_bytes", uint64_t{0}) > 0) table.add({"state", bytes_text(memory["state_bytes"].get<uint64_t>()), "mutated buffers, one copy per loaded model"});
-  std::string text = style.bold("Memory") + "\n" + table.text();
-  text += fmt::format("  peak of a call = ({}) + ({}) bytes\n", memory.at("arena_bytes").get<std::string>(), bytes_formula(m.at("outputs")));
-  return text;
+  return style.bold("Memory") + "\n" + table.text();
 }
 
 // The formulas for the sizes of --shape, and for the smallest, a typical and the largest.
@@ -201,7 +203,8 @@ Result<Json> to_json(const ZipReader& zip, const Json& m, const InspectArguments
   sizes.set_workers(runtime::allowed_cpus());
   out["memory"]["example"]["workers"] = runtime::allowed_cpus();
   TRY(const MemoryNeed need, memory_need(m, sizes));
-  out["memory"]["output_bytes"] = bytes_formula(m.at("outputs"));
+  TRY(out["memory"]["output_bytes"], sizes.bytes_text(m.at("outputs")));
+  TRY(out["memory"]["peak_bytes"], sizes.sum_text({m.at("memory").at("arena_bytes"), out["memory"]["output_bytes"]}));
   out["memory"]["example"]["arena_bytes"] = need.arena;
   out["memory"]["example"]["output_bytes"] = need.outputs;
   out["memory"]["example"]["peak_bytes"] = need.peak();
@@ -229,7 +232,8 @@ Result<int> inspect_package(const ZipReader& zip, const InspectArguments& a) {
   const Style style;
   std::string text = fmt::format("{}: package '{}' of coil {}, {}\n", style.bold(a.model), m.at("name").get<std::string>(), m.at("coil").get<std::string>(), bytes_text(zip.bytes().size()));
   text += fmt::format("  from PyTorch {}; {}; {}\n", m.value("torch", "?"), fmt::join(m.at("targets").get<std::vector<std::string>>(), ", "), count_text(m.at("kernels").size(), "kernel"));
-  text += interface_text(m, style) + memory_text(m, style);
+  TRY(const std::string memory, memory_text(m, style));
+  text += interface_text(m, style) + memory;
   if (a.memory || !a.shapes.empty()) {
     TRY(const std::string examples, memory_examples(m, a.shapes, style));
     text += examples + arena_text(m, style);

@@ -54,31 +54,6 @@ std::string shape_text(const Json& shape) {
   return text + "]";
 }
 
-std::string bytes_formula(const Json& tensors) {
-  int64_t fixed = 0;
-  std::string text;
-  for (const Json& t : tensors) {
-    int64_t factor = static_cast<int64_t>(dtype_bytes_of(t.at("dtype").get<std::string>()));
-    std::string symbols;
-    for (const Json& size : t.at("shape")) {
-      if (!size.is_string()) {
-        factor *= size.get<int64_t>();
-        continue;
-      }
-      const std::string word = size.get<std::string>();
-      const bool plain = word.find_first_of(" +-*/(") == std::string::npos;
-      symbols += "*" + (plain ? word : "(" + word + ")");
-    }
-    if (symbols.empty()) {
-      fixed += factor;
-    } else {
-      text += fmt::format("{}{}{}", text.empty() ? "" : " + ", factor, symbols);
-    }
-  }
-  if (fixed > 0 || text.empty()) text += fmt::format("{}{}", text.empty() ? "" : " + ", fixed);
-  return text;
-}
-
 size_t dtype_bytes_of(const std::string& name) {
   const std::optional<DType> dtype = dtype_from_name(name);
   return dtype ? static_cast<size_t>(byte_size(*dtype)) : 0;

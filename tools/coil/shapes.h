@@ -25,8 +25,6 @@ Result<MemoryNeed> memory_need(const Json& manifest, Sizes& sizes);
 
 // "[batch, 3, 224, 224]"
 std::string shape_text(const Json& shape);
-// Bytes of all `tensors` as a formula: "4*(batch*10) + 8".
-std::string bytes_formula(const Json& tensors);
 size_t dtype_bytes_of(const std::string& name);  // "float32" -> 4; 0: unknown
 
 }  // namespace coil::tool

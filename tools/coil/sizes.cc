@@ -13,6 +13,16 @@ constexpr int64_t kTypicalSize = 8;
 
 Error bad(std::string message) { return Error{ErrorCode::bad_package, "data/coil/manifest.json: " + std::move(message), "", "compile the program again"}; }
 
+// The expression code trusts its input, but a package's text may divide by zero: its CHECKs are the package's fault here.
+template <class F>
+auto guarded(F f) -> decltype(f()) {
+  try {
+    return f();
+  } catch (const InternalError& e) {
+    return bad(fmt::format("a size cannot be evaluated ({})", e.what()));
+  }
+}
+
 }  // namespace
 
 Result<Sizes> Sizes::read(const Json& manifest) {
@@ -71,13 +81,19 @@ std::map<std::string, int64_t> Sizes::fill_defaults() {
   return filled;
 }
 
-Result<int64_t> Sizes::evaluate(const Json& size) {
-  if (size.is_number_integer()) return size.get<int64_t>();
+Result<Expr> Sizes::parse(const Json& size) {
+  if (size.is_number_integer()) return pool_->index(size.get<int64_t>());
   if (!size.is_string()) return bad("a size is neither a number nor an expression");
   const std::string text = size.get<std::string>();
-  try {
-    TRY(const Expr e, parse_expr(*pool_, text));
-    if (e->dtype != DType::index) return bad(fmt::format("'{}' is no size", text));
+  TRY(const Expr e, parse_expr(*pool_, text));
+  if (e->dtype != DType::index) return bad(fmt::format("'{}' is no size", text));
+  return e;
+}
+
+Result<int64_t> Sizes::evaluate(const Json& size) {
+  if (size.is_number_integer()) return size.get<int64_t>();
+  return guarded([&]() -> Result<int64_t> {
+    TRY(const Expr e, parse(size));
     std::string unknown;
     const auto symbol = [&](SymbolId id) {
       const size_t i = static_cast<size_t>(id.index);
@@ -86,11 +102,42 @@ Result<int64_t> Sizes::evaluate(const Json& size) {
       return values_[i];
     };
     const int64_t value = evaluate_index(e, symbol);
-    if (!unknown.empty()) return bad(fmt::format("'{}' depends on '{}', which is not known", text, unknown));
+    if (!unknown.empty()) return bad(fmt::format("'{}' depends on '{}', which is not known", size.get<std::string>(), unknown));
     return value;
-  } catch (const InternalError&) {  // the expression code trusts its input; a package's text may divide by zero
-    return bad(fmt::format("'{}' cannot be evaluated", text));
+  });
+}
+
+Result<Expr> Sizes::bytes_of(const Json& tensors) {
+  Expr total = pool_->index(0);
+  for (const Json& t : tensors) {
+    const std::optional<DType> dtype = dtype_from_name(t.at("dtype").get<std::string>());
+    if (!dtype) return bad("unknown dtype");
+    Expr bytes = pool_->index(byte_size(*dtype));
+    for (const Json& size : t.at("shape")) {
+      TRY(const Expr e, parse(size));
+      bytes = bytes * e;
+    }
+    total = total + bytes;
   }
+  return total;
+}
+
+Result<std::string> Sizes::bytes_text(const Json& tensors) {
+  return guarded([&]() -> Result<std::string> {
+    TRY(const Expr e, bytes_of(tensors));
+    return to_string(e);
+  });
+}
+
+Result<std::string> Sizes::sum_text(const std::vector<Json>& sizes) {
+  return guarded([&]() -> Result<std::string> {
+    Expr total = pool_->index(0);
+    for (const Json& size : sizes) {
+      TRY(const Expr e, parse(size));
+      total = total + e;
+    }
+    return to_string(total);
+  });
 }
 
 Result<std::vector<int64_t>> Sizes::evaluate_all(const Json& sizes) {

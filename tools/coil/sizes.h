@@ -35,9 +35,14 @@ class Sizes {
   // A number, or an expression's text. bad_package when it is malformed or uses a symbol without a value.
   Result<int64_t> evaluate(const Json& size);
   Result<std::vector<int64_t>> evaluate_all(const Json& sizes);
+  // One formula for the sum of several, and for the bytes of dense tensors: like terms are collected.
+  Result<std::string> sum_text(const std::vector<Json>& sizes);
+  Result<std::string> bytes_text(const Json& tensors);
 
  private:
   int index_of(const std::string& name) const;
+  Result<Expr> parse(const Json& size);
+  Result<Expr> bytes_of(const Json& tensors);
 
   std::shared_ptr<ExprPool> pool_ = std::make_shared<ExprPool>();
   std::vector<DynamicSize> symbols_;
