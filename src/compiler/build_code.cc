@@ -88,6 +88,7 @@ Result<BuiltCode> build_code(const KernelPlan& plan, const cpu::CpuProgram& kern
   TRY(const std::vector<toolchain::LinkInput> device, device_inputs(plan, options.isas));
   link.inputs.insert(link.inputs.end(), device.begin(), device.end());
   link.exports = {"coil_model", "AOTInductor*"};
+  link.needed = {"libm.so.6", "libc.so.6"};  // the process may have loaded them out of sight
   TRY(built.code, toolchain::link_shared(link));
   return built;
 }

@@ -11,7 +11,7 @@
 namespace coil {
 namespace {
 
-constexpr std::string_view kSupported = "coil reads programs of PyTorch 2.8 and later (schema 8.x)";
+constexpr std::string_view kSupported = "supported is schema 8.x (PyTorch 2.7 and later)";
 
 Error unsupported_archive(std::string message, std::string hint) {
   return Error{ErrorCode::unsupported_archive, std::move(message), {}, std::move(hint)};
@@ -36,26 +36,12 @@ Result<std::string> choose_model(const ProgramArchive& archive, const std::strin
                              "name one of them");
 }
 
+// The layout before PyTorch 2.8: everything at the top, weights pickled.
+constexpr std::string_view kOldProgram = "serialized_exported_program.json";
+
 // Archives that are something else get told so.
 Status check_layout(const ProgramArchive& archive) {
-  if (archive.has("serialized_exported_program.json")) {
-    std::string version = "?", torch = "an older PyTorch";
-    if (Result<std::string> text = archive.text("version", 64); archive.has("version") && text.ok()) version = text.value();
-    if (Result<JsonDoc> doc = archive.json("serialized_exported_program.json"); doc.ok()) {
-      Json root = doc.value().root();
-      if (std::string_view t = text_or_empty(root, "torch_version"); !t.empty())
-        torch = "PyTorch " + std::string(t.substr(0, 40));
-      if (auto v = root.find("schema_version")) {
-        Result<int64_t> major = v->get_int("major"), minor = v->get_int("minor");
-        if (major.ok() && minor.ok()) version = fmt::format("{}.{}", major.value(), minor.value());
-      }
-    }
-    return Error{ErrorCode::unsupported_schema,
-                 fmt::format("the program was saved by {} (schema {}) in the old layout with pickled weights; {}", torch,
-                             version, kSupported),
-                 {},
-                 "export it again with PyTorch 2.8 or later"};
-  }
+  if (archive.has(kOldProgram)) return ok_status();
   if (!archive.list("models/").empty()) {
     if (archive.has("archive_format")) {
       TRY(std::string format, archive.text("archive_format", 64));
@@ -84,6 +70,17 @@ Status check_layout(const ProgramArchive& archive) {
   return ok_status();
 }
 
+// The entry "version" ("7.3") comes before the program: that of older schemas is not even JSON where it holds infinities.
+Status check_old_version(const ProgramArchive& archive) {
+  if (!archive.has("version")) return ok_status();
+  TRY(std::string version, archive.text("version", 64));
+  if (version.starts_with("8.")) return ok_status();
+  return Error{ErrorCode::unsupported_schema,
+               fmt::format("the program was saved by an older PyTorch with schema {}; {}", version, kSupported),
+               {},
+               "export it again with PyTorch 2.9 or later"};
+}
+
 Status check_version(Json program, Graph& graph) {
   graph.torch_version = text_or_empty(program, "torch_version").substr(0, 100);
   TRY(Json version, program.get("schema_version"));
@@ -96,7 +93,7 @@ Status check_version(Json program, Graph& graph) {
       fmt::format("the program was saved by PyTorch {} with schema {}; {}",
                   graph.torch_version.empty() ? "of unknown version" : graph.torch_version, graph.schema_version, kSupported),
       {},
-      major < 8 ? "export it again with PyTorch 2.8 or later" : "use a newer coil, or export with an older PyTorch"};
+      major < 8 ? "export it again with PyTorch 2.9 or later" : "use a newer coil, or export with an older PyTorch"};
 }
 
 Status name_dimensions(Graph& graph, const ProgramArchive& archive, const ReadOptions& options) {
@@ -141,8 +138,14 @@ Result<Graph> read_document(Json program, const ProgramArchive& archive, const s
 Result<Graph> read_program(const ZipReader& zip, const ReadOptions& options) {
   ProgramArchive archive(zip);
   TRY_STATUS(check_layout(archive));
-  TRY(std::string model, choose_model(archive, options.model_name));
-  TRY(JsonDoc doc, archive.json("models/" + model + ".json"));
+  std::string model, entry(kOldProgram);
+  if (archive.has(kOldProgram)) {
+    TRY_STATUS(check_old_version(archive));
+  } else {
+    TRY(model, choose_model(archive, options.model_name));
+    entry = "models/" + model + ".json";
+  }
+  TRY(JsonDoc doc, archive.json(entry));
   return read_document(doc.root(), archive, model, options);
 }
 

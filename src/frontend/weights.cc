@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "frontend/arguments.h"
+#include "frontend/tensor_pickle.h"
 
 namespace coil {
 namespace {
@@ -47,7 +48,20 @@ Result<WeightStore> WeightStore::open(const ProgramArchive& archive, const std::
   WeightStore store(archive, check);
   TRY_STATUS(store.add_config(fmt::format("data/weights/{}_weights_config.json", model), "data/weights/"));
   TRY_STATUS(store.add_config(fmt::format("data/constants/{}_constants_config.json", model), "data/constants/"));
+  // PyTorch 2.8, and before it without folders.
+  TRY_STATUS(store.add_pickle(fmt::format("data/weights/{}.pt", model)));
+  TRY_STATUS(store.add_pickle(fmt::format("data/constants/{}.pt", model)));
+  TRY_STATUS(store.add_pickle("serialized_state_dict.pt"));
+  TRY_STATUS(store.add_pickle("serialized_constants.pt"));
   return store;
+}
+
+Status WeightStore::add_pickle(const std::string& entry) {
+  if (!archive_->has(entry)) return ok_status();
+  TRY(ProgramArchive::Bytes bytes, archive_->bytes(entry, check_));
+  TRY(auto tensors, read_tensor_pickle(bytes, entry));
+  pickled_.merge(tensors);
+  return ok_status();
 }
 
 Status WeightStore::add_config(const std::string& entry, std::string_view folder) {
@@ -66,6 +80,11 @@ Result<ProgramArchive::Bytes> WeightStore::storage(const std::string& entry) {
 }
 
 Result<TensorData> WeightStore::get(std::string_view fqn) {
+  if (auto it = pickled_.find(fqn); it != pickled_.end()) {
+    std::optional<unsigned __int128> end = end_of_view(it->second);
+    if (!end || *end > it->second.bytes.size()) return bad(fqn, "does not fit its storage");
+    return it->second;
+  }
   auto it = payloads_.find(fqn);
   if (it == payloads_.end())
     return bad(fqn, "is not in the archive", "save the program with its weights: torch.export.save(program, path)");

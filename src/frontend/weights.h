@@ -15,7 +15,7 @@ namespace coil {
 
 class WeightStore {
  public:
-  // Reads the two config entries of the model; the archive must outlive the store.
+  // Reads the two config entries of the model, or the pickles of older files; the archive must outlive the store.
   static Result<WeightStore> open(const ProgramArchive& archive, const std::string& model, bool check);
 
   // The tensor of a parameter, buffer or constant. Errors: bad_weights when it is missing, fake, pickled, or reaches beyond its
@@ -25,6 +25,7 @@ class WeightStore {
  private:
   WeightStore(const ProgramArchive& archive, bool check) : archive_(&archive), check_(check) {}
   Status add_config(const std::string& entry, std::string_view folder);
+  Status add_pickle(const std::string& entry);
   Result<ProgramArchive::Bytes> storage(const std::string& entry);
 
   struct Payload {
@@ -36,6 +37,7 @@ class WeightStore {
   std::vector<JsonDoc> docs_;
   std::unordered_map<std::string_view, Payload> payloads_;
   std::map<std::string, ProgramArchive::Bytes, std::less<>> storages_;
+  std::map<std::string, TensorData, std::less<>> pickled_;  // of older files
 };
 
 }  // namespace coil

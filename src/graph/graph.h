@@ -115,7 +115,7 @@ struct Graph {
   ValueId add_value(ValueInfo info);
 };
 
-// "tensor[batch, 3, 224, 224] f32" and whole programs, for dumps and goldens.
+// "f32[batch, 3, 224, 224]" (with strides where they are not row-major) and whole programs, for dumps and goldens.
 std::string to_string(const Graph& graph, const TensorType& type);
 std::string to_string(const Graph& graph);
 

@@ -26,34 +26,68 @@ class Simplifier {
   // Loads hide inside indices only behind checked_index.
   Expr index(Expr e) {
     auto nested = [](Expr x) { return x->is_op(ScalarOp::checked_index) || x->is_op(ScalarOp::cast); };
-    if (any_of(e, nested)) e = rewrite_checked(e);
-    return simplify_index(e, ranges_);
+    if (!any_of(e, nested)) return simplify_index(e, ranges_);
+    std::vector<Expr> args;
+    for (Expr a : e->args) args.push_back(run(a));
+    if (e->op == ScalarOp::checked_index) return checked(e, args[0], args[1]);
+    if (e->op == ScalarOp::cast) return args == e->args ? e : e->pool->cast(args[0], e->dtype);
+    return simplify_index(args == e->args ? e : e->pool->op(e->op, std::move(args)), ranges_);
   }
 
-  Expr rewrite_checked(Expr e) {
-    return rewrite(e, [this](Expr leaf) { return leaf->kind == ExprKind::load ? load(leaf) : Expr(); });
+  // A position that is known to be inside needs no check.
+  Expr checked(Expr e, Expr value, Expr bound) {
+    if (Expr i = as_index(value); i && provably_nonnegative(i, ranges_) && provably_less(i, bound, ranges_)) return i;
+    return value == e->args[0] && bound == e->args[1] ? e : e->pool->checked_index(value, bound);
   }
 
   Expr load(Expr e) {
     std::vector<Expr> coordinates;
     for (Expr c : e->args) coordinates.push_back(run(c));
-    return coordinates == e->args ? e : remake_load(e, std::move(coordinates));
+    if (coordinates == e->args) return e;
+    // The node's type is the compute type; the pool maps it onto itself.
+    return e->pool->load(BufferId(e->id), e->dtype, std::move(coordinates));
   }
 
-  // The node's type is the compute type; the pool maps it onto itself.
-  Expr remake_load(Expr e, std::vector<Expr> coordinates) {
-    return e->pool->load(BufferId(e->id), e->dtype, std::move(coordinates));
+  // The index that an i64 value is, if it is one; constants only where no sum of them can overflow.
+  static Expr as_index(Expr e) {
+    constexpr int64_t kSmall = int64_t{1} << 40;
+    if (e->dtype != DType::i64) return Expr();
+    if (e->is_op(ScalarOp::cast) && e->args[0]->dtype == DType::index) return e->args[0];
+    if (e->is_constant() && e->as_int() > -kSmall && e->as_int() < kSmall) return e->pool->index(e->as_int());
+    return Expr();
+  }
+
+  Expr compare(ScalarOp op, Expr a, Expr b) {
+    if (op == ScalarOp::lt) return index_less(a, b, ranges_);
+    if (op == ScalarOp::ge) return index_at_least(a, b, ranges_);
+    if (op == ScalarOp::gt) return index_less(b, a, ranges_);
+    if (op == ScalarOp::le) return index_at_least(b, a, ranges_);
+    const bool equal = provably_equal(a, b), apart = provably_less(a, b, ranges_) || provably_less(b, a, ranges_);
+    if (equal || apart) return a->pool->boolean(equal == (op == ScalarOp::eq));
+    return a->pool->op(op, {a, b});
+  }
+
+  // Arithmetic of positions (aranges and masks made of them) is index arithmetic; null: it is not that.
+  Expr position_arithmetic(ScalarOp op, const std::vector<Expr>& args) {
+    Expr a = as_index(args[0]), b = as_index(args[1]);
+    if (!a || !b) return Expr();
+    if (op >= ScalarOp::eq && op <= ScalarOp::ge) return compare(op, a, b);
+    Expr result;
+    if (op == ScalarOp::add) result = a + b;
+    if (op == ScalarOp::sub) result = a - b;
+    if (op == ScalarOp::mul && (a->is_constant() || b->is_constant())) result = a * b;
+    return result ? result->pool->cast(simplify_index(result, ranges_), DType::i64) : Expr();
   }
 
   Expr value(Expr e) {
     if (e->kind == ExprKind::load) return load(e);
     std::vector<Expr> args;
     for (Expr a : e->args) args.push_back(run(a));
-    if (!args.empty() && args[0]->dtype == DType::index && args.size() == 2) {
-      if (e->op == ScalarOp::lt) return index_less(args[0], args[1], ranges_);
-      if (e->op == ScalarOp::ge) return index_at_least(args[0], args[1], ranges_);
-      if (e->op == ScalarOp::gt) return index_less(args[1], args[0], ranges_);
-      if (e->op == ScalarOp::le) return index_at_least(args[1], args[0], ranges_);
+    if (args.size() == 2 && args[0]->dtype == DType::index && e->op >= ScalarOp::eq && e->op <= ScalarOp::ge) {
+      return compare(e->op, args[0], args[1]);
+    }
+    if (args.size() == 2 && args[0]->dtype == DType::i64) {
+      if (Expr r = position_arithmetic(e->op, args)) return r;
     }
     if (args == e->args) return e;
     if (e->op == ScalarOp::cast) return e->pool->cast(args[0], e->dtype);

@@ -8,8 +8,8 @@
 namespace coil {
 
 // The same values at every point of the domain (variable k in [0, sizes[k])): coordinates lose the divisions, minima and maxima
-// that the ranges decide, variables over dimensions of size 1 become 0, comparisons of indices that the ranges decide become
-// constants. Other values are untouched.
+// that the ranges decide, variables over dimensions of size 1 become 0, i64 arithmetic on indices becomes index arithmetic,
+// comparisons of indices that the ranges decide become constants and so do checks that cannot fail. Other values are untouched.
 Expr simplify_body(Expr body, std::span<const Expr> sizes);
 
 // Index comparisons as booleans, decided at once where the ranges allow.

@@ -75,6 +75,16 @@ View by_loops(Op& op, const Problem& p, DType dtype) {
   return matrix_product(op, "attention.values", dtype, weights, v, 2);
 }
 
+// Whether the mask says no more than column <= row: a boolean, or 0 and -inf to add.
+bool is_causal(ExprPool& pool, const View& mask) {
+  Expr e = mask.body;
+  if (e->is_op(ScalarOp::select)) {
+    if (!e->args[1]->is_constant() || e->args[1]->as_double() != 0 || e->args[2] != lowest(pool, mask.dtype)) return false;
+    e = e->args[0];
+  }
+  return e == index_at_least(pool.var(2), pool.var(3));
+}
+
 // Ranks below four get leading dimensions of size 1.
 View to_rank_four(Op& op, View v) {
   while (v.rank() < 4) v = unsqueezed(op, v, v.rank() == 3 ? 1 : 0);
@@ -106,6 +116,10 @@ Views attention(Op& op, const char* mask_name) {
     View mask = op.tensor(mask_name);
     if (rank == 3 && mask.rank() == 3) mask = unsqueezed(op, mask, 1);
     p.mask = broadcast(op, mask, {p.q.sizes[0], p.q.sizes[1], p.q.sizes[2], p.k.sizes[2]});
+    if (is_causal(op.pool, *p.mask)) {
+      p.causal = true;
+      p.mask.reset();
+    }
   }
   const DType dtype = op.out().dtype;
   View result = fits_template(p) ? by_template(op, p, dtype) : by_loops(op, p, dtype);

@@ -6,11 +6,38 @@
 namespace coil::lowering {
 namespace {
 
-View joined(Op& op, Views pieces, size_t dim) {
-  const TensorType& out = op.out();
-  if (pieces.size() == 1) return converted(op, pieces[0], out.dtype);
-  return op.rec.concat(op.name, out.dtype, out.sizes, static_cast<int>(dim), pieces);
+bool has_loads(Expr e) {
+  return any_of(e, [](Expr x) { return x->kind == ExprKind::load; });
 }
+
+// Pieces of size 1 before a last one whose formula gives their values, too (-1 before 0, 1, 2...): that formula.
+std::optional<View> one_formula(Op& op, DType dtype, const Sizes& sizes, size_t dim, const Views& pieces) {
+  if (byte_size(dtype) == 2) return std::nullopt;
+  Expr begin = op.pool.index(0);
+  for (const View& v : pieces) {
+    if (has_loads(v.body) || v.dtype != dtype) return std::nullopt;
+    if (&v != &pieces.back() && !is_const(v.sizes[dim], 1)) return std::nullopt;
+    if (&v != &pieces.back()) begin = begin + 1;
+  }
+  auto with = [&](Expr e, Expr coordinate) {
+    std::vector<Expr> at;
+    for (size_t i = 0; i < sizes.size(); ++i) at.push_back(i == dim ? coordinate : op.pool.var(static_cast<int32_t>(i)));
+    return simplify_body(substitute_vars(e, at), sizes);
+  };
+  Expr formula = with(pieces.back().body, op.pool.var(static_cast<int32_t>(dim)) - begin);
+  for (size_t k = 0; k + 1 < pieces.size(); ++k) {
+    if (with(formula, op.pool.index(static_cast<int64_t>(k))) != with(pieces[k].body, op.pool.index(0))) return std::nullopt;
+  }
+  return View{dtype, sizes, formula};
+}
+
+View joined_as(Op& op, const std::string& name, DType dtype, const Sizes& sizes, size_t dim, const Views& pieces) {
+  if (pieces.size() == 1) return converted(op, pieces[0], dtype);
+  if (std::optional<View> v = one_formula(op, dtype, sizes, dim, pieces)) return *v;
+  return op.rec.concat(name, dtype, sizes, static_cast<int>(dim), pieces);
+}
+
+View joined(Op& op, const Views& pieces, size_t dim) { return joined_as(op, op.name, op.out().dtype, op.out().sizes, dim, pieces); }
 
 Views cat(Op& op) {
   const size_t rank = op.out().sizes.size();
@@ -19,14 +46,14 @@ Views cat(Op& op) {
     const bool legacy_empty = v.rank() == 1 && rank != 1 && is_const(v.sizes[0], 0);
     if (!legacy_empty) pieces.push_back(std::move(v));
   }
-  return {joined(op, std::move(pieces), wrap_dim(op.integer("dim"), rank))};
+  return {joined(op, pieces, wrap_dim(op.integer("dim"), rank))};
 }
 
 Views stack(Op& op) {
   const size_t dim = wrap_dim(op.integer("dim"), op.out().sizes.size());
   Views pieces;
   for (const View& v : op.tensors("tensors")) pieces.push_back(unsqueezed(op, v, dim));
-  return {joined(op, std::move(pieces), dim)};
+  return {joined(op, pieces, dim)};
 }
 
 // hstack, vstack, dstack: tensors of low rank get dimensions of size 1 first.
@@ -60,7 +87,7 @@ Views diff(Op& op) {
     Sizes sizes = x.sizes;
     sizes[dim] = op.pool.index(0);
     for (const View& v : pieces) sizes[dim] = sizes[dim] + v.sizes.at(dim);
-    x = op.rec.concat("diff.joined", out.dtype, sizes, static_cast<int>(dim), pieces);
+    x = joined_as(op, "diff.joined", out.dtype, sizes, dim, pieces);
   }
   const ScalarOp difference = is_bool(out.dtype) ? ScalarOp::logical_xor : ScalarOp::sub;
   for (int64_t n = op.integer("n"); n > 0; --n) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <stdexcept>
 
 #include "lower/lowering.h"
 #include "lower/outputs.h"
@@ -28,6 +29,20 @@ Error located(Error error, const Node& node) {
   return error;
 }
 
+// An elementwise result that is a short formula of the coordinates, without loads, is worth no buffer: it becomes a generator.
+void inline_generator(LoopProgram& program, View& result) {
+  constexpr int kShort = 8;
+  if (program.loops.empty() || result.body->kind != ExprKind::load || byte_size(result.dtype) == 2) return;
+  const Loop& loop = program.loops.back();
+  const Pointwise* def = std::get_if<Pointwise>(&loop.def);
+  const bool is_last = BufferId(program.buffers.size() - 1) == loop.outputs[0] && BufferId(result.body->id) == loop.outputs[0];
+  if (!def || !is_last || result.sizes != program.buffer(loop.outputs[0]).sizes) return;
+  if (any_of(def->body, [](Expr e) { return e->kind == ExprKind::load; }) || cost(def->body) > kShort) return;
+  result.body = def->body;
+  program.loops.pop_back();
+  program.buffers.pop_back();
+}
+
 void lower_node(Session& session, Scope& scope, const Node& node) {
   auto row = table().find(node.target);
   if (row == table().end()) {
@@ -40,8 +55,11 @@ void lower_node(Session& session, Scope& scope, const Node& node) {
   for (size_t i = 0; i < node.outputs.size() && i < results.size(); ++i) {
     const ValueInfo& info = scope.graph.value(node.outputs[i]);
     if (!info.is_tensor() || !results[i].body) continue;
-    CHECK(results[i].rank() == info.tensor().sizes.size(), "wrong rank of a result of " + node.target);
-    CHECK(results[i].dtype == info.tensor().dtype, "wrong dtype of a result of " + node.target);
+    if (results[i].rank() != info.tensor().sizes.size() || results[i].dtype != info.tensor().dtype) {
+      fail(ErrorCode::bad_program, fmt::format("{} gives {} with {} dimensions, the program says {} with {}", node.target, name(results[i].dtype),
+                                               results[i].rank(), name(info.tensor().dtype), info.tensor().sizes.size()));
+    }
+    if (results.size() == 1) inline_generator(session.recorder.program(), results[i]);
     scope.values[static_cast<size_t>(node.outputs[i].index)] = std::move(results[i]);
   }
 }
@@ -100,6 +118,8 @@ void lower_nodes(Session& session, Scope& scope) {
       lower_node(session, scope, node);
     } catch (LowerError& e) {
       throw LowerError{located(std::move(e.error), node)};
+    } catch (const std::out_of_range&) {  // a list or a shape shorter than the operator needs
+      throw LowerError{located({ErrorCode::bad_program, node.target + ": an argument has too few elements or dimensions", {}, {}}, node)};
     }
   }
 }
@@ -138,6 +158,8 @@ Status check_node(const Graph& graph, const Node& node) {
     lowering::lower_node(session, scope, node);
   } catch (lowering::LowerError& e) {
     return lowering::located(std::move(e.error), node);
+  } catch (const std::out_of_range&) {
+    return lowering::located({ErrorCode::bad_program, node.target + ": an argument has too few elements or dimensions", {}, {}}, node);
   }
   return ok_status();
 }

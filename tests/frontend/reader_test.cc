@@ -173,7 +173,7 @@ TEST(Reader, Assertions) {
 
 TEST(Reader, Versions) {
   expect_error(Files().with(R"("major":8)", R"("major":7)"), "COIL-E101",
-               "schema 7.20; coil reads programs of PyTorch 2.8 and later (schema 8.x)");
+               "schema 7.20; supported is schema 8.x (PyTorch 2.7 and later)");
   expect_error(Files().with(R"("major":8)", R"("major":9)"), "COIL-E101", "schema 9.20");
   EXPECT_EQ(read(Files().with(R"("minor":20)", R"("minor":99)")), read(Files()));
   Files files;
@@ -189,7 +189,7 @@ TEST(Reader, OtherArchives) {
   files.program.clear();
   expect_error(files, "COIL-E013", "no exported program");
   files.more = {{"serialized_exported_program.json", R"({"schema_version":{"major":7,"minor":3},"torch_version":"2.5.1"})"}};
-  expect_error(files, "COIL-E101", "PyTorch 2.5.1 (schema 7.3)");
+  expect_error(files, "COIL-E101", "PyTorch 2.5.1 with schema 7.3");
   files.more = {{"data/aotinductor/model/x.so", "x"}};
   expect_error(files, "COIL-E013", "compiled package");
   files.more = {{"constants.pkl", "x"}};
@@ -288,10 +288,51 @@ TEST(Reader, RealPrograms) {
   for (const std::string& name : names) {
     Result<Graph> graph = read_program_file(name);
     ASSERT_TRUE(graph.ok()) << name << ": " << graph.error().to_string();
-    EXPECT_EQ(graph.value().torch_version.substr(0, 6), "2.15.0");
+    EXPECT_TRUE(graph.value().torch_version.starts_with(name.find("torch_2.7") == std::string::npos ? "2.15.0" : "2.7.1"));
     EXPECT_FALSE(graph.value().in_spec.empty());
     EXPECT_GE(graph.value().nodes.size(), 3u);
   }
+}
+
+std::string seed(const std::string& name) { return std::string(COIL_SOURCE_DIR) + "/tests/fuzz/seeds/reader/" + name; }
+
+// The layout of PyTorch 2.7: everything at the top of the archive, weights pickled. The weights are those of seed 0, as
+// in 2.15.
+TEST(Reader, PickledWeights) {
+  Result<Graph> old_graph = read_program_file(seed("mlp_dynamic_torch_2.7.pt2")),
+                new_graph = read_program_file(seed("mlp_dynamic.pt2"));
+  ASSERT_TRUE(old_graph.ok()) << old_graph.error().to_string();
+  ASSERT_TRUE(new_graph.ok());
+  ASSERT_EQ(old_graph.value().inputs.size(), new_graph.value().inputs.size());
+  for (size_t i = 0; i + 1 < old_graph.value().inputs.size(); ++i) {
+    const GraphInput& a = old_graph.value().inputs[i];
+    const GraphInput& b = new_graph.value().inputs[i];
+    EXPECT_EQ(a.name, b.name);
+    EXPECT_EQ(a.data.sizes, b.data.sizes);
+    EXPECT_TRUE(std::equal(a.data.bytes.begin(), a.data.bytes.end(), b.data.bytes.begin(), b.data.bytes.end())) << a.name;
+  }
+}
+
+// What a pickle may not do: everything but build tensors.
+TEST(Reader, OtherPicklesAreRefused) {
+  auto with_pickle = [](std::string_view code) {
+    ZipWriter inner = ZipWriter::in_memory();
+    EXPECT_TRUE(inner.add("archive/data.pkl", code).ok());
+    EXPECT_TRUE(inner.add("archive/data/0", "0123456789abcdef").ok());
+    std::vector<uint8_t> bytes = inner.finish_in_memory();
+    Files files;
+    files.more = {{"data/weights/model.pt", std::string(bytes.begin(), bytes.end())}};
+    return files;
+  };
+  EXPECT_EQ(read(with_pickle("\x80\x02}.")), read(Files()));
+  expect_error(with_pickle("\x80\x02cos\nsystem\nX\x02\0\0\0ls\x85R."), "COIL-E014", "");
+  expect_error(with_pickle(std::string_view("\x80\x02}X\x01\0\0\0acos\nsystem\nX\x02\0\0\0ls\x85Rs.", 39)), "COIL-E014",
+               "'os system'");
+  for (std::string_view code : {"", "\x80", "}", ".", "(", "t.", "u.", "R.", "Q.", "s.", "q\x01.", "h\x01.",
+                                "X\xff\xff\xff\xff.", "cabc", "}}.", "i.", "\x80\x02]."}) {
+    expect_error(with_pickle(code), "COIL-E014", "cannot be read");
+  }
+  expect_error(with_pickle(std::string(100000, '(') + "."), "COIL-E014", "cannot be read");
 }
 
 TEST(Reader, TruncatedFilesAreErrors) {

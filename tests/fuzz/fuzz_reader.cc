@@ -1,5 +1,6 @@
-// The whole way of a hostile file: archive, JSON, program, passes, text. Input: an archive, or (anything that does not start
-// like one) up to three JSON entries with a line "----" between them, which go into an archive with plausible weights.
+// The whole way of a hostile file: archive, JSON, program, passes, text. Input: an archive; or a pickle (first byte 0x80),
+// which goes into a file as torch.save writes it; or up to three JSON entries with a line "----" between them, which go into an
+// archive with plausible weights.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -8,6 +9,7 @@
 
 #include "base/zip_writer.h"
 #include "frontend/program_reader.h"
+#include "frontend/tensor_pickle.h"
 #include "passes/pipeline.h"
 
 namespace {
@@ -34,6 +36,15 @@ std::vector<uint8_t> make_archive(std::string_view text) {
   return zip.finish_in_memory();
 }
 
+void read_pickle(std::string_view code) {
+  static const std::string kStorage(256, '\x01');
+  ZipWriter zip = ZipWriter::in_memory();
+  check(zip.add("archive/data.pkl", code).ok());
+  for (int i = 0; i < 11; ++i) check(zip.add("archive/data/" + std::to_string(i), kStorage).ok());
+  auto bytes = std::make_shared<std::vector<uint8_t>>(zip.finish_in_memory());
+  (void)read_tensor_pickle({bytes, *bytes}, "input").ok();
+}
+
 // Every byte that the graph says it has can be read.
 void touch(const Graph& graph) {
   unsigned sum = 0;
@@ -47,6 +58,10 @@ void touch(const Graph& graph) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size > 0 && data[0] == 0x80) {
+    read_pickle({reinterpret_cast<const char*>(data), size});
+    return 0;
+  }
   std::vector<uint8_t> archive;
   bool is_zip = size >= 2 && data[0] == 'P' && data[1] == 'K';
   if (!is_zip) archive = make_archive({reinterpret_cast<const char*>(data), size});

@@ -2,8 +2,10 @@
 """Writes the seeds of fuzz_reader from a folder of small exported programs: tests/fuzz/make_seeds.py FOLDER.
 
 Each program becomes up to two seeds: the archive itself, and its JSON entries as text with a line "----" between them (the fuzz
-target puts those into an archive of its own, so that a mutation does not fail at a checksum).
+target puts those into an archive of its own, so that a mutation does not fail at a checksum). Programs of PyTorch 2.7 give the
+archive and the pickle of their weights.
 """
+import io
 import json
 import pathlib
 import sys
@@ -27,6 +29,10 @@ def main(folder):
         if path.stat().st_size <= MAX_ARCHIVE:
             (TARGET / path.name).write_bytes(path.read_bytes())
         archive = zipfile.ZipFile(path)
+        if "serialized_state_dict.pt" in archive.namelist():
+            weights = zipfile.ZipFile(io.BytesIO(archive.read("serialized_state_dict.pt")))
+            (TARGET / f"{path.stem}.pkl").write_bytes(weights.read("archive/data.pkl"))
+            continue
         root = archive.namelist()[0].split("/")[0]
         parts = [json.dumps(shorten(json.loads(archive.read(f"{root}/{e}"))), separators=(",", ":")) for e in ENTRIES]
         (TARGET / f"{path.stem}.txt").write_text("\n----\n".join(parts))

@@ -5,6 +5,7 @@ import os
 import pathlib
 import re
 
+import numpy as np
 import pytest
 
 import harness
@@ -126,3 +127,105 @@ def test_runtime_library():
     needed = subprocess.run(["ldd", library], capture_output=True, text=True, check=True).stdout
     names = {pathlib.Path(line.split()[0]).name.split(".")[0] for line in needed.splitlines()}
     assert names <= {"libc", "libm", "libstdc++", "libgcc_s", "linux-vdso", "ld-linux-x86-64"}, needed
+
+
+# A program with every kind of input: a transposed tensor, an integer size, fixed values, a float16 tensor.
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory):
+    import torch
+
+    class Mixed(torch.nn.Module):
+        def forward(self, x, n, flag, y, scale):
+            return (x * n if flag else x) + y.float().sum(), y * 2, scale * x
+
+    folder = tmp_path_factory.mktemp("mixed")
+    arguments = (torch.arange(15.0).reshape(5, 3).t(), 7, True, torch.linspace(-1, 1, 12).reshape(3, 4).half(), 0.5)
+    shapes = {"x": {1: torch.export.Dim("cols", min=2, max=50)}, "n": torch.export.Dim.DYNAMIC, "flag": None, "y": None, "scale": None}
+    program = torch.export.export(Mixed(), arguments, dynamic_shapes=shapes)
+    torch.export.save(program, folder / "mixed.pt2")
+    coil_ok("compile", folder / "mixed.pt2", "-q", "--dim", "cols=x:1")  # writes mixed.coil.pt2
+    arrays = {"in_0": arguments[0].numpy(), "in_1": np.array(7), "in_2": np.array(True), "in_3": arguments[3].float().numpy(), "in_4": np.array(0.5)}
+    return folder / "mixed.coil.pt2", arrays, [t.numpy() for t in Mixed()(*arguments)]
+
+
+def run_arrays(package, folder, arrays):
+    np.savez(folder / "in.npz", **arrays)
+    done = coil("run", package, "--input", folder / "in.npz", "--output", folder / "out.npz")
+    return done, harness.load_outputs(folder / "out.npz") if done.returncode == 0 else None
+
+
+def test_run_mixed_inputs(tmp_path, mixed):
+    package, arrays, expected = mixed
+    done, outputs = run_arrays(package, tmp_path, arrays)
+    assert done.returncode == 0, done.stderr
+    harness.compare(outputs, expected, 1e-3)
+    done, outputs = run_arrays(package, tmp_path, {k: v for k, v in arrays.items() if k not in ("in_2", "in_4")})  # fixed ones may be left out
+    assert done.returncode == 0, done.stderr
+    harness.compare(outputs, expected, 1e-3)
+
+
+def test_run_single_files(tmp_path, mixed):
+    package, arrays, expected = mixed
+    for key, array in arrays.items():
+        np.save(tmp_path / f"{key}.npy", array)
+    by_order = [a for i in (0, 1, 3) for a in ("--input", tmp_path / f"in_{i}.npy")]
+    by_name = [a for n, i in (("y", 3), ("n", 1), ("x", 0)) for a in ("-i", f"{n}={tmp_path}/in_{i}.npy")]
+    for given in (by_order, by_name):
+        coil_ok("run", package, *given, "-o", tmp_path / "o.npz")
+        harness.compare(harness.load_outputs(tmp_path / "o.npz"), expected, 1e-3)
+
+
+@pytest.mark.parametrize("change,code,text", [
+    ({"in_2": np.array(False)}, 210, "True"), ({"in_4": np.array(0.25)}, 210, "0.5"), ({"in_1": np.array(7.5)}, 202, "integer"), ({"in_1": None}, 201, "'n'"),
+    ({"in_0": np.zeros((3, 51), np.float32)}, 204, "cols"), ({"in_0": np.zeros((3, 5), np.float16)}, 202, "float32"), ({"in_5": np.array(1)}, 201, "in_5")])
+def test_mixed_inputs_refused(change, code, text, tmp_path, mixed):
+    package, arrays, _ = mixed
+    done, _ = run_arrays(package, tmp_path, {k: v for k, v in (arrays | change).items() if v is not None})
+    assert_refused(done, text, code=code)
+
+
+def test_memory_formula(mixed, digits_package):
+    """What inspect computes is what a call asks for."""
+    for package, shape in ((mixed[0], "cols=9"), (digits_package, "batch=33")):
+        memory = coil_json("bench", package, "--shape", shape, "--repeat", 2)["memory"]
+        assert memory["arena_bytes"] == memory["arena_bytes_formula"] and memory["output_bytes"] == memory["output_bytes_formula"], memory
+        example = coil_json("inspect", package, "--shape", shape)["memory"]["example"]
+        assert example["peak_bytes"] == memory["arena_bytes"] + memory["output_bytes"], (example, memory)
+
+
+def test_inspect_kernels_and_source(digits_package):
+    text = coil_ok("inspect", digits_package, "--kernels", "--fusion", "--memory", "--entries").stdout
+    assert re.search(r"conv2d.*relu", text) and "train.py:38" in text and "manifest.json" in text and "Not fused" in text
+    source = coil_ok("inspect", digits_package, "--source", "max_pool").stdout
+    assert "COIL_NAME(max_pool" in source and "train.py:38" in source and source.count("{") == source.count("}")
+    assert "coil_model" in coil_ok("inspect", digits_package, "--source", "host.cc").stdout
+    assert_refused(coil("inspect", digits_package, "--source", "nobody"), "nobody", code=402)
+
+
+def test_compile_never_overwrites_the_program(tmp_path):
+    (tmp_path / "digits.pt2").write_bytes(DIGITS.read_bytes())
+    assert_refused(coil("compile", tmp_path / "digits.pt2", "-o", tmp_path / "digits.pt2"), code=402)
+    assert (tmp_path / "digits.pt2").read_bytes() == DIGITS.read_bytes()
+
+
+def test_debug_levels_and_dump(tmp_path):
+    def compile_with(**variables):
+        return coil_ok("compile", DIGITS, "-q", "-o", tmp_path / "o.pt2", env=os.environ | variables).stderr
+
+    assert compile_with() == ""
+    assert "[1 build]" in compile_with(COIL_DEBUG="1")
+    assert "not fused into" in compile_with(COIL_DEBUG="3") and "[2 max_pool" in compile_with(COIL_DEBUG="2")
+    lines = re.findall(r"^\S+ \[(.*?)\]", compile_with(COIL_DEBUG="5@graph_dead_code"), re.M)
+    assert lines == ["5 graph_dead_code"], lines
+    compile_with(COIL_DUMP=str(tmp_path / "dump"))
+    names = sorted(p.name for p in (tmp_path / "dump").iterdir())
+    assert names[0] == "00_graph.txt" and any(n.endswith("_plan.txt") for n in names) and any(n.endswith("_host.cc") for n in names), names
+    assert_refused(coil("compile", DIGITS, "-o", tmp_path / "o.pt2", env=os.environ | {"COIL_SKIP": "nobody"}), "nobody", code=402)
+
+
+def test_output_that_cannot_be_written(digits_package):
+    with open("/dev/full", "w") as full:
+        import subprocess
+
+        done = subprocess.run([harness.COIL, "inspect", digits_package], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 3 and "COIL-E003" in done.stderr

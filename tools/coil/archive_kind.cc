@@ -36,13 +36,16 @@ std::string root_folder(const ZipReader& zip) {
   const std::string& first = zip.entries().front().name;
   const std::string root = first.substr(0, first.find('/'));
   const bool plain = !root.empty() && root.size() <= 100 && root != first && root[0] != '.' &&
-                     std::all_of(root.begin(), root.end(), [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '-' || c == '.'; });
+                     std::all_of(root.begin(), root.end(),
+                                 [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '-' || c == '.'; });
   return plain ? root : "model";
 }
 
 Result<Json> read_manifest(const ZipReader& zip) {
   const ZipEntry* entry = manifest_entry(zip);
-  if (!entry) return Error{ErrorCode::bad_package, "the package lacks data/coil/manifest.json: it was not made by coil", zip.name(), "compile the program with coil"};
+  if (!entry)
+    return Error{ErrorCode::bad_package, "the package lacks data/coil/manifest.json: it was not made by coil", zip.name(),
+                 "compile the program with coil"};
   TRY(const std::string text, zip.read_text(*entry, kMaxManifest));
   TRY_STATUS(runtime::parse_manifest(text));
   Json manifest = Json::parse(text, nullptr, false);

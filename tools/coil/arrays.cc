@@ -94,12 +94,16 @@ Status place_input(size_t i, NpyArray array, const Json& manifest, Sizes& sizes,
   if (info.contains("strides") && info["strides"].size() == array.shape.size()) {
     // Unsolvable strides belong to an input that the runtime refuses anyway.
     const Result<std::vector<int64_t>> wanted = sizes.evaluate_all(info["strides"]);
-    const bool usable = wanted.ok() && std::all_of(wanted.value().begin(), wanted.value().end(), [](int64_t s) { return s >= 0 && s < (int64_t{1} << 40); });
+    const bool usable = wanted.ok() && std::all_of(wanted.value().begin(), wanted.value().end(),
+                                                   [](int64_t s) { return s >= 0 && s < (int64_t{1} << 40); });
     if (usable && !is_dense(array.shape, wanted.value())) {
       strides = wanted.value();
       if (!spread(array, strides)) {
-        return Error{ErrorCode::input_stride, fmt::format("input '{}' was exported as an expanded tensor: its elements along the expanded dimension must be equal, but they differ", name), "",
-                     "export the program with an input that is not expanded"};
+        return Error{ErrorCode::input_stride,
+                     fmt::format("input '{}' was exported as an expanded tensor: its elements along the expanded dimension "
+                                 "must be equal, but they differ",
+                                 name),
+                     "", "export the program with an input that is not expanded"};
       }
     }
   }
@@ -112,7 +116,8 @@ void make_views(CallInputs* inputs) {
   inputs->views.clear();
   for (size_t i = 0; i < inputs->arrays.size(); ++i) {
     NpyArray& a = inputs->arrays[i];
-    inputs->views.push_back({a.data.data(), a.shape.data(), inputs->strides[i].data(), static_cast<int32_t>(a.shape.size()), a.dtype, COIL_CPU, 0});
+    inputs->views.push_back(
+        {a.data.data(), a.shape.data(), inputs->strides[i].data(), static_cast<int32_t>(a.shape.size()), a.dtype, COIL_CPU, 0});
   }
 }
 
@@ -124,7 +129,8 @@ NpyArray to_array(const CoilTensorView& view) {
   array.data.resize(static_cast<size_t>(array.count()) * to_bytes);
   const uint8_t* from = static_cast<const uint8_t*>(view.data);
   uint8_t* to = array.data.data();
-  const std::vector<int64_t> strides = view.strides ? std::vector<int64_t>(view.strides, view.strides + view.ndim) : dense_strides(array.shape);
+  const std::vector<int64_t> strides =
+      view.strides ? std::vector<int64_t>(view.strides, view.strides + view.ndim) : dense_strides(array.shape);
   for_each_offset(array.shape, strides.data(), [&](int64_t offset) {
     const uint8_t* item = from + static_cast<size_t>(offset) * from_bytes;
     if (view.dtype == COIL_BFLOAT16) {
@@ -142,17 +148,28 @@ NpyArray to_array(const CoilTensorView& view) {
 
 std::string dtype_name(int32_t dtype) {
   switch (dtype) {
-    case COIL_UINT8: return "uint8";
-    case COIL_INT8: return "int8";
-    case COIL_INT16: return "int16";
-    case COIL_INT32: return "int32";
-    case COIL_INT64: return "int64";
-    case COIL_FLOAT16: return "float16";
-    case COIL_FLOAT32: return "float32";
-    case COIL_FLOAT64: return "float64";
-    case COIL_BOOL: return "bool";
-    case COIL_BFLOAT16: return "bfloat16";
-    default: return "unknown";
+    case COIL_UINT8:
+      return "uint8";
+    case COIL_INT8:
+      return "int8";
+    case COIL_INT16:
+      return "int16";
+    case COIL_INT32:
+      return "int32";
+    case COIL_INT64:
+      return "int64";
+    case COIL_FLOAT16:
+      return "float16";
+    case COIL_FLOAT32:
+      return "float32";
+    case COIL_FLOAT64:
+      return "float64";
+    case COIL_BOOL:
+      return "bool";
+    case COIL_BFLOAT16:
+      return "bfloat16";
+    default:
+      return "unknown";
   }
 }
 

@@ -124,10 +124,12 @@ uint64_t anonymous_bytes() {
 // One call with outputs in the context's memory, as a user makes it.
 class Caller {
  public:
-  Caller(runtime::Context& context, const CallInputs& inputs) : context_(context), inputs_(inputs), outputs_(context.model().manifest().outputs.size()) {}
+  Caller(runtime::Context& context, const CallInputs& inputs)
+      : context_(context), inputs_(inputs), outputs_(context.model().manifest().outputs.size()) {}
   Status call() {
     for (CoilTensorView& o : outputs_) o.data = nullptr;
-    const int32_t code = context_.run(inputs_.views.data(), static_cast<int32_t>(inputs_.views.size()), outputs_.data(), static_cast<int32_t>(outputs_.size()), &error_);
+    const int32_t code = context_.run(inputs_.views.data(), static_cast<int32_t>(inputs_.views.size()), outputs_.data(),
+                                      static_cast<int32_t>(outputs_.size()), &error_);
     if (code != 0) return Error{static_cast<ErrorCode>(code), error_.message, "", ""};
     return ok_status();
   }
@@ -164,32 +166,45 @@ struct Memory {
 };
 
 Json to_json(const Arguments& a, const LoadedModel& loaded, const Json& sizes, const Timing& t, const Memory& memory) {
-  Json json = {{"model", a.model}, {"target", loaded.model->isa()}, {"threads", loaded.model->host().num_workers}, {"sizes", sizes}};
+  Json json = {
+      {"model", a.model}, {"target", loaded.model->isa()}, {"threads", loaded.model->host().num_workers}, {"sizes", sizes}};
   if (loaded.compiled) json["compile_ms"] = loaded.compile_seconds * 1e3;
   json["load_ms"] = loaded.load_seconds * 1e3;
   json["first_call_us"] = t.first * 1e6;
-  json["call_us"] = {{"median", t.quantile(0.5) * 1e6}, {"p10", t.quantile(0.1) * 1e6}, {"p90", t.quantile(0.9) * 1e6}, {"min", t.samples.front() * 1e6}};
+  json["call_us"] = {{"median", t.quantile(0.5) * 1e6},
+                     {"p10", t.quantile(0.1) * 1e6},
+                     {"p90", t.quantile(0.9) * 1e6},
+                     {"min", t.samples.front() * 1e6}};
   json["calls"] = t.calls;
-  json["memory"] = {{"arena_bytes", memory.arena}, {"arena_bytes_formula", memory.formula.arena}, {"output_bytes", memory.outputs},
-                    {"output_bytes_formula", memory.formula.outputs}, {"constants_bytes", memory.formula.constants},
-                    {"state_bytes", memory.formula.state}, {"resident_grown_bytes", memory.grown}};
+  json["memory"] = {{"arena_bytes", memory.arena},
+                    {"arena_bytes_formula", memory.formula.arena},
+                    {"output_bytes", memory.outputs},
+                    {"output_bytes_formula", memory.formula.outputs},
+                    {"constants_bytes", memory.formula.constants},
+                    {"state_bytes", memory.formula.state},
+                    {"resident_grown_bytes", memory.grown}};
   return json;
 }
 
 std::string to_text(const Arguments& a, const LoadedModel& loaded, const Json& sizes, const Timing& t, const Memory& memory) {
   const Style style;
   std::string where;
-  for (const auto& [name, value] : sizes.items()) where += fmt::format("{}{}={}", where.empty() ? "" : " ", name, value.get<int64_t>());
-  std::string text = fmt::format("{}: {}, {}{}{}\n", style.bold(a.model), loaded.model->isa(), count_text(static_cast<size_t>(loaded.model->host().num_workers), "thread"),
+  for (const auto& [name, value] : sizes.items())
+    where += fmt::format("{}{}={}", where.empty() ? "" : " ", name, value.get<int64_t>());
+  std::string text = fmt::format("{}: {}, {}{}{}\n", style.bold(a.model), loaded.model->isa(),
+                                 count_text(static_cast<size_t>(loaded.model->host().num_workers), "thread"),
                                  where.empty() ? "" : ", ", where);
   Table table;
   if (loaded.compiled) table.add({"compile", seconds_text(loaded.compile_seconds)});
   table.add({"load", seconds_text(loaded.load_seconds)});
   table.add({"first call", seconds_text(t.first)});
-  table.add({"call", style.bold(seconds_text(t.quantile(0.5))), fmt::format("median of {}; min {}, 10 % {}, 90 % {}", count_text(t.calls, "call"), seconds_text(t.samples.front()),
-                                                                seconds_text(t.quantile(0.1)), seconds_text(t.quantile(0.9)))});
-  table.add({"scratch", bytes_text(static_cast<uint64_t>(memory.arena)), fmt::format("by the formula {}", bytes_text(static_cast<uint64_t>(memory.formula.arena)))});
-  table.add({"outputs", bytes_text(static_cast<uint64_t>(memory.outputs)), fmt::format("by the formula {}", bytes_text(static_cast<uint64_t>(memory.formula.outputs)))});
+  table.add({"call", style.bold(seconds_text(t.quantile(0.5))),
+             fmt::format("median of {}; min {}, 10 % {}, 90 % {}", count_text(t.calls, "call"), seconds_text(t.samples.front()),
+                         seconds_text(t.quantile(0.1)), seconds_text(t.quantile(0.9)))});
+  table.add({"scratch", bytes_text(static_cast<uint64_t>(memory.arena)),
+             fmt::format("by the formula {}", bytes_text(static_cast<uint64_t>(memory.formula.arena)))});
+  table.add({"outputs", bytes_text(static_cast<uint64_t>(memory.outputs)),
+             fmt::format("by the formula {}", bytes_text(static_cast<uint64_t>(memory.formula.outputs)))});
   table.add({"weights", bytes_text(static_cast<uint64_t>(memory.formula.constants))});
   table.add({"resident", bytes_text(memory.grown), "that the first call added, without the mapped weights"});
   return text + table.text();
@@ -201,7 +216,8 @@ Result<int> bench(const Arguments& a) {
   TRY_STATUS(apply_shapes(a.shapes, sizes));
   CallInputs inputs;
   if (!a.inputs.empty()) {
-    if (!a.shapes.empty()) return Error{ErrorCode::bad_option, "--shape and --input exclude each other: arrays have sizes", "", ""};
+    if (!a.shapes.empty())
+      return Error{ErrorCode::bad_option, "--shape and --input exclude each other: arrays have sizes", "", ""};
     TRY_STATUS(gather_inputs(a.inputs, *loaded.model, loaded.manifest, &inputs));
     if (!inputs.ignored.empty()) note(fmt::format("keys that name no input are ignored: {}", fmt::join(inputs.ignored, ", ")));
     learn_sizes(loaded.manifest, inputs, sizes);
@@ -238,8 +254,12 @@ Result<int> bench(const Arguments& a) {
 Action add_bench(CLI::App& app) {
   auto a = std::make_shared<Arguments>();
   app.add_option("model", a->model, "package, or exported program (compiled in memory first)")->required()->type_name("MODEL");
-  app.add_option("--shape", a->shapes, "size of a dynamic dimension; default: 8, as far as it is in range")->allow_extra_args(false)->type_name("DIM=SIZE");
-  app.add_option("-i,--input", a->inputs, "real inputs instead of random ones, as for `coil run`")->allow_extra_args(false)->type_name("FILE");
+  app.add_option("--shape", a->shapes, "size of a dynamic dimension; default: 8, as far as it is in range")
+      ->allow_extra_args(false)
+      ->type_name("DIM=SIZE");
+  app.add_option("-i,--input", a->inputs, "real inputs instead of random ones, as for `coil run`")
+      ->allow_extra_args(false)
+      ->type_name("FILE");
   app.add_option("--seconds", a->seconds, "how long to measure")->check(CLI::Range(0.0, 3600.0))->type_name("S");
   app.add_option("--repeat", a->repeat, "measure this many calls instead")->check(CLI::Range(1, 1'000'000'000))->type_name("N");
   app.add_option("--warmup", a->warmup, "calls before the measurement")->check(CLI::Range(0, 1'000'000))->type_name("N");

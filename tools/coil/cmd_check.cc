@@ -42,7 +42,8 @@ std::string to_text(const std::string& model, const std::vector<CheckRow>& rows,
 Json to_json(const std::string& model, const std::vector<CheckRow>& rows, size_t missing) {
   Json ops = Json::array();
   for (const CheckRow& row : rows) {
-    Json op = {{"op", row.target}, {"status", row.supported ? "native" : "missing"}, {"count", row.count}, {"where", row.where}};
+    Json op = {
+        {"op", row.target}, {"status", row.supported ? "native" : "missing"}, {"count", row.count}, {"where", row.where}};
     if (!row.supported) op["problem"] = row.problem;
     ops.push_back(std::move(op));
   }
@@ -66,7 +67,9 @@ Result<int> check(const Arguments& a) {
 Action add_check(CLI::App& app) {
   auto a = std::make_shared<Arguments>();
   app.add_option("model", a->model, "exported program (.pt2 of torch.export.save)")->required()->type_name("MODEL.pt2");
-  app.add_option("--dim", a->compile.dims, "name a dynamic dimension, by symbol (batch=s77) or input (batch=x:0)")->allow_extra_args(false)->type_name("NAME=WHICH");
+  app.add_option("--dim", a->compile.dims, "name a dynamic dimension, by symbol (batch=s77) or input (batch=x:0)")
+      ->allow_extra_args(false)
+      ->type_name("NAME=WHICH");
   app.add_flag("--json", a->json, "print the rows as JSON");
   app.footer(
       "Examples:\n"

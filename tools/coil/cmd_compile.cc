@@ -30,9 +30,19 @@ Json to_json(const Arguments& a, const CompileReport& r, const std::vector<std::
   Json stages = Json::object(), targets = Json::array();
   for (const StageTime& s : r.stages) stages[s.stage] = s.seconds;
   for (const std::string& isa : isas) targets.push_back("cpu:x86-64-" + isa);
-  return {{"model", a.model}, {"output", a.output}, {"seconds", seconds}, {"stages", stages}, {"targets", targets},
-          {"graph_nodes", r.graph_nodes}, {"loops", r.loops}, {"kernels", r.kernels}, {"functions", r.functions},
-          {"code_bytes", r.code_bytes}, {"constants_bytes", r.constants_bytes}, {"package_bytes", bytes}, {"arena_bytes", r.arena_formula}};
+  return {{"model", a.model},
+          {"output", a.output},
+          {"seconds", seconds},
+          {"stages", stages},
+          {"targets", targets},
+          {"graph_nodes", r.graph_nodes},
+          {"loops", r.loops},
+          {"kernels", r.kernels},
+          {"functions", r.functions},
+          {"code_bytes", r.code_bytes},
+          {"constants_bytes", r.constants_bytes},
+          {"package_bytes", bytes},
+          {"arena_bytes", r.arena_formula}};
 }
 
 std::string stage_detail(const std::string& stage, const CompileReport& r, const std::vector<std::string>& isas) {
@@ -44,14 +54,16 @@ std::string stage_detail(const std::string& stage, const CompileReport& r, const
   return "";
 }
 
-std::string summary(const Arguments& a, const CompileReport& r, const std::vector<std::string>& isas, uint64_t bytes, double seconds) {
+std::string summary(const Arguments& a, const CompileReport& r, const std::vector<std::string>& isas, uint64_t bytes,
+                    double seconds) {
   const Style style;
   std::string text = fmt::format("{} -> {} in {}\n", a.model, style.bold(a.output), style.bold(seconds_text(seconds)));
   Table table(2, {1});
   for (const StageTime& s : r.stages) table.add({s.stage, seconds_text(s.seconds), style.dim(stage_detail(s.stage, r, isas))});
   text += table.text();
   Table sizes;
-  sizes.add({"package", fmt::format("{}: code {}, weights {}", bytes_text(bytes), bytes_text(r.code_bytes), bytes_text(r.constants_bytes))});
+  sizes.add({"package", fmt::format("{}: code {}, weights {}", bytes_text(bytes), bytes_text(r.code_bytes),
+                                    bytes_text(r.constants_bytes))});
   sizes.add({"scratch memory of a call", fmt::format("{} bytes", r.arena_formula)});
   return text + sizes.text();
 }
@@ -62,7 +74,8 @@ Result<int> compile(Arguments& a) {
   TRY(const ZipReader zip, ZipReader::open(a.model));
   std::error_code ignored;
   if (std::filesystem::equivalent(a.model, a.output, ignored)) {
-    return Error{ErrorCode::bad_option, fmt::format("the output '{}' is the input", a.output), "", "choose another name with -o"};
+    return Error{ErrorCode::bad_option, fmt::format("the output '{}' is the input", a.output), "",
+                 "choose another name with -o"};
   }
   clean_up_on_signals(a.output);
   Progress progress(a.quiet ? Progress::Mode::never : Progress::mode_from_env());

@@ -50,19 +50,20 @@ Result<Json> collect() {
   Json variables = Json::array();
   for (const EnvVar& v : env_vars()) {
     const std::optional<std::string> value = env(v.name);
-    variables.push_back({{"name", v.name}, {"value", value ? Json(*value) : Json(nullptr)}, {"default", v.default_text}, {"help", v.help}});
+    variables.push_back(
+        {{"name", v.name}, {"value", value ? Json(*value) : Json(nullptr)}, {"default", v.default_text}, {"help", v.help}});
   }
   const int quota = runtime::cgroup_cpu_quota({});
   return Json{{"version", COIL_VERSION},
-          {"clang", compiler},
-          {"targets", {"cpu:x86-64-v3", "cpu:x86-64-v4"}},
-          {"machine",
-           {{"cpu", cpu_name()},
-            {"levels", levels()},
-            {"cpus", usable_cpus()},
-            {"cpu_quota", quota > 0 ? Json(quota) : Json(nullptr)},
-            {"threads", runtime::allowed_cpus()}}},
-          {"environment", variables}};
+              {"clang", compiler},
+              {"targets", {"cpu:x86-64-v3", "cpu:x86-64-v4"}},
+              {"machine",
+               {{"cpu", cpu_name()},
+                {"levels", levels()},
+                {"cpus", usable_cpus()},
+                {"cpu_quota", quota > 0 ? Json(quota) : Json(nullptr)},
+                {"threads", runtime::allowed_cpus()}}},
+              {"environment", variables}};
 }
 
 std::string to_text(const Json& info) {
@@ -74,14 +75,17 @@ std::string to_text(const Json& info) {
   about.add({"targets", fmt::format("{}", fmt::join(info["targets"].get<std::vector<std::string>>(), ", "))});
   about.add({"processor", machine["cpu"].get<std::string>()});
   about.add({"levels", fmt::format("{}", fmt::join(machine["levels"].get<std::vector<std::string>>(), ", "))});
-  const std::string quota = machine["cpu_quota"].is_null() ? "no cgroup quota" : fmt::format("cgroup quota {}", machine["cpu_quota"].get<int>());
+  const std::string quota =
+      machine["cpu_quota"].is_null() ? "no cgroup quota" : fmt::format("cgroup quota {}", machine["cpu_quota"].get<int>());
   about.add({"threads", fmt::format("{} (affinity {}, {})", machine["threads"].get<int>(), machine["cpus"].get<int>(), quota)});
   Table variables;
   for (const Json& v : info["environment"]) {
-    const std::string value = v["value"].is_null() ? style.dim(v["default"].get<std::string>()) : style.bold(v["value"].get<std::string>());
+    const std::string value =
+        v["value"].is_null() ? style.dim(v["default"].get<std::string>()) : style.bold(v["value"].get<std::string>());
     variables.add({v["name"].get<std::string>(), value, v["help"].get<std::string>()});
   }
-  return about.text() + "\n" + style.bold("Environment variables") + " (values that are set, else what holds without)\n" + variables.text();
+  return about.text() + "\n" + style.bold("Environment variables") + " (values that are set, else what holds without)\n" +
+         variables.text();
 }
 
 }  // namespace

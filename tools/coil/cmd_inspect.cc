@@ -15,7 +15,8 @@ Result<int> inspect(const InspectArguments& a) {
   try {
     return archive_kind(zip) == ArchiveKind::package ? inspect_package(zip, a) : inspect_program(zip, a);
   } catch (const Json::exception& e) {  // the runtime's part of the manifest was checked, the rest may be anything
-    return Error{ErrorCode::bad_package, fmt::format("data/coil/manifest.json is not what coil writes: {}", e.what()), a.model, "compile the program again"};
+    return Error{ErrorCode::bad_package, fmt::format("data/coil/manifest.json is not what coil writes: {}", e.what()), a.model,
+                 "compile the program again"};
   }
 }
 
@@ -27,8 +28,12 @@ Action add_inspect(CLI::App& app) {
   app.add_flag("--kernels", a->kernels, "the kernels, with the operators and source lines that each computes");
   app.add_flag("--memory", a->memory, "the formula of a call's memory, and the buffers of its scratch space");
   app.add_flag("--fusion", a->fusion, "why neighbours did not become one kernel");
-  app.add_option("--source", a->source, "generated code: of the kernel or file NAME, or all of it")->expected(0, 1)->type_name("[NAME]");
-  app.add_option("--shape", a->shapes, "size of a dynamic dimension for --memory")->allow_extra_args(false)->type_name("DIM=SIZE");
+  app.add_option("--source", a->source, "generated code: of the kernel or file NAME, or all of it")
+      ->expected(0, 1)
+      ->type_name("[NAME]");
+  app.add_option("--shape", a->shapes, "size of a dynamic dimension for --memory")
+      ->allow_extra_args(false)
+      ->type_name("DIM=SIZE");
   app.add_flag("--entries", a->entries, "the archive's entries and their sizes");
   app.add_flag("--json", a->json, "print everything as JSON");
   app.footer(

@@ -39,14 +39,22 @@ double value_at(const NpyArray& a, size_t i) {
     return value;
   };
   switch (a.dtype) {
-    case COIL_INT8: return get(int8_t{});
-    case COIL_INT16: return get(int16_t{});
-    case COIL_INT32: return get(int32_t{});
-    case COIL_INT64: return static_cast<double>(get(int64_t{}));
-    case COIL_FLOAT16: return from_f16(get(uint16_t{}));
-    case COIL_FLOAT32: return get(float{});
-    case COIL_FLOAT64: return get(double{});
-    default: return get(uint8_t{});
+    case COIL_INT8:
+      return get(int8_t{});
+    case COIL_INT16:
+      return get(int16_t{});
+    case COIL_INT32:
+      return get(int32_t{});
+    case COIL_INT64:
+      return static_cast<double>(get(int64_t{}));
+    case COIL_FLOAT16:
+      return from_f16(get(uint16_t{}));
+    case COIL_FLOAT32:
+      return get(float{});
+    case COIL_FLOAT64:
+      return get(double{});
+    default:
+      return get(uint8_t{});
   }
 }
 
@@ -78,7 +86,11 @@ Json to_json(const runtime::Model& model, const NamedArrays& outputs, const std:
     const Summary s = summarize(a);
     Json first = Json::array();
     for (double v : s.first) first.push_back(number(v));
-    Json row = {{"key", outputs[i].first}, {"name", model.manifest().outputs[i].name}, {"dtype", dtype_name(dtypes[i])}, {"shape", a.shape}, {"first", first}};
+    Json row = {{"key", outputs[i].first},
+                {"name", model.manifest().outputs[i].name},
+                {"dtype", dtype_name(dtypes[i])},
+                {"shape", a.shape},
+                {"first", first}};
     const auto finite = static_cast<double>(a.count() - s.not_finite);
     row["min"] = finite > 0 ? Json(s.min) : Json(nullptr);
     row["max"] = finite > 0 ? Json(s.max) : Json(nullptr);
@@ -101,7 +113,8 @@ std::string to_text(const runtime::Model& model, const NamedArrays& outputs, con
     const auto finite = static_cast<double>(a.count() - s.not_finite);
     if (finite > 0 && a.count() > 1) range = fmt::format("min {:.6g}  max {:.6g}  mean {:.6g}", s.min, s.max, s.sum / finite);
     if (s.not_finite > 0) range += fmt::format("{}{} not finite", range.empty() ? "" : "  ", s.not_finite);
-    table.add({style.bold(outputs[i].first), model.manifest().outputs[i].name, dtype_name(dtypes[i]) + shape_text(a.shape), values, style.dim(range)});
+    table.add({style.bold(outputs[i].first), model.manifest().outputs[i].name, dtype_name(dtypes[i]) + shape_text(a.shape),
+               values, style.dim(range)});
   }
   return table.text();
 }
@@ -118,7 +131,8 @@ Result<int> run(const Arguments& a) {
   std::vector<CoilTensorView> views(model.manifest().outputs.size());
   CoilError error{};
   const double start = seconds_now();
-  if (context.run(inputs.views.data(), static_cast<int32_t>(inputs.views.size()), views.data(), static_cast<int32_t>(views.size()), &error) != 0) {
+  if (context.run(inputs.views.data(), static_cast<int32_t>(inputs.views.size()), views.data(),
+                  static_cast<int32_t>(views.size()), &error) != 0) {
     return Error{static_cast<ErrorCode>(error.code), error.message, "", ""};
   }
   const double seconds = seconds_now() - start;
@@ -148,8 +162,11 @@ Result<int> run(const Arguments& a) {
 Action add_run(CLI::App& app) {
   auto a = std::make_shared<Arguments>();
   app.add_option("model", a->model, "package, or exported program (compiled in memory first)")->required()->type_name("MODEL");
-  app.add_option("-i,--input", a->inputs, "x.npy, name=x.npy, or an archive a.npz with keys in_0, in_1, ... or names of inputs")->allow_extra_args(false)->type_name("FILE");
-  app.add_option("-o,--output", a->output, "archive to write: out_0, out_1, ..., flattened in the program's order")->type_name("FILE.npz");
+  app.add_option("-i,--input", a->inputs, "x.npy, name=x.npy, or an archive a.npz with keys in_0, in_1, ... or names of inputs")
+      ->allow_extra_args(false)
+      ->type_name("FILE");
+  app.add_option("-o,--output", a->output, "archive to write: out_0, out_1, ..., flattened in the program's order")
+      ->type_name("FILE.npz");
   add_threads_option(app, a->threads, "threads of the call; default: all that this process may use");
   add_compile_options(app, a->compile);
   app.add_flag("--json", a->json, "print the outputs' summaries as JSON");

@@ -1,4 +1,5 @@
-// What COIL_DEBUG=1, 2 and 3 show of a compilation: stages, kernels, decisions. (4 and 5 are written by the compiler as it goes.)
+// What COIL_DEBUG=1, 2 and 3 show of a compilation: stages, kernels, decisions. (4 and 5 are written by the compiler as it
+// goes.)
 #pragma once
 
 #include "archive_kind.h"

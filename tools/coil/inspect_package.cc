@@ -15,7 +15,8 @@ constexpr std::string_view kSourceFolder = "/data/coil/src/";
 constexpr uint64_t kMaxSource = uint64_t{1} << 28;
 
 std::string range_text(const Json& low, const Json& high) {
-  return high.is_null() ? fmt::format("at least {}", low.get<int64_t>()) : fmt::format("{} to {}", low.get<int64_t>(), high.get<int64_t>());
+  return high.is_null() ? fmt::format("at least {}", low.get<int64_t>())
+                        : fmt::format("{} to {}", low.get<int64_t>(), high.get<int64_t>());
 }
 
 // "model.py:13 (layers.0.attn): return self.fc(x)"
@@ -38,7 +39,8 @@ std::string interface_text(const Json& m, const Style& style) {
   int64_t position = 0;
   for (const Json& in : m.at("inputs")) {
     while (std::find(fixed.begin(), fixed.end(), position) != fixed.end()) ++position;
-    const std::string type = in.contains("value") ? "integer " + in["value"].get<std::string>() : in.at("dtype").get<std::string>() + shape_text(in.at("shape"));
+    const std::string type = in.contains("value") ? "integer " + in["value"].get<std::string>()
+                                                  : in.at("dtype").get<std::string>() + shape_text(in.at("shape"));
     rows.push_back({position++, {in.at("name").get<std::string>(), type}});
   }
   std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -48,9 +50,11 @@ std::string interface_text(const Json& m, const Style& style) {
   }
   for (size_t i = 0; i < m.at("outputs").size(); ++i) {
     const Json& out = m["outputs"][i];
-    outputs.add({fmt::format("out_{}", i), out.at("name").get<std::string>(), out.at("dtype").get<std::string>() + shape_text(out.at("shape"))});
+    outputs.add({fmt::format("out_{}", i), out.at("name").get<std::string>(),
+                 out.at("dtype").get<std::string>() + shape_text(out.at("shape"))});
   }
-  for (const Json& s : m.value("symbols", Json::array())) symbols.add({s.at("name").get<std::string>(), range_text(s.at("min"), s.at("max"))});
+  for (const Json& s : m.value("symbols", Json::array()))
+    symbols.add({s.at("name").get<std::string>(), range_text(s.at("min"), s.at("max"))});
   std::string text = style.bold("Inputs") + "\n" + inputs.text() + style.bold("Outputs") + "\n" + outputs.text();
   if (!symbols.empty()) text += style.bold("Dynamic dimensions") + "\n" + symbols.text();
   return text;
@@ -65,8 +69,10 @@ Result<std::string> memory_text(const Json& m, const Style& style) {
   table.add({"scratch", memory.at("arena_bytes").get<std::string>(), "bytes, one block per call, kept by its context"});
   table.add({"outputs", outputs, "bytes, unless the caller brings them"});
   table.add({style.bold("peak of a call"), style.bold(peak), "bytes, the sum of both"});
-  table.add({"weights", bytes_text(memory.at("constants_bytes").get<uint64_t>()), "mapped from the file, shared by all processes"});
-  if (memory.value("state_bytes", uint64_t{0}) > 0) table.add({"state", bytes_text(memory["state_bytes"].get<uint64_t>()), "mutated buffers, one copy per loaded model"});
+  table.add(
+      {"weights", bytes_text(memory.at("constants_bytes").get<uint64_t>()), "mapped from the file, shared by all processes"});
+  if (memory.value("state_bytes", uint64_t{0}) > 0)
+    table.add({"state", bytes_text(memory["state_bytes"].get<uint64_t>()), "mutated buffers, one copy per loaded model"});
   return style.bold("Memory") + "\n" + table.text();
 }
 
@@ -78,7 +84,8 @@ Result<std::string> memory_examples(const Json& m, const std::vector<std::string
   const auto add = [&](const std::string& label, Sizes& sizes) -> Status {
     sizes.set_workers(workers);
     TRY(const MemoryNeed need, memory_need(m, sizes));
-    table.add({label, bytes_text(static_cast<uint64_t>(need.arena)), bytes_text(static_cast<uint64_t>(need.outputs)), style.bold(bytes_text(static_cast<uint64_t>(need.peak())))});
+    table.add({label, bytes_text(static_cast<uint64_t>(need.arena)), bytes_text(static_cast<uint64_t>(need.outputs)),
+               style.bold(bytes_text(static_cast<uint64_t>(need.peak())))});
     return ok_status();
   };
   TRY(Sizes asked, Sizes::read(m));
@@ -105,7 +112,8 @@ Result<std::string> memory_examples(const Json& m, const std::vector<std::string
 std::string arena_text(const Json& m, const Style& style) {
   Table table(2);
   for (const Json& b : m.at("memory").value("arena", Json::array())) {
-    table.add({b.at("name").get<std::string>(), b.at("dtype").get<std::string>() + shape_text(b.at("shape")), style.dim("at " + b.at("offset").get<std::string>())});
+    table.add({b.at("name").get<std::string>(), b.at("dtype").get<std::string>() + shape_text(b.at("shape")),
+               style.dim("at " + b.at("offset").get<std::string>())});
   }
   return table.empty() ? "" : style.bold("Buffers in the scratch block") + "\n" + table.text();
 }
@@ -115,7 +123,8 @@ std::string kernels_text(const Json& m, const Style& style) {
   size_t n = 0;
   for (const Json& k : m.at("kernels")) {
     const std::string function = k.at("function").is_string() ? k["function"].get<std::string>() : "(copy)";
-    text += fmt::format("  {:>3}  {}  {}  {}\n", n++, style.bold(function), k.at("kind").get<std::string>(), fmt::join(k.at("ops").get<std::vector<std::string>>(), ", "));
+    text += fmt::format("  {:>3}  {}  {}  {}\n", n++, style.bold(function), k.at("kind").get<std::string>(),
+                        fmt::join(k.at("ops").get<std::vector<std::string>>(), ", "));
     std::vector<std::string> seen;
     for (const Json& o : k.value("origins", Json::array())) {
       const std::string line = origin_text(o);
@@ -130,7 +139,8 @@ std::string kernels_text(const Json& m, const Style& style) {
 std::string fusion_text(const Json& m, const Style& style) {
   std::string text = style.bold("Not fused") + "\n";
   for (const Json& f : m.value("not_fused", Json::array())) {
-    text += fmt::format("  {} -> {}: {}\n", f.at("producer").get<std::string>(), f.at("consumer").get<std::string>(), f.at("reason").get<std::string>());
+    text += fmt::format("  {} -> {}: {}\n", f.at("producer").get<std::string>(), f.at("consumer").get<std::string>(),
+                        f.at("reason").get<std::string>());
   }
   return m.value("not_fused", Json::array()).empty() ? text + "  nothing: all neighbours became one kernel\n" : text;
 }
@@ -175,18 +185,22 @@ Result<std::string> source_text(const ZipReader& zip, const Json& m, const std::
   for (const Json& k : m.at("kernels")) {
     if (!k.at("function").is_string()) continue;
     const std::string function = k["function"].get<std::string>();
-    const bool named = function.find(wanted) != std::string::npos || k.at("name").get<std::string>().find(wanted) != std::string::npos;
+    const bool named =
+        function.find(wanted) != std::string::npos || k.at("name").get<std::string>().find(wanted) != std::string::npos;
     if (!named || std::find(done.begin(), done.end(), function) != done.end()) continue;
     done.push_back(function);
     for (const auto& [file, content] : sources) {
-      if (const std::string code = function_text(content, function); !code.empty()) text += fmt::format("// {}\n{}\n", file, code);
+      if (const std::string code = function_text(content, function); !code.empty())
+        text += fmt::format("// {}\n{}\n", file, code);
     }
   }
   if (!text.empty()) return text;
   if (!done.empty()) {
-    return fmt::format("// {}: code of the device library, with no generated part; its arguments are in host.cc\n", fmt::join(done, ", "));
+    return fmt::format("// {}: code of the device library, with no generated part; its arguments are in host.cc\n",
+                       fmt::join(done, ", "));
   }
-  return Error{ErrorCode::bad_option, fmt::format("--source '{}': no kernel and no generated file has this name", wanted), "", "see --kernels for the kernels; the files are " + names};
+  return Error{ErrorCode::bad_option, fmt::format("--source '{}': no kernel and no generated file has this name", wanted), "",
+               "see --kernels for the kernels; the files are " + names};
 }
 
 Result<Json> to_json(const ZipReader& zip, const Json& m, const InspectArguments& a) {
@@ -230,8 +244,11 @@ Result<int> inspect_package(const ZipReader& zip, const InspectArguments& a) {
     return 0;
   }
   const Style style;
-  std::string text = fmt::format("{}: package '{}' of coil {}, {}\n", style.bold(a.model), m.at("name").get<std::string>(), m.at("coil").get<std::string>(), bytes_text(zip.bytes().size()));
-  text += fmt::format("  from PyTorch {}; {}; {}\n", m.value("torch", "?"), fmt::join(m.at("targets").get<std::vector<std::string>>(), ", "), count_text(m.at("kernels").size(), "kernel"));
+  std::string text = fmt::format("{}: package '{}' of coil {}, {}\n", style.bold(a.model), m.at("name").get<std::string>(),
+                                 m.at("coil").get<std::string>(), bytes_text(zip.bytes().size()));
+  text += fmt::format("  from PyTorch {}; {}; {}\n", m.value("torch", "?"),
+                      fmt::join(m.at("targets").get<std::vector<std::string>>(), ", "),
+                      count_text(m.at("kernels").size(), "kernel"));
   TRY(const std::string memory, memory_text(m, style));
   text += interface_text(m, style) + memory;
   if (a.memory || !a.shapes.empty()) {

@@ -7,7 +7,8 @@
 namespace coil::tool {
 namespace {
 
-Result<LoadedModel> compile_and_load(const ZipReader& zip, const CompileArguments& arguments, const runtime::ModelOptions& options) {
+Result<LoadedModel> compile_and_load(const ZipReader& zip, const CompileArguments& arguments,
+                                     const runtime::ModelOptions& options) {
   LoadedModel loaded;
   Progress progress(Progress::mode_from_env());
   const double start = seconds_now();

@@ -14,11 +14,11 @@
 namespace coil::tool {
 
 struct LoadedModel {
-  std::vector<uint8_t> package;            // of a program compiled in memory; the model points into it
+  std::vector<uint8_t> package;  // of a program compiled in memory; the model points into it
   std::shared_ptr<runtime::Model> model;
   Json manifest;
-  std::optional<CompileReport> compiled;   // of a program
-  double compile_seconds = 0;              // reading included
+  std::optional<CompileReport> compiled;  // of a program
+  double compile_seconds = 0;             // reading included
   double load_seconds = 0;
 };
 
@@ -29,7 +29,7 @@ Result<LoadedModel> load_model(const std::string& path, const CompileArguments& 
 // The program and the options of compiling it, as a command gives them.
 struct ProgramInput {
   Graph graph;
-  std::string name;        // of the package: the program's own root folder
+  std::string name;  // of the package: the program's own root folder
   double read_seconds = 0;
 };
 Result<ProgramInput> read_input_program(const ZipReader& zip, const CompileArguments& arguments);

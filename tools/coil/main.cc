@@ -41,21 +41,25 @@ int report(const Error& error, bool json) {
   std::fprintf(stderr, "%s\n", error.to_string().c_str());
   if (json) {
     const nlohmann::ordered_json out = {
-        {"error", {{"code", error_name(error.code)}, {"message", error.message}, {"where", error.where}, {"hint", error.hint}}}};
+        {"error",
+         {{"code", error_name(error.code)}, {"message", error.message}, {"where", error.where}, {"hint", error.hint}}}};
     put(out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
   }
   return exit_code(error.code);
 }
 
 int report_bug(const std::string& text, bool json) {
-  return report({ErrorCode::internal, text, "", "this is a bug in coil: please report it with the command and, if you can, the model"}, json);
+  return report(
+      {ErrorCode::internal, text, "", "this is a bug in coil: please report it with the command and, if you can, the model"},
+      json);
 }
 
 // The result is worth nothing if it did not arrive; a reader that went away (`| head`) wanted no more.
 int flush_output(int code) {
   const bool failed = std::fflush(stdout) != 0 || std::ferror(stdout);
   if (!failed || errno == EPIPE || code != 0) return code;
-  return report({ErrorCode::file_unwritable, fmt::format("cannot write to standard output: {}", std::strerror(errno)), "", ""}, false);
+  return report({ErrorCode::file_unwritable, fmt::format("cannot write to standard output: {}", std::strerror(errno)), "", ""},
+                false);
 }
 
 int run_tool(int argc, char** argv, bool json) {

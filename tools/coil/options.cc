@@ -31,10 +31,15 @@ void add_threads_option(CLI::App& app, int& threads, const char* help) {
 }
 
 void add_compile_options(CLI::App& app, CompileArguments& a) {
-  app.add_option("--target", a.target, "instruction sets in the package: cpu, or a list of cpu:x86-64-v3, cpu:x86-64-v4")->type_name("LIST");
-  app.add_option("--dim", a.dims, "name a dynamic dimension, by symbol (batch=s77) or input (batch=x:0)")->allow_extra_args(false)->type_name("NAME=WHICH");
+  app.add_option("--target", a.target, "instruction sets in the package: cpu, or a list of cpu:x86-64-v3, cpu:x86-64-v4")
+      ->type_name("LIST");
+  app.add_option("--dim", a.dims, "name a dynamic dimension, by symbol (batch=s77) or input (batch=x:0)")
+      ->allow_extra_args(false)
+      ->type_name("NAME=WHICH");
   app.add_option("-O", a.opt_level, "optimisation of the generated code")->check(CLI::Range(0, 3))->type_name("0..3");
-  app.add_option("--skip", a.skip, "leave out a graph pass, to bisect a wrong result (also COIL_SKIP)")->allow_extra_args(false)->type_name("PASS");
+  app.add_option("--skip", a.skip, "leave out a graph pass, to bisect a wrong result (also COIL_SKIP)")
+      ->allow_extra_args(false)
+      ->type_name("PASS");
 }
 
 Result<std::pair<std::string, std::string>> split_assignment(const std::string& text, const char* option) {
@@ -53,7 +58,8 @@ Result<std::vector<std::string>> parse_target(const std::string& text) {
     } else if (part == "cpu:x86-64-v3" || part == "cpu:x86-64-v4") {
       isas.push_back(part.substr(part.size() - 2));
     } else {
-      return Error{ErrorCode::bad_option, fmt::format("there is no target '{}'", part), "", "targets: cpu (all of its levels), cpu:x86-64-v3, cpu:x86-64-v4"};
+      return Error{ErrorCode::bad_option, fmt::format("there is no target '{}'", part), "",
+                   "targets: cpu (all of its levels), cpu:x86-64-v3, cpu:x86-64-v4"};
     }
   }
   if (isas.empty()) return Error{ErrorCode::bad_option, "--target is empty", "", "leave it out, or name cpu"};

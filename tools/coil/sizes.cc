@@ -11,7 +11,9 @@ namespace {
 
 constexpr int64_t kTypicalSize = 8;
 
-Error bad(std::string message) { return Error{ErrorCode::bad_package, "data/coil/manifest.json: " + std::move(message), "", "compile the program again"}; }
+Error bad(std::string message) {
+  return Error{ErrorCode::bad_package, "data/coil/manifest.json: " + std::move(message), "", "compile the program again"};
+}
 
 // The expression code trusts its input, but a package's text may divide by zero: its CHECKs are the package's fault here.
 template <class F>
@@ -57,7 +59,8 @@ Status Sizes::set(const std::string& name, int64_t value) {
   }
   const DynamicSize& s = symbols_[static_cast<size_t>(i)];
   if (value < s.min || value > s.max) {
-    const std::string range = s.max == INT64_MAX ? fmt::format("at least {}", s.min) : fmt::format("from {} to {}", s.min, s.max);
+    const std::string range =
+        s.max == INT64_MAX ? fmt::format("at least {}", s.min) : fmt::format("from {} to {}", s.min, s.max);
     return Error{ErrorCode::input_size, fmt::format("{} = {} is out of range: it must be {}", name, value, range), "", ""};
   }
   values_[static_cast<size_t>(i)] = value;

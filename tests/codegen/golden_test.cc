@@ -1,0 +1,97 @@
+// The text of plans and kernels for museum-sized programs, against checked-in goldens (COIL_GOLDEN_UPDATE=1 rewrites them).
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "codegen/cpu/cpu_kernels.h"
+#include "codegen/host/index_text.h"
+#include "loop/recorder.h"
+#include "schedule/schedule.h"
+
+namespace coil {
+namespace {
+
+std::string read(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+void expect_golden(const std::string& name, LoopProgram program) {
+  auto plan = schedule(std::move(program), TargetTraits{});
+  ASSERT_TRUE(plan.ok());
+  std::string text = to_string(plan.value()) + "----\n";
+  for (const cpu::CpuFunction& f : cpu::generate_kernels(plan.value()).functions) text += f.text + "\n";
+  const std::string path = std::string(COIL_SOURCE_DIR) + "/tests/codegen/golden/" + name + ".txt";
+  if (std::getenv("COIL_GOLDEN_UPDATE")) std::ofstream(path) << text;
+  EXPECT_EQ(text, read(path)) << "make golden-update, then read the diff";
+}
+
+struct Builder {
+  std::shared_ptr<ExprPool> shared = std::make_shared<ExprPool>();
+  ExprPool& pool = *shared;
+  Recorder rec{shared};
+  Expr batch = pool.symbol(pool.add_symbol({"s77", "batch", 1, 64}));
+
+  View input(const char* name, DType dtype, std::vector<Expr> s) { return rec.input(name, dtype, s, contiguous_strides(pool, s)); }
+  LoopProgram finish(const View& v) {
+    rec.program().buffer(BufferId(v.body->id)).strides = contiguous_strides(pool, v.sizes);
+    LoopOutput out;
+    out.source = BufferId(v.body->id);
+    out.name = "out";
+    rec.program().outputs.push_back(out);
+    return rec.take();
+  }
+};
+
+TEST(Golden, Pointwise) {
+  Builder b;
+  const View x = b.input("x", DType::bf16, {b.batch, b.pool.index(10)});
+  expect_golden("pointwise_bf16", b.finish(b.rec.pointwise("sigmoid", DType::bf16, x.sizes, [&](Coordinates i) {
+    return b.pool.op(ScalarOp::sigmoid, {b.rec.at(x, i)});
+  })));
+}
+
+TEST(Golden, Transpose) {
+  Builder b;
+  const View x = b.input("x", DType::f32, {b.pool.index(33), b.batch});
+  const View t = b.rec.view(x, {b.batch, b.pool.index(33)}, [](Coordinates i) { return std::vector<Expr>{i[1], i[0]}; });
+  expect_golden("transpose", b.finish(b.rec.pointwise("neg", DType::f32, t.sizes, [&](Coordinates i) {
+    return b.pool.op(ScalarOp::neg, {b.rec.at(t, i)});
+  })));
+}
+
+TEST(Golden, RowReduction) {
+  Builder b;
+  const View x = b.input("x", DType::f32, {b.batch, b.pool.index(100)});
+  expect_golden("row_sum", b.finish(b.rec.reduce("sum", ReduceOp::sum, DType::f32, {b.batch}, {b.pool.index(100)},
+                                                 [&](Coordinates i, Coordinates r) { return b.rec.at(x, std::vector<Expr>{i[0], r[0]}); })));
+}
+
+TEST(Golden, ColumnReduction) {
+  Builder b;
+  const View x = b.input("x", DType::f32, {b.batch, b.pool.index(100)});
+  expect_golden("column_max", b.finish(b.rec.reduce("max", ReduceOp::max, DType::f32, {b.pool.index(100)}, {b.batch},
+                                                    [&](Coordinates i, Coordinates r) { return b.rec.at(x, std::vector<Expr>{r[0], i[0]}); })));
+}
+
+TEST(Golden, GatherIsChecked) {
+  Builder b;
+  const View table = b.input("table", DType::f32, {b.pool.index(50), b.pool.index(32)});
+  const View ids = b.input("ids", DType::i64, {b.batch});
+  expect_golden("gather", b.finish(b.rec.pointwise("embedding", DType::f32, {b.batch, b.pool.index(32)}, [&](Coordinates i) {
+    const Expr row = b.pool.checked_index(b.rec.at(ids, i.first(1)), b.pool.index(50));
+    return b.rec.at(table, std::vector<Expr>{row, i[1]});
+  })));
+}
+
+TEST(HostText, StringsAreEscaped) {
+  EXPECT_EQ(c_string("a\"b\\c\n"), "\"a\\\"b\\\\c\\012\"");
+  EXPECT_EQ(c_string("what?" "?!"), "\"what\\077\\077!\"");
+}
+
+}  // namespace
+}  // namespace coil

@@ -1,0 +1,192 @@
+// Layouts, fusion, kernels and memory, on small loop programs made with the recorder.
+#include <gtest/gtest.h>
+
+#include "loop/recorder.h"
+#include "schedule/schedule.h"
+
+namespace coil {
+namespace {
+
+class ScheduleTest : public testing::Test {
+ protected:
+  std::vector<Expr> sizes(std::initializer_list<int64_t> list) {
+    std::vector<Expr> r;
+    for (int64_t s : list) r.push_back(pool.index(s));
+    return r;
+  }
+  View input(const char* name, std::vector<Expr> s) {
+    View v = rec.input(name, DType::f32, s, contiguous_strides(pool, s));
+    return v;
+  }
+  View constant(const char* name, std::vector<int64_t> s) {
+    TensorData t;
+    t.sizes = s;
+    t.strides.resize(s.size());
+    int64_t step = 1;
+    for (size_t i = s.size(); i-- > 0; step *= s[i]) t.strides[i] = step;
+    auto bytes = std::make_shared<std::vector<uint8_t>>(static_cast<size_t>(step) * 4);
+    t.bytes = *bytes;
+    t.owner = bytes;
+    return rec.constant(name, t);
+  }
+  void output(const View& v) {
+    const BufferId id(v.body->id);
+    rec.program().buffer(id).strides = contiguous_strides(pool, v.sizes);
+    LoopOutput out;
+    out.source = id;
+    out.name = "out";
+    rec.program().outputs.push_back(out);
+  }
+  View unary(const char* name, ScalarOp op, const View& x) {
+    return rec.pointwise(name, DType::f32, x.sizes, [&](Coordinates i) { return pool.op(op, {rec.at(x, i)}); });
+  }
+  View add(const View& a, const View& b) {
+    return rec.pointwise("add", DType::f32, a.sizes, [&](Coordinates i) { return pool.op(ScalarOp::add, {rec.at(a, i), rec.at(b, i)}); });
+  }
+  // Rows of x reduced to size 1.
+  View rows(const char* name, ReduceOp op, const View& x) {
+    return rec.reduce(name, op, DType::f32, {x.sizes[0], pool.index(1)}, {x.sizes[1]},
+                      [&](Coordinates i, Coordinates r) { return rec.at(x, std::vector<Expr>{i[0], r[0]}); });
+  }
+  View gemm(const View& a, const View& w, int64_t n) {
+    Gemm g;
+    g.m = {a.sizes[0]};
+    g.n = {pool.index(n)};
+    g.k = {a.sizes[1]};
+    g.a = {BufferId(a.body->id), {pool.var(0), pool.var(2)}};
+    g.b = {BufferId(w.body->id), {pool.var(2), pool.var(1)}};
+    return rec.define("mm", DType::f32, {a.sizes[0], pool.index(n)}, g);
+  }
+  KernelPlan plan() {
+    auto r = schedule(rec.take(), TargetTraits{});
+    EXPECT_TRUE(r.ok());
+    return std::move(r).value();
+  }
+
+  std::shared_ptr<ExprPool> shared = std::make_shared<ExprPool>();
+  ExprPool& pool = *shared;
+  Recorder rec{shared};
+  Expr batch = pool.symbol(pool.add_symbol({"s77", "batch", 1, 64}));
+};
+
+TEST_F(ScheduleTest, SoftmaxIsOneKernelOfThreePasses) {
+  const View x = input("x", {batch, pool.index(128)});
+  const View top = rows("max", ReduceOp::max, x);
+  const View e = rec.pointwise("exp", DType::f32, x.sizes, [&](Coordinates i) {
+    return pool.op(ScalarOp::exp, {pool.op(ScalarOp::sub, {rec.at(x, i), rec.at(top, std::vector<Expr>{i[0], pool.index(0)})})});
+  });
+  const View total = rows("sum", ReduceOp::sum, e);
+  output(rec.pointwise("div", DType::f32, x.sizes, [&](Coordinates i) {
+    return pool.op(ScalarOp::div, {rec.at(e, i), rec.at(total, std::vector<Expr>{i[0], pool.index(0)})});
+  }));
+  const KernelPlan p = plan();
+  ASSERT_EQ(p.kernels.size(), 1u);
+  const auto& k = std::get<LoopKernel>(p.kernels[0].def);
+  EXPECT_EQ(k.num_outer, 1);
+  EXPECT_EQ(k.axes.size(), 2u);
+  EXPECT_EQ(k.num_phases, 3);
+  EXPECT_TRUE(p.arena_bytes == pool.index(0)) << to_string(p);
+}
+
+TEST_F(ScheduleTest, ExpensiveValueIsKeptBetweenPasses) {
+  const View x = input("x", {batch, pool.index(128)});
+  const View g = unary("erf", ScalarOp::erf, x);
+  const View total = rows("sum", ReduceOp::sum, g);
+  output(rec.pointwise("div", DType::f32, x.sizes, [&](Coordinates i) {
+    return pool.op(ScalarOp::div, {rec.at(g, i), rec.at(total, std::vector<Expr>{i[0], pool.index(0)})});
+  }));
+  const KernelPlan p = plan();
+  ASSERT_EQ(p.kernels.size(), 1u);
+  const auto& k = std::get<LoopKernel>(p.kernels[0].def);
+  ASSERT_EQ(k.scratch.size(), 1u);
+  EXPECT_EQ(evaluate_index(p.arena_bytes, [&](SymbolId id) { return id == p.workers ? 3 : 64; }), 3 * 128 * 4);
+}
+
+TEST_F(ScheduleTest, BiasAndActivationRunInTheEpilogue) {
+  const View x = input("x", {batch, pool.index(16)});
+  const View bias = constant("bias", {8});
+  const View y = gemm(x, constant("w", {16, 8}), 8);
+  const View biased = rec.pointwise("bias", DType::f32, y.sizes, [&](Coordinates i) {
+    return pool.op(ScalarOp::add, {rec.at(y, i), rec.at(bias, i.subspan(1))});
+  });
+  output(unary("tanh", ScalarOp::tanh, biased));
+  const KernelPlan p = plan();
+  ASSERT_EQ(p.kernels.size(), 1u);
+  const auto& k = std::get<TemplateKernel>(p.kernels[0].def);
+  EXPECT_EQ(k.epilogue.size(), 1u);
+  ASSERT_EQ(p.constants.size(), 2u);
+  EXPECT_EQ(p.constants[0].packing, PlanConstant::Packing::gemm_b);
+}
+
+// Two templates meet in one sum: it can run in one epilogue only, and the other's result is stored.
+TEST_F(ScheduleTest, OneEpiloguePerSum) {
+  const View x = input("x", {batch, pool.index(16)});
+  const View a = gemm(x, constant("w", {16, 8}), 8), b = gemm(x, constant("v", {16, 8}), 8);
+  output(add(a, b));
+  const KernelPlan p = plan();
+  ASSERT_EQ(p.kernels.size(), 2u);
+  EXPECT_TRUE(std::get<TemplateKernel>(p.kernels[0].def).epilogue.empty());
+  EXPECT_EQ(std::get<TemplateKernel>(p.kernels[1].def).epilogue.size(), 1u);
+  EXPECT_FALSE(p.not_fused.empty());
+}
+
+TEST_F(ScheduleTest, ArenaIsAFormulaAndSlotsAreReused) {
+  const View x = input("x", {batch, pool.index(16)});
+  View y = x;
+  for (int i = 0; i < 4; ++i) y = gemm(y, constant("w", {16, 16}), 16);
+  output(y);
+  const KernelPlan p = plan();
+  ASSERT_EQ(p.kernels.size(), 4u);
+  // Three intermediates, two alive at a time.
+  EXPECT_TRUE(p.arena_bytes == batch * (2 * 16 * 4)) << to_string(p.arena_bytes);
+}
+
+TEST_F(ScheduleTest, ReadingElsewhereIsNotFusedAndSaysWhy) {
+  const View x = input("x", sizes({64, 64}));
+  const View s = rows("sum", ReduceOp::sum, x);
+  // The column's total is read by rows of another order.
+  output(rec.pointwise("outer", DType::f32, x.sizes, [&](Coordinates i) {
+    return pool.op(ScalarOp::mul, {rec.at(s, std::vector<Expr>{i[0], pool.index(0)}), rec.at(s, std::vector<Expr>{i[1], pool.index(0)})});
+  }));
+  const KernelPlan p = plan();
+  EXPECT_EQ(p.kernels.size(), 2u);
+  ASSERT_FALSE(p.not_fused.empty());
+  EXPECT_FALSE(p.not_fused[0].reason.empty());
+}
+
+TEST_F(ScheduleTest, ConvolutionsAreChannelsLast) {
+  const View x = input("x", {batch, pool.index(8), pool.index(10), pool.index(10)});
+  const View w = constant("w", {16, 8, 3, 3});
+  Conv2d c;
+  c.x = {BufferId(x.body->id), {pool.var(0), pool.var(1), pool.var(2), pool.var(3)}};
+  c.x_sizes = x.sizes;
+  c.weight = BufferId(w.body->id);
+  c.kernel = {3, 3};
+  c.stride = c.dilation = {1, 1};
+  const View y = rec.define("conv", DType::f32, {batch, pool.index(16), pool.index(8), pool.index(8)}, c);
+  const LoopProgram program = choose_layouts(rec.take(), TargetTraits{});
+  EXPECT_TRUE(program.buffer(BufferId(y.body->id)).strides[1] == pool.index(1));
+  // The input is not channels-last: it is copied so.
+  EXPECT_EQ(program.loops.size(), 2u);
+  EXPECT_EQ(program.loops[0].op, "copy");
+}
+
+TEST_F(ScheduleTest, ContiguousAxesMerge) {
+  const View x = input("x", {batch, pool.index(7), pool.index(9)});
+  output(unary("sin", ScalarOp::sin, x));
+  const KernelPlan p = plan();
+  const auto& k = std::get<LoopKernel>(p.kernels[0].def);
+  ASSERT_EQ(k.axes.size(), 1u);
+  EXPECT_TRUE(k.axes[0].size == batch * 63);
+}
+
+TEST_F(ScheduleTest, MergedStride) {
+  const Expr offset = pool.var(0) * 12 + pool.var(1) * 4 + pool.var(2);
+  const std::vector<Expr> two = sizes({5, 3}), wrong = sizes({5, 2});
+  ASSERT_TRUE(merged_stride(offset, 0, two).has_value());
+  EXPECT_TRUE(*merged_stride(offset, 0, two) == pool.index(4));
+  EXPECT_FALSE(merged_stride(offset, 0, wrong).has_value());
+}
+
+}  // namespace
+}  // namespace coil
