@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "lower/find_attention.h"
 #include "lower/lowering.h"
 #include "lower/outputs.h"
 
@@ -137,7 +138,7 @@ Result<LoopProgram> lower(const Graph& graph) {
   } catch (lowering::LowerError& e) {
     return std::move(e.error);
   }
-  return dead_loops(session.recorder.take());
+  return dead_loops(find_attention(dead_loops(session.recorder.take())));
 }
 
 bool has_lowering(std::string_view target) { return lowering::table().contains(target); }

@@ -1,4 +1,6 @@
 // Matrix products: the gemm template over views, with un-flattening so that [b * s, k] operands need no copy.
+#include <algorithm>
+
 #include "lower/lowering.h"
 
 namespace coil::lowering {
@@ -149,6 +151,14 @@ View matrix_product(Op& op, const std::string& name, DType dtype, const View& a,
   b_vars.push_back(n_var);
   gemm.a = renumbered(op.pool, op.rec.operand(a), a_vars);
   gemm.b = renumbered(op.pool, op.rec.operand(b), b_vars);
+  // A matrix that all batches share: their rows are rows of one product. Variables keep their numbers.
+  const bool shared = std::none_of(gemm.b.coordinates.begin(), gemm.b.coordinates.end(), [&](Expr c) {
+    return any_of(c, [&](Expr e) { return e->kind == ExprKind::var && static_cast<size_t>(e->id) < num_batch; });
+  });
+  if (shared) {
+    gemm.m.insert(gemm.m.begin(), gemm.batch.begin(), gemm.batch.end());
+    gemm.batch.clear();
+  }
   return op.rec.define(name, dtype, std::move(sizes), std::move(gemm));
 }
 

@@ -55,17 +55,28 @@ class Outputs {
   }
 
   // A computed buffer that holds v and nothing else uses as an output.
-  BufferId computed(const View& v, DType dtype, const Sizes& sizes, const char* name) {
+  BufferId computed(const View& v, DType dtype, const Sizes& sizes, const char* name, const Sizes& strides = {}) {
     LoopProgram& program = rec_.program();
     const bool is_load = v.body->kind == ExprKind::load && v.dtype == dtype && v.sizes == sizes;
     if (is_load) {
       BufferId stored = rec_.stored(v, name);
       const BufferInfo& info = program.buffer(stored);
       const bool taken = std::any_of(program.outputs.begin(), program.outputs.end(), [&](const LoopOutput& o) { return o.source == stored; });
-      if (info.kind == BufferInfo::Kind::computed && info.strides.empty() && !taken) return stored;
+      if (info.kind == BufferInfo::Kind::computed && info.strides.empty() && !taken && stores_so(stored, strides)) return stored;
     }
     View copy = rec_.pointwise(name, dtype, sizes, [&](Coordinates c) { return as(rec_.at(v, c), dtype); });
     return BufferId(copy.body->id);
+  }
+
+  // Templates alone write in an order of their own (convolutions channels-last, products row by row); an elementwise copy after
+  // them is fused into their epilogue, which writes anywhere.
+  bool stores_so(BufferId buffer, const Sizes& strides) {
+    for (const Loop& loop : rec_.program().loops) {
+      if (loop.outputs[0] != buffer) continue;
+      if (std::holds_alternative<Conv2d>(loop.def)) return false;
+      if (std::holds_alternative<Gemm>(loop.def)) return strides == contiguous_strides(rec_.pool(), rec_.program().buffer(buffer).sizes);
+    }
+    return true;
   }
 
   void user(const GraphOutput& out) {
@@ -81,8 +92,8 @@ class Outputs {
     }
     LoopOutput user;
     user.name = out.name;
-    user.source = computed({v.dtype, sizes, v.body}, dtype, sizes, "output");
     if (!is_dense(sizes, strides)) strides = contiguous_strides(rec_.pool(), sizes);  // expanded results overlap in memory
+    user.source = computed({v.dtype, sizes, v.body}, dtype, sizes, "output", strides);
     rec_.program().buffer(user.source).strides = strides;
     rec_.program().outputs.push_back(std::move(user));
   }

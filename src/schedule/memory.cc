@@ -99,8 +99,10 @@ class MemoryPlanner {
   }
 
   void place_interface() {
-    for (PlanBuffer& b : plan_.buffers) {
-      if (b.info.kind == BufferInfo::Kind::input) b.placement = {Placement::Kind::input, b.info.input, Expr()};
+    // Positions in the call: symbolic integers are inputs too, but no buffers.
+    for (size_t i = 0; i < plan_.inputs.size(); ++i) {
+      if (!plan_.inputs[i].buffer.valid()) continue;
+      plan_.buffer(plan_.inputs[i].buffer).placement = {Placement::Kind::input, static_cast<int>(i), Expr()};
     }
     for (size_t i = 0, user = 0; i < plan_.outputs.size(); ++i) {
       if (plan_.outputs[i].kind != LoopOutput::Kind::user) continue;

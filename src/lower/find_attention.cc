@@ -1,0 +1,340 @@
+#include "lower/find_attention.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "loop/simplify_body.h"
+
+namespace coil {
+namespace {
+
+constexpr int64_t kMaxTemplateDim = 256;  // device/kernels.h, CoilAttention
+
+bool is_number(Expr e, double v) { return e && e->is_constant() && is_float(e->dtype) && e->as_double() == v; }
+bool is_minus_infinity(Expr e) { return e && e->is_constant() && is_float(e->dtype) && e->as_double() < 0 && e->as_double() * 0 != 0; }
+
+class Finder {
+ public:
+  explicit Finder(LoopProgram& program) : program_(program), pool_(*program.pool) {
+    for (size_t l = 0; l < program.loops.size(); ++l) {
+      for (BufferId id : program.loops[l].outputs) definition_[id] = l;
+      for (BufferId id : reads(program, program.loops[l])) readers_[id].insert(l);
+    }
+    for (const LoopOutput& out : program.outputs) outside_.insert(out.source);
+  }
+
+  void run() {
+    std::vector<Loop> result;
+    for (size_t l = 0; l < program_.loops.size(); ++l) {
+      matched_.clear();
+      new_loops_.clear();
+      std::optional<Attention> found = match(l);
+      for (Loop& loop : new_loops_) result.push_back(std::move(loop));
+      Loop loop = program_.loops[l];
+      if (found) {
+        loop.def = std::move(*found);
+        loop.op = "attention";
+      }
+      result.push_back(std::move(loop));
+    }
+    program_.loops = std::move(result);
+  }
+
+ private:
+  struct Scores {
+    const Gemm* product = nullptr;
+    double scale = 1;
+    Expr mask;  // over batch, head, row, column; null: none
+  };
+
+  template <class Def>
+  const Def* defined_as(BufferId id) {
+    auto it = definition_.find(id);
+    if (it == definition_.end()) return nullptr;
+    return std::get_if<Def>(&program_.loops[it->second].def);
+  }
+
+  // The buffer that e reads at the point's own coordinates; `reduced`: with a 0 in the last one.
+  BufferId plain_load(Expr e, size_t rank, bool reduced = false) const {
+    if (!e || e->kind != ExprKind::load || e->args.size() != rank) return BufferId();
+    const BufferInfo& b = program_.buffer(BufferId(e->id));
+    for (size_t i = 0; i < rank; ++i) {
+      const bool unit = b.sizes[i]->is_constant() && b.sizes[i]->as_int() == 1 && e->args[i] == pool_.index(0);
+      const bool own = e->args[i] == pool_.var(static_cast<int32_t>(i));
+      if (reduced && i + 1 == rank ? !unit : !own && !unit) return BufferId();
+    }
+    return BufferId(e->id);
+  }
+
+  // The body of an elementwise definition of the buffer, noted as part of the pattern.
+  Expr elementwise(BufferId id) {
+    const Pointwise* def = defined_as<Pointwise>(id);
+    if (!def) return Expr();
+    matched_.insert(id);
+    return def->body;
+  }
+
+  // A reduction of the last of four dimensions: its body with the reduced variable in the place of the last coordinate.
+  Expr row_reduction(BufferId id, ReduceOp op) {
+    const Reduction* def = defined_as<Reduction>(id);
+    if (!def || def->op != op || def->domain.size() != 1 || program_.buffer(id).sizes.size() != 4) return Expr();
+    matched_.insert(id);
+    const std::vector<Expr> vars{pool_.var(0), pool_.var(1), pool_.var(2), pool_.var(3), pool_.var(3)};
+    return substitute_vars(def->body, vars);
+  }
+
+  bool is_exponential(Expr e, BufferId scores, BufferId top) {
+    if (!e || !e->is_op(ScalarOp::exp) || !e->args[0]->is_op(ScalarOp::sub)) return false;
+    return plain_load(e->args[0]->args[0], 4) == scores && plain_load(e->args[0]->args[1], 4, true) == top;
+  }
+
+  // exp(x - max) / sum; the buffer of x.
+  BufferId softmax_source(Expr e) {
+    if (!e || !e->is_op(ScalarOp::div) || !e->args[0]->is_op(ScalarOp::exp) || !e->args[0]->args[0]->is_op(ScalarOp::sub)) return BufferId();
+    const BufferId scores = plain_load(e->args[0]->args[0]->args[0], 4);
+    const BufferId top = plain_load(e->args[0]->args[0]->args[1], 4, true), sum = plain_load(e->args[1], 4, true);
+    if (!scores.valid() || !top.valid() || !sum.valid() || !is_exponential(e->args[0], scores, top)) return BufferId();
+    if (plain_load(row_reduction(top, ReduceOp::max), 4) != scores || !is_exponential(row_reduction(sum, ReduceOp::sum), scores, top)) return BufferId();
+    return scores;
+  }
+
+  // not any(not (x == -inf)): whether nothing of the row counts.
+  bool is_empty_row(Expr e, BufferId scores) {
+    const BufferId flag = plain_load(e, 4, true);
+    Expr inverse = flag.valid() ? elementwise(flag) : Expr();
+    if (!inverse || !inverse->is_op(ScalarOp::logical_not)) return false;
+    Expr some = row_reduction(plain_load(inverse->args[0], 4, true), ReduceOp::any);
+    if (some && some->kind == ExprKind::load) some = elementwise(plain_load(some, 4));
+    if (!some || !some->is_op(ScalarOp::logical_not)) return false;
+    Expr none = some->args[0];
+    if (none->kind == ExprKind::load) none = elementwise(plain_load(none, 4));
+    if (!none || !none->is_op(ScalarOp::eq)) return false;
+    const size_t infinite = is_minus_infinity(none->args[0]) ? 0 : 1;
+    return is_minus_infinity(none->args[infinite]) && plain_load(none->args[1 - infinite], 4) == scores;
+  }
+
+  // product * scale + mask, whatever of these there is.
+  std::optional<Scores> scores_of(Expr e) {
+    if (!e) return std::nullopt;
+    if (BufferId id = plain_load(e, 4); id.valid()) {
+      matched_.insert(id);
+      if (const Gemm* g = defined_as<Gemm>(id)) return Scores{g, 1, Expr()};
+      const Pointwise* def = defined_as<Pointwise>(id);
+      return def ? scores_of(def->body) : std::nullopt;
+    }
+    if (e->is_op(ScalarOp::add)) {
+      const std::set<BufferId> before = matched_;
+      for (size_t side : {0u, 1u}) {
+        std::optional<Scores> s = scores_of(e->args[side]);
+        if (s && !s->mask) {
+          s->mask = e->args[1 - side];
+          return s;
+        }
+        matched_ = before;
+      }
+      return std::nullopt;
+    }
+    if (!e->is_op(ScalarOp::mul) && !e->is_op(ScalarOp::div)) return std::nullopt;
+    const size_t constant = e->args[0]->is_constant() && e->is_op(ScalarOp::mul) ? 0 : 1;
+    if (!e->args[constant]->is_constant()) return std::nullopt;
+    std::optional<Scores> s = scores_of(e->args[1 - constant]);
+    if (!s || s->mask) return std::nullopt;
+    const double factor = e->args[constant]->as_double();
+    s->scale *= e->is_op(ScalarOp::mul) ? factor : 1 / factor;
+    return s;
+  }
+
+  // The intermediate results serve nothing but the pattern.
+  bool is_private(size_t last) const {
+    for (BufferId id : matched_) {
+      if (outside_.contains(id)) return false;
+      auto it = readers_.find(id);
+      if (it == readers_.end()) continue;
+      for (size_t reader : it->second) {
+        if (reader == last) continue;
+        const std::vector<BufferId>& defines = program_.loops[reader].outputs;
+        if (std::none_of(defines.begin(), defines.end(), [&](BufferId d) { return matched_.contains(d); })) return false;
+      }
+    }
+    return true;
+  }
+
+  Operand renumbered(const Operand& o, const std::vector<int32_t>& to) {
+    std::vector<Expr> vars;
+    for (int32_t v : to) vars.push_back(pool_.var(v));
+    Operand r{o.buffer, {}};
+    for (Expr c : o.coordinates) r.coordinates.push_back(substitute_vars(c, vars));
+    return r;
+  }
+
+  // A factor that was multiplied into an operand goes into the scale.
+  void peel_scale(Operand& o, double& scale) {
+    const Pointwise* def = defined_as<Pointwise>(o.buffer);
+    if (!def || !def->body->is_op(ScalarOp::mul)) return;
+    const size_t constant = def->body->args[0]->is_constant() ? 0 : 1;
+    Expr factor = def->body->args[constant], source = def->body->args[1 - constant];
+    if (!factor->is_constant() || source->kind != ExprKind::load) return;
+    if (program_.buffer(BufferId(source->id)).dtype != program_.buffer(o.buffer).dtype) return;
+    scale *= factor->as_double();
+    Operand inner{BufferId(source->id), {}};
+    for (Expr c : source->args) inner.coordinates.push_back(substitute_vars(c, o.coordinates));
+    o = std::move(inner);
+  }
+
+  // If k and v see the head only as head / group for one group: that group, else 1.
+  int64_t group_of(const Operand& o, Expr heads) {
+    int64_t group = 1;
+    for (Expr c : o.coordinates) {
+      visit(c, [&](Expr e) {
+        if (e->is_op(ScalarOp::idiv) && e->args[0] == pool_.var(1) && e->args[1]->is_constant()) group = e->args[1]->as_int();
+      });
+    }
+    const bool divides = heads->is_constant() && group > 1 && group <= 64 && heads->as_int() % group == 0;
+    return divides && same_within_group(o, heads, group) ? group : 1;
+  }
+
+  bool same_within_group(const Operand& o, Expr heads, int64_t group) {
+    for (Expr c : o.coordinates) {
+      for (int64_t r = 1; r < group; ++r) {
+        if (of_kv_head(c, heads, group, r) != of_kv_head(c, heads, group, 0)) return false;
+      }
+    }
+    return true;
+  }
+
+  Expr of_kv_head(Expr c, Expr heads, int64_t group, int64_t rest) {
+    const std::vector<Expr> vars{pool_.var(0), pool_.var(1) * group + rest, pool_.var(2), pool_.var(3)};
+    const Expr far = pool_.index(int64_t{1} << 31);
+    const std::vector<Expr> sizes{far, pool_.index(heads->as_int() / group), far, far};
+    return simplify_index(substitute_vars(c, vars), VarRanges{sizes});
+  }
+
+  // The mask as an operand, or the causal flag.
+  void set_mask(Attention& a, Expr mask) {
+    Expr causal = index_at_least(pool_.var(2), pool_.var(3));
+    if (BufferId id(mask->kind == ExprKind::load ? mask->id : -1); id.valid()) {
+      // A stored choice between 0 and -inf: its condition is the mask.
+      const Pointwise* def = defined_as<Pointwise>(id);
+      if (def && is_choice(def->body)) mask = substitute_vars(def->body, mask->args);
+    }
+    if (is_choice(mask)) {
+      if (mask->args[0] == causal) {
+        a.causal = true;
+        return;
+      }
+      if (mask->args[0]->kind == ExprKind::load) mask = mask->args[0];
+    }
+    const std::vector<Expr> full{a.batch, a.heads, a.q_len, a.kv_len};
+    const bool usable = mask->kind == ExprKind::load && (is_bool(mask->dtype) || program_.buffer(BufferId(mask->id)).dtype == DType::f32 ||
+                                                         program_.buffer(BufferId(mask->id)).dtype == program_.buffer(a.q.buffer).dtype);
+    if (usable) {
+      a.mask = Operand{BufferId(mask->id), mask->args};
+      return;
+    }
+    BufferInfo info;
+    info.name = "attention.mask_" + std::to_string(program_.buffers.size());
+    info.dtype = DType::f32;
+    std::vector<Expr> at;
+    for (int32_t d = 0; d < 4; ++d) {
+      const bool used = depends_on_var(mask, d);
+      info.sizes.push_back(used ? full[static_cast<size_t>(d)] : pool_.index(1));
+      at.push_back(used ? pool_.var(d) : pool_.index(0));
+    }
+    Expr body = simplify_body(pool_.cast(mask, DType::f32), info.sizes);
+    program_.buffers.push_back(std::move(info));
+    const BufferId id(program_.buffers.size() - 1);
+    new_loops_.push_back({Pointwise{body}, {id}, "attention.mask", {}});
+    a.mask = Operand{id, at};
+  }
+
+  bool is_choice(Expr e) const {
+    return e->is_op(ScalarOp::select) && is_number(e->args[1], 0) && is_minus_infinity(e->args[2]);
+  }
+
+  static bool is_four_dimensional(const Gemm* g) {
+    return g && g->batch.size() == 2 && g->m.size() == 1 && g->n.size() == 1 && g->k.size() == 1;
+  }
+
+  bool fits(const Gemm& scores, const Gemm& values, BufferId result) const {
+    const DType dtype = program_.buffer(result).dtype;
+    if (!is_float(dtype) || dtype == DType::f64) return false;
+    for (BufferId id : {scores.a.buffer, scores.b.buffer, values.b.buffer}) {
+      if (program_.buffer(id).dtype != dtype) return false;
+    }
+    for (Expr dim : {scores.k[0], values.n[0]}) {
+      if (!dim->is_constant() || dim->as_int() < 1 || dim->as_int() > kMaxTemplateDim) return false;
+    }
+    return scores.batch == values.batch && scores.m == values.m && scores.n == values.k;
+  }
+
+  std::optional<Attention> match(size_t l) {
+    const Gemm* values = std::get_if<Gemm>(&program_.loops[l].def);
+    if (!is_four_dimensional(values)) return std::nullopt;
+    // Row i of the left operand: variables batch, head, row and, for the column, the summed one.
+    const Operand weights = renumbered(values->a, {0, 1, 2, 9, 3});
+    if (program_.buffer(weights.buffer).sizes.size() != 4) return std::nullopt;
+    const DType stored = program_.buffer(weights.buffer).dtype;
+    const BufferId chosen = plain_load(pool_.load(weights.buffer, stored, weights.coordinates), 4);
+    Expr body = chosen.valid() ? elementwise(chosen) : Expr();
+    if (!body) return std::nullopt;
+    Expr empty;  // set: rows without anything become 0
+    if (body->is_op(ScalarOp::select) && is_number(body->args[1], 0)) {
+      empty = body->args[0];
+      Expr other = body->args[2];
+      body = other->kind == ExprKind::load ? elementwise(plain_load(other, 4)) : other;
+    }
+    const BufferId scores_buffer = softmax_source(body);
+    if (!scores_buffer.valid() || (empty && !is_empty_row(empty, scores_buffer))) return std::nullopt;
+    std::vector<Expr> vars;
+    for (int32_t v = 0; v < 4; ++v) vars.push_back(pool_.var(v));
+    std::optional<Scores> scores = scores_of(pool_.load(scores_buffer, program_.buffer(scores_buffer).dtype, vars));
+    if (!scores || !is_four_dimensional(scores->product) || !fits(*scores->product, *values, program_.loops[l].outputs[0])) return std::nullopt;
+    // The template gives 0 for rows without anything; a plain softmax would give NaN, which only a mask can bring about.
+    if (!empty && scores->mask) return std::nullopt;
+    if (!is_private(l)) return std::nullopt;
+    return assembled(*scores, *values);
+  }
+
+  Attention assembled(const Scores& scores, const Gemm& values) {
+    const Gemm& product = *scores.product;
+    Attention a;
+    a.batch = product.batch[0];
+    a.heads = a.kv_heads = product.batch[1];
+    a.q_len = product.m[0];
+    a.kv_len = product.n[0];
+    a.dim = product.k[0];
+    a.v_dim = values.n[0];
+    a.scale = scores.scale;
+    a.q = renumbered(product.a, {0, 1, 2, 9, 3});   // batch, head, row, -, k
+    a.k = renumbered(product.b, {0, 1, 9, 2, 3});   // batch, head, -, row, k
+    a.v = renumbered(values.b, {0, 1, 9, 3, 2});    // batch, head, -, column, row
+    peel_scale(a.q, a.scale);
+    peel_scale(a.k, a.scale);
+    const int64_t group = group_of(a.k, a.heads);
+    if (group > 1 && group_of(a.v, a.heads) == group) {
+      for (Operand* o : {&a.k, &a.v}) {
+        for (Expr& c : o->coordinates) c = of_kv_head(c, a.heads, group, 0);
+      }
+      a.kv_heads = pool_.index(a.heads->as_int() / group);
+    }
+    if (scores.mask) set_mask(a, scores.mask);
+    return a;
+  }
+
+  LoopProgram& program_;
+  ExprPool& pool_;
+  std::map<BufferId, size_t> definition_;
+  std::map<BufferId, std::set<size_t>> readers_;
+  std::set<BufferId> outside_, matched_;
+  std::vector<Loop> new_loops_;
+};
+
+}  // namespace
+
+LoopProgram find_attention(LoopProgram program) {
+  Finder(program).run();
+  return program;
+}
+
+}  // namespace coil

@@ -1,0 +1,12 @@
+// Attention that a decomposition has spelled out, put together again.
+#pragma once
+
+#include "loop/loop.h"
+
+namespace coil {
+
+// product -> [scale] -> [+ mask] -> softmax -> [rows without anything to attend to become 0] -> product, in four dimensions and
+// used nowhere else, becomes the attention template: the score matrix is never stored. Leaves dead loops behind.
+LoopProgram find_attention(LoopProgram program);
+
+}  // namespace coil
