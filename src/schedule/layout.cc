@@ -27,6 +27,7 @@ class LayoutChooser {
       assign(loop);
       legalise(loop);
       program_.loops.push_back(std::move(loop));
+      restride_attention();
     }
     return std::move(program_);
   }
@@ -99,6 +100,26 @@ class LayoutChooser {
     loop.origins = user.origins;
     program_.loops.push_back(std::move(loop));
     operand = Operand{id, coordinates};
+  }
+
+  // Attention writes rows; an interface that wants the result otherwise gets a copy.
+  void restride_attention() {
+    Loop& loop = program_.loops.back();
+    if (!std::holds_alternative<Attention>(loop.def)) return;
+    const BufferId wanted = loop.outputs[0];
+    BufferInfo rows = program_.buffer(wanted);
+    if (rows.strides[3] == pool().index(1)) return;
+    rows.name += "_rows";
+    rows.strides = contiguous_strides(pool(), rows.sizes);
+    const BufferId id(program_.buffers.size());
+    program_.buffers.push_back(rows);
+    loop.outputs = {id};
+    Loop copy;
+    copy.def = Pointwise{pool().load(id, rows.dtype, {pool().var(0), pool().var(1), pool().var(2), pool().var(3)})};
+    copy.outputs = {wanted};
+    copy.op = "copy";
+    copy.origins = loop.origins;
+    program_.loops.push_back(std::move(copy));
   }
 
   Expr offset_of(const Operand& operand, const LoopDef& user) {

@@ -221,8 +221,17 @@ class Planner {
       if (attention.mask) operand(*attention.mask);
       k.scratch = scratch_buffer("attention_scratch", DType::u8, workers() * COIL_ATTENTION_WORKER_BYTES);
     }
-    if (group.loops.size() > 1) add_epilogue(k, group);
+    if (group.loops.size() > 1 || !stores_itself(k)) add_epilogue(k, group);
     return k;
+  }
+
+  // The templates' own stores know one layout each: rows of columns (gemm), dense channels-last (convolution), rows (attention).
+  bool stores_itself(const TemplateKernel& k) {
+    const BufferInfo& out = program_.buffer(k.result);
+    if (std::holds_alternative<Attention>(k.def)) return true;
+    if (std::holds_alternative<Gemm>(k.def)) return out.strides == contiguous_strides(pool(), out.sizes);
+    const Expr c = out.sizes[1], w = out.sizes[3];
+    return out.strides == std::vector<Expr>{out.sizes[2] * w * c, pool().index(1), w * c, c};
   }
 
   void add_epilogue(TemplateKernel& k, const FusionGroup& group) {

@@ -115,6 +115,42 @@ TEST_F(LowerTest, TrueDivisionOfIntegersIsFloatingAndBooleansAddAsOr) {
             "output add\n");
 }
 
+TEST_F(LowerTest, AMaskMadeOfPositionsIsTheCausalFlag) {
+  Expr s = pool().symbol(pool().add_symbol({"s0", "seq", 1, 64}));
+  ValueId q = input("q", {dim(2), dim(4), s, dim(8)});
+  ValueId at = node("aten.arange.start_step", {{"start", dim(0)}, {"end", s}, {"step", dim(1)}}, {s}, DType::i64);
+  ValueId next = node("aten.add.Tensor", {{"self", at}, {"other", dim(1)}, {"alpha", dim(1)}}, {s}, DType::i64);
+  ValueId row = node("aten.unsqueeze.default", {{"self", next}, {"dim", dim(1)}}, {s, dim(1)}, DType::i64);
+  ValueId mask = node("aten.lt.Tensor", {{"self", at}, {"other", row}}, {s, s}, DType::boolean);
+  output(node("aten.scaled_dot_product_attention.default",
+              {{"query", q}, {"key", q}, {"value", q}, {"attn_mask", mask}, {"dropout_p", 0.0}, {"is_causal", false}, {"scale", 0.5}},
+              {dim(2), dim(4), s, dim(8)}));
+  EXPECT_EQ(text(),
+            "input q: f32[2, 4, seq, 8]\n"
+            "attention: f32[2, 4, seq, 8] = attention heads 4/4 scale 0.5 causal: q q[i0, i1, i2, i3] k q[i0, i1, i2, i3] v q[i0, i1, i2, i3]\n"
+            "output attention\n");
+}
+
+TEST_F(LowerTest, ASpelledOutAttentionIsFoundUnlessItsScoresAreUsedElsewhere) {
+  ValueId q = input("q", dims({2, 4, 5, 8})), k = input("k", dims({2, 4, 8, 6})), v = input("v", dims({2, 4, 6, 8}));
+  ValueId scores = node("aten.matmul.default", {{"self", q}, {"other", k}}, dims({2, 4, 5, 6}));
+  ValueId scaled = node("aten.mul.Tensor", {{"self", scores}, {"other", 0.25}}, dims({2, 4, 5, 6}));
+  ValueId weights = node("aten.softmax.int", {{"self", scaled}, {"dim", dim(-1)}, {"dtype", NoneArg{}}}, dims({2, 4, 5, 6}));
+  ValueId result = node("aten.matmul.default", {{"self", weights}, {"other", v}}, dims({2, 4, 5, 8}));
+  output(node("aten.relu.default", {{"self", result}}, dims({2, 4, 5, 8})));
+  EXPECT_NE(text().find("attention heads 4/4 scale 0.25: q q[i0, i1, i2, i3] k k[i0, i1, i3, i2] v v[i0, i1, i2, i3]\n"), std::string::npos) << text();
+  output(weights);
+  EXPECT_EQ(text().find("= attention"), std::string::npos) << text();
+  EXPECT_NE(text().find("softmax.max"), std::string::npos);
+}
+
+TEST_F(LowerTest, AMatrixThatAllBatchesShareMakesOneProduct) {
+  ValueId x = input("x", dims({7, 2, 8})), w = input("w", dims({8, 4}));
+  ValueId all = node("aten.expand.default", {{"self", w}, {"size", dims({7, 8, 4})}}, dims({7, 8, 4}));
+  output(node("aten.bmm.default", {{"self", x}, {"mat2", all}}, dims({7, 2, 4})));
+  EXPECT_NE(text().find("bmm: f32[7, 2, 4] = gemm batch [] m [7, 2] n [4] k [8]: x[i0, i1, i3] * w[i3, i2]\n"), std::string::npos) << text();
+}
+
 TEST_F(LowerTest, AnUnknownOperatorIsNamedWithItsLine) {
   ValueId x = input("x", dims({2}));
   output(node("mylib.frobnicate.default", {{"self", x}}, dims({2})));

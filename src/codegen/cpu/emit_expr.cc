@@ -74,6 +74,14 @@ std::string KernelNames::pointer(BufferId id) {
   return "p" + std::to_string(buffers_.size() - 1);
 }
 
+bool ExprEmitter::vector_temps(Expr e) const {
+  return any_of(e, [&](Expr n) {
+    if (n->kind != ExprKind::temp) return false;
+    const auto it = context_.temps.find(n->id);
+    return it != context_.temps.end() && it->second.second;
+  });
+}
+
 ExprEmitter::Text ExprEmitter::name(Text t, const char* prefix) {
   const std::string n = prefix + std::to_string(next_name_++);
   out_ += fmt::format("{}const auto {} = {};\n", indent_, n, t.text);
@@ -134,7 +142,7 @@ ExprEmitter::Text ExprEmitter::load(Expr e) {
   }
   if (!lanes(offset)) return {fmt::format("cd::load1({} + {})", p, index(offset)), false};
   const std::string tail = context_.tail.empty() ? "" : "_tail", count = context_.tail.empty() ? "" : ", " + context_.tail;
-  const auto affine = as_affine(offset, context_.lane_var);
+  const auto affine = vector_temps(offset) ? std::nullopt : as_affine(offset, context_.lane_var);
   if (affine && lane_mask_.empty()) {
     const Expr step = affine->coefficient;
     if (step == step->pool->index(1)) return {fmt::format("cd::load{}({} + {}{})", tail, p, index(offset), count), true};
@@ -165,7 +173,7 @@ ExprEmitter::Text ExprEmitter::masked(Expr e) {
     lane_mask_ = outer;
     return {fmt::format("cd::select({}, {}, {})", condition.text, vec(inside), vec(other)), true};
   }
-  const bool vector = context_.lane_var >= 0;
+  const bool vector = lanes(e);
   const std::string n = "m" + std::to_string(next_name_++);
   out_ += fmt::format("{}auto {} = {};\n{}if ({}) {{\n", indent_, n, vector ? vec(other) : other.text, indent_, condition.text);
   const auto saved = memo_;

@@ -64,7 +64,9 @@ class ExprEmitter {
   std::string lane_index(Expr e);
   Text name(Text t, const char* prefix);
   std::string vec(const Text& t) const { return t.vector ? t.text : "cd::vec(" + t.text + ")"; }
-  bool lanes(Expr e) const { return context_.lane_var >= 0 && depends_on_var(e, context_.lane_var); }
+  // Whether the value differs from lane to lane: through the lane variable, or through a temp that is a vector.
+  bool lanes(Expr e) const { return (context_.lane_var >= 0 && depends_on_var(e, context_.lane_var)) || vector_temps(e); }
+  bool vector_temps(Expr e) const;
 
   KernelNames& names_;
   const EmitContext& context_;
