@@ -11,7 +11,7 @@
 namespace coil {
 namespace {
 
-constexpr std::string_view kSupported = "supported is schema 8.x (PyTorch 2.7 and later)";
+constexpr std::string_view kSupported = "coil reads schema 8.x (PyTorch 2.7 and later)";
 
 Error unsupported_archive(std::string message, std::string hint) {
   return Error{ErrorCode::unsupported_archive, std::move(message), {}, std::move(hint)};

@@ -1,6 +1,7 @@
 // Scaled dot-product attention: the template where it fits, else products and a softmax.
 #include <cmath>
 
+#include "lower/find_attention.h"
 #include "lower/lowering.h"
 
 namespace coil::lowering {
@@ -76,13 +77,13 @@ View by_loops(Op& op, const Problem& p, DType dtype) {
 }
 
 // Whether the mask says no more than column <= row: a boolean, or 0 and -inf to add.
-bool is_causal(ExprPool& pool, const View& mask) {
+bool says_causal(ExprPool& pool, const View& mask) {
   Expr e = mask.body;
   if (e->is_op(ScalarOp::select)) {
     if (!e->args[1]->is_constant() || e->args[1]->as_double() != 0 || e->args[2] != lowest(pool, mask.dtype)) return false;
     e = e->args[0];
   }
-  return e == index_at_least(pool.var(2), pool.var(3));
+  return is_causal(e);
 }
 
 // Ranks below four get leading dimensions of size 1.
@@ -116,7 +117,7 @@ Views attention(Op& op, const char* mask_name) {
     View mask = op.tensor(mask_name);
     if (rank == 3 && mask.rank() == 3) mask = unsqueezed(op, mask, 1);
     p.mask = broadcast(op, mask, {p.q.sizes[0], p.q.sizes[1], p.q.sizes[2], p.k.sizes[2]});
-    if (is_causal(op.pool, *p.mask)) {
+    if (says_causal(op.pool, *p.mask)) {
       p.causal = true;
       p.mask.reset();
     }

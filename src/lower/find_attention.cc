@@ -212,14 +212,13 @@ class Finder {
 
   // The mask as an operand, or the causal flag.
   void set_mask(Attention& a, Expr mask) {
-    Expr causal = index_at_least(pool_.var(2), pool_.var(3));
     if (BufferId id(mask->kind == ExprKind::load ? mask->id : -1); id.valid()) {
       // A stored choice between 0 and -inf: its condition is the mask.
       const Pointwise* def = defined_as<Pointwise>(id);
       if (def && is_choice(def->body)) mask = substitute_vars(def->body, mask->args);
     }
     if (is_choice(mask)) {
-      if (mask->args[0] == causal) {
+      if (is_causal(mask->args[0])) {
         a.causal = true;
         return;
       }
@@ -331,6 +330,18 @@ class Finder {
 };
 
 }  // namespace
+
+bool is_causal(Expr e) {
+  if (e->kind != ExprKind::op || e->args.size() != 2 || e->args[0]->dtype != DType::index) return false;
+  Expr distance = e->pool->var(2) - e->pool->var(3), a = e->args[0], b = e->args[1];
+  switch (e->op) {  // the condition is: some index >= 0
+    case ScalarOp::ge: return provably_equal(a - b, distance);
+    case ScalarOp::le: return provably_equal(b - a, distance);
+    case ScalarOp::lt: return provably_equal(b - a - 1, distance);
+    case ScalarOp::gt: return provably_equal(a - b - 1, distance);
+    default: return false;
+  }
+}
 
 LoopProgram find_attention(LoopProgram program) {
   Finder(program).run();

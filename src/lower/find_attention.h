@@ -9,4 +9,7 @@ namespace coil {
 // used nowhere else, becomes the attention template: the score matrix is never stored. Leaves dead loops behind.
 LoopProgram find_attention(LoopProgram program);
 
+// Whether the condition says: column (variable 3) <= row (variable 2).
+bool is_causal(Expr condition);
+
 }  // namespace coil

@@ -173,7 +173,7 @@ TEST(Reader, Assertions) {
 
 TEST(Reader, Versions) {
   expect_error(Files().with(R"("major":8)", R"("major":7)"), "COIL-E101",
-               "schema 7.20; supported is schema 8.x (PyTorch 2.7 and later)");
+               "schema 7.20; coil reads schema 8.x (PyTorch 2.7 and later)");
   expect_error(Files().with(R"("major":8)", R"("major":9)"), "COIL-E101", "schema 9.20");
   EXPECT_EQ(read(Files().with(R"("minor":20)", R"("minor":99)")), read(Files()));
   Files files;
