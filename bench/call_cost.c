@@ -1,6 +1,6 @@
 /* Load and per-call cost through the C API: call_cost PACKAGE [CALLS] [SIZE...]   (a size for each dynamic dimension, in order)
  * Prints one JSON line: time of coil_open + context, of the first call, median and least time of a call, heap allocations in the steady state,
- * and the anonymous memory that a run takes beside what coil_memory_of_run says. bench/startup.py builds and runs it. */
+ * the bytes that a run takes from the heap and the growth of resident memory in a run, beside what coil_memory_of_run says. bench/startup.py builds and runs it. */
 #define _GNU_SOURCE
 #include <coil/coil.h>
 #include <stdio.h>
@@ -12,14 +12,19 @@ extern void* __libc_malloc(size_t);
 extern void* __libc_calloc(size_t, size_t);
 extern void* __libc_realloc(void*, size_t);
 extern void* __libc_memalign(size_t, size_t);
-static long allocations;
+static long allocations, requested;
+
+static void count(size_t n) {
+  __atomic_add_fetch(&allocations, 1, __ATOMIC_RELAXED);
+  __atomic_add_fetch(&requested, (long)n, __ATOMIC_RELAXED);
+}
 
 /* These take the place of libc's for the whole process, the runtime included. */
-void* malloc(size_t n) { allocations++; return __libc_malloc(n); }
-void* calloc(size_t n, size_t m) { allocations++; return __libc_calloc(n, m); }
-void* realloc(void* p, size_t n) { allocations++; return __libc_realloc(p, n); }
-void* aligned_alloc(size_t a, size_t n) { allocations++; return __libc_memalign(a, n); }
-int posix_memalign(void** p, size_t a, size_t n) { allocations++; return (*p = __libc_memalign(a, n)) ? 0 : 12; }
+void* malloc(size_t n) { count(n); return __libc_malloc(n); }
+void* calloc(size_t n, size_t m) { count(n * m); return __libc_calloc(n, m); }
+void* realloc(void* p, size_t n) { count(n); return __libc_realloc(p, n); }
+void* aligned_alloc(size_t a, size_t n) { count(n); return __libc_memalign(a, n); }
+int posix_memalign(void** p, size_t a, size_t n) { count(n); return (*p = __libc_memalign(a, n)) ? 0 : 12; }
 
 static double now(void) {
   struct timespec t;
@@ -75,7 +80,7 @@ int main(int argc, char** argv) {
   double* times = malloc(sizeof(double) * calls);
   memset(times, 0, sizeof(double) * calls);
   if (coil_infer(context, in, n, out, m)) return fail();
-  long before = anonymous();
+  long before = anonymous(), heap_before = requested;
   memset(out, 0, sizeof out);
   start = now();
   if (coil_run(context, in, n, out, m)) return fail();
@@ -84,7 +89,7 @@ int main(int argc, char** argv) {
     for (int k = 0; k < m; k++) out[k].data = NULL;
     if (coil_run(context, in, n, out, m)) return fail();
   }
-  long taken = anonymous() - before;
+  long taken = anonymous() - before, heap_bytes = requested - heap_before;
   if (coil_memory_of_run(context, &memory)) return fail();
   long heap = allocations;
   for (int i = 0; i < calls; i++) {
@@ -96,8 +101,8 @@ int main(int argc, char** argv) {
   heap = allocations - heap;
   qsort(times, calls, sizeof(double), compare);
   printf("{\"load_ms\": %.4f, \"first_ms\": %.4f, \"call_us\": %.4f, \"call_us_min\": %.4f, \"calls\": %d, \"allocations\": %ld, \"arena_bytes\": %lld, "
-         "\"output_bytes\": %lld, \"constant_bytes\": %lld, \"anonymous_bytes\": %ld, \"isa\": \"%s\", \"threads\": %d}\n",
+         "\"output_bytes\": %lld, \"constant_bytes\": %lld, \"heap_bytes\": %ld, \"anonymous_bytes\": %ld, \"isa\": \"%s\", \"threads\": %d}\n",
          load * 1e3, first * 1e3, times[calls / 2] * 1e6, times[0] * 1e6, calls, heap, (long long)memory.arena_bytes, (long long)memory.output_bytes,
-         (long long)memory.constant_bytes, taken, coil_isa(model), coil_num_threads(model));
+         (long long)memory.constant_bytes, heap_bytes, taken, coil_isa(model), coil_num_threads(model));
   return 0;
 }

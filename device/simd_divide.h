@@ -103,6 +103,16 @@ CD_FN T floor_div(T a, T b) {
   }
 }
 
+// Indices: 0 <= a < 2^31, 0 < b < 2^31. Exact in double, where x86 has no vector integer division.
+CD_FN i64v small_div(i64v a, i64v b) {
+  const f64v q = __builtin_convertvector(__builtin_convertvector(a, i32v), f64v) / __builtin_convertvector(__builtin_convertvector(b, i32v), f64v);
+  return __builtin_convertvector(__builtin_convertvector(q, i32v), i64v);
+}
+CD_FN i64v small_rem(i64v a, i64v b) { return a - small_div(a, b) * b; }
+// Floor division and remainder by 2^shift, of any sign.
+CD_FN i64v shift_div(i64v a, int shift) { return a >> shift; }
+CD_FN i64v mask_rem(i64v a, i64 mask) { return a & mask; }
+
 }  // namespace cd
 
 #endif  // COIL_DEVICE_SIMD_DIVIDE_H_

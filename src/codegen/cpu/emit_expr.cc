@@ -1,5 +1,6 @@
 #include "codegen/cpu/emit_expr.h"
 
+#include <bit>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -228,15 +229,30 @@ std::string ExprEmitter::lane_index(Expr e) {
     return fmt::format("cd::checked_index({}, (cd::i64)({}), a.flag)", v, index(e->args[1]));
   }
   if (e->op == ScalarOp::cast) return vec(value(e->args[0]));
+  if (e->op == ScalarOp::idiv || e->op == ScalarOp::imod) return lane_division(e);
   const char* f = e->op == ScalarOp::iadd   ? "add"
                   : e->op == ScalarOp::imul ? "mul"
-                  : e->op == ScalarOp::idiv ? "floor_div"
-                  : e->op == ScalarOp::imod ? "remainder"
                   : e->op == ScalarOp::imin ? "minimum"
                                             : "maximum";
   std::string text = lane_index(e->args[0]);
   for (size_t i = 1; i < e->args.size(); ++i) text = fmt::format("cd::{}({}, {})", f, text, lane_index(e->args[i]));
   return name({text, true}, "n").text;
+}
+
+// There is no vector instruction for it: powers of two shift, what fits 31 bits goes through double.
+std::string ExprEmitter::lane_division(Expr e) {
+  const bool quotient = e->op == ScalarOp::idiv;
+  const Expr a = e->args[0], b = e->args[1];
+  const std::string x = lane_index(a);
+  if (b->is_constant() && std::has_single_bit(static_cast<uint64_t>(b->as_int()))) {
+    const int64_t n = b->as_int();
+    return name({quotient ? fmt::format("cd::shift_div({}, {})", x, std::countr_zero(static_cast<uint64_t>(n)))
+                          : fmt::format("cd::mask_rem({}, {})", x, n - 1), true}, "n").text;
+  }
+  const auto fits = [&](Expr part) { return upper_bound(part, {context_.sizes}).value_or(INT64_MAX) <= INT32_MAX; };
+  const bool small = provably_nonnegative(a, {context_.sizes}) && fits(a) && fits(b);
+  const char* f = small ? (quotient ? "small_div" : "small_rem") : (quotient ? "floor_div" : "remainder");
+  return name({fmt::format("cd::{}({}, {})", f, x, lane_index(b)), true}, "n").text;
 }
 
 void ExprEmitter::store(const std::string& p, Expr offset, Expr v) {

@@ -62,6 +62,7 @@ class ExprEmitter {
   Text index_value(Expr e);
   Text masked(Expr e);
   std::string lane_index(Expr e);
+  std::string lane_division(Expr e);
   Text name(Text t, const char* prefix);
   std::string vec(const Text& t) const { return t.vector ? t.text : "cd::vec(" + t.text + ")"; }
   // Whether the value differs from lane to lane: through the lane variable, or through a temp that is a vector.
