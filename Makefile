@@ -6,7 +6,7 @@ PYTHON := $(COIL_VENV)/bin/python
 FUZZ_SECONDS ?= 30
 export COIL_VENV
 
-.PHONY: build deps demo venv test bench fuzz fmt sanitize golden-update dev clean
+.PHONY: build deps demo venv test bench gpu fuzz fmt sanitize golden-update dev clean
 
 build: deps
 	@tools/configure.sh $(BUILD)
@@ -29,6 +29,11 @@ test: build venv
 bench: build venv
 	@ninja -C $(BUILD) -j$(JOBS) all_bench
 	@tools/bench.sh $(BUILD)
+
+# On a machine with an NVIDIA GPU, with the Python there that has PyTorch for CUDA.
+GPU_PYTHON ?= python3
+gpu: build
+	@COIL_BUILD=$(BUILD) $(GPU_PYTHON) tests/gpu/run_all.py --check-in
 
 fuzz: deps
 	@tools/fuzz.sh $(FUZZ_SECONDS)

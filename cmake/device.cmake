@@ -1,5 +1,6 @@
-# The device sources inside the coil binary: the text of device/*.h, device/kernels/*.{h,cc}, and the device library as
-# objects: device/kernels/*.cc compiled by clang once per instruction set, device/*.cc compiled once for every machine.
+# The device sources inside the coil binary: the text of device/*.h, device/kernels/*.{h,cc}, device/cuda/*.h, and the device
+# library as objects: device/kernels/*.cc compiled by clang once per instruction set ("v3", "v4"), device/*.cc compiled once for
+# every machine ("any"); those with "cuda" in their names go into CUDA packages only.
 # coil_device holds two tables, see src/toolchain/embedded.h.
 find_program(COIL_CLANGXX NAMES clang++-19 HINTS ${COIL_LLVM_ROOT}/bin REQUIRED)
 find_program(COIL_CLANG NAMES clang-19 HINTS ${COIL_LLVM_ROOT}/bin REQUIRED)
@@ -14,7 +15,7 @@ set(COIL_ISA_FLAGS_any -march=x86-64-v2)
 
 set(device_dir ${CMAKE_BINARY_DIR}/device)
 file(MAKE_DIRECTORY ${device_dir})
-file(GLOB device_texts RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS device/*.h device/kernels/*.h device/kernels/*.cc device/*.cc)
+file(GLOB device_texts RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS device/*.h device/kernels/*.h device/cuda/*.h device/kernels/*.cc device/*.cc)
 file(GLOB device_kernels RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS device/kernels/*.cc)
 file(GLOB device_neutral RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS device/*.cc)
 

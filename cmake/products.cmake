@@ -11,6 +11,8 @@ endif()
 
 get_target_property(runtime_type coil_runtime_objects TYPE)
 if(runtime_type STREQUAL STATIC_LIBRARY)
+  # The way to the CUDA driver is the same in the runtime and in the packages.
+  target_sources(coil_runtime_objects PRIVATE ${CMAKE_SOURCE_DIR}/device/cuda_driver.cc ${CMAKE_SOURCE_DIR}/device/cuda_upload.cc)
   # Only the members of coil_base that the runtime refers to are pulled in.
   file(WRITE ${CMAKE_BINARY_DIR}/empty.cc "")
   file(WRITE ${CMAKE_BINARY_DIR}/runtime.map "{ global: coil_*; local: *; };\n")

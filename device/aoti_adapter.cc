@@ -14,40 +14,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "model_abi.h"
+#include "aoti_adapter.h"
 
 extern "C" __attribute__((visibility("default"))) const CoilModel* coil_model(void);
 
-namespace {
+namespace coil_aoti {
 
-struct TensorObject;
-using Tensor = TensorObject*;
-struct ConstantMapEntry {
-  const char* name;
-  Tensor handle;
-};
-using ParallelBody = void (*)(int64_t begin, int64_t end, void* context);
-
-// X(name, arguments, whether the adapter works without it)
-#define SHIM_FUNCTIONS(X)                                                                                           \
-  X(aoti_torch_get_data_ptr, (Tensor, void**), false)                                                               \
-  X(aoti_torch_get_dim, (Tensor, int64_t*), false)                                                                  \
-  X(aoti_torch_get_sizes, (Tensor, int64_t**), false)                                                               \
-  X(aoti_torch_get_strides, (Tensor, int64_t**), false)                                                             \
-  X(aoti_torch_get_dtype, (Tensor, int32_t*), false)                                                                \
-  X(aoti_torch_get_device_type, (Tensor, int32_t*), false)                                                          \
-  X(aoti_torch_get_device_index, (Tensor, int32_t*), false)                                                         \
-  X(aoti_torch_get_layout, (Tensor, int32_t*), false)                                                               \
-  X(aoti_torch_empty_strided, (int64_t, const int64_t*, const int64_t*, int32_t, int32_t, int32_t, Tensor*), false) \
-  X(aoti_torch_delete_tensor_object, (Tensor), false)                                                               \
-  X(torch_parallel_for, (int64_t, int64_t, int64_t, ParallelBody, void*), true)                                     \
-  X(torch_get_num_threads, (uint32_t*), true)
-
-struct Shim {
-#define X(name, arguments, optional) int32_t(*name) arguments;
-  SHIM_FUNCTIONS(X)
-#undef X
-};
+__thread CoilError last_error;
 
 struct Arena {
   Arena* next;
@@ -55,22 +28,20 @@ struct Arena {
   int64_t bytes;
 };
 
-struct Container {
-  const CoilModel* model;
-  Shim shim;
-  const uint8_t* constants;  // mapped file, or null
-  size_t mapped_bytes;
-  uint8_t* state;  // one for all callers: calls take turns
-  pthread_mutex_t state_mutex;
-  pthread_mutex_t arena_mutex;
-  Arena* free_arenas;  // kept between calls, as many as there ever were concurrent calls
+namespace {
+
+struct ConstantMapEntry {
+  const char* name;
+  Tensor handle;
 };
 
 constexpr int64_t kAlignment = 64;
-constexpr int64_t kHugePageBytes = int64_t{4} << 20;  // from here on, huge pages save more page faults than they waste
+constexpr int64_t kHugeFrom = int64_t{4} << 20;  // from here on, huge pages save page faults
+constexpr int64_t kHugePage = int64_t{2} << 20;
 
-__thread CoilError last_error;
 __thread char last_error_text[sizeof(CoilError) + 16];
+
+}  // namespace
 
 int32_t report() {
   snprintf(last_error_text, sizeof last_error_text, "COIL-E%03d: %s", last_error.code, last_error.message);
@@ -86,11 +57,15 @@ __attribute__((format(printf, 2, 3))) int32_t fail(int32_t code, const char* for
   return report();
 }
 
+namespace {
+
 int32_t resolve(Shim* shim) {
   void* torch = nullptr;
   auto find = [&](const char* name) -> void* {
     if (void* function = dlsym(RTLD_DEFAULT, name)) return function;
     // Python loads libtorch_cpu.so into a local scope, which RTLD_DEFAULT does not see.
+    // libtorch_cuda.so depends on it: a search there finds the functions of both.
+    if (!torch) torch = dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_NOLOAD);
     if (!torch) torch = dlopen("libtorch_cpu.so", RTLD_NOW | RTLD_NOLOAD);
     return torch ? dlsym(torch, name) : nullptr;
   };
@@ -174,15 +149,14 @@ Arena* take_arena(Container* c, int64_t bytes) {
   if (!arena) arena = static_cast<Arena*>(calloc(1, sizeof(Arena)));
   if (!arena || arena->bytes >= bytes) return arena;
   free(arena->data);
-  const bool huge = bytes >= kHugePageBytes;
-  const int64_t unit = huge ? int64_t{2} << 20 : kAlignment;
-  const int64_t rounded = (bytes + unit - 1) / unit * unit;
+  const bool huge = bytes >= kHugeFrom;
+  const int64_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
   void* data = nullptr;
-  if (posix_memalign(&data, static_cast<size_t>(unit), static_cast<size_t>(rounded))) {
+  if (posix_memalign(&data, static_cast<size_t>(huge ? kHugePage : kAlignment), static_cast<size_t>(rounded))) {
     free(arena);
     return nullptr;
   }
-  if (huge) madvise(data, static_cast<size_t>(rounded), MADV_HUGEPAGE);
+  if (huge) madvise(data, static_cast<size_t>(rounded / kHugePage * kHugePage), MADV_HUGEPAGE);
   arena->data = static_cast<uint8_t*>(data);
   arena->bytes = rounded;
   return arena;
@@ -269,6 +243,8 @@ int32_t view_input(const Shim& shim, Tensor handle, size_t i, CoilTensorView* vi
   return 0;
 }
 
+}  // namespace
+
 int32_t make_outputs(const Container* c, const int64_t* symbols, Tensor* outputs, void** data) {
   const CoilModel* model = c->model;
   for (int32_t i = 0; i < model->num_outputs; i++) {
@@ -276,12 +252,15 @@ int32_t make_outputs(const Container* c, const int64_t* symbols, Tensor* outputs
     int64_t strides[COIL_MAX_RANK];
     model->output_shape(symbols, i, sizes, strides);
     const CoilTensorDesc& output = model->outputs[i];
-    if (c->shim.aoti_torch_empty_strided(output.ndim, sizes, strides, output.dtype, COIL_CPU, 0, &outputs[i]) ||
+    if (c->shim.aoti_torch_empty_strided(output.ndim, sizes, strides, output.dtype, model->device_type,
+                                         c->device_index, &outputs[i]) ||
         c->shim.aoti_torch_get_data_ptr(outputs[i], &data[i]))
       return fail(401, "libtorch cannot allocate output '%s'", output.name);
   }
   return 0;
 }
+
+namespace {
 
 int32_t compute(Container* c, const CoilTensorView* views, const int64_t* symbols, Tensor* outputs) {
   const CoilModel* model = c->model;
@@ -293,7 +272,7 @@ int32_t compute(Container* c, const CoilTensorView* views, const int64_t* symbol
   const CoilHost host = make_host(c->shim, &team);
   Arena* arena = take_arena(c, model->arena_bytes(symbols, host.num_workers));
   if (!arena) return fail(401, "no memory for the scratch space of the call");
-  const CoilCall call = {symbols, c->constants, c->state, data, data + in, arena->data, &host};
+  const CoilCall call = {symbols, c->constants, c->state, data, data + in, arena->data, &host, nullptr, nullptr, nullptr};
   if (c->state) pthread_mutex_lock(&c->state_mutex);
   const int32_t failed = model->run(&call, &last_error);
   if (c->state) pthread_mutex_unlock(&c->state_mutex);
@@ -301,7 +280,7 @@ int32_t compute(Container* c, const CoilTensorView* views, const int64_t* symbol
   return failed ? report() : 0;
 }
 
-int32_t run(Container* c, Tensor* inputs, size_t num_inputs, Tensor* outputs, size_t num_outputs) {
+int32_t run(Container* c, Tensor* inputs, size_t num_inputs, Tensor* outputs, size_t num_outputs, void* stream) {
   const CoilModel* model = c->model;
   if (num_outputs != static_cast<size_t>(model->num_outputs))
     return fail(201, "the caller expects %zu outputs, the model has %d", num_outputs, model->num_outputs);
@@ -314,7 +293,7 @@ int32_t run(Container* c, Tensor* inputs, size_t num_inputs, Tensor* outputs, si
     if (view_input(c->shim, inputs[i], i, &views[i])) return 1;
   }
   if (model->bind(views, static_cast<int32_t>(num_inputs), symbols, &last_error)) return report();
-  if (!compute(c, views, symbols, outputs)) return 0;
+  if (!(c->cuda ? cuda_compute(c, views, symbols, outputs, stream) : compute(c, views, symbols, outputs))) return 0;
   for (size_t i = 0; i < num_outputs; i++) {
     if (outputs[i]) c->shim.aoti_torch_delete_tensor_object(outputs[i]);
     outputs[i] = nullptr;
@@ -322,33 +301,58 @@ int32_t run(Container* c, Tensor* inputs, size_t num_inputs, Tensor* outputs, si
   return 1;
 }
 
+void unmap_constants(Container* c) {
+  if (c->constants) munmap(const_cast<uint8_t*>(c->constants), c->mapped_bytes);
+  c->constants = nullptr;
+}
+
 void destroy(Container* c) {
+  if (c->cuda) cuda_close(c);
   while (Arena* arena = c->free_arenas) {
     c->free_arenas = arena->next;
     free(arena->data);
     free(arena);
   }
-  if (c->constants) munmap(const_cast<uint8_t*>(c->constants), c->mapped_bytes);
+  unmap_constants(c);
   free(c->state);
   pthread_mutex_destroy(&c->state_mutex);
   pthread_mutex_destroy(&c->arena_mutex);
   free(c);
 }
 
-int32_t prepare(Container* c) {
+int32_t check_device(const CoilModel* model, const char* device) {
+  const bool cuda = model->device_type == COIL_CUDA;
+  if (device && strncmp(device, cuda ? "cuda" : "cpu", cuda ? 4 : 3) != 0)
+    return fail(303, "the package was compiled for %s, not for '%s'", cuda ? "CUDA" : "the CPU", device);
+  return 0;
+}
+
+int32_t prepare(Container* c, const char* device) {
   const CoilModel* model = c->model;
   if (model->abi_version != COIL_ABI_VERSION || model->struct_bytes != sizeof(CoilModel))
     return fail(302, "the package's code and its adapter differ in version");
   const char* isa = nullptr;
   if (model->select(&isa, &last_error)) return report();
-  if (resolve(&c->shim) || map_constants(c) || make_state(c)) return 1;
-  return 0;
+  if (check_device(model, device) || resolve(&c->shim) || map_constants(c)) return 1;
+  if (model->device_type == COIL_CPU) return make_state(c);
+  if (!cuda_open) return fail(301, "the package's code is for CUDA, but lacks the part that loads it");
+  const int32_t failed = cuda_open(c, device ? device : "cuda");
+  unmap_constants(c);  // the device has them
+  return failed;
 }
 
 constexpr char kFolded[] =
     "the constants were folded and packed at compile time and cannot be replaced; compile the changed program again";
 
 }  // namespace
+}  // namespace coil_aoti
+
+using coil_aoti::ConstantMapEntry;
+using coil_aoti::Container;
+using coil_aoti::fail;
+using coil_aoti::kFolded;
+using coil_aoti::last_error_text;
+using coil_aoti::Tensor;
 
 // ---- The C ABI --------------------------------------------------------------------------------------------------------------
 
@@ -356,17 +360,16 @@ constexpr char kFolded[] =
 
 API AOTInductorModelContainerCreateWithDevice(Container** out, size_t num_models, const char* device, const char*) {
   if (!num_models) return fail(402, "num_runners must be at least 1");
-  if (device && strncmp(device, "cpu", 3) != 0) return fail(303, "the package was compiled for the CPU, not for '%s'", device);
   Container* c = static_cast<Container*>(calloc(1, sizeof(Container)));
   if (!c) return fail(401, "no memory for the model");
   pthread_mutex_init(&c->state_mutex, nullptr);
   pthread_mutex_init(&c->arena_mutex, nullptr);
   c->model = coil_model();
-  if (prepare(c)) {
+  if (coil_aoti::prepare(c, device)) {
     // libtorch 2.15 asks for the text only when a run failed, so a failed load says why here. It is the host's ABI: stock
     // models print their load errors to stderr, too.
     fprintf(stderr, "Error: %s\n", last_error_text);
-    destroy(c);
+    coil_aoti::destroy(c);
     return 1;
   }
   *out = c;
@@ -381,13 +384,13 @@ API AOTInductorModelContainerCreateWithExternalConstants(Container** out, size_t
   return AOTInductorModelContainerCreateWithDevice(out, num_models, device, folder);
 }
 API AOTInductorModelContainerDelete(Container* c) {
-  if (c) destroy(c);
+  if (c) coil_aoti::destroy(c);
   return 0;
 }
 
-API AOTInductorModelContainerRun(Container* c, Tensor* inputs, size_t num_inputs, Tensor* outputs, size_t num_outputs, void*,
-                                 void*) {
-  const int32_t failed = run(c, inputs, num_inputs, outputs, num_outputs);
+API AOTInductorModelContainerRun(Container* c, Tensor* inputs, size_t num_inputs, Tensor* outputs, size_t num_outputs,
+                                 void* stream, void*) {
+  const int32_t failed = coil_aoti::run(c, inputs, num_inputs, outputs, num_outputs, stream);
   for (size_t i = 0; i < num_inputs; i++) {
     if (inputs[i]) c->shim.aoti_torch_delete_tensor_object(inputs[i]);
     inputs[i] = nullptr;
@@ -461,7 +464,7 @@ API AOTInductorModelContainerSwapConstantBuffer(Container*) { return fail(105, k
 API AOTInductorModelContainerFreeInactiveConstantBuffer(Container*) { return 0; }
 API AOTInductorModelContainerRunConstantFolding(Container*, bool, void*, void*) { return 0; }  // done at compile time
 
-API AOTInductorModelContainerSetUseStreamAffinity(Container*, bool) { return 0; }  // the CPU has no streams
+API AOTInductorModelContainerSetUseStreamAffinity(Container*, bool) { return 0; }  // any call may use any stream
 API AOTInductorModelContainerGetStreamAffinityModelIndexForTesting(Container*, void*, int64_t* index) {
   *index = -1;
   return 0;

@@ -196,9 +196,13 @@ SLOW int32_t fail_kind(const Signature& s, int32_t i, const CoilTensorView& view
     text.add("it has %d dimension%s instead of %d; reshape it", view.ndim, view.ndim == 1 ? "" : "s", input.ndim);
   } else if (view.device_type != input.device_type) {
     error->code = kInputDevice;
-    const bool cpu = input.device_type == COIL_CPU;
-    text.add("it is on device type %d, the program was compiled for %s; move it there", view.device_type,
-             cpu ? "the CPU" : "CUDA");
+    if (view.device_type == COIL_CPU)
+      text.add("it is on the CPU");
+    else if (view.device_type == COIL_CUDA)
+      text.add("it is on cuda:%d", view.device_index);
+    else
+      text.add("it is on device type %d", view.device_type);
+    text.add(", the program takes it on %s; move it there", input.device_type == COIL_CPU ? "the CPU" : "its CUDA device");
   } else {
     error->code = kInputSize;
     text.add("the pointer to its sizes is null");

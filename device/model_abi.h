@@ -2,6 +2,7 @@
  *
  * A model's shared object exports `coil_model` (below) for coil's own runtime, and the AOTInductor C ABI for libtorch; the
  * latter is a thin adapter over the former (device/aoti_adapter.cc). The object imports only libc/libm symbols.
+ * A model is for one kind of device: the CPU, or CUDA (whose driver it looks up at load_device, not before).
  *
  * A call, as both hosts make it:
  *   bind        checks every input and solves the dynamic sizes        (no memory is touched but descriptors)
@@ -9,6 +10,11 @@
  *   arena_bytes gives the size of the one scratch allocation of a call (64-byte aligned, contents undefined)
  *   run         computes; deterministic, thread-safe for distinct arenas and outputs
  * All functions are re-entrant. Nothing here allocates.
+ *
+ * On CUDA all data is in the memory of the device that load_device took, except symbolic scalar inputs (0-d int64 tensors),
+ * which bind reads: those are on the CPU. run makes the device's context current for the calling thread (and leaves it so),
+ * enqueues the work on CoilCall.stream and returns without waiting; what only the kernels can see (an index out of range in
+ * the data) they write to *CoilCall.flag, and flag_error words it. The host looks there after it has synchronised.
  */
 #ifndef COIL_DEVICE_MODEL_ABI_H_
 #define COIL_DEVICE_MODEL_ABI_H_
@@ -20,7 +26,7 @@
 extern "C" {
 #endif
 
-#define COIL_ABI_VERSION 1u
+#define COIL_ABI_VERSION 2u
 #define COIL_MAX_RANK 16
 
 /* dtype numbers are those of PyTorch's C shim (c10::ScalarType). */
@@ -65,7 +71,10 @@ typedef struct CoilCall {
   void* const* inputs;         /* [num_inputs] data pointers */
   void* const* outputs;        /* [num_outputs] data pointers */
   uint8_t* arena;              /* [arena_bytes] */
-  const CoilHost* host;
+  const CoilHost* host;        /* the CPU's threads; null on CUDA */
+  void* device;                /* of load_device, or null */
+  void* stream;                /* CUstream of that device, null: its default stream */
+  int32_t* flag;               /* device-accessible (pinned, mapped) memory, written when a kernel finds fault; null: nobody asks */
 } CoilCall;
 
 typedef struct CoilTensorDesc {
@@ -80,7 +89,7 @@ typedef struct CoilModel {
   int32_t num_inputs;          /* tensor inputs and symbolic scalar inputs, flattened; fixed non-tensor inputs are dropped */
   int32_t num_outputs;
   int32_t num_symbols;
-  int32_t reserved;
+  int32_t device_type;         /* COIL_CPU, COIL_CUDA */
   const CoilTensorDesc* inputs;
   const CoilTensorDesc* outputs;
   const char* in_spec;         /* pytree specs of the exported program, JSON */
@@ -89,13 +98,20 @@ typedef struct CoilModel {
   uint64_t constants_hash;     /* XXH3-64 of the blob: tells a package whose blob was swapped */
   uint64_t state_offset;       /* where in the constants blob the initial state begins */
   uint64_t state_bytes;
-  /* 0, or 1 with *error when no code in this object fits the machine. Called once before any other function. */
+  /* 0, or 1 with *error when no code in this object fits the machine. Called once before any other function. For CUDA models
+   * it succeeds and gives "cuda": load_device decides. */
   int32_t (*select)(const char** isa_name, CoilError* error);
   int32_t (*bind)(const CoilTensorView* inputs, int32_t num_inputs, int64_t* symbols, CoilError* error);
   /* For output i writes inputs' ndim sizes and strides. */
   void (*output_shape)(const int64_t* symbols, int32_t i, int64_t* sizes, int64_t* strides);
   int64_t (*arena_bytes)(const int64_t* symbols, int32_t num_workers);
   int32_t (*run)(const CoilCall* call, CoilError* error);
+  /* The three are null for CPU models. load_device takes the primary context of CUDA device `ordinal` and loads the code for
+   * its architecture; *device goes into CoilCall and may serve any number of concurrent calls. */
+  int32_t (*load_device)(int32_t ordinal, void** device, CoilError* error);
+  void (*unload_device)(void* device);
+  /* Words what a kernel wrote to *CoilCall.flag (a value other than 0). */
+  void (*flag_error)(int32_t flag, CoilError* error);
 } CoilModel;
 
 /* The package's constants entry is the blob of constants_bytes, then optionally this trailer. Both hosts compare it with

@@ -13,6 +13,20 @@
  * Threads: a model is immutable and may be shared by all threads. A context serves one call at a time: give each thread its
  * own. Models whose program mutates a buffer (a counter, a cache) keep one state for all contexts, and their calls take turns.
  * Sizes and strides are counted in elements, memory in bytes. Nothing here aborts, prints, or throws.
+ *
+ * CUDA: coil_open with device = "cuda:0" (of a package that has code for it). Tensors are then in that device's memory; a run
+ * enqueues its work on a stream and returns; what the CPU wants to see it copies out, or waits for:
+ *
+ *   coil_options options = {.struct_bytes = sizeof options, .device = "cuda:0"};
+ *   void* x;                                              // or a CUDA pointer of your own
+ *   coil_open("model.coil.pt2", &options, &model); coil_context_create(model, &context);
+ *   coil_alloc(model, bytes, &x); coil_copy_to_device(context, x, host_x, bytes);
+ *   coil_tensor input = {.data = x, ..., .device_type = COIL_DEVICE_CUDA}, output = {0};
+ *   coil_run_on(context, stream, &input, 1, &output, 1);  // checked and enqueued
+ *   coil_copy_from_device(context, host_y, output.data, output_bytes);
+ *
+ * No address that is not the device's reaches a kernel: COIL-E206 instead. Faults that only the data shows (an index out of
+ * range) come from coil_synchronize and coil_copy_from_device, or from the context's next run.
  */
 #ifndef COIL_COIL_H_
 #define COIL_COIL_H_
@@ -52,15 +66,16 @@ typedef enum coil_device_type { COIL_DEVICE_CPU = 0, COIL_DEVICE_CUDA = 1 } coil
 typedef struct coil_model coil_model;
 typedef struct coil_context coil_context;
 
-/* A tensor that somebody else owns. Fields that are 0 have sensible meanings: no strides, on the CPU. */
+/* A tensor that somebody else owns. Fields that are 0 have sensible meanings: no strides, on the CPU. Of a model on CUDA all
+ * tensors are on its device, but for symbolic integers (coil_tensor_info tells). */
 typedef struct coil_tensor {
   void* data;             /* first element; aligned to the element's size; may be NULL when a size is 0 */
   const int64_t* sizes;   /* [rank], in elements */
   const int64_t* strides; /* [rank], in elements; NULL: contiguous (row-major) */
   int32_t rank;
-  int32_t dtype;          /* coil_dtype */
-  int32_t device_type;    /* coil_device_type */
-  int32_t device_index;
+  int32_t dtype;        /* coil_dtype */
+  int32_t device_type;  /* coil_device_type */
+  int32_t device_index; /* which CUDA device; 0 on the CPU */
 } coil_tensor;
 
 /* Runs body over [0, count) in chunks of at least `grain` items on at most num_workers threads and returns when all are done;
@@ -75,6 +90,9 @@ typedef struct coil_options {
                                      COIL_THREADS), in a pool that all models with this default share. 1: the caller's only. */
   coil_parallel_for parallel_for; /* your own threads instead; then num_threads is how many, at least 1 */
   void* pool;                     /* passed to parallel_for */
+  const char* device; /* "cpu", "cuda" (device 0), "cuda:1". NULL: the first of the package's targets that this machine
+                         can run. COIL-E303: the package has no code for it, COIL-E306: no CUDA driver, COIL-E307:
+                         no such device */
 } coil_options;
 
 /* One dimension. A fixed one has min == max and symbol NULL. A dynamic one has the user's word for it ("batch"), or, when it is
@@ -87,10 +105,11 @@ typedef struct coil_dim {
 } coil_dim;
 
 typedef struct coil_tensor_info {
-  const char* name;     /* as in the exported program */
-  int32_t dtype;        /* coil_dtype */
+  const char* name; /* as in the exported program */
+  int32_t dtype;    /* coil_dtype */
   int32_t rank;
   const coil_dim* dims; /* [rank] */
+  int32_t device_type;  /* coil_device_type: where its data has to be */
 } coil_tensor_info;
 
 /* "0.1.0" of this library. */
@@ -118,24 +137,51 @@ COIL_API coil_status coil_input_info(const coil_model* model, int32_t i, coil_te
 COIL_API coil_status coil_output_info(const coil_model* model, int32_t i, coil_tensor_info* info);
 /* The position of the input with this name, or -1. */
 COIL_API int32_t coil_find_input(const coil_model* model, const char* name);
-/* The code that was chosen for this machine, "x86-64-v4". Lives as long as the model. */
+/* The code that was chosen for this machine, "x86-64-v4" or "sm_90". Lives as long as the model. */
 COIL_API const char* coil_isa(const coil_model* model);
-/* Threads that a call may use. */
+/* Threads that a call may use; 1 on CUDA. */
 COIL_API int32_t coil_num_threads(const coil_model* model);
-/* Puts mutated buffers back to what they were in the exported program. Not while a call runs. */
+/* Where the model is: coil_device_type, and which of that type. */
+COIL_API int32_t coil_model_device_type(const coil_model* model);
+COIL_API int32_t coil_model_device_index(const coil_model* model);
+/* CUDA devices that this process sees; 0 also when there is no driver (coil_last_error says why). */
+COIL_API int32_t coil_cuda_device_count(void);
+/* Puts mutated buffers back to what they were in the exported program. Not while a call runs; waits for the device. */
 COIL_API coil_status coil_reset_state(coil_model* model);
 
-/* What one call at a time needs: scratch memory and runtime-owned outputs; kept between calls, grown when needed. */
+/* What one call at a time needs: scratch memory and runtime-owned outputs, in the device's memory; kept between calls, grown
+ * when needed. */
 COIL_API coil_status coil_context_create(coil_model* model, coil_context** context);
 COIL_API void coil_context_destroy(coil_context* context);
 
 /* Checks every input, computes, and fills `outputs`.
  * An output with data == NULL is given memory, sizes and strides that the context owns, valid until its next run. One with data
  * is written in place: its dtype, sizes and strides must be those of the result (coil_infer tells them; NULL strides:
- * contiguous), its memory must overlap no other tensor of the call.
- * The same inputs give the same bits, on any number of threads. */
+ * contiguous), its memory must overlap no other tensor of the call (COIL-E209 for both).
+ * The same inputs give the same bits, on any number of threads.
+ * On CUDA this is coil_run_on with the device's default stream. */
 COIL_API coil_status coil_run(coil_context* context, const coil_tensor* inputs, int32_t num_inputs, coil_tensor* outputs,
                               int32_t num_outputs);
+/* The same on a stream (a CUstream or cudaStream_t of the model's device; NULL: the default stream, and the only one on the
+ * CPU). Enqueues and does not synchronise. Inputs are to be ready in the stream's order, outputs are. The stream lives until
+ * the context is synchronised or gone. Calls of one context on several streams follow one another, since they share its memory;
+ * for work side by side give each stream a context. May be captured in a CUDA graph once the context has run with these sizes;
+ * then the memory it used stays in use by the graph: keep the context, and do not run it with larger sizes. The thread's
+ * current CUDA context stays. */
+COIL_API coil_status coil_run_on(coil_context* context, void* stream, const coil_tensor* inputs, int32_t num_inputs,
+                                 coil_tensor* outputs, int32_t num_outputs);
+/* Waits for the context's last run, and fails if a kernel of its runs failed (COIL-E404) or found an index out of range
+ * (COIL-E210). On the CPU nothing is left to wait for. */
+COIL_API coil_status coil_synchronize(coil_context* context);
+
+/* Memory of the model's device (the CPU's: of the CPU), 64-byte aligned or better; for callers without a CUDA library of their
+ * own. */
+COIL_API coil_status coil_alloc(coil_model* model, size_t bytes, void** data);
+COIL_API void coil_free(coil_model* model, void* data);
+/* Copies between the caller's CPU memory and the device, in the order of the context's last run (on its stream), and return
+ * when the copy is done. From the device: fails as coil_synchronize does when the run that made the data was at fault. */
+COIL_API coil_status coil_copy_to_device(coil_context* context, void* device, const void* host, size_t bytes);
+COIL_API coil_status coil_copy_from_device(coil_context* context, void* host, const void* device, size_t bytes);
 /* Fills dtype, rank, sizes and strides of the outputs (memory of the context, until its next use) for inputs of these sizes,
  * data left as it is. Checks the inputs as coil_run does, and computes nothing. */
 COIL_API coil_status coil_infer(coil_context* context, const coil_tensor* inputs, int32_t num_inputs, coil_tensor* outputs,
@@ -143,10 +189,10 @@ COIL_API coil_status coil_infer(coil_context* context, const coil_tensor* inputs
 
 /* Memory of the context's last run, for measurements. */
 typedef struct coil_memory {
-  int64_t arena_bytes;        /* scratch: what the package's formula says for these sizes */
-  int64_t output_bytes;       /* outputs that the context owns */
-  int64_t constant_bytes;     /* weights: mapped, shared by all processes that use the package */
-  int64_t state_bytes;        /* mutated buffers, one copy for the model */
+  int64_t arena_bytes;    /* scratch: what the package's formula says for these sizes */
+  int64_t output_bytes;   /* outputs that the context owns */
+  int64_t constant_bytes; /* weights: mapped, shared by all processes that use the package; on CUDA one copy for the model */
+  int64_t state_bytes;    /* mutated buffers, one copy for the model */
 } coil_memory;
 COIL_API coil_status coil_memory_of_run(const coil_context* context, coil_memory* memory);
 

@@ -5,6 +5,13 @@
 //   std::vector<float> x(2 * 16, 1.0f);
 //   for (const coil::Tensor& y : context.run({coil::Tensor(x.data(), {2, 16})})) use(y.data<float>(), y.sizes());
 //
+// On CUDA (coil::Model model("model.coil.pt2", coil::Options().device("cuda:0"))) tensors hold device addresses, Context::run
+// enqueues on a stream, and coil::DeviceMemory and the copies of Context move data:
+//   coil::DeviceMemory x(model, bytes);
+//   context.copy_to_device(x.data(), host_x, bytes);
+//   auto outputs = context.run({coil::Tensor(x.data(), COIL_DTYPE_FLOAT32, {2, 16}).on(model)}, stream);
+//   context.copy_from_device(host_y, outputs[0].data(), outputs[0].numel() * 4);
+//
 // Threads: share a Model, give each thread its own Context. Errors are coil::Exception, with the number of the COIL-Exxx code.
 #ifndef COIL_COIL_HPP_
 #define COIL_COIL_HPP_
@@ -71,6 +78,8 @@ struct DtypeOf<std::int64_t> {
   static constexpr coil_dtype value = COIL_DTYPE_INT64;
 };
 
+class Model;
+
 // A view of memory that somebody else owns, with sizes (and strides, in elements) of its own.
 class Tensor {
  public:
@@ -84,7 +93,11 @@ class Tensor {
                std::move(strides)) {}
   // Copies the description, not the data.
   explicit Tensor(const coil_tensor& t)
-      : data_(t.data), dtype_(static_cast<coil_dtype>(t.dtype)), sizes_(t.sizes, t.sizes + t.rank) {
+      : data_(t.data),
+        dtype_(static_cast<coil_dtype>(t.dtype)),
+        device_type_(t.device_type),
+        device_index_(t.device_index),
+        sizes_(t.sizes, t.sizes + t.rank) {
     if (t.strides) strides_.assign(t.strides, t.strides + t.rank);
   }
 
@@ -105,6 +118,16 @@ class Tensor {
     for (std::int64_t size : sizes_) n *= size;
     return n;
   }
+  // The same tensor, on this device: its address is one of that device's memory.
+  Tensor on(coil_device_type type, std::int32_t index = 0) const {
+    Tensor t = *this;
+    t.device_type_ = type;
+    t.device_index_ = index;
+    return t;
+  }
+  Tensor on(const Model& model) const;  // on the model's device
+  bool on_cpu() const { return device_type_ == COIL_DEVICE_CPU; }
+  std::int32_t device_index() const { return device_index_; }
   // Valid as long as this tensor is not changed.
   coil_tensor c_tensor() const {
     return {data_,
@@ -112,22 +135,52 @@ class Tensor {
             strides_.empty() ? nullptr : strides_.data(),
             static_cast<std::int32_t>(sizes_.size()),
             dtype_,
-            COIL_DEVICE_CPU,
-            0};
+            device_type_,
+            device_index_};
   }
 
  private:
   void* data_ = nullptr;
   coil_dtype dtype_ = COIL_DTYPE_FLOAT32;
+  std::int32_t device_type_ = COIL_DEVICE_CPU;
+  std::int32_t device_index_ = 0;
   std::vector<std::int64_t> sizes_;
   std::vector<std::int64_t> strides_;
 };
 
 using TensorInfo = coil_tensor_info;  // the pointers inside live as long as the model
 
+// How to open a model: Options().device("cuda:1").threads(4).
+class Options {
+ public:
+  Options() { c_.struct_bytes = sizeof c_; }
+  Options& device(std::string name) {
+    device_ = std::move(name);
+    return *this;
+  }
+  Options& threads(std::int32_t count) {
+    c_.num_threads = count;
+    return *this;
+  }
+  // Valid as long as these options are not changed.
+  coil_options c_options() const {
+    coil_options c = c_;
+    c.device = device_.empty() ? nullptr : device_.c_str();
+    return c;
+  }
+
+ private:
+  coil_options c_ = {};
+  std::string device_;
+};
+
 // An open package. Copies share it.
 class Model {
  public:
+  Model(const std::string& path, const Options& options) {
+    const coil_options c = options.c_options();
+    *this = Model(path, &c);
+  }
   explicit Model(const std::string& path, const coil_options* options = nullptr) {
     coil_model* model = nullptr;
     check(coil_open(path.c_str(), options, &model));
@@ -152,11 +205,29 @@ class Model {
   }
   std::string isa() const { return coil_isa(get()); }
   int num_threads() const { return coil_num_threads(get()); }
+  coil_device_type device_type() const { return static_cast<coil_device_type>(coil_model_device_type(get())); }
+  std::int32_t device_index() const { return coil_model_device_index(get()); }
   void reset_state() { check(coil_reset_state(get())); }
   coil_model* get() const { return model_.get(); }
 
  private:
   std::shared_ptr<coil_model> model_;
+};
+
+inline Tensor Tensor::on(const Model& model) const { return on(model.device_type(), model.device_index()); }
+
+// A block of the memory of a model's device.
+class DeviceMemory {
+ public:
+  DeviceMemory(const Model& model, std::size_t bytes) : model_(model) { check(coil_alloc(model.get(), bytes, &data_)); }
+  ~DeviceMemory() { coil_free(model_.get(), data_); }
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+  void* data() const { return data_; }
+
+ private:
+  Model model_;
+  void* data_ = nullptr;
 };
 
 // Runs a model, one call at a time.
@@ -168,14 +239,27 @@ class Context {
     context_.reset(context);
   }
 
-  // Outputs in memory of this context, valid until its next run.
-  std::vector<Tensor> run(const std::vector<Tensor>& inputs) {
+  // Outputs in memory of this context, valid until its next run. On CUDA the work is enqueued on `stream`, not waited for.
+  std::vector<Tensor> run(const std::vector<Tensor>& inputs, void* stream = nullptr) {
     std::vector<Tensor> outputs(static_cast<std::size_t>(coil_num_outputs(model_.get())));
-    run(inputs, outputs);
+    run(inputs, outputs, stream);
     return outputs;
   }
   // Outputs with data are written in place and must have the result's dtype and shape; the others are given memory.
-  void run(const std::vector<Tensor>& inputs, std::vector<Tensor>& outputs) { call(coil_run, inputs, outputs); }
+  void run(const std::vector<Tensor>& inputs, std::vector<Tensor>& outputs, void* stream = nullptr) {
+    const auto on_stream = [stream](coil_context* context, const coil_tensor* in, std::int32_t num_in, coil_tensor* out,
+                                    std::int32_t num_out) { return coil_run_on(context, stream, in, num_in, out, num_out); };
+    call(on_stream, inputs, outputs);
+  }
+  // Waits for the last run; throws what its kernels found at fault.
+  void synchronize() { check(coil_synchronize(context_.get())); }
+  // After the last run, on its stream; done when they return.
+  void copy_to_device(void* device, const void* host, std::size_t bytes) {
+    check(coil_copy_to_device(context_.get(), device, host, bytes));
+  }
+  void copy_from_device(void* host, const void* device, std::size_t bytes) {
+    check(coil_copy_from_device(context_.get(), host, device, bytes));
+  }
   // Sizes, strides and dtypes of the outputs for inputs like these, without computing.
   std::vector<Tensor> infer(const std::vector<Tensor>& inputs) {
     std::vector<Tensor> outputs(static_cast<std::size_t>(coil_num_outputs(model_.get())));

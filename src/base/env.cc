@@ -11,12 +11,15 @@ namespace {
 constexpr EnvVar kEnvVars[] = {
     {"COIL_CACHE", "~/.cache/coil", "Folder for caches that outlive a process."},
     {"COIL_COLOR", "auto", "Colour in the terminal: auto, always or never."},
+    {"COIL_CUDA_DRIVER", "libcuda.so.1", "The CUDA driver library that the runtime and CUDA packages load."},
+    {"COIL_CUDA_SYNC", "0", "1 waits for each CUDA kernel, so that an error names the one that failed. Slow."},
     {"COIL_DEBUG", "0",
      "1 stages and times, 2 kernels, 3 decisions with reasons, 4 generated code, 5 IR between passes, 6 every rewrite; 5@NAME keeps what "
      "belongs to the pass or kernel NAME."},
     {"COIL_DUMP", "unset", "Folder that receives numbered files of every stage of a compilation."},
     {"COIL_GOLDEN_UPDATE", "unset", "Tests write their golden files instead of comparing."},
     {"COIL_ISA", "best of the machine", "Instruction set that the runtime chooses from a package: v3 or v4."},
+    {"COIL_NVRTC", "libnvrtc.so.13 or .12", "NVIDIA's run-time compiler, which compiling for CUDA loads."},
     {"COIL_PROGRESS", "auto", "The live progress line on stderr: auto (terminals only), always or never."},
     {"COIL_SKIP", "unset", "Comma-separated passes to leave out, to bisect a wrong result."},
     {"COIL_THREADS", "usable CPUs", "Threads of a call, and of a compilation; affinity and cgroup limits are the default."},

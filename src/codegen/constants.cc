@@ -24,7 +24,8 @@ uint64_t packed_size(const KernelPlan& plan, const PlanConstant& c) {
   const auto bytes = static_cast<uint64_t>(byte_size(d.dtype));
   const auto panels = [](int64_t n) { return (n + 31) / 32 * 32; };
   switch (c.packing) {
-    case PlanConstant::Packing::plain: return static_cast<uint64_t>(numel(d.sizes)) * bytes;
+    case PlanConstant::Packing::plain:
+    case PlanConstant::Packing::conv_ohwi: return static_cast<uint64_t>(numel(d.sizes)) * bytes;
     case PlanConstant::Packing::gemm_b: return static_cast<uint64_t>(c.batch * templates::packed_gemm_b_elements(c.k, c.n)) * bytes;
     case PlanConstant::Packing::conv_weight:
       return static_cast<uint64_t>(c.groups * panels(d.sizes[0] / c.groups) * d.sizes[1] * d.sizes[2] * d.sizes[3]) * bytes;
@@ -68,6 +69,14 @@ std::vector<uint8_t> dense_bytes(const TensorData& d) {
   return out;
 }
 
+// [oc][ic][kh][kw] as [oc][kh][kw][ic].
+static std::vector<uint8_t> channels_innermost(const TensorData& d) {
+  TensorData moved = d;
+  moved.sizes = {d.sizes[0], d.sizes[2], d.sizes[3], d.sizes[1]};
+  moved.strides = {d.strides[0], d.strides[2], d.strides[3], d.strides[1]};
+  return dense_bytes(moved);
+}
+
 std::vector<uint8_t> constant_bytes(const KernelPlan& plan, const PlanConstant& c) {
   const TensorData& d = plan.buffer(c.buffer).info.data;
   std::vector<uint8_t> plain = dense_bytes(d);
@@ -82,6 +91,7 @@ std::vector<uint8_t> constant_bytes(const KernelPlan& plan, const PlanConstant& 
       return take(templates::pack_conv_weight(plain.data(), item, d.sizes[0], d.sizes[1], d.sizes[2], d.sizes[3], c.groups));
     case PlanConstant::Packing::depthwise_weight:
       return take(templates::pack_depthwise_weight(plain.data(), item, d.sizes[0], d.sizes[2], d.sizes[3]));
+    case PlanConstant::Packing::conv_ohwi: return channels_innermost(d);
     case PlanConstant::Packing::gemm_b: break;
   }
   std::vector<uint8_t> out;

@@ -7,13 +7,12 @@
 #include <fmt/format.h>
 
 #include "base/parallel.h"
-#include "codegen/constants.h"
-#include "compiler/build_code.h"
+#include "codegen/host/host_program.h"
+#include "compiler/build_target.h"
 #include "compiler/dump.h"
 #include "lower/lower.h"
 #include "package/package_writer.h"
 #include "passes/pipeline.h"
-#include "schedule/schedule.h"
 
 namespace coil {
 namespace {
@@ -61,39 +60,26 @@ Result<CompileReport> compile(const Graph& graph, ZipWriter& zip, const CompileO
   dump.text("loops", [&] { return to_string(loops); });
   watch.lap("lower");
 
-  TRY(KernelPlan plan, schedule(std::move(loops), TargetTraits{}));
-  layout_constants(plan);
-  report.kernels = plan.kernels.size();
-  dump.text("plan", [&] { return to_string(plan); });
-  watch.lap("schedule");
-
-  const cpu::CpuProgram kernels = cpu::generate_kernels(plan);
-  HostOptions host;
-  host.in_spec = simplified.in_spec;
-  host.out_spec = simplified.out_spec;
-  host.isas = options.isas;
-  host.constants_hash = constants_identity(plan);
-  const std::string host_text = host_program_text(plan, kernels, host);
-  report.functions = kernels.functions.size();
-  watch.lap("generate");
-
-  TRY(BuiltCode built, build_code(plan, kernels, host_text, options, dump));
-  report.code_bytes = built.code.size();
-  watch.lap("build");
-
   PackageContents contents;
   contents.name = options.name.empty() ? "model" : options.name;
-  contents.plan = &plan;
-  contents.kernels = &kernels;
-  contents.code = std::move(built.code);
-  contents.constants_hash = host.constants_hash;
-  contents.isas = options.isas;
-  contents.sources = std::move(built.sources);
   contents.fixed_inputs = fixed_arguments(simplified);
   contents.torch_version = simplified.torch_version;
+  std::vector<std::string> devices;
+  if (!options.isas.empty()) devices.push_back("cpu");
+  if (!options.cuda.empty()) devices.insert(options.cuda_first ? devices.begin() : devices.end(), "cuda");
+  for (const std::string& device : devices) {
+    const std::string suffix = contents.targets.empty() ? "" : " " + device;
+    const auto lap = [&](const std::string& stage) { watch.lap(stage + suffix); };
+    TRY(TargetContents target, device == "cpu" ? build_cpu(loops, simplified, options, dump, lap) : build_cuda(loops, simplified, options, dump, lap));
+    if (!contents.targets.empty()) target.model = "model_" + device;
+    report.kernels += target.plan.kernels.size();
+    report.functions += target.num_functions;
+    report.code_bytes += target.code.size();
+    report.constants_bytes += target.plan.constants_bytes;
+    if (report.arena_formula.empty()) report.arena_formula = size_text(target.plan.arena_bytes);
+    contents.targets.push_back(std::move(target));
+  }
   TRY_STATUS(write_package(zip, contents));
-  report.constants_bytes = plan.constants_bytes;
-  report.arena_formula = size_text(plan.arena_bytes);
   watch.lap("package");
   return report;
 }

@@ -15,7 +15,9 @@ namespace coil {
 
 struct CompileOptions {
   std::string name;                             // the package's root folder; empty: "model"
-  std::vector<std::string> isas = {"v3", "v4"};  // x86-64 levels, rising
+  std::vector<std::string> isas = {"v3", "v4"};  // x86-64 levels, rising; empty: no code for the CPU
+  std::vector<int> cuda;                        // compute capabilities (90, 80), falling; empty: no code for CUDA
+  bool cuda_first = false;                      // the order of the two in the package: what stock PyTorch loads is the first
   int threads = 0;                              // of the compiler; 0: as many as it may use
   int opt_level = 3;
   std::vector<std::string> skip_passes;

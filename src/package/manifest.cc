@@ -1,6 +1,7 @@
 // data/coil/manifest.json
 #include <nlohmann/json.hpp>
 
+#include "codegen/host/host_program.h"
 #include "package/package_writer.h"
 
 namespace coil {
@@ -30,19 +31,19 @@ const char* kind_name(const Kernel& k) {
   return std::holds_alternative<Gemm>(def) ? "gemm" : std::holds_alternative<Conv2d>(def) ? "conv2d" : "attention";
 }
 
-Json kernels(const PackageContents& c) {
+Json kernels(const TargetContents& t) {
   Json rows = Json::array();
-  for (size_t i = 0; i < c.plan->kernels.size(); ++i) {
-    const Kernel& k = c.plan->kernels[i];
+  for (size_t i = 0; i < t.plan.kernels.size(); ++i) {
+    const Kernel& k = t.plan.kernels[i];
     Json origins = Json::array();
     for (const Origin& o : k.origins) {
       origins.push_back({{"module", o.module_path}, {"source", o.source}, {"line", o.source_line}});
     }
-    const int f = c.kernels->launches[i].function;
+    const std::string& f = t.functions[i];
     rows.push_back({{"name", k.name},
                     {"kind", kind_name(k)},
                     {"ops", k.ops},
-                    {"function", f < 0 ? Json(nullptr) : Json(c.kernels->functions[static_cast<size_t>(f)].name)},
+                    {"function", f.empty() ? Json(nullptr) : Json(f)},
                     {"origins", origins}});
   }
   return rows;
@@ -65,7 +66,8 @@ Json memory(const KernelPlan& plan) {
 }  // namespace
 
 std::string manifest_text(const PackageContents& c) {
-  const KernelPlan& plan = *c.plan;
+  const TargetContents& first = c.targets[0];
+  const KernelPlan& plan = first.plan;
   Json symbols = Json::array(), inputs = Json::array(), outputs = Json::array(), fixed = Json::array(), notes = Json::array();
   for (size_t i = 0; i + 1 < plan.pool->num_symbols(); ++i) {  // the last one is `workers`
     const Symbol& s = plan.pool->symbol_info(SymbolId(i));
@@ -92,10 +94,16 @@ std::string manifest_text(const PackageContents& c) {
             {"outputs", outputs},
             {"fixed_inputs", fixed},
             {"memory", memory(plan)},
-            {"constants_hash", c.constants_hash},
-            {"kernels", kernels(c)},
+            {"constants_hash", first.constants_hash},
+            {"kernels", kernels(first)},
             {"not_fused", notes}};
-  for (const std::string& isa : c.isas) m["targets"].push_back("cpu:x86-64-" + isa);
+  for (const TargetContents& t : c.targets) {
+    Json target = {{"device", t.device}, {"model", t.model}, {t.device == "cpu" ? "isas" : "architectures", t.architectures}};
+    if (!t.needs.empty()) target["needs"] = t.needs;
+    // What is above is the first target's; a later one has its own.
+    if (&t != &first) target.update({{"memory", memory(t.plan)}, {"kernels", kernels(t)}});
+    m["targets"].push_back(std::move(target));
+  }
   return m.dump(1);
 }
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/zip_writer.h"
-#include "codegen/host/host_program.h"
+#include "schedule/kernel_plan.h"
 
 namespace coil {
 
@@ -20,17 +20,26 @@ struct FixedArgument {
   std::string value_json;  // "true", "3", "\"mean\""
 };
 
+// The code for one kind of device.
+struct TargetContents {
+  std::string device = "cpu";              // "cpu", "cuda"
+  std::string model = "model";             // the folder below data/aotinductor
+  KernelPlan plan;
+  std::vector<std::string> functions;      // of each kernel of the plan; empty: none of its own
+  size_t num_functions = 0;                // distinct ones
+  std::vector<uint8_t> code;               // the shared object
+  uint64_t constants_hash = 0;
+  std::vector<std::string> architectures;  // "v3", "v4"; "sm_90"
+  std::vector<std::string> needs;          // libraries of the machine beside libc
+  std::vector<GeneratedSource> sources;
+};
+
 // Everything that goes into a package.
 struct PackageContents {
-  std::string name = "model";       // the archive's root folder
-  const KernelPlan* plan = nullptr;
-  const cpu::CpuProgram* kernels = nullptr;
-  std::vector<uint8_t> code;        // the shared object
-  uint64_t constants_hash = 0;
-  std::vector<std::string> isas;
-  std::vector<GeneratedSource> sources;
+  std::string name = "model";              // the archive's root folder
+  std::vector<TargetContents> targets;     // at least one; the first is the one that stock PyTorch finds by itself
   std::vector<FixedArgument> fixed_inputs;
-  std::string in_spec, out_spec, torch_version;
+  std::string torch_version;
 };
 
 Status write_package(ZipWriter& zip, const PackageContents& contents);

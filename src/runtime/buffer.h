@@ -1,8 +1,10 @@
-// A growable block of memory for scratch space and outputs: 64-byte aligned, contents undefined, huge pages when it is large.
+// A growable block of a device's memory for scratch space, outputs and state: 64-byte aligned, contents undefined.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+
+#include "runtime/device.h"
 
 namespace coil::runtime {
 
@@ -10,24 +12,25 @@ inline constexpr int64_t kAlignment = 64;
 
 class Buffer {
  public:
-  Buffer() = default;
-  ~Buffer();
-  Buffer(Buffer&& other) noexcept : data_(other.data_), capacity_(other.capacity_) {
+  explicit Buffer(const Device& device = cpu_device()) : device_(&device) {}  // the device outlives the buffer
+  ~Buffer() { clear(); }
+  Buffer(Buffer&& other) noexcept : device_(other.device_), data_(other.data_), capacity_(other.capacity_) {
     other.data_ = nullptr, other.capacity_ = 0;
   }
   Buffer& operator=(Buffer&&) = delete;
 
   // Makes room for `bytes` (at least one: data() is never null afterwards), dropping the contents when it has to grow.
-  // False: no memory; the buffer is then empty.
-  bool reserve(int64_t bytes) { return bytes <= capacity_ && data_ ? true : grow(bytes); }
+  // False: no memory, and *error says what the device has; the buffer is then empty.
+  bool reserve(int64_t bytes, CoilError* error) { return bytes <= capacity_ && data_ ? true : grow(bytes, error); }
 
   uint8_t* data() const { return data_; }
   int64_t capacity() const { return capacity_; }
 
  private:
-  bool grow(int64_t bytes);
+  bool grow(int64_t bytes, CoilError* error);
   void clear();
 
+  const Device* device_;
   uint8_t* data_ = nullptr;
   int64_t capacity_ = 0;
 };

@@ -87,7 +87,7 @@ coil::Result<ModelOptions> options_of(const coil_options* options) {
       return Error{ErrorCode::bad_option, "coil_options.struct_bytes is not set", "", "set it to sizeof(coil_options)"};
     std::memcpy(&known, options, std::min<size_t>(options->struct_bytes, sizeof known));
   }
-  return ModelOptions{known.num_threads, known.parallel_for, known.pool};
+  return ModelOptions{known.num_threads, known.parallel_for, known.pool, known.device ? known.device : ""};
 }
 
 template <class F>
@@ -111,13 +111,22 @@ coil_status open_with(const coil_options* options, coil_model** out, F open) {
 }
 
 coil_status info_of(const char* kind, const std::vector<ManifestTensor>& tensors,
-                    const std::vector<std::vector<coil_dim>>& dims, int32_t i, coil_tensor_info* info) {
+                    const std::vector<std::vector<coil_dim>>& dims, int32_t device_type, int32_t i, coil_tensor_info* info) {
   if (i < 0 || static_cast<size_t>(i) >= tensors.size())
     return fail(Error{ErrorCode::input_name, std::string("there is no ") + kind + " " + std::to_string(i) +
                                                  "; the program has " + std::to_string(tensors.size())});
   const ManifestTensor& tensor = tensors[static_cast<size_t>(i)];
-  *info = {tensor.name.c_str(), tensor.dtype, static_cast<int32_t>(tensor.dims.size()), dims[static_cast<size_t>(i)].data()};
+  *info = {tensor.name.c_str(), tensor.dtype, static_cast<int32_t>(tensor.dims.size()), dims[static_cast<size_t>(i)].data(),
+           tensor.scalar ? +COIL_CPU : device_type};
   return COIL_OK;
+}
+
+coil_status copy(coil_context* context, void* to, const void* from, size_t bytes) {
+  if (!context) return fail_null("the context");
+  if (bytes && (!to || !from)) return fail_null(to ? "the source" : "the destination");
+  const int32_t code =
+      context->context.model().device().copy(to, from, static_cast<int64_t>(bytes), context->context.stream(), &last.error);
+  return code ? fail_call(code) : COIL_OK;
 }
 
 }  // namespace
@@ -191,10 +200,10 @@ void coil_close(coil_model* model) { delete model; }
 int32_t coil_num_inputs(const coil_model* model) { return model->model->code().num_inputs; }
 int32_t coil_num_outputs(const coil_model* model) { return model->model->code().num_outputs; }
 coil_status coil_input_info(const coil_model* model, int32_t i, coil_tensor_info* info) {
-  return info_of("input", model->model->manifest().inputs, model->input_dims, i, info);
+  return info_of("input", model->model->manifest().inputs, model->input_dims, coil_model_device_type(model), i, info);
 }
 coil_status coil_output_info(const coil_model* model, int32_t i, coil_tensor_info* info) {
-  return info_of("output", model->model->manifest().outputs, model->output_dims, i, info);
+  return info_of("output", model->model->manifest().outputs, model->output_dims, coil_model_device_type(model), i, info);
 }
 int32_t coil_find_input(const coil_model* model, const char* name) {
   const std::vector<ManifestTensor>& inputs = model->model->manifest().inputs;
@@ -203,19 +212,35 @@ int32_t coil_find_input(const coil_model* model, const char* name) {
   }
   return -1;
 }
-const char* coil_isa(const coil_model* model) { return model->model->isa(); }
+const char* coil_isa(const coil_model* model) { return model->model->isa().c_str(); }
 int32_t coil_num_threads(const coil_model* model) { return model->model->host().num_workers; }
-coil_status coil_reset_state(coil_model* model) {
+int32_t coil_model_device_type(const coil_model* model) { return model->model->device().id().type; }
+int32_t coil_model_device_index(const coil_model* model) { return model->model->device().id().index; }
+int32_t coil_cuda_device_count(void) try {
+  const auto info = coil::runtime::cuda_info();
+  if (info.ok()) return static_cast<int32_t>(info.value().devices.size());
+  fail(info.error());
+  return 0;
+} catch (...) {
+  fail_exception();
+  return 0;
+}
+coil_status coil_reset_state(coil_model* model) try {
   if (!model) return fail_null("the model");
-  model->model->reset_state();
-  return COIL_OK;
+  const coil::Status status = model->model->reset_state();
+  return status.ok() ? COIL_OK : fail(status.error());
+} catch (...) {
+  return fail_exception();
 }
 
 coil_status coil_context_create(coil_model* model, coil_context** context) {
   if (!model) return fail_null("the model");
   if (!context) return fail_null("the place for the context");
   try {
-    *context = new coil_context{Context(model->model)};
+    *context = nullptr;
+    std::unique_ptr<coil_context> made(new coil_context{Context(model->model)});
+    if (const coil::Status status = made->context.prepare(); !status.ok()) return fail(status.error());
+    *context = made.release();
     return COIL_OK;
   } catch (...) {
     return fail_exception();
@@ -223,14 +248,43 @@ coil_status coil_context_create(coil_model* model, coil_context** context) {
 }
 void coil_context_destroy(coil_context* context) { delete context; }
 
-coil_status coil_run(coil_context* context, const coil_tensor* inputs, int32_t num_inputs, coil_tensor* outputs,
-                     int32_t num_outputs) try {
+coil_status coil_run_on(coil_context* context, void* stream, const coil_tensor* inputs, int32_t num_inputs,
+                        coil_tensor* outputs, int32_t num_outputs) try {
   if (!context) return fail_null("the context");
   const int32_t code = context->context.run(reinterpret_cast<const CoilTensorView*>(inputs), num_inputs,
-                                            reinterpret_cast<CoilTensorView*>(outputs), num_outputs, &last.error);
+                                            reinterpret_cast<CoilTensorView*>(outputs), num_outputs, &last.error, stream);
   return code ? fail_call(code) : COIL_OK;
 } catch (...) {
   return fail_exception();
+}
+
+coil_status coil_run(coil_context* context, const coil_tensor* inputs, int32_t num_inputs, coil_tensor* outputs,
+                     int32_t num_outputs) {
+  return coil_run_on(context, nullptr, inputs, num_inputs, outputs, num_outputs);
+}
+
+coil_status coil_synchronize(coil_context* context) {
+  if (!context) return fail_null("the context");
+  const int32_t code = context->context.synchronise(&last.error);
+  return code ? fail_call(code) : COIL_OK;
+}
+
+coil_status coil_alloc(coil_model* model, size_t bytes, void** data) {
+  if (!model || !data) return fail_null(model ? "the place for the address" : "the model");
+  *data = model->model->device().allocate(bytes > INT64_MAX ? -1 : static_cast<int64_t>(bytes), &last.error);
+  return *data ? COIL_OK : fail_call(last.error.code);
+}
+void coil_free(coil_model* model, void* data) {
+  if (model && data) model->model->device().free(data);
+}
+
+coil_status coil_copy_to_device(coil_context* context, void* device, const void* host, size_t bytes) {
+  return copy(context, device, host, bytes);
+}
+
+coil_status coil_copy_from_device(coil_context* context, void* host, const void* device, size_t bytes) {
+  const coil_status status = copy(context, host, device, bytes);
+  return status == COIL_OK ? coil_synchronize(context) : status;
 }
 
 coil_status coil_infer(coil_context* context, const coil_tensor* inputs, int32_t num_inputs, coil_tensor* outputs,

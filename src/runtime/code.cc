@@ -107,6 +107,11 @@ Status Code::choose() {
                  "the package's code has boundary version " + std::to_string(model ? model->abi_version : 0) +
                      ", this runtime has version " + std::to_string(COIL_ABI_VERSION),
                  "", "compile the program again with this version of coil, or use its runtime"};
+  const bool gpu = model->device_type == COIL_CUDA;
+  if (model->device_type != COIL_CPU && !gpu)
+    return Error{ErrorCode::bad_package, "the package's code is for an unknown kind of device"};
+  if (gpu && (!model->load_device || !model->unload_device))
+    return Error{ErrorCode::bad_package, "the package's code lacks a part of the boundary"};
   const bool complete = model->select && model->bind && model->output_shape && model->arena_bytes && model->run &&
                         model->num_inputs >= 0 && model->num_outputs >= 0 && model->num_symbols >= 0;
   if (!complete) return Error{ErrorCode::bad_package, "the package's code lacks a part of the boundary"};

@@ -4,6 +4,7 @@
 #include <cstdarg>
 #include <cstdio>
 #include <mutex>
+#include <optional>
 #include <string>
 
 namespace coil::runtime {
@@ -50,6 +51,23 @@ int64_t extent_bytes(const CoilTensorDesc& desc, const int64_t* sizes, const int
   return __builtin_add_overflow(last, 1, &last) || __builtin_mul_overflow(last, element_bytes(desc.dtype), &bytes) ? -1 : bytes;
 }
 
+// The bytes that a tensor spans; none when it is empty.
+struct Span {
+  uintptr_t begin = 0, end = 0;
+  bool meets(const Span& other) const { return begin < other.end && other.begin < end; }
+};
+
+Span span_of(const CoilTensorView& view) {
+  int64_t last = 0, dense = 1;
+  for (int32_t d = view.ndim; d-- > 0;) {
+    if (view.sizes[d] == 0) return {};
+    last += (view.sizes[d] - 1) * (view.strides ? view.strides[d] : dense);
+    dense *= view.sizes[d];
+  }
+  const auto begin = reinterpret_cast<uintptr_t>(view.data);
+  return {begin, begin + static_cast<uintptr_t>((last + 1) * element_bytes(view.dtype))};
+}
+
 std::string list(const int64_t* values, int32_t count) {
   std::string text = "[";
   for (int32_t d = 0; d < count; d++) text += (d ? ", " : "") + std::to_string(values[d]);
@@ -84,7 +102,7 @@ bool same_layout(const CoilTensorView& have, const int64_t* sizes, const int64_t
               rank_fits ? ", sizes " : "", rank_fits ? list(have.sizes, have.ndim).c_str() : "",
               rank_fits && have.strides ? ", strides " : "",
               rank_fits && have.strides ? list(have.strides, have.ndim).c_str() : "",
-              have.device_type != COIL_CPU ? ", not on the CPU" : "");
+              have.device_type != COIL_CPU ? ", on CUDA" : "");
 }
 
 }  // namespace
@@ -95,7 +113,16 @@ Context::Context(std::shared_ptr<const Model> model)
       symbols_(static_cast<size_t>(code_.num_symbols) + 1),
       input_data_(static_cast<size_t>(code_.num_inputs) + 1),
       output_data_(static_cast<size_t>(code_.num_outputs) + 1),
-      outputs_(static_cast<size_t>(code_.num_outputs)) {}
+      arena_(model_->device()) {
+  outputs_.reserve(static_cast<size_t>(code_.num_outputs));
+  for (int32_t i = 0; i < code_.num_outputs; i++) outputs_.emplace_back(model_->device());
+}
+
+Status Context::prepare() {
+  if (!model_->cuda() || session_) return ok_status();
+  TRY(session_, CudaSession::make(*model_));
+  return ok_status();
+}
 
 int32_t Context::bind(const CoilTensorView* inputs, int32_t num_inputs, int32_t num_outputs, CoilError* error) {
   if (num_inputs > 0 && !inputs) return fail(error, ErrorCode::input_null, "the array of inputs is null");
@@ -115,7 +142,7 @@ int32_t Context::place_output(int32_t i, const CoilTensorView& wish, CoilError* 
   Output& output = outputs_[static_cast<size_t>(i)];
   const CoilTensorDesc& desc = code_.outputs[i];
   if (wish.data) {
-    const bool fits = wish.dtype == desc.dtype && wish.ndim == desc.ndim && wish.device_type == COIL_CPU &&
+    const bool fits = wish.dtype == desc.dtype && wish.ndim == desc.ndim && wish.device_type == code_.device_type &&
                       reinterpret_cast<uintptr_t>(wish.data) % static_cast<uintptr_t>(element_bytes(desc.dtype)) == 0 &&
                       same_layout(wish, output.sizes, output.strides);
     if (!fits) return fail_output(error, desc, i, output.sizes, output.strides, wish);
@@ -123,19 +150,22 @@ int32_t Context::place_output(int32_t i, const CoilTensorView& wish, CoilError* 
     return 0;
   }
   const int64_t bytes = extent_bytes(desc, output.sizes, output.strides);
-  if (bytes < 0 || !output.buffer.reserve(bytes))
-    return fail(error, ErrorCode::out_of_memory, "no memory for output '%s' of sizes %s", desc.name,
-                list(output.sizes, desc.ndim).c_str());
+  CoilError reason{};
+  if (bytes < 0 || !output.buffer.reserve(bytes, &reason))
+    return fail(error, reason.code ? static_cast<ErrorCode>(reason.code) : ErrorCode::out_of_memory,
+                "no memory for output '%s' of sizes %s (%lld bytes): %s", desc.name, list(output.sizes, desc.ndim).c_str(),
+                static_cast<long long>(bytes), reason.code ? reason.message : "more bytes than there are numbers for");
   output_bytes_ += bytes;
   output_data_[static_cast<size_t>(i)] = output.buffer.data();
   return 0;
 }
 
 void Context::describe(CoilTensorView* outputs) const {
+  const DeviceId device = model_->device().id();
   for (int32_t i = 0; i < code_.num_outputs; i++) {
     const CoilTensorDesc& desc = code_.outputs[i];
     const Output& output = outputs_[static_cast<size_t>(i)];
-    outputs[i] = {outputs[i].data, output.sizes, output.strides, desc.ndim, desc.dtype, COIL_CPU, 0};
+    outputs[i] = {outputs[i].data, output.sizes, output.strides, desc.ndim, desc.dtype, device.type, device.index};
   }
 }
 
@@ -146,33 +176,117 @@ int32_t Context::infer(const CoilTensorView* inputs, int32_t num_inputs, CoilTen
   return 0;
 }
 
+// What is computed is written while inputs are still read, in any order.
+int32_t Context::check_overlap(const CoilTensorView* inputs, const CoilTensorView* outputs, CoilError* error) const {
+  for (int32_t o = 0; o < code_.num_outputs; o++) {
+    if (!outputs[o].data) continue;
+    const Span out = span_of(outputs[o]);
+    const char* kind = nullptr;
+    const char* name = nullptr;
+    for (int32_t i = 0; i < code_.num_inputs && !kind; i++) {
+      if (out.meets(span_of(inputs[i]))) kind = "input", name = code_.inputs[i].name;
+    }
+    for (int32_t i = 0; i < o && !kind; i++) {
+      if (outputs[i].data && out.meets(span_of(outputs[i]))) kind = "output", name = code_.outputs[i].name;
+    }
+    if (kind)
+      return fail(error, ErrorCode::output_mismatch,
+                  "output '%s' (%d): its memory overlaps that of %s '%s'; pass memory of its own, or none",
+                  code_.outputs[o].name, o, kind, name);
+  }
+  return 0;
+}
+
+// On CUDA: no address that the device cannot use reaches a kernel. Symbolic integers, which bind has read, are on the CPU.
+int32_t Context::check_places(const CoilTensorView* inputs, const CoilTensorView* outputs, CoilError* error) {
+  for (int32_t i = 0; i < code_.num_inputs; i++) {
+    if (inputs[i].device_type == COIL_CPU) continue;  // bind has agreed
+    if (int32_t code = session_->check_place("input", code_.inputs[i].name, i, inputs[i], error)) return code;
+  }
+  for (int32_t i = 0; i < code_.num_outputs; i++) {
+    if (!outputs[i].data) continue;
+    if (int32_t code = session_->check_place("output", code_.outputs[i].name, code_.num_inputs + i, outputs[i], error))
+      return code;
+  }
+  return 0;
+}
+
+int32_t Context::call_code(void* stream, CoilError* error) {
+  const CoilHost& host = model_->host();
+  const CoilCall call = {symbols_.data(),
+                         model_->constants(),
+                         model_->state(),
+                         input_data_.data(),
+                         output_data_.data(),
+                         arena_.data(),
+                         session_ ? nullptr : &host,
+                         model_->loaded(),
+                         stream,
+                         session_ ? session_->flag() : nullptr};
+  error->code = 0;
+  if (!code_.run(&call, error)) return 0;
+  return error->code ? error->code : fail(error, ErrorCode::internal, "the model's code failed without a reason");
+}
+
+int32_t Context::enqueue(void* stream, CoilError* error) {
+  const bool uses_state = model_->state() != nullptr;
+  if (int32_t code = session_->begin(stream, uses_state, error)) return code;
+  const int32_t failed = call_code(stream, error);
+  CoilError later;
+  const int32_t ended = session_->end(stream, uses_state, failed ? &later : error);  // what was enqueued before a failure runs
+  return failed ? failed : ended;
+}
+
 int32_t Context::run(const CoilTensorView* inputs, int32_t num_inputs, CoilTensorView* outputs, int32_t num_outputs,
-                     CoilError* error) {
+                     CoilError* error, void* stream) {
   if (int32_t code = bind(inputs, num_inputs, num_outputs, error)) return code;
   if (num_outputs > 0 && !outputs) return fail(error, ErrorCode::input_null, "the array of outputs is null");
+  std::optional<cd::CudaScope> scope;
+  if (const CudaDevice* cuda = model_->cuda()) {
+    if (!session_) {
+      const Status prepared = prepare();
+      if (!prepared.ok()) return fail(error, prepared.error().code, "%s", prepared.error().message.c_str());
+    }
+    scope.emplace(&cuda->driver(), cuda->context());
+    if (int32_t code = check_places(inputs, outputs, error)) return code;
+  } else if (stream) {
+    return fail(error, ErrorCode::bad_option, "the model runs on the CPU, which has no streams; pass none");
+  }
   for (int32_t i = 0; i < num_inputs; i++) input_data_[static_cast<size_t>(i)] = inputs[i].data;
   output_bytes_ = 0;
+  bool owned = true;
   for (int32_t i = 0; i < num_outputs; i++) {
     if (int32_t code = place_output(i, outputs[i], error)) return code;
+    owned &= outputs[i].data == nullptr;
   }
-  const CoilHost& host = model_->host();
-  arena_bytes_ = code_.arena_bytes(symbols_.data(), host.num_workers);
-  if (arena_bytes_ && !arena_.reserve(arena_bytes_))
-    return fail(error, ErrorCode::out_of_memory, "no memory for the scratch space of %lld bytes",
-                static_cast<long long>(arena_bytes_));
-  const CoilCall call = {
-      symbols_.data(), model_->constants(), model_->state(), input_data_.data(), output_data_.data(), arena_.data(), &host};
+  if (!owned) {
+    if (int32_t code = check_overlap(inputs, outputs, error)) return code;
+  }
+  arena_bytes_ = code_.arena_bytes(symbols_.data(), model_->host().num_workers);
+  CoilError reason{};
+  if (arena_bytes_ && !arena_.reserve(arena_bytes_, &reason)) return fail_arena(reason, error);
   int32_t failed;
-  if (call.state) {
+  if (session_ && !model_->state()) {
+    failed = enqueue(stream, error);
+  } else if (model_->state()) {
     std::lock_guard lock(model_->state_mutex());
-    failed = code_.run(&call, error);
+    failed = session_ ? enqueue(stream, error) : call_code(nullptr, error);
   } else {
-    failed = code_.run(&call, error);
+    failed = call_code(nullptr, error);
   }
-  if (failed) return error->code ? error->code : fail(error, ErrorCode::internal, "the model's code failed without a reason");
+  if (failed) return failed;
   for (int32_t i = 0; i < num_outputs; i++) outputs[i].data = output_data_[static_cast<size_t>(i)];
   describe(outputs);
   return 0;
 }
+
+int32_t Context::fail_arena(const CoilError& reason, CoilError* error) const {
+  const std::string& formula = model_->target().arena_formula;
+  return fail(error, static_cast<ErrorCode>(reason.code), "no memory for the scratch space of %lld bytes%s%s: %s",
+              static_cast<long long>(arena_bytes_), formula.empty() ? "" : ", by the formula ", formula.c_str(),
+              reason.message);
+}
+
+int32_t Context::synchronise(CoilError* error) { return session_ ? session_->synchronise(error) : 0; }
 
 }  // namespace coil::runtime

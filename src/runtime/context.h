@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "runtime/cuda_session.h"
 #include "runtime/model.h"
 
 namespace coil::runtime {
@@ -14,13 +15,22 @@ class Context {
  public:
   // Throws std::bad_alloc.
   explicit Context(std::shared_ptr<const Model> model);
+  // What a CUDA device has to give before the first run; run does it otherwise. Nothing on the CPU.
+  Status prepare();
 
   const Model& model() const { return *model_; }
 
   // Checks the inputs, computes, fills the outputs. An output without data gets memory of this context (valid until the next
   // run); one with data must have the result's dtype, sizes and strides and is written in place. Null strides: contiguous.
   // Returns 0, or the number of an error code with *error filled; the outputs' descriptions are then as they were.
-  int32_t run(const CoilTensorView* inputs, int32_t num_inputs, CoilTensorView* outputs, int32_t num_outputs, CoilError* error);
+  // On CUDA the work is enqueued on `stream` (null: the default stream) and not waited for. The device's memory that a call
+  // uses is this context's: calls on several streams are made to follow one another.
+  int32_t run(const CoilTensorView* inputs, int32_t num_inputs, CoilTensorView* outputs, int32_t num_outputs, CoilError* error,
+              void* stream = nullptr);
+
+  // Waits for the last run, and tells what its kernels found at fault (an index out of range in the data). Nothing on the CPU.
+  int32_t synchronise(CoilError* error);
+  void* stream() const { return session_ ? session_->stream() : nullptr; }  // of the last run
 
   // The same without computing: describes the outputs (their data stays as it is) in memory of this context.
   int32_t infer(const CoilTensorView* inputs, int32_t num_inputs, CoilTensorView* outputs, int32_t num_outputs,
@@ -31,6 +41,7 @@ class Context {
 
  private:
   struct Output {
+    explicit Output(const Device& device) : buffer(device) {}
     Buffer buffer;
     int64_t sizes[COIL_MAX_RANK];
     int64_t strides[COIL_MAX_RANK];
@@ -38,6 +49,11 @@ class Context {
 
   int32_t bind(const CoilTensorView* inputs, int32_t num_inputs, int32_t num_outputs, CoilError* error);
   int32_t place_output(int32_t i, const CoilTensorView& wish, CoilError* error);
+  int32_t check_overlap(const CoilTensorView* inputs, const CoilTensorView* outputs, CoilError* error) const;
+  int32_t check_places(const CoilTensorView* inputs, const CoilTensorView* outputs, CoilError* error);
+  int32_t enqueue(void* stream, CoilError* error);
+  int32_t fail_arena(const CoilError& reason, CoilError* error) const;
+  int32_t call_code(void* stream, CoilError* error);
   void describe(CoilTensorView* outputs) const;
 
   std::shared_ptr<const Model> model_;
@@ -47,6 +63,7 @@ class Context {
   std::vector<void*> output_data_;
   std::vector<Output> outputs_;
   Buffer arena_;
+  std::unique_ptr<CudaSession> session_;  // on CUDA, once prepared
   int64_t arena_bytes_ = 0;
   int64_t output_bytes_ = 0;
 };

@@ -102,6 +102,7 @@ Result<std::vector<ManifestTensor>> read_tensors(JsonValue root, std::string_vie
     TRY_STATUS(read_list(item, "min", 0, &ManifestDim::min, &tensor.dims));
     TRY_STATUS(read_list(item, "max", INT64_MAX, &ManifestDim::max, &tensor.dims));
     TRY_STATUS(read_list(item, "hint", -1, &ManifestDim::hint, &tensor.dims));
+    tensor.scalar = item.find("value").has_value();
     tensors.push_back(std::move(tensor));
   }
   return tensors;
@@ -138,6 +139,52 @@ Result<FixedInput> read_fixed_input(JsonValue item) {
   return input;
 }
 
+// The folder's name goes into the names of entries: nothing that could lead elsewhere.
+bool is_folder_name(std::string_view name) {
+  return !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+  });
+}
+
+// Of the manifest or of a target; `none` when it has none.
+Result<std::string> read_formula(JsonValue object, const std::string& none) {
+  const std::optional<JsonValue> memory = object.find("memory");
+  if (!memory) return none;
+  const std::optional<JsonValue> formula = memory->find("arena_bytes");
+  if (!formula || !formula->is_string()) return none;
+  TRY(const std::string_view text, formula->as_string());
+  return std::string(text);
+}
+
+Result<Target> read_target(JsonValue item, const std::string& formula) {
+  Target target;
+  TRY(const std::string_view device, item.get_string("device"));
+  if (device != "cpu" && device != "cuda") return item.error("unknown device '" + std::string(device) + "'");
+  target.device_type = device == "cpu" ? COIL_CPU : COIL_CUDA;
+  TRY(target.model, item.get_string("model"));
+  if (!is_folder_name(target.model)) return item.error("'" + target.model + "' is no name of a folder");
+  TRY(const std::vector<JsonValue> list, list_or_none(item, device == "cpu" ? "isas" : "architectures"));
+  for (JsonValue value : list) {
+    TRY(const std::string_view name, value.as_string());
+    target.architectures.emplace_back(name);
+  }
+  TRY(target.arena_formula, read_formula(item, formula));
+  return target;
+}
+
+Result<std::vector<Target>> read_targets(JsonValue root) {
+  std::vector<Target> targets;
+  TRY(const std::vector<JsonValue> list, list_or_none(root, "targets"));
+  TRY(const std::string formula, read_formula(root, ""));
+  for (JsonValue item : list) {
+    if (item.is_string()) continue;  // "cpu:x86-64-v3" of packages for the CPU only
+    TRY(Target target, read_target(item, formula));
+    targets.push_back(std::move(target));
+  }
+  if (targets.empty()) targets.emplace_back().arena_formula = formula;
+  return targets;
+}
+
 }  // namespace
 
 Result<Manifest> parse_manifest(std::string_view json) {
@@ -159,6 +206,7 @@ Result<Manifest> parse_manifest(std::string_view json) {
     TRY(FixedInput input, read_fixed_input(item));
     manifest.fixed_inputs.push_back(std::move(input));
   }
+  TRY(manifest.targets, read_targets(root));
   return manifest;
 }
 

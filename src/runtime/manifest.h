@@ -7,8 +7,14 @@
 //    "inputs":  [{"name": "x", "dtype": "float32", "shape": ["batch", 3, "2*batch + 1"],
 //                 "min": [1, 3, 3], "max": [64, 3, 129], "hint": [4, 3, 9]}, ...],   the three lists may be absent
 //    "outputs": [... the same ...],
-//    "fixed_inputs": [{"position": 1, "name": "flag", "value": true}, ...]}    non-tensor inputs that the export fixed, by
+//    "fixed_inputs": [{"position": 1, "name": "flag", "value": true}, ...],    non-tensor inputs that the export fixed, by
 //                                                                              their place among all flattened inputs
+//    "targets": [{"device": "cpu", "model": "model", "isas": ["v3", "v4"]},    what the package has code for, best first;
+//                {"device": "cuda", "model": "model_cuda",                     `model` is the folder below data/aotinductor;
+//                 "architectures": ["sm_90", "sm_80"]}],                       absent or not objects: one for the CPU, "model"
+//    "memory": {"arena_bytes": "4*batch*seq"}}                                 the formula of a call's scratch space, for messages;
+//                                                                              a target with a "memory" of its own has its own
+// An input with a "value" is a symbolic integer: a 0-d int64 tensor that is on the CPU for every target.
 // A string in a shape is a symbol's name or an expression of them. Without the lists, ranges and hints are those of the symbol,
 // or unknown for an expression. inputs and outputs agree with those of the code (model_abi.h) in number, dtype and rank.
 #pragma once
@@ -34,6 +40,14 @@ struct ManifestTensor {
   std::string name;
   int32_t dtype = 0;  // COIL_FLOAT32, ...
   std::vector<ManifestDim> dims;
+  bool scalar = false;  // a symbolic integer
+};
+
+struct Target {
+  int32_t device_type = 0;  // COIL_CPU, COIL_CUDA
+  std::string model = "model";
+  std::vector<std::string> architectures;  // "sm_90", or "v3"
+  std::string arena_formula;               // or empty
 };
 
 struct FixedInput {
@@ -48,6 +62,7 @@ struct Manifest {
   std::vector<ManifestTensor> inputs;
   std::vector<ManifestTensor> outputs;
   std::vector<FixedInput> fixed_inputs;
+  std::vector<Target> targets;  // never empty
 };
 
 Result<Manifest> parse_manifest(std::string_view json);

@@ -41,6 +41,20 @@ Status check_constants(const CoilModel& code, std::span<const uint8_t> blob) {
   return ok_status();
 }
 
+Error error_of(const CoilError& error) { return Error{static_cast<ErrorCode>(error.code), error.message, "", ""}; }
+
+std::string target_text(const Target& target) {
+  std::string list;
+  for (const std::string& name : target.architectures) list += (list.empty() ? "" : ", ") + name;
+  return std::string(target.device_type == COIL_CPU ? "cpu" : "cuda") + (list.empty() ? "" : " (" + list + ")");
+}
+
+// Another target of the package may do.
+bool is_about_machine(ErrorCode code) {
+  return code == ErrorCode::wrong_machine || code == ErrorCode::no_cuda_driver || code == ErrorCode::no_cuda_device ||
+         code == ErrorCode::load_failed;
+}
+
 void serial_loop(void*, int64_t count, int64_t, CoilChunkFn body, void* context) {
   if (count > 0) body(context, 0, count, 0);
 }
@@ -59,20 +73,90 @@ Result<std::shared_ptr<Model>> Model::open_memory(std::span<const uint8_t> bytes
   return make(std::move(package), options);
 }
 
+// The targets are tried in the package's order; those of another kind of device than the wished one are left out. When none
+// can run here, the error is that of the first, with the others' beside it.
 Result<std::shared_ptr<Model>> Model::make(Package package, const ModelOptions& options) {
-  TRY(Code code, Code::load(package.code, "coil:" + package.name));
-  std::shared_ptr<Model> model(new Model(std::move(package), std::move(code)));
+  std::optional<DeviceId> wish;
+  if (!options.device.empty()) {
+    TRY(wish, parse_device(options.device));
+  }
+  std::optional<Error> failure;
+  std::string held;
+  for (const Target& target : package.manifest.targets) {
+    held += (held.empty() ? "" : ", ") + target_text(target);
+    if (wish && wish->type != target.device_type) continue;
+    auto model = make_for(package, target, wish.value_or(DeviceId{target.device_type, 0}), options);
+    if (model.ok() || !is_about_machine(model.error().code)) return model;
+    if (!failure) {
+      failure = std::move(model).error();
+    } else {
+      failure->message += "; " + target_text(target) + ": " + model.error().message;
+    }
+  }
+  if (failure) return *std::move(failure);
+  return Error{ErrorCode::wrong_machine, "the package holds code for " + held + ", not for " + options.device, "",
+               std::string("compile the program with --target ") + (wish->type == COIL_CPU ? "cpu" : "cuda:sm_90")};
+}
+
+Result<std::shared_ptr<Model>> Model::make_for(const Package& package, const Target& target, DeviceId device,
+                                               const ModelOptions& options) {
+  TRY(PackagePart part, package.part(target));
+  TRY(Code code, Code::load(part.code, "coil:" + package.name));
+  if (code.model().device_type != target.device_type)
+    return Error{ErrorCode::bad_package, "the manifest and the code of " + target.model + " disagree about its kind of device"};
+  std::shared_ptr<const CudaDevice> cuda;
+  if (device.type == COIL_CUDA) {
+    TRY(cuda, CudaDevice::open(device.index));
+  }
+  std::shared_ptr<Model> model(new Model(package, target, std::move(part), std::move(code), std::move(cuda)));
   TRY_STATUS(model->check());
+  TRY_STATUS(model->load_on_device());
   TRY_STATUS(model->init_state());
   TRY_STATUS(model->init_threads(options));
   return model;
+}
+
+Model::Model(Package package, Target target, PackagePart part, Code code, std::shared_ptr<const CudaDevice> cuda)
+    : package_(std::move(package)),
+      target_(std::move(target)),
+      part_(std::move(part)),
+      code_(std::move(code)),
+      cuda_(std::move(cuda)),
+      device_(cuda_ ? static_cast<const Device*>(cuda_.get()) : &cpu_device()),
+      isa_(cuda_ ? cuda_->architecture() : code_.isa()),
+      uploaded_(*device_),
+      state_(*device_) {}
+
+Model::~Model() {
+  if (!cuda_) return;
+  CoilError error;
+  cuda_->synchronise_all(&error);  // kernels may still run; a failure of theirs was, or will be, told to who waits for it
+  const cd::CudaScope scope(&cuda_->driver(), cuda_->context());
+  if (state_event_) cuda_->driver().delete_event(state_event_);
+  if (loaded_) code().unload_device(loaded_);
+}
+
+// Constants in the device's memory, code on the device.
+Status Model::load_on_device() {
+  constants_ = part_.constants.data();
+  if (!cuda_) return ok_status();
+  const CoilModel& code = this->code();
+  CoilError error{};
+  if (code.load_device(cuda_->id().index, &loaded_, &error)) return error_of(error);
+  if (!code.constants_bytes) return ok_status();
+  const int64_t bytes = static_cast<int64_t>(code.constants_bytes);
+  if (!uploaded_.reserve(bytes, &error))
+    return error_of(error).with_context("no memory for " + std::to_string(bytes) + " bytes of weights");
+  if (cuda_->upload(uploaded_.data(), constants_, bytes, &error)) return error_of(error);
+  constants_ = uploaded_.data();
+  return ok_status();
 }
 
 Status Model::check() const {
   const CoilModel& code = this->code();
   TRY_STATUS(check_tensors("inputs", code.inputs, code.num_inputs, manifest().inputs));
   TRY_STATUS(check_tensors("outputs", code.outputs, code.num_outputs, manifest().outputs));
-  return check_constants(code, package_.constants);
+  return check_constants(code, part_.constants);
 }
 
 Status Model::init_state() {
@@ -80,22 +164,37 @@ Status Model::init_state() {
   if (!code.state_bytes) return ok_status();
   if (code.state_offset > code.constants_bytes || code.state_bytes > code.constants_bytes - code.state_offset)
     return Error{ErrorCode::bad_package, "the initial state lies outside of the constants"};
-  if (!state_.reserve(static_cast<int64_t>(code.state_bytes)))
-    return Error{ErrorCode::out_of_memory, "no memory for the model's state of " + std::to_string(code.state_bytes) + " bytes"};
-  reset_state();
-  return ok_status();
+  CoilError error{};
+  if (!state_.reserve(static_cast<int64_t>(code.state_bytes), &error))
+    return error_of(error).with_context("no memory for the model's state of " + std::to_string(code.state_bytes) + " bytes");
+  if (cuda_) {
+    const cd::CudaScope scope(&cuda_->driver(), cuda_->context());
+    if (const auto result = cuda_->driver().make_event(&state_event_, cd::kCudaEventNoTiming)) {
+      cd::cuda_fail(&cuda_->driver(), result, &error, "cannot make an event");
+      return error_of(error);
+    }
+  }
+  return reset_state();
 }
 
-void Model::reset_state() {
-  if (!state_.data()) return;
+Status Model::reset_state() {
+  if (!state_.data()) return ok_status();
   std::lock_guard lock(state_mutex_);
-  std::memcpy(state_.data(), constants() + code().state_offset, code().state_bytes);
+  CoilError error{};
+  if (device_->synchronise_all(&error) ||
+      device_->copy(state_.data(), constants_ + code().state_offset, static_cast<int64_t>(code().state_bytes), nullptr, &error))
+    return error_of(error);
+  return ok_status();
 }
 
 Status Model::init_threads(const ModelOptions& options) {
   if (options.num_threads < 0 || options.num_threads > kMostThreads)
     return Error{ErrorCode::bad_option, "num_threads is " + std::to_string(options.num_threads) +
                                             ", expected 0 (automatic) to " + std::to_string(kMostThreads)};
+  if (cuda_) {
+    host_ = {1, nullptr, serial_loop};
+    return ok_status();
+  }
   if (options.parallel_for) {
     if (options.num_threads < 1)
       return Error{ErrorCode::bad_option, "parallel_for needs num_threads: how many threads it uses at most, at least 1"};

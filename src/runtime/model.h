@@ -1,10 +1,11 @@
-// An open package: its code loaded, its constants mapped, its state initialised, its threads chosen. Immutable but for the
-// state; shared by any number of contexts and threads.
+// An open package on a device: its code loaded, its constants mapped (CPU) or uploaded (CUDA), its state initialised, its
+// threads chosen. Immutable but for the state; shared by any number of contexts and threads.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -12,6 +13,7 @@
 #include "device/model_abi.h"
 #include "runtime/buffer.h"
 #include "runtime/code.h"
+#include "runtime/device.h"
 #include "runtime/package.h"
 #include "runtime/thread_pool.h"
 
@@ -21,6 +23,7 @@ struct ModelOptions {
   int num_threads = 0;  // 0: the shared pool; else a pool of its own; with parallel_for: how many that uses
   void (*parallel_for)(void* pool, int64_t count, int64_t grain, CoilChunkFn body, void* context) = nullptr;
   void* pool = nullptr;
+  std::string device;  // "cpu", "cuda", "cuda:1"; empty: the package's first target that the machine can run
 };
 
 class Model {
@@ -28,30 +31,50 @@ class Model {
   static Result<std::shared_ptr<Model>> open(const std::string& path, const ModelOptions& options = {});
   // `bytes` (a package) must stay valid and unchanged as long as the model lives.
   static Result<std::shared_ptr<Model>> open_memory(std::span<const uint8_t> bytes, const ModelOptions& options = {});
+  ~Model();
 
   const CoilModel& code() const { return code_.model(); }
-  const char* isa() const { return code_.isa(); }
+  const std::string& isa() const { return isa_; }  // "x86-64-v4", "sm_90"
   const Manifest& manifest() const { return package_.manifest; }
+  const Target& target() const { return target_; }  // which of the manifest's it is
   const std::string& name() const { return package_.name; }
-  const uint8_t* constants() const { return package_.constants.data(); }
   const CoilHost& host() const { return host_; }
+
+  const Device& device() const { return *device_; }
+  const CudaDevice* cuda() const { return cuda_.get(); }   // null on the CPU
+  void* loaded() const { return loaded_; }                 // CoilCall::device
+  const uint8_t* constants() const { return constants_; }  // in the device's memory
 
   // Null when the program mutates nothing. Whoever uses it holds the mutex.
   uint8_t* state() const { return state_.data(); }
   std::mutex& state_mutex() const { return state_mutex_; }
+  // On CUDA: the event that the last call which used the state recorded, for streams to wait for; under the mutex.
+  void* state_event() const { return state_event_; }
   // Back to the exported values.
-  void reset_state();
+  Status reset_state();
 
  private:
-  Model(Package package, Code code) : package_(std::move(package)), code_(std::move(code)) {}
+  Model(Package package, Target target, PackagePart part, Code code, std::shared_ptr<const CudaDevice> cuda);
   static Result<std::shared_ptr<Model>> make(Package package, const ModelOptions& options);
+  static Result<std::shared_ptr<Model>> make_for(const Package& package, const Target& target, DeviceId device,
+                                                 const ModelOptions& options);
   Status check() const;
+  Status load_on_device();
   Status init_state();
   Status init_threads(const ModelOptions& options);
 
   Package package_;
+  Target target_;
+  PackagePart part_;
   Code code_;
+  std::shared_ptr<const CudaDevice> cuda_;
+  const Device* device_;
+  std::string isa_;
+  void* loaded_ = nullptr;
+  const uint8_t* constants_ = nullptr;
+  Buffer uploaded_;  // the constants on a CUDA device
   Buffer state_;
+  void* state_event_ = nullptr;
   mutable std::mutex state_mutex_;
   std::shared_ptr<ThreadPool> pool_;
   CoilHost host_ = {1, nullptr, nullptr};

@@ -3,13 +3,12 @@
 
 #include <cstring>
 
-#include "base/zip_reader.h"
 #include "runtime/buffer.h"
 
 namespace coil::runtime {
 namespace {
 
-constexpr std::string_view kModelFolder = "/data/aotinductor/model/";
+constexpr std::string_view kModelFolder = "/data/aotinductor/";
 constexpr uint64_t kMaxManifest = uint64_t{1} << 28;
 constexpr uint64_t kMaxCode = uint64_t{1} << 31;
 
@@ -27,19 +26,21 @@ Error missing_entry(const ZipReader& zip, const std::string& root, const std::st
 }
 
 // The content of a stored entry in place, checked; a deflated one is decompressed and kept by the package.
-Result<std::span<const uint8_t>> checked(const ZipReader& zip, const ZipEntry& entry, uint64_t max_bytes, Package* package) {
+Result<std::span<const uint8_t>> checked(const ZipReader& zip, const ZipEntry& entry, uint64_t max_bytes,
+                                         std::vector<std::shared_ptr<const void>>* owners) {
   if (!entry.deflated) {
     TRY_STATUS(zip.verify(entry));
     return zip.data_span(entry);
   }
   TRY(std::vector<uint8_t> bytes, zip.read(entry, max_bytes));
   auto owner = std::make_shared<const std::vector<uint8_t>>(std::move(bytes));
-  package->owners.push_back(owner);
+  owners->push_back(owner);
   return std::span<const uint8_t>(*owner);
 }
 
 // The constants in place if they are stored and aligned, else a copy.
-Result<std::span<const uint8_t>> constants_of(const ZipReader& zip, const ZipEntry& entry, Package* package) {
+Result<std::span<const uint8_t>> constants_of(const ZipReader& zip, const ZipEntry& entry,
+                                              std::vector<std::shared_ptr<const void>>* owners) {
   std::vector<uint8_t> inflated;
   std::span<const uint8_t> bytes;
   if (entry.deflated) {
@@ -50,39 +51,44 @@ Result<std::span<const uint8_t>> constants_of(const ZipReader& zip, const ZipEnt
     if (reinterpret_cast<uintptr_t>(bytes.data()) % kAlignment == 0) return bytes;
   }
   auto owner = std::make_shared<Buffer>();
-  if (!owner->reserve(static_cast<int64_t>(bytes.size())))
+  CoilError error;
+  if (!owner->reserve(static_cast<int64_t>(bytes.size()), &error))
     return Error{ErrorCode::out_of_memory, "no memory for " + std::to_string(bytes.size()) + " bytes of constants", zip.name()};
   std::memcpy(owner->data(), bytes.data(), bytes.size());
-  package->owners.push_back(owner);
+  owners->push_back(owner);
   return std::span<const uint8_t>(owner->data(), bytes.size());
 }
 
 Result<Package> read(ZipReader archive) {
   Package package;
-  auto owner = std::make_shared<const ZipReader>(std::move(archive));
-  const ZipReader& zip = *owner;
-  package.owners.push_back(owner);
+  package.zip = std::make_shared<const ZipReader>(std::move(archive));
+  const ZipReader& zip = *package.zip;
   if (zip.entries().empty()) return Error{ErrorCode::bad_package, "the archive is empty", zip.name()};
   const std::string& first = zip.entries().front().name;
   package.name = first.substr(0, first.find('/'));
-
-  // The manifest first: it says which versions can read the rest.
+  // The manifest says which versions can read the rest.
   const ZipEntry* manifest = zip.find(package.name + "/data/coil/manifest.json");
   if (!manifest) return missing_entry(zip, package.name, "data/coil/manifest.json");
-  TRY(const std::span<const uint8_t> text, checked(zip, *manifest, kMaxManifest, &package));
+  std::vector<std::shared_ptr<const void>> owners;
+  TRY(const std::span<const uint8_t> text, checked(zip, *manifest, kMaxManifest, &owners));
   TRY(package.manifest, parse_manifest({reinterpret_cast<const char*>(text.data()), text.size()}));
-
-  const std::string stem = package.name + std::string(kModelFolder) + "m.wrapper";
-  const ZipEntry* code = zip.find(stem + ".so");
-  if (!code) return missing_entry(zip, package.name, stem.substr(package.name.size() + 1) + ".so");
-  TRY(package.code, checked(zip, *code, kMaxCode, &package));
-  if (const ZipEntry* constants = zip.find(stem + ".constants")) {
-    TRY(package.constants, constants_of(zip, *constants, &package));
-  }
   return package;
 }
 
 }  // namespace
+
+Result<PackagePart> Package::part(const Target& target) const {
+  PackagePart part;
+  part.owners.push_back(zip);
+  const std::string stem = name + std::string(kModelFolder) + target.model + "/m.wrapper";
+  const ZipEntry* code = zip->find(stem + ".so");
+  if (!code) return missing_entry(*zip, name, stem.substr(name.size() + 1) + ".so");
+  TRY(part.code, checked(*zip, *code, kMaxCode, &part.owners));
+  if (const ZipEntry* constants = zip->find(stem + ".constants")) {
+    TRY(part.constants, constants_of(*zip, *constants, &part.owners));
+  }
+  return part;
+}
 
 Result<Package> open_package(const std::string& path) {
   TRY(ZipReader zip, ZipReader::open(path));

@@ -8,20 +8,29 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/zip_reader.h"
 #include "runtime/manifest.h"
 
 namespace coil::runtime {
 
-struct Package {
-  std::string name;  // the archive's root folder
-  Manifest manifest;
+// The part for one of the manifest's targets.
+struct PackagePart {
   std::span<const uint8_t> code;       // the shared object
   std::span<const uint8_t> constants;  // the blob with its trailer, if any; starts at a multiple of 64 bytes; may be empty
   std::vector<std::shared_ptr<const void>> owners;  // the archive, entries that had to be decompressed or moved
 };
 
-// Maps the file. Constants that are stored and aligned are used in place. The checksums of code and manifest are checked, that
-// of the constants is not: it would read all of them.
+struct Package {
+  std::string name;  // the archive's root folder
+  Manifest manifest;
+  std::shared_ptr<const ZipReader> zip;
+
+  // Constants that are stored and aligned are used in place. The checksum of the code is checked, that of the constants is not:
+  // it would read all of them. Errors: COIL-E301.
+  Result<PackagePart> part(const Target& target) const;
+};
+
+// Maps the file and reads the manifest.
 Result<Package> open_package(const std::string& path);
 // The same of bytes that stay valid and unchanged as long as the package is used.
 Result<Package> read_package(std::span<const uint8_t> bytes);

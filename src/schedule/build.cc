@@ -155,6 +155,7 @@ class LoopKernelBuilder {
     }
     std::map<int, std::set<int>> phases = phases_of_use(lets);
     std::vector<Stmt> stores;
+    if (upper_bound(product(pool(), inner_sizes())).value_or(INT64_MAX) > target_.max_kept_elements) return;
     for (const auto& [temp, let] : lets) {
       const Expr expanded = expand(let->value, lets);
       if (phases[temp].size() < 2 || cost(expanded) < target_.recompute_cost) continue;

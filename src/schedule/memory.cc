@@ -15,10 +15,10 @@ struct Lifetime {
 
 class MemoryPlanner {
  public:
-  explicit MemoryPlanner(KernelPlan& plan) : plan_(plan) {}
+  MemoryPlanner(KernelPlan& plan, const TargetTraits& target) : plan_(plan), target_(target) {}
 
   void run() {
-    add_worker_scratch();
+    if (target_.memory_per_worker) add_worker_scratch();
     find_lifetimes();
     place_interface();
     place_arena();
@@ -218,12 +218,13 @@ class MemoryPlanner {
   }
 
   KernelPlan& plan_;
+  const TargetTraits& target_;
   std::vector<Lifetime> lives_;
   std::vector<Slot> slots_;
 };
 
 }  // namespace
 
-void plan_memory(KernelPlan& plan) { MemoryPlanner(plan).run(); }
+void plan_memory(KernelPlan& plan, const TargetTraits& target) { MemoryPlanner(plan, target).run(); }
 
 }  // namespace coil

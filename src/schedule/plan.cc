@@ -1,14 +1,12 @@
 // Groups -> the kernel plan: one kernel per group (a concatenation: one per piece), template operands, copies at the end.
 #include <algorithm>
 
-#include "device/kernels.h"
 #include "schedule/build.h"
 
 namespace coil {
 namespace {
 
 constexpr size_t kMaxNameParts = 5;
-constexpr int64_t kGemmUnblockedK = 256;
 
 class Planner {
  public:
@@ -16,7 +14,9 @@ class Planner {
 
   Result<KernelPlan> run() {
     plan_.pool = program_.pool;
-    plan_.workers = program_.pool->add_symbol({"workers", "workers", 1, 1 << 16});
+    // A program that is scheduled for several targets has it already.
+    const std::optional<SymbolId> known = program_.pool->find_symbol("coil.workers");
+    plan_.workers = known ? *known : program_.pool->add_symbol({"coil.workers", "workers", 1, 1 << 16});
     for (const BufferInfo& b : program_.buffers) plan_.buffers.push_back({b, {}});
     plan_.inputs = program_.inputs;
     plan_.outputs = program_.outputs;
@@ -29,7 +29,7 @@ class Planner {
       if (o.kind == LoopOutput::Kind::user) continue;
       plan_.kernels.push_back({"write_" + o.name, CopyKernel{o.source, o.target}, {"copy"}, {}});
     }
-    plan_memory(plan_);
+    plan_memory(plan_, target_);
     return std::move(plan_);
   }
 
@@ -176,8 +176,12 @@ class Planner {
     k.values_offset = linear_offset(pool(), values, vars(values.sizes.size()));
     k.indices_offset = linear_offset(pool(), program_.buffer(l.outputs[1]), vars(values.sizes.size()));
     // Values and indices twice: the merge sort's other half.
-    k.scratch = scratch_buffer("sort_scratch", DType::u8,
-                               plan_.pool->symbol(plan_.workers) * sort.length * (2 * byte_size(values.dtype) + 2 * 8) + 64);
+    Expr rows = plan_.pool->symbol(plan_.workers);
+    if (!target_.memory_per_worker) {
+      rows = pool().index(1);
+      for (size_t d = 0; d < k.sizes.size(); ++d) rows = static_cast<int>(d) == sort.dim ? rows : rows * k.sizes[d];
+    }
+    k.scratch = scratch_buffer("sort_scratch", DType::u8, rows * sort.length * (2 * byte_size(values.dtype) + 2 * 8) + 64);
     return k;
   }
 
@@ -208,10 +212,8 @@ class Planner {
       operand(gemm->a);
       operand(gemm->b);
       pack_gemm_weight(k, *gemm);
-      k.scratch = gemm_scratch(product(pool(), gemm->k));
     } else if (const auto* conv = std::get_if<Conv2d>(&k.def)) {
       operand(conv->x);
-      k.scratch = conv_scratch(*conv, k.operands[0].offset);
       k.operands.push_back({packed_conv_weight(*conv), pool().index(0)});
     } else {
       const auto& attention = std::get<Attention>(k.def);
@@ -219,8 +221,9 @@ class Planner {
       operand(attention.k);
       operand(attention.v);
       if (attention.mask) operand(*attention.mask);
-      k.scratch = scratch_buffer("attention_scratch", DType::u8, workers() * COIL_ATTENTION_WORKER_BYTES);
     }
+    const Expr bytes = target_.template_scratch ? target_.template_scratch(plan_, k) : Expr();
+    if (bytes) k.scratch = scratch_buffer(first.op + "_scratch", DType::u8, bytes);
     if (group.loops.size() > 1 || !stores_itself(k)) add_epilogue(k, group);
     return k;
   }
@@ -277,7 +280,9 @@ class Planner {
     PlanConstant c;
     c.groups = conv.groups;
     const bool depthwise = conv.groups > 1 && w.sizes[0]->as_int() == conv.groups && w.sizes[1]->as_int() == 1;
-    c.packing = depthwise ? PlanConstant::Packing::depthwise_weight : PlanConstant::Packing::conv_weight;
+    c.packing = !target_.packs_convolution_weights ? PlanConstant::Packing::conv_ohwi
+                : depthwise                          ? PlanConstant::Packing::depthwise_weight
+                                                     : PlanConstant::Packing::conv_weight;
     return packed_buffer(conv.weight, c);
   }
 
@@ -302,23 +307,6 @@ class Planner {
     return id;
   }
 
-  // The templates' scratch, as device/kernels.h states it.
-  BufferId gemm_scratch(Expr k) {
-    if (provably_less(k, pool().index(kGemmUnblockedK + 1))) return BufferId();
-    return scratch_buffer("gemm_scratch", DType::u8, workers() * COIL_GEMM_WORKER_BYTES);
-  }
-  BufferId conv_scratch(const Conv2d& c, Expr x_offset) {
-    const BufferInfo& w = program_.buffer(c.weight);
-    const bool depthwise = c.groups > 1 && w.sizes[0]->as_int() == c.groups && w.sizes[1]->as_int() == 1;
-    if (depthwise) return BufferId();
-    Expr bytes = pool().index(0);
-    if (w.sizes[1]->as_int() * c.kernel[0] * c.kernel[1] > kGemmUnblockedK) bytes = workers() * COIL_GEMM_WORKER_BYTES;
-    if (!(as_affine(x_offset, 1)->coefficient == pool().index(1))) {
-      bytes = bytes + ceil_div(product(pool(), c.x_sizes) * 4, pool().index(64)) * 64;
-    }
-    return bytes == pool().index(0) ? BufferId() : scratch_buffer("conv_scratch", DType::u8, bytes);
-  }
-  Expr workers() { return pool().symbol(plan_.workers); }
 
   FusionResult fused_;
   const LoopProgram& program_;

@@ -34,7 +34,7 @@ FusionResult fuse(LoopProgram program, const TargetTraits& target);
 Result<KernelPlan> build_kernels(FusionResult fused, const TargetTraits& target);
 
 // Arena slots with reuse and in-place results; fills placements, arena_bytes, and the constants' rows.
-void plan_memory(KernelPlan& plan);
+void plan_memory(KernelPlan& plan, const TargetTraits& target);
 
 // --- shared by the steps
 // Linear element offset of coordinates in a buffer with known strides.

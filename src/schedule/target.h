@@ -2,15 +2,28 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+
+#include "expr/expr.h"
 
 namespace coil {
+
+struct KernelPlan;
+struct TemplateKernel;
 
 struct TargetTraits {
   bool convolution_channels_last = true;  // the layout that the convolution template reads and writes
   int recompute_cost = 12;                // an inner value dearer than this is kept between phases rather than recomputed
+  int64_t max_kept_elements = INT64_MAX;  // of the longest row of which values are kept
+  bool memory_per_worker = true;          // kept values and sorted rows have memory for each worker in the arena; false: kept values are the
+                                          // generator's business, and a sort has memory for all rows
   int inline_cost = 6;                    // a pointwise producer this cheap is recomputed in each of its consumers
   int max_inlined_loads = 3;
-  bool packs_constant_weights = true;
+  bool packs_constant_weights = true;     // matrix products read constant weights in panels
+  bool packs_convolution_weights = true;  // convolutions too; false: [oc][kh][kw][ic / groups]
+  // Bytes of scratch that a template needs, over the symbols and `workers`; invalid: none. All fields of the kernel but `scratch` and
+  // the epilogue are set; the plan has its buffers, without places.
+  std::function<Expr(const KernelPlan& plan, const TemplateKernel& kernel)> template_scratch;
 };
 
 }  // namespace coil

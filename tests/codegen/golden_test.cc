@@ -21,7 +21,7 @@ std::string read(const std::string& path) {
 }
 
 void expect_golden(const std::string& name, LoopProgram program) {
-  auto plan = schedule(std::move(program), TargetTraits{});
+  auto plan = schedule(std::move(program), cpu::traits());
   ASSERT_TRUE(plan.ok());
   std::string text = to_string(plan.value()) + "----\n";
   for (const cpu::CpuFunction& f : cpu::generate_kernels(plan.value()).functions) text += f.text + "\n";

@@ -74,9 +74,8 @@ TEST_F(BadCall, Texts) {
   on_gpu.device_type = COIL_DEVICE_CUDA;
   no_data.data = nullptr;
   expect_error({on_gpu, good[1], good[2]}, 206,
-               "input 'a' (0): expected float32[batch, 16] with batch in 1..64, got float32[4, 16]: it is on device type 1, "
-               "the program was "
-               "compiled for the CPU; move it there");
+               "input 'a' (0): expected float32[batch, 16] with batch in 1..64, got float32[4, 16]: it is on cuda:0, the "
+               "program takes it on the CPU; move it there");
   expect_error({good[0], no_data, good[2]}, 207,
                "input 'b' (1): expected float32[batch, 16] with batch in 1..64, got float32[4, 16]: its data pointer is null");
   expect_right();
@@ -189,6 +188,24 @@ TEST_F(BadCall, MisalignedData) {
   inputs[0].data = call.a.bytes.data() + 4;  // elements, not vectors, have to be aligned
   coil_tensor outputs[2] = {};
   EXPECT_EQ(coil_run(context_, inputs.data(), 3, outputs, 2), COIL_OK);
+}
+
+TEST_F(BadCall, OutputsThatOverlap) {
+  MaskedCall call(4);
+  const std::vector<coil_tensor> inputs = call.views();
+  const int64_t y_sizes[] = {4, 16}, row_sizes[] = {4};
+  std::vector<float> memory(4 * 16 + 4);
+  const auto run = [&](void* y, void* rows) {
+    coil_tensor outputs[2] = {{y, y_sizes, nullptr, 2, COIL_DTYPE_FLOAT32}, {rows, row_sizes, nullptr, 1, COIL_DTYPE_FLOAT32}};
+    return coil_run(context_, inputs.data(), 3, outputs, 2);
+  };
+  EXPECT_EQ(run(memory.data(), memory.data() + 64), COIL_OK) << coil_last_error();
+  EXPECT_EQ(run(memory.data() + 4, memory.data()), COIL_OK) << coil_last_error();
+  EXPECT_EQ(run(memory.data(), memory.data() + 63), 209);
+  EXPECT_NE(std::string(coil_last_error()).find("output 'rows' (1): its memory overlaps that of output 'y'"), std::string::npos);
+  EXPECT_EQ(run(inputs[1].data, memory.data()), 209);
+  EXPECT_NE(std::string(coil_last_error()).find("output 'y' (0): its memory overlaps that of input 'b'"), std::string::npos);
+  expect_right();
 }
 
 TEST_F(BadCall, NullArguments) {

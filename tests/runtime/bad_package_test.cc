@@ -98,7 +98,7 @@ TEST(BadPackage, ManifestThatContradictsTheCode) {
 }
 
 TEST(BadPackage, OtherVersionOrMaker) {
-  expect_refused(package("ADD_ONE", "-DBAD_ABI"), 302, "boundary version 8, this runtime has version 1");
+  expect_refused(package("ADD_ONE", "-DBAD_ABI"), 302, "boundary version 9, this runtime has version 2");
   expect_refused(package("ADD_ONE", "-DNO_SYMBOL"), 301, "coil_model");
   std::vector<Entry> entries = entries_of("ADD_ONE");
   entry(entries, "m.wrapper.so").data = "not a shared object, but long enough to hold the header of one, which takes 64 bytes";

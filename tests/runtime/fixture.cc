@@ -1,6 +1,7 @@
 // See fixture.h.
 #include "fixture.h"
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <zlib.h>
 
@@ -43,18 +44,22 @@ const std::string kCompile =
     "-fno-threadsafe-statics "
     "-nostdinc++ -Wall -Wextra -Werror -march=x86-64-v2 -I" COIL_SOURCE_DIR "/device ";
 
-// The device objects that every package links, compiled once.
-const std::string& support_objects() {
-  static const std::string objects = [] {
-    std::string list;
-    for (const char* name : {"host_support", "aoti_adapter"}) {
-      const std::string object = temp_folder() + "/" + name + ".o";
-      run_command(kCompile + "-c " COIL_SOURCE_DIR "/device/" + name + ".cc -o " + object);
-      list += " " + object;
-    }
-    return list;
-  }();
-  return objects;
+std::string compile_objects(std::initializer_list<const char*> names) {
+  std::string list;
+  for (const char* name : names) {
+    const std::string object = temp_folder() + "/" + name + ".o";
+    run_command(kCompile + "-c " COIL_SOURCE_DIR "/device/" + name + ".cc -o " + object);
+    list += " " + object;
+  }
+  return list;
+}
+
+// The device objects that every package links, and those of CUDA packages, compiled once.
+std::string support_objects(bool cuda) {
+  static const std::string all = compile_objects({"host_support", "aoti_adapter"});
+  if (!cuda) return all;
+  static const std::string more = compile_objects({"cuda_driver", "cuda_host", "cuda_upload", "aoti_cuda"});
+  return all + more;
 }
 
 void append_number(std::string& out, uint64_t value, int bytes) {
@@ -79,10 +84,10 @@ const std::string& shared_object(const std::string& model, const std::string& fl
   std::string& bytes = made[model + flags];
   if (!bytes.empty()) return bytes;
   const std::string path = temp_folder() + "/" + model + std::to_string(made.size()) + ".so";
+  const bool cuda = model == "CUDA";
   run_command(kCompile + flags + " -DMODEL_" + model +
               " -shared -nostdlib -fuse-ld=lld -Wl,-z,now -Wl,--gc-sections -Wl,-s -Wl,--build-id=none -x c++ " COIL_SOURCE_DIR
-              "/tests/runtime/fixture_model.cpp -x none" +
-              support_objects() + " -o " + path);
+              "/tests/runtime/" + (cuda ? "fixture_cuda" : "fixture_model") + ".cpp -x none" + support_objects(cuda) + " -o " + path);
   return bytes = read_file(path);
 }
 
@@ -107,6 +112,14 @@ std::string manifest_of(const std::string& model) {
                  {"name": "tail", "dtype": "float32", "shape": ["side**2 + 1"]}],
       "outputs": [{"name": "y", "dtype": "float32", "shape": ["2*side", "batch"]}]})";
   }
+  if (model == "CUDA") {
+    return head + R"("symbols": [{"name": "batch", "min": 1, "max": 1000}, {"name": "n", "min": 0, "max": 9}],
+      "inputs": [{"name": "x", "dtype": "float32", "shape": ["batch", 4]}, {"name": "ids", "dtype": "int64", "shape": ["batch"]},
+                 {"name": "n", "dtype": "int64", "shape": [], "value": "n"}],
+      "outputs": [{"name": "y", "dtype": "float32", "shape": ["batch", 4]}],
+      "memory": {"arena_bytes": "16*batch"},
+      "targets": [{"device": "cuda", "model": "model", "architectures": ["sm_90"]}]})";
+  }
   const bool counter = model == "COUNTER";
   const std::string size = counter ? "4" : "10";
   return head + R"("symbols": [], "inputs": [{"name": "x", "dtype": "float32", "shape": [)" + size +
@@ -114,8 +127,10 @@ std::string manifest_of(const std::string& model) {
 }
 
 std::string constants_of(const std::string& model) {
-  if (model != "MASKED" && model != "COUNTER") return {};
-  std::vector<float> values(model == "MASKED" ? 16 : 32, 0.0f);
+  if (model != "MASKED" && model != "COUNTER" && model != "CUDA") return {};
+  std::vector<float> values(model == "MASKED" ? 16 : model == "CUDA" ? 48 : 32, 0.0f);
+  for (size_t i = 0; i < 32 && model == "CUDA"; i++) values[i] = static_cast<float>(i);
+  if (model == "CUDA") values[32] = 100;
   for (size_t i = 0; i < 16 && model == "MASKED"; i++) values[i] = static_cast<float>(i);
   if (model == "COUNTER") values[16] = 10;
   std::string blob(reinterpret_cast<const char*>(values.data()), values.size() * 4);
@@ -129,7 +144,7 @@ std::vector<Entry> entries_of(const std::string& model, const std::string& flags
   const std::string constants = constants_of(model);
   if (!constants.empty()) entries.push_back({"data/aotinductor/model/m.wrapper.constants", constants});
   entries.push_back({"data/coil/manifest.json", manifest_of(model)});
-  entries.push_back({"data/aotinductor/model/m.wrapper_metadata.json", R"({"AOTI_DEVICE_KEY": "cpu"})"});
+  entries.push_back({"data/aotinductor/model/m.wrapper_metadata.json", model == "CUDA" ? R"({"AOTI_DEVICE_KEY": "cuda"})" : R"({"AOTI_DEVICE_KEY": "cpu"})"});
   entries.push_back({"data/aotinductor/model/m.wrapper.cpp", "//\n"});
   entries.push_back({"archive_format", "pt2"});
   entries.push_back({"archive_version", "0"});
@@ -187,6 +202,29 @@ std::string pack(const std::vector<Entry>& entries, size_t alignment) {
   append_number(out, start, 4);
   append_number(out, 0, 2);
   return out;
+}
+
+const std::string& fake_driver() {
+  static const std::string path = [] {
+    const std::string library = temp_folder() + "/libfakecuda.so";
+    run_command("clang++-19 -std=c++20 -O1 -fPIC -shared -fvisibility=hidden -Wall -Wextra -Werror -x c++ " COIL_SOURCE_DIR
+                "/tests/runtime/fake_cuda.cpp -o " + library);
+    setenv("COIL_CUDA_DRIVER", library.c_str(), 1);
+    if (!dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL)) std::abort();
+    return library;
+  }();
+  return path;
+}
+
+void* fake_torch() {
+  static void* const handle = [] {
+    const std::string library = temp_folder() + "/libfaketorch.so";
+    run_command("clang++-19 -std=c++20 -O1 -fPIC -shared -fvisibility=hidden -Wall -Wextra -Werror -x c++ " COIL_SOURCE_DIR
+                "/tests/runtime/fake_torch.cpp -x none " + fake_driver() + " -o " + library);
+    return dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL);
+  }();
+  if (!handle) std::abort();
+  return handle;
 }
 
 coil_model* open_or_fail(const std::string& path, const coil_options* options) {

@@ -18,6 +18,7 @@ struct Entry {
 
 // The shared object of a model, e.g. shared_object("MASKED") or ("ADD_ONE", "-DBAD_ABI"). Compiled on first use.
 const std::string& shared_object(const std::string& model, const std::string& flags = "");
+// MODEL "CUDA" is fixture_cuda.cpp, with the objects of CUDA packages.
 std::string manifest_of(const std::string& model);
 std::string constants_of(const std::string& model);
 
@@ -32,6 +33,11 @@ inline std::string package(const std::string& model, const std::string& flags = 
 // The folder of this test process; removed at exit.
 const std::string& temp_folder();
 std::string write_file(const std::string& name, const std::string& data);
+
+// The fake driver of fake_cuda.cpp: compiled, loaded, and named by COIL_CUDA_DRIVER. Call it before anything opens CUDA.
+const std::string& fake_driver();
+// A fake libtorch (fake_torch.cpp) over it, in the global scope. Returns a handle for dlsym.
+void* fake_torch();
 
 // Opens with default options; fails the test when that fails.
 coil_model* open_or_fail(const std::string& path, const coil_options* options = nullptr);

@@ -169,7 +169,7 @@ const CoilModel kModel = {
     .num_inputs = kSignature.num_inputs,
     .num_outputs = sizeof kOutputs / sizeof kOutputs[0],
     .num_symbols = kSignature.num_symbols,
-    .reserved = 0,
+    .device_type = COIL_CPU,
     .inputs = kInputDescs,
     .outputs = kOutputs,
     .in_spec = kInSpec,
@@ -183,6 +183,9 @@ const CoilModel kModel = {
     .output_shape = output_shape,
     .arena_bytes = arena_bytes,
     .run = run,
+    .load_device = nullptr,
+    .unload_device = nullptr,
+    .flag_error = nullptr,
 };
 
 }  // namespace

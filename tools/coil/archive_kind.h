@@ -22,4 +22,7 @@ std::string root_folder(const ZipReader& zip);
 // A package's manifest, checked as the runtime checks it. bad_package, package_version, bad_json.
 Result<Json> read_manifest(const ZipReader& zip);
 
+// What the manifest says of one of its targets: its own kernels and memory, where they are not those of all.
+Json manifest_of_target(const Json& manifest, const Json& target);
+
 }  // namespace coil::tool

@@ -9,6 +9,7 @@
 
 #include "arrays.h"
 #include "command.h"
+#include "device_arrays.h"
 #include "load_model.h"
 #include "runtime/context.h"
 #include "shapes.h"
@@ -18,7 +19,7 @@ namespace coil::tool {
 namespace {
 
 struct Arguments {
-  std::string model;
+  std::string model, device;
   std::vector<std::string> inputs, shapes;
   CompileArguments compile;
   int threads = 0, repeat = 0, warmup = 3;
@@ -30,11 +31,25 @@ struct Arguments {
 constexpr double kShortestSample = 20e-6;
 constexpr size_t kMostSamples = 1'000'000;
 
+// The device's queue holds about a thousand launches; enqueuing into a full one waits for the device.
+constexpr size_t kQueuedLaunches = 512;
+
+// Seconds per call, sorted.
+struct Samples {
+  std::vector<double> values;
+  double quantile(double q) const { return values[static_cast<size_t>(q * static_cast<double>(values.size() - 1) + 0.5)]; }
+  double min() const { return values.front(); }
+  void add(double value) { values.push_back(value); }
+  void sort() { std::sort(values.begin(), values.end()); }
+};
+
 struct Timing {
   double first = 0;
-  std::vector<double> samples;  // seconds per call, sorted
+  Samples call;     // wall time; on CUDA of several calls that are enqueued before they are waited for
+  Samples enqueue;  // CUDA: until the call returns
+  Samples device;   // CUDA: between events around the calls
+  Samples latency;  // CUDA: one call and the wait for it
   size_t calls = 0;
-  double quantile(double q) const { return samples[static_cast<size_t>(q * static_cast<double>(samples.size() - 1) + 0.5)]; }
 };
 
 // A fixed sequence of numbers: runs are comparable.
@@ -124,22 +139,79 @@ uint64_t anonymous_bytes() {
 // One call with outputs in the context's memory, as a user makes it.
 class Caller {
  public:
-  Caller(runtime::Context& context, const CallInputs& inputs)
+  Caller(runtime::Context& context, const DeviceInputs& inputs)
       : context_(context), inputs_(inputs), outputs_(context.model().manifest().outputs.size()) {}
   Status call() {
     for (CoilTensorView& o : outputs_) o.data = nullptr;
-    const int32_t code = context_.run(inputs_.views.data(), static_cast<int32_t>(inputs_.views.size()), outputs_.data(),
-                                      static_cast<int32_t>(outputs_.size()), &error_);
-    if (code != 0) return Error{static_cast<ErrorCode>(code), error_.message, "", ""};
-    return ok_status();
+    return run_model(context_, inputs_.views(), outputs_);
   }
+  Status synchronise() { return tool::synchronise(context_); }
+  const runtime::Model& model() const { return context_.model(); }
 
  private:
   runtime::Context& context_;
-  const CallInputs& inputs_;
+  const DeviceInputs& inputs_;
   std::vector<CoilTensorView> outputs_;
-  CoilError error_{};
 };
+
+// Two marks on the device's default stream.
+class Stopwatch {
+ public:
+  explicit Stopwatch(const runtime::CudaDevice& device) : driver_(device.driver()), scope_(&driver_, device.context()) {
+    for (void*& e : events_) check(driver_.make_event(&e, 0));
+  }
+  ~Stopwatch() {
+    for (void* e : events_) driver_.delete_event(e);
+  }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+  void start() { check(driver_.record_event(events_[0], nullptr)); }
+  void stop() { check(driver_.record_event(events_[1], nullptr)); }
+  // After a synchronisation.
+  Result<double> seconds() {
+    float milliseconds = 0;
+    check(driver_.elapsed(&milliseconds, events_[0], events_[1]));
+    if (failed_.code != 0) return Error{static_cast<ErrorCode>(failed_.code), failed_.message, "", ""};
+    return milliseconds * 1e-3;
+  }
+
+ private:
+  void check(cd::CudaResult result) {
+    if (result != cd::kCudaSuccess) cd::cuda_fail(&driver_, result, &failed_, "cannot take the time on the device");
+  }
+  const cd::CudaDriver& driver_;
+  cd::CudaScope scope_;
+  void* events_[2] = {nullptr, nullptr};
+  CoilError failed_{};
+};
+
+Result<Timing> measure_cuda(const Arguments& a, size_t launches, Caller& caller, Timing timing) {
+  Stopwatch watch(*caller.model().cuda());
+  for (int i = 0; i < a.warmup; ++i) TRY_STATUS(caller.call());
+  TRY_STATUS(caller.synchronise());
+  const size_t batch = a.repeat > 0 ? 1 : std::clamp<size_t>(kQueuedLaunches / std::max<size_t>(launches, 1), 1, 64);
+  const size_t most = a.repeat > 0 ? static_cast<size_t>(a.repeat) : kMostSamples;
+  const double begin = seconds_now();
+  do {
+    double start = seconds_now();
+    TRY_STATUS(caller.call());
+    TRY_STATUS(caller.synchronise());
+    timing.latency.add(seconds_now() - start);
+    start = seconds_now();
+    watch.start();
+    const double first = seconds_now();
+    for (size_t i = 0; i < batch; ++i) TRY_STATUS(caller.call());
+    timing.enqueue.add((seconds_now() - first) / static_cast<double>(batch));
+    watch.stop();
+    TRY_STATUS(caller.synchronise());
+    timing.call.add((seconds_now() - start) / static_cast<double>(batch));
+    TRY(const double seconds, watch.seconds());
+    timing.device.add(seconds / static_cast<double>(batch));
+  } while (timing.call.values.size() < most && (a.repeat > 0 || seconds_now() - begin < a.seconds));
+  timing.calls = timing.call.values.size() * batch;
+  for (Samples* s : {&timing.call, &timing.enqueue, &timing.device, &timing.latency}) s->sort();
+  return timing;
+}
 
 Result<Timing> measure(const Arguments& a, Caller& caller, Timing timing) {
   for (int i = 0; i < a.warmup; ++i) TRY_STATUS(caller.call());
@@ -152,10 +224,10 @@ Result<Timing> measure(const Arguments& a, Caller& caller, Timing timing) {
   do {
     start = seconds_now();
     for (size_t i = 0; i < batch; ++i) TRY_STATUS(caller.call());
-    timing.samples.push_back((seconds_now() - start) / static_cast<double>(batch));
-  } while (timing.samples.size() < most && (a.repeat > 0 || seconds_now() - begin < a.seconds));
-  timing.calls = timing.samples.size() * batch;
-  std::sort(timing.samples.begin(), timing.samples.end());
+    timing.call.add((seconds_now() - start) / static_cast<double>(batch));
+  } while (timing.call.values.size() < most && (a.repeat > 0 || seconds_now() - begin < a.seconds));
+  timing.calls = timing.call.values.size() * batch;
+  timing.call.sort();
   return timing;
 }
 
@@ -165,16 +237,33 @@ struct Memory {
   uint64_t grown = 0;              // anonymous resident memory that the first call added
 };
 
+Json to_json(const Samples& s) {
+  return {{"median", s.quantile(0.5) * 1e6},
+          {"p10", s.quantile(0.1) * 1e6},
+          {"p90", s.quantile(0.9) * 1e6},
+          {"min", s.min() * 1e6}};
+}
+
+std::string spread_text(const Samples& s) {
+  return fmt::format("min {}, 10 % {}, 90 % {}", seconds_text(s.min()), seconds_text(s.quantile(0.1)),
+                     seconds_text(s.quantile(0.9)));
+}
+
 Json to_json(const Arguments& a, const LoadedModel& loaded, const Json& sizes, const Timing& t, const Memory& memory) {
-  Json json = {
-      {"model", a.model}, {"target", loaded.model->isa()}, {"threads", loaded.model->host().num_workers}, {"sizes", sizes}};
+  Json json = {{"model", a.model},
+               {"device", loaded.model->device().text()},
+               {"target", loaded.model->isa()},
+               {"threads", loaded.model->host().num_workers},
+               {"sizes", sizes}};
   if (loaded.compiled) json["compile_ms"] = loaded.compile_seconds * 1e3;
   json["load_ms"] = loaded.load_seconds * 1e3;
   json["first_call_us"] = t.first * 1e6;
-  json["call_us"] = {{"median", t.quantile(0.5) * 1e6},
-                     {"p10", t.quantile(0.1) * 1e6},
-                     {"p90", t.quantile(0.9) * 1e6},
-                     {"min", t.samples.front() * 1e6}};
+  json["call_us"] = to_json(t.call);
+  if (loaded.model->cuda()) {
+    json["enqueue_us"] = to_json(t.enqueue);
+    json["device_us"] = to_json(t.device);
+    json["latency_us"] = to_json(t.latency);
+  }
   json["calls"] = t.calls;
   json["memory"] = {{"arena_bytes", memory.arena},
                     {"arena_bytes_formula", memory.formula.arena},
@@ -191,16 +280,20 @@ std::string to_text(const Arguments& a, const LoadedModel& loaded, const Json& s
   std::string where;
   for (const auto& [name, value] : sizes.items())
     where += fmt::format("{}{}={}", where.empty() ? "" : " ", name, value.get<int64_t>());
-  std::string text = fmt::format("{}: {}, {}{}{}\n", style.bold(a.model), loaded.model->isa(),
+  std::string text = fmt::format("{}: {}, {}{}{}\n", style.bold(a.model), where_text(*loaded.model),
                                  count_text(static_cast<size_t>(loaded.model->host().num_workers), "thread"),
                                  where.empty() ? "" : ", ", where);
   Table table;
   if (loaded.compiled) table.add({"compile", seconds_text(loaded.compile_seconds)});
   table.add({"load", seconds_text(loaded.load_seconds)});
   table.add({"first call", seconds_text(t.first)});
-  table.add({"call", style.bold(seconds_text(t.quantile(0.5))),
-             fmt::format("median of {}; min {}, 10 % {}, 90 % {}", count_text(t.calls, "call"), seconds_text(t.samples.front()),
-                         seconds_text(t.quantile(0.1)), seconds_text(t.quantile(0.9)))});
+  table.add({"call", style.bold(seconds_text(t.call.quantile(0.5))),
+             fmt::format("median of {}; {}", count_text(t.calls, "call"), spread_text(t.call))});
+  if (loaded.model->cuda()) {
+    table.add({"on the device", style.bold(seconds_text(t.device.quantile(0.5))), "between events; " + spread_text(t.device)});
+    table.add({"host, to enqueue", style.bold(seconds_text(t.enqueue.quantile(0.5))), spread_text(t.enqueue)});
+    table.add({"one call, waited for", style.bold(seconds_text(t.latency.quantile(0.5))), spread_text(t.latency)});
+  }
   table.add({"scratch", bytes_text(static_cast<uint64_t>(memory.arena)),
              fmt::format("by the formula {}", bytes_text(static_cast<uint64_t>(memory.formula.arena)))});
   table.add({"outputs", bytes_text(static_cast<uint64_t>(memory.outputs)),
@@ -211,7 +304,7 @@ std::string to_text(const Arguments& a, const LoadedModel& loaded, const Json& s
 }
 
 Result<int> bench(const Arguments& a) {
-  TRY(const LoadedModel loaded, load_model(a.model, a.compile, a.threads));
+  TRY(const LoadedModel loaded, load_model(a.model, a.compile, a.threads, a.device));
   TRY(Sizes sizes, Sizes::read(loaded.manifest));
   TRY_STATUS(apply_shapes(a.shapes, sizes));
   CallInputs inputs;
@@ -232,10 +325,12 @@ Result<int> bench(const Arguments& a) {
     TRY(used[s.name], sizes.evaluate(Json(s.name)));
   }
   runtime::Context context(loaded.model);
-  Caller caller(context, inputs);
+  TRY(const DeviceInputs on_device, DeviceInputs::make(*loaded.model, inputs));
+  Caller caller(context, on_device);
   const uint64_t before = anonymous_bytes();
   const double start = seconds_now();
   TRY_STATUS(caller.call());
+  TRY_STATUS(caller.synchronise());
   Timing timing;
   timing.first = seconds_now() - start;
   Memory memory;
@@ -244,7 +339,12 @@ Result<int> bench(const Arguments& a) {
   memory.outputs = context.output_bytes();
   sizes.set_workers(loaded.model->host().num_workers);
   TRY(memory.formula, memory_need(loaded.manifest, sizes));
-  TRY(timing, measure(a, caller, std::move(timing)));
+  if (loaded.model->cuda()) {
+    const size_t launches = loaded.manifest.value("kernels", Json::array()).size();
+    TRY(timing, measure_cuda(a, launches, caller, std::move(timing)));
+  } else {
+    TRY(timing, measure(a, caller, std::move(timing)));
+  }
   put(a.json ? to_json(a, loaded, used, timing, memory).dump(2) + "\n" : to_text(a, loaded, used, timing, memory));
   return 0;
 }
@@ -263,6 +363,7 @@ Action add_bench(CLI::App& app) {
   app.add_option("--seconds", a->seconds, "how long to measure")->check(CLI::Range(0.0, 3600.0))->type_name("S");
   app.add_option("--repeat", a->repeat, "measure this many calls instead")->check(CLI::Range(1, 1'000'000'000))->type_name("N");
   app.add_option("--warmup", a->warmup, "calls before the measurement")->check(CLI::Range(0, 1'000'000))->type_name("N");
+  add_device_option(app, a->device);
   add_threads_option(app, a->threads, "threads of a call; default: all that this process may use");
   add_compile_options(app, a->compile);
   app.add_flag("--json", a->json, "print the numbers as JSON");
@@ -271,6 +372,7 @@ Action add_bench(CLI::App& app) {
       "  coil bench model.coil.pt2 --shape batch=8 --shape seq=128\n"
       "  coil bench model.coil.pt2 --input inputs.npz --threads 1 --seconds 5\n"
       "  coil bench model.pt2 --json\n"
+      "  coil bench model.coil.pt2 --device cuda:0\n"
       "Random integers are 0 or 1: any table can be indexed with them. Use --input where values matter.");
   return [a] { return bench(*a); };
 }

@@ -26,10 +26,17 @@ std::string default_output(const std::string& model) {
   return (pt2 ? model.substr(0, model.size() - 4) : model) + ".coil.pt2";
 }
 
-Json to_json(const Arguments& a, const CompileReport& r, const std::vector<std::string>& isas, uint64_t bytes, double seconds) {
+std::vector<std::string> target_names(const CompileOptions& options) {
+  std::vector<std::string> names;
+  for (const std::string& isa : options.isas) names.push_back("cpu:x86-64-" + isa);
+  for (const int sm : options.cuda) names.insert(options.cuda_first ? names.begin() : names.end(), fmt::format("cuda:sm_{}", sm));
+  return names;
+}
+
+Json to_json(const Arguments& a, const CompileReport& r, const CompileOptions& options, uint64_t bytes, double seconds) {
   Json stages = Json::object(), targets = Json::array();
   for (const StageTime& s : r.stages) stages[s.stage] = s.seconds;
-  for (const std::string& isa : isas) targets.push_back("cpu:x86-64-" + isa);
+  for (const std::string& name : target_names(options)) targets.push_back(name);
   return {{"model", a.model},
           {"output", a.output},
           {"seconds", seconds},
@@ -45,21 +52,21 @@ Json to_json(const Arguments& a, const CompileReport& r, const std::vector<std::
           {"arena_bytes", r.arena_formula}};
 }
 
-std::string stage_detail(const std::string& stage, const CompileReport& r, const std::vector<std::string>& isas) {
+std::string stage_detail(const std::string& stage, const CompileReport& r, const CompileOptions& options) {
   if (stage == "simplify") return count_text(r.graph_nodes, "operator");
   if (stage == "lower") return count_text(r.loops, "loop");
   if (stage == "schedule") return count_text(r.kernels, "kernel");
   if (stage == "generate") return count_text(r.functions, "distinct function");
-  if (stage == "build") return fmt::format("x86-64-{}", fmt::join(isas, ", x86-64-"));
+  if (stage == "build") return fmt::format("{}", fmt::join(target_names(options), ", "));
   return "";
 }
 
-std::string summary(const Arguments& a, const CompileReport& r, const std::vector<std::string>& isas, uint64_t bytes,
+std::string summary(const Arguments& a, const CompileReport& r, const CompileOptions& options, uint64_t bytes,
                     double seconds) {
   const Style style;
   std::string text = fmt::format("{} -> {} in {}\n", a.model, style.bold(a.output), style.bold(seconds_text(seconds)));
   Table table(2, {1});
-  for (const StageTime& s : r.stages) table.add({s.stage, seconds_text(s.seconds), style.dim(stage_detail(s.stage, r, isas))});
+  for (const StageTime& s : r.stages) table.add({s.stage, seconds_text(s.seconds), style.dim(stage_detail(s.stage, r, options))});
   text += table.text();
   Table sizes;
   sizes.add({"package", fmt::format("{}: code {}, weights {}", bytes_text(bytes), bytes_text(r.code_bytes),
@@ -91,9 +98,9 @@ Result<int> compile(Arguments& a) {
   log_compile(options.log, report, package);
   const uint64_t bytes = package.bytes().size();
   if (a.json) {
-    put(to_json(a, report, options.isas, bytes, seconds).dump(2) + "\n");
+    put(to_json(a, report, options, bytes, seconds).dump(2) + "\n");
   } else if (!a.quiet) {
-    put(summary(a, report, options.isas, bytes, seconds));
+    put(summary(a, report, options, bytes, seconds));
   }
   return 0;
 }
@@ -113,6 +120,7 @@ Action add_compile(CLI::App& app) {
       "  coil compile model.pt2\n"
       "  coil compile model.pt2 -o /tmp/model.coil.pt2 --dim batch=x:0 --dim seq=ids:1\n"
       "  coil compile model.pt2 --target cpu:x86-64-v3        one instruction set: half the time and size\n"
+      "  coil compile model.pt2 --target cpu,cuda:sm_90       for both; needs NVRTC (COIL_NVRTC), but no GPU\n"
       "The package runs with `coil run`, with coil's C library, and in PyTorch: torch._inductor.aoti_load_package.");
   return [a] { return compile(*a); };
 }

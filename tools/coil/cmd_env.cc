@@ -10,6 +10,7 @@
 #include "base/parallel.h"
 #include "command.h"
 #include "runtime/cpu_limits.h"
+#include "runtime/device.h"
 #include "terminal.h"
 #include "toolchain/compile.h"
 
@@ -45,6 +46,21 @@ Result<std::string> compiler_version() {
   return assembly.substr(text, assembly.find('"', text) - text);
 }
 
+// The GPUs as the driver lists them, or why there are none.
+Json cuda() {
+  const Result<runtime::CudaInfo> info = runtime::cuda_info();
+  if (!info.ok()) return {{"driver", nullptr}, {"problem", info.error().message}, {"devices", Json::array()}};
+  const int version = info.value().driver_version;
+  Json devices = Json::array();
+  for (const runtime::CudaDeviceInfo& d : info.value().devices) {
+    devices.push_back({{"name", d.name},
+                       {"architecture", fmt::format("sm_{}", d.major * 10 + d.minor)},
+                       {"multiprocessors", d.multiprocessors},
+                       {"memory_bytes", d.memory_bytes}});
+  }
+  return {{"driver", fmt::format("CUDA {}.{}", version / 1000, version % 1000 / 10)}, {"devices", devices}};
+}
+
 Result<Json> collect() {
   TRY(const std::string compiler, compiler_version());
   Json variables = Json::array();
@@ -63,6 +79,7 @@ Result<Json> collect() {
                 {"cpus", usable_cpus()},
                 {"cpu_quota", quota > 0 ? Json(quota) : Json(nullptr)},
                 {"threads", runtime::allowed_cpus()}}},
+              {"cuda", cuda()},
               {"environment", variables}};
 }
 
@@ -78,6 +95,14 @@ std::string to_text(const Json& info) {
   const std::string quota =
       machine["cpu_quota"].is_null() ? "no cgroup quota" : fmt::format("cgroup quota {}", machine["cpu_quota"].get<int>());
   about.add({"threads", fmt::format("{} (affinity {}, {})", machine["threads"].get<int>(), machine["cpus"].get<int>(), quota)});
+  const Json& gpus = info["cuda"];
+  about.add({"CUDA driver", gpus["driver"].is_null() ? "none: " + gpus["problem"].get<std::string>() : gpus["driver"].get<std::string>()});
+  for (size_t i = 0; i < gpus["devices"].size(); ++i) {
+    const Json& d = gpus["devices"][i];
+    about.add({fmt::format("cuda:{}", i),
+               fmt::format("{}, {}, {} multiprocessors, {}", d["name"].get<std::string>(), d["architecture"].get<std::string>(),
+                           d["multiprocessors"].get<int>(), bytes_text(d["memory_bytes"].get<uint64_t>()))});
+  }
   Table variables;
   for (const Json& v : info["environment"]) {
     const std::string value =

@@ -8,6 +8,7 @@
 
 #include "arrays.h"
 #include "command.h"
+#include "device_arrays.h"
 #include "half.h"
 #include "interrupt.h"
 #include "load_model.h"
@@ -18,7 +19,7 @@ namespace coil::tool {
 namespace {
 
 struct Arguments {
-  std::string model, output;
+  std::string model, output, device;
   std::vector<std::string> inputs;
   CompileArguments compile;
   int threads = 0;
@@ -121,7 +122,7 @@ std::string to_text(const runtime::Model& model, const NamedArrays& outputs, con
 
 Result<int> run(const Arguments& a) {
   if (!a.output.empty()) clean_up_on_signals(a.output);
-  TRY(const LoadedModel loaded, load_model(a.model, a.compile, a.threads));
+  TRY(const LoadedModel loaded, load_model(a.model, a.compile, a.threads, a.device));
   const runtime::Model& model = *loaded.model;
   CallInputs inputs;
   TRY_STATUS(gather_inputs(a.inputs, model, loaded.manifest, &inputs));
@@ -129,23 +130,22 @@ Result<int> run(const Arguments& a) {
 
   runtime::Context context(loaded.model);
   std::vector<CoilTensorView> views(model.manifest().outputs.size());
-  CoilError error{};
+  TRY(const DeviceInputs on_device, DeviceInputs::make(model, inputs));
   const double start = seconds_now();
-  if (context.run(inputs.views.data(), static_cast<int32_t>(inputs.views.size()), views.data(),
-                  static_cast<int32_t>(views.size()), &error) != 0) {
-    return Error{static_cast<ErrorCode>(error.code), error.message, "", ""};
-  }
+  TRY_STATUS(run_model(context, on_device.views(), views));
+  TRY_STATUS(synchronise(context));
   const double seconds = seconds_now() - start;
 
   NamedArrays outputs;
   std::vector<int32_t> dtypes;
   for (size_t i = 0; i < views.size(); ++i) {
-    outputs.emplace_back(fmt::format("out_{}", i), to_array(views[i]));
+    TRY(NpyArray array, fetch_array(context, views[i]));
+    outputs.emplace_back(fmt::format("out_{}", i), std::move(array));
     dtypes.push_back(views[i].dtype);
   }
   if (!a.output.empty()) TRY_STATUS(write_npz(a.output, outputs));
   if (a.json) {
-    Json json = {{"model", a.model}, {"target", model.isa()}, {"threads", model.host().num_workers}, {"call_seconds", seconds}};
+    Json json = {{"model", a.model}, {"device", model.device().text()}, {"target", model.isa()}, {"threads", model.host().num_workers}, {"call_seconds", seconds}};
     if (loaded.compiled) json["compile_seconds"] = loaded.compile_seconds;
     if (!a.output.empty()) json["output"] = a.output;
     json["ignored"] = inputs.ignored;
@@ -167,6 +167,7 @@ Action add_run(CLI::App& app) {
       ->type_name("FILE");
   app.add_option("-o,--output", a->output, "archive to write: out_0, out_1, ..., flattened in the program's order")
       ->type_name("FILE.npz");
+  add_device_option(app, a->device);
   add_threads_option(app, a->threads, "threads of the call; default: all that this process may use");
   add_compile_options(app, a->compile);
   app.add_flag("--json", a->json, "print the outputs' summaries as JSON");
@@ -175,6 +176,7 @@ Action add_run(CLI::App& app) {
       "  coil run model.coil.pt2 --input inputs.npz --output outputs.npz\n"
       "  coil run model.pt2 --input ids=ids.npy --input mask=mask.npy\n"
       "  coil run model.pt2 --input x.npy --json\n"
+      "  coil run model.coil.pt2 --input inputs.npz --device cuda:0\n"
       "float32 arrays serve float16 and bfloat16 inputs; bfloat16 outputs are written as float32.");
   return [a] { return run(*a); };
 }

@@ -28,6 +28,24 @@ std::string origin_text(const Json& o) {
   return text;
 }
 
+// "cpu: v3, v4; cuda: sm_90, sm_80 (needs libcuda.so.1)"
+std::string target_text(const Json& t) {
+  if (t.is_string()) return t.get<std::string>();  // of packages for the CPU only
+  const std::string device = t.at("device").get<std::string>();
+  std::string text = device;
+  const Json names = t.value(device == "cpu" ? "isas" : "architectures", Json::array());
+  if (!names.empty()) text += fmt::format(": {}", fmt::join(names.get<std::vector<std::string>>(), ", "));
+  const Json needs = t.value("needs", Json::array());
+  if (!needs.empty()) text += fmt::format(" (needs {})", fmt::join(needs.get<std::vector<std::string>>(), ", "));
+  return text;
+}
+
+std::string targets_text(const Json& m) {
+  std::string text;
+  for (const Json& t : m.value("targets", Json::array())) text += (text.empty() ? "" : "; ") + target_text(t);
+  return text;
+}
+
 std::string interface_text(const Json& m, const Style& style) {
   Table inputs, outputs, symbols;
   std::vector<std::pair<int64_t, std::vector<std::string>>> rows;
@@ -231,6 +249,22 @@ Result<Json> to_json(const ZipReader& zip, const Json& m, const InspectArguments
 
 }  // namespace
 
+namespace {
+
+// What differs from target to target.
+Result<std::string> target_details(const Json& m, const InspectArguments& a, const Style& style) {
+  TRY(std::string text, memory_text(m, style));
+  if (a.memory || !a.shapes.empty()) {
+    TRY(const std::string examples, memory_examples(m, a.shapes, style));
+    text += examples + arena_text(m, style);
+  }
+  if (a.kernels) text += kernels_text(m, style);
+  if (a.fusion) text += fusion_text(m, style);
+  return text;
+}
+
+}  // namespace
+
 Result<int> inspect_package(const ZipReader& zip, const InspectArguments& a) {
   TRY(const Json m, read_manifest(zip));
   if (a.json) {
@@ -247,16 +281,16 @@ Result<int> inspect_package(const ZipReader& zip, const InspectArguments& a) {
   std::string text = fmt::format("{}: package '{}' of coil {}, {}\n", style.bold(a.model), m.at("name").get<std::string>(),
                                  m.at("coil").get<std::string>(), bytes_text(zip.bytes().size()));
   text += fmt::format("  from PyTorch {}; {}; {}\n", m.value("torch", "?"),
-                      fmt::join(m.at("targets").get<std::vector<std::string>>(), ", "),
+                      targets_text(m),
                       count_text(m.at("kernels").size(), "kernel"));
-  TRY(const std::string memory, memory_text(m, style));
-  text += interface_text(m, style) + memory;
-  if (a.memory || !a.shapes.empty()) {
-    TRY(const std::string examples, memory_examples(m, a.shapes, style));
-    text += examples + arena_text(m, style);
+  text += interface_text(m, style);
+  const Json targets = m.value("targets", Json::array());
+  const bool several = targets.size() > 1 && targets[0].is_object();
+  for (size_t i = 0; i < (several ? targets.size() : 1); ++i) {
+    if (several) text += "\n" + style.bold("Target " + target_text(targets[i])) + "\n";
+    TRY(const std::string target, target_details(several ? manifest_of_target(m, targets[i]) : m, a, style));
+    text += target;
   }
-  if (a.kernels) text += kernels_text(m, style);
-  if (a.fusion) text += fusion_text(m, style);
   if (a.entries) text += entries_text(zip, style);
   put(text);
   return 0;

@@ -22,9 +22,11 @@ struct LoadedModel {
   double load_seconds = 0;
 };
 
-// `threads`: of a call, 0 for the runtime's default. `arguments` matter to programs only. Errors are those of the reader, the
+// `threads`: of a call, 0 for the runtime's default. `device`: as --device, or empty. `arguments` matter to programs only; for a
+// CUDA device they are compiled for its architecture, if `arguments` name no CUDA target. Errors are those of the reader, the
 // compiler and the runtime.
-Result<LoadedModel> load_model(const std::string& path, const CompileArguments& arguments, int threads);
+Result<LoadedModel> load_model(const std::string& path, const CompileArguments& arguments, int threads,
+                               const std::string& device = "");
 
 // The program and the options of compiling it, as a command gives them.
 struct ProgramInput {

@@ -30,8 +30,12 @@ void add_threads_option(CLI::App& app, int& threads, const char* help) {
   app.add_option("--threads", threads, help)->check(CLI::Range(1, kMostThreads))->type_name("N");
 }
 
+void add_device_option(CLI::App& app, std::string& device) {
+  app.add_option("--device", device, "cpu, cuda or cuda:N; default: the package's first target that this machine can run")->type_name("DEVICE");
+}
+
 void add_compile_options(CLI::App& app, CompileArguments& a) {
-  app.add_option("--target", a.target, "instruction sets in the package: cpu, or a list of cpu:x86-64-v3, cpu:x86-64-v4")
+  app.add_option("--target", a.target, "what the package holds code for, with commas: cpu, cpu:x86-64-v3, cpu:x86-64-v4, cuda:sm_80, cuda:sm_90, ...")
       ->type_name("LIST");
   app.add_option("--dim", a.dims, "name a dynamic dimension, by symbol (batch=s77) or input (batch=x:0)")
       ->allow_extra_args(false)
@@ -50,22 +54,31 @@ Result<std::pair<std::string, std::string>> split_assignment(const std::string& 
   return std::pair(text.substr(0, at), text.substr(at + 1));
 }
 
-Result<std::vector<std::string>> parse_target(const std::string& text) {
-  std::vector<std::string> isas;
+// "cpu,cuda:sm_90" into options; what is named first comes first in the package.
+Status parse_target(const std::string& text, CompileOptions& options) {
+  constexpr int kKnown[] = {80, 86, 87, 89, 90, 100, 103, 110, 120, 121};
+  options.isas.clear();
   for (const std::string& part : split(text, ',')) {
     if (part == "cpu") {
-      isas.insert(isas.end(), {"v3", "v4"});
+      options.isas.insert(options.isas.end(), {"v3", "v4"});
     } else if (part == "cpu:x86-64-v3" || part == "cpu:x86-64-v4") {
-      isas.push_back(part.substr(part.size() - 2));
+      options.isas.push_back(part.substr(part.size() - 2));
+    } else if (const auto sm = std::find_if(std::begin(kKnown), std::end(kKnown), [&](int v) { return part == fmt::format("cuda:sm_{}", v); });
+               sm != std::end(kKnown)) {
+      if (options.isas.empty()) options.cuda_first = true;
+      options.cuda.push_back(*sm);
     } else {
       return Error{ErrorCode::bad_option, fmt::format("there is no target '{}'", part), "",
-                   "targets: cpu (all of its levels), cpu:x86-64-v3, cpu:x86-64-v4"};
+                   "targets: cpu (all of its levels), cpu:x86-64-v3, cpu:x86-64-v4, cuda:sm_80, cuda:sm_86, cuda:sm_89, cuda:sm_90, cuda:sm_100; several "
+                   "with commas"};
     }
   }
-  if (isas.empty()) return Error{ErrorCode::bad_option, "--target is empty", "", "leave it out, or name cpu"};
-  std::sort(isas.begin(), isas.end());
-  isas.erase(std::unique(isas.begin(), isas.end()), isas.end());
-  return isas;
+  if (options.isas.empty() && options.cuda.empty()) return Error{ErrorCode::bad_option, "--target is empty", "", "leave it out, or name cpu"};
+  std::sort(options.isas.begin(), options.isas.end());
+  options.isas.erase(std::unique(options.isas.begin(), options.isas.end()), options.isas.end());
+  std::sort(options.cuda.begin(), options.cuda.end(), std::greater<>());
+  options.cuda.erase(std::unique(options.cuda.begin(), options.cuda.end()), options.cuda.end());
+  return ok_status();
 }
 
 Result<std::map<std::string, std::string>> dim_names(const CompileArguments& arguments) {
@@ -79,7 +92,7 @@ Result<std::map<std::string, std::string>> dim_names(const CompileArguments& arg
 
 Result<CompileOptions> compile_options(const CompileArguments& arguments, Progress& progress) {
   CompileOptions options;
-  TRY(options.isas, parse_target(arguments.target));
+  TRY_STATUS(parse_target(arguments.target, options));
   TRY(options.log, Log::from_env());
   TRY(const int64_t threads, env_int("COIL_THREADS", 1, kMostThreads, 0));
   options.threads = arguments.threads > 0 ? arguments.threads : static_cast<int>(threads);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "schedule/kernel_plan.h"
+#include "schedule/target.h"
 
 namespace coil::cpu {
 
@@ -30,6 +31,8 @@ struct CpuProgram {
   std::vector<CpuFunction> functions;
   std::vector<CpuLaunch> launches;    // one per kernel of the plan
 };
+
+TargetTraits traits();
 
 CpuProgram generate_kernels(const KernelPlan& plan);
 

@@ -27,53 +27,7 @@ const char* header_of(ScalarOp op) {
   }
 }
 
-std::string float_literal(double v, bool f32) {
-  const std::string suffix = f32 ? "f" : "";
-  if (std::isnan(v)) return f32 ? "__builtin_nanf(\"\")" : "__builtin_nan(\"\")";
-  if (std::isinf(v)) return std::string(v < 0 ? "-" : "") + (f32 ? "__builtin_inff()" : "__builtin_inf()");
-  std::string text = f32 ? fmt::format("{}", static_cast<float>(v)) : fmt::format("{}", v);
-  if (text.find_first_of(".e") == std::string::npos) text += ".0";
-  return v < 0 || std::signbit(v) ? "(" + text + suffix + ")" : text + suffix;
-}
-
 }  // namespace
-
-std::string register_type(DType dtype) {
-  switch (compute_type(dtype)) {
-    case DType::boolean: return "bool";
-    case DType::u8: return "cd::u8";
-    case DType::i8: return "cd::i8";
-    case DType::i16: return "cd::i16";
-    case DType::i32: return "cd::i32";
-    case DType::f32: return "float";
-    case DType::f64: return "double";
-    default: return "cd::i64";
-  }
-}
-
-std::string memory_type(DType dtype) {
-  switch (dtype) {
-    case DType::boolean: return "cd::b8";
-    case DType::f16: return "cd::f16";
-    case DType::bf16: return "cd::bf16";
-    default: return register_type(dtype);
-  }
-}
-
-std::string scalar_literal(Expr c) {
-  if (is_float(c->dtype)) return float_literal(c->as_double(), c->dtype != DType::f64);
-  if (is_bool(c->dtype)) return c->as_int() ? "true" : "false";
-  if (c->as_int() == INT64_MIN) return "(cd::i64)(-9223372036854775807L - 1)";
-  return fmt::format("({}){}", register_type(c->dtype), c->as_int());
-}
-
-std::string KernelNames::pointer(BufferId id) {
-  for (size_t i = 0; i < buffers_.size(); ++i) {
-    if (buffers_[i] == id) return "p" + std::to_string(i);
-  }
-  buffers_.push_back(id);
-  return "p" + std::to_string(buffers_.size() - 1);
-}
 
 bool ExprEmitter::vector_temps(Expr e) const {
   return any_of(e, [&](Expr n) {

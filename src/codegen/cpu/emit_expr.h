@@ -6,26 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "schedule/kernel_plan.h"
+#include "codegen/kernel_text.h"
 
 namespace coil::cpu {
-
-// Names that a kernel's text shares: buffers become p0, p1... in order of first use, headers are noted as their functions appear.
-class KernelNames {
- public:
-  explicit KernelNames(const KernelPlan& plan) : plan_(plan) {}
-
-  std::string pointer(BufferId id);
-  const std::vector<BufferId>& buffers() const { return buffers_; }
-  void need_header(const std::string& header) { headers_.insert(header); }
-  const std::set<std::string>& headers() const { return headers_; }
-  const KernelPlan& plan() const { return plan_; }
-
- private:
-  const KernelPlan& plan_;
-  std::vector<BufferId> buffers_;
-  std::set<std::string> headers_;
-};
 
 // How the expressions of one place in the text are evaluated.
 struct EmitContext {
@@ -77,9 +60,5 @@ class ExprEmitter {
   std::map<const ExprNode*, Text> memo_;
   std::string lane_mask_;  // inside a masked operand: only these lanes may load
 };
-
-std::string register_type(DType dtype);              // "float", "cd::i32"
-std::string scalar_literal(Expr constant);           // "1.5f", "(cd::i64)3"
-std::string memory_type(DType dtype);                // "cd::bf16"
 
 }  // namespace coil::cpu

@@ -7,49 +7,6 @@
 #include "codegen/cpu/emit_expr.h"
 
 namespace coil::cpu {
-namespace {
-
-// The template's result coordinates as functions of (batch, row, column), which become variables 0, 1, 2.
-std::vector<Expr> tile_coordinates(ExprPool& pool, const TemplateKernel& k) {
-  std::vector<Expr> coordinates;
-  const auto unpack = [&](Expr flat, const std::vector<Expr>& sizes) {
-    std::vector<Expr> out(sizes.size());
-    for (size_t d = sizes.size(); d-- > 0;) {
-      out[d] = d == 0 ? flat : floor_mod(flat, sizes[d]);
-      flat = floor_div(flat, sizes[d]);
-    }
-    coordinates.insert(coordinates.end(), out.begin(), out.end());
-  };
-  if (const auto* g = std::get_if<Gemm>(&k.def)) {
-    unpack(pool.var(0), g->batch);
-    unpack(pool.var(1), g->m);
-    unpack(pool.var(2), g->n);
-  } else {
-    const std::vector<Expr>& r = k.result_sizes;  // n, oc, oh, ow; rows are pixels
-    unpack(pool.var(1), {r[0], r[2], r[3]});
-    coordinates.insert(coordinates.begin() + 1, pool.var(2));
-  }
-  return coordinates;
-}
-
-std::vector<Expr> tile_sizes(ExprPool& pool, const TemplateKernel& k) {
-  if (const auto* g = std::get_if<Gemm>(&k.def)) return {product(pool, g->batch), product(pool, g->m), product(pool, g->n)};
-  const std::vector<Expr>& r = k.result_sizes;
-  return {pool.index(1), r[0] * r[2] * r[3], r[1]};
-}
-
-// Rewrites every index of an expression for new variables and simplifies it in their ranges.
-Expr reindex(Expr e, const std::vector<Expr>& vars, const std::vector<Expr>& sizes) {
-  const Expr moved = substitute_vars(e, vars);
-  if (moved->dtype == DType::index) return simplify_index(moved, {sizes});
-  return rewrite(moved, [&](Expr n) -> Expr {
-    if (n->kind != ExprKind::load) return Expr();
-    return n->pool->load(BufferId(n->id), n->dtype, {simplify_index(n->args[0], {sizes})});
-  });
-}
-
-}  // namespace
-
 KernelText epilogue_text(const KernelPlan& plan, const TemplateKernel& k) {
   ExprPool& pool = *plan.pool;
   KernelNames names(plan);

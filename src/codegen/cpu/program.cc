@@ -5,29 +5,9 @@
 
 #include "base/hash.h"
 #include "codegen/cpu/cpu_kernels.h"
+#include "codegen/kernel_text.h"
 
 namespace coil::cpu {
-namespace {
-
-std::string head_comment(const Kernel& k) {
-  std::string text = "// ";
-  for (size_t i = 0; i < k.ops.size(); ++i) text += (i ? " -> " : "") + k.ops[i];
-  text += "\n";
-  for (const Origin& o : k.origins) {
-    if (o.source.empty() && o.module_path.empty()) continue;
-    text += "//   " + o.source + (o.module_path.empty() ? "" : " [" + o.module_path + "]") + (o.source_line.empty() ? "" : ": " + o.source_line) + "\n";
-  }
-  std::string clean;
-  for (char c : text) clean += c == '\\' ? '/' : c;  // a backslash at a line's end would swallow the next line
-  return clean;
-}
-
-void replace_all(std::string& text, const std::string& from, const std::string& to) {
-  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) text.replace(at, from.size(), to);
-}
-
-}  // namespace
-
 CpuProgram generate_kernels(const KernelPlan& plan) {
   CpuProgram program;
   std::map<std::string, int> known;

@@ -13,6 +13,7 @@ namespace coil {
 namespace {
 
 constexpr int64_t kChunkWork = 8192;  // vector operations of the smallest chunk worth handing to another thread, about 4 us
+constexpr size_t kOptimisedCalls = 8;  // programs of more kernels get a `run` that is not optimised
 
 class HostWriter {
  public:
@@ -22,7 +23,7 @@ class HostWriter {
   std::string run() {
     std::string calls;
     for (size_t k = 0; k < plan_.kernels.size(); ++k) calls += kernel_call(k);
-    return prologue() + interface_text(plan_) + run_function(calls) + model();
+    return prologue() + interface_text(plan_, false) + run_function(calls) + model();
   }
 
  private:
@@ -258,10 +259,12 @@ class HostWriter {
         "static int64_t arena_bytes(const int64_t* symbols, int32_t num_workers) {{\n  int64_t s[{}];\n"
         "  for (int i = 0; i < {}; ++i) s[i] = symbols[i];\n  s[{}] = num_workers;\n  (void)s;\n  return {};\n}}\n\n",
         n, n - 1, plan_.workers.index, host_index(plan_.arena_bytes));
+    // Straight-line code that runs once a call: optimising it would cost more than compiling the kernels of a deep model.
+    const bool long_program = plan_.kernels.size() > kOptimisedCalls;
     text += fmt::format(
-        "static int32_t run(const CoilCall* call, CoilError* error) {{\n  long s[{}];\n  for (int i = 0; i < {}; ++i) s[i] = call->symbols[i];\n"
+        "{}static int32_t run(const CoilCall* call, CoilError* error) {{\n  long s[{}];\n  for (int i = 0; i < {}; ++i) s[i] = call->symbols[i];\n"
         "  const CoilHost* host = call->host;\n  s[{}] = host->num_workers;\n  int flags[{}] = {{0}};\n  (void)flags, (void)error;\n",
-        n, n - 1, plan_.workers.index, flags_.size() + 1);
+        long_program ? "__attribute__((noinline, optnone)) " : "", n, n - 1, plan_.workers.index, flags_.size() + 1);
     text += calls;
     for (size_t i = 0; i < flags_.size(); ++i) {
       const Kernel& k = plan_.kernels[static_cast<size_t>(flags_[i])];
@@ -277,8 +280,8 @@ class HostWriter {
     size_t outputs = 0;
     for (const LoopOutput& o : plan_.outputs) outputs += o.kind == LoopOutput::Kind::user;
     return fmt::format(
-        "static const CoilModel kModel = {{\n    COIL_ABI_VERSION, sizeof(CoilModel), {}, {}, {}, 0, kInputDescs, kOutputDescs,\n    {},\n    {},\n"
-        "    {}UL, 0x{:016x}UL, {}UL, {}UL, select, bind, output_shape, arena_bytes, run}};\n"
+        "static const CoilModel kModel = {{\n    COIL_ABI_VERSION, sizeof(CoilModel), {}, {}, {}, COIL_CPU, kInputDescs, kOutputDescs,\n    {},\n    {},\n"
+        "    {}UL, 0x{:016x}UL, {}UL, {}UL, select, bind, output_shape, arena_bytes, run, nullptr, nullptr, nullptr}};\n"
         "extern \"C\" __attribute__((visibility(\"default\"))) const CoilModel* coil_model(void) {{ return &kModel; }}\n",
         plan_.inputs.size(), outputs, plan_.pool->num_symbols() - 1, c_string(options_.in_spec), c_string(options_.out_spec), plan_.constants_bytes,
         options_.constants_hash, plan_.state_offset, plan_.state_bytes);

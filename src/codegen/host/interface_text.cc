@@ -10,7 +10,7 @@ namespace {
 
 class InterfaceWriter {
  public:
-  explicit InterfaceWriter(const KernelPlan& plan) : plan_(plan) {}
+  InterfaceWriter(const KernelPlan& plan, bool cuda) : plan_(plan), cuda_(cuda) {}
 
   std::string run() {
     std::string inputs = input_tables();
@@ -68,7 +68,7 @@ class InterfaceWriter {
         for (Expr e : b.strides) sizes += fmt::format("    {},\n", size(e));
         n += rank;
       }
-      rows += fmt::format("    {{{}, {}, {}, kSizes + {}, {}}},\n", c_string(in.name), dtype, rank, first, strides);
+      rows += fmt::format("    {{{}, {}, {}, kSizes + {}, {}{}}},\n", c_string(in.name), dtype, rank, first, strides, cuda_ ? ", -1, COIL_CUDA" : "");
       descs += fmt::format("    {{{}, {}, {}}},\n", c_string(in.name), dtype, rank);
     }
     const std::string empty_size = n ? "" : "    cd::fixed(0),\n";
@@ -112,6 +112,7 @@ class InterfaceWriter {
   }
 
   const KernelPlan& plan_;
+  const bool cuda_;
   std::vector<Expr> expressions_;
 };
 
@@ -119,6 +120,6 @@ class InterfaceWriter {
 
 std::string size_text(Expr e) { return to_string(e); }
 
-std::string interface_text(const KernelPlan& plan) { return InterfaceWriter(plan).run(); }
+std::string interface_text(const KernelPlan& plan, bool cuda) { return InterfaceWriter(plan, cuda).run(); }
 
 }  // namespace coil

@@ -7,5 +7,6 @@
 
 namespace coil {
 // Defines kSignature, bind, kInputDescs, kOutputDescs and output_shape.
-std::string interface_text(const KernelPlan& plan);
+// cuda: the tensors are on a CUDA device.
+std::string interface_text(const KernelPlan& plan, bool cuda);
 }  // namespace coil

@@ -1,0 +1,76 @@
+// What the two halves of the AOTInductor adapter share: aoti_adapter.cc, in every package, and aoti_cuda.cc, in CUDA packages.
+#ifndef COIL_DEVICE_AOTI_ADAPTER_H_
+#define COIL_DEVICE_AOTI_ADAPTER_H_
+
+#include <pthread.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "model_abi.h"
+
+namespace coil_aoti {
+
+struct TensorObject;
+using Tensor = TensorObject*;
+using ParallelBody = void (*)(int64_t begin, int64_t end, void* context);
+struct StreamGuardObject;
+
+// X(name, arguments, whether the adapter works without it)
+#define SHIM_FUNCTIONS(X)                                                                                           \
+  X(aoti_torch_get_data_ptr, (Tensor, void**), false)                                                               \
+  X(aoti_torch_get_dim, (Tensor, int64_t*), false)                                                                  \
+  X(aoti_torch_get_sizes, (Tensor, int64_t**), false)                                                               \
+  X(aoti_torch_get_strides, (Tensor, int64_t**), false)                                                             \
+  X(aoti_torch_get_dtype, (Tensor, int32_t*), false)                                                                \
+  X(aoti_torch_get_device_type, (Tensor, int32_t*), false)                                                          \
+  X(aoti_torch_get_device_index, (Tensor, int32_t*), false)                                                         \
+  X(aoti_torch_get_layout, (Tensor, int32_t*), false)                                                               \
+  X(aoti_torch_empty_strided, (int64_t, const int64_t*, const int64_t*, int32_t, int32_t, int32_t, Tensor*), false) \
+  X(aoti_torch_delete_tensor_object, (Tensor), false)                                                               \
+  X(torch_parallel_for, (int64_t, int64_t, int64_t, ParallelBody, void*), true)                                     \
+  X(torch_get_num_threads, (uint32_t*), true)                                                                       \
+  X(aoti_torch_get_current_device_index, (int32_t*), true)                                                          \
+  X(aoti_torch_get_current_cuda_stream, (int32_t, void**), true)                                                    \
+  X(aoti_torch_create_cuda_stream_guard, (void*, int32_t, StreamGuardObject**), true)                               \
+  X(aoti_torch_delete_cuda_stream_guard, (StreamGuardObject*), true)
+
+struct Shim {
+#define X(name, arguments, optional) int32_t(*name) arguments;
+  SHIM_FUNCTIONS(X)
+#undef X
+};
+
+struct Arena;
+struct Cuda;  // aoti_cuda.cc
+
+struct Container {
+  const CoilModel* model;
+  Shim shim;
+  const uint8_t* constants;  // mapped file, or null; on CUDA only while it is loaded
+  size_t mapped_bytes;
+  uint8_t* state;  // one for all callers: calls take turns
+  pthread_mutex_t state_mutex;
+  pthread_mutex_t arena_mutex;
+  Arena* free_arenas;  // kept between calls, as many as there ever were concurrent calls
+  Cuda* cuda;          // null on the CPU
+  int32_t device_index;
+};
+
+// The thread's last error. `fail` words it and returns 1; so does `report`, of what is in last_error already.
+extern __thread CoilError last_error __attribute__((visibility("hidden")));
+__attribute__((format(printf, 2, 3))) int32_t fail(int32_t code, const char* format, ...);
+int32_t report();
+
+// Allocates every output with libtorch, on the container's device.
+int32_t make_outputs(const Container* c, const int64_t* symbols, Tensor* outputs, void** data);
+
+// The other half; null in packages for the CPU. `device` is libtorch's name, "cuda" (the current device) or "cuda:1".
+__attribute__((weak, visibility("hidden"))) int32_t cuda_open(Container* c, const char* device);
+__attribute__((weak, visibility("hidden"))) void cuda_close(Container* c);
+// A call whose inputs are checked but for the device's number. Enqueues on `stream`.
+__attribute__((weak, visibility("hidden"))) int32_t cuda_compute(Container* c, const CoilTensorView* views,
+                                                                 const int64_t* symbols, Tensor* outputs, void* stream);
+
+}  // namespace coil_aoti
+
+#endif  // COIL_DEVICE_AOTI_ADAPTER_H_

@@ -1,0 +1,488 @@
+// What every generated CUDA kernel starts from: types, memory formats, and the scalar operations under the names of the op table
+// (src/ops/scalar_ops.def). Semantics are those of the CPU's (device/simd.h): ATen's. Needs NVRTC (or nvcc) and no header at all.
+#ifndef COIL_DEVICE_CUDA_BASE_H_
+#define COIL_DEVICE_CUDA_BASE_H_
+
+#define CD_FN static __device__ __forceinline__
+#define COIL_KERNEL extern "C" __global__
+
+// Literals as the shared part of the generator writes them.
+#define __builtin_nanf(text) cd::nan32()
+#define __builtin_nan(text) cd::nan64()
+#define __builtin_inff() cd::inf32()
+#define __builtin_inf() cd::inf64()
+
+namespace cd {
+
+// ---- Types ------------------------------------------------------------------------------------------------------------------
+
+using f32 = float;
+using f64 = double;
+using i8 = signed char;
+using i16 = short;
+using i32 = int;
+using i64 = long long;
+using u8 = unsigned char;
+using u16 = unsigned short;
+using u32 = unsigned int;
+using u64 = unsigned long long;
+
+// Types of memory only: in registers their values are float.
+struct bf16 {
+  u16 bits;
+};
+struct f16 {
+  u16 bits;
+};
+using b8 = bool;
+
+template <class A, class B>
+inline constexpr bool kSame = false;
+template <class A>
+inline constexpr bool kSame<A, A> = true;
+template <class T>
+inline constexpr bool kIsF64 = kSame<T, f64>;
+template <class T>
+inline constexpr bool kIsFloat = kSame<T, f32> || kSame<T, f64>;
+template <class T>
+inline constexpr bool kIsUnsigned = kSame<T, u8> || kSame<T, bool> || kSame<T, u64>;
+
+// The register type of a memory type.
+template <class M>
+struct Reg {
+  using type = M;
+};
+template <>
+struct Reg<bf16> {
+  using type = f32;
+};
+template <>
+struct Reg<f16> {
+  using type = f32;
+};
+template <class M>
+using reg_t = typename Reg<M>::type;
+
+template <class T>
+CD_FN T cdiv(T a, T b) {
+  return (a + b - 1) / b;
+}
+
+CD_FN f32 nan32() { return __int_as_float(0x7fc00000); }
+CD_FN f64 nan64() { return __longlong_as_double(0x7ff8000000000000ll); }
+CD_FN f32 inf32() { return __int_as_float(0x7f800000); }
+CD_FN f64 inf64() { return __longlong_as_double(0x7ff0000000000000ll); }
+
+// ---- Memory formats ---------------------------------------------------------------------------------------------------------
+// Rounding is to nearest, halves to even; NaN stays NaN.
+
+CD_FN f32 to_f32(f32 x) { return x; }
+CD_FN f32 to_f32(bf16 x) { return __uint_as_float((u32)x.bits << 16); }
+CD_FN f32 to_f32(f16 x) {
+  f32 r;
+  asm("cvt.f32.f16 %0,%1;" : "=f"(r) : "h"(x.bits));
+  return r;
+}
+CD_FN bf16 to_bf16(f32 x) {
+  const u32 b = __float_as_uint(x);
+  const u32 rounded = b + 0x7fff + ((b >> 16) & 1);
+  return bf16{(u16)((x != x ? b | 0x400000 : rounded) >> 16)};
+}
+CD_FN f16 to_f16(f32 x) {
+  f16 r;
+  asm("cvt.rn.f16.f32 %0,%1;" : "=h"(r.bits) : "f"(x));
+  return r;
+}
+// Two at once, the first in the lower half.
+CD_FN u32 pack_bf16(f32 low, f32 high) {
+  u32 r;
+  asm("cvt.rn.bf16x2.f32 %0,%1,%2;" : "=r"(r) : "f"(high), "f"(low));
+  return r;
+}
+CD_FN u32 pack_f16(f32 low, f32 high) {
+  u32 r;
+  asm("cvt.rn.f16x2.f32 %0,%1,%2;" : "=r"(r) : "f"(high), "f"(low));
+  return r;
+}
+
+template <class M>
+CD_FN M from_f32(f32 x) {
+  if constexpr (kSame<M, bf16>) return to_bf16(x);
+  else if constexpr (kSame<M, f16>) return to_f16(x);
+  else return (M)x;
+}
+
+// The register value of an element, and back.
+template <class M>
+CD_FN reg_t<M> unpack(M x) {
+  if constexpr (kSame<M, bf16> || kSame<M, f16>) return to_f32(x);
+  else return x;
+}
+template <class M>
+CD_FN M pack(reg_t<M> x) {
+  if constexpr (kSame<M, bf16> || kSame<M, f16>) return from_f32<M>(x);
+  else return (M)x;
+}
+
+template <class M>
+CD_FN reg_t<M> load1(const M* p) {
+  if constexpr (kSame<M, bool>) return *(const u8*)p != 0;  // any other byte than 0 is true
+  else return unpack(*p);
+}
+template <class M>
+CD_FN void store1(M* p, reg_t<M> x) {
+  *p = pack<M>(x);
+}
+
+// N consecutive elements, N * sizeof(M) a power of two up to 32, the address a multiple of it (of 16 where it is 32).
+template <int bytes>
+struct Chunk;
+template <>
+struct Chunk<1> {
+  using type = u8;
+};
+template <>
+struct Chunk<2> {
+  using type = u16;
+};
+template <>
+struct Chunk<4> {
+  using type = u32;
+};
+template <>
+struct Chunk<8> {
+  using type = uint2;
+};
+template <>
+struct Chunk<16> {
+  using type = uint4;
+};
+template <class M, int N>
+union Pieces {
+  static constexpr int kBytes = N * (int)sizeof(M) < 16 ? N * (int)sizeof(M) : 16;
+  static constexpr int kCount = N * (int)sizeof(M) / kBytes;
+  typename Chunk<kBytes>::type chunk[kCount];
+  M element[N];
+  u8 byte[N * sizeof(M)];
+  u32 pair[N * sizeof(M) < 4 ? 1 : N * sizeof(M) / 4];
+};
+
+template <int N, class M>
+CD_FN void load(reg_t<M> (&out)[N], const M* p) {
+  if constexpr (N == 1) {
+    out[0] = load1(p);
+  } else {
+    Pieces<M, N> v;
+#pragma unroll
+    for (int i = 0; i < Pieces<M, N>::kCount; ++i) v.chunk[i] = ((const typename Chunk<Pieces<M, N>::kBytes>::type*)p)[i];
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      if constexpr (kSame<M, bool>) out[i] = v.byte[i] != 0;
+      else out[i] = unpack(v.element[i]);
+    }
+  }
+}
+template <int N, class M>
+CD_FN void store(M* p, const reg_t<M> (&in)[N]) {
+  if constexpr (N == 1) {
+    store1(p, in[0]);
+  } else {
+    Pieces<M, N> v;
+    if constexpr (kSame<M, bf16> || kSame<M, f16>) {
+#pragma unroll
+      for (int i = 0; i < N; i += 2) v.pair[i / 2] = kSame<M, bf16> ? pack_bf16(in[i], in[i + 1]) : pack_f16(in[i], in[i + 1]);
+    } else {
+#pragma unroll
+      for (int i = 0; i < N; ++i) v.element[i] = pack<M>(in[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < Pieces<M, N>::kCount; ++i) ((typename Chunk<Pieces<M, N>::kBytes>::type*)p)[i] = v.chunk[i];
+  }
+}
+
+// The same of memory that no thread writes while the kernel runs.
+CD_FN u8 read_chunk(const u8* p) { return __ldg(p); }
+CD_FN u16 read_chunk(const u16* p) { return __ldg(p); }
+CD_FN u32 read_chunk(const u32* p) { return __ldg(p); }
+CD_FN uint2 read_chunk(const uint2* p) { return __ldg(p); }
+CD_FN uint4 read_chunk(const uint4* p) { return __ldg(p); }
+template <int N, class M>
+CD_FN void read(reg_t<M> (&out)[N], const M* p) {
+  Pieces<M, N> v;
+#pragma unroll
+  for (int i = 0; i < Pieces<M, N>::kCount; ++i) v.chunk[i] = read_chunk((const typename Chunk<Pieces<M, N>::kBytes>::type*)p + i);
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    if constexpr (kSame<M, bool>) out[i] = v.byte[i] != 0;
+    else out[i] = unpack(v.element[i]);
+  }
+}
+template <class M>
+CD_FN reg_t<M> read1(const M* p) {
+  reg_t<M> out[1];
+  read(out, p);
+  return out[0];
+}
+
+// ---- Choices and comparisons ------------------------------------------------------------------------------------------------
+
+template <class T>
+CD_FN T select(bool c, T a, T b) {
+  return c ? a : b;
+}
+CD_FN bool logical_and(bool a, bool b) { return a & b; }
+CD_FN bool logical_or(bool a, bool b) { return a | b; }
+CD_FN bool logical_xor(bool a, bool b) { return a ^ b; }
+CD_FN bool logical_not(bool a) { return !a; }
+
+#define CD_COMPARE(name, op) \
+  template <class T>         \
+  CD_FN bool name(T a, T b) { \
+    return a op b;           \
+  }
+CD_COMPARE(eq, ==)
+CD_COMPARE(ne, !=)
+CD_COMPARE(lt, <)
+CD_COMPARE(le, <=)
+CD_COMPARE(gt, >)
+CD_COMPARE(ge, >=)
+#undef CD_COMPARE
+
+// ---- Arithmetic -------------------------------------------------------------------------------------------------------------
+// Integers wrap in their own width: computed unsigned, so that overflow is defined. Sum and product of booleans are "or" and "and".
+
+template <class T>
+CD_FN T add(T a, T b) {
+  if constexpr (kIsFloat<T>) return a + b;
+  else if constexpr (kSame<T, bool>) return a | b;
+  else return (T)((u64)a + (u64)b);
+}
+template <class T>
+CD_FN T sub(T a, T b) {
+  if constexpr (kIsFloat<T>) return a - b;
+  else return (T)((u64)a - (u64)b);
+}
+template <class T>
+CD_FN T mul(T a, T b) {
+  if constexpr (kIsFloat<T>) return a * b;
+  else if constexpr (kSame<T, bool>) return a & b;
+  else return (T)((u64)a * (u64)b);
+}
+CD_FN i32 add(i32 a, i32 b) { return (i32)((u32)a + (u32)b); }
+CD_FN i32 sub(i32 a, i32 b) { return (i32)((u32)a - (u32)b); }
+CD_FN i32 mul(i32 a, i32 b) { return (i32)((u32)a * (u32)b); }
+template <class T>
+CD_FN T neg(T a) {
+  if constexpr (kIsFloat<T>) return -a;
+  else return sub((T)0, a);
+}
+template <class T>
+CD_FN T div(T a, T b) {
+  return a / b;
+}
+template <class T>
+CD_FN T reciprocal(T a) {
+  return (T)1 / a;
+}
+CD_FN f32 abs(f32 a) { return fabsf(a); }
+CD_FN f64 abs(f64 a) { return ::fabs(a); }
+template <class T>
+CD_FN T abs(T a) {
+  if constexpr (kIsUnsigned<T>) return a;
+  else return a < 0 ? neg(a) : a;
+}
+template <class T>
+CD_FN T copysign(T x, T s) {
+  if constexpr (kIsF64<T>) return ::copysign(x, s);
+  else return copysignf(x, s);
+}
+template <class T>
+CD_FN bool isnan(T x) {
+  return x != x;
+}
+template <class T>
+CD_FN bool isinf(T x) {
+  if constexpr (kIsF64<T>) return abs(x) == inf64();
+  else if constexpr (kIsFloat<T>) return abs(x) == inf32();
+  else return false;
+}
+template <class T>
+CD_FN bool isfinite(T x) {
+  if constexpr (kIsF64<T>) return abs(x) < inf64();
+  else if constexpr (kIsFloat<T>) return abs(x) < inf32();
+  else return true;
+}
+
+// A NaN wins.
+template <class T>
+CD_FN T maximum(T a, T b) {
+  const T m = a > b ? a : b;
+  if constexpr (kIsFloat<T>) return a != a ? a : m;
+  else return m;
+}
+template <class T>
+CD_FN T minimum(T a, T b) {
+  const T m = a < b ? a : b;
+  if constexpr (kIsFloat<T>) return a != a ? a : m;
+  else return m;
+}
+// A NaN loses.
+template <class T>
+CD_FN T fmax(T a, T b) {
+  const T m = a > b ? a : b;
+  if constexpr (kIsFloat<T>) return b != b ? a : m;
+  else return m;
+}
+template <class T>
+CD_FN T fmin(T a, T b) {
+  const T m = a < b ? a : b;
+  if constexpr (kIsFloat<T>) return b != b ? a : m;
+  else return m;
+}
+template <class T>
+CD_FN T sign(T x) {
+  return (T)((x > (T)0 ? 1 : 0) - (x < (T)0 ? 1 : 0));
+}
+
+#define CD_ROUNDING(name, f32_function, f64_function)      \
+  template <class T>                                       \
+  CD_FN T name(T x) {                                      \
+    if constexpr (kIsF64<T>) return ::f64_function(x);     \
+    else if constexpr (kIsFloat<T>) return f32_function(x); \
+    else return x;                                         \
+  }
+CD_ROUNDING(floor, floorf, floor)
+CD_ROUNDING(ceil, ceilf, ceil)
+CD_ROUNDING(trunc, truncf, trunc)
+CD_ROUNDING(round, rintf, rint)  // halves to even, as torch.round
+#undef CD_ROUNDING
+
+template <class T>
+CD_FN T bit_and(T a, T b) {
+  return (T)(a & b);
+}
+template <class T>
+CD_FN T bit_or(T a, T b) {
+  return (T)(a | b);
+}
+template <class T>
+CD_FN T bit_xor(T a, T b) {
+  return (T)(a ^ b);
+}
+template <class T>
+CD_FN T bit_not(T a) {
+  if constexpr (kSame<T, bool>) return !a;
+  else return (T)~a;
+}
+// Shifts by less than 0 or by the width and more: 0, or for >> of signed integers the sign, as in ATen.
+template <class T>
+CD_FN T shl(T a, T s) {
+  return (i64)s < 0 || (i64)s >= 8 * (i64)sizeof(T) ? (T)0 : (T)((u64)a << (u64)s);
+}
+template <class T>
+CD_FN T shr(T a, T s) {
+  return (i64)s < 0 || (i64)s >= 8 * (i64)sizeof(T) ? (T)((i64)a < 0 ? -1 : 0) : (T)(a >> s);
+}
+
+// ---- Division. Integer division never traps: x / 0 and x % 0 are 0, and the least value / -1 wraps to itself. --------------------
+
+template <class T>
+CD_FN T trunc_div(T a, T b) {
+  if constexpr (kIsFloat<T>) return trunc(a / b);
+  else if constexpr (kIsUnsigned<T>) return b == 0 ? (T)0 : (T)(a / b);
+  else return b == 0 ? (T)0 : b == (T)-1 ? neg(a) : (T)(a / b);
+}
+template <class T>
+CD_FN T fmod(T a, T b) {
+  if constexpr (kIsF64<T>) return ::fmod(a, b);
+  else if constexpr (kIsFloat<T>) return fmodf(a, b);
+  else return b == 0 ? (T)0 : sub(a, mul(trunc_div(a, b), b));
+}
+template <class T>
+CD_FN T remainder(T a, T b) {
+  const T m = fmod(a, b);
+  if constexpr (kIsUnsigned<T>) return m;
+  else return m != (T)0 && (m < (T)0) != (b < (T)0) ? add(m, b) : m;
+}
+template <class T>
+CD_FN T floor_div(T a, T b) {
+  if constexpr (kIsFloat<T>) {
+    if (b == (T)0) return a / b;
+    const T m = fmod(a, b);
+    T q = (a - m) / b;
+    if (m != (T)0 && (m < (T)0) != (b < (T)0)) q -= (T)1;
+    if (q == (T)0) return copysign((T)0, a / b);
+    const T whole = floor(q);
+    return q - whole > (T)0.5 ? whole + (T)1 : whole;
+  } else if constexpr (kIsUnsigned<T>) {
+    return trunc_div(a, b);
+  } else {
+    const T q = trunc_div(a, b), m = sub(a, mul(q, b));
+    return m != (T)0 && b != 0 && (m < (T)0) != (b < (T)0) ? sub(q, (T)1) : q;
+  }
+}
+
+// ---- Functions --------------------------------------------------------------------------------------------------------------
+
+#define CD_FUNCTION(name, f32_function, f64_function) \
+  CD_FN f32 name(f32 x) { return f32_function(x); }   \
+  CD_FN f64 name(f64 x) { return ::f64_function(x); }
+CD_FUNCTION(sqrt, sqrtf, sqrt)
+CD_FUNCTION(exp, expf, exp)
+CD_FUNCTION(exp2, exp2f, exp2)
+CD_FUNCTION(expm1, expm1f, expm1)
+CD_FUNCTION(log, logf, log)
+CD_FUNCTION(log2, log2f, log2)
+CD_FUNCTION(log10, log10f, log10)
+CD_FUNCTION(log1p, log1pf, log1p)
+CD_FUNCTION(tanh, tanhf, tanh)
+CD_FUNCTION(erf, erff, erf)
+CD_FUNCTION(erfc, erfcf, erfc)
+CD_FUNCTION(sin, sinf, sin)
+CD_FUNCTION(cos, cosf, cos)
+CD_FUNCTION(tan, tanf, tan)
+CD_FUNCTION(asin, asinf, asin)
+CD_FUNCTION(acos, acosf, acos)
+CD_FUNCTION(atan, atanf, atan)
+CD_FUNCTION(sinh, sinhf, sinh)
+CD_FUNCTION(cosh, coshf, cosh)
+CD_FUNCTION(asinh, asinhf, asinh)
+CD_FUNCTION(acosh, acoshf, acosh)
+CD_FUNCTION(atanh, atanhf, atanh)
+#undef CD_FUNCTION
+CD_FN f32 rsqrt(f32 x) { return 1.0f / sqrtf(x); }
+CD_FN f64 rsqrt(f64 x) { return 1.0 / ::sqrt(x); }
+CD_FN f32 sigmoid(f32 x) { return 1.0f / (1.0f + expf(-x)); }
+CD_FN f64 sigmoid(f64 x) { return 1.0 / (1.0 + ::exp(-x)); }
+CD_FN f32 atan2(f32 y, f32 x) { return atan2f(y, x); }
+CD_FN f64 atan2(f64 y, f64 x) { return ::atan2(y, x); }
+CD_FN f32 hypot(f32 x, f32 y) { return hypotf(x, y); }
+CD_FN f64 hypot(f64 x, f64 y) { return ::hypot(x, y); }
+CD_FN f32 pow(f32 x, f32 y) { return powf(x, y); }
+CD_FN f64 pow(f64 x, f64 y) { return ::pow(x, y); }
+
+// ---- Conversions: float -> integer truncates; what does not fit and NaN give what x86 gives, so that both targets agree ---------
+
+CD_FN i32 to_i32(f64 x) { return x > -2147483649.0 && x < 2147483648.0 ? (i32)x : (i32)0x80000000; }
+CD_FN i64 to_i64(f64 x) { return x >= -9223372036854775808.0 && x < 9223372036854775808.0 ? (i64)x : (i64)0x8000000000000000ll; }
+
+template <class To, class T>
+CD_FN reg_t<To> cast(T x) {
+  if constexpr (kSame<To, bf16> || kSame<To, f16>) return to_f32(from_f32<To>((f32)x));
+  else if constexpr (kSame<To, bool>) return x != (T)0;
+  else if constexpr (!kIsFloat<T> || kIsFloat<To>) return (To)x;
+  else if constexpr (kSame<To, i64>) return to_i64((f64)x);
+  else if constexpr (kIsF64<T>) return (To)to_i32(x);
+  else return (To)(x > -2147483904.0f && x < 2147483648.0f ? (i32)x : (i32)0x80000000);
+}
+
+// An index from data, or 0 and a raised flag (the kernel's number) when it is outside [0, bound).
+CD_FN i64 checked_index(i64 value, i64 bound, i32* flag, i32 kernel) {
+  if ((u64)value < (u64)bound) return value;
+  if (flag) *(volatile i32*)flag = kernel;
+  return 0;
+}
+
+}  // namespace cd
+
+#endif  // COIL_DEVICE_CUDA_BASE_H_

@@ -1,0 +1,60 @@
+// Convolution of bfloat16 or float16 as an implicit gemm on tensor cores (mma.sync, sm_80 and later). See conv_tile.h for the
+// shape of the product.
+#ifndef COIL_DEVICE_CUDA_CONV_MMA_H_
+#define COIL_DEVICE_CUDA_CONV_MMA_H_
+
+#include "cuda/conv_tile.h"
+
+namespace cd {
+
+constexpr int kConvMmaStages = 4;
+
+// T: bf16 or f16. A block of BM / WM x BN / WN warps. SPLIT: blocks of a cluster that share a tile (1: no cluster).
+template <class T, int BM, int BN, int WM, int WN, int SPLIT, class E>
+CD_FN void conv_mma(const CudaConv2d& t, const E& epilogue) {
+  constexpr int BK = 32, PITCH = BK + 8, LD = BN + 8, WARPS_N = BN / WN, THREADS = 32 * (BM / WM) * WARPS_N;
+  extern __shared__ __align__(128) unsigned char shared[];
+  const ConvShape s = conv_shape<BM, BN, BK, SPLIT>(t);
+  const int begin = SPLIT > 1 ? (int)((i64)s.slabs * s.rank / SPLIT) : 0;
+  const int end = SPLIT > 1 ? (int)((i64)s.slabs * (s.rank + 1) / SPLIT) : s.slabs;
+  ConvRing<T, BM, BN, BK, PITCH, THREADS, kConvMmaStages> ring(t, s, shared, begin, end);
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row = warp / WARPS_N * WM, column = warp % WARPS_N * WN;
+  const u32 base = shared_address(shared);
+  const int from_a = ((row + lane % 16) * PITCH + lane / 16 * 8) * 2;
+  const int from_b = ((BM + column + lane % 8 + lane / 16 * 8) * PITCH + lane / 8 % 2 * 8) * 2;
+  float acc[WM / 16][WN / 8][4] = {};
+  ring.run([&](int stage) {
+#pragma unroll
+    for (int k = 0; k < BK; k += 16) {
+      u32 a[WM / 16][4];
+#pragma unroll
+      for (int i = 0; i < WM / 16; i++) ldmatrix_x4(a[i], base + stage + from_a + (i * 16 * PITCH + k) * 2);
+#pragma unroll
+      for (int j = 0; j < WN / 16; j++) {
+        u32 b[4];
+        ldmatrix_x4(b, base + stage + from_b + (j * 16 * PITCH + k) * 2);
+#pragma unroll
+        for (int i = 0; i < WM / 16; i++) {
+          mma<T>(acc[i][2 * j], a[i], b[0], b[1]);
+          mma<T>(acc[i][2 * j + 1], a[i], b[2], b[3]);
+        }
+      }
+    }
+  });
+  __syncthreads();
+  float* sums = (float*)shared;
+#pragma unroll
+  for (int i = 0; i < WM / 16; i++) {
+#pragma unroll
+    for (int j = 0; j < WN / 8; j++) {
+      float* to = sums + (row + i * 16 + lane / 4) * LD + column + j * 8 + lane % 4 * 2;
+      *(float2*)to = make_float2(acc[i][j][0], acc[i][j][1]);
+      *(float2*)(to + 8 * LD) = make_float2(acc[i][j][2], acc[i][j][3]);
+    }
+  }
+  conv_finish<float, 8, BM, BN, LD, THREADS, SPLIT>(s, sums, epilogue);
+}
+
+}  // namespace cd
+
+#endif  // COIL_DEVICE_CUDA_CONV_MMA_H_

@@ -1,0 +1,111 @@
+// What the matrix-product kernels share: the order of tiles, alignment checks, and the sum over a thread block cluster that splits k.
+#ifndef COIL_DEVICE_CUDA_GEMM_TILE_H_
+#define COIL_DEVICE_CUDA_GEMM_TILE_H_
+
+#include "cuda/mma.h"
+#include "cuda/params.h"
+
+namespace cd {
+
+// Columns in one call of the epilogue: 16 bytes of the operands' type.
+template <class T>
+inline constexpr int kWidth = 16 / (int)sizeof(T);
+
+// Tile number -> tile row and column. Groups of 8 tile rows are walked column by column, so that blocks that run at the same time
+// share operands in the L2 cache.
+CD_FN void tile_position(u32 tile, u32 tiles_m, u32 tiles_n, int& tile_m, int& tile_n) {
+  const u32 per_group = 8 * tiles_n, group = tile / per_group, in_group = tile - group * per_group;
+  const u32 rows = min(8u, tiles_m - group * 8), column = in_group / rows;
+  tile_m = (int)(group * 8 + in_group - column * rows);
+  tile_n = (int)column;
+}
+
+// Whether p and all of the strides (in elements of `size` bytes) are multiples of `bytes`.
+CD_FN bool aligned_to(int bytes, const void* p, i64 stride, i64 batch_stride, int size) {
+  return (((u64)p | (u64)(stride * size) | (u64)(batch_stride * size)) & (u64)(bytes - 1)) == 0;
+}
+// The widest of 16, 8, 4 and 2 bytes that one access can move.
+CD_FN int access_width(const void* p, i64 stride, i64 batch_stride, int size) {
+  const u64 bits = (u64)p | (u64)(stride * size) | (u64)(batch_stride * size);
+  return bits & 7 ? (bits & 3 ? 2 : 4) : (bits & 15 ? 8 : 16);
+}
+
+// --- thread block clusters (sm_90 and later)
+CD_FN u32 cluster_rank() {
+  u32 r;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
+  return r;
+}
+CD_FN void cluster_sync() { asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+// The same shared address in block `rank` of the cluster.
+CD_FN u32 cluster_address(u32 address, u32 rank) {
+  u32 r;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(address), "r"(rank));
+  return r;
+}
+CD_FN void cluster_load(float (&r)[4], u32 address) {
+  asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(r[0]), "=f"(r[1]), "=f"(r[2]), "=f"(r[3]) : "r"(address) : "memory");
+}
+CD_FN void cluster_load(double (&r)[2], u32 address) {
+  asm volatile("ld.shared::cluster.v2.f64 {%0, %1}, [%2];" : "=d"(r[0]), "=d"(r[1]) : "r"(address) : "memory");
+}
+
+// Where a staged tile of rows of BN values keeps (row, column). Floats are permuted inside a row (blocks of 8 by the row, their halves
+// by the column) so that neither fragments' pairs nor rows of 16-byte pieces meet in a bank; 4 aligned columns stay together.
+template <class R, int BN>
+CD_FN int stage_index(int row, int col) {
+  if constexpr (sizeof(R) == 4 && BN % 32 == 0) {
+    return row * BN + (((col >> 3) ^ (row & 3)) << 3) + ((((col >> 2) ^ (col >> 5)) & 1) << 2) + (col & 3);
+  } else {
+    return row * BN + col;
+  }
+}
+
+// Finishes a tile of BM x BN values staged as above: consecutive threads take consecutive columns. With SPLIT > 1 each of the SPLIT
+// blocks of the cluster holds a partial tile; together they add them up, always in the order of the blocks, and each block
+// finishes its share of the rows. Begins with a barrier; ends with one if the tiles of others were read.
+template <class T, int BM, int BN, int THREADS, int SPLIT, class R, class E>
+CD_FN void finish_tile(const R* stage, i64 batch, int row0, int col0, int m, int n, const E& epilogue) {
+  constexpr int W = kWidth<T>, V = 16 / (int)sizeof(R), kRows = (BM + SPLIT - 1) / SPLIT, kGroups = BN / W;
+  int first = 0;
+  u32 base = shared_address(stage);
+  if constexpr (SPLIT == 1) {
+    __syncthreads();
+  } else {
+#if __CUDA_ARCH__ >= 900
+    cluster_sync();
+    first = (int)cluster_rank() * kRows;
+#endif
+  }
+#pragma unroll 1
+  for (int item = threadIdx.x; item < kRows * kGroups; item += THREADS) {
+    const int r = first + item / kGroups, c = item % kGroups * W;
+    if (r >= BM || row0 + r >= m || col0 + c >= n) continue;
+    R sum[W] = {};
+#pragma unroll
+    for (int v = 0; v < W; v += V) {
+      const int index = stage_index<R, BN>(r, c + v);
+      if constexpr (SPLIT == 1) {
+        *(uint4*)(sum + v) = *(const uint4*)(stage + index);
+      } else {
+#if __CUDA_ARCH__ >= 900
+#pragma unroll
+        for (int part = 0; part < SPLIT; ++part) {
+          R x[V];
+          cluster_load(x, cluster_address(base + (u32)index * (u32)sizeof(R), part));
+#pragma unroll
+          for (int i = 0; i < V; ++i) sum[v + i] += x[i];
+        }
+#endif
+      }
+    }
+    epilogue(batch, row0 + r, col0 + c, sum, min(W, n - col0 - c));
+  }
+#if __CUDA_ARCH__ >= 900
+  if constexpr (SPLIT > 1) cluster_sync();
+#endif
+}
+
+}  // namespace cd
+
+#endif  // COIL_DEVICE_CUDA_GEMM_TILE_H_

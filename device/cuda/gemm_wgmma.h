@@ -1,0 +1,302 @@
+// Matrix products of bf16 and f16 on Hopper's tensor cores (sm_90a): TMA, wgmma, specialised warps.
+//
+//   gemm_wgmma        a persistent grid. A block of 384 threads computes tiles of 128 x BN, one after the other. The third warpgroup's one
+//                     thread loads steps of 64 along k into STAGES buffers, also those of the next tile while this one is finished; two
+//                     warpgroups multiply 64 x BN each and finish their part through shared memory, so that consecutive lanes call the
+//                     epilogue for consecutive columns. CLUSTER = 2: two blocks take tiles one below the other and share the loads of b.
+//   gemm_wgmma_split  a tile of BM x BN a cluster of SPLIT blocks, each a part of k: products that would not fill the machine. BM / 64
+//                     warpgroups multiply. The operands come by TMA (one more warp), or with COPY by cp.async (a warpgroup more): then
+//                     they may have any strides and alignment.
+// TMA: t.map_a of a k-contiguous a (A_K): box of 128 (BM) rows x 64 of k; else 64 of k x 64 rows. t.map_b of a k-contiguous b (B_K): box of
+// BN / CLUSTER columns of b x 64 of k; else 64 of k x 64. The lines of all batches follow one another in a map: a batch begins (batch
+// stride) / (line stride) lines after the one before. Needs k > 0; k-strided operands of several batches: k % 64 == 0.
+#ifndef COIL_DEVICE_CUDA_GEMM_WGMMA_H_
+#define COIL_DEVICE_CUDA_GEMM_WGMMA_H_
+
+#include "cuda/gemm_mma.h"
+#include "cuda/wgmma.h"
+
+namespace cd {
+
+#ifdef CD_HAS_WGMMA
+
+// What loaders and multipliers agree upon: stages of a and b in shared memory and two barriers each.
+template <class T, int BM, int BN, int STAGES, bool A_K, bool B_K>
+struct WgmmaStages {
+  static constexpr int kBytesA = BM * 64 * 2, kBytesB = BN * 64 * 2, kBytes = STAGES * (kBytesA + kBytesB);
+  u32 a, b, full, empty;  // shared addresses
+  u32 stage = 0, phase = 0;
+
+  __device__ __forceinline__ WgmmaStages(u32 base, u32 barriers) : a(base), b(base + STAGES * kBytesA), full(barriers), empty(barriers + 8 * STAGES) {}
+  // By one thread. full: arrivals that make a stage full; empty: those that empty it.
+  __device__ __forceinline__ void init(int fulls, int empties) const {
+    for (int s = 0; s < STAGES; ++s) barrier_init(full + 8 * s, fulls), barrier_init(empty + 8 * s, empties);
+    barrier_init_done();
+  }
+  __device__ __forceinline__ void advance() {
+    if (++stage == STAGES) stage = 0, phase ^= 1;
+  }
+  // One step's products are under way while the one before is released. steps > 0.
+  template <class F>
+  __device__ __forceinline__ void multiply(float (&d)[BN / 2], int steps, int group, const F& release) {
+    u32 previous = 0;
+#pragma unroll 1
+    for (int step = 0; step < steps; ++step, advance()) {
+      barrier_wait(full + 8 * stage, phase);
+      // A warpgroup's 64 rows are 64 lines of a k-contiguous tile, or a slab of the other kind: 8192 bytes in.
+      const u64 da = wgmma_tile(a + stage * kBytesA + group * 8192, 8192), db = wgmma_tile(b + stage * kBytesB, 8192);
+      wgmma_fence();
+#pragma unroll
+      for (int q = 0; q < 4; ++q) {
+        wgmma<A_K ? 0 : 1, B_K ? 0 : 1>(T{}, d, da + q * (A_K ? 2 : 128), db + q * (B_K ? 2 : 128), (step | q) != 0);
+      }
+      wgmma_commit();
+      wgmma_wait<1>();
+      if (step) release(empty + 8 * previous);
+      previous = stage;
+    }
+    wgmma_wait<0>();
+    release(empty + 8 * previous);
+  }
+};
+
+// Lines between batches in the maps.
+template <bool A_K, bool B_K>
+struct WgmmaBatches {
+  int a, b;
+  __device__ __forceinline__ explicit WgmmaBatches(const CudaGemm& t)
+      : a(t.batch > 1 ? (int)(t.a_batch / (A_K ? t.a_row : t.a_col)) : 0), b(t.batch > 1 ? (int)(t.b_batch / (B_K ? t.b_col : t.b_row)) : 0) {}
+};
+
+template <class T, int BN, int STAGES, int CLUSTER, bool A_K, bool B_K>
+struct WgmmaGemm : WgmmaStages<T, 128, BN, STAGES, A_K, B_K> {
+  using Stages = WgmmaStages<T, 128, BN, STAGES, A_K, B_K>;
+  using Stages::kBytesA, Stages::kBytesB, Stages::a, Stages::b, Stages::full, Stages::empty, Stages::stage, Stages::phase, Stages::advance;
+  const CudaGemm& t;
+  const WgmmaBatches<A_K, B_K> batches;
+  const int rank = CLUSTER == 1 ? 0 : (int)cluster_rank(), tiles_m, tiles_n, tiles, steps;
+
+  __device__ __forceinline__ WgmmaGemm(const CudaGemm& t, u32 base, u32 barriers)
+      : Stages(base, barriers), t(t), batches(t), tiles_m((int)cdiv(t.m, (i64)(CLUSTER * 128))), tiles_n((int)cdiv(t.n, (i64)BN)),
+        tiles(tiles_m * tiles_n * (int)t.batch), steps((int)cdiv(t.k, (i64)64)) {}
+
+  __device__ __forceinline__ void position(int tile, int& batch, int& row0, int& col0) const {
+    batch = tile / (tiles_m * tiles_n);
+    int tile_m, tile_n;
+    tile_position((u32)(tile - batch * (tiles_m * tiles_n)), (u32)tiles_m, (u32)tiles_n, tile_m, tile_n);
+    row0 = (tile_m * CLUSTER + rank) * 128;
+    col0 = tile_n * BN;
+  }
+
+  __device__ __forceinline__ void load_step(int batch, int row0, int col0, int k) const {
+    const u32 barrier = full + 8 * stage, to_a = a + stage * kBytesA, to_b = b + stage * kBytesB;
+    barrier_wait(empty + 8 * stage, phase ^ 1);
+    barrier_expect(barrier, kBytesA + kBytesB);
+    const int line_a = batch * batches.a, line_b = batch * batches.b;
+    if constexpr (A_K) {
+      tma_load(to_a, &t.map_a, barrier, k, line_a + row0);
+    } else {
+      tma_load(to_a, &t.map_a, barrier, row0, line_a + k);
+      tma_load(to_a + 8192, &t.map_a, barrier, row0 + 64, line_a + k);
+    }
+    constexpr int kPieces = B_K ? 1 : BN / 64 / CLUSTER, kPieceBytes = kBytesB / CLUSTER / kPieces;
+    static_assert(kPieces * CLUSTER * (kPieceBytes / 128) == BN);
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i) {
+      const int piece = rank * kPieces + i, col = col0 + piece * (BN / CLUSTER / kPieces);
+      const u32 to = to_b + piece * kPieceBytes;
+      if constexpr (CLUSTER == 1) {
+        tma_load(to, &t.map_b, barrier, B_K ? k : col, line_b + (B_K ? col : k));
+      } else {
+        tma_load_multicast(to, &t.map_b, barrier, B_K ? k : col, line_b + (B_K ? col : k), (1 << CLUSTER) - 1);
+      }
+    }
+  }
+  __device__ __forceinline__ void load_tiles() {
+#pragma unroll 1
+    for (int tile = blockIdx.x / CLUSTER; tile < tiles; tile += gridDim.x / CLUSTER) {
+      int batch, row0, col0;
+      position(tile, batch, row0, col0);
+#pragma unroll 1
+      for (int step = 0; step < steps; ++step, advance()) load_step(batch, row0, col0, step * 64);
+    }
+  }
+  __device__ __forceinline__ static void release(u32 barrier) {
+    const u32 lane = threadIdx.x % 32;
+    if constexpr (CLUSTER == 1) {
+      if (lane == 0) barrier_arrive(barrier);
+    } else {
+      if (lane < CLUSTER) barrier_arrive_at(barrier, lane);
+    }
+  }
+  // 64 columns at a time through the warp's own 16 x 64 floats.
+  template <class E>
+  __device__ __forceinline__ void finish(const float (&d)[BN / 2], float* buffer, int batch, int row0, int col0, const E& epilogue) const {
+    const int lane = threadIdx.x % 32, m = (int)t.m, n = (int)t.n;
+#pragma unroll
+    for (int c = 0; c < BN / 64; ++c) {
+      __syncwarp();
+#pragma unroll
+      for (int i = 0; i < 32; i += 2) {
+        const int row = lane / 4 + 8 * (i >> 1 & 1), col = 8 * (i >> 2) + lane % 4 * 2;
+        *(float2*)(buffer + stage_index<float, 64>(row, col)) = make_float2(d[c * 32 + i], d[c * 32 + i + 1]);
+      }
+      __syncwarp();
+#pragma unroll 1
+      for (int item = lane; item < 128; item += 32) {
+        const int row = item / 8, col = item % 8 * 8;
+        float x[8];
+        *(float4*)x = *(const float4*)(buffer + stage_index<float, 64>(row, col));
+        *(float4*)(x + 4) = *(const float4*)(buffer + stage_index<float, 64>(row, col + 4));
+        if (row0 + row < m && col0 + c * 64 + col < n) epilogue(batch, row0 + row, col0 + c * 64 + col, x, min(8, n - col0 - c * 64 - col));
+      }
+    }
+  }
+};
+
+#endif
+
+// Launch: at most (multiprocessors) / CLUSTER * CLUSTER blocks, __launch_bounds__(384, 1). Dynamic shared memory: STAGES * (128 + BN) * 128 +
+// 32768 + 16 * STAGES bytes.
+template <class T, int BN, int STAGES, int CLUSTER, bool A_K, bool B_K, class E>
+CD_FN void gemm_wgmma(const CudaGemm& t, const E& epilogue) {
+#ifdef CD_HAS_WGMMA
+  using Gemm = WgmmaGemm<T, BN, STAGES, CLUSTER, A_K, B_K>;
+  extern __shared__ __align__(1024) unsigned char cd_gemm_shared[];
+  const int group = threadIdx.x / 128;
+  Gemm gemm(t, shared_address(cd_gemm_shared), shared_address(cd_gemm_shared) + Gemm::kBytes + 8 * 4096);
+  if (threadIdx.x == 0) {
+    tma_prefetch(&t.map_a), tma_prefetch(&t.map_b);
+    gemm.init(1, CLUSTER * 8);
+  }
+  if constexpr (CLUSTER == 1) {
+    __syncthreads();
+  } else {
+    cluster_sync();
+  }
+  if (group == 2) {
+    registers_down<40>();
+    if (threadIdx.x < 288 && elect_one()) gemm.load_tiles();
+  } else {
+    registers_up<232>();
+    float d[BN / 2];
+    const int warp = threadIdx.x / 32;
+    float* const buffer = (float*)(cd_gemm_shared + Gemm::kBytes) + warp * 1024;
+#pragma unroll 1
+    for (int tile = blockIdx.x / CLUSTER; tile < gemm.tiles; tile += gridDim.x / CLUSTER) {
+      int batch, row0, col0;
+      gemm.position(tile, batch, row0, col0);
+      gemm.multiply(d, gemm.steps, group, Gemm::release);
+      gemm.finish(d, buffer, batch, row0 + warp * 16, col0, epilogue);
+    }
+  }
+  if constexpr (CLUSTER > 1) {
+    __syncwarp();
+    cluster_sync();  // no block leaves while the other may still write or signal into it
+  }
+#endif
+}
+
+#ifdef CD_HAS_WGMMA
+
+// One thread loads a block's steps by TMA.
+template <class T, int BM, int BN, int STAGES, bool A_K, bool B_K>
+CD_FN void wgmma_load(WgmmaStages<T, BM, BN, STAGES, A_K, B_K>& s, const CudaGemm& t, int batch, int row0, int col0, int first, int steps) {
+  const WgmmaBatches<A_K, B_K> batches(t);
+  const int line_a = batch * batches.a, line_b = batch * batches.b;
+#pragma unroll 1
+  for (int k = first * 64; k < (first + steps) * 64; k += 64, s.advance()) {
+    const u32 barrier = s.full + 8 * s.stage, to_a = s.a + s.stage * s.kBytesA, to_b = s.b + s.stage * s.kBytesB;
+    barrier_wait(s.empty + 8 * s.stage, s.phase ^ 1);
+    barrier_expect(barrier, s.kBytesA + s.kBytesB);
+#pragma unroll
+    for (int i = 0; i < (B_K ? 1 : BN / 64); ++i) tma_load(to_b + i * 8192, &t.map_b, barrier, B_K ? k : col0 + i * 64, line_b + (B_K ? col0 : k));
+#pragma unroll
+    for (int i = 0; i < (A_K ? 1 : BM / 64); ++i) tma_load(to_a + i * 8192, &t.map_a, barrier, A_K ? k : row0 + i * 64, line_a + (A_K ? row0 : k));
+  }
+}
+
+// A warpgroup loads a block's steps by cp.async. A stage is announced kLag steps after its copies were issued.
+template <class T, int BM, int BN, int STAGES, bool A_K, bool B_K>
+CD_FN void wgmma_copy(WgmmaStages<T, BM, BN, STAGES, A_K, B_K>& s, const CudaGemm& t, i64 batch, int row0, int col0, int first, int steps) {
+  constexpr int kLag = STAGES - 2;
+  static_assert(kLag >= 1);
+  const int thread = threadIdx.x % 128, k_end = min((int)t.k, (first + steps) * 64);
+  MmaLoader<T, BM, 64, 128, A_K, true> a;
+  a.start(thread, t.a, batch * t.a_batch + row0 * t.a_row, t.a_row, t.a_col, t.a_batch, (int)t.m - row0, first * 64);
+  MmaLoader<T, BN, 64, 128, B_K, true> b;
+  b.start(thread, t.b, batch * t.b_batch + col0 * t.b_col, t.b_col, t.b_row, t.b_batch, (int)t.n - col0, first * 64);
+  u32 announced = 0;
+#pragma unroll 1
+  for (int step = 0; step < steps + kLag; ++step) {
+    if (step < steps) {
+      barrier_wait(s.empty + 8 * s.stage, s.phase ^ 1);
+      a.fetch(s.a + s.stage * s.kBytesA, k_end);
+      b.fetch(s.b + s.stage * s.kBytesB, k_end);
+      s.advance();
+    }
+    copy_commit();
+    if (step < kLag) continue;
+    copy_wait<kLag>();
+    async_fence();
+    barrier_arrive(s.full + 8 * announced);
+    announced = announced + 1 == STAGES ? 0 : announced + 1;
+  }
+}
+
+#endif
+
+// Grid: x = tiles of m * tiles of n * batches * SPLIT, clusters of SPLIT. Block: BM * 2 + (COPY ? 128 : 32) threads. Dynamic shared memory:
+// the larger of STAGES * (BM + BN) * 128 and BM * BN * 4, and 16 * STAGES bytes.
+template <class T, int BM, int BN, int STAGES, int SPLIT, bool A_K, bool B_K, bool COPY, class E>
+CD_FN void gemm_wgmma_split(const CudaGemm& t, const E& epilogue) {
+#ifdef CD_HAS_WGMMA
+  using Stages = WgmmaStages<T, BM, BN, STAGES, A_K, B_K>;
+  extern __shared__ __align__(1024) unsigned char cd_gemm_shared[];
+  constexpr int kMultipliers = BM * 2, kThreads = kMultipliers + (COPY ? 128 : 32), kBarriers = Stages::kBytes > BM * BN * 4 ? Stages::kBytes : BM * BN * 4;
+  Stages stages(shared_address(cd_gemm_shared), shared_address(cd_gemm_shared) + kBarriers);
+  if (threadIdx.x == 0) {
+    if constexpr (!COPY) tma_prefetch(&t.map_a), tma_prefetch(&t.map_b);
+    stages.init(COPY ? 128 : 1, kMultipliers / 32);
+  }
+  const int tiles_m = (int)cdiv(t.m, (i64)BM), tiles_n = (int)cdiv(t.n, (i64)BN), tile = (int)(blockIdx.x / SPLIT), part = (int)(blockIdx.x % SPLIT);
+  const int batch = tile / (tiles_m * tiles_n);
+  int tile_m, tile_n;
+  tile_position((u32)(tile - batch * (tiles_m * tiles_n)), (u32)tiles_m, (u32)tiles_n, tile_m, tile_n);
+  const int row0 = tile_m * BM, col0 = tile_n * BN;
+  const int all = (int)cdiv(t.k, (i64)64), per_part = (all + SPLIT - 1) / SPLIT, first = part * per_part, steps = max(0, min(all - first, per_part));
+  __syncthreads();
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  float* const out = (float*)cd_gemm_shared;
+  if (threadIdx.x >= kMultipliers) {
+    if constexpr (COPY) {
+      wgmma_copy(stages, t, batch, row0, col0, first, steps);
+    } else {
+      if (elect_one()) wgmma_load(stages, t, batch, row0, col0, first, steps);
+      __syncwarp();
+    }
+    __syncthreads();
+  } else {
+    float d[BN / 2];
+    if (steps > 0) {
+      stages.multiply(d, steps, warp / 4, [lane](u32 barrier) {
+        if (lane == 0) barrier_arrive(barrier);
+      });
+    } else {
+#pragma unroll
+      for (int i = 0; i < BN / 2; ++i) d[i] = 0;
+    }
+    __syncthreads();  // all have read the stages
+#pragma unroll
+    for (int i = 0; i < BN / 2; i += 2) {
+      const int row = warp * 16 + lane / 4 + 8 * (i >> 1 & 1), col = 8 * (i >> 2) + lane % 4 * 2;
+      *(float2*)(out + stage_index<float, BN>(row, col)) = make_float2(d[i], d[i + 1]);
+    }
+  }
+  finish_tile<T, BM, BN, kThreads, SPLIT>(out, batch, row0, col0, (int)t.m, (int)t.n, epilogue);
+#endif
+}
+
+}  // namespace cd
+
+#endif  // COIL_DEVICE_CUDA_GEMM_WGMMA_H_

@@ -1,0 +1,54 @@
+// What the host program hands to the template kernels: one struct a launch, by value. Plain C, read by clang (the host program) and by
+// NVRTC (the kernels). All strides are in elements, all sizes as the names say.
+#ifndef COIL_DEVICE_CUDA_PARAMS_H_
+#define COIL_DEVICE_CUDA_PARAMS_H_
+
+// CUtensorMap: 128 opaque bytes, filled by the driver.
+struct alignas(64) CudaTensorMap {
+  unsigned long long words[16];
+};
+
+// result[b][i][j] = sum over l of a[b][i][l] * b[b][l][j]; a at a + b*a_batch + i*a_row + l*a_col, b at b + b*b_batch + l*b_row +
+// j*b_col. A batch stride of 0 shares the operand. k == 0 gives zeros through the epilogue.
+struct CudaGemm {
+  long long batch, m, n, k;
+  const void* a;
+  long long a_batch, a_row, a_col;
+  const void* b;
+  long long b_batch, b_row, b_col;
+  void* scratch;                 // of the variant's scratch formula, or null
+  int split;                     // parts of k, 1: none
+  int reserved;
+  CudaTensorMap map_a, map_b;    // of variants that ask for them
+};
+
+// 2-D convolution as CoilConv2d (device/kernels.h) states it, but the weight is [oc][kh][kw][ic / groups], dense.
+struct CudaConv2d {
+  long long n, ic, ih, iw, oc, oh, ow;
+  int kh, kw, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups, split;
+  const void* x;
+  long long x_n, x_c, x_h, x_w;
+  const void* w;
+  void* scratch;
+  CudaTensorMap map_w;           // of variants that ask for it
+};
+
+// As CoilAttention (device/kernels.h).
+struct CudaAttention {
+  long long batch, heads, kv_heads, q_len, kv_len, dim, v_dim;
+  const void* q;
+  long long q_batch, q_head, q_row;
+  const void* k;
+  long long k_batch, k_head, k_row;
+  const void* v;
+  long long v_batch, v_head, v_row;
+  const void* mask;
+  long long mask_batch, mask_head, mask_row, mask_col;
+  void* o;
+  long long o_batch, o_head, o_row;
+  void* scratch;
+  float scale;
+  int split;
+};
+
+#endif  // COIL_DEVICE_CUDA_PARAMS_H_

@@ -1,0 +1,173 @@
+// Reductions and scans within a warp and a block, in a fixed order: the same input gives the same bits.
+#ifndef COIL_DEVICE_CUDA_REDUCE_H_
+#define COIL_DEVICE_CUDA_REDUCE_H_
+
+#include "cuda/base.h"
+
+namespace cd {
+
+struct Sum {
+  template <class T>
+  static __device__ __forceinline__ T combine(T a, T b) {
+    return add(a, b);
+  }
+};
+struct Product {
+  template <class T>
+  static __device__ __forceinline__ T combine(T a, T b) {
+    return mul(a, b);
+  }
+};
+struct Maximum {
+  template <class T>
+  static __device__ __forceinline__ T combine(T a, T b) {
+    return maximum(a, b);
+  }
+};
+struct Minimum {
+  template <class T>
+  static __device__ __forceinline__ T combine(T a, T b) {
+    return minimum(a, b);
+  }
+};
+
+// Whether (x, xi) goes before (a, ai): NaN is the extreme, of equals the earlier one counts.
+template <class T>
+CD_FN bool argmax_better(T a, i64 ai, T x, i64 xi) {
+  if (isnan(a) || isnan(x)) return isnan(x) && (!isnan(a) || xi < ai);
+  return x > a || (x == a && xi < ai);
+}
+template <class T>
+CD_FN bool argmin_better(T a, i64 ai, T x, i64 xi) {
+  if (isnan(a) || isnan(x)) return isnan(x) && (!isnan(a) || xi < ai);
+  return x < a || (x == a && xi < ai);
+}
+struct Argmax {
+  template <class T>
+  static __device__ __forceinline__ bool better(T a, i64 ai, T x, i64 xi) {
+    return argmax_better(a, ai, x, xi);
+  }
+};
+struct Argmin {
+  template <class T>
+  static __device__ __forceinline__ bool better(T a, i64 ai, T x, i64 xi) {
+    return argmin_better(a, ai, x, xi);
+  }
+};
+
+template <class T>
+CD_FN T shuffle_xor(T x, int mask) {
+  if constexpr (sizeof(T) < 4) return (T)__shfl_xor_sync(~0u, (i32)x, mask);
+  else return __shfl_xor_sync(~0u, x, mask);
+}
+template <class T>
+CD_FN T shuffle_up(T x, int delta) {
+  if constexpr (sizeof(T) < 4) return (T)__shfl_up_sync(~0u, (i32)x, delta);
+  else return __shfl_up_sync(~0u, x, delta);
+}
+
+// Shared memory of a block's reductions: two sets, used in turn, so that one barrier a reduction is enough. `kSlots` partial results.
+template <int kSlots>
+struct Slots {
+  u64 value[2][kSlots];
+  i64 index[2][kSlots];
+};
+template <class T>
+CD_FN void put(u64* slot, T x) {
+  *(T*)slot = x;
+}
+template <class T>
+CD_FN T get(const u64* slot) {
+  return *(const T*)slot;
+}
+
+// All threads of a row get the result. A row is T threads in order, T a multiple of 32; with T = 32 a block may hold several rows.
+template <class Op, int T, class S, class V>
+CD_FN V row_reduce(V x, S& slots, int set) {
+#pragma unroll
+  for (int mask = 16; mask > 0; mask /= 2) x = Op::combine(x, shuffle_xor(x, mask));
+  if constexpr (T > 32) {
+    const int warp = threadIdx.x / 32;
+    if (threadIdx.x % 32 == 0) put(&slots.value[set][warp], x);
+    __syncthreads();
+    x = get<V>(&slots.value[set][0]);
+#pragma unroll
+    for (int i = 1; i < T / 32; ++i) x = Op::combine(x, get<V>(&slots.value[set][i]));
+  }
+  return x;
+}
+template <class Op, int T, class S, class V>
+CD_FN i64 row_reduce_index(V x, i64 xi, S& slots, int set) {
+#pragma unroll
+  for (int mask = 16; mask > 0; mask /= 2) {
+    const V y = shuffle_xor(x, mask);
+    const i64 yi = shuffle_xor(xi, mask);
+    if (Op::better(x, xi, y, yi)) x = y, xi = yi;
+  }
+  if constexpr (T > 32) {
+    const int warp = threadIdx.x / 32;
+    if (threadIdx.x % 32 == 0) put(&slots.value[set][warp], x), slots.index[set][warp] = xi;
+    __syncthreads();
+    x = get<V>(&slots.value[set][0]);
+    xi = slots.index[set][0];
+    for (int i = 1; i < T / 32; ++i) {
+      const V y = get<V>(&slots.value[set][i]);
+      const i64 yi = slots.index[set][i];
+      if (Op::better(x, xi, y, yi)) x = y, xi = yi;
+    }
+  }
+  return xi;
+}
+
+// The block is Y lines of X threads; the threads of a column hold parts of one result, and all of them get it.
+template <class Op, int X, int Y, class S, class V>
+CD_FN V column_reduce(V x, S& slots, int set) {
+  put(&slots.value[set][threadIdx.x], x);
+  __syncthreads();
+  const int column = threadIdx.x % X;
+  x = get<V>(&slots.value[set][column]);
+#pragma unroll
+  for (int i = 1; i < Y; ++i) x = Op::combine(x, get<V>(&slots.value[set][i * X + column]));
+  return x;
+}
+template <class Op, int X, int Y, class S, class V>
+CD_FN i64 column_reduce_index(V x, i64 xi, S& slots, int set) {
+  put(&slots.value[set][threadIdx.x], x);
+  slots.index[set][threadIdx.x] = xi;
+  __syncthreads();
+  const int column = threadIdx.x % X;
+  x = get<V>(&slots.value[set][column]);
+  xi = slots.index[set][column];
+  for (int i = 1; i < Y; ++i) {
+    const V y = get<V>(&slots.value[set][i * X + column]);
+    const i64 yi = slots.index[set][i * X + column];
+    if (Op::better(x, xi, y, yi)) x = y, xi = yi;
+  }
+  return xi;
+}
+
+// Inclusive scan over a block of T threads; `total` is the last one's result for all.
+template <class Op, int T, class S, class V>
+CD_FN V block_scan(V x, V identity, S& slots, V& total) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+#pragma unroll
+  for (int delta = 1; delta < 32; delta *= 2) {
+    const V y = shuffle_up(x, delta);
+    if (lane >= delta) x = Op::combine(y, x);
+  }
+  if (lane == 31) put(&slots.value[0][warp], x);
+  __syncthreads();
+  V before = identity, all = identity;
+  for (int i = 0; i < T / 32; ++i) {
+    const V part = get<V>(&slots.value[0][i]);
+    if (i < warp) before = Op::combine(before, part);
+    all = Op::combine(all, part);
+  }
+  __syncthreads();
+  total = all;
+  return warp > 0 ? Op::combine(before, x) : x;
+}
+
+}  // namespace cd
+
+#endif  // COIL_DEVICE_CUDA_REDUCE_H_

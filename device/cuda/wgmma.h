@@ -1,0 +1,210 @@
+// PTX of sm_90 as functions: mbarriers, TMA, wgmma (the last two of sm_90a alone). Kernels that use them are guarded by
+// CD_HAS_WGMMA. Tiles of shared memory are named by 32-bit addresses and lie as TMA's 128-byte swizzle leaves them.
+#ifndef COIL_DEVICE_CUDA_WGMMA_H_
+#define COIL_DEVICE_CUDA_WGMMA_H_
+
+#include "cuda/gemm_tile.h"
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#define CD_HAS_WGMMA 1
+
+namespace cd {
+
+// --- mbarrier: 8-byte words of shared memory. A wait names a parity and returns when the phase of that parity is complete; of a fresh
+// barrier the phase of parity 1 counts as complete.
+CD_FN void barrier_init(u32 barrier, u32 arrivals) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory"); }
+// After the last init, before the barrier of the block or cluster.
+CD_FN void barrier_init_done() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+CD_FN void barrier_expect(u32 barrier, u32 bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+CD_FN void barrier_arrive(u32 barrier) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory"); }
+// The barrier at the same place in another block of the cluster. Without .release: with it every step cost half as much again.
+CD_FN void barrier_arrive_at(u32 barrier, u32 rank) {
+  asm volatile("{\n\t.reg .b32 r;\n\tmapa.shared::cluster.u32 r, %0, %1;\n\tmbarrier.arrive.shared::cluster.b64 _, [r];\n\t}" ::"r"(barrier), "r"(rank) : "memory");
+}
+CD_FN void barrier_wait(u32 barrier, u32 parity) {
+  asm volatile("{\n\t.reg .pred p;\n\tL: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n\t@p bra D;\n\tbra L;\n\tD:\n\t}" ::"r"(barrier), "r"(parity) : "memory");
+}
+
+// --- TMA: a box of a two-dimensional map, x along the contiguous axis; bytes count on the barrier, also those out of bounds (zeros)
+CD_FN void tma_prefetch(const CudaTensorMap* map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
+CD_FN void tma_load(u32 to, const CudaTensorMap* map, u32 barrier, int x, int y) {
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::"r"(to), "l"(map), "r"(barrier),
+               "r"(x), "r"(y)
+               : "memory");
+}
+// To the same place of every block in `blocks` (a bit each), each one's barrier counts.
+CD_FN void tma_load_multicast(u32 to, const CudaTensorMap* map, u32 barrier, int x, int y, u16 blocks) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(to), "l"(map),
+      "r"(barrier), "r"(x), "r"(y), "h"(blocks)
+      : "memory");
+}
+
+// --- roles
+template <int N>
+CD_FN void registers_up() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
+}
+template <int N>
+CD_FN void registers_down() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
+}
+CD_FN bool elect_one() {
+  u32 r;
+  asm volatile("{\n\t.reg .pred p;\n\telect.sync _|p, 0xffffffff;\n\tselp.u32 %0, 1, 0, p;\n\t}" : "=r"(r));
+  return r;
+}
+
+// --- wgmma: d[64 x 2 * size] += a b (add) or = a b (not add). Of thread t of the warpgroup d[i] is row 16 (t / 32) + t % 32 / 4 +
+// 8 ((i >> 1) & 1), column 8 (i >> 2) + 2 (t & 3) + (i & 1). TA, TB: 1 for an operand whose rows (columns) are contiguous, 0: k.
+// Matrix descriptor of a tile in 128-byte lines of the swizzle. k-contiguous: slabs is unused, a step of 16 in k is 32 bytes; else
+// `slabs` is the distance of 64-wide slabs in bytes and a step of 16 in k is 2048 bytes.
+CD_FN u64 wgmma_tile(u32 address, u32 slabs) { return (u64)((address & 0x3ffff) >> 4) | (u64)(slabs >> 4) << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62; }
+// Makes this thread's writes to shared memory visible to wgmma and TMA; then a barrier.
+CD_FN void async_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+CD_FN void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+CD_FN void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int N>
+CD_FN void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
+}
+#define CD_D8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
+template <int TA, int TB>
+CD_FN void wgmma(bf16, float (&d)[32], u64 a, u64 b, int add) {
+  asm volatile(
+      "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %34, 0;\n\twgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+      "}, %32, %33, p, 1, 1, %35, %36;\n\t}"
+      : CD_D8(0), CD_D8(8), CD_D8(16), CD_D8(24)
+      : "l"(a), "l"(b), "r"(add), "n"(TA), "n"(TB));
+}
+template <int TA, int TB>
+CD_FN void wgmma(bf16, float (&d)[48], u64 a, u64 b, int add) {
+  asm volatile(
+      "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %50, 0;\n\twgmma.mma_async.sync.aligned.m64n96k16.f32.bf16.bf16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+      "}, %48, %49, p, 1, 1, %51, %52;\n\t}"
+      : CD_D8(0), CD_D8(8), CD_D8(16), CD_D8(24), CD_D8(32), CD_D8(40)
+      : "l"(a), "l"(b), "r"(add), "n"(TA), "n"(TB));
+}
+template <int TA, int TB>
+CD_FN void wgmma(bf16, float (&d)[64], u64 a, u64 b, int add) {
+  asm volatile(
+      "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %66, 0;\n\twgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+      "}, %64, %65, p, 1, 1, %67, %68;\n\t}"
+      : CD_D8(0), CD_D8(8), CD_D8(16), CD_D8(24), CD_D8(32), CD_D8(40), CD_D8(48), CD_D8(56)
+      : "l"(a), "l"(b), "r"(add), "n"(TA), "n"(TB));
+}
+template <int TA, int TB>
+CD_FN void wgmma(bf16, float (&d)[96], u64 a, u64 b, int add) {
+  asm volatile(
+      "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %98, 0;\n\twgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
+      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
+      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+      "}, %96, %97, p, 1, 1, %99, %100;\n\t}"
+      : CD_D8(0), CD_D8(8), CD_D8(16), CD_D8(24), CD_D8(32), CD_D8(40), CD_D8(48), CD_D8(56),
+        CD_D8(64), CD_D8(72), CD_D8(80), CD_D8(88)
+      : "l"(a), "l"(b), "r"(add), "n"(TA), "n"(TB));
+}
+template <int TA, int TB>
+CD_FN void wgmma(bf16, float (&d)[128], u64 a, u64 b, int add) {
+  asm volatile(
+      "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %130, 0;\n\twgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
+      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
+      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
+      "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "
+      "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+      "}, %128, %129, p, 1, 1, %131, %132;\n\t}"
+      : CD_D8(0), CD_D8(8), CD_D8(16), CD_D8(24), CD_D8(32), CD_D8(40), CD_D8(48), CD_D8(56),
+        CD_D8(64), CD_D8(72), CD_D8(80), CD_D8(88), CD_D8(96), CD_D8(104), CD_D8(112), CD_D8(120)
+      : "l"(a), "l"(b), "r"(add), "n"(TA), "n"(TB));
+}
+template <int TA, int TB>
+CD_FN void wgmma(f16, float (&d)[32], u64 a, u64 b, int add) {
+  asm volatile(
+      "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %34, 0;\n\twgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+      "}, %32, %33, p, 1, 1, %35, %36;\n\t}"
+      : CD_D8(0), CD_D8(8), CD_D8(16), CD_D8(24)
+      : "l"(a), "l"(b), "r"(add), "n"(TA), "n"(TB));
+}
+template <int TA, int TB>
+CD_FN void wgmma(f16, float (&d)[48], u64 a, u64 b, int add) {
+  asm volatile(
+      "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %50, 0;\n\twgmma.mma_async.sync.aligned.m64n96k16.f32.f16.f16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+      "}, %48, %49, p, 1, 1, %51, %52;\n\t}"
+      : CD_D8(0), CD_D8(8), CD_D8(16), CD_D8(24), CD_D8(32), CD_D8(40)
+      : "l"(a), "l"(b), "r"(add), "n"(TA), "n"(TB));
+}
+template <int TA, int TB>
+CD_FN void wgmma(f16, float (&d)[64], u64 a, u64 b, int add) {
+  asm volatile(
+      "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %66, 0;\n\twgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+      "}, %64, %65, p, 1, 1, %67, %68;\n\t}"
+      : CD_D8(0), CD_D8(8), CD_D8(16), CD_D8(24), CD_D8(32), CD_D8(40), CD_D8(48), CD_D8(56)
+      : "l"(a), "l"(b), "r"(add), "n"(TA), "n"(TB));
+}
+template <int TA, int TB>
+CD_FN void wgmma(f16, float (&d)[96], u64 a, u64 b, int add) {
+  asm volatile(
+      "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %98, 0;\n\twgmma.mma_async.sync.aligned.m64n192k16.f32.f16.f16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
+      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
+      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+      "}, %96, %97, p, 1, 1, %99, %100;\n\t}"
+      : CD_D8(0), CD_D8(8), CD_D8(16), CD_D8(24), CD_D8(32), CD_D8(40), CD_D8(48), CD_D8(56),
+        CD_D8(64), CD_D8(72), CD_D8(80), CD_D8(88)
+      : "l"(a), "l"(b), "r"(add), "n"(TA), "n"(TB));
+}
+template <int TA, int TB>
+CD_FN void wgmma(f16, float (&d)[128], u64 a, u64 b, int add) {
+  asm volatile(
+      "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %130, 0;\n\twgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
+      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
+      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
+      "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "
+      "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+      "}, %128, %129, p, 1, 1, %131, %132;\n\t}"
+      : CD_D8(0), CD_D8(8), CD_D8(16), CD_D8(24), CD_D8(32), CD_D8(40), CD_D8(48), CD_D8(56),
+        CD_D8(64), CD_D8(72), CD_D8(80), CD_D8(88), CD_D8(96), CD_D8(104), CD_D8(112), CD_D8(120)
+      : "l"(a), "l"(b), "r"(add), "n"(TA), "n"(TB));
+}
+#undef CD_D8
+
+}  // namespace cd
+
+#endif  // __CUDA_ARCH_FEAT_SM90_ALL
+
+#endif  // COIL_DEVICE_CUDA_WGMMA_H_

@@ -1,0 +1,71 @@
+// What the generated host program of a CUDA package builds on: finding the image for a device, launching, copying, tensor maps.
+// Linked into CUDA packages only. Like all of the host's code: libc only, re-entrant, no memory of its own during a call.
+//
+// The generator emits tables and thin functions:
+//   static const CudaImage kImages[] = {{90, 0, image_0, 12345}, {80, 1, image_1, 2345}, ...};
+//   static const CudaKernel kKernels[] = {{"k0_add", 256, 0, 1, "add (model.py:12)"}, ...};
+//   static const CudaCode kCode = {kImages, 2, kKernels, 17, "sm_90, sm_80"};
+//   static int32_t load_device(int32_t ordinal, void** device, CoilError* error) { return cd::cuda_load(kCode, ordinal, device,
+//   error); } CoilModel: cd::select_cuda, bind, ..., run, load_device, cd::cuda_unload, flag_error in run:    void* params[] =
+//   {&a, &n}; if (int32_t failed = cd::cuda_launch(call, 3, blocks, 1, 1, params, error)) return failed;
+#ifndef COIL_DEVICE_CUDA_HOST_H_
+#define COIL_DEVICE_CUDA_HOST_H_
+
+#include "cuda/params.h"
+#include "model_abi.h"
+
+struct CudaKernel {
+  const char* name;      // extern "C" name in the images
+  int32_t threads;       // a block
+  int32_t shared_bytes;  // dynamic shared memory of a block
+  int32_t cluster;       // blocks of a cluster along x; 1: none. gx is a multiple of it
+  const char* label;     // for messages: "add_layer_norm (model.py:12)"
+};
+
+struct CudaImage {
+  int32_t sm;    // 90: sm_90 or sm_90a
+  int32_t kind;  // 0: cubin for exactly sm (sm_90a), 1: cubin for the same major and any later minor, 2: PTX for sm and later
+  const unsigned char* data;
+  uint64_t size;
+};
+
+// Images of the same sm and kind are parts of one whole: all of them are loaded, and a kernel is looked up in each.
+struct CudaCode {
+  const CudaImage* images;
+  int32_t num_images;
+  const CudaKernel* kernels;
+  int32_t num_kernels;
+  const char* architectures;  // for messages: "sm_90, sm_80"
+};
+
+namespace cd {
+
+// CoilModel::select of CUDA models.
+int32_t select_cuda(const char** name, CoilError* error);
+
+// CoilModel::load_device: takes the primary context of device `ordinal` and loads what of `code` serves it best: exact cubins,
+// else compatible ones, else PTX; of a kind those of the highest sm. They may lack kernels, and kernels that the device cannot
+// run (shared memory, clusters) count as lacking: ask cuda_has. `code` must outlive *device. The caller's current context
+// stays. COIL-E303 when nothing fits, COIL-E306 and COIL-E307 without driver or device.
+int32_t cuda_load(const CudaCode& code, int32_t ordinal, void** device, CoilError* error);
+void cuda_unload(void* device);
+
+// Of call->device:
+bool cuda_has(const CoilCall* call, int32_t kernel);
+int32_t cuda_sms(const CoilCall* call);  // multiprocessors
+int32_t cuda_sm(const CoilCall* call);   // 90: compute capability 9.0
+
+// All of these enqueue on call->stream and want the device's context current (the host sees to that). 0, or a code with *error.
+// A grid of no blocks launches nothing. params[i] points at the kernel's i-th parameter.
+int32_t cuda_launch(const CoilCall* call, int32_t kernel, int64_t gx, int64_t gy, int64_t gz, void** params, CoilError* error);
+// Between two places on the device.
+int32_t cuda_copy(const CoilCall* call, void* to, const void* from, uint64_t bytes, CoilError* error);
+int32_t cuda_zero(const CoilCall* call, void* to, uint64_t bytes, CoilError* error);
+// Describes a row-major matrix for TMA: box_rows x box_cols boxes (box_cols elements are at most 128 bytes), 128-byte swizzle,
+// zeros outside. base and pitch_bytes are multiples of 16. Enqueues nothing.
+int32_t cuda_tensor_map(const CoilCall* call, CudaTensorMap* map, int32_t dtype, const void* base, int64_t rows, int64_t cols,
+                        int64_t pitch_bytes, int32_t box_rows, int32_t box_cols, CoilError* error);
+
+}  // namespace cd
+
+#endif  // COIL_DEVICE_CUDA_HOST_H_

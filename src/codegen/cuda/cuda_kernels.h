@@ -1,0 +1,77 @@
+// KernelPlan -> CUDA C++. A generated kernel takes its arguments by value: the addresses of its buffers, the dynamic sizes, where to
+// report an index out of range, and whether its wide (16-byte) accesses are allowed.
+#pragma once
+
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "schedule/kernel_plan.h"
+#include "schedule/target.h"
+#include "templates/cuda_variants.h"
+
+namespace coil::cuda {
+
+// One generated kernel function. Kernels with the same text (but for the head comment) are one function.
+struct CudaFunction {
+  std::string name;                   // "add_layer_norm_1f3a9c02"
+  std::string text;                   // head comment, argument struct and definition
+  std::vector<std::string> headers;   // device headers that it needs
+  int threads = 256;
+  int64_t shared_bytes = 0;           // dynamic
+  int cluster = 1;
+  std::set<int> sms;                  // the architectures that it is compiled for
+  std::string label;                  // for messages: "add_layer_norm (model.py:12)"
+};
+
+// One way to compute a kernel of the plan: a launch of a function. All expressions are C++ text of the host program.
+struct CudaLaunch {
+  int function = -1;
+  std::vector<BufferId> buffers;      // args.p
+  std::string grid_x = "1", grid_y = "1", grid_z = "1";
+  std::string condition;              // empty: always
+  std::string setup;                  // statements before (templates)
+  std::vector<std::pair<BufferId, int>> aligned;  // buffers whose addresses must be multiples of that for wide accesses
+  std::vector<std::string> divisible; // expressions that must be 0 for wide accesses
+};
+
+// A kernel of the plan: its launches are alternatives, the first whose condition holds (and whose function the device has) runs.
+struct CudaCall {
+  std::vector<CudaLaunch> launches;   // empty: a copy
+  std::string params;                 // templates: statements that define and fill `t`
+  bool checks_index = false;
+};
+
+struct CudaProgram {
+  std::vector<CudaFunction> functions;
+  std::vector<CudaCall> calls;        // one per kernel of the plan
+  int arg_symbols = 0;
+};
+
+// For packages that hold code for all of `sms` (80, 90, ...): templates get each architecture's own variants.
+TargetTraits traits(std::vector<int> sms);
+CudaProgram generate_kernels(const KernelPlan& plan, const std::vector<int>& sms);
+
+// --- parts
+struct KernelText {
+  std::string body;                   // with @NAME@ in place of its name
+  std::vector<std::string> headers;
+  std::vector<BufferId> buffers;
+  int threads = 256;
+  int64_t shared_bytes = 0;
+  std::string grid_x = "1", grid_y = "1", grid_z = "1";
+  std::vector<std::pair<BufferId, int>> aligned;
+  std::vector<std::string> divisible;
+};
+KernelText pointwise_text(const KernelPlan& plan, const LoopKernel& kernel);
+KernelText reduction_text(const KernelPlan& plan, const LoopKernel& kernel);
+KernelText sort_text(const KernelPlan& plan, const SortKernel& kernel);
+// The epilogue as a function object `@NAME@_epilogue` and the kernel around the variant's call.
+KernelText template_text(const KernelPlan& plan, const TemplateKernel& kernel, const templates::CudaVariant& variant);
+
+// Host statements that define and fill `t` of a template's call; `address` gives a buffer's address as text.
+std::string template_params(const KernelPlan& plan, const TemplateKernel& kernel, const std::function<std::string(BufferId)>& address);
+std::vector<templates::CudaVariant> template_variants(const KernelPlan& plan, const TemplateKernel& kernel, int sm);
+
+}  // namespace coil::cuda

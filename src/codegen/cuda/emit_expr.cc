@@ -1,0 +1,213 @@
+#include "codegen/cuda/emit_expr.h"
+
+#include <fmt/format.h>
+
+#include "codegen/host/index_text.h"
+
+namespace coil::cuda {
+namespace {
+
+constexpr int kArenaAlignment = 64;
+
+// A product's constant factor, its symbols and the rest.
+struct Term {
+  int64_t constant = 1;
+  bool has_symbols = false;  // only symbols and constants beside `others`
+  bool has_others = false;   // variables, divisions, data
+  std::vector<Expr> symbols;
+};
+
+Term split(Expr e) {
+  Term t;
+  const auto factor = [&](Expr f) {
+    if (f->is_constant()) t.constant *= f->as_int();
+    else if (f->kind == ExprKind::symbol) t.symbols.push_back(f), t.has_symbols = true;
+    else t.has_others = true;
+  };
+  if (e->is_op(ScalarOp::imul)) {
+    for (Expr f : e->args) factor(f);
+  } else {
+    factor(e);
+  }
+  return t;
+}
+
+// Whether `e` is a multiple of n: true, false, or a condition on the symbols (appended).
+bool multiple_of(Expr e, int64_t n, std::set<std::string>* conditions) {
+  const std::vector<Expr> terms = e->is_op(ScalarOp::iadd) ? e->args : std::vector<Expr>{e};
+  for (Expr term : terms) {
+    const Term t = split(term);
+    if (t.constant % n == 0) continue;
+    if (!t.has_symbols) return false;
+    Expr product = e->pool->index(t.constant);
+    for (Expr s : t.symbols) product = product * s;
+    if (conditions) conditions->insert(fmt::format("{} % {}", host_index(product), n));
+  }
+  return true;
+}
+
+}  // namespace
+
+AccessKind access_kind(KernelContext& c, BufferId buffer, Expr offset, int lane_axis, int width, bool note) {
+  if (lane_axis < 0 || !depends_on_var(offset, lane_axis)) return AccessKind::same;
+  const auto affine = as_affine(offset, lane_axis);
+  if (width == 1 || !affine || !(affine->coefficient == offset->pool->index(1))) return AccessKind::single;
+  // An index from data under the base is fine as long as its factor is a multiple of the width.
+  std::set<std::string> conditions;
+  if (!multiple_of(affine->base, width, &conditions)) return AccessKind::single;
+  if (!note) return AccessKind::wide;
+  const PlanBuffer& b = c.plan->buffer(buffer);
+  const int bytes = std::min(16, byte_size(b.info.dtype) * width);
+  const bool placed = b.placement.kind == Placement::Kind::arena || b.placement.kind == Placement::Kind::constant || b.placement.kind == Placement::Kind::state;
+  static_assert(kArenaAlignment >= 16);
+  if (!placed) c.aligned[buffer.index] = std::max(c.aligned[buffer.index], bytes);
+  c.divisible.insert(conditions.begin(), conditions.end());
+  return AccessKind::wide;
+}
+
+bool Emitter::lanes(Expr e) const {
+  if (place_.width == 1) return false;
+  return any_of(e, [&](Expr n) {
+    if (n->kind == ExprKind::var) return n->id == place_.lane_axis;
+    if (n->kind == ExprKind::temp) return temps_.at(n->id).lanes;
+    if (n->kind == ExprKind::load) {
+      const auto it = memo_.find(n.node());
+      return it != memo_.end() && it->second.lanes;
+    }
+    return false;
+  });
+}
+
+TempText Emitter::named(const std::string& text, bool lane, const char* prefix) {
+  const std::string n = prefix + std::to_string(c_.next_name++);
+  const bool in_body = lane || inside_mask_;
+  (in_body ? *place_.body : *place_.before) += fmt::format("{}const auto {} = {};\n", in_body ? place_.body_indent : place_.before_indent, n, text);
+  return {n, lane};
+}
+
+TempText Emitter::value(Expr e) {
+  const auto it = memo_.find(e.node());
+  if (it != memo_.end()) return it->second;
+  const TempText t = make(e);
+  memo_.emplace(e.node(), t);
+  return t;
+}
+
+TempText Emitter::make(Expr e) {
+  if (e->dtype == DType::index) return {fmt::format("(cd::i64)({})", index(e)), lanes(e)};
+  switch (e->kind) {
+    case ExprKind::constant: return {scalar_literal(e), false};
+    case ExprKind::load: return load(e);
+    case ExprKind::temp: return temps_.at(e->id);
+    case ExprKind::op: break;
+    default: CHECK(false, "not a value expression");
+  }
+  if (e->op == ScalarOp::masked) return masked(e);
+  bool lane = false;
+  std::vector<std::string> args;
+  for (Expr a : e->args) {
+    const TempText t = value(a);
+    args.push_back(t.text);
+    lane |= t.lanes;
+  }
+  if (e->op == ScalarOp::cast) return named(fmt::format("cd::cast<{}>({})", register_type(e->dtype), args[0]), lane, "v");
+  std::string text = fmt::format("cd::{}(", info(e->op).name);
+  for (size_t i = 0; i < args.size(); ++i) text += (i ? ", " : "") + args[i];
+  return named(text + ")", lane, "v");
+}
+
+TempText Emitter::load(Expr e) {
+  const Expr offset = e->args[0];
+  const BufferId id(e->id);
+  const std::string p = pointer(id), f = c_.read_only.contains(id) ? "cd::read" : "cd::load";
+  const bool lane = lanes(offset);
+  if (!lane) return named(fmt::format("{}1({} + {})", f, p, index(offset)), false, "x");
+  const bool data = any_of(offset, [&](Expr n) { return n->kind == ExprKind::load || n->kind == ExprKind::temp; });
+  // A row chosen by data may still be read wide along it; but the data itself must not differ from lane to lane.
+  bool wide = !inside_mask_ && access_kind(c_, id, offset, place_.lane_axis, place_.width, false) == AccessKind::wide;
+  if (wide && data) wide = !lanes(as_affine(offset, place_.lane_axis)->base);
+  if (!wide) return named(fmt::format("{}1({} + {})", f, p, index(offset)), true, "x");
+  access_kind(c_, id, offset, place_.lane_axis, place_.width, true);
+  const std::string n = "x" + std::to_string(c_.next_name++);
+  const std::string at = index(offset, true);
+  *place_.before += fmt::format("{}{} {}[{}];\n{}{}({}, {} + {});\n", place_.before_indent, register_type(e->dtype), n, place_.width, place_.before_indent, f,
+                                n, p, at);
+  return {n + "[v]", true};
+}
+
+// The second operand is evaluated only where the first holds.
+TempText Emitter::masked(Expr e) {
+  const TempText condition = value(e->args[0]), other = value(e->args[2]);
+  const bool lane = lanes(e);
+  const bool in_body = lane || inside_mask_;
+  std::string& out = in_body ? *place_.body : *place_.before;
+  std::string& indent = in_body ? place_.body_indent : place_.before_indent;
+  const std::string n = "m" + std::to_string(c_.next_name++);
+  out += fmt::format("{}{} {} = {};\n{}if ({}) {{\n", indent, register_type(e->dtype), n, other.text, indent, condition.text);
+  const auto saved = memo_;
+  const std::string saved_indent = indent;
+  const Place saved_place = place_;
+  const bool saved_inside = inside_mask_;
+  indent += "  ";
+  place_.body = &out;
+  place_.body_indent = indent;
+  inside_mask_ = true;
+  const TempText inside = value(e->args[1]);
+  place_ = saved_place;
+  inside_mask_ = saved_inside;
+  (in_body ? place_.body_indent : place_.before_indent) = saved_indent;
+  memo_ = saved;
+  out += fmt::format("{}  {} = {};\n{}}}\n", saved_indent, n, inside.text, saved_indent);
+  return {n, lane};
+}
+
+std::string Emitter::index(Expr e, bool first_lane) {
+  switch (e->kind) {
+    case ExprKind::constant: return std::to_string(e->as_int()) + (std::abs(e->as_int()) > INT32_MAX ? "ll" : "");
+    case ExprKind::symbol: return fmt::format("({})a.s[{}]", c_.index_type(), e->id);
+    case ExprKind::var: {
+      const std::string& v = c_.vars.at(static_cast<size_t>(e->id));
+      return e->id == place_.lane_axis && place_.width > 1 && !first_lane ? "(" + v + " + v)" : v;
+    }
+    default: break;
+  }
+  CHECK(e->kind == ExprKind::op, "not an index expression");
+  if (e->op == ScalarOp::checked_index) {
+    return fmt::format("({})cd::checked_index({}, {}, a.flag, a.kernel)", c_.index_type(), value(e->args[0]).text, index(e->args[1], first_lane));
+  }
+  if (e->op == ScalarOp::cast) return fmt::format("({})({})", c_.index_type(), value(e->args[0]).text);
+  std::string text = "(";
+  if (e->op == ScalarOp::iadd || e->op == ScalarOp::imul) {
+    for (size_t i = 0; i < e->args.size(); ++i) text += (i ? (e->op == ScalarOp::iadd ? " + " : " * ") : "") + index(e->args[i], first_lane);
+    return text + ")";
+  }
+  const std::string x = index(e->args[0], first_lane), y = index(e->args[1], first_lane), type = c_.index_type();
+  const bool plain = provably_nonnegative(e->args[0], {c_.sizes});
+  const char* unsigned_type = c_.wide_index ? "cd::u64" : "cd::u32";
+  switch (e->op) {
+    case ScalarOp::idiv: return plain ? fmt::format("({0})(({1})({2}) / ({1})({3}))", type, unsigned_type, x, y) : fmt::format("cd::floor_div(({0})({1}), ({0})({2}))", type, x, y);
+    case ScalarOp::imod: return plain ? fmt::format("({0})(({1})({2}) % ({1})({3}))", type, unsigned_type, x, y) : fmt::format("cd::remainder(({0})({1}), ({0})({2}))", type, x, y);
+    case ScalarOp::imin: return fmt::format("cd::minimum(({0})({1}), ({0})({2}))", type, x, y);
+    case ScalarOp::imax: return fmt::format("cd::maximum(({0})({1}), ({0})({2}))", type, x, y);
+    default: CHECK(false, "unexpected index operation");
+  }
+  return text;
+}
+
+void Emitter::store(BufferId buffer, Expr offset, Expr v, std::string& after, const std::string& after_indent) {
+  const TempText t = value(v);
+  const std::string p = pointer(buffer);
+  const bool wide = place_.width > 1 && access_kind(c_, buffer, offset, place_.lane_axis, place_.width, false) == AccessKind::wide && !lanes(as_affine(offset, place_.lane_axis)->base);
+  if (!wide) {
+    std::string& out = place_.width > 1 ? *place_.body : *place_.before;
+    out += fmt::format("{}cd::store1({} + {}, {});\n", place_.width > 1 ? place_.body_indent : place_.before_indent, p, index(offset), t.text);
+    return;
+  }
+  access_kind(c_, buffer, offset, place_.lane_axis, place_.width, true);
+  const std::string n = "y" + std::to_string(c_.next_name++);
+  *place_.before += fmt::format("{}{} {}[{}];\n", place_.before_indent, register_type(c_.plan->buffer(buffer).info.dtype), n, place_.width);
+  *place_.body += fmt::format("{}{}[v] = {};\n", place_.body_indent, n, t.text);
+  after += fmt::format("{}cd::store({} + {}, {});\n", after_indent, p, index(offset, true), n);
+}
+
+}  // namespace coil::cuda

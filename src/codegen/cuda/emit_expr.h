@@ -1,0 +1,79 @@
+// Expressions as CUDA C++: a thread computes one point, or `width` consecutive points along one axis (the lane axis).
+//
+// Text goes to two places: `before` holds what is the same for all lanes and the wide loads, `body` stands inside the loop over the
+// lanes ("v"). With width 1 there is no loop and both are the same string.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "codegen/kernel_text.h"
+
+namespace coil::cuda {
+
+// What the texts of one kernel share.
+struct KernelContext {
+  const KernelPlan* plan = nullptr;
+  KernelNames names;
+  std::vector<std::string> vars;      // C++ names of the axes
+  std::vector<Expr> sizes;            // their ranges
+  bool wide_index = true;             // 64-bit index arithmetic
+  std::set<BufferId> read_only;       // never written by the kernel, nor sharing memory with what is
+  // Runtime conditions of the wide path.
+  std::map<int, int> aligned;         // buffer -> bytes that its address must be a multiple of
+  std::set<std::string> divisible;    // host expressions that must be 0
+  int next_name = 0;
+
+  explicit KernelContext(const KernelPlan& p) : plan(&p), names(p) {}
+  std::string index_type() const { return wide_index ? "cd::i64" : "cd::i32"; }
+};
+
+// How an access moves with the lanes.
+enum class AccessKind { same, wide, single };
+// `alignments` and `conditions` of a wide one are noted in the context if `note` is set.
+AccessKind access_kind(KernelContext& context, BufferId buffer, Expr offset, int lane_axis, int width, bool note);
+
+struct TempText {
+  std::string text;
+  bool lanes = false;  // differs from lane to lane: the text uses v
+};
+
+class Emitter {
+ public:
+  struct Place {
+    std::string* before = nullptr;
+    std::string* body = nullptr;
+    std::string before_indent, body_indent;
+    int lane_axis = -1;
+    int width = 1;
+  };
+  Emitter(KernelContext& context, const Place& place, std::map<int, TempText>& temps) : c_(context), place_(place), temps_(temps) {}
+
+  // Loads of this node (by identity) read the given text, in lanes.
+  void know(Expr load, TempText text) { memo_[load.node()] = {std::move(text.text), text.lanes}; }
+
+  TempText value(Expr e);
+  // A value named in the body, whatever it is, so that it may be used as a lane's.
+  std::string lane_value(Expr e) { return value(e).text; }
+  std::string index(Expr e, bool first_lane = false);
+  // A store; wide ones collect lanes in an array and are written after the loop: their text is added to `after`.
+  void store(BufferId buffer, Expr offset, Expr value, std::string& after, const std::string& after_indent);
+
+ private:
+  TempText make(Expr e);
+  TempText load(Expr e);
+  TempText masked(Expr e);
+  TempText named(const std::string& text, bool lanes, const char* prefix);
+  bool lanes(Expr e) const;
+  std::string pointer(BufferId id) { return c_.names.pointer(id); }
+
+  KernelContext& c_;
+  Place place_;
+  std::map<int, TempText>& temps_;
+  std::map<const ExprNode*, TempText> memo_;
+  bool inside_mask_ = false;
+};
+
+}  // namespace coil::cuda

@@ -1,0 +1,157 @@
+#include "codegen/cuda/host_program.h"
+
+#include <fmt/format.h>
+
+#include "codegen/host/index_text.h"
+#include "codegen/host/interface_text.h"
+
+namespace coil::cuda {
+namespace {
+
+constexpr size_t kOptimisedCalls = 8;  // programs of more kernels get a `run` that is not optimised: it would cost more than it gains
+
+class HostWriter {
+ public:
+  HostWriter(const KernelPlan& plan, const CudaProgram& program, const HostOptions& options) : plan_(plan), program_(program), options_(options) {}
+
+  std::string run() {
+    std::string calls;
+    for (size_t k = 0; k < plan_.kernels.size(); ++k) calls += kernel_call(k);
+    return prologue() + tables() + interface_text(plan_, true) + run_function(calls) + model();
+  }
+
+ private:
+  static std::string prologue() {
+    return "#include \"cuda_host.h\"\n#include \"host_support.h\"\n\n"
+           "static inline int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }\n"
+           "static inline int64_t floor_mod(int64_t a, int64_t b) { return a - floor_div(a, b) * b; }\n"
+           "static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }\n"
+           "static inline int64_t greatest(int64_t a, int64_t b) { return a > b ? a : b; }\n"
+           "static inline int64_t cdiv(int64_t a, int64_t b) { return (a + b - 1) / b; }\n"
+           "static inline bool aligned(const void* p, int64_t bytes) { return (uintptr_t)p % (uintptr_t)bytes == 0; }\n\n";
+  }
+
+  std::string tables() const {
+    std::string text, rows;
+    for (const HostImage& i : options_.images) {
+      text += fmt::format("extern \"C\" __attribute__((visibility(\"hidden\"))) const unsigned char {}[];\n", i.symbol);
+      rows += fmt::format("    {{{}, {}, {}, {}UL}},\n", i.sm, i.kind, i.symbol, i.bytes);
+    }
+    text += "static const CudaImage kImages[] = {\n" + rows + "    {}};\nstatic const CudaKernel kKernels[] = {\n";
+    for (const CudaFunction& f : program_.functions) {
+      text += fmt::format("    {{{}, {}, {}, {}, {}}},\n", c_string(f.name), f.threads, f.shared_bytes, f.cluster, c_string(f.label));
+    }
+    return text + fmt::format("    {{}}}};\nstatic const CudaCode kCode = {{kImages, {}, kKernels, {}, {}}};\n\n", options_.images.size(), program_.functions.size(),
+                              c_string(options_.architectures));
+  }
+
+  std::string address(BufferId id) const {
+    const PlanBuffer& b = plan_.buffer(id);
+    switch (b.placement.kind) {
+      case Placement::Kind::input: return fmt::format("call->inputs[{}]", b.placement.index);
+      case Placement::Kind::output: return fmt::format("call->outputs[{}]", b.placement.index);
+      case Placement::Kind::constant:
+        return fmt::format("(void*)(call->constants + {}L)", plan_.constants[static_cast<size_t>(b.placement.index)].offset);
+      case Placement::Kind::state: return fmt::format("(void*)(call->state + {})", host_index(b.placement.offset));
+      case Placement::Kind::arena: return fmt::format("(void*)(call->arena + {})", host_index(b.placement.offset));
+      case Placement::Kind::none: break;
+    }
+    CHECK(false, "buffer " + b.info.name + " has no place");
+    return "";
+  }
+
+  static std::string comment(const Kernel& k) {
+    std::string text = fmt::format("  {{  // {}", k.name);
+    if (!k.origins.empty() && !k.origins[0].source.empty()) text += ": " + k.origins[0].source;
+    for (char& c : text) {
+      if (c == '\\' || c == '\n') c = '/';
+    }
+    return text + "\n";
+  }
+
+  std::string kernel_call(size_t k) {
+    const Kernel& kernel = plan_.kernels[k];
+    const CudaCall& call = program_.calls[k];
+    std::string text = comment(kernel);
+    if (const auto* copy = std::get_if<CopyKernel>(&kernel.def)) {
+      const BufferInfo& b = plan_.buffer(copy->to).info;
+      return text + fmt::format("    if (const int32_t failed = cd::cuda_copy(call, {}, {}, (uint64_t){}, error)) return failed;\n  }}\n", address(copy->to),
+                                address(copy->from), host_index(product(*plan_.pool, b.sizes) * byte_size(b.dtype)));
+    }
+    const auto* t = std::get_if<TemplateKernel>(&kernel.def);
+    if (t) text += template_params(plan_, *t, [this](BufferId id) { return address(id); });
+    const bool only_params = t && std::holds_alternative<Attention>(t->def);
+    if (call.launches.size() == 1) return text + launch(call.launches[0], k, t != nullptr, only_params, "    ") + "  }\n";
+    text += "    ";
+    for (const CudaLaunch& l : call.launches) {
+      const std::string has = fmt::format("cd::cuda_has(call, {})", l.function);
+      text += fmt::format("if ({}{}) {{\n{}    }} else ", has, l.condition.empty() ? "" : " && (" + l.condition + ")", launch(l, k, t != nullptr, only_params, "      "));
+    }
+    text += fmt::format("{{\n      return cd::fail(error, {}, \"%s\", {});\n    }}\n  }}\n", static_cast<int>(ErrorCode::wrong_machine),
+                        c_string("the package has no code for this device's architecture for " + kernel.name));
+    return text;
+  }
+
+  std::string launch(const CudaLaunch& l, size_t k, bool is_template, bool only_params, const std::string& indent) {
+    std::string text;
+    if (!only_params) {
+      std::string pointers, wide;
+      for (BufferId id : l.buffers) pointers += address(id) + ", ";
+      for (const auto& [buffer, bytes] : l.aligned) wide += fmt::format("aligned({}, {}) && ", address(buffer), bytes);
+      for (const std::string& e : l.divisible) wide += fmt::format("({}) == 0 && ", e);
+      wide += "true";
+      text += fmt::format("{}struct {{ void* p[{}]; int64_t s[{}]; int32_t* flag; int32_t kernel, wide; }} args = {{\n{}    {{{}}}, {{", indent,
+                          std::max<size_t>(l.buffers.size(), 1), program_.arg_symbols, indent, pointers);
+      for (size_t i = 0; i + 1 < plan_.pool->num_symbols(); ++i) text += fmt::format("s[{}], ", i);
+      text += fmt::format("}}, call->flag, {}, {}}};\n", k + 1, wide);
+    }
+    if (!l.setup.empty()) text += indent + l.setup + "\n";
+    text += fmt::format("{}void* params[] = {{{}{}}};\n", indent, is_template ? "&t" : "", only_params ? "" : is_template ? ", &args" : "&args");
+    return text + fmt::format("{}if (const int32_t failed = cd::cuda_launch(call, {}, {}, {}, {}, params, error)) return failed;\n", indent, l.function, l.grid_x, l.grid_y,
+                              l.grid_z);
+  }
+
+  std::string run_function(const std::string& calls) const {
+    const size_t n = plan_.pool->num_symbols();
+    std::string text = fmt::format(
+        "static int64_t arena_bytes(const int64_t* symbols, int32_t) {{\n  int64_t s[{}];\n  for (int i = 0; i < {}; ++i) s[i] = symbols[i];\n  s[{}] = 1;\n"
+        "  (void)s;\n  return {};\n}}\n\n", n, n - 1, n - 1, host_index(plan_.arena_bytes));
+    const bool long_program = plan_.kernels.size() > kOptimisedCalls;
+    text += fmt::format("{}static int32_t run(const CoilCall* call, CoilError* error) {{\n  int64_t s[{}];\n  for (int i = 0; i < {}; ++i) s[i] = call->symbols[i];\n"
+                        "  s[{}] = 1;\n  (void)s, (void)error;\n", long_program ? "__attribute__((noinline, optnone)) " : "", n, n - 1, n - 1);
+    text += calls + "  return 0;\n}\n\n";
+    text += "static void flag_error(int32_t flag, CoilError* error) {\n  const char* at = \"a kernel\";\n  switch (flag) {\n";
+    for (size_t k = 0; k < plan_.kernels.size(); ++k) {
+      if (!program_.calls[k].checks_index) continue;
+      const Kernel& kernel = plan_.kernels[k];
+      const std::string where = kernel.origins.empty() || kernel.origins[0].source.empty() ? "" : " (" + kernel.origins[0].source + ")";
+      text += fmt::format("    case {}:\n      at = {};\n      break;\n", k + 1, c_string(kernel.name + where));
+    }
+    return text + fmt::format("  }}\n  cd::fail(error, {}, \"an index is out of range in %s: the data that selects rows is negative or too large; check the ids "
+                              "against the table's size\", at);\n}}\n\n", static_cast<int>(ErrorCode::input_value));
+  }
+
+  std::string model() const {
+    size_t outputs = 0;
+    for (const LoopOutput& o : plan_.outputs) outputs += o.kind == LoopOutput::Kind::user;
+    return fmt::format(
+        "static int32_t load_device(int32_t ordinal, void** device, CoilError* error) {{ return cd::cuda_load(kCode, ordinal, device, error); }}\n"
+        "static const CoilModel kModel = {{\n    COIL_ABI_VERSION, sizeof(CoilModel), {}, {}, {}, COIL_CUDA, kInputDescs, kOutputDescs,\n    {},\n    {},\n"
+        "    {}UL, 0x{:016x}UL, {}UL, {}UL, cd::select_cuda, bind, output_shape, arena_bytes, run, load_device, cd::cuda_unload, flag_error}};\n"
+        "extern \"C\" __attribute__((visibility(\"default\"))) const CoilModel* coil_model(void) {{ return &kModel; }}\n",
+        plan_.inputs.size(), outputs, plan_.pool->num_symbols() - 1, c_string(options_.in_spec), c_string(options_.out_spec), plan_.constants_bytes,
+        options_.constants_hash, plan_.state_offset, plan_.state_bytes);
+  }
+
+  const KernelPlan& plan_;
+  const CudaProgram& program_;
+  const HostOptions& options_;
+};
+
+}  // namespace
+
+std::string host_program_text(const KernelPlan& plan, const CudaProgram& program, const HostOptions& options) {
+  return HostWriter(plan, program, options).run();
+}
+
+}  // namespace coil::cuda

@@ -1,0 +1,128 @@
+#include "codegen/cuda/loop_context.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace coil::cuda {
+
+void for_each_access(const LoopKernel& k, const std::function<void(BufferId buffer, Expr offset, int weight)>& f) {
+  for (const Stmt& s : k.stmts) {
+    visit(s.value, [&](Expr e) {
+      if (e->kind == ExprKind::load && e->id < kScratchBase) f(BufferId(e->id), e->args[0], 2);
+    });
+    if (s.kind == Stmt::Kind::store && s.scratch < 0) f(s.buffer, s.offset, 3);
+  }
+}
+
+int contiguity(const LoopKernel& k, int axis) {
+  int score = 0;
+  for_each_access(k, [&](BufferId, Expr offset, int weight) {
+    if (!depends_on_var(offset, axis)) return;
+    const auto affine = as_affine(offset, axis);
+    const bool unit = affine && affine->coefficient == offset->pool->index(1);
+    score += unit ? 2 * weight : -weight;
+  });
+  return score;
+}
+
+int access_width(KernelContext& c, const LoopKernel& k, int axis) {
+  if (axis < 0) return 1;
+  const Expr size = k.axes[static_cast<size_t>(axis)].size;
+  int narrowest = 16, widest = 1;
+  for_each_access(k, [&](BufferId id, Expr offset, int) {
+    if (access_kind(c, id, offset, axis, 2, false) == AccessKind::same) return;
+    const auto affine = as_affine(offset, axis);
+    if (!affine || !(affine->coefficient == offset->pool->index(1))) return;
+    const int bytes = byte_size(c.plan->buffer(id).info.dtype);
+    narrowest = std::min(narrowest, bytes);
+    widest = std::max(widest, bytes);
+  });
+  if (narrowest == 16) return 1;
+  int width = std::min({8, 16 / narrowest, 32 / widest});
+  for (; width > 1; width /= 2) {
+    if (size->is_constant() && size->as_int() < width) continue;
+    bool all = true;
+    for_each_access(k, [&](BufferId id, Expr offset, int) {
+      const auto affine = as_affine(offset, axis);
+      const bool unit = affine && affine->coefficient == offset->pool->index(1);
+      if (unit && access_kind(c, id, offset, axis, width, false) != AccessKind::wide) all = false;
+    });
+    if (all) return width;
+  }
+  return 1;
+}
+
+bool fits_32(const KernelPlan& plan, const LoopKernel& k, Expr items) {
+  std::vector<Expr> sizes;
+  for (const Axis& a : k.axes) sizes.push_back(a.size);
+  const auto small = [&](Expr e) {
+    const auto top = upper_bound(e, {sizes}), bottom = lower_bound(e, {sizes});
+    return top && bottom && *top < INT32_MAX / 2 && *bottom > INT32_MIN / 2;
+  };
+  if (!small(items)) return false;
+  bool all = true;
+  const auto look = [&](Expr e) {
+    if (!e) return;
+    visit(e, [&](Expr n) {
+      if (n->dtype != DType::index) return;
+      // Data that serves as an index is checked against a size, so it is as small as that.
+      if (n->is_op(ScalarOp::cast)) return;
+      if (!small(n)) all = false;
+    });
+  };
+  for (const Stmt& s : k.stmts) {
+    look(s.value);
+    look(s.offset);
+  }
+  // Whole buffers too: an offset whose bound is unknown because data is in it stays inside its buffer.
+  (void)plan;
+  return all;
+}
+
+KernelContext loop_context(const KernelPlan& plan, const LoopKernel& k) {
+  KernelContext c(plan);
+  for (const Axis& a : k.axes) {
+    c.vars.push_back(a.name);
+    c.sizes.push_back(a.size);
+  }
+  std::vector<BufferId> written;
+  for (const Stmt& s : k.stmts) {
+    if (s.kind == Stmt::Kind::store && s.scratch < 0) written.push_back(s.buffer);
+  }
+  const auto shares = [&](BufferId a, BufferId b) {
+    const Placement &x = plan.buffer(a).placement, &y = plan.buffer(b).placement;
+    return a == b || (x.kind == y.kind && x.kind == Placement::Kind::arena && x.offset == y.offset);
+  };
+  for_each_access(k, [&](BufferId id, Expr, int weight) {
+    if (weight != 2) return;
+    if (std::none_of(written.begin(), written.end(), [&](BufferId w) { return shares(w, id); })) c.read_only.insert(id);
+  });
+  return c;
+}
+
+std::string kernel_frame(const KernelContext& c, const std::vector<BufferId>& written, const std::string& bounds) {
+  const std::vector<BufferId>& buffers = c.names.buffers();
+  const size_t symbols = std::max<size_t>(c.plan->pool->num_symbols() - 1, 1);
+  std::string text = fmt::format("struct @NAME@_args {{\n  void* p[{}];\n  cd::i64 s[{}];\n  cd::i32* flag;\n  cd::i32 kernel, wide;\n}};\n",
+                                 std::max<size_t>(buffers.size(), 1), symbols);
+  text += fmt::format("COIL_KERNEL void {} @NAME@(const __grid_constant__ @NAME@_args a) {{\n", bounds);
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    const bool writes = std::find(written.begin(), written.end(), buffers[i]) != written.end();
+    const std::string type = (writes ? "" : "const ") + memory_type(c.plan->buffer(buffers[i]).info.dtype) + "*";
+    text += fmt::format("  {} p{} = ({})a.p[{}];\n", type, i, type, i);
+  }
+  return text;
+}
+
+KernelText finish(const KernelContext& c, std::string body) {
+  KernelText t;
+  t.body = std::move(body);
+  t.headers = {"cuda/base.h"};
+  t.buffers = c.names.buffers();
+  for (const auto& [buffer, bytes] : c.aligned) t.aligned.emplace_back(BufferId(buffer), bytes);
+  t.divisible.assign(c.divisible.begin(), c.divisible.end());
+  return t;
+}
+
+}  // namespace coil::cuda

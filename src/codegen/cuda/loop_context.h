@@ -1,0 +1,32 @@
+// What the loop kernels' writers share: names, ranges, the width of accesses, and the frame of a kernel's text.
+#pragma once
+
+#include <functional>
+
+#include "codegen/cuda/cuda_kernels.h"
+#include "codegen/cuda/emit_expr.h"
+
+namespace coil::cuda {
+
+// Context of a loop kernel: its axes' names, whether 32 bits hold all its offsets, which buffers are only read.
+KernelContext loop_context(const KernelPlan& plan, const LoopKernel& kernel);
+
+// Offsets of all loads and stores with a weight: stores count more.
+void for_each_access(const LoopKernel& kernel, const std::function<void(BufferId buffer, Expr offset, int weight)>& f);
+
+// How contiguous accesses are along an axis: positive if lanes along it coalesce.
+int contiguity(const LoopKernel& kernel, int axis);
+
+// Elements that a thread should handle at once along `axis`: 16 bytes of the narrowest type that is accessed contiguously, less if
+// alignment does not allow it. 1: none.
+int access_width(KernelContext& context, const LoopKernel& kernel, int axis);
+
+// Whether every value that appears as an index or an item number fits 31 bits, `items` included.
+bool fits_32(const KernelPlan& plan, const LoopKernel& kernel, Expr items);
+
+// "struct @NAME@_args {...};" and the kernel's head up to its "{", with pointers p0, p1...
+std::string kernel_frame(const KernelContext& context, const std::vector<BufferId>& written, const std::string& bounds);
+
+KernelText finish(const KernelContext& context, std::string body);
+
+}  // namespace coil::cuda

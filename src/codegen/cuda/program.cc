@@ -1,0 +1,140 @@
+// All kernels of a plan, one function for equal texts; sorts.
+#include <map>
+
+#include <fmt/format.h>
+
+#include "base/hash.h"
+#include "codegen/cuda/loop_context.h"
+#include "codegen/host/index_text.h"
+
+namespace coil::cuda {
+
+KernelText sort_text(const KernelPlan& plan, const SortKernel& k) {
+  ExprPool& pool = *plan.pool;
+  KernelContext c(plan);
+  const auto dim = static_cast<size_t>(k.def.dim);
+  Expr rows = pool.index(1);
+  for (size_t d = 0; d < std::max<size_t>(k.sizes.size(), 1); ++d) {
+    c.vars.push_back(d == dim ? "j" : "i" + std::to_string(d));
+    c.sizes.push_back(k.sizes.empty() ? pool.index(1) : k.sizes[d]);
+    if (d != dim) rows = rows * k.sizes[d];
+  }
+  std::map<int, TempText> temps;
+  std::string ignored, fill;
+  const auto index = [&](Expr e) { return Emitter(c, {&ignored, &ignored, "", "", -1, 1}, temps).index(e); };
+  const std::string scratch = c.names.pointer(k.scratch), values = c.names.pointer(k.values), indices = c.names.pointer(k.indices);
+  const std::string type = memory_type(k.dtype), n = index(k.def.length), kept = k.sizes.empty() ? "1" : index(k.sizes[dim]);
+  std::string rest;
+  for (size_t d = k.sizes.size(); d-- > 0;) {
+    if (d == dim) continue;
+    rest += fmt::format("  const cd::i64 i{0} = rest % {1};\n  rest /= {1};\n", d, index(k.sizes[d]));
+  }
+  Emitter emitter(c, {&fill, &fill, "    ", "    ", -1, 1}, temps);
+  const std::string value = emitter.value(k.body).text;
+  const std::string store = fmt::format("    {}[{}] = from_v[j];\n    {}[{}] = from_o[j];\n", values, index(k.values_offset), indices, index(k.indices_offset));
+  std::string text = fmt::format(
+      "  const cd::i64 n = {}, row = blockIdx.x, rows = gridDim.x;\n  cd::i64* const o = (cd::i64*){} + row * n;\n  cd::i64* const o2 = o + rows * n;\n"
+      "  {}* const v = ({}*)((cd::i64*){} + 2 * rows * n) + row * n;\n  {}* const v2 = v + rows * n;\n  [[maybe_unused]] cd::i64 rest = row;\n",
+      n, scratch, type, type, scratch, type);
+  text += rest + fmt::format("  for (cd::i64 j = threadIdx.x; j < n; j += blockDim.x) {{\n{}    cd::store1(v + j, {});\n    o[j] = j;\n  }}\n", fill, value);
+  text += fmt::format("  const bool moved = cd::block_sort(v, o, v2, o2, n, {});\n  const {}* const from_v = moved ? v2 : v;\n  const cd::i64* const from_o = moved ? o2 : o;\n",
+                      k.def.descending ? "true" : "false", type);
+  text += fmt::format("  for (cd::i64 j = threadIdx.x; j < {}; j += blockDim.x) {{\n{}  }}\n", kept, store);
+  KernelText t = finish(c, kernel_frame(c, {k.values, k.indices, k.scratch}, "__launch_bounds__(512)") + text + "}\n");
+  t.headers = {"cuda/sort.h"};
+  t.threads = 512;
+  t.grid_x = host_index(rows);
+  return t;
+}
+
+namespace {
+
+bool checks_index(const Kernel& k) {
+  bool found = false;
+  const auto look = [&](Expr e) {
+    if (e) found = found || any_of(e, [](Expr n) { return n->is_op(ScalarOp::checked_index); });
+  };
+  if (const auto* loop = std::get_if<LoopKernel>(&k.def)) {
+    for (const Stmt& s : loop->stmts) look(s.value), look(s.offset);
+  } else if (const auto* call = std::get_if<TemplateKernel>(&k.def)) {
+    for (const Stmt& s : call->epilogue) look(s.value), look(s.offset);
+  } else if (const auto* sort = std::get_if<SortKernel>(&k.def)) {
+    look(sort->body);
+  }
+  return found;
+}
+
+class ProgramWriter {
+ public:
+  ProgramWriter(const KernelPlan& plan, const std::vector<int>& sms) : plan_(plan), sms_(sms) {}
+
+  CudaProgram run() {
+    program_.arg_symbols = static_cast<int>(std::max<size_t>(plan_.pool->num_symbols() - 1, 1));
+    for (const Kernel& k : plan_.kernels) {
+      CudaCall call;
+      call.checks_index = checks_index(k);
+      if (const auto* loop = std::get_if<LoopKernel>(&k.def)) {
+        const bool pointwise = loop->num_outer == static_cast<int>(loop->axes.size()) && !loop->sequential;
+        call.launches.push_back(launch(k, k.name, pointwise ? pointwise_text(plan_, *loop) : reduction_text(plan_, *loop)));
+      } else if (const auto* sort = std::get_if<SortKernel>(&k.def)) {
+        call.launches.push_back(launch(k, k.name, sort_text(plan_, *sort)));
+      } else if (const auto* t = std::get_if<TemplateKernel>(&k.def)) {
+        for (const int sm : sms_) {
+          for (const templates::CudaVariant& v : template_variants(plan_, *t, sm)) call.launches.push_back(variant_launch(k, *t, v, sm));
+        }
+      }
+      program_.calls.push_back(std::move(call));
+    }
+    return std::move(program_);
+  }
+
+ private:
+  CudaLaunch variant_launch(const Kernel& k, const TemplateKernel& t, const templates::CudaVariant& v, int sm) {
+    CudaLaunch l = launch(k, k.name + "_" + v.name, template_text(plan_, t, v), {sm});
+    program_.functions[static_cast<size_t>(l.function)].cluster = v.cluster;
+    l.grid_x = v.grid_x, l.grid_y = v.grid_y, l.grid_z = v.grid_z;
+    l.condition = v.condition;
+    l.setup = v.setup;
+    return l;
+  }
+
+  CudaLaunch launch(const Kernel& k, std::string name, KernelText t, std::vector<int> sms = {}) {
+    if (sms.empty()) sms = sms_;
+    CudaLaunch l;
+    l.buffers = t.buffers;
+    l.grid_x = t.grid_x, l.grid_y = t.grid_y, l.grid_z = t.grid_z;
+    l.aligned = t.aligned;
+    l.divisible = t.divisible;
+    const auto [it, fresh] = known_.try_emplace(t.body, static_cast<int>(program_.functions.size()));
+    l.function = it->second;
+    if (!fresh) {
+      program_.functions[static_cast<size_t>(l.function)].sms.insert(sms.begin(), sms.end());
+      return l;
+    }
+    CudaFunction f;
+    for (char& c : name) {
+      if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
+    }
+    f.name = fmt::format("{}_{:08x}", name, static_cast<uint32_t>(hash64(std::string_view(t.body))));
+    f.text = head_comment(k) + t.body;
+    replace_all(f.text, "@NAME@", f.name);
+    f.headers = t.headers;
+    f.threads = t.threads;
+    f.shared_bytes = t.shared_bytes;
+    f.sms.insert(sms.begin(), sms.end());
+    f.label = k.name + (k.origins.empty() || k.origins[0].source.empty() ? "" : " (" + k.origins[0].source + ")");
+    program_.functions.push_back(std::move(f));
+    return l;
+  }
+
+  const KernelPlan& plan_;
+  const std::vector<int> sms_;
+  CudaProgram program_;
+  std::map<std::string, int> known_;
+};
+
+}  // namespace
+
+CudaProgram generate_kernels(const KernelPlan& plan, const std::vector<int>& sms) { return ProgramWriter(plan, sms).run(); }
+
+}  // namespace coil::cuda

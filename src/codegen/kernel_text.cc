@@ -1,0 +1,118 @@
+#include "codegen/kernel_text.h"
+
+#include <cmath>
+
+#include <fmt/format.h>
+
+namespace coil {
+namespace {
+
+std::string float_literal(double v, bool f32) {
+  const std::string suffix = f32 ? "f" : "";
+  if (std::isnan(v)) return f32 ? "__builtin_nanf(\"\")" : "__builtin_nan(\"\")";
+  if (std::isinf(v)) return std::string(v < 0 ? "-" : "") + (f32 ? "__builtin_inff()" : "__builtin_inf()");
+  std::string text = f32 ? fmt::format("{}", static_cast<float>(v)) : fmt::format("{}", v);
+  if (text.find_first_of(".e") == std::string::npos) text += ".0";
+  return v < 0 || std::signbit(v) ? "(" + text + suffix + ")" : text + suffix;
+}
+
+}  // namespace
+
+std::string register_type(DType dtype) {
+  switch (compute_type(dtype)) {
+    case DType::boolean: return "bool";
+    case DType::u8: return "cd::u8";
+    case DType::i8: return "cd::i8";
+    case DType::i16: return "cd::i16";
+    case DType::i32: return "cd::i32";
+    case DType::f32: return "float";
+    case DType::f64: return "double";
+    default: return "cd::i64";
+  }
+}
+
+std::string memory_type(DType dtype) {
+  switch (dtype) {
+    case DType::boolean: return "cd::b8";
+    case DType::f16: return "cd::f16";
+    case DType::bf16: return "cd::bf16";
+    default: return register_type(dtype);
+  }
+}
+
+std::string scalar_literal(Expr c) {
+  if (is_float(c->dtype)) return float_literal(c->as_double(), c->dtype != DType::f64);
+  if (is_bool(c->dtype)) return c->as_int() ? "true" : "false";
+  if (c->as_int() == INT64_MIN) return "(cd::i64)(-9223372036854775807L - 1)";
+  return fmt::format("({}){}", register_type(c->dtype), c->as_int());
+}
+
+std::string KernelNames::pointer(BufferId id) {
+  for (size_t i = 0; i < buffers_.size(); ++i) {
+    if (buffers_[i] == id) return "p" + std::to_string(i);
+  }
+  buffers_.push_back(id);
+  return "p" + std::to_string(buffers_.size() - 1);
+}
+
+std::string head_comment(const Kernel& k) {
+  std::string text = "// ";
+  for (size_t i = 0; i < k.ops.size(); ++i) text += (i ? " -> " : "") + k.ops[i];
+  text += "\n";
+  for (const Origin& o : k.origins) {
+    if (o.source.empty() && o.module_path.empty()) continue;
+    text += "//   " + o.source + (o.module_path.empty() ? "" : " [" + o.module_path + "]") + (o.source_line.empty() ? "" : ": " + o.source_line) + "\n";
+  }
+  std::string clean;
+  for (char c : text) clean += c == '\\' ? '/' : c;  // a backslash at a line's end would swallow the next line
+  return clean;
+}
+
+void replace_all(std::string& text, const std::string& from, const std::string& to) {
+  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) text.replace(at, from.size(), to);
+}
+
+// The template's result coordinates as functions of (batch, row, column), which become variables 0, 1, 2.
+std::vector<Expr> tile_coordinates(ExprPool& pool, const TemplateKernel& k) {
+  std::vector<Expr> coordinates;
+  const auto unpack = [&](Expr flat, const std::vector<Expr>& sizes) {
+    std::vector<Expr> out(sizes.size());
+    for (size_t d = sizes.size(); d-- > 0;) {
+      if (d == 0 || sizes[d] == pool.index(0)) {  // an empty result has no point to find coordinates for
+        out[d] = flat;
+        continue;
+      }
+      out[d] = floor_mod(flat, sizes[d]);
+      flat = floor_div(flat, sizes[d]);
+    }
+    coordinates.insert(coordinates.end(), out.begin(), out.end());
+  };
+  if (const auto* g = std::get_if<Gemm>(&k.def)) {
+    unpack(pool.var(0), g->batch);
+    unpack(pool.var(1), g->m);
+    unpack(pool.var(2), g->n);
+  } else {
+    const std::vector<Expr>& r = k.result_sizes;  // n, oc, oh, ow; rows are pixels
+    unpack(pool.var(1), {r[0], r[2], r[3]});
+    coordinates.insert(coordinates.begin() + 1, pool.var(2));
+  }
+  return coordinates;
+}
+
+std::vector<Expr> tile_sizes(ExprPool& pool, const TemplateKernel& k) {
+  if (const auto* g = std::get_if<Gemm>(&k.def)) return {product(pool, g->batch), product(pool, g->m), product(pool, g->n)};
+  const std::vector<Expr>& r = k.result_sizes;
+  return {pool.index(1), r[0] * r[2] * r[3], r[1]};
+}
+
+// Rewrites every index of an expression for new variables and simplifies it in their ranges.
+Expr reindex(Expr e, const std::vector<Expr>& vars, const std::vector<Expr>& sizes) {
+  const Expr moved = substitute_vars(e, vars);
+  if (moved->dtype == DType::index) return simplify_index(moved, {sizes});
+  return rewrite(moved, [&](Expr n) -> Expr {
+    if (n->kind != ExprKind::load) return Expr();
+    return n->pool->load(BufferId(n->id), n->dtype, {simplify_index(n->args[0], {sizes})});
+  });
+}
+
+}  // namespace coil

@@ -1,0 +1,45 @@
+// What the generators of all targets share: how types, constants and buffers are named in generated C++, and the coordinates of a
+// template's result.
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "schedule/kernel_plan.h"
+
+namespace coil {
+
+std::string register_type(DType dtype);              // "float", "cd::i32"
+std::string scalar_literal(Expr constant);           // "1.5f", "(cd::i64)3"
+std::string memory_type(DType dtype);                // "cd::bf16"
+
+// Names that a kernel's text shares: buffers become p0, p1... in order of first use, headers are noted as their functions appear.
+class KernelNames {
+ public:
+  explicit KernelNames(const KernelPlan& plan) : plan_(plan) {}
+
+  std::string pointer(BufferId id);
+  const std::vector<BufferId>& buffers() const { return buffers_; }
+  void need_header(const std::string& header) { headers_.insert(header); }
+  const std::set<std::string>& headers() const { return headers_; }
+  const KernelPlan& plan() const { return plan_; }
+
+ private:
+  const KernelPlan& plan_;
+  std::vector<BufferId> buffers_;
+  std::set<std::string> headers_;
+};
+
+// "// ops" and the source lines that a kernel computes.
+std::string head_comment(const Kernel& kernel);
+void replace_all(std::string& text, const std::string& from, const std::string& to);
+
+// --- results of gemm and convolution templates, as (batch, row, column) = variables 0, 1, 2
+// The result's coordinates as functions of the three.
+std::vector<Expr> tile_coordinates(ExprPool& pool, const TemplateKernel& kernel);
+std::vector<Expr> tile_sizes(ExprPool& pool, const TemplateKernel& kernel);
+// Rewrites every index of an expression for new variables and simplifies it in their ranges.
+Expr reindex(Expr e, const std::vector<Expr>& vars, const std::vector<Expr>& sizes);
+
+}  // namespace coil

@@ -1,0 +1,150 @@
+// The CPU target: kernels compiled per instruction set in parallel, the device library's objects added.
+#include "compiler/build_target.h"
+
+#include <algorithm>
+#include <set>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/parallel.h"
+#include "codegen/constants.h"
+#include "codegen/cpu/cpu_kernels.h"
+#include "codegen/host/host_program.h"
+#include "schedule/schedule.h"
+#include "toolchain/compile.h"
+#include "toolchain/embedded.h"
+#include "toolchain/link.h"
+
+namespace coil {
+namespace {
+
+// Text of one translation unit; small enough that both cores have work, large enough that headers are parsed rarely.
+constexpr size_t kUnitBytes = 24 * 1024;
+
+std::vector<GeneratedSource> kernel_units(const cpu::CpuProgram& program) {
+  std::vector<GeneratedSource> units;
+  std::set<std::string> headers;
+  std::string body;
+  const auto flush = [&] {
+    if (body.empty()) return;
+    std::string text = "#include \"kernel_args.h\"\n";
+    for (const std::string& h : headers) text += "#include \"" + h + "\"\n";
+    units.push_back({fmt::format("kernels_{}.cc", units.size()), text + "\n" + body});
+    headers.clear();
+    body.clear();
+  };
+  for (const cpu::CpuFunction& f : program.functions) {
+    // A unit holds kernels that need the same headers, as far as it fills up: math headers cost more than most kernels.
+    const bool more_headers = std::any_of(f.headers.begin(), f.headers.end(), [&](const std::string& h) { return !headers.contains(h); });
+    if (!body.empty() && (body.size() + f.text.size() > kUnitBytes || (more_headers && body.size() > kUnitBytes / 2))) flush();
+    headers.insert(f.headers.begin(), f.headers.end());
+    body += f.text + "\n";
+  }
+  flush();
+  return units;
+}
+
+toolchain::LinkInput embedded_input(const toolchain::EmbeddedObject& o) {
+  return {std::string(o.name) + "_" + std::string(o.isa), {reinterpret_cast<const uint8_t*>(o.data), o.size}};
+}
+
+std::vector<toolchain::LinkInput> kernel_objects(const KernelPlan& plan, const std::vector<std::string>& isas) {
+  std::vector<toolchain::LinkInput> inputs;
+  if (device_objects(plan).empty()) return inputs;
+  for (const toolchain::EmbeddedObject& o : toolchain::embedded_objects()) {
+    if (std::find(isas.begin(), isas.end(), o.isa) != isas.end()) inputs.push_back(embedded_input(o));
+  }
+  return inputs;
+}
+
+}  // namespace
+
+std::vector<toolchain::LinkInput> neutral_objects(bool cuda) {
+  std::vector<toolchain::LinkInput> inputs;
+  for (const toolchain::EmbeddedObject& o : toolchain::embedded_objects()) {
+    if (o.isa == "any" || (cuda && o.isa == "cuda")) inputs.push_back(embedded_input(o));
+  }
+  return inputs;
+}
+
+toolchain::CompileRequest host_request(const std::string& text) {
+  toolchain::CompileRequest host;
+  host.name = "host.cc";
+  host.source = text;
+  host.cpu = "x86-64-v2";
+  host.opt_level = 1;
+  return host;
+}
+
+Result<std::vector<uint8_t>> link_model(std::vector<toolchain::LinkInput> inputs) {
+  toolchain::LinkRequest link;
+  link.inputs = std::move(inputs);
+  link.exports = {"coil_model", "AOTInductor*"};
+  link.needed = {"libm.so.6", "libc.so.6"};  // the process may have loaded them out of sight
+  return toolchain::link_shared(link);
+}
+
+Result<TargetContents> build_cpu(const LoopProgram& loops, const Graph& graph, const CompileOptions& options, const Dump& dump, const StageDone& done) {
+  TargetContents t;
+  t.device = "cpu";
+  t.architectures = options.isas;
+  TRY(t.plan, schedule(loops, cpu::traits()));
+  layout_constants(t.plan);
+  dump.text("plan", [&] { return to_string(t.plan); });
+  done("schedule");
+
+  const cpu::CpuProgram kernels = cpu::generate_kernels(t.plan);
+  t.num_functions = kernels.functions.size();
+  for (const cpu::CpuLaunch& l : kernels.launches) t.functions.push_back(l.function < 0 ? "" : kernels.functions[static_cast<size_t>(l.function)].name);
+  t.constants_hash = constants_identity(t.plan);
+  HostOptions host;
+  host.in_spec = graph.in_spec;
+  host.out_spec = graph.out_spec;
+  host.isas = options.isas;
+  host.constants_hash = t.constants_hash;
+  const std::string host_text = host_program_text(t.plan, kernels, host);
+  done("generate");
+
+  t.sources = kernel_units(kernels);
+  std::vector<toolchain::CompileRequest> requests;
+  for (const GeneratedSource& unit : t.sources) {
+    for (const std::string& isa : options.isas) {
+      toolchain::CompileRequest r;
+      r.name = unit.name;
+      r.source = unit.text;
+      r.cpu = "x86-64-" + isa;
+      r.opt_level = options.opt_level;
+      requests.push_back(std::move(r));
+    }
+  }
+  requests.push_back(host_request(host_text));
+  t.sources.push_back({"host.cc", host_text});
+  for (const GeneratedSource& s : t.sources) dump.text(s.name, [&] { return s.text; }, LogLevel::code);
+  const int threads = options.threads > 0 ? options.threads : usable_cpus();
+  TRY(const std::vector<toolchain::Bytes> objects,
+      toolchain::compile_all(requests, threads, [&](size_t finished, size_t total, std::string_view name) {
+        if (options.progress) options.progress(name, finished, total);
+      }));
+  std::vector<toolchain::LinkInput> inputs;
+  for (size_t i = 0; i < objects.size(); ++i) inputs.push_back({requests[i].name, objects[i]});
+  for (auto list : {neutral_objects(false), kernel_objects(t.plan, options.isas)}) inputs.insert(inputs.end(), list.begin(), list.end());
+  TRY(t.code, link_model(std::move(inputs)));
+  done("build");
+  return t;
+}
+
+std::vector<FixedArgument> fixed_arguments(const Graph& graph) {
+  std::vector<FixedArgument> out;
+  for (const GraphInput& in : graph.inputs) {
+    if (in.kind != GraphInput::Kind::fixed) continue;
+    nlohmann::json value;
+    std::visit([&](const auto& v) {
+      if constexpr (!std::is_same_v<std::decay_t<decltype(v)>, std::monostate>) value = v;
+    }, in.fixed_value);
+    out.push_back({in.position, in.name, value.dump()});
+  }
+  return out;
+}
+
+}  // namespace coil

@@ -1,0 +1,109 @@
+// The CUDA target: kernels to cubins by NVRTC, one set per architecture, inside a shared object for the host.
+#include <algorithm>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "base/parallel.h"
+#include "codegen/constants.h"
+#include "codegen/cuda/host_program.h"
+#include "compiler/build_target.h"
+#include "schedule/schedule.h"
+#include "toolchain/data_object.h"
+#include "toolchain/nvrtc.h"
+
+namespace coil {
+namespace {
+
+constexpr size_t kUnitBytes = 16 * 1024;  // of one NVRTC program: the headers are parsed once in each
+
+struct CudaUnit {
+  std::set<std::string> headers;
+  std::set<int> sms;
+  std::string body;
+  bool large = false;  // a template: a unit of its own, they take longest
+};
+
+// Functions that are compiled for the same architectures, in units that threads can share.
+std::vector<CudaUnit> cuda_units(const cuda::CudaProgram& program) {
+  std::vector<CudaUnit> out;
+  for (const cuda::CudaFunction& f : program.functions) {
+    const bool large = std::any_of(f.headers.begin(), f.headers.end(), [](const std::string& h) { return h == "cuda/params.h"; });
+    const auto fits = [&](const CudaUnit& u) { return !large && !u.large && u.sms == f.sms && u.body.size() + f.text.size() <= kUnitBytes; };
+    auto place = std::find_if(out.begin(), out.end(), fits);
+    if (place == out.end()) {
+      out.push_back({{}, f.sms, "", large});
+      place = out.end() - 1;
+    }
+    place->headers.insert(f.headers.begin(), f.headers.end());
+    place->body += f.text + "\n";
+  }
+  return out;
+}
+
+// sm_90 is compiled as sm_90a: exactly that chip, with its matrix and copy engines.
+std::string arch_name(int sm) { return fmt::format("sm_{}{}", sm, sm == 90 ? "a" : ""); }
+
+}  // namespace
+
+Result<TargetContents> build_cuda(const LoopProgram& loops, const Graph& graph, const CompileOptions& options, const Dump& dump, const StageDone& done) {
+  TRY(const std::shared_ptr<const toolchain::Nvrtc> nvrtc, toolchain::Nvrtc::load());
+  TargetContents t;
+  t.device = "cuda";
+  t.needs = {"libcuda.so.1"};
+  for (const int sm : options.cuda) t.architectures.push_back(fmt::format("sm_{}", sm));
+  TRY(t.plan, schedule(loops, cuda::traits(options.cuda)));
+  layout_constants(t.plan);
+  dump.text("plan_cuda", [&] { return to_string(t.plan); });
+  done("schedule");
+
+  const cuda::CudaProgram program = cuda::generate_kernels(t.plan, options.cuda);
+  t.num_functions = program.functions.size();
+  for (const cuda::CudaCall& c : program.calls) {
+    t.functions.push_back(c.launches.empty() ? "" : program.functions[static_cast<size_t>(c.launches[0].function)].name);
+  }
+  t.constants_hash = constants_identity(t.plan);
+  done("generate");
+
+  std::vector<toolchain::CudaRequest> requests;
+  std::vector<int> sm_of_request;
+  for (const CudaUnit& u : cuda_units(program)) {
+    std::string text;
+    for (const std::string& h : u.headers) text += "#include \"" + h + "\"\n";
+    const std::string name = fmt::format("kernels_{}.cu", t.sources.size());
+    t.sources.push_back({name, text + "\n" + u.body});
+    for (const int sm : u.sms) {
+      requests.push_back({name, t.sources.back().text, arch_name(sm)});
+      sm_of_request.push_back(sm);
+    }
+  }
+  for (const GeneratedSource& s : t.sources) dump.text(s.name, [&] { return s.text; }, LogLevel::code);
+  const int threads = options.threads > 0 ? options.threads : usable_cpus();
+  TRY(const std::vector<toolchain::Bytes> cubins, nvrtc->compile_all(requests, threads, [&](size_t finished, size_t total, std::string_view name) {
+        if (options.progress) options.progress(name, finished, total);
+      }));
+
+  cuda::HostOptions host;
+  host.in_spec = graph.in_spec;
+  host.out_spec = graph.out_spec;
+  host.constants_hash = t.constants_hash;
+  host.architectures = fmt::format("{}", fmt::join(t.architectures, ", "));
+  std::vector<std::vector<uint8_t>> objects;
+  for (size_t i = 0; i < cubins.size(); ++i) {
+    const std::string symbol = fmt::format("coil_image_{}", i);
+    host.images.push_back({sm_of_request[i], sm_of_request[i] == 90 ? 0 : 1, symbol, cubins[i].size()});
+    objects.push_back(toolchain::data_object(symbol, cubins[i]));
+  }
+  const std::string host_text = cuda::host_program_text(t.plan, program, host);
+  t.sources.push_back({"host.cc", host_text});
+  dump.text("host_cuda.cc", [&] { return host_text; }, LogLevel::code);
+  TRY(const toolchain::Bytes host_object, toolchain::compile_cpp(host_request(host_text)));
+  std::vector<toolchain::LinkInput> inputs = {{"host.cc", host_object}};
+  for (size_t i = 0; i < objects.size(); ++i) inputs.push_back({host.images[i].symbol, objects[i]});
+  for (const toolchain::LinkInput& o : neutral_objects(true)) inputs.push_back(o);
+  TRY(t.code, link_model(std::move(inputs)));
+  done("build");
+  return t;
+}
+
+}  // namespace coil

@@ -1,0 +1,34 @@
+// From loops to the code of one target: schedule, generate, compile, link.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "compiler/compile.h"
+#include "compiler/dump.h"
+#include "loop/loop.h"
+#include "package/package_writer.h"
+#include "toolchain/compile.h"
+#include "toolchain/link.h"
+
+namespace coil {
+
+// Called when a stage ends: "schedule", "generate", "build".
+using StageDone = std::function<void(const std::string& stage)>;
+
+Result<TargetContents> build_cpu(const LoopProgram& loops, const Graph& graph, const CompileOptions& options, const Dump& dump, const StageDone& done);
+Result<TargetContents> build_cuda(const LoopProgram& loops, const Graph& graph, const CompileOptions& options, const Dump& dump, const StageDone& done);
+
+// --- shared by the two
+// The device library's objects for all machines, with the parts for CUDA or without.
+std::vector<toolchain::LinkInput> neutral_objects(bool cuda);
+// The host program's text as a request for the baseline machine.
+toolchain::CompileRequest host_request(const std::string& text);
+// One shared object that exports a model's entry points.
+Result<std::vector<uint8_t>> link_model(std::vector<toolchain::LinkInput> inputs);
+
+// Non-tensor inputs whose values the export fixed, as the manifest has them.
+std::vector<FixedArgument> fixed_arguments(const Graph& graph);
+
+}  // namespace coil

@@ -1,0 +1,299 @@
+// Which CUDA convolution kernel serves a problem: depthwise, few input channels, implicit gemm on tensor cores (bf16, f16; by wgmma on
+// Hopper) or on CUDA cores (f32, f64), and with which tile. With known sizes one variant is chosen by a small model of the time; with
+// dynamic ones the host chooses.
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <span>
+
+#include <fmt/format.h>
+
+#include "templates/cuda_variants.h"
+
+namespace coil::templates {
+namespace {
+
+struct Tile {
+  int bm, bn;       // pixels and channels of a block
+  int a, b;         // simt: rows and columns of a thread; mma: of a warp
+  int resident;     // blocks of an SM, by registers and shared memory
+  // Clocks on an H200, fitted to the times of ResNet's convolutions.
+  double rate;      // of the SM's peak that enough blocks together reach
+  double latency;   // of a slab of k in a block that has the SM to itself
+  double start;     // of a block beside its slabs
+};
+
+constexpr std::array<Tile, 4> kSimtTiles = {
+    {{64, 64, 8, 4, 5, 0.561, 1846, 3223}, {128, 64, 8, 4, 3, 0.432, 881, 211}, {32, 64, 4, 4, 6, 0.363, 1516, 1925}, {32, 32, 4, 4, 12, 0.284, 47, 2017}}};
+constexpr std::array<Tile, 1> kDoubleTiles = {{{64, 64, 4, 4, 3, 0.5, 2000, 2000}}};
+constexpr std::array<Tile, 3> kMmaTiles = {
+    {{128, 128, 64, 32, 2, 0.341, 772, 4384}, {128, 64, 64, 32, 3, 0.327, 949, 5331}, {64, 64, 32, 32, 5, 0.187, 957, 2360}}};
+
+// conv_wgmma.h: 64 * groups pixels x bn channels, a persistent block (or `resident`) on an SM.
+struct WgmmaTile {
+  int groups, bn, stages, split_stages, resident;
+  double step, finish;   // clocks of 64 along k, of a tile beside its steps
+};
+constexpr std::array<WgmmaTile, 4> kWgmmaTiles = {{{2, 128, 5, 6, 1, 640, 1400}, {2, 64, 6, 8, 1, 430, 800}, {2, 256, 4, 4, 1, 1130, 2600}, {3, 128, 4, 5, 1, 920, 1600}}};
+
+struct Machine {
+  int sms;
+  double flops;         // multiply-adds of an SM a clock on this template's units
+  int64_t shared_bytes; // of a block at most
+  bool clusters;
+  double split = 0, part = 93;  // clocks that a cluster's sum takes, and of that for each part of k
+};
+
+Machine machine_of(int sm, bool tensor, bool f64) {
+  Machine m = {132, 128, 232448, sm >= 90};
+  if (sm == 80) m = {108, 64, 166912, false};
+  if (sm == 86) m = {84, 128, 101376, false};
+  if (sm == 89) m = {128, 128, 101376, false};
+  if (sm == 100) m.sms = 148;
+  if (tensor) m.flops = sm >= 90 ? 2048 : sm == 80 ? 1024 : 512;
+  if (tensor) m.split = 3216, m.part = 868;
+  if (f64) m.flops = sm == 80 ? 32 : sm >= 90 ? 64 : 2;
+  return m;
+}
+
+int element_bytes(DType dtype) { return byte_size(dtype); }
+
+std::optional<int64_t> known(Expr e) {
+  if (e && e->is_constant()) return e->as_int();
+  return std::nullopt;
+}
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+CudaVariant variant(const CudaConvFacts& facts, const Tile& tile, int split) {
+  const bool mma = facts.dtype == DType::bf16 || facts.dtype == DType::f16;
+  const int size = element_bytes(facts.dtype);
+  // As in conv_simt.h and conv_mma.h: slabs of bk columns with 16 bytes of padding, in stages, behind the tables of rows and taps.
+  const int bk = mma ? 32 : 64 / size, stages = mma ? 4 : 3, pitch = bk * size + 16;
+  const int64_t ring = (tile.bm + 2 * bk) * 16 + int64_t{stages} * (tile.bm + tile.bn) * pitch;
+  const int64_t sums = mma ? int64_t{tile.bm} * (tile.bn + 8) * 4 : int64_t{tile.bm} * (tile.bn * size + 16);
+  const char* kind = mma ? "mma" : "simt";
+  CudaVariant v;
+  v.name = fmt::format("conv_{}_{}x{}", kind, tile.bm, tile.bn) + (split > 1 ? fmt::format("_split{}", split) : "");
+  v.header = fmt::format("cuda/conv_{}.h", kind);
+  v.call = fmt::format("cd::conv_{}<{}, {}, {}, {}, {}, {}>(t, epilogue);", kind, info(facts.dtype).c_name, tile.bm, tile.bn, tile.a, tile.b, split);
+  v.threads = mma ? 32 * (tile.bm / tile.a) * (tile.bn / tile.b) : 32 * (tile.bm / (8 * tile.a)) * (tile.bn / (4 * tile.b));
+  v.shared_bytes = std::max(ring, sums);
+  v.cluster = split;
+  v.hopper = split > 1;
+  v.grid_x = fmt::format("(t.n * t.oh * t.ow + {}) / {} * ((t.oc / t.groups + {}) / {}) * t.groups", tile.bm - 1, tile.bm, tile.bn - 1, tile.bn);
+  if (split > 1) v.grid_x += fmt::format(" * {}", split);
+  return v;
+}
+
+// Host expression: whether x is as the kernels that read 16 bytes of channels at a time want it. Empty: surely; nullopt: never.
+std::optional<std::string> channel_vectors(const CudaConvFacts& facts) {
+  const int64_t width = 16 / element_bytes(facts.dtype);
+  const std::optional<int64_t> x_c = known(facts.x_c);
+  if (x_c && *x_c != 1) return std::nullopt;
+  bool sure = x_c && facts.x_alignment % 16 == 0 && facts.w_alignment % 16 == 0;
+  for (Expr stride : {facts.x_n, facts.x_h, facts.x_w}) {
+    const std::optional<int64_t> value = known(stride);
+    if (value && *value % width != 0) return std::nullopt;
+    sure &= value || known(simplify_index(floor_mod(stride, stride->pool->index(width)), {})) == 0;
+  }
+  if (sure) return "";
+  return fmt::format("t.x_c == 1 && (t.x_n | t.x_h | t.x_w) % {} == 0 && ((unsigned long long)t.x | (unsigned long long)t.w) % 16 == 0", width);
+}
+
+std::string join(const std::string& a, const std::string& b) { return a.empty() ? b : b.empty() ? a : a + " && " + b; }
+
+CudaVariant depthwise(const CudaConvFacts& facts) {
+  const int width = 16 / element_bytes(facts.dtype);
+  CudaVariant v;
+  v.name = "conv_depthwise";
+  v.header = "cuda/conv_depthwise.h";
+  v.call = fmt::format("cd::conv_depthwise<{}>(t, epilogue);", info(facts.dtype).c_name);
+  v.grid_x = fmt::format("(t.n * t.oh * t.ow * ((t.oc + {}) / {}) + 255) / 256", width - 1, width);
+  return v;
+}
+
+// Strips of a line where channels come 16 bytes at a time, else pixel by pixel.
+std::vector<CudaVariant> depthwise_variants(const CudaConvFacts& facts, const Machine& machine, int64_t channels) {
+  const Conv2d& def = facts.def;
+  const int64_t width = 16 / element_bytes(facts.dtype), groups = channels / width, taps = def.kernel[0] * def.kernel[1];
+  const std::optional<std::string> fit = channel_vectors(facts);
+  const bool regular = def.stride[0] == def.stride[1] && def.stride[0] <= 2 && def.dilation[0] == 1 && def.dilation[1] == 1 && def.kernel[1] <= 9 && taps <= 81;
+  if (!fit || !regular || channels % width != 0) return {depthwise(facts)};
+  int cg = 1;
+  while (cg < 32 && cg < groups) cg *= 2;
+  // Long strips where there are enough threads without.
+  const int64_t n = known(facts.result_sizes[0]).value_or(8), lines = n * known(facts.result_sizes[2]).value_or(28), ow = known(facts.result_sizes[3]).value_or(28);
+  int strip = 4;
+  while (strip > 1 && groups * lines * ceil_div(ow, strip) < int64_t{machine.sms} * 512) strip /= 2;
+  CudaVariant v;
+  v.name = fmt::format("conv_depthwise_{}x{}_strip{}", def.kernel[0], def.kernel[1], strip);
+  v.header = "cuda/conv_depthwise_strip.h";
+  v.call = fmt::format("cd::conv_depthwise_strip<{}, {}, {}, {}, {}, {}>(t, epilogue);", info(facts.dtype).c_name, def.kernel[0], def.kernel[1], def.stride[0], strip, cg);
+  v.min_blocks = 2;
+  v.shared_bytes = taps * cg * 16;
+  v.grid_x = fmt::format("((t.n * t.oh * ((t.ow + {}) / {}) + {}) / {}) * {}", strip - 1, strip, 256 / cg - 1, 256 / cg, ceil_div(groups, cg));
+  v.condition = *fit;
+  std::vector<CudaVariant> variants = {v};
+  if (!fit->empty()) variants.push_back(depthwise(facts));
+  return variants;
+}
+
+// A network's first layer: 3 channels or so, for which a fragment is put together element by element.
+std::optional<CudaVariant> few_channels(const CudaConvFacts& facts, const Machine& machine) {
+  const Conv2d& def = facts.def;
+  const std::optional<int64_t> ic = known(def.x_sizes[1]), oc = known(facts.result_sizes[1]);
+  if (!ic || !oc || *ic < 1 || *ic > 4 || *oc < 1 || def.groups != 1 || def.stride[0] != def.stride[1] || def.dilation[0] != 1 || def.dilation[1] != 1) return std::nullopt;
+  const int64_t k = *ic * def.kernel[0] * def.kernel[1], steps = ceil_div(k, 16), bn = *oc <= 16 ? 16 : *oc <= 32 ? 32 : 64;
+  const int64_t patch = ceil_div(*ic * (15 * def.stride[0] + def.kernel[0]) * (15 * def.stride[0] + def.kernel[1]), 8) * 16;
+  if (k > 256 || patch > 16384) return std::nullopt;
+  CudaVariant v;
+  v.name = fmt::format("conv_few_{}x{}x{}", *ic, def.kernel[0], def.kernel[1]);
+  v.header = "cuda/conv_few.h";
+  v.call = fmt::format("cd::conv_few<{}, {}, {}, {}, {}, {}>(t, epilogue);", info(facts.dtype).c_name, *ic, def.kernel[0], def.kernel[1], def.stride[0], bn);
+  v.min_blocks = 2;
+  v.shared_bytes = ceil_div(bn * (steps * 16 + 8) * 2 + steps * 64 + patch, 128) * 128 + 8 * 16 * bn * 4;
+  const int64_t parts = ceil_div(*oc, bn), most = std::max<int64_t>(1, 2 * machine.sms / parts);
+  const std::string tiles = "(t.n * ((t.oh + 15) / 16) * ((t.ow + 15) / 16))";
+  v.grid_x = fmt::format("({0} < {1} ? {0} : {1}) * {2}", tiles, most, parts);
+  return v;
+}
+
+// Clocks of the whole problem: rounds of blocks that are resident together. A round is as long as its blocks' products take the SM, or
+// as one block's slabs one after the other.
+double clocks(const Machine& machine, const Tile& tile, int split, int64_t rows, int64_t columns, int64_t k, int64_t groups, int slab) {
+  const int64_t blocks = ceil_div(rows, tile.bm) * ceil_div(columns, tile.bn) * groups * split, per_sm = ceil_div(blocks, machine.sms);
+  const double slabs = static_cast<double>(ceil_div(ceil_div(k, slab), split));
+  const double work = static_cast<double>(tile.bm) * tile.bn * slab / machine.flops / tile.rate;
+  const auto round = [&](int64_t together) { return slabs * std::max(tile.latency, static_cast<double>(together) * work) + tile.start; };
+  const int64_t rest = per_sm % tile.resident;
+  return static_cast<double>(per_sm / tile.resident) * round(tile.resident) + (rest > 0 ? round(rest) : 0) + (split > 1 ? machine.split + machine.part * split : 0);
+}
+
+struct Choice {
+  const Tile* tile;
+  int split;
+};
+
+Choice choose(const Machine& machine, std::span<const Tile> tiles, int64_t rows, int64_t columns, int64_t k, int64_t groups, int slab) {
+  Choice best = {&tiles[0], 1};
+  double least = -1;
+  for (const Tile& tile : tiles) {
+    for (int split = 1; split <= (machine.clusters ? 8 : 1); split *= 2) {
+      if (split > 1 && k < int64_t{2} * split * slab) break;
+      const double c = clocks(machine, tile, split, rows, columns, k, groups, slab);
+      if (least >= 0 && c >= least) continue;
+      least = c;
+      best = {&tile, split};
+    }
+  }
+  return best;
+}
+
+// --- Hopper: wgmma
+
+struct WgmmaChoice {
+  const WgmmaTile* tile;
+  int split;
+};
+
+double clocks(const Machine& machine, const WgmmaTile& tile, int split, int64_t rows, int64_t columns, int64_t k, int64_t groups) {
+  const int64_t tiles = ceil_div(rows, 64 * tile.groups) * ceil_div(columns, tile.bn) * groups, steps = ceil_div(ceil_div(k, 64), split);
+  const double turn = static_cast<double>(steps) * tile.step + tile.finish;
+  return static_cast<double>(ceil_div(tiles * split, machine.sms * tile.resident)) * (turn + (split > 1 ? 2500 : 0)) + 2500;
+}
+
+WgmmaChoice choose_wgmma(const Machine& machine, int64_t rows, int64_t columns, int64_t k, int64_t groups) {
+  WgmmaChoice best = {&kWgmmaTiles[0], 1};
+  for (const WgmmaTile& tile : kWgmmaTiles) {
+    for (int split = 1; split <= 8; split *= 2) {
+      if (split > 1 && k < int64_t{2} * split * 64) break;
+      if (clocks(machine, tile, split, rows, columns, k, groups) < clocks(machine, *best.tile, best.split, rows, columns, k, groups)) best = {&tile, split};
+    }
+  }
+  return best;
+}
+
+CudaVariant wgmma_variant(const CudaConvFacts& facts, const WgmmaChoice& choice) {
+  const WgmmaTile& tile = *choice.tile;
+  const int split = choice.split, bm = 64 * tile.groups, stages = split > 1 ? tile.split_stages : tile.stages;
+  CudaVariant v;
+  v.name = fmt::format("conv_wgmma_{}x{}", bm, tile.bn) + (split > 1 ? fmt::format("_split{}", split) : "");
+  v.header = "cuda/conv_wgmma.h";
+  v.call = fmt::format("cd::conv_wgmma<{}, {}, {}, {}, {}>(t, epilogue);", info(facts.dtype).c_name, tile.groups, tile.bn, stages, split);
+  v.threads = 128 * (tile.groups + 1);
+  v.min_blocks = tile.resident;
+  v.shared_bytes = int64_t{stages} * (bm + tile.bn) * 128 + (split > 1 ? 0 : tile.groups * 16384) + bm * 16 + 16 * stages;
+  v.cluster = split;
+  v.hopper = true;
+  const std::string tiles = fmt::format("((t.n * t.oh * t.ow + {}) / {} * ((t.oc / t.groups + {}) / {}) * t.groups)", bm - 1, bm, tile.bn - 1, tile.bn);
+  const std::string most = tile.resident > 1 ? fmt::format("cd::cuda_sms(call) * {}", tile.resident) : "cd::cuda_sms(call)";
+  v.grid_x = split > 1 ? fmt::format("{} * {}", tiles, split) : fmt::format("({0} < {1} ? {0} : {1})", tiles, most);
+  const std::string k = "t.kh * t.kw * (t.ic / t.groups)";
+  v.setup = fmt::format("if (const int32_t failed = cd::cuda_tensor_map(call, &t.map_w, {0}, t.w, t.oc, {1}, {1} * 2, {2}, 64, error)) return failed;",
+                        info(facts.dtype).shim_number, k, tile.bn);
+  return v;
+}
+
+// What wgmma can do of the problem; empty: nothing. With conditions where something else must serve the rest.
+std::vector<CudaVariant> wgmma_variants(const CudaConvFacts& facts, const Machine& machine, int sm) {
+  const std::optional<int64_t> ic = known(facts.def.x_sizes[1]), oc = known(facts.result_sizes[1]);
+  const std::optional<std::string> fit = channel_vectors(facts);
+  if (sm != 90 || !fit || !ic || !oc || *ic < 1 || *oc < 1 || *ic / facts.def.groups % 8 != 0) return {};
+  const std::optional<int64_t> n = known(facts.result_sizes[0]), oh = known(facts.result_sizes[2]), ow = known(facts.result_sizes[3]);
+  const int64_t groups = facts.def.groups, columns = *oc / groups, k = *ic / groups * facts.def.kernel[0] * facts.def.kernel[1];
+  std::vector<CudaVariant> variants;
+  if (n && oh && ow) {
+    variants.push_back(wgmma_variant(facts, choose_wgmma(machine, *n * *oh * *ow, columns, k, groups)));
+    variants.back().condition = *fit;
+    return variants;
+  }
+  // As many pixels as fill the machine several times, or half of it.
+  const int64_t fills = machine.sms * 128 / std::max<int64_t>(ceil_div(columns, 128) * groups, 1);
+  const WgmmaChoice many = choose_wgmma(machine, 16 * fills, columns, k, groups), few = choose_wgmma(machine, std::max<int64_t>(fills / 2, 64), columns, k, groups);
+  if (many.tile != few.tile || many.split != few.split) {
+    variants.push_back(wgmma_variant(facts, many));
+    variants.back().condition = join(fmt::format("t.n * t.oh * t.ow >= {}", fills), *fit);
+  }
+  variants.push_back(wgmma_variant(facts, few));
+  variants.back().condition = *fit;
+  return variants;
+}
+
+}  // namespace
+
+std::vector<CudaVariant> cuda_conv_variants(const CudaConvFacts& facts, int sm) {
+  const Conv2d& def = facts.def;
+  const std::optional<int64_t> ic = known(def.x_sizes[1]), oc = known(facts.result_sizes[1]);
+  const bool tensor = facts.dtype == DType::bf16 || facts.dtype == DType::f16, f64 = facts.dtype == DType::f64;
+  const Machine machine = machine_of(sm, tensor, f64);
+  if (ic && oc && *ic == *oc && def.groups == *ic && def.groups > 1) return depthwise_variants(facts, machine, *ic);
+  std::vector<CudaVariant> variants;
+  if (tensor) {
+    if (auto few = few_channels(facts, machine)) return {*few};
+    variants = wgmma_variants(facts, machine, sm);
+    if (!variants.empty() && variants.back().condition.empty()) return variants;
+  }
+
+  const std::span<const Tile> tiles = tensor ? std::span<const Tile>(kMmaTiles) : f64 ? std::span<const Tile>(kDoubleTiles) : kSimtTiles;
+  const std::optional<int64_t> n = known(facts.result_sizes[0]), oh = known(facts.result_sizes[2]), ow = known(facts.result_sizes[3]);
+  const int64_t columns = oc.value_or(64 * def.groups) / def.groups, k = ic.value_or(64 * def.groups) / def.groups * def.kernel[0] * def.kernel[1];
+  const int slab = tensor ? 32 : 64 / element_bytes(facts.dtype);
+  if (n && oh && ow) {
+    const Choice c = choose(machine, tiles, *n * *oh * *ow, columns, k, def.groups, slab);
+    variants.push_back(variant(facts, *c.tile, c.split));
+    return variants;
+  }
+  // Many pixels or few: the host decides. What is best for a quarter of the machine's worth of small tiles serves the few. Beside wgmma
+  // these are for odd inputs only: one is enough.
+  const Choice many = choose(machine, tiles, int64_t{1} << 20, columns, k, def.groups, slab);
+  const Choice few = choose(machine, tiles, std::max<int64_t>(machine.sms * 1024 / ceil_div(columns, 64), 64), columns, k, def.groups, slab);
+  if (variants.empty() && (many.tile != few.tile || many.split != few.split)) {
+    variants.push_back(variant(facts, *many.tile, many.split));
+    variants.back().condition = fmt::format("{} >= {}", variants.back().grid_x, 2 * machine.sms * many.split);
+  }
+  variants.push_back(variant(facts, *few.tile, few.split));
+  return variants;
+}
+
+}  // namespace coil::templates

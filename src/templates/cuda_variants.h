@@ -1,0 +1,60 @@
+// The CUDA templates' parameters: which variants of a kernel serve a problem, how each is written, and how it is launched.
+//
+// A variant's kernel is text: `header` is included and the kernel's body is `call`, in which `t` is the params struct
+// (device/cuda/params.h) and `epilogue` a function object of the generated code. The launch is C++ text of the host program, in
+// which `t` is the same struct with all sizes, strides and pointers filled in.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "loop/loop.h"
+
+namespace coil::templates {
+
+struct CudaVariant {
+  std::string name;                 // for kernel names and tables: "mma_128x128x32"
+  std::string header;               // "cuda/gemm_mma.h"
+  std::string call;                 // "cd::gemm_mma<cd::bf16, 128, 128, 32>(t, epilogue);"
+  int threads = 256;                // a block
+  int min_blocks = 1;               // blocks that should fit a multiprocessor: bounds the registers
+  int64_t shared_bytes = 0;         // dynamic shared memory
+  int cluster = 1;
+  bool hopper = false;              // needs sm_90a: TMA, wgmma
+  std::string grid_x = "1", grid_y = "1", grid_z = "1";  // host expressions of t
+  std::string condition;            // host expression of t: whether the variant can serve the call and is wanted; empty: always.
+                                    // Variants are asked in order, the last one has none.
+  std::string setup;                // host statements before the launch (tensor maps, t.split); uses `driver`, may `return` an error
+  Expr scratch_bytes;               // what t.scratch must hold, over the dynamic sizes; invalid: none
+};
+
+// What is known of a matrix product at compile time. Sizes and strides are expressions of the dynamic sizes.
+struct CudaGemmFacts {
+  DType dtype = DType::f32;         // of a and b: f32, f64, bf16, f16
+  Expr batch, m, n, k;
+  Expr a_batch, a_row, a_col, b_batch, b_row, b_col;
+  int64_t a_alignment = 4, b_alignment = 4;  // bytes that both operands' first elements are aligned to, at least
+};
+// In order of preference; never empty. sm: 80, 86, 89, 90, 100.
+std::vector<CudaVariant> cuda_gemm_variants(const CudaGemmFacts& facts, int sm);
+
+struct CudaConvFacts {
+  DType dtype = DType::f32;         // f32, f64, bf16, f16
+  Conv2d def;
+  std::vector<Expr> result_sizes;   // n, oc, oh, ow
+  Expr x_n, x_c, x_h, x_w;          // strides of x
+  int64_t x_alignment = 4;          // bytes that the first element of x is aligned to, at least
+  int64_t w_alignment = 16;         // and of the weight
+};
+std::vector<CudaVariant> cuda_conv_variants(const CudaConvFacts& facts, int sm);
+
+struct CudaAttentionFacts {
+  DType dtype = DType::f32;         // f32, bf16, f16 (f64 is spelled out before it comes here)
+  Attention def;
+  DType mask_dtype = DType::boolean;
+  int64_t alignment = 4;            // of q, k and v and of all their row strides, in bytes
+};
+std::vector<CudaVariant> cuda_attention_variants(const CudaAttentionFacts& facts, int sm);
+
+}  // namespace coil::templates

@@ -1,0 +1,149 @@
+#include "toolchain/nvrtc.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <mutex>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "base/env.h"
+#include "base/parallel.h"
+#include "toolchain/embedded.h"
+
+namespace coil::toolchain {
+
+using Program = void*;
+
+struct Nvrtc::Functions {
+  const char* (*error_string)(int);
+  int (*version)(int*, int*);
+  int (*create)(Program*, const char* source, const char* name, int headers, const char* const* texts, const char* const* names);
+  int (*destroy)(Program*);
+  int (*compile)(Program, int count, const char* const* options);
+  int (*log_size)(Program, size_t*);
+  int (*log)(Program, char*);
+  int (*cubin_size)(Program, size_t*);
+  int (*cubin)(Program, char*);
+  int (*ptx_size)(Program, size_t*);
+  int (*ptx)(Program, char*);
+};
+
+namespace {
+
+const char* const kNames[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so", "/usr/local/cuda/lib64/libnvrtc.so.13",
+                              "/usr/local/cuda/lib64/libnvrtc.so.12", "/usr/local/cuda/lib64/libnvrtc.so"};
+
+struct Headers {
+  std::vector<std::string> texts, names;
+  std::vector<const char*> text_pointers, name_pointers;
+};
+
+const Headers& device_headers() {
+  static const Headers headers = [] {
+    Headers h;
+    for (const EmbeddedFile& f : embedded_files()) {
+      if (!f.path.starts_with("device/cuda/") || !f.path.ends_with(".h")) continue;
+      h.names.emplace_back(f.path.substr(7));  // "cuda/base.h"
+      h.texts.emplace_back(f.text());
+    }
+    for (size_t i = 0; i < h.names.size(); ++i) {
+      h.text_pointers.push_back(h.texts[i].c_str());
+      h.name_pointers.push_back(h.names[i].c_str());
+    }
+    return h;
+  }();
+  return headers;
+}
+
+}  // namespace
+
+Nvrtc::~Nvrtc() {
+  if (library_) dlclose(library_);
+}
+
+Result<std::shared_ptr<const Nvrtc>> Nvrtc::load() {
+  std::shared_ptr<Nvrtc> n(new Nvrtc);
+  const std::optional<std::string> wanted = env("COIL_NVRTC");
+  std::string tried;
+  const auto attempt = [&](const char* name) {
+    if (!n->library_) n->library_ = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    tried += std::string(tried.empty() ? "" : ", ") + name;
+  };
+  if (wanted) {
+    attempt(wanted->c_str());
+  } else {
+    for (const char* name : kNames) attempt(name);
+  }
+  if (!n->library_) {
+    return Error{ErrorCode::no_nvrtc, "NVIDIA's run-time compiler (NVRTC) is not found; tried " + tried, "",
+                 "install it (the CUDA toolkit has it, and so has the PyPI package nvidia-cuda-nvrtc) and name it with COIL_NVRTC=path/libnvrtc.so.13"};
+  }
+  n->f_ = std::make_unique<Functions>();
+  const auto find = [&](auto& function, const char* name) {
+    function = reinterpret_cast<std::decay_t<decltype(function)>>(dlsym(n->library_, name));
+    return function != nullptr;
+  };
+  Functions& f = *n->f_;
+  const bool complete = find(f.error_string, "nvrtcGetErrorString") && find(f.version, "nvrtcVersion") && find(f.create, "nvrtcCreateProgram") &&
+                        find(f.destroy, "nvrtcDestroyProgram") && find(f.compile, "nvrtcCompileProgram") && find(f.log_size, "nvrtcGetProgramLogSize") &&
+                        find(f.log, "nvrtcGetProgramLog") && find(f.cubin_size, "nvrtcGetCUBINSize") && find(f.cubin, "nvrtcGetCUBIN") &&
+                        find(f.ptx_size, "nvrtcGetPTXSize") && find(f.ptx, "nvrtcGetPTX");
+  if (!complete) return Error{ErrorCode::no_nvrtc, "the NVRTC that was found is too old", "", "NVRTC 12 or later is needed"};
+  int major = 0, minor = 0;
+  f.version(&major, &minor);
+  n->version_ = fmt::format("{}.{}", major, minor);
+  return std::shared_ptr<const Nvrtc>(std::move(n));
+}
+
+Result<Bytes> Nvrtc::compile(const CudaRequest& r) const {
+  const Headers& headers = device_headers();
+  Program program = nullptr;
+  int status = f_->create(&program, r.source.c_str(), r.name.c_str(), static_cast<int>(headers.names.size()), headers.text_pointers.data(),
+                          headers.name_pointers.data());
+  if (status) return Error{ErrorCode::internal, fmt::format("NVRTC: {}", f_->error_string(status)), "", ""};
+  struct Owner {
+    const Functions& f;
+    Program& p;
+    ~Owner() { f.destroy(&p); }
+  } owner{*f_, program};
+  const std::string arch = "--gpu-architecture=" + r.arch;
+  const char* const options[] = {arch.c_str(), "--std=c++20", "-default-device"};
+  status = f_->compile(program, static_cast<int>(std::size(options)), options);
+  if (status) {
+    size_t size = 0;
+    f_->log_size(program, &size);
+    std::string log(size, '\0');
+    if (size) f_->log(program, log.data());
+    if (status == 5) {  // NVRTC_ERROR_INVALID_OPTION: the only option that varies is the architecture
+      return Error{ErrorCode::unsupported_arch, fmt::format("this NVRTC ({}) does not know {}", version_, r.arch), "", "choose another --target, or a newer NVRTC with COIL_NVRTC"};
+    }
+    return Error{ErrorCode::internal, fmt::format("NVRTC {}: {} in {}:\n{}", version_, f_->error_string(status), r.name, log.c_str()), "", ""};
+  }
+  size_t size = 0;
+  (r.ptx ? f_->ptx_size : f_->cubin_size)(program, &size);
+  Bytes out(size);
+  (r.ptx ? f_->ptx : f_->cubin)(program, reinterpret_cast<char*>(out.data()));
+  return out;
+}
+
+Result<std::vector<Bytes>> Nvrtc::compile_all(std::span<const CudaRequest> requests, int threads, const CompileProgress& progress) const {
+  std::vector<std::optional<Result<Bytes>>> results(requests.size());
+  std::mutex mutex;
+  size_t done = 0;
+  parallel_each(requests.size(), threads, [&](size_t i) {
+    results[i].emplace(compile(requests[i]));
+    if (!progress) return;
+    const std::lock_guard lock(mutex);
+    progress(++done, requests.size(), requests[i].name);
+  });
+  std::vector<Bytes> out;
+  for (auto& r : results) {
+    if (!r->ok()) return r->error();
+    out.push_back(std::move(r->value()));
+  }
+  return out;
+}
+
+}  // namespace coil::toolchain

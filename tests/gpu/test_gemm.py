@@ -1,0 +1,473 @@
+"""The CUDA matrix-product templates (device/cuda/gemm_*.h, gemv.h) on a GPU, beside torch in float64.
+
+    python3 -m pytest -q tests/gpu/test_gemm.py
+    python3 tests/gpu/test_gemm.py --bench [PROBLEM...]   times of every candidate beside torch.matmul
+    python3 tests/gpu/test_gemm.py --compile              every instance for every architecture; needs no GPU
+"""
+import concurrent.futures
+import ctypes
+import dataclasses
+import functools
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import cuda_kernels as ck  # noqa: E402
+
+C_TYPES = {"f32": "float", "f64": "double", "bf16": "cd::bf16", "f16": "cd::f16"}
+BYTES = {"f32": 4, "f64": 8, "bf16": 2, "f16": 2}
+
+
+def up(a, b):
+    return -(-a // b)
+
+
+@dataclasses.dataclass(frozen=True)
+class Instance:
+    """A kernel as cuda_gemm_variants would describe it, and its grid."""
+    name: str
+    dtype: str
+    header: str
+    call: str
+    threads: int
+    shared: int
+    cluster: int
+    min_blocks: int
+    bm: int           # rows and columns of a block of the grid
+    bn: int
+    kind: str         # tiles: x = tiles of m * tiles of n; rows: x = tiles of n, y = tiles of m; wgmma: persistent
+    a_k: bool = True
+    b_k: bool = True
+    hopper: bool = False
+
+    def grid(self, batch, m, n):
+        z = min(batch, 65535)
+        if self.kind == "wgmma":
+            return (min(up(m, self.bm * self.cluster) * up(n, self.bn) * batch * self.cluster, sms() // self.cluster * self.cluster), 1, 1)
+        if self.kind in ("split", "copy"):
+            return (up(m, self.bm) * up(n, self.bn) * batch * self.cluster, 1, 1)
+        if self.kind == "rows":
+            return (up(n, self.bn) * self.cluster, up(m, self.bm), z)
+        return (up(m, self.bm) * up(n, self.bn) * self.cluster, 1, z)
+
+    def source(self, checked):
+        """checked: f32 / f64 results, each write counted and its place checked. Else results of the operands' type."""
+        out = ("double" if self.dtype == "f64" else "float") if checked else C_TYPES[self.dtype]
+        acc = "double" if self.dtype == "f64" else "float"
+        check = """
+    if (batch < 0 || batch >= a.batch || row < 0 || row >= a.m || col < 0 || col % W || count < 1 || count > W || col + count > a.n) { atomicAdd(a.bad, 1); return; }
+    for (int i = 0; i < count; ++i) atomicAdd(a.writes + batch * a.batch_stride + row * a.row_stride + col + i, 1);""" if checked else ""
+        cluster = f" __cluster_dims__({self.cluster}, 1, 1)" if self.cluster > 1 else ""
+        return f"""#include "cuda/base.h"
+#include "{self.header}"
+struct Args {{ void* out; long long batch, m, n, batch_stride, row_stride; int* writes; int* bad; }};
+struct E {{
+  const Args& a;
+  template <int W> __device__ __forceinline__ void operator()(cd::i64 batch, int row, int col, const {acc} (&acc)[W], int count) const {{{check}
+    {out}* p = ({out}*)a.out + batch * a.batch_stride + row * a.row_stride + col;
+    if (count == W && (cd::u64)p % 16 == 0) {{ cd::store<W>(p, acc); }} else {{
+#pragma unroll
+      for (int i = 0; i < W; ++i) if (i < count) cd::store1(p + i, acc[i]); }}
+  }}
+}};
+extern "C" __global__ void{cluster} __launch_bounds__({self.threads}, {self.min_blocks}) k(const __grid_constant__ CudaGemm t, const __grid_constant__ Args a) {{
+  E epilogue{{a}};
+  {self.call}
+}}
+"""
+
+
+def flag(b):
+    return "true" if b else "false"
+
+
+def simt(dtype, bm, bn, bk, tm, tn, a_k=True, b_k=True, split=1, min_blocks=0):
+    size, threads = BYTES[dtype], bm // tm * (bn // tn)
+    shared = max(2 * (bm + bn) * bk, bm * bn if split > 1 else 0) * size
+    min_blocks = min_blocks or (2 if bm == 128 else 1)
+    return Instance(f"simt_{bm}x{bn}x{bk}_s{split}_b{min_blocks}", dtype, "cuda/gemm_simt.h",
+                    f"cd::gemm_simt<{C_TYPES[dtype]}, {bm}, {bn}, {bk}, {tm}, {tn}, {flag(a_k)}, {flag(b_k)}, {split}>(t, epilogue);", threads, shared,
+                    split, min_blocks, bm, bn, "tiles", a_k, b_k, split > 1)
+
+
+def mma(dtype, bm, bn, bk, wm, wn, stages, a_k=True, b_k=True, split=1):
+    threads, shared = bm // wm * (bn // wn) * 32, max(stages * (bm + bn) * bk * 2, bm * bn * 4)
+    return Instance(f"mma_{bm}x{bn}x{bk}_w{wm}x{wn}_s{split}", dtype, "cuda/gemm_mma.h",
+                    f"cd::gemm_mma<{C_TYPES[dtype]}, {bm}, {bn}, {bk}, {wm}, {wn}, {stages}, {flag(a_k)}, {flag(b_k)}, {split}>(t, epilogue);", threads,
+                    shared, split, 1, bm, bn, "tiles", a_k, b_k, split > 1)
+
+
+def gemv_mma(dtype, groups=1, warps=8, split=1):
+    return Instance(f"gemv_mma_g{groups}_w{warps}_s{split}", dtype, "cuda/gemv.h",
+                    f"cd::gemv_mma<{C_TYPES[dtype]}, {groups}, {warps}, {split}>(t, epilogue);", warps * 32, 0, split, 1, 8 * groups, 16, "rows", True, True,
+                    split > 1)
+
+
+def gemv_dot(dtype, rows=1, warps=4):
+    return Instance(f"gemv_dot_r{rows}", dtype, "cuda/gemv.h", f"cd::gemv_dot<{C_TYPES[dtype]}, {rows}, {warps}>(t, epilogue);", warps * 32, 0, 1, 1, rows,
+                    warps * 16 // BYTES[dtype], "rows")
+
+
+def gemv_axpy(dtype, rows=1, warps=8, split=1):
+    return Instance(f"gemv_axpy_r{rows}_s{split}", dtype, "cuda/gemv.h", f"cd::gemv_axpy<{C_TYPES[dtype]}, {rows}, {warps}, {split}>(t, epilogue);", warps * 32,
+                    0, split, 1, rows, 32, "rows", True, False, split > 1)
+
+
+def wgmma(dtype, bn, stages, cluster=1, a_k=True, b_k=True):
+    shared = stages * (128 + bn) * 128 + 8 * 4096 + 16 * stages
+    return Instance(f"wgmma_128x{bn}_c{cluster}", dtype, "cuda/gemm_wgmma.h",
+                    f"cd::gemm_wgmma<{C_TYPES[dtype]}, {bn}, {stages}, {cluster}, {flag(a_k)}, {flag(b_k)}>(t, epilogue);", 384, shared, cluster, 1, 128, bn,
+                    "wgmma", a_k, b_k, True)
+
+
+def wgmma_tile(bn):
+    return {256: (256, 4), 192: (192, 4), 128: (128, 6), 64: (64, 8)}[bn]
+
+
+def wgmma_split(dtype, bm, bn, stages, split=1, a_k=True, b_k=True, copy=False):
+    shared = max(stages * (bm + bn) * 128, bm * bn * 4) + 16 * stages
+    return Instance(f"wgmma_{'copy_' if copy else ''}{bm}x{bn}_st{stages}_s{split}", dtype, "cuda/gemm_wgmma.h",
+                    f"cd::gemm_wgmma_split<{C_TYPES[dtype]}, {bm}, {bn}, {stages}, {split}, {flag(a_k)}, {flag(b_k)}, {flag(copy)}>(t, epilogue);",
+                    bm * 2 + (128 if copy else 32), shared, split, 1, bm, bn, "copy" if copy else "split", a_k, b_k, True)
+
+
+MMA_TILES = [(128, 128, 32, 64, 32, 4), (64, 64, 64, 32, 32, 4), (32, 64, 64, 16, 32, 4)]
+F32_TILES = [(128, 128, 8, 8, 8), (64, 64, 16, 4, 4), (32, 32, 16, 4, 4)]
+F64_TILES = [(64, 64, 16, 4, 4), (32, 32, 16, 4, 2)]
+LAYOUTS = [(True, True), (True, False), (False, True), (False, False)]
+
+
+def instances():
+    found = []
+    for a_k, b_k in LAYOUTS:
+        found += [simt("f32", *t, a_k, b_k) for t in F32_TILES] + [simt("f64", *t, a_k, b_k) for t in F64_TILES]
+        found += [mma("bf16", *t, a_k, b_k) for t in MMA_TILES] + [mma("f16", *MMA_TILES[1], a_k, b_k)]
+    found += [simt("f32", *F32_TILES[1], True, True, 8), simt("f32", *F32_TILES[0], True, False, 2), simt("f64", *F64_TILES[1], False, True, 4)]
+    found += [mma("bf16", *MMA_TILES[0], True, True, 2), mma("f16", *MMA_TILES[1], True, False, 8), mma("bf16", *MMA_TILES[2], True, True, 4)]
+    for d in ("bf16", "f16"):
+        found += [gemv_mma(d, 1, 8), gemv_mma(d, 2, 4), gemv_mma(d, 1, 8, 4), gemv_axpy(d, 1), gemv_axpy(d, 4, 8, 4)]
+    for d in ("f32", "f64"):
+        found += [gemv_dot(d, r) for r in (1, 2, 4, 8)] + [gemv_axpy(d, 1), gemv_axpy(d, 8), gemv_axpy(d, 4, 8, 2)]
+    for bn in (256, 128, 64):
+        found += [wgmma("bf16", *wgmma_tile(bn), 2 if bn == 256 else 1, a_k, b_k) for a_k, b_k in LAYOUTS] + [wgmma("f16", *wgmma_tile(bn))]
+    return found
+
+
+# --- running one
+
+class Params(ctypes.Structure):
+    _fields_ = [(f, ctypes.c_longlong) for f in ("batch", "m", "n", "k")] + [("a", ctypes.c_void_p)] + \
+               [(f, ctypes.c_longlong) for f in ("a_batch", "a_row", "a_col")] + [("b", ctypes.c_void_p)] + \
+               [(f, ctypes.c_longlong) for f in ("b_batch", "b_row", "b_col")] + \
+               [("scratch", ctypes.c_void_p), ("split", ctypes.c_int), ("reserved", ctypes.c_int), ("pad", ctypes.c_ulonglong * 2),
+                ("map_a", ctypes.c_ulonglong * 16), ("map_b", ctypes.c_ulonglong * 16)]
+
+
+class Args(ctypes.Structure):
+    _fields_ = [("out", ctypes.c_void_p)] + [(f, ctypes.c_longlong) for f in ("batch", "m", "n", "batch_stride", "row_stride")] + \
+               [("writes", ctypes.c_void_p), ("bad", ctypes.c_void_p)]
+
+
+@functools.cache
+def sms():
+    import torch
+    return torch.cuda.get_device_properties(0).multi_processor_count
+
+
+def torch_type(dtype):
+    import torch
+    return {"f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16, "f16": torch.float16}[dtype]
+
+
+COMPILED = {}
+
+
+def compile_all(todo, checked):
+    """Compiles instances in parallel; NVRTC leaves the interpreter's lock."""
+    def one(key):
+        COMPILED[key] = ck.compile_cubin(key[0].source(key[1]), ck.device_arch())
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(one, [(i, checked) for i in dict.fromkeys(todo) if (i, checked) not in COMPILED]))
+
+
+@functools.cache
+def function(instance, checked):
+    import torch
+    torch.empty(1, device="cuda")
+    if (instance, checked) not in COMPILED:
+        compile_all([instance], checked)
+    module, f = ctypes.c_void_p(), ctypes.c_void_p()
+    ck.check(ck.driver().cuModuleLoadData(ctypes.byref(module), COMPILED[instance, checked][0]), "cuModuleLoadData")
+    ck.check(ck.driver().cuModuleGetFunction(ctypes.byref(f), module, b"k"), "cuModuleGetFunction")
+    ck.check(ck.driver().cuFuncSetAttribute(f, 8, instance.shared), "cuFuncSetAttribute")
+    return f
+
+
+def tensor_map(dtype, pointer, rows, cols, pitch_bytes, box_rows):
+    out = ((ctypes.c_ulonglong * 16)(), ctypes.create_string_buffer(192))
+    buffer = ctypes.addressof(out[1])
+    buffer += -buffer % 64
+    kind = {"bf16": 9, "f16": 6}[dtype]  # CU_TENSOR_MAP_DATA_TYPE_*
+    u64, u32 = ctypes.c_ulonglong, ctypes.c_uint
+    rc = ck.driver().cuTensorMapEncodeTiled(ctypes.c_void_p(buffer), kind, u32(2), ctypes.c_void_p(pointer), (u64 * 2)(cols, rows), (u64 * 1)(pitch_bytes),
+                                            (u32 * 2)(64, box_rows), (u32 * 2)(1, 1), 0, 3, 3, 0)
+    ck.check(rc, "cuTensorMapEncodeTiled")
+    ctypes.memmove(out[0], buffer, 128)
+    return out[0]
+
+
+def params(instance, a, b):
+    """a [batch, m, k], b [batch, k, n] as torch tensors of any strides."""
+    t = Params(batch=a.shape[0], m=a.shape[1], n=b.shape[2], k=a.shape[2], a=a.data_ptr(), b=b.data_ptr(), split=instance.cluster)
+    t.a_batch, t.a_row, t.a_col = a.stride()
+    t.b_batch, t.b_row, t.b_col = b.stride()
+    if instance.kind == "wgmma" and t.m and t.n:
+        t.map_a = tensor_map(instance.dtype, t.a, t.m, t.k, t.a_row * 2, 128) if instance.a_k else tensor_map(instance.dtype, t.a, t.k, t.m, t.a_col * 2, 64)
+        box = instance.bn // instance.cluster
+        t.map_b = tensor_map(instance.dtype, t.b, t.n, t.k, t.b_col * 2, box) if instance.b_k else tensor_map(instance.dtype, t.b, t.k, t.n, t.b_row * 2, 64)
+    return t
+
+
+def launch(instance, checked, t, args):
+    import torch
+    grid = instance.grid(t.batch, t.m, t.n)
+    if 0 in grid:
+        return
+    store = (ctypes.c_char * 512)()
+    at = ctypes.addressof(store)
+    at += -at % 64
+    ctypes.memmove(at, ctypes.addressof(t), ctypes.sizeof(t))
+    pointers = (ctypes.c_void_p * 2)(at, ctypes.addressof(args))
+    stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+    ck.check(ck.driver().cuLaunchKernel(function(instance, checked), *map(ctypes.c_uint, grid), instance.threads, 1, 1, instance.shared, stream, pointers, None),
+             f"launching {instance.name}")
+
+
+# --- tests
+
+def operand(batch, rows, cols, dtype, layout, gen):
+    """A [batch, rows, cols] view amid NaN. layout: c (columns contiguous), r (rows contiguous), each with how its pitch and start are aligned:
+    16, 8, 4 or 2 bytes (elements); s: neither contiguous; 0: one matrix for the whole batch."""
+    import torch
+    size, share = BYTES[dtype], "0" in layout
+    kind, align = layout[0], max(1, int(layout[1:].replace("x", "") or 16) // size) if layout[1:] not in ("", "x") else 16 // size
+    inner, outer = (cols, rows) if kind != "r" else (rows, cols)
+    step = 2 if kind == "s" else 1
+    pitch = up(inner * step + 1, align) * align
+    if (pitch * size) % (2 * align * size) == 0 and align * size < 16:
+        pitch += align  # no better aligned than asked for
+    plane, batches = pitch * outer + align, 1 if share else batch
+    store = torch.full((batches * plane + 64,), float("nan"), dtype=torch_type(dtype), device="cuda")
+    start = align if align * size < 16 else 16
+    strides = (pitch, step) if kind != "r" else (step, pitch)
+    view = store.as_strided((batches, rows, cols), (plane, *strides), start)
+    view.copy_(torch.randn((batches, rows, cols), generator=gen, device="cuda", dtype=torch.float32))
+    return view.expand(batch, rows, cols)
+
+
+def run_checked(instance, batch, m, n, k, a_layout, b_layout, special=False):
+    import torch
+    gen = torch.Generator(device="cuda").manual_seed(m * 31 + n * 7 + k)
+    a = operand(batch, m, k, instance.dtype, a_layout, gen)
+    b = operand(batch, k, n, instance.dtype, b_layout, gen)
+    if special:
+        a[0, m // 2, k - 1] = float("inf")
+        b[0, 0, n - 1] = float("nan")
+    kind = torch.float64 if instance.dtype == "f64" else torch.float32
+    row = n + 3 + (-(n + 3)) % 4 if n % 2 else n
+    out = torch.full((batch, m, row), 7.5, dtype=kind, device="cuda")
+    writes = torch.zeros((batch, m, row), dtype=torch.int32, device="cuda")
+    bad = torch.zeros(1, dtype=torch.int32, device="cuda")
+    args = Args(out.data_ptr(), batch, m, n, m * row, row, writes.data_ptr(), bad.data_ptr())
+    launch(instance, True, params(instance, a, b), args)
+    torch.cuda.synchronize()
+    where = f"{instance.name} {instance.dtype} a_k={instance.a_k} b_k={instance.b_k} batch {batch} {m}x{n}x{k} a:{a_layout} b:{b_layout}"
+    assert bad.item() == 0, f"{where}: {bad.item()} calls of the epilogue out of place"
+    assert bool((writes[:, :, :n] == 1).all()), f"{where}: elements not written once: {(writes[:, :, :n] != 1).sum().item()}"
+    assert bool((out[:, :, n:] == 7.5).all()), f"{where}: wrote beyond the row"
+    got, want = out[:, :, :n].double(), a.double() @ b.double()
+    if k == 0:
+        assert bool((got == 0).all()), where
+        return
+    finite = torch.isfinite(want)
+    assert bool((torch.isfinite(got) == finite).all()), f"{where}: NaN or infinity differs"
+    assert bool(torch.equal(torch.isnan(got), torch.isnan(want))), f"{where}: NaN differs"
+    scale = a.double().abs() @ b.double().abs()
+    limit = {"f64": 1e-14, "f32": 2e-6}.get(instance.dtype, 2e-5)
+    error = ((got - want).abs() / (scale + 1e-30))[finite & torch.isfinite(scale)]
+    worst = error.max().item() if error.numel() else 0.0
+    assert worst <= limit, f"{where}: error {worst:.3g} of the terms' sum"
+
+
+def layouts_for(instance):
+    """Pairs of operand layouts that the instance is made for, and a few that it must only get right."""
+    a, b = "c" if instance.a_k else "r", "r" if instance.b_k else "c"
+    if instance.kind == "wgmma":
+        return [(a + "16", b + "16")]
+    pairs = [(a + "16", b + "16"), (a + "8", b + "16"), (a + "16", b + "4"), (a + "4", b + "8"), (a + "2", b + "2"), ("s", "s"), (a + "16", b + "0")]
+    return pairs
+
+
+def shapes_for(instance):
+    if instance.kind == "rows":
+        return [(1, m, n, k) for m, n, k in ((1, 1, 1), (1, 64, 4096), (3, 50, 333), (8, 130, 1024), (5, 17, 2056), (11, 33, 700), (2, 1000, 0))] + [(3, 4, 40, 130)]
+    if instance.kind == "wgmma":
+        return [(1, m, n, k) for m, n, k in ((128, 256, 64), (1, 8, 8), (777, 1000, 1032), (300, 520, 200), (2048, 1536, 520), (130, 24, 4104))]
+    return [(1, 1, 1, 1), (1, 128, 128, 128), (1, 65, 67, 33), (1, 300, 200, 171), (1, 40, 500, 1000), (3, 33, 129, 70), (2, 200, 96, 0), (1, 98, 100, 4608)]
+
+
+def check_instance(instance):
+    for pair in layouts_for(instance):
+        for shape in shapes_for(instance):
+            run_checked(instance, *shape, *pair)
+    run_checked(instance, 1, 40, 48, 200, *layouts_for(instance)[0], special=True)
+    if instance.kind != "wgmma":
+        run_checked(instance, 66000, 2, 3, 5, *layouts_for(instance)[0])
+
+
+try:
+    import pytest
+    import torch
+    pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+    @pytest.fixture(scope="session")
+    def compiled():
+        compile_all([i for i in instances() if usable(i)], True)
+
+    @pytest.mark.parametrize("instance", instances(), ids=lambda i: f"{i.name}-{i.dtype}-{'k' if i.a_k else 'm'}{'k' if i.b_k else 'n'}")
+    def test_instance(instance, compiled):
+        if not usable(instance):
+            pytest.skip("needs an sm_90 GPU")
+        check_instance(instance)
+
+    def test_repeats_are_equal(compiled):
+        """Split products sum in a fixed order."""
+        import torch
+        i = simt("f32", *F32_TILES[1], True, True, 8)
+        if not usable(i):
+            pytest.skip("needs an sm_90 GPU")
+        a, w = torch.randn(1, 98, 4608, device="cuda"), torch.randn(1, 512, 4608, device="cuda")
+        outs = [torch.empty(98, 512, device="cuda") for _ in range(3)]
+        for out in outs:
+            launch(i, False, params(i, a, w.mT), Args(out.data_ptr(), 1, 98, 512, 0, 512, None, None))
+        assert torch.equal(outs[0], outs[1]) and torch.equal(outs[0], outs[2])
+except ImportError:
+    pass
+
+
+def usable(instance):
+    return not instance.hopper or ck.device_arch() == "sm_90a"
+
+
+# --- times
+
+def candidates(dtype, m, n, k, b_k):
+    found = []
+    if dtype == "f32":
+        found = [simt("f32", *t, True, b_k, s) for t in F32_TILES for s in (1, 2, 4, 8)]
+        found += [simt("f32", 128, 128, 8, 8, 8, True, b_k, 1, 1), simt("f32", 128, 128, 16, 8, 8, True, b_k, 1, 1), simt("f32", 128, 128, 16, 8, 8, True, b_k, 1, 2)]
+    else:
+        found = [mma(dtype, *t, True, b_k, s) for t in MMA_TILES + [(128, 128, 32, 64, 64, 4)] for s in (1, 2, 4, 8)]
+        found += [wgmma(dtype, *wgmma_tile(bn), c, True, b_k) for bn in (256, 128, 64) for c in (1, 2) if b_k or bn // c >= 64]
+    found = [i for i in found if i.kind == "wgmma" or i.cluster == 1 or up(m, i.bm) * up(n, i.bn) * i.cluster <= 600 and k >= 256 * i.cluster]
+    found = [i for i in found if up(m, i.bm) * up(n, i.bn) <= 20000 and (m > 32 or i.bm <= 64)]
+    if k % 8:
+        found = [i for i in found if i.kind != "wgmma"]
+    if m <= 16:
+        if dtype == "f32":
+            found += [gemv_dot("f32", r) for r in (1, 2, 4, 8)] if b_k else [gemv_axpy("f32", r, 8, s) for r in (1, 8) for s in (1, 2, 4)]
+        elif b_k:
+            found += [gemv_mma(dtype, g, w, s) for g in (1, 2) for w in (4, 8) for s in (1, 2, 4)]
+        else:
+            found += [gemv_axpy(dtype, r, 8, s) for r in (1, 4) for s in (1, 2, 4, 8)]
+    return [i for i in found if usable(i)]
+
+
+# dtype, m, n, k, whether b is a weight [n, k]
+PROBLEMS = [("f32", 2048, 2048, 2048, True), ("f32", 2048, 2048, 2048, False), ("f32", 512, 512, 512, True), ("f32", 98, 512, 4608, True),
+            ("f32", 1, 1000, 512, True), ("f32", 1, 4096, 4096, True),
+            ("bf16", 8192, 8192, 8192, True), ("bf16", 4096, 4096, 4096, True), ("bf16", 4096, 4096, 4096, False), ("bf16", 2048, 14336, 4096, True),
+            ("bf16", 2048, 4096, 14336, True), ("bf16", 1024, 768, 3072, True), ("bf16", 1024, 3072, 768, False), ("bf16", 560, 1280, 3420, True),
+            ("bf16", 2048, 1280, 3420, True), ("bf16", 64, 4096, 4096, True),
+            ("bf16", 1, 4096, 4096, True), ("bf16", 4, 14336, 4096, True), ("bf16", 8, 4096, 14336, True), ("bf16", 1, 50304, 768, True),
+            ("bf16", 1, 3072, 768, False), ("bf16", 4, 768, 3072, False)]
+
+
+def bench(problem, keep=6):
+    """(time of torch, [(time, name)]) in microseconds. Products that are bound by reading b rotate over copies that exceed the L2 cache."""
+    import torch
+    dtype, m, n, k, b_k = problem
+    kind, size = torch_type(dtype), BYTES[dtype]
+    copies = min(40, up(240 << 20, n * k * size)) if m <= 64 else 1
+    a = torch.randn(1, m, k, device="cuda").to(kind)
+    weights = [torch.randn(1, *((n, k) if b_k else (k, n)), device="cuda").to(kind) for _ in range(copies)]
+    weights = [w.mT if b_k else w for w in weights]
+    out = torch.empty(1, m, n, dtype=kind, device="cuda")
+    repeats = copies if copies > 1 else (5 if m * n * k > 1 << 34 else 20)
+
+    def rotating(f):
+        state = [0]
+
+        def call():
+            f(state[0] % copies)
+            state[0] += 1
+        return call
+
+    def theirs():
+        return ck.microseconds(rotating(lambda i: torch.matmul(a[0], weights[i][0], out=out[0])), repeats)
+
+    want = (a[0] @ weights[0][0]).float()
+    times, their_times = [], [theirs()]
+    todo = candidates(dtype, m, n, k, b_k)
+    compile_all(todo, False)
+    for instance in todo:
+        args = Args(out.data_ptr(), 1, m, n, m * n, n, None, None)
+        ts = [params(instance, a, w) for w in weights]
+        out.fill_(float("nan"))
+        launch(instance, False, ts[0], args)
+        torch.cuda.synchronize()
+        error = ((out[0].float() - want).abs().max() / want.abs().max()).item()
+        right = "" if error < 0.02 else f" WRONG {error:.3g}"
+        times.append((ck.microseconds(rotating(lambda i: launch(instance, False, ts[i], args)), repeats), instance.name + right))
+    their_times.append(theirs())
+    return min(their_times), sorted(times)[:keep] + [t for t in sorted(times)[keep:] if "WRONG" in t[1]]
+
+
+def bench_all(names):
+    import torch
+    torch.backends.cuda.matmul.allow_tf32 = False
+    print(torch.cuda.get_device_name(0))
+    for problem in PROBLEMS:
+        dtype, m, n, k, b_k = problem
+        name = f"{dtype} {m}x{n}x{k} {'[n,k]' if b_k else '[k,n]'}"
+        if names and not any(x in name for x in names):
+            continue
+        try:
+            theirs, ours = bench(problem)
+        except Exception as e:  # one broken candidate must not hide the others' times
+            print(f"{name:28} FAILED {e}", flush=True)
+            continue
+        rate = 2e-6 * m * n * k
+        print(f"{name:28} torch {theirs:8.2f} us {rate / theirs:7.1f} TFLOP/s | " + " | ".join(f"{t:.2f} {i}" for t, i in ours) +
+              f" | best {theirs / ours[0][0]:.2f}x", flush=True)
+
+
+def compile_everything():
+    for arch in ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100"):
+        for instance in instances():
+            if instance.hopper and arch != "sm_90a":
+                continue
+            log = ck.compile_cubin(instance.source(False), arch)[1]
+            note = ck.registers(log)
+            if "spilled" in note or "C75" in log:
+                print(arch, instance.name, instance.dtype, instance.a_k, instance.b_k, note, log if "C75" in log else "")
+        print(arch, "done", flush=True)
+
+
+if __name__ == "__main__":
+    if "--compile" in sys.argv:
+        compile_everything()
+    elif "--bench" in sys.argv:
+        bench_all([x for x in sys.argv[1:] if not x.startswith("-")])
+    else:
+        sys.exit(pytest.main(["-q", os.path.abspath(__file__)]))

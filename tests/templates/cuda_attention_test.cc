@@ -1,0 +1,60 @@
+// The choice of CUDA attention kernels: what every variant must satisfy, and the choices that matter.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "templates/cuda_variants.h"
+
+namespace coil::templates {
+namespace {
+
+int64_t shared_limit(int sm) { return sm == 80 ? 166912 : sm == 86 || sm == 89 ? 101376 : 232448; }
+
+// A length of -1: a symbol.
+CudaAttentionFacts facts_of(ExprPool& pool, DType dtype, int64_t heads, int64_t kv_heads, int64_t q_len, int64_t dim) {
+  CudaAttentionFacts f;
+  f.dtype = dtype;
+  f.def.batch = pool.index(2);
+  f.def.heads = pool.index(heads);
+  f.def.kv_heads = pool.index(kv_heads);
+  f.def.kv_len = pool.symbol(pool.add_symbol({"s0", "keys", 1, 4096}));
+  f.def.q_len = q_len >= 0 ? pool.index(q_len) : f.def.kv_len;
+  f.def.dim = f.def.v_dim = pool.index(dim);
+  return f;
+}
+
+TEST(CudaAttentionVariants, LaunchableEverywhere) {
+  for (int sm : {80, 86, 89, 90, 100}) {
+    for (DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+      for (int64_t dim : {1, 40, 64, 80, 96, 128, 200, 256}) {
+        for (int64_t q_len : {-1, 1, 3, 128}) {
+          ExprPool pool;
+          const auto variants = cuda_attention_variants(facts_of(pool, dtype, 8, 2, q_len, dim), sm);
+          ASSERT_FALSE(variants.empty());
+          std::set<std::string> names;
+          for (size_t i = 0; i < variants.size(); i++) {
+            const CudaVariant& v = variants[i];
+            EXPECT_TRUE(names.insert(v.name).second) << v.name;
+            EXPECT_EQ(v.condition.empty(), i + 1 == variants.size()) << v.name;
+            EXPECT_LE(v.shared_bytes, shared_limit(sm)) << v.name;
+            EXPECT_TRUE(v.cluster == 1 || sm >= 90) << v.name;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(CudaAttentionVariants, OneQueryReadsKeysOnce) {
+  ExprPool pool;
+  const auto one = cuda_attention_variants(facts_of(pool, DType::bf16, 32, 8, 1, 128), 90);
+  ASSERT_EQ(one.size(), 1u);
+  EXPECT_EQ(one[0].call, "cd::attention_decode<cd::bf16, cd::NoMask, false, 128, 4, 8, 8>(t);");
+  const auto many = cuda_attention_variants(facts_of(pool, DType::bf16, 32, 8, 128, 128), 90);
+  ASSERT_EQ(many.size(), 1u);
+  EXPECT_EQ(many[0].header, "cuda/attention_mma.h");
+  EXPECT_EQ(cuda_attention_variants(facts_of(pool, DType::f32, 32, 8, -1, 128), 90).size(), 2u);
+}
+
+}  // namespace
+}  // namespace coil::templates

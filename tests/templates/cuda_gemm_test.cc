@@ -1,0 +1,123 @@
+// The table of CUDA matrix-product kernels: what is chosen for known problems, and what every choice must keep to. The kernels
+// themselves are tested on a GPU by tests/gpu/test_gemm.py.
+#include <gtest/gtest.h>
+
+#include "templates/cuda_variants.h"
+
+namespace coil::templates {
+namespace {
+
+class CudaGemmTest : public ::testing::Test {
+ protected:
+  Expr size(int64_t value) { return pool_.index(value); }
+  Expr dynamic(int64_t min, int64_t max) { return pool_.symbol(pool_.add_symbol({"s", "s", min, max})); }
+
+  // a [m, k] and a weight b [n, k], both dense, addresses multiples of 16.
+  CudaGemmFacts linear(DType dtype, Expr m, Expr n, Expr k) {
+    CudaGemmFacts f;
+    f.dtype = dtype;
+    f.batch = size(1), f.m = m, f.n = n, f.k = k;
+    f.a_batch = m * k, f.a_row = k, f.a_col = size(1);
+    f.b_batch = n * k, f.b_row = size(1), f.b_col = k;
+    f.a_alignment = f.b_alignment = 16;
+    return f;
+  }
+  CudaGemmFacts linear(DType dtype, int64_t m, int64_t n, int64_t k) { return linear(dtype, size(m), size(n), size(k)); }
+
+  ExprPool pool_;
+};
+
+void expect_sound(const std::vector<CudaVariant>& variants, int sm) {
+  ASSERT_FALSE(variants.empty());
+  EXPECT_LE(variants.size(), 3u);
+  const int64_t shared = sm >= 90 ? 232448 : sm == 80 ? 166912 : 101376;
+  for (const CudaVariant& v : variants) {
+    EXPECT_EQ(v.condition.empty(), &v == &variants.back()) << v.name;
+    EXPECT_LE(v.shared_bytes, shared) << v.name;
+    EXPECT_EQ(v.threads % 32, 0) << v.name;
+    EXPECT_LE(v.threads, 1024) << v.name;
+    EXPECT_TRUE(v.cluster == 1 || v.hopper) << v.name;
+    EXPECT_TRUE(!v.hopper || sm == 90) << v.name;
+    EXPECT_LE(v.cluster, 8) << v.name;
+    EXPECT_NE(v.call.find("(t, epilogue);"), std::string::npos) << v.call;
+  }
+}
+
+TEST_F(CudaGemmTest, EveryProblemHasASoundTable) {
+  for (const int sm : {80, 86, 89, 90, 100}) {
+    for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16}) {
+      for (const int64_t m : {1, 8, 9, 16, 17, 98, 560, 4096}) {
+        for (const int64_t n : {1, 10, 512, 50304}) {
+          for (const int64_t k : {0, 1, 27, 768, 3420}) {
+            CudaGemmFacts f = linear(dtype, m, n, k);
+            expect_sound(cuda_gemm_variants(f, sm), sm);
+            f.a_alignment = 2;
+            std::swap(f.b_row, f.b_col);
+            expect_sound(cuda_gemm_variants(f, sm), sm);
+          }
+        }
+      }
+      for (const auto& [min, max] : {std::pair<int64_t, int64_t>{0, INT64_MAX}, {1, 6}, {2, 4096}, {100, 200}}) {
+        CudaGemmFacts f = linear(dtype, dynamic(min, max), size(4096), size(4096));
+        expect_sound(cuda_gemm_variants(f, sm), sm);
+        f.b_alignment = 2;
+        expect_sound(cuda_gemm_variants(f, sm), sm);
+        expect_sound(cuda_gemm_variants(linear(dtype, size(4096), dynamic(min, max), dynamic(min, max)), sm), sm);
+      }
+    }
+  }
+}
+
+TEST_F(CudaGemmTest, LargeHalfProductsUseWgmmaOnHopperAlone) {
+  const auto hopper = cuda_gemm_variants(linear(DType::bf16, 4096, 4096, 4096), 90);
+  ASSERT_EQ(hopper.size(), 1u);
+  EXPECT_EQ(hopper[0].name, "wgmma_128x256_pair");
+  EXPECT_EQ(hopper[0].cluster, 2);
+  EXPECT_NE(hopper[0].setup.find("&t.map_a, 15, t.a, t.m, t.k, t.a_row * 2, 128, 64, error"), std::string::npos) << hopper[0].setup;
+  EXPECT_NE(hopper[0].setup.find("&t.map_b, 15, t.b, t.n, t.k, t.b_col * 2, 128, 64, error"), std::string::npos) << hopper[0].setup;
+  for (const int sm : {80, 86, 89, 100}) EXPECT_EQ(cuda_gemm_variants(linear(DType::bf16, 4096, 4096, 4096), sm)[0].name, "mma_128x128x32") << sm;
+}
+
+TEST_F(CudaGemmTest, OperandsThatTmaCannotTakeHaveAnotherKernel) {
+  CudaGemmFacts f = linear(DType::bf16, 2048, 4096, 4096);
+  f.a_alignment = 2;  // may be aligned at run time
+  const auto maybe = cuda_gemm_variants(f, 90);
+  ASSERT_EQ(maybe.size(), 2u);
+  EXPECT_NE(maybe[0].condition.find("% 16 == 0"), std::string::npos);
+  EXPECT_TRUE(maybe[1].name.starts_with("mma_")) << maybe[1].name;
+  const auto never = cuda_gemm_variants(linear(DType::bf16, 2048, 4096, 3420), 90);
+  ASSERT_EQ(never.size(), 1u);
+  EXPECT_TRUE(never[0].name.starts_with("mma_")) << never[0].name;
+}
+
+TEST_F(CudaGemmTest, FewRowsReadTheWeightOnce) {
+  EXPECT_EQ(cuda_gemm_variants(linear(DType::bf16, 1, 4096, 4096), 90)[0].name, "gemv_mma");
+  EXPECT_EQ(cuda_gemm_variants(linear(DType::f32, 1, 4096, 4096), 90)[0].name, "gemv_dot");
+  CudaGemmFacts f = linear(DType::bf16, 4, 768, 3072);
+  f.b_row = size(768), f.b_col = size(1);
+  EXPECT_EQ(cuda_gemm_variants(f, 90)[0].name, "gemv_axpy");
+  const auto dynamic_rows = cuda_gemm_variants(linear(DType::bf16, dynamic(1, 4096), size(4096), size(4096)), 90);
+  ASSERT_EQ(dynamic_rows.size(), 3u);
+  EXPECT_EQ(dynamic_rows[0].condition, "t.m <= 16");
+  EXPECT_EQ(cuda_gemm_variants(linear(DType::bf16, dynamic(1, 6), size(4096), size(4096)), 90).size(), 1u);
+}
+
+TEST_F(CudaGemmTest, SmallOutputsWithLongSumsSplitOverAClusterOnHopper) {
+  const auto hopper = cuda_gemm_variants(linear(DType::f32, 98, 512, 4608), 90);
+  ASSERT_EQ(hopper.size(), 1u);
+  EXPECT_GT(hopper[0].cluster, 1);
+  EXPECT_EQ(cuda_gemm_variants(linear(DType::f32, 98, 512, 4608), 80)[0].cluster, 1);
+  EXPECT_EQ(cuda_gemm_variants(linear(DType::f32, 2048, 2048, 2048), 90)[0].name, "simt_128x128x8");
+}
+
+TEST_F(CudaGemmTest, LayoutsReachTheKernel) {
+  CudaGemmFacts f = linear(DType::f32, 512, 512, 512);
+  EXPECT_NE(cuda_gemm_variants(f, 80)[0].call.find("true, true"), std::string::npos);
+  f.b_row = size(512), f.b_col = size(1);
+  EXPECT_NE(cuda_gemm_variants(f, 80)[0].call.find("true, false"), std::string::npos);
+  f.a_row = size(1), f.a_col = size(512);
+  EXPECT_NE(cuda_gemm_variants(f, 80)[0].call.find("false, false"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace coil::templates
