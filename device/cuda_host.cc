@@ -30,6 +30,7 @@ struct Device {
   int32_t num_modules;
   void** modules;    // [code->num_images]
   void** functions;  // [code->num_kernels], null: no image of this device has it
+  CudaAttachment attachments[kCudaAttachments];
 };
 
 const Device& device_of(const CoilCall* call) { return *static_cast<const Device*>(call->device); }
@@ -121,6 +122,11 @@ void destroy(Device* d) {
   if (d->context) {
     {
       const CudaScope scope(d->driver, d->context);
+      void* current = nullptr;  // a process that ends may have ended the driver already
+      const bool alive = d->driver->current(&current) == kCudaSuccess;
+      for (CudaAttachment& a : d->attachments) {
+        if (a.state && alive) a.drop(a.state);
+      }
       for (int32_t i = 0; i < d->num_modules; i++) d->driver->unload_module(d->modules[i]);
     }
     d->driver->release(d->device);
@@ -231,6 +237,7 @@ void cuda_unload(void* device) {
 bool cuda_has(const CoilCall* call, int32_t kernel) { return device_of(call).functions[kernel]; }
 int32_t cuda_sms(const CoilCall* call) { return device_of(call).multiprocessors; }
 int32_t cuda_sm(const CoilCall* call) { return device_of(call).sm; }
+CudaAttachment* cuda_attachment(const CoilCall* call, int32_t which) { return &static_cast<Device*>(call->device)->attachments[which]; }
 
 int32_t cuda_launch(const CoilCall* call, int32_t kernel, int64_t gx, int64_t gy, int64_t gz, void** params, CoilError* error) {
   if (gx == 0 || gy == 0 || gz == 0) return 0;

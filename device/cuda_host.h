@@ -55,6 +55,15 @@ bool cuda_has(const CoilCall* call, int32_t kernel);
 int32_t cuda_sms(const CoilCall* call);  // multiprocessors
 int32_t cuda_sm(const CoilCall* call);   // 90: compute capability 9.0
 
+// What a library keeps for call->device (cuda_blas.h, cuda_dnn.h). The slots are null at first; who fills one guards it. cuda_unload
+// calls `drop`, with the device's context current, unless the driver has shut down before.
+struct CudaAttachment {
+  void* state;
+  void (*drop)(void* state);
+};
+enum : int32_t { kCublasAttachment, kCudnnAttachment, kCudaAttachments };
+CudaAttachment* cuda_attachment(const CoilCall* call, int32_t which);
+
 // All of these enqueue on call->stream and want the device's context current (the host sees to that). 0, or a code with *error.
 // A grid of no blocks launches nothing. params[i] points at the kernel's i-th parameter.
 int32_t cuda_launch(const CoilCall* call, int32_t kernel, int64_t gx, int64_t gy, int64_t gz, void** params, CoilError* error);

@@ -1,10 +1,11 @@
 // Matrix products on the CUDA cores: exact f32 and f64, any strides and alignment.
 //
-// A block computes BM x BN elements in steps of BK. Both operands are held k-major in shared memory ([k][row]); a thread owns
-// TM x TN results as groups of 16 bytes, 4 row lanes and 8 column lanes a warp, so that its reads are 16-byte broadcasts and its
-// calls of the epilogue cover 128 bytes of a row. The next step's operands travel in registers while this one's are multiplied.
+// A block computes BM x BN elements in steps of BK, STAGES steps under way by cp.async. Both operands are held k-major in shared memory
+// ([k][row]), so a k-contiguous one is copied element by element; a thread owns TM x TN results as groups of 16 bytes, 4 row lanes and
+// 8 column lanes a warp, so that its reads are 16-byte broadcasts.
 // A_K, B_K: which axis is walked by consecutive threads when loading, k (true) or the row (a) or column (b). Any strides are right;
-// an axis of stride 1 is fast, 16-byte aligned ones are faster still.
+// an axis of stride 1 is fast, 16-byte aligned rows are faster still.
+// SLICES > 1: so many groups of threads compute the same tile, each its share of every step; their sums are added at the end.
 // SPLIT > 1: a cluster of SPLIT blocks shares a tile, each does a part of k (sm_90 and later; launch with that cluster).
 #ifndef COIL_DEVICE_CUDA_GEMM_SIMT_H_
 #define COIL_DEVICE_CUDA_GEMM_SIMT_H_
@@ -13,78 +14,99 @@
 
 namespace cd {
 
-// One operand's way into shared memory: ROWS rows (or columns) of BK values.
+// One operand's way into shared memory: ROWS rows (or columns) of BK values, kPitch apart. What lies beyond k is 0; of rows beyond the
+// matrix anything may come: it only reaches results that are dropped.
 template <class T, int ROWS, int BK, int THREADS, bool K_MAJOR>
-struct SimtLoader {
-  static constexpr int V = 16 / (int)sizeof(T), kAcross = K_MAJOR ? BK / V : ROWS / V, kItems = ROWS * BK / V / THREADS;
-  // Stores of a warp along k would meet in few banks: rows are permuted by groups that the 16-byte reads keep whole.
-  static constexpr int kSwizzle = K_MAJOR ? 128 / (int)sizeof(T) / (BK / V) : 0;
-  static_assert(kItems * THREADS * V == ROWS * BK, "whole items");
+struct SimtLoader;
 
-  static constexpr int kStep = THREADS / kAcross;  // between a thread's items, along the other axis
-  static_assert(THREADS % kAcross == 0);
+// Element by element: 8 lanes along k. The pitch keeps the stores of a warp in different banks.
+template <class T, int ROWS, int BK, int THREADS>
+struct SimtLoader<T, ROWS, BK, THREADS, true> {
+  static constexpr int V = 16 / (int)sizeof(T), kPitch = ROWS + V, kStep = THREADS / 8, kItems = ROWS / kStep;
+  static_assert(kItems * kStep == ROWS && BK % 8 == 0, "whole items");
+  const T* from[kItems];
+  i64 k_stride;            // 8 along k
+  u32 place;
+  int k;
 
-  const T* from;           // this thread's first item of the step to load
-  i64 along_stride, item_stride, k_stride;
-  int left, k;             // rows from this thread's first to the matrix's end; this thread's first k
+  __device__ __forceinline__ void start(const void*, const T* first, i64 row_stride, i64 column_stride, i64, int rows, int k_begin) {
+    const int along = threadIdx.x % 8, row = threadIdx.x / 8;
+    k = k_begin + along;
+    k_stride = column_stride * 8;
+#pragma unroll
+    for (int i = 0; i < kItems; ++i) from[i] = first + k * column_stride + min(row + i * kStep, rows - 1) * row_stride;
+    place = (u32)(along * kPitch + row) * (u32)sizeof(T);
+  }
+  __device__ __forceinline__ void fetch(u32 stage, int k_end) {
+    stage += place;
+#pragma unroll
+    for (int piece = 0; piece < BK / 8; ++piece) {
+      const int bytes = k < k_end ? (int)sizeof(T) : 0;
+#pragma unroll
+      for (int i = 0; i < kItems; ++i) {
+        copy_async<(int)sizeof(T)>(stage + (piece * 8 * kPitch + i * kStep) * (u32)sizeof(T), from[i], bytes);
+        from[i] += k_stride;
+      }
+      k += 8;
+    }
+  }
+};
+
+// 16 bytes at a time where they are aligned.
+template <class T, int ROWS, int BK, int THREADS>
+struct SimtLoader<T, ROWS, BK, THREADS, false> {
+  static constexpr int V = 16 / (int)sizeof(T), kPitch = ROWS, kAcross = ROWS / V, kStep = THREADS / kAcross, kItems = BK / kStep;
+  static_assert(THREADS % kAcross == 0 && kItems * kStep == BK, "whole items");
+  const T* from;
+  i64 along_stride, item_stride;
+  u32 place;
+  int left, k;             // rows from this thread's first to the matrix's end; its first k
   bool wide;
-  T values[kItems][V];
 
-  // first: the tile's first element at k = 0; rows: how many the matrix has from there.
   __device__ __forceinline__ void start(const void* origin, const T* first, i64 row_stride, i64 column_stride, i64 batch_stride, int rows, int k_begin) {
     const int along = threadIdx.x % kAcross * V, other = threadIdx.x / kAcross;
-    along_stride = K_MAJOR ? column_stride : row_stride;
-    const i64 other_stride = K_MAJOR ? row_stride : column_stride;
-    k_stride = column_stride * BK;
-    item_stride = other_stride * kStep;
-    k = k_begin + (K_MAJOR ? along : other);
-    left = rows - (K_MAJOR ? other : along);
-    from = first + k * column_stride + (K_MAJOR ? other : along) * row_stride;
-    wide = along_stride == 1 && aligned_to(16, origin, other_stride, batch_stride, sizeof(T));
+    along_stride = row_stride;
+    item_stride = column_stride * kStep;
+    k = k_begin + other;
+    left = rows - along;
+    from = first + k * column_stride + along * row_stride;
+    place = (u32)(other * kPitch + along) * (u32)sizeof(T);
+    wide = row_stride == 1 && aligned_to(16, origin, column_stride, batch_stride, sizeof(T));
   }
-  // Takes the next BK values of every row; those at k_end and beyond and those of rows beyond the matrix are 0.
-  __device__ __forceinline__ void fetch(int k_end) {
+  __device__ __forceinline__ void fetch(u32 stage, int k_end) {
+    stage += place;
+    if (wide) {
+      const int bytes = left >= V ? 16 : left > 0 ? left * (int)sizeof(T) : 0;
 #pragma unroll
-    for (int i = 0; i < kItems; ++i) {
-      const T* p = from + i * item_stride;
-      // Of the item: elements that are there.
-      const int count = K_MAJOR ? (i * kStep < left ? k_end - k : 0) : (k + i * kStep < k_end ? left : 0);
-      if (wide && count >= V) {
-        *(uint4*)values[i] = __ldg((const uint4*)p);
-      } else {
-#pragma unroll
-        for (int e = 0; e < V; ++e) values[i][e] = e < count ? p[e * along_stride] : T(0);
+      for (int i = 0; i < kItems; ++i) {
+        copy_async_16(stage + i * kStep * kPitch * (u32)sizeof(T), from, k < k_end ? bytes : 0);
+        from += item_stride, k += kStep;
       }
-    }
-    from += k_stride, k += BK;
-  }
-  __device__ __forceinline__ void put(T* tile) const {
+    } else {
+#pragma unroll 1
+      for (int i = 0; i < kItems; ++i) {
 #pragma unroll
-    for (int i = 0; i < kItems; ++i) {
-      const int item = threadIdx.x + i * THREADS, along = item % kAcross, other = item / kAcross;
-      if constexpr (K_MAJOR) {
-#pragma unroll
-        for (int e = 0; e < V; ++e) tile[(along * V + e) * ROWS + (other ^ (along * kSwizzle))] = values[i][e];
-      } else {
-        *(uint4*)(tile + other * ROWS + along * V) = *(const uint4*)values[i];
+        for (int e = 0; e < V; ++e) {
+          copy_async<(int)sizeof(T)>(stage + (i * kStep * kPitch + e) * (u32)sizeof(T), from + e * along_stride, k < k_end && e < left ? (int)sizeof(T) : 0);
+        }
+        from += item_stride, k += kStep;
       }
     }
   }
 };
 
-template <class T, int BM, int BN, int BK, int TM, int TN, bool A_K, bool B_K, int SPLIT, class E>
+template <class T, int BM, int BN, int BK, int TM, int TN, int STAGES, int SLICES, bool A_K, bool B_K, int SPLIT, class E>
 CD_FN void gemm_simt_tile(const CudaGemm& t, const E& epilogue, i64 batch, int tile_m, int tile_n, int part, T* shared) {
-  constexpr int G = 16 / (int)sizeof(T), THREADS = BM / TM * (BN / TN), kWarpsN = BN / (8 * TN);
-  static_assert(TM % G == 0 && TN % G == 0 && BM % (4 * TM) == 0 && BN % (8 * TN) == 0, "whole warps");
+  constexpr int G = 16 / (int)sizeof(T), kGroup = BM / TM * (BN / TN), THREADS = kGroup * SLICES, kWarpsN = BN / (8 * TN), kDepth = BK / SLICES;
+  static_assert(TM % G == 0 && TN % G == 0 && BM % (4 * TM) == 0 && BN % (8 * TN) == 0 && BK % SLICES == 0, "whole warps");
   using LoaderA = SimtLoader<T, BM, BK, THREADS, A_K>;
   using LoaderB = SimtLoader<T, BN, BK, THREADS, B_K>;
-  T* const sa = shared;
-  T* const sb = shared + 2 * BK * BM;
+  constexpr int kStageA = LoaderA::kPitch * BK, kStage = kStageA + LoaderB::kPitch * BK;
   const int row0 = tile_m * BM, col0 = tile_n * BN, m = (int)t.m, n = (int)t.n;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int warp = threadIdx.x % kGroup / 32, lane = threadIdx.x % 32, slice = threadIdx.x / kGroup;
   const int thread_m = warp / kWarpsN * (4 * TM) + lane / 8 * G, thread_n = warp % kWarpsN * (8 * TN) + lane % 8 * G;
   const int per_part = (cdiv((int)t.k, BK) + SPLIT - 1) / SPLIT * BK;
-  const int k_begin = part * per_part, k_end = min((int)t.k, k_begin + per_part);
+  const int k_begin = part * per_part, k_end = min((int)t.k, k_begin + per_part), steps = k_begin < k_end ? cdiv(k_end - k_begin, BK) : 0;
 
   LoaderA a;
   a.start(t.a, (const T*)t.a + batch * t.a_batch + row0 * t.a_row, t.a_row, t.a_col, t.a_batch, m - row0, k_begin);
@@ -92,59 +114,96 @@ CD_FN void gemm_simt_tile(const CudaGemm& t, const E& epilogue, i64 batch, int t
   b.start(t.b, (const T*)t.b + batch * t.b_batch + col0 * t.b_col, t.b_col, t.b_row, t.b_batch, n - col0, k_begin);
 
   T acc[TM][TN] = {};
-  // One step ahead: the first turn only loads.
+  // Loads run STAGES - 1 steps ahead: the first turns only load.
+  const u32 base = shared_address(shared);
+  int load_stage = 0, stage = 0;
 #pragma unroll 1
-  for (int k = k_begin - BK, stage = 1; k < k_end; k += BK, stage ^= 1) {
-    const bool more = k + BK < k_end;
-    if (more) a.fetch(k_end), b.fetch(k_end);
-    if (k >= k_begin) {
-      const T* ta = sa + stage * BK * BM;
-      const T* tb = sb + stage * BK * BN;
-#pragma unroll 8
-      for (int q = 0; q < BK; ++q) {
-        T fa[TM], fb[TN];
-#pragma unroll
-        for (int i = 0; i < TM; i += G) *(uint4*)(fa + i) = *(const uint4*)(ta + q * BM + ((thread_m + i * 4) ^ (q / G * LoaderA::kSwizzle)));
-#pragma unroll
-        for (int j = 0; j < TN; j += G) *(uint4*)(fb + j) = *(const uint4*)(tb + q * BN + ((thread_n + j * 8) ^ (q / G * LoaderB::kSwizzle)));
-#pragma unroll
-        for (int i = 0; i < TM; ++i)
-#pragma unroll
-          for (int j = 0; j < TN; ++j) acc[i][j] += fa[i] * fb[j];
-      }
+  for (int step = 1 - STAGES; step < steps; ++step) {
+    if (step >= 0) {
+      copy_wait<STAGES - 2>();
+      __syncthreads();
     }
-    if (more) a.put(sa + (stage ^ 1) * BK * BM), b.put(sb + (stage ^ 1) * BK * BN);
-    __syncthreads();
+    if (step + STAGES - 1 < steps) {
+      a.fetch(base + load_stage * (u32)sizeof(T), k_end);
+      b.fetch(base + (load_stage + kStageA) * (u32)sizeof(T), k_end);
+      load_stage = load_stage == (STAGES - 1) * kStage ? 0 : load_stage + kStage;
+    }
+    copy_commit();
+    if (step < 0) continue;
+    const T* const ta = shared + stage + slice * kDepth * LoaderA::kPitch + thread_m;
+    const T* const tb = shared + stage + kStageA + slice * kDepth * LoaderB::kPitch + thread_n;
+#pragma unroll(TM * TN > 64 ? 4 : 8)
+    for (int q = 0; q < kDepth; ++q) {
+      T fa[TM], fb[TN];
+#pragma unroll
+      for (int i = 0; i < TM; i += G) *(uint4*)(fa + i) = *(const uint4*)(ta + q * LoaderA::kPitch + i * 4);
+#pragma unroll
+      for (int j = 0; j < TN; j += G) *(uint4*)(fb + j) = *(const uint4*)(tb + q * LoaderB::kPitch + j * 8);
+#pragma unroll
+      for (int i = 0; i < TM; ++i)
+#pragma unroll
+        for (int j = 0; j < TN; ++j) acc[i][j] += fa[i] * fb[j];
+    }
+    stage = stage == (STAGES - 1) * kStage ? 0 : stage + kStage;
   }
+  copy_wait<0>();
+  __syncthreads();
 
-  if constexpr (SPLIT > 1) {
+  if constexpr (SPLIT > 1 || SLICES > 1) {
+    // Whole tiles in shared memory, one a slice; the slices are added in their order.
 #pragma unroll
     for (int i = 0; i < TM; ++i)
 #pragma unroll
       for (int j = 0; j < TN; j += G) {
-        *(uint4*)(shared + stage_index<T, BN>(thread_m + i / G * 4 * G + i % G, thread_n + j * 8)) = *(const uint4*)(acc[i] + j);
+        *(uint4*)(shared + slice * BM * BN + stage_index<T, BN>(thread_m + i / G * 4 * G + i % G, thread_n + j * 8)) = *(const uint4*)(acc[i] + j);
       }
+    if constexpr (SLICES > 1) {
+      __syncthreads();
+#pragma unroll 1
+      for (int item = threadIdx.x * G; item < BM * BN; item += THREADS * G) {
+        T sum[G];
+        *(uint4*)sum = *(const uint4*)(shared + item);
+#pragma unroll
+        for (int s = 1; s < SLICES; ++s) {
+          T x[G];
+          *(uint4*)x = *(const uint4*)(shared + s * BM * BN + item);
+#pragma unroll
+          for (int e = 0; e < G; ++e) sum[e] += x[e];
+        }
+        *(uint4*)(shared + item) = *(const uint4*)sum;
+      }
+    }
     finish_tile<T, BM, BN, THREADS, SPLIT>(shared, batch, row0, col0, m, n, epilogue);
   } else {
+    // 4 G rows at a time through the warp's own part of shared memory, to have few copies of the epilogue's code.
+    constexpr int kWide = 8 * TN;
+    T* const buffer = shared + warp * (4 * G * kWide);
+    const int warp_row = row0 + warp / kWarpsN * (4 * TM), warp_col = col0 + warp % kWarpsN * (8 * TN);
 #pragma unroll
-    for (int i = 0; i < TM; ++i) {
-      const int row = row0 + thread_m + i / G * 4 * G + i % G;
+    for (int i = 0; i < TM; i += G) {
+      __syncwarp();
 #pragma unroll
-      for (int j = 0; j < TN; j += G) {
-        const int col = col0 + thread_n + j * 8;
-        if (row < m && col < n) {
-          T group[G];
+      for (int e = 0; e < G; ++e)
 #pragma unroll
-          for (int e = 0; e < G; ++e) group[e] = acc[i][j + e];
-          epilogue(batch, row, col, group, min(G, n - col));
+        for (int j = 0; j < TN; j += G) {
+          *(uint4*)(buffer + stage_index<T, kWide>(lane / 8 * G + e, lane % 8 * G + j * 8)) = *(const uint4*)(acc[i + e] + j);
         }
+      __syncwarp();
+#pragma unroll 1
+      for (int item = lane; item < 4 * G * kWide / G; item += 32) {
+        const int r = item / (kWide / G), c = item % (kWide / G) * G, row = warp_row + i * 4 + r, col = warp_col + c;
+        if (row >= m || col >= n) continue;
+        T group[G];
+        *(uint4*)group = *(const uint4*)(buffer + stage_index<T, kWide>(r, c));
+        epilogue(batch, row, col, group, min(G, n - col));
       }
     }
   }
 }
 
-// Grid: x = tiles of m * tiles of n * SPLIT, z = batches (or fewer). Dynamic shared memory: see simt_shared_bytes of the host's table.
-template <class T, int BM, int BN, int BK, int TM, int TN, bool A_K, bool B_K, int SPLIT, class E>
+// Grid: x = tiles of m * tiles of n * SPLIT, z = batches (or fewer). Dynamic shared memory, in elements: the larger of STAGES * BK *
+// (BM + BN + 32 / sizeof(T)) and SLICES * BM * BN (with SPLIT or SLICES; else BM * BN * G / TM).
+template <class T, int BM, int BN, int BK, int TM, int TN, int STAGES, int SLICES, bool A_K, bool B_K, int SPLIT, class E>
 CD_FN void gemm_simt(const CudaGemm& t, const E& epilogue) {
   extern __shared__ __align__(1024) unsigned char cd_gemm_shared[];
   const u32 tiles_m = (u32)cdiv(t.m, (i64)BM), tiles_n = (u32)cdiv(t.n, (i64)BN);
@@ -152,7 +211,8 @@ CD_FN void gemm_simt(const CudaGemm& t, const E& epilogue) {
   tile_position(blockIdx.x / SPLIT, tiles_m, tiles_n, tile_m, tile_n);
 #pragma unroll 1
   for (i64 batch = blockIdx.z; batch < t.batch; batch += gridDim.z) {
-    gemm_simt_tile<T, BM, BN, BK, TM, TN, A_K, B_K, SPLIT>(t, epilogue, batch, tile_m, tile_n, (int)(blockIdx.x % SPLIT), (T*)cd_gemm_shared);
+    if (batch != blockIdx.z) __syncthreads();
+    gemm_simt_tile<T, BM, BN, BK, TM, TN, STAGES, SLICES, A_K, B_K, SPLIT>(t, epilogue, batch, tile_m, tile_n, (int)(blockIdx.x % SPLIT), (T*)cd_gemm_shared);
   }
 }
 

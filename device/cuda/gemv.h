@@ -56,9 +56,9 @@ CD_FN void gemv_mma_step(float (&acc)[GROUPS][4], uint4 w0, uint4 w1, const uint
 }
 
 // The whole steps of k by accesses of B bytes, UNROLL of them under way; returns where it stopped.
-template <class T, int B, int GROUPS, int WARPS>
+template <class T, int B, int GROUPS, int WARPS, int UNROLL>
 CD_FN int gemv_mma_steps(float (&acc)[GROUPS][4], const T* w0, const T* w1, const T* const (&x)[GROUPS], int k, int k_end) {
-  constexpr int kUnroll = GROUPS == 1 ? 4 : 2, kStep = WARPS * 32;
+  constexpr int kUnroll = UNROLL, kStep = WARPS * 32;
 #pragma unroll 1
   for (; k + (kUnroll - 1) * kStep + 8 <= k_end; k += kUnroll * kStep) {
     uint4 a0[kUnroll], a1[kUnroll], b[kUnroll][GROUPS];
@@ -101,11 +101,12 @@ CD_FN void gemv_mma(const CudaGemm& t, const E& epilogue) {
     int k = k_begin + warp * 32;
     const int whole = k_end - 24;
     if (width == 16) {
-      k = gemv_mma_steps<T, 16, GROUPS, WARPS>(acc, w0, w1, x, k, whole);
+      if constexpr (GROUPS == 1) k = gemv_mma_steps<T, 16, GROUPS, WARPS, 4>(acc, w0, w1, x, k, whole);
+      k = gemv_mma_steps<T, 16, GROUPS, WARPS, 2>(acc, w0, w1, x, k, whole);
     } else if (width == 8) {
-      k = gemv_mma_steps<T, 8, GROUPS, WARPS>(acc, w0, w1, x, k, whole);
+      k = gemv_mma_steps<T, 8, GROUPS, WARPS, 2>(acc, w0, w1, x, k, whole);
     } else if (width == 4) {
-      k = gemv_mma_steps<T, 4, GROUPS, WARPS>(acc, w0, w1, x, k, whole);
+      k = gemv_mma_steps<T, 4, GROUPS, WARPS, 2>(acc, w0, w1, x, k, whole);
     }
 #pragma unroll 1
     for (; k < k_end; k += WARPS * 32) {

@@ -52,13 +52,14 @@ Result<TargetContents> build_cuda(const LoopProgram& loops, const Graph& graph, 
   t.device = "cuda";
   t.needs = {"libcuda.so.1"};
   for (const int sm : options.cuda) t.architectures.push_back(fmt::format("sm_{}", sm));
-  TRY(t.plan, schedule(loops, cuda::traits(options.cuda)));
+  TRY(t.plan, schedule(loops, cuda::traits(options.cuda, options.libraries)));
   layout_constants(t.plan);
   dump.text("plan_cuda", [&] { return to_string(t.plan); });
   done("schedule");
 
-  const cuda::CudaProgram program = cuda::generate_kernels(t.plan, options.cuda);
+  const cuda::CudaProgram program = cuda::generate_kernels(t.plan, options.cuda, options.libraries);
   t.num_functions = program.functions.size();
+  for (const std::string& library : program.libraries) t.uses.push_back(library == "libcudnn" ? "libcudnn.so.9" : "libcublasLt.so.13");
   for (const cuda::CudaCall& c : program.calls) {
     t.functions.push_back(c.launches.empty() ? "" : program.functions[static_cast<size_t>(c.launches[0].function)].name);
   }

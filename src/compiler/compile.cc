@@ -71,7 +71,8 @@ Result<CompileReport> compile(const Graph& graph, ZipWriter& zip, const CompileO
     const std::string suffix = contents.targets.empty() ? "" : " " + device;
     const auto lap = [&](const std::string& stage) { watch.lap(stage + suffix); };
     TRY(TargetContents target, device == "cpu" ? build_cpu(loops, simplified, options, dump, lap) : build_cuda(loops, simplified, options, dump, lap));
-    if (!contents.targets.empty()) target.model = "model_" + device;
+    // PyTorch looks for the files of "model" by the beginning of their names: the others must not begin like it.
+    if (!contents.targets.empty()) target.model = device;
     report.kernels += target.plan.kernels.size();
     report.functions += target.num_functions;
     report.code_bytes += target.code.size();

@@ -45,6 +45,8 @@ Expr row_major(ExprPool& pool, Coordinates c, const Sizes& sizes) {
 Sizes from_row_major(Expr linear, const Sizes& sizes) {
   ExprPool& pool = *linear->pool;
   Sizes coordinates(sizes.size(), pool.index(0));
+  // Nothing to find coordinates for.
+  if (std::any_of(sizes.begin(), sizes.end(), [](Expr size) { return is_const(size, 0); })) return coordinates;
   size_t first = 0;
   while (first < sizes.size() && is_const(sizes[first], 1)) ++first;
   for (size_t i = sizes.size(); i-- > first;) {

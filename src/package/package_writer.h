@@ -31,6 +31,7 @@ struct TargetContents {
   uint64_t constants_hash = 0;
   std::vector<std::string> architectures;  // "v3", "v4"; "sm_90"
   std::vector<std::string> needs;          // libraries of the machine beside libc
+  std::vector<std::string> uses;           // libraries that make it faster; without them it works too
   std::vector<GeneratedSource> sources;
 };
 

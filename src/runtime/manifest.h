@@ -10,7 +10,7 @@
 //    "fixed_inputs": [{"position": 1, "name": "flag", "value": true}, ...],    non-tensor inputs that the export fixed, by
 //                                                                              their place among all flattened inputs
 //    "targets": [{"device": "cpu", "model": "model", "isas": ["v3", "v4"]},    what the package has code for, best first;
-//                {"device": "cuda", "model": "model_cuda",                     `model` is the folder below data/aotinductor;
+//                {"device": "cuda", "model": "cuda",                           `model` is the folder below data/aotinductor;
 //                 "architectures": ["sm_90", "sm_80"]}],                       absent or not objects: one for the CPU, "model"
 //    "memory": {"arena_bytes": "4*batch*seq"}}                                 the formula of a call's scratch space, for messages;
 //                                                                              a target with a "memory" of its own has its own

@@ -326,6 +326,7 @@ Result<KernelPlan> schedule(LoopProgram program, const TargetTraits& target) {
       b.strides = contiguous_strides(*program.pool, b.sizes);  // the package holds them dense
     }
   }
+  program = split_reductions(std::move(program), target);
   return build_kernels(fuse(choose_layouts(std::move(program), target), target), target);
 }
 

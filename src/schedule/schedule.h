@@ -10,6 +10,9 @@ namespace coil {
 Result<KernelPlan> schedule(LoopProgram program, const TargetTraits& target);
 
 // --- its steps, each tested alone
+// Reductions of many points to few results become two: parts, then their combination.
+LoopProgram split_reductions(LoopProgram program, const TargetTraits& target);
+
 // Gives every computed buffer strides (channels-last around convolutions where the target wants it) and inserts copies where a
 // template cannot read an operand in place.
 LoopProgram choose_layouts(LoopProgram program, const TargetTraits& target);

@@ -17,6 +17,10 @@ struct TargetTraits {
   int64_t max_kept_elements = INT64_MAX;  // of the longest row of which values are kept
   bool memory_per_worker = true;          // kept values and sorted rows have memory for each worker in the arena; false: kept values are the
                                           // generator's business, and a sort has memory for all rows
+  // A reduction of at least split_points points to fewer than parallel_points results is done in two steps, so that all units have work.
+  int64_t parallel_points = 0;            // 0: never
+  int64_t split_points = 1 << 15;
+  int64_t split_parts = 256;              // at most, for one result
   int inline_cost = 6;                    // a pointwise producer this cheap is recomputed in each of its consumers
   int max_inlined_loads = 3;
   bool packs_constant_weights = true;     // matrix products read constant weights in panels

@@ -26,6 +26,7 @@ struct CudaVariant {
   std::string condition;            // host expression of t: whether the variant can serve the call and is wanted; empty: always.
                                     // Variants are asked in order, the last one has none.
   std::string setup;                // host statements before the launch (tensor maps, t.split); uses `driver`, may `return` an error
+  std::string library;              // that computes the product, where the kernel only finishes it: "libcublasLt" (cuda_library.h)
   Expr scratch_bytes;               // what t.scratch must hold, over the dynamic sizes; invalid: none
 };
 

@@ -21,7 +21,7 @@ class CudaConv2d(ctypes.Structure):
     _fields_ = ([(n, ctypes.c_longlong) for n in "n ic ih iw oc oh ow".split()] +
                 [(n, ctypes.c_int) for n in "kh kw stride_h stride_w pad_h pad_w dilation_h dilation_w groups split".split()] +
                 [("x", ctypes.c_void_p)] + [(n, ctypes.c_longlong) for n in "x_n x_c x_h x_w".split()] +
-                [("w", ctypes.c_void_p), ("scratch", ctypes.c_void_p), ("to_64", ctypes.c_char * 32), ("map_w", ctypes.c_ulonglong * 16)])
+                [("w", ctypes.c_void_p), ("scratch", ctypes.c_void_p), ("to_64", ctypes.c_char * 40), ("map_w", ctypes.c_ulonglong * 16)])
 
 
 class Args(ctypes.Structure):

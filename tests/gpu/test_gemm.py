@@ -81,13 +81,14 @@ def flag(b):
     return "true" if b else "false"
 
 
-def simt(dtype, bm, bn, bk, tm, tn, a_k=True, b_k=True, split=1, min_blocks=0):
-    size, threads = BYTES[dtype], bm // tm * (bn // tn)
-    shared = max(2 * (bm + bn) * bk, bm * bn if split > 1 else 0) * size
-    min_blocks = min_blocks or (2 if bm == 128 else 1)
-    return Instance(f"simt_{bm}x{bn}x{bk}_s{split}_b{min_blocks}", dtype, "cuda/gemm_simt.h",
-                    f"cd::gemm_simt<{C_TYPES[dtype]}, {bm}, {bn}, {bk}, {tm}, {tn}, {flag(a_k)}, {flag(b_k)}, {split}>(t, epilogue);", threads, shared,
-                    split, min_blocks, bm, bn, "tiles", a_k, b_k, split > 1)
+def simt(dtype, bm, bn, bk, tm, tn, stages, slices, a_k=True, b_k=True, split=1, min_blocks=1):
+    size, threads = BYTES[dtype], bm // tm * (bn // tn) * slices
+    group = 16 // size
+    finish = slices * bm * bn if split > 1 or slices > 1 else bm * bn * group // tm
+    shared = max(stages * (bm + bn + 2 * group) * bk, finish) * size
+    return Instance(f"simt_{bm}x{bn}x{bk}_t{tm}x{tn}_st{stages}_sl{slices}_s{split}_b{min_blocks}", dtype, "cuda/gemm_simt.h",
+                    f"cd::gemm_simt<{C_TYPES[dtype]}, {bm}, {bn}, {bk}, {tm}, {tn}, {stages}, {slices}, {flag(a_k)}, {flag(b_k)}, {split}>(t, epilogue);", threads,
+                    shared, split, min_blocks, bm, bn, "tiles", a_k, b_k, split > 1)
 
 
 def mma(dtype, bm, bn, bk, wm, wn, stages, a_k=True, b_k=True, split=1):
@@ -131,25 +132,33 @@ def wgmma_split(dtype, bm, bn, stages, split=1, a_k=True, b_k=True, copy=False):
                     bm * 2 + (128 if copy else 32), shared, split, 1, bm, bn, "copy" if copy else "split", a_k, b_k, True)
 
 
-MMA_TILES = [(128, 128, 32, 64, 32, 4), (64, 64, 64, 32, 32, 4), (32, 64, 64, 16, 32, 4)]
-F32_TILES = [(128, 128, 8, 8, 8), (64, 64, 16, 4, 4), (32, 32, 16, 4, 4)]
-F64_TILES = [(64, 64, 16, 4, 4), (32, 32, 16, 4, 2)]
+MMA_TILES = [(128, 128, 32, 64, 64, 4), (64, 64, 64, 32, 32, 4), (32, 64, 64, 16, 32, 4)]
+F32_TILES = [(128, 128, 8, 8, 8, 4, 1), (128, 256, 8, 8, 16, 4, 1), (64, 64, 32, 8, 8, 3, 4), (32, 64, 32, 8, 8, 3, 4)]
+F64_TILES = [(64, 64, 16, 4, 4, 3, 1), (32, 32, 16, 4, 4, 3, 2)]
 LAYOUTS = [(True, True), (True, False), (False, True), (False, False)]
+
+
+def f32_blocks(tile):
+    return 2 if tile[4] * tile[3] == 64 and tile[0] * tile[1] >= 4096 else 1
 
 
 def instances():
     found = []
     for a_k, b_k in LAYOUTS:
-        found += [simt("f32", *t, a_k, b_k) for t in F32_TILES] + [simt("f64", *t, a_k, b_k) for t in F64_TILES]
+        found += [simt("f32", *t, a_k, b_k, 1, f32_blocks(t)) for t in F32_TILES] + [simt("f64", *t, a_k, b_k) for t in F64_TILES]
         found += [mma("bf16", *t, a_k, b_k) for t in MMA_TILES] + [mma("f16", *MMA_TILES[1], a_k, b_k)]
-    found += [simt("f32", *F32_TILES[1], True, True, 8), simt("f32", *F32_TILES[0], True, False, 2), simt("f64", *F64_TILES[1], False, True, 4)]
+    found += [simt("f32", *F32_TILES[2], True, True, 8, 2), simt("f32", *F32_TILES[0], True, False, 2, 2), simt("f64", *F64_TILES[1], False, True, 4)]
     found += [mma("bf16", *MMA_TILES[0], True, True, 2), mma("f16", *MMA_TILES[1], True, False, 8), mma("bf16", *MMA_TILES[2], True, True, 4)]
     for d in ("bf16", "f16"):
         found += [gemv_mma(d, 1, 8), gemv_mma(d, 2, 4), gemv_mma(d, 1, 8, 4), gemv_axpy(d, 1), gemv_axpy(d, 4, 8, 4)]
     for d in ("f32", "f64"):
         found += [gemv_dot(d, r) for r in (1, 2, 4, 8)] + [gemv_axpy(d, 1), gemv_axpy(d, 8), gemv_axpy(d, 4, 8, 2)]
-    for bn in (256, 128, 64):
+    for bn in (256, 192, 128, 64):
         found += [wgmma("bf16", *wgmma_tile(bn), 2 if bn == 256 else 1, a_k, b_k) for a_k, b_k in LAYOUTS] + [wgmma("f16", *wgmma_tile(bn))]
+    for a_k, b_k in LAYOUTS:
+        found += [wgmma_split("bf16", 64, 128, 8, 4, a_k, b_k), wgmma_split("bf16", 128, 64, 8, 1, a_k, b_k), wgmma_split("bf16", 128, 128, 4, 1, a_k, b_k, True),
+                  wgmma_split("bf16", 64, 64, 6, 8, a_k, b_k, True)]
+    found += [wgmma_split("f16", 128, 96, 6, 2), wgmma_split("f16", 128, 192, 5, 4), wgmma_split("f16", 128, 128, 4, 2, copy=True)]
     return found
 
 
@@ -221,10 +230,13 @@ def params(instance, a, b):
     t = Params(batch=a.shape[0], m=a.shape[1], n=b.shape[2], k=a.shape[2], a=a.data_ptr(), b=b.data_ptr(), split=instance.cluster)
     t.a_batch, t.a_row, t.a_col = a.stride()
     t.b_batch, t.b_row, t.b_col = b.stride()
-    if instance.kind == "wgmma" and t.m and t.n:
-        t.map_a = tensor_map(instance.dtype, t.a, t.m, t.k, t.a_row * 2, 128) if instance.a_k else tensor_map(instance.dtype, t.a, t.k, t.m, t.a_col * 2, 64)
-        box = instance.bn // instance.cluster
-        t.map_b = tensor_map(instance.dtype, t.b, t.n, t.k, t.b_col * 2, box) if instance.b_k else tensor_map(instance.dtype, t.b, t.k, t.n, t.b_row * 2, 64)
+    if instance.kind in ("wgmma", "split") and t.m and t.n:
+        a_lines, b_lines = ((t.batch - 1) * (stride // pitch) + lines for stride, pitch, lines in
+                            ((t.a_batch, t.a_row if instance.a_k else t.a_col, t.m if instance.a_k else t.k),
+                             (t.b_batch, t.b_col if instance.b_k else t.b_row, t.n if instance.b_k else t.k)))
+        box = instance.bn // (instance.cluster if instance.kind == "wgmma" else 1)
+        t.map_a = tensor_map(instance.dtype, t.a, a_lines, t.k, t.a_row * 2, instance.bm) if instance.a_k else tensor_map(instance.dtype, t.a, a_lines, t.m, t.a_col * 2, 64)
+        t.map_b = tensor_map(instance.dtype, t.b, b_lines, t.k, t.b_col * 2, box) if instance.b_k else tensor_map(instance.dtype, t.b, b_lines, t.n, t.b_row * 2, 64)
     return t
 
 
@@ -256,7 +268,7 @@ def operand(batch, rows, cols, dtype, layout, gen):
     pitch = up(inner * step + 1, align) * align
     if (pitch * size) % (2 * align * size) == 0 and align * size < 16:
         pitch += align  # no better aligned than asked for
-    plane, batches = pitch * outer + align, 1 if share else batch
+    plane, batches = pitch * outer + (pitch if batch > 1 and align * size == 16 else align), 1 if share else batch
     store = torch.full((batches * plane + 64,), float("nan"), dtype=torch_type(dtype), device="cuda")
     start = align if align * size < 16 else 16
     strides = (pitch, step) if kind != "r" else (step, pitch)
@@ -302,7 +314,7 @@ def run_checked(instance, batch, m, n, k, a_layout, b_layout, special=False):
 def layouts_for(instance):
     """Pairs of operand layouts that the instance is made for, and a few that it must only get right."""
     a, b = "c" if instance.a_k else "r", "r" if instance.b_k else "c"
-    if instance.kind == "wgmma":
+    if instance.kind in ("wgmma", "split"):
         return [(a + "16", b + "16")]
     pairs = [(a + "16", b + "16"), (a + "8", b + "16"), (a + "16", b + "4"), (a + "4", b + "8"), (a + "2", b + "2"), ("s", "s"), (a + "16", b + "0")]
     return pairs
@@ -311,8 +323,11 @@ def layouts_for(instance):
 def shapes_for(instance):
     if instance.kind == "rows":
         return [(1, m, n, k) for m, n, k in ((1, 1, 1), (1, 64, 4096), (3, 50, 333), (8, 130, 1024), (5, 17, 2056), (11, 33, 700), (2, 1000, 0))] + [(3, 4, 40, 130)]
-    if instance.kind == "wgmma":
-        return [(1, m, n, k) for m, n, k in ((128, 256, 64), (1, 8, 8), (777, 1000, 1032), (300, 520, 200), (2048, 1536, 520), (130, 24, 4104))]
+    if instance.kind in ("wgmma", "split"):
+        batched = [(3, 130, 200, 192), (5, 40, 264, 128)] + [(4, 50, 72, 40)] * (instance.a_k and instance.b_k)
+        return [(1, m, n, k) for m, n, k in ((128, 256, 64), (1, 8, 8), (777, 1000, 1032), (300, 520, 200), (2048, 1536, 520), (130, 24, 4104))] + batched
+    if instance.kind == "copy":
+        return [(1, m, n, k) for m, n, k in ((1, 1, 1), (128, 128, 128), (65, 67, 33), (560, 320, 1140), (2, 200, 0), (98, 100, 4608))] + [(3, 33, 129, 70)]
     return [(1, 1, 1, 1), (1, 128, 128, 128), (1, 65, 67, 33), (1, 300, 200, 171), (1, 40, 500, 1000), (3, 33, 129, 70), (2, 200, 96, 0), (1, 98, 100, 4608)]
 
 
@@ -321,7 +336,7 @@ def check_instance(instance):
         for shape in shapes_for(instance):
             run_checked(instance, *shape, *pair)
     run_checked(instance, 1, 40, 48, 200, *layouts_for(instance)[0], special=True)
-    if instance.kind != "wgmma":
+    if instance.kind not in ("wgmma", "split"):
         run_checked(instance, 66000, 2, 3, 5, *layouts_for(instance)[0])
 
 
@@ -343,7 +358,7 @@ try:
     def test_repeats_are_equal(compiled):
         """Split products sum in a fixed order."""
         import torch
-        i = simt("f32", *F32_TILES[1], True, True, 8)
+        i = simt("f32", *F32_TILES[2], True, True, 8, 2)
         if not usable(i):
             pytest.skip("needs an sm_90 GPU")
         a, w = torch.randn(1, 98, 4608, device="cuda"), torch.randn(1, 512, 4608, device="cuda")
@@ -364,15 +379,25 @@ def usable(instance):
 def candidates(dtype, m, n, k, b_k):
     found = []
     if dtype == "f32":
-        found = [simt("f32", *t, True, b_k, s) for t in F32_TILES for s in (1, 2, 4, 8)]
-        found += [simt("f32", 128, 128, 8, 8, 8, True, b_k, 1, 1), simt("f32", 128, 128, 16, 8, 8, True, b_k, 1, 1), simt("f32", 128, 128, 16, 8, 8, True, b_k, 1, 2)]
+        tiles = F32_TILES + [(128, 128, 8, 8, 8, 3, 1), (128, 128, 16, 8, 8, 3, 1), (256, 128, 8, 16, 8, 4, 1), (64, 64, 16, 8, 8, 4, 2)]
+        found = [simt("f32", *t, True, b_k, s, f32_blocks(t)) for t in tiles for s in (1, 2, 4, 8)]
+        found += [simt("f32", *F32_TILES[0], True, b_k), simt("f32", 128, 128, 16, 8, 8, 3, 1, True, b_k)]
     else:
-        found = [mma(dtype, *t, True, b_k, s) for t in MMA_TILES + [(128, 128, 32, 64, 64, 4)] for s in (1, 2, 4, 8)]
-        found += [wgmma(dtype, *wgmma_tile(bn), c, True, b_k) for bn in (256, 128, 64) for c in (1, 2) if b_k or bn // c >= 64]
-    found = [i for i in found if i.kind == "wgmma" or i.cluster == 1 or up(m, i.bm) * up(n, i.bn) * i.cluster <= 600 and k >= 256 * i.cluster]
+        found = [mma(dtype, *t, True, b_k, s) for t in MMA_TILES[1:] for s in (1, 2, 4, 8)] if m <= 64 else [mma(dtype, *t, True, b_k) for t in MMA_TILES]
+        if k % 8 == 0:
+            found += [wgmma(dtype, *wgmma_tile(bn), c, True, b_k) for bn in (256, 192, 128, 64) for c in (1, 2) if b_k or bn // c % 64 == 0]
+        kinds = [(bm, bn, st, False) for bm, bn, st in ((64, 64, 6), (64, 64, 12), (64, 128, 4), (64, 128, 8), (128, 64, 4), (128, 64, 8), (128, 96, 4), (128, 96, 6),
+                                                       (128, 128, 3), (128, 128, 6), (128, 192, 5), (128, 256, 4))] if k % 8 == 0 else []
+        kinds += [(bm, bn, st, True) for bm, bn, st in ((64, 64, 4), (64, 64, 6), (64, 128, 4), (64, 128, 6), (128, 64, 4), (128, 128, 3), (128, 128, 4), (128, 128, 6),
+                                                       (128, 192, 5), (128, 256, 4))] if k % 8 or m <= 64 else []
+        for bm, bn, st, copy in kinds:
+            if not b_k and bn % 64 or m <= 64 < bm:
+                continue
+            # More blocks than the machine holds at once only without a split.
+            fit = 132 * max(1, 232448 // (max(st * (bm + bn) * 128, bm * bn * 4) + 1024))
+            found += [wgmma_split(dtype, bm, bn, st, s, True, b_k, copy) for s in (1, 2, 4, 8) if up(m, bm) * up(n, bn) * s <= (fit if s > 1 else 2000)]
+    found = [i for i in found if i.cluster == 1 or i.kind == "wgmma" or (up(m, i.bm) * up(n, i.bn) * i.cluster <= 600 and k >= 128 * i.cluster)]
     found = [i for i in found if up(m, i.bm) * up(n, i.bn) <= 20000 and (m > 32 or i.bm <= 64)]
-    if k % 8:
-        found = [i for i in found if i.kind != "wgmma"]
     if m <= 16:
         if dtype == "f32":
             found += [gemv_dot("f32", r) for r in (1, 2, 4, 8)] if b_k else [gemv_axpy("f32", r, 8, s) for r in (1, 8) for s in (1, 2, 4)]
@@ -388,17 +413,18 @@ PROBLEMS = [("f32", 2048, 2048, 2048, True), ("f32", 2048, 2048, 2048, False), (
             ("f32", 1, 1000, 512, True), ("f32", 1, 4096, 4096, True),
             ("bf16", 8192, 8192, 8192, True), ("bf16", 4096, 4096, 4096, True), ("bf16", 4096, 4096, 4096, False), ("bf16", 2048, 14336, 4096, True),
             ("bf16", 2048, 4096, 14336, True), ("bf16", 1024, 768, 3072, True), ("bf16", 1024, 3072, 768, False), ("bf16", 560, 1280, 3420, True),
-            ("bf16", 2048, 1280, 3420, True), ("bf16", 64, 4096, 4096, True),
+            ("bf16", 2048, 1280, 3420, True), ("bf16", 64, 4096, 4096, True), ("bf16", 32, 14336, 4096, True), ("bf16", 128, 4096, 14336, True),
+            ("bf16", 512, 1024, 1024, True), ("bf16", 196, 768, 768, True),
             ("bf16", 1, 4096, 4096, True), ("bf16", 4, 14336, 4096, True), ("bf16", 8, 4096, 14336, True), ("bf16", 1, 50304, 768, True),
             ("bf16", 1, 3072, 768, False), ("bf16", 4, 768, 3072, False)]
 
 
-def bench(problem, keep=6):
+def bench(problem, keep=10):
     """(time of torch, [(time, name)]) in microseconds. Products that are bound by reading b rotate over copies that exceed the L2 cache."""
     import torch
     dtype, m, n, k, b_k = problem
     kind, size = torch_type(dtype), BYTES[dtype]
-    copies = min(40, up(240 << 20, n * k * size)) if m <= 64 else 1
+    copies = min(40, up(240 << 20, n * k * size)) if m <= 128 else 1
     a = torch.randn(1, m, k, device="cuda").to(kind)
     weights = [torch.randn(1, *((n, k) if b_k else (k, n)), device="cuda").to(kind) for _ in range(copies)]
     weights = [w.mT if b_k else w for w in weights]

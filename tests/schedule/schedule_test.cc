@@ -1,6 +1,10 @@
 // Layouts, fusion, kernels and memory, on small loop programs made with the recorder.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstring>
+
+#include "loop/interpret.h"
 #include "loop/recorder.h"
 #include "schedule/schedule.h"
 
@@ -186,6 +190,41 @@ TEST_F(ScheduleTest, MergedStride) {
   ASSERT_TRUE(merged_stride(offset, 0, two).has_value());
   EXPECT_TRUE(*merged_stride(offset, 0, two) == pool.index(4));
   EXPECT_FALSE(merged_stride(offset, 0, wrong).has_value());
+}
+
+// Two steps give what one gives, for lengths that divide into parts and for such that do not, and only where units would idle.
+TEST_F(ScheduleTest, LongReductionsAreSplit) {
+  TargetTraits target;
+  target.parallel_points = 264;
+  target.split_points = 1024;
+  for (const int64_t n : {4096, 5003, 100}) {
+    Recorder r(shared);
+    const View x = r.input("x", DType::f32, sizes({2, n}), contiguous_strides(pool, sizes({2, n})));
+    const auto body = [&](Coordinates i, Coordinates k) { return r.at(x, std::vector<Expr>{i[0], k[0]}); };
+    for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max, ReduceOp::min}) {
+      const View out = r.reduce("r", op, DType::f32, sizes({2}), sizes({n}), body);
+      r.program().buffer(BufferId(out.body->id)).strides = {pool.index(1)};
+      LoopOutput o;
+      o.source = BufferId(out.body->id);
+      o.name = "out";
+      r.program().outputs.push_back(o);
+    }
+    const LoopProgram whole = r.take();
+    const LoopProgram split = split_reductions(whole, target);
+    EXPECT_EQ(split.loops.size(), n == 100 ? 3u : 6u);
+    ASSERT_TRUE(verify(split).ok());
+    TensorData data;
+    auto bytes = std::make_shared<std::vector<uint8_t>>(static_cast<size_t>(2 * n) * 4);
+    for (int64_t i = 0; i < 2 * n; ++i) {
+      const auto value = static_cast<float>((i * 37) % 101 - 50);  // exact sums: any order gives the same
+      std::memcpy(bytes->data() + i * 4, &value, 4);
+    }
+    data.owner = bytes, data.bytes = *bytes, data.sizes = {2, n}, data.strides = {n, 1};
+    const auto a = interpret(whole, std::span(&data, 1)), b = interpret(split, std::span(&data, 1));
+    ASSERT_TRUE(a.ok()) << a.error().message;
+    ASSERT_TRUE(b.ok()) << b.error().message;
+    for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(std::ranges::equal(a.value()[i].bytes, b.value()[i].bytes)) << n << " output " << i;
+  }
 }
 
 }  // namespace

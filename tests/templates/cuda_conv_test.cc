@@ -63,9 +63,74 @@ TEST(CudaConvVariants, LaunchableEverywhere) {
 
 TEST(CudaConvVariants, DepthwiseHasItsOwn) {
   ExprPool pool;
-  const auto variants = cuda_conv_variants(facts_of(pool, {-1, 96, 28, 96, 5, 1, 96}, DType::bf16), 80);
+  CudaConvFacts facts = facts_of(pool, {-1, 96, 28, 96, 5, 1, 96}, DType::bf16);
+  facts.x_alignment = 256;
+  const auto strips = cuda_conv_variants(facts, 80);
+  ASSERT_EQ(strips.size(), 1u);
+  EXPECT_NE(strips[0].call.find("cd::conv_depthwise_strip<cd::bf16, 5, 5, 1, "), std::string::npos) << strips[0].call;
+  facts.x_alignment = 2;   // an input: the host looks
+  const auto either = cuda_conv_variants(facts, 80);
+  ASSERT_EQ(either.size(), 2u);
+  EXPECT_EQ(either[1].call, "cd::conv_depthwise<cd::bf16>(t, epilogue);");
+  facts.x_c = pool.index(28 * 28);
+  EXPECT_EQ(cuda_conv_variants(facts, 80).size(), 1u);
+}
+
+TEST(CudaConvVariants, FirstLayersHaveTheirOwn) {
+  ExprPool pool;
+  const auto variants = cuda_conv_variants(facts_of(pool, {-1, 3, 224, 64, 7, 2, 1}, DType::f16), 90);
   ASSERT_EQ(variants.size(), 1u);
-  EXPECT_EQ(variants[0].call, "cd::conv_depthwise<cd::bf16>(t, epilogue);");
+  EXPECT_EQ(variants[0].call, "cd::conv_few<cd::f16, 3, 7, 7, 2, 64>(t, epilogue);");
+}
+
+TEST(CudaConvVariants, HopperTakesWgmmaWhereItCan) {
+  ExprPool pool;
+  CudaConvFacts facts = facts_of(pool, {32, 64, 56, 64, 3, 1, 1}, DType::bf16);
+  facts.x_alignment = 256;
+  const auto sure = cuda_conv_variants(facts, 90);
+  ASSERT_EQ(sure.size(), 1u);
+  EXPECT_EQ(sure[0].header, "cuda/conv_wgmma.h");
+  EXPECT_NE(sure[0].setup.find("cuda_tensor_map"), std::string::npos);
+  EXPECT_EQ(cuda_conv_variants(facts, 100)[0].header, "cuda/conv_mma.h");
+  facts.x_alignment = 2;
+  const auto either = cuda_conv_variants(facts, 90);
+  ASSERT_EQ(either.size(), 2u);
+  EXPECT_EQ(either[0].header, "cuda/conv_wgmma.h");
+  EXPECT_EQ(either[1].header, "cuda/conv_mma.h");
+  facts.x_w = pool.index(65);
+  EXPECT_EQ(cuda_conv_variants(facts, 90).size(), 1u);
+  facts = facts_of(pool, {32, 12, 56, 64, 3, 1, 1}, DType::bf16);
+  EXPECT_EQ(cuda_conv_variants(facts, 90)[0].header, "cuda/conv_mma.h");
+}
+
+// What was within 5 % of the fastest on an H200.
+TEST(CudaConvVariants, MeasuredChoices) {
+  const struct {
+    Problem problem;
+    DType dtype;
+    int sm;
+    std::set<std::string> good;
+  } rows[] = {
+      {{2, 3, 224, 64, 7, 2, 1}, DType::f32, 90, {"conv_simt_64x64"}},
+      {{2, 64, 56, 64, 3, 1, 1}, DType::f32, 90, {"conv_simt_32x64_split2", "conv_simt_128x64_split4", "conv_simt_64x64_split4"}},
+      {{2, 64, 56, 128, 3, 2, 1}, DType::f32, 90, {"conv_simt_128x64_split4", "conv_simt_64x64_split4", "conv_simt_64x64_split8"}},
+      {{2, 128, 28, 128, 3, 1, 1}, DType::f32, 90, {"conv_simt_64x64_split8", "conv_simt_32x64_split8"}},
+      {{2, 64, 56, 128, 1, 2, 1}, DType::f32, 90, {"conv_simt_32x32_split2", "conv_simt_32x64", "conv_simt_32x32"}},
+      {{2, 128, 28, 256, 3, 2, 1}, DType::f32, 90, {"conv_simt_64x64_split8", "conv_simt_32x64_split8", "conv_simt_32x32_split8"}},
+      {{2, 256, 14, 256, 3, 1, 1}, DType::f32, 90, {"conv_simt_64x64_split8", "conv_simt_32x64_split8"}},
+      {{2, 128, 28, 256, 1, 2, 1}, DType::f32, 90, {"conv_simt_32x32_split4", "conv_simt_32x64_split4", "conv_simt_64x64_split4"}},
+      {{2, 256, 14, 512, 3, 2, 1}, DType::f32, 90, {"conv_simt_32x64_split8", "conv_simt_32x32_split8"}},
+      {{2, 512, 7, 512, 3, 1, 1}, DType::f32, 90, {"conv_simt_32x64_split8", "conv_simt_32x32_split8"}},
+      {{2, 256, 14, 512, 1, 2, 1}, DType::f32, 90, {"conv_simt_32x32_split8", "conv_simt_32x64_split8"}},
+  };
+  for (const auto& row : rows) {
+    ExprPool pool;
+    CudaConvFacts facts = facts_of(pool, row.problem, row.dtype);
+    facts.x_alignment = 256;
+    const auto variants = cuda_conv_variants(facts, row.sm);
+    ASSERT_EQ(variants.size(), 1u);
+    EXPECT_TRUE(row.good.contains(variants[0].name)) << row.problem.ic << " " << row.problem.size << ": " << variants[0].name;
+  }
 }
 
 // 98 pixels by 512 channels: 16 tiles of 64 x 64 for 132 multiprocessors, 4608 products each.

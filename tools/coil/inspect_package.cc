@@ -28,15 +28,18 @@ std::string origin_text(const Json& o) {
   return text;
 }
 
-// "cpu: v3, v4; cuda: sm_90, sm_80 (needs libcuda.so.1)"
+// "cpu: v3, v4; cuda: sm_90, sm_80 (needs libcuda.so.1; uses libcublasLt.so.13 if there)"
 std::string target_text(const Json& t) {
   if (t.is_string()) return t.get<std::string>();  // of packages for the CPU only
   const std::string device = t.at("device").get<std::string>();
   std::string text = device;
   const Json names = t.value(device == "cpu" ? "isas" : "architectures", Json::array());
   if (!names.empty()) text += fmt::format(": {}", fmt::join(names.get<std::vector<std::string>>(), ", "));
-  const Json needs = t.value("needs", Json::array());
-  if (!needs.empty()) text += fmt::format(" (needs {})", fmt::join(needs.get<std::vector<std::string>>(), ", "));
+  const Json needs = t.value("needs", Json::array()), uses = t.value("uses", Json::array());
+  std::string libraries;
+  if (!needs.empty()) libraries = fmt::format("needs {}", fmt::join(needs.get<std::vector<std::string>>(), ", "));
+  if (!uses.empty()) libraries += fmt::format("{}uses {} if there", libraries.empty() ? "" : "; ", fmt::join(uses.get<std::vector<std::string>>(), ", "));
+  if (!libraries.empty()) text += fmt::format(" ({})", libraries);
   return text;
 }
 

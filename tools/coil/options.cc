@@ -41,6 +41,8 @@ void add_compile_options(CLI::App& app, CompileArguments& a) {
       ->allow_extra_args(false)
       ->type_name("NAME=WHICH");
   app.add_option("-O", a.opt_level, "optimisation of the generated code")->check(CLI::Range(0, 3))->type_name("0..3");
+  app.add_flag_callback("--no-libraries", [&a] { a.libraries = false; },
+                        "CUDA code does without cuBLASLt and cuDNN, even where the machine has them and they are faster");
   app.add_option("--skip", a.skip, "leave out a graph pass, to bisect a wrong result (also COIL_SKIP)")
       ->allow_extra_args(false)
       ->type_name("PASS");
@@ -97,6 +99,7 @@ Result<CompileOptions> compile_options(const CompileArguments& arguments, Progre
   TRY(const int64_t threads, env_int("COIL_THREADS", 1, kMostThreads, 0));
   options.threads = arguments.threads > 0 ? arguments.threads : static_cast<int>(threads);
   options.opt_level = arguments.opt_level;
+  options.libraries = arguments.libraries;
   options.dump_folder = env("COIL_DUMP").value_or("");
   for (const std::string& item : arguments.skip) {
     for (std::string& pass : split(item, ',')) options.skip_passes.push_back(std::move(pass));

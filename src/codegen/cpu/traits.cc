@@ -33,6 +33,9 @@ Expr template_scratch(const KernelPlan& plan, const TemplateKernel& k) {
 TargetTraits traits() {
   TargetTraits t;
   t.template_scratch = template_scratch;
+  t.parallel_points = 16;  // results of their own keep some 8 threads busy
+  t.split_points = 1 << 16;
+  t.split_parts = 64;
   return t;
 }
 

@@ -47,11 +47,13 @@ struct CudaProgram {
   std::vector<CudaFunction> functions;
   std::vector<CudaCall> calls;        // one per kernel of the plan
   int arg_symbols = 0;
+  std::set<std::string> libraries;    // "libcublasLt", "libcudnn": used where the machine has them
 };
 
-// For packages that hold code for all of `sms` (80, 90, ...): templates get each architecture's own variants.
-TargetTraits traits(std::vector<int> sms);
-CudaProgram generate_kernels(const KernelPlan& plan, const std::vector<int>& sms);
+// For packages that hold code for all of `sms` (80, 90, ...): templates get each architecture's own variants. `libraries`: and those
+// that use NVIDIA's libraries (templates/cuda_library.h).
+TargetTraits traits(std::vector<int> sms, bool libraries);
+CudaProgram generate_kernels(const KernelPlan& plan, const std::vector<int>& sms, bool libraries);
 
 // --- parts
 struct KernelText {
@@ -72,6 +74,6 @@ KernelText template_text(const KernelPlan& plan, const TemplateKernel& kernel, c
 
 // Host statements that define and fill `t` of a template's call; `address` gives a buffer's address as text.
 std::string template_params(const KernelPlan& plan, const TemplateKernel& kernel, const std::function<std::string(BufferId)>& address);
-std::vector<templates::CudaVariant> template_variants(const KernelPlan& plan, const TemplateKernel& kernel, int sm);
+std::vector<templates::CudaVariant> template_variants(const KernelPlan& plan, const TemplateKernel& kernel, int sm, bool libraries);
 
 }  // namespace coil::cuda

@@ -21,8 +21,10 @@ class HostWriter {
   }
 
  private:
-  static std::string prologue() {
-    return "#include \"cuda_host.h\"\n#include \"host_support.h\"\n\n"
+  std::string prologue() const {
+    std::string libraries;
+    if (!program_.libraries.empty()) libraries = "#include \"cuda_blas.h\"\n#include \"cuda_dnn.h\"\n";
+    return libraries + "#include \"cuda_host.h\"\n#include \"host_support.h\"\n\n"
            "static inline int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }\n"
            "static inline int64_t floor_mod(int64_t a, int64_t b) { return a - floor_div(a, b) * b; }\n"
            "static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }\n"

@@ -66,7 +66,7 @@ bool checks_index(const Kernel& k) {
 
 class ProgramWriter {
  public:
-  ProgramWriter(const KernelPlan& plan, const std::vector<int>& sms) : plan_(plan), sms_(sms) {}
+  ProgramWriter(const KernelPlan& plan, const std::vector<int>& sms, bool libraries) : plan_(plan), sms_(sms), libraries_(libraries) {}
 
   CudaProgram run() {
     program_.arg_symbols = static_cast<int>(std::max<size_t>(plan_.pool->num_symbols() - 1, 1));
@@ -80,7 +80,7 @@ class ProgramWriter {
         call.launches.push_back(launch(k, k.name, sort_text(plan_, *sort)));
       } else if (const auto* t = std::get_if<TemplateKernel>(&k.def)) {
         for (const int sm : sms_) {
-          for (const templates::CudaVariant& v : template_variants(plan_, *t, sm)) call.launches.push_back(variant_launch(k, *t, v, sm));
+          for (const templates::CudaVariant& v : template_variants(plan_, *t, sm, libraries_)) call.launches.push_back(variant_launch(k, *t, v, sm));
         }
       }
       program_.calls.push_back(std::move(call));
@@ -95,6 +95,7 @@ class ProgramWriter {
     l.grid_x = v.grid_x, l.grid_y = v.grid_y, l.grid_z = v.grid_z;
     l.condition = v.condition;
     l.setup = v.setup;
+    if (!v.library.empty()) program_.libraries.insert(v.library);
     return l;
   }
 
@@ -129,12 +130,13 @@ class ProgramWriter {
 
   const KernelPlan& plan_;
   const std::vector<int> sms_;
+  const bool libraries_;
   CudaProgram program_;
   std::map<std::string, int> known_;
 };
 
 }  // namespace
 
-CudaProgram generate_kernels(const KernelPlan& plan, const std::vector<int>& sms) { return ProgramWriter(plan, sms).run(); }
+CudaProgram generate_kernels(const KernelPlan& plan, const std::vector<int>& sms, bool libraries) { return ProgramWriter(plan, sms, libraries).run(); }
 
 }  // namespace coil::cuda

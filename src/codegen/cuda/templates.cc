@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <bit>
 #include <numeric>
+#include <optional>
 
 #include <fmt/format.h>
 
 #include "codegen/cuda/loop_context.h"
 #include "codegen/host/index_text.h"
 #include "schedule/schedule.h"
+#include "templates/cuda_library.h"
 
 namespace coil::cuda {
 namespace {
@@ -68,6 +70,29 @@ templates::CudaConvFacts conv_facts(const KernelPlan& plan, const TemplateKernel
   f.x_n = coefficient(x, 0), f.x_c = coefficient(x, 1), f.x_h = coefficient(x, 2), f.x_w = coefficient(x, 3);
   f.x_alignment = alignment_of(plan, k.operands[0]);
   return f;
+}
+
+// A 1x1 convolution of channels-last pixels is a matrix product: rows are pixels, the weight is [oc][ic].
+std::optional<templates::CudaGemmFacts> as_product(const KernelPlan& plan, const TemplateKernel& k) {
+  const auto* c = std::get_if<Conv2d>(&k.def);
+  const std::array<int64_t, 2> one = {1, 1}, none = {0, 0};
+  if (!c || c->kernel != one || c->stride != one || c->padding != none || c->groups != 1) return std::nullopt;
+  ExprPool& pool = *plan.pool;
+  const templates::CudaConvFacts f = conv_facts(plan, k, *c);
+  const Expr ic = c->x_sizes[1];
+  const auto is_one = [&](Expr size) { return size == pool.index(1); };  // then its stride does not count
+  const bool rows = is_one(f.x_c) && (is_one(c->x_sizes[2]) || f.x_h == f.x_w * c->x_sizes[3]) &&
+                    (is_one(c->x_sizes[0]) || f.x_n == f.x_w * c->x_sizes[3] * c->x_sizes[2]) && !is_one(c->x_sizes[3]);
+  if (!rows) return std::nullopt;
+  templates::CudaGemmFacts g;
+  g.dtype = f.dtype;
+  g.batch = pool.index(1);
+  g.m = f.result_sizes[0] * f.result_sizes[2] * f.result_sizes[3], g.n = f.result_sizes[1], g.k = ic;
+  g.a_batch = pool.index(0), g.a_row = f.x_w, g.a_col = pool.index(1);
+  g.b_batch = pool.index(0), g.b_row = pool.index(1), g.b_col = ic;
+  g.a_alignment = f.x_alignment;
+  g.b_alignment = kPlacedAlignment;
+  return g;
 }
 
 templates::CudaAttentionFacts attention_facts(const KernelPlan& plan, const TemplateKernel& k, const Attention& a) {
@@ -174,9 +199,18 @@ std::string epilogue_statements(KernelContext& c, const std::vector<Stmt>& stmts
 
 }  // namespace
 
-std::vector<CudaVariant> template_variants(const KernelPlan& plan, const TemplateKernel& k, int sm) {
-  if (const auto* g = std::get_if<Gemm>(&k.def)) return templates::cuda_gemm_variants(gemm_facts(plan, k, *g), sm);
-  if (const auto* c = std::get_if<Conv2d>(&k.def)) return templates::cuda_conv_variants(conv_facts(plan, k, *c), sm);
+std::vector<CudaVariant> template_variants(const KernelPlan& plan, const TemplateKernel& k, int sm, bool libraries) {
+  const auto with = [&](std::vector<CudaVariant> variants, std::optional<CudaVariant> library) {
+    if (libraries && library) variants.insert(variants.begin(), std::move(*library));
+    return variants;
+  };
+  const auto product = [&](const templates::CudaGemmFacts& f) { return with(templates::cuda_gemm_variants(f, sm), templates::cuda_gemm_library(f, sm)); };
+  if (const auto* g = std::get_if<Gemm>(&k.def)) return product(gemm_facts(plan, k, *g));
+  if (const auto f = as_product(plan, k)) return product(*f);
+  if (const auto* c = std::get_if<Conv2d>(&k.def)) {
+    const templates::CudaConvFacts f = conv_facts(plan, k, *c);
+    return with(templates::cuda_conv_variants(f, sm), templates::cuda_conv_library(f, sm));
+  }
   return templates::cuda_attention_variants(attention_facts(plan, k, std::get<Attention>(k.def)), sm);
 }
 
@@ -185,6 +219,8 @@ std::string template_params(const KernelPlan& plan, const TemplateKernel& k, con
   const char* type = "CudaGemm";
   if (const auto* g = std::get_if<Gemm>(&k.def)) {
     gemm_params(p, gemm_facts(plan, k, *g), k);
+  } else if (const auto product = as_product(plan, k)) {
+    gemm_params(p, *product, k);
   } else if (const auto* c = std::get_if<Conv2d>(&k.def)) {
     conv_params(p, conv_facts(plan, k, *c), k, address(k.operands[1].buffer));
     type = "CudaConv2d";
@@ -240,7 +276,7 @@ KernelText template_text(const KernelPlan& plan, const TemplateKernel& k, const 
     t.body += fmt::format("    if (a.wide && count == W) {{\n{}    }} else {{\n#pragma unroll\n      for (int v = 0; v < W; ++v) {{\n        if (v >= count) continue;\n{}      }}\n    }}\n  }}\n}};\n",
                           wide, single);
     t.body += fmt::format("COIL_KERNEL void {} @NAME@(const __grid_constant__ {} t, const __grid_constant__ @NAME@_args a) {{\n  const @NAME@_epilogue epilogue{{a}};\n  {}\n}}\n",
-                          bounds, std::holds_alternative<Gemm>(k.def) ? "CudaGemm" : "CudaConv2d", variant.call);
+                          bounds, std::holds_alternative<Gemm>(k.def) || as_product(plan, k) ? "CudaGemm" : "CudaConv2d", variant.call);
   }
   t.headers = {"cuda/base.h", "cuda/params.h", variant.header};
   t.threads = variant.threads;
@@ -248,18 +284,19 @@ KernelText template_text(const KernelPlan& plan, const TemplateKernel& k, const 
   return t;
 }
 
-TargetTraits traits(std::vector<int> sms) {
+TargetTraits traits(std::vector<int> sms, bool libraries) {
   TargetTraits t;
   t.packs_constant_weights = false;
   t.packs_convolution_weights = false;
   t.memory_per_worker = false;
   t.max_kept_elements = 16384;
+  t.parallel_points = 264;  // two blocks for each of some 132 multiprocessors
   t.recompute_cost = 8;
   t.inline_cost = 12;
-  t.template_scratch = [sms = std::move(sms)](const KernelPlan& plan, const TemplateKernel& k) {
+  t.template_scratch = [sms = std::move(sms), libraries](const KernelPlan& plan, const TemplateKernel& k) {
     Expr bytes;
     for (const int sm : sms) {
-      for (const CudaVariant& v : template_variants(plan, k, sm)) {
+      for (const CudaVariant& v : template_variants(plan, k, sm, libraries)) {
         if (!v.scratch_bytes) continue;
         bytes = bytes ? index_max(bytes, v.scratch_bytes) : v.scratch_bytes;
       }

@@ -1,0 +1,287 @@
+// See cuda_dnn.h. cuDNN's graph interface: everything is a descriptor with numbered attributes; the numbers are declared here.
+#include "cuda_dnn.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda_blas.h"
+#include "cuda_host.h"
+
+namespace cd {
+namespace {
+
+constexpr int32_t kBuckets = 64, kMaxPlans = 4096, kMostAdvised = 16, kMostNotes = 16;
+constexpr uint64_t kAlign = 256;
+constexpr int64_t kWorkspaceBytes = int64_t{16} << 20;  // of library_scratch
+
+enum : int32_t { kConvolution = 1, kEngine = 2, kEngineConfig = 3, kAdvice = 4, kExecutionPlan = 5, kForward = 10, kGraph = 15, kPack = 16, kTensor = 17 };
+enum : int32_t { kHandleType = 0, kDataType = 1, kInt64 = 3, kFloat = 4, kPointer = 6, kConvMode = 7, kAdviceMode = 8, kNoteType = 11, kDescriptor = 15 };
+enum : int32_t {
+  kConvCompute = 100, kConvConvMode = 101, kConvDilations = 102, kConvStrides = 103, kConvPostPaddings = 104, kConvPrePaddings = 105, kConvSpatialDims = 106,
+  kAdviceOfMode = 200, kAdviceOfGraph = 201, kAdviceResults = 202, kConfigEngine = 300,
+  kPlanHandle = 400, kPlanConfig = 401, kPlanWorkspace = 402,
+  kForwardAlpha = 700, kForwardBeta = 701, kForwardConv = 702, kForwardW = 703, kForwardX = 704, kForwardY = 705,
+  kGraphHandle = 800, kGraphOps = 801,
+  kTensorAlignment = 900, kTensorType = 901, kTensorSizes = 902, kTensorStrides = 903, kTensorId = 906,
+  kPackIds = 1000, kPackPointers = 1001, kPackWorkspace = 1003, kEngineNotes = 1303
+};
+enum : int32_t { kTypeFloat = 0, kTypeHalf = 2, kTypeBfloat16 = 9, kCrossCorrelation = 1, kAdviceA = 3 };
+enum : int32_t { kNoteTensorCore = 0, kNoteStrictNan = 9 };  // the others: less precise, or not the same bits each time
+
+struct Functions {
+  size_t (*version)();
+  int32_t (*create)(void** handle);
+  int32_t (*destroy)(void* handle);
+  int32_t (*set_stream)(void* handle, void* stream);
+  int32_t (*make)(int32_t type, void** descriptor);
+  int32_t (*remove)(void* descriptor);
+  int32_t (*finalize)(void* descriptor);
+  int32_t (*set)(void* descriptor, int32_t name, int32_t type, int64_t count, const void* values);
+  int32_t (*get)(void* descriptor, int32_t name, int32_t type, int64_t most, int64_t* count, void* values);
+  int32_t (*execute)(void* handle, void* plan, void* pack);
+};
+
+struct Key {
+  int64_t dtype, n, ic, ih, iw, oc, oh, ow;
+  int64_t kernel[2], stride[2], pad[2], dilation[2];
+  int64_t x[4];  // strides
+};
+struct Plan {
+  Plan* next;
+  Key key;
+  void* plan;  // null: the library cannot
+  int64_t workspace;
+  bool warm;   // has run: its kernels are loaded, so that it may be captured
+};
+
+// What a device keeps (cuda_attachment).
+struct Kept {
+  void* handle;  // null: the library does not want this device
+  int32_t num_plans;
+  Plan* plans[kBuckets];
+};
+
+pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;  // guards all below, each device's Kept, and the handles' streams
+bool looked;
+bool found;
+Functions dnn;
+
+bool load() {
+  if (looked) return found;
+  looked = true;
+  const char* const names[] = {"libcudnn.so.9"};
+  void* library = cuda_open_library("COIL_CUDNN", names, 1);
+  if (!library) return false;
+  const auto find = [&](auto*& function, const char* name) {
+    function = reinterpret_cast<__remove_reference_t(decltype(function))>(dlsym(library, name));
+    return function != nullptr;
+  };
+  found = find(dnn.version, "cudnnGetVersion") && find(dnn.create, "cudnnCreate") && find(dnn.destroy, "cudnnDestroy") &&
+          find(dnn.set_stream, "cudnnSetStream") && find(dnn.make, "cudnnBackendCreateDescriptor") && find(dnn.remove, "cudnnBackendDestroyDescriptor") &&
+          find(dnn.finalize, "cudnnBackendFinalize") && find(dnn.set, "cudnnBackendSetAttribute") && find(dnn.get, "cudnnBackendGetAttribute") &&
+          find(dnn.execute, "cudnnBackendExecute");
+  if (found) cuda_trace("cuDNN %zu", dnn.version());
+  return found;
+}
+
+// A descriptor that is removed with its scope. The first failure makes all that follows do nothing.
+class Descriptor {
+ public:
+  explicit Descriptor(int32_t type) : right_(dnn.make(type, &made_) == 0) {
+    if (!right_) made_ = nullptr;
+  }
+  ~Descriptor() {
+    if (made_) dnn.remove(made_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+
+  Descriptor& set(int32_t name, int32_t type, const void* values, int64_t count = 1) {
+    right_ = right_ && dnn.set(made_, name, type, count, values) == 0;
+    return *this;
+  }
+  Descriptor& set(int32_t name, const Descriptor& value) {
+    right_ = right_ && value.right_;
+    return set(name, kDescriptor, &value.made_);
+  }
+  bool finish() {
+    right_ = right_ && dnn.finalize(made_) == 0;
+    return right_;
+  }
+  bool right() const { return right_; }
+  void* get() const { return made_; }
+  void* take() {
+    void* taken = made_;
+    made_ = nullptr;
+    return taken;
+  }
+
+ private:
+  void* made_ = nullptr;
+  bool right_;
+};
+
+bool tensor(Descriptor& d, int64_t id, int32_t type, const int64_t (&sizes)[4], const int64_t (&strides)[4]) {
+  const int64_t align = 16;
+  return d.set(kTensorType, kDataType, &type).set(kTensorSizes, kInt64, sizes, 4).set(kTensorStrides, kInt64, strides, 4).set(kTensorId, kInt64, &id)
+      .set(kTensorAlignment, kInt64, &align).finish();
+}
+
+// Whether an engine is as exact as our own kernels and gives the same bits each time.
+bool exact(void* config) {
+  Descriptor engine(kEngine);
+  void* place = engine.get();
+  int64_t count = 0;
+  if (!engine.right() || dnn.get(config, kConfigEngine, kDescriptor, 1, &count, &place) != 0 || count != 1) return false;
+  int32_t notes[kMostNotes];
+  if (dnn.get(engine.get(), kEngineNotes, kNoteType, kMostNotes, &count, notes) != 0) return false;
+  for (int64_t i = 0; i < count && i < kMostNotes; i++) {
+    if (notes[i] != kNoteTensorCore && notes[i] != kNoteStrictNan) return false;
+  }
+  return true;
+}
+
+// The first of the advised ways that is exact, that the device can run and that has enough workspace.
+void choose(void* handle, Descriptor& graph, Plan* plan) {
+  const int32_t mode = kAdviceA;
+  Descriptor advice(kAdvice);
+  if (!advice.set(kAdviceOfGraph, graph).set(kAdviceOfMode, kAdviceMode, &mode).finish()) return;
+  void* configs[kMostAdvised] = {};
+  int64_t count = 0;
+  bool right = true;
+  for (void*& c : configs) right = right && dnn.make(kEngineConfig, &c) == 0;
+  right = right && dnn.get(advice.get(), kAdviceResults, kDescriptor, kMostAdvised, &count, configs) == 0;
+  for (int64_t i = 0; right && i < count && i < kMostAdvised && !plan->plan; i++) {
+    if (!exact(configs[i])) continue;
+    Descriptor made(kExecutionPlan);
+    int64_t got = 0;
+    if (!made.set(kPlanHandle, kHandleType, &handle).set(kPlanConfig, kDescriptor, &configs[i]).finish()) continue;
+    if (dnn.get(made.get(), kPlanWorkspace, kInt64, 1, &got, &plan->workspace) != 0 || plan->workspace > kWorkspaceBytes) continue;
+    plan->plan = made.take();
+  }
+  for (void* c : configs) {
+    if (c) dnn.remove(c);
+  }
+}
+
+void fill(void* handle, const Key& k, Plan* plan) {
+  const int32_t type = k.dtype == COIL_FLOAT16 ? kTypeHalf : kTypeBfloat16, sums = kTypeFloat, mode = kCrossCorrelation;
+  const int64_t two = 2, ic = k.ic, oc = k.oc;
+  const float one = 1, zero = 0;
+  Descriptor x(kTensor), w(kTensor), y(kTensor), conv(kConvolution), forward(kForward), graph(kGraph);
+  conv.set(kConvCompute, kDataType, &sums).set(kConvConvMode, kConvMode, &mode).set(kConvSpatialDims, kInt64, &two);
+  conv.set(kConvDilations, kInt64, k.dilation, 2).set(kConvStrides, kInt64, k.stride, 2).set(kConvPrePaddings, kInt64, k.pad, 2);
+  conv.set(kConvPostPaddings, kInt64, k.pad, 2);
+  if (!tensor(x, 1, type, {k.n, ic, k.ih, k.iw}, k.x)) return;
+  if (!tensor(w, 2, type, {oc, ic, k.kernel[0], k.kernel[1]}, {k.kernel[0] * k.kernel[1] * ic, 1, k.kernel[1] * ic, ic})) return;
+  if (!tensor(y, 3, type, {k.n, oc, k.oh, k.ow}, {k.oh * k.ow * oc, 1, k.ow * oc, oc})) return;
+  if (!conv.finish()) return;
+  forward.set(kForwardConv, conv).set(kForwardX, x).set(kForwardW, w).set(kForwardY, y);
+  forward.set(kForwardAlpha, kFloat, &one).set(kForwardBeta, kFloat, &zero);
+  if (!forward.finish()) return;
+  if (graph.set(kGraphHandle, kHandleType, &handle).set(kGraphOps, forward).finish()) choose(handle, graph, plan);
+}
+
+bool key_of(const CudaConv2d& t, int32_t dtype, Key* key) {
+  const bool known = dtype == COIL_BFLOAT16 || dtype == COIL_FLOAT16;
+  const uint64_t addresses = reinterpret_cast<uint64_t>(t.x) | reinterpret_cast<uint64_t>(t.w);
+  if (!known || t.groups != 1 || addresses % 16 != 0 || t.n <= 0 || t.ic <= 0 || t.oc <= 0 || t.oh <= 0 || t.ow <= 0) return false;
+  if (t.x_c != 1 || t.x_w < t.ic || t.x_h < t.x_w * t.iw || t.x_n < t.x_h * t.ih) return false;
+  *key = {dtype, t.n, t.ic, t.ih, t.iw, t.oc, t.oh, t.ow, {t.kh, t.kw}, {t.stride_h, t.stride_w}, {t.pad_h, t.pad_w}, {t.dilation_h, t.dilation_w},
+          {t.x_n, t.x_c, t.x_h, t.x_w}};
+  return true;
+}
+
+Plan** bucket(Kept* kept, const Key& key) {
+  const uint64_t* words = reinterpret_cast<const uint64_t*>(&key);
+  uint64_t hash = 0;
+  for (size_t i = 0; i < sizeof key / 8; i++) hash = (hash ^ words[i]) * 0x9e3779b97f4a7c15ull;
+  return &kept->plans[hash >> 58];
+}
+
+// When the device's code is unloaded.
+void drop(void* state) {
+  Kept* kept = static_cast<Kept*>(state);
+  for (Plan* plan : kept->plans) {
+    while (plan) {
+      Plan* next = plan->next;
+      if (plan->plan) dnn.remove(plan->plan);
+      free(plan);
+      plan = next;
+    }
+  }
+  if (kept->handle) dnn.destroy(kept->handle);
+  free(kept);
+}
+
+// What call->device keeps, made when it is new and `make`; null: nothing.
+Kept* kept_of(const CoilCall* call, bool make) {
+  CudaAttachment* place = cuda_attachment(call, kCudnnAttachment);
+  if (place->state || !make || !load()) return static_cast<Kept*>(place->state);
+  Kept* kept = static_cast<Kept*>(calloc(1, sizeof(Kept)));
+  if (!kept) return nullptr;
+  if (dnn.create(&kept->handle) != 0) kept->handle = nullptr;
+  *place = {kept, drop};
+  return kept;
+}
+
+// The plan for the key, made when it is new and `make`; null: none.
+Plan* plan_for(Kept* kept, const Key& key, bool make) {
+  Plan** head = bucket(kept, key);
+  for (Plan* p = *head; p; p = p->next) {
+    if (memcmp(&p->key, &key, sizeof key) == 0) return p;
+  }
+  if (!make || kept->num_plans == kMaxPlans) return nullptr;
+  Plan* plan = static_cast<Plan*>(calloc(1, sizeof(Plan)));
+  if (!plan) return nullptr;
+  plan->key = key;
+  fill(kept->handle, key, plan);
+  cuda_trace("cuDNN %lld x %lld x %lld, %lld to %lld channels, %lld x %lld, dtype %lld: %s", static_cast<long long>(key.n), static_cast<long long>(key.oh),
+             static_cast<long long>(key.ow), static_cast<long long>(key.ic), static_cast<long long>(key.oc), static_cast<long long>(key.kernel[0]),
+             static_cast<long long>(key.kernel[1]), static_cast<long long>(key.dtype), plan->plan ? "used" : "cannot");
+  plan->next = *head;
+  *head = plan;
+  kept->num_plans++;
+  return plan;
+}
+
+bool run(const CoilCall* call, CudaConv2d* t, void* handle, Plan* plan) {
+  char* result = reinterpret_cast<char*>((reinterpret_cast<uint64_t>(t->scratch) + kAlign - 1) / kAlign * kAlign);
+  char* workspace = result + (static_cast<uint64_t>(t->n * t->oh * t->ow * t->oc) * 2 + kAlign - 1) / kAlign * kAlign;
+  const int64_t ids[] = {1, 2, 3};
+  const void* const pointers[] = {t->x, t->w, result};
+  Descriptor pack(kPack);
+  if (!pack.set(kPackIds, kInt64, ids, 3).set(kPackPointers, kPointer, pointers, 3).set(kPackWorkspace, kPointer, &workspace).finish()) return false;
+  if (dnn.set_stream(handle, call->stream) != 0) return false;
+  const int32_t status = dnn.execute(handle, plan->plan, pack.get());
+  if (status != 0) {
+    cuda_trace("cuDNN: a convolution failed with status %d", status);
+    dnn.remove(plan->plan);
+    plan->plan = nullptr;
+    return false;
+  }
+  plan->warm = true;
+  t->scratch = result;
+  return true;
+}
+
+}  // namespace
+
+bool cudnn_conv(const CoilCall* call, CudaConv2d* t, int32_t dtype) {
+  Key key;
+  if (!key_of(*t, dtype, &key)) return false;
+  bool done = false;
+  pthread_mutex_lock(&mutex);
+  if (!looked || found) {
+    const bool capturing = cuda_capturing(call);
+    Kept* kept = kept_of(call, !capturing);
+    Plan* plan = kept && kept->handle ? plan_for(kept, key, !capturing) : nullptr;
+    if (plan && plan->plan && (plan->warm || !capturing)) done = run(call, t, kept->handle, plan);
+  }
+  pthread_mutex_unlock(&mutex);
+  return done;
+}
+
+}  // namespace cd
