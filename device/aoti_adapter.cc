@@ -17,6 +17,8 @@
 #include "aoti_adapter.h"
 
 extern "C" __attribute__((visibility("default"))) const CoilModel* coil_model(void);
+extern "C" __attribute__((weak, visibility("hidden"))) const CoilResults COIL_RESULTS_SYMBOL;
+extern "C" __attribute__((weak, visibility("hidden"))) const char COIL_ARENA_FORMULA_SYMBOL[];
 
 namespace coil_aoti {
 
@@ -38,8 +40,24 @@ struct ConstantMapEntry {
 constexpr int64_t kAlignment = 64;
 constexpr int64_t kHugeFrom = int64_t{4} << 20;  // from here on, huge pages save page faults
 constexpr int64_t kHugePage = int64_t{2} << 20;
+constexpr int64_t kMostBytes = int64_t{1} << 47;  // no machine has more
 
 __thread char last_error_text[sizeof(CoilError) + 16];
+
+const CoilResults* results() {
+  const CoilResults* r = &COIL_RESULTS_SYMBOL;
+  __asm__("" : "+r"(r));  // a compiler may not conclude that the address of an object is never null
+  return r;
+}
+const char* arena_formula() {
+  const char* text = COIL_ARENA_FORMULA_SYMBOL;
+  __asm__("" : "+r"(text));
+  return text;
+}
+
+// libtorch's results, and where output i is among them.
+int32_t num_results(const CoilModel* model) { return results() ? results()->num_results : model->num_outputs; }
+int32_t place_of(int32_t i) { return results() ? results()->places[i] : i; }
 
 }  // namespace
 
@@ -252,10 +270,15 @@ int32_t make_outputs(const Container* c, const int64_t* symbols, Tensor* outputs
     int64_t strides[COIL_MAX_RANK];
     model->output_shape(symbols, i, sizes, strides);
     const CoilTensorDesc& output = model->outputs[i];
+    Tensor* const slot = &outputs[place_of(i)];
     if (c->shim.aoti_torch_empty_strided(output.ndim, sizes, strides, output.dtype, model->device_type,
-                                         c->device_index, &outputs[i]) ||
-        c->shim.aoti_torch_get_data_ptr(outputs[i], &data[i]))
-      return fail(401, "libtorch cannot allocate output '%s'", output.name);
+                                         c->device_index, slot) ||
+        c->shim.aoti_torch_get_data_ptr(*slot, &data[i])) {
+      char list[256] = "";
+      for (int32_t d = 0, at = 0; d < output.ndim && at < 200; d++)
+        at += snprintf(list + at, sizeof list - static_cast<size_t>(at), d ? ", %lld" : "%lld", static_cast<long long>(sizes[d]));
+      return fail(401, "libtorch cannot allocate output '%s' of sizes [%s]", output.name, list);
+    }
   }
   return 0;
 }
@@ -270,8 +293,13 @@ int32_t compute(Container* c, const CoilTensorView* views, const int64_t* symbol
   if (make_outputs(c, symbols, outputs, data + in)) return 1;
   Team team;
   const CoilHost host = make_host(c->shim, &team);
-  Arena* arena = take_arena(c, model->arena_bytes(symbols, host.num_workers));
-  if (!arena) return fail(401, "no memory for the scratch space of the call");
+  const int64_t bytes = model->arena_bytes(symbols, host.num_workers);
+  Arena* arena = bytes < 0 || bytes > kMostBytes ? nullptr : take_arena(c, bytes);
+  if (!arena) {
+    const char* formula = arena_formula();
+    return fail(401, "no memory for the scratch space of %lld bytes%s%s", static_cast<long long>(bytes),
+                formula ? ", by the formula " : "", formula ? formula : "");
+  }
   const CoilCall call = {symbols, c->constants, c->state, data, data + in, arena->data, &host, nullptr, nullptr, nullptr};
   if (c->state) pthread_mutex_lock(&c->state_mutex);
   const int32_t failed = model->run(&call, &last_error);
@@ -282,8 +310,8 @@ int32_t compute(Container* c, const CoilTensorView* views, const int64_t* symbol
 
 int32_t run(Container* c, Tensor* inputs, size_t num_inputs, Tensor* outputs, size_t num_outputs, void* stream) {
   const CoilModel* model = c->model;
-  if (num_outputs != static_cast<size_t>(model->num_outputs))
-    return fail(201, "the caller expects %zu outputs, the model has %d", num_outputs, model->num_outputs);
+  if (num_outputs != static_cast<size_t>(num_results(model)))
+    return fail(201, "the caller expects %zu outputs, the model has %d", num_outputs, num_results(model));
   if (num_inputs > static_cast<size_t>(model->num_inputs))
     num_inputs = static_cast<size_t>(model->num_inputs) + 1;  // bind words the error
   for (size_t i = 0; i < num_outputs; i++) outputs[i] = nullptr;
@@ -411,7 +439,7 @@ API AOTInductorModelContainerGetNumInputs(Container* c, size_t* count) {
   return 0;
 }
 API AOTInductorModelContainerGetNumOutputs(Container* c, size_t* count) {
-  *count = static_cast<size_t>(c->model->num_outputs);
+  *count = static_cast<size_t>(coil_aoti::num_results(c->model));
   return 0;
 }
 API AOTInductorModelContainerGetInputName(Container* c, size_t i, const char** name) {
@@ -420,8 +448,11 @@ API AOTInductorModelContainerGetInputName(Container* c, size_t i, const char** n
   return 0;
 }
 API AOTInductorModelContainerGetOutputName(Container* c, size_t i, const char** name) {
-  if (i >= static_cast<size_t>(c->model->num_outputs)) return fail(208, "the model has no output %zu", i);
-  *name = c->model->outputs[i].name;
+  if (i >= static_cast<size_t>(coil_aoti::num_results(c->model))) return fail(208, "the model has no output %zu", i);
+  *name = "None";
+  for (int32_t o = 0; o < c->model->num_outputs; o++) {
+    if (coil_aoti::place_of(o) == static_cast<int32_t>(i)) *name = c->model->outputs[o].name;
+  }
   return 0;
 }
 API AOTInductorModelContainerGetCallSpec(Container* c, const char** in_spec, const char** out_spec) {

@@ -12,20 +12,65 @@
 namespace cd {
 namespace {
 
-constexpr int32_t kBuckets = 64, kMaxPlans = 4096, kMostAdvised = 16, kMostNotes = 16;
+constexpr int32_t kBuckets = 64, kMaxPlans = 4096, kMostNotes = 16;
+constexpr int32_t kMostAdvised = 64;  // for float32 many of the first use TF32
 constexpr uint64_t kAlign = 256;
-constexpr int64_t kWorkspaceBytes = int64_t{16} << 20;  // of library_scratch
+constexpr int64_t kWorkspaceBytes = int64_t{16} << 20;  // of kLibraryScratchBytes
 
-enum : int32_t { kConvolution = 1, kEngine = 2, kEngineConfig = 3, kAdvice = 4, kExecutionPlan = 5, kForward = 10, kGraph = 15, kPack = 16, kTensor = 17 };
-enum : int32_t { kHandleType = 0, kDataType = 1, kInt64 = 3, kFloat = 4, kPointer = 6, kConvMode = 7, kAdviceMode = 8, kNoteType = 11, kDescriptor = 15 };
 enum : int32_t {
-  kConvCompute = 100, kConvConvMode = 101, kConvDilations = 102, kConvStrides = 103, kConvPostPaddings = 104, kConvPrePaddings = 105, kConvSpatialDims = 106,
-  kAdviceOfMode = 200, kAdviceOfGraph = 201, kAdviceResults = 202, kConfigEngine = 300,
-  kPlanHandle = 400, kPlanConfig = 401, kPlanWorkspace = 402,
-  kForwardAlpha = 700, kForwardBeta = 701, kForwardConv = 702, kForwardW = 703, kForwardX = 704, kForwardY = 705,
-  kGraphHandle = 800, kGraphOps = 801,
-  kTensorAlignment = 900, kTensorType = 901, kTensorSizes = 902, kTensorStrides = 903, kTensorId = 906,
-  kPackIds = 1000, kPackPointers = 1001, kPackWorkspace = 1003, kEngineNotes = 1303
+  kConvolution = 1,
+  kEngine = 2,
+  kEngineConfig = 3,
+  kAdvice = 4,
+  kExecutionPlan = 5,
+  kForward = 10,
+  kGraph = 15,
+  kPack = 16,
+  kTensor = 17
+};
+enum : int32_t {
+  kHandleType = 0,
+  kDataType = 1,
+  kInt64 = 3,
+  kFloat = 4,
+  kPointer = 6,
+  kConvMode = 7,
+  kAdviceMode = 8,
+  kNoteType = 11,
+  kDescriptor = 15
+};
+enum : int32_t {
+  kConvCompute = 100,
+  kConvConvMode = 101,
+  kConvDilations = 102,
+  kConvStrides = 103,
+  kConvPostPaddings = 104,
+  kConvPrePaddings = 105,
+  kConvSpatialDims = 106,
+  kAdviceOfMode = 200,
+  kAdviceOfGraph = 201,
+  kAdviceResults = 202,
+  kConfigEngine = 300,
+  kPlanHandle = 400,
+  kPlanConfig = 401,
+  kPlanWorkspace = 402,
+  kForwardAlpha = 700,
+  kForwardBeta = 701,
+  kForwardConv = 702,
+  kForwardW = 703,
+  kForwardX = 704,
+  kForwardY = 705,
+  kGraphHandle = 800,
+  kGraphOps = 801,
+  kTensorAlignment = 900,
+  kTensorType = 901,
+  kTensorSizes = 902,
+  kTensorStrides = 903,
+  kTensorId = 906,
+  kPackIds = 1000,
+  kPackPointers = 1001,
+  kPackWorkspace = 1003,
+  kEngineNotes = 1303
 };
 enum : int32_t { kTypeFloat = 0, kTypeHalf = 2, kTypeBfloat16 = 9, kCrossCorrelation = 1, kAdviceA = 3 };
 enum : int32_t { kNoteTensorCore = 0, kNoteStrictNan = 9 };  // the others: less precise, or not the same bits each time
@@ -53,7 +98,7 @@ struct Plan {
   Key key;
   void* plan;  // null: the library cannot
   int64_t workspace;
-  bool warm;   // has run: its kernels are loaded, so that it may be captured
+  bool warm;  // has run: its kernels are loaded, so that it may be captured
 };
 
 // What a device keeps (cuda_attachment).
@@ -79,8 +124,9 @@ bool load() {
     return function != nullptr;
   };
   found = find(dnn.version, "cudnnGetVersion") && find(dnn.create, "cudnnCreate") && find(dnn.destroy, "cudnnDestroy") &&
-          find(dnn.set_stream, "cudnnSetStream") && find(dnn.make, "cudnnBackendCreateDescriptor") && find(dnn.remove, "cudnnBackendDestroyDescriptor") &&
-          find(dnn.finalize, "cudnnBackendFinalize") && find(dnn.set, "cudnnBackendSetAttribute") && find(dnn.get, "cudnnBackendGetAttribute") &&
+          find(dnn.set_stream, "cudnnSetStream") && find(dnn.make, "cudnnBackendCreateDescriptor") &&
+          find(dnn.remove, "cudnnBackendDestroyDescriptor") && find(dnn.finalize, "cudnnBackendFinalize") &&
+          find(dnn.set, "cudnnBackendSetAttribute") && find(dnn.get, "cudnnBackendGetAttribute") &&
           find(dnn.execute, "cudnnBackendExecute");
   if (found) cuda_trace("cuDNN %zu", dnn.version());
   return found;
@@ -125,12 +171,18 @@ class Descriptor {
 
 bool tensor(Descriptor& d, int64_t id, int32_t type, const int64_t (&sizes)[4], const int64_t (&strides)[4]) {
   const int64_t align = 16;
-  return d.set(kTensorType, kDataType, &type).set(kTensorSizes, kInt64, sizes, 4).set(kTensorStrides, kInt64, strides, 4).set(kTensorId, kInt64, &id)
-      .set(kTensorAlignment, kInt64, &align).finish();
+  return d.set(kTensorType, kDataType, &type)
+      .set(kTensorSizes, kInt64, sizes, 4)
+      .set(kTensorStrides, kInt64, strides, 4)
+      .set(kTensorId, kInt64, &id)
+      .set(kTensorAlignment, kInt64, &align)
+      .finish();
 }
 
-// Whether an engine is as exact as our own kernels and gives the same bits each time.
-bool exact(void* config) {
+int64_t element_bytes(int64_t dtype) { return dtype == COIL_FLOAT32 ? 4 : 2; }
+
+// Whether an engine is as exact as our own kernels and gives the same bits each time. On tensor cores float32 is TF32.
+bool exact(void* config, bool tensor_cores) {
   Descriptor engine(kEngine);
   void* place = engine.get();
   int64_t count = 0;
@@ -138,13 +190,13 @@ bool exact(void* config) {
   int32_t notes[kMostNotes];
   if (dnn.get(engine.get(), kEngineNotes, kNoteType, kMostNotes, &count, notes) != 0) return false;
   for (int64_t i = 0; i < count && i < kMostNotes; i++) {
-    if (notes[i] != kNoteTensorCore && notes[i] != kNoteStrictNan) return false;
+    if (notes[i] != kNoteStrictNan && !(notes[i] == kNoteTensorCore && tensor_cores)) return false;
   }
   return true;
 }
 
 // The first of the advised ways that is exact, that the device can run and that has enough workspace.
-void choose(void* handle, Descriptor& graph, Plan* plan) {
+void choose(void* handle, Descriptor& graph, bool tensor_cores, Plan* plan) {
   const int32_t mode = kAdviceA;
   Descriptor advice(kAdvice);
   if (!advice.set(kAdviceOfGraph, graph).set(kAdviceOfMode, kAdviceMode, &mode).finish()) return;
@@ -154,11 +206,12 @@ void choose(void* handle, Descriptor& graph, Plan* plan) {
   for (void*& c : configs) right = right && dnn.make(kEngineConfig, &c) == 0;
   right = right && dnn.get(advice.get(), kAdviceResults, kDescriptor, kMostAdvised, &count, configs) == 0;
   for (int64_t i = 0; right && i < count && i < kMostAdvised && !plan->plan; i++) {
-    if (!exact(configs[i])) continue;
+    if (!exact(configs[i], tensor_cores)) continue;
     Descriptor made(kExecutionPlan);
     int64_t got = 0;
     if (!made.set(kPlanHandle, kHandleType, &handle).set(kPlanConfig, kDescriptor, &configs[i]).finish()) continue;
-    if (dnn.get(made.get(), kPlanWorkspace, kInt64, 1, &got, &plan->workspace) != 0 || plan->workspace > kWorkspaceBytes) continue;
+    if (dnn.get(made.get(), kPlanWorkspace, kInt64, 1, &got, &plan->workspace) != 0 || plan->workspace > kWorkspaceBytes)
+      continue;
     plan->plan = made.take();
   }
   for (void* c : configs) {
@@ -167,29 +220,46 @@ void choose(void* handle, Descriptor& graph, Plan* plan) {
 }
 
 void fill(void* handle, const Key& k, Plan* plan) {
-  const int32_t type = k.dtype == COIL_FLOAT16 ? kTypeHalf : kTypeBfloat16, sums = kTypeFloat, mode = kCrossCorrelation;
+  const bool single = k.dtype == COIL_FLOAT32;
+  const int32_t type = single ? kTypeFloat : k.dtype == COIL_FLOAT16 ? kTypeHalf : kTypeBfloat16;
+  const int32_t sums = kTypeFloat, mode = kCrossCorrelation;
   const int64_t two = 2, ic = k.ic, oc = k.oc;
   const float one = 1, zero = 0;
   Descriptor x(kTensor), w(kTensor), y(kTensor), conv(kConvolution), forward(kForward), graph(kGraph);
   conv.set(kConvCompute, kDataType, &sums).set(kConvConvMode, kConvMode, &mode).set(kConvSpatialDims, kInt64, &two);
-  conv.set(kConvDilations, kInt64, k.dilation, 2).set(kConvStrides, kInt64, k.stride, 2).set(kConvPrePaddings, kInt64, k.pad, 2);
+  conv.set(kConvDilations, kInt64, k.dilation, 2)
+      .set(kConvStrides, kInt64, k.stride, 2)
+      .set(kConvPrePaddings, kInt64, k.pad, 2);
   conv.set(kConvPostPaddings, kInt64, k.pad, 2);
   if (!tensor(x, 1, type, {k.n, ic, k.ih, k.iw}, k.x)) return;
-  if (!tensor(w, 2, type, {oc, ic, k.kernel[0], k.kernel[1]}, {k.kernel[0] * k.kernel[1] * ic, 1, k.kernel[1] * ic, ic})) return;
+  if (!tensor(w, 2, type, {oc, ic, k.kernel[0], k.kernel[1]}, {k.kernel[0] * k.kernel[1] * ic, 1, k.kernel[1] * ic, ic}))
+    return;
   if (!tensor(y, 3, type, {k.n, oc, k.oh, k.ow}, {k.oh * k.ow * oc, 1, k.ow * oc, oc})) return;
   if (!conv.finish()) return;
   forward.set(kForwardConv, conv).set(kForwardX, x).set(kForwardW, w).set(kForwardY, y);
   forward.set(kForwardAlpha, kFloat, &one).set(kForwardBeta, kFloat, &zero);
   if (!forward.finish()) return;
-  if (graph.set(kGraphHandle, kHandleType, &handle).set(kGraphOps, forward).finish()) choose(handle, graph, plan);
+  if (graph.set(kGraphHandle, kHandleType, &handle).set(kGraphOps, forward).finish()) choose(handle, graph, !single, plan);
 }
 
 bool key_of(const CudaConv2d& t, int32_t dtype, Key* key) {
-  const bool known = dtype == COIL_BFLOAT16 || dtype == COIL_FLOAT16;
+  const bool known = dtype == COIL_FLOAT32 || dtype == COIL_BFLOAT16 || dtype == COIL_FLOAT16;
   const uint64_t addresses = reinterpret_cast<uint64_t>(t.x) | reinterpret_cast<uint64_t>(t.w);
-  if (!known || t.groups != 1 || addresses % 16 != 0 || t.n <= 0 || t.ic <= 0 || t.oc <= 0 || t.oh <= 0 || t.ow <= 0) return false;
+  if (!known || t.groups != 1 || addresses % 16 != 0 || t.n <= 0 || t.ic <= 0 || t.oc <= 0 || t.oh <= 0 || t.ow <= 0)
+    return false;
   if (t.x_c != 1 || t.x_w < t.ic || t.x_h < t.x_w * t.iw || t.x_n < t.x_h * t.ih) return false;
-  *key = {dtype, t.n, t.ic, t.ih, t.iw, t.oc, t.oh, t.ow, {t.kh, t.kw}, {t.stride_h, t.stride_w}, {t.pad_h, t.pad_w}, {t.dilation_h, t.dilation_w},
+  *key = {dtype,
+          t.n,
+          t.ic,
+          t.ih,
+          t.iw,
+          t.oc,
+          t.oh,
+          t.ow,
+          {t.kh, t.kw},
+          {t.stride_h, t.stride_w},
+          {t.pad_h, t.pad_w},
+          {t.dilation_h, t.dilation_w},
           {t.x_n, t.x_c, t.x_h, t.x_w}};
   return true;
 }
@@ -238,9 +308,10 @@ Plan* plan_for(Kept* kept, const Key& key, bool make) {
   if (!plan) return nullptr;
   plan->key = key;
   fill(kept->handle, key, plan);
-  cuda_trace("cuDNN %lld x %lld x %lld, %lld to %lld channels, %lld x %lld, dtype %lld: %s", static_cast<long long>(key.n), static_cast<long long>(key.oh),
-             static_cast<long long>(key.ow), static_cast<long long>(key.ic), static_cast<long long>(key.oc), static_cast<long long>(key.kernel[0]),
-             static_cast<long long>(key.kernel[1]), static_cast<long long>(key.dtype), plan->plan ? "used" : "cannot");
+  cuda_trace("cuDNN %lld x %lld x %lld, %lld to %lld channels, %lld x %lld, dtype %lld: %s", static_cast<long long>(key.n),
+             static_cast<long long>(key.oh), static_cast<long long>(key.ow), static_cast<long long>(key.ic),
+             static_cast<long long>(key.oc), static_cast<long long>(key.kernel[0]), static_cast<long long>(key.kernel[1]),
+             static_cast<long long>(key.dtype), plan->plan ? "used" : "cannot");
   plan->next = *head;
   *head = plan;
   kept->num_plans++;
@@ -249,11 +320,16 @@ Plan* plan_for(Kept* kept, const Key& key, bool make) {
 
 bool run(const CoilCall* call, CudaConv2d* t, void* handle, Plan* plan) {
   char* result = reinterpret_cast<char*>((reinterpret_cast<uint64_t>(t->scratch) + kAlign - 1) / kAlign * kAlign);
-  char* workspace = result + (static_cast<uint64_t>(t->n * t->oh * t->ow * t->oc) * 2 + kAlign - 1) / kAlign * kAlign;
+  const uint64_t result_bytes = static_cast<uint64_t>(t->n * t->oh * t->ow * t->oc * element_bytes(plan->key.dtype));
+  char* workspace = result + (result_bytes + kAlign - 1) / kAlign * kAlign;
   const int64_t ids[] = {1, 2, 3};
   const void* const pointers[] = {t->x, t->w, result};
   Descriptor pack(kPack);
-  if (!pack.set(kPackIds, kInt64, ids, 3).set(kPackPointers, kPointer, pointers, 3).set(kPackWorkspace, kPointer, &workspace).finish()) return false;
+  if (!pack.set(kPackIds, kInt64, ids, 3)
+           .set(kPackPointers, kPointer, pointers, 3)
+           .set(kPackWorkspace, kPointer, &workspace)
+           .finish())
+    return false;
   if (dnn.set_stream(handle, call->stream) != 0) return false;
   const int32_t status = dnn.execute(handle, plan->plan, pack.get());
   if (status != 0) {

@@ -237,7 +237,9 @@ void cuda_unload(void* device) {
 bool cuda_has(const CoilCall* call, int32_t kernel) { return device_of(call).functions[kernel]; }
 int32_t cuda_sms(const CoilCall* call) { return device_of(call).multiprocessors; }
 int32_t cuda_sm(const CoilCall* call) { return device_of(call).sm; }
-CudaAttachment* cuda_attachment(const CoilCall* call, int32_t which) { return &static_cast<Device*>(call->device)->attachments[which]; }
+CudaAttachment* cuda_attachment(const CoilCall* call, int32_t which) {
+  return &static_cast<Device*>(call->device)->attachments[which];
+}
 
 int32_t cuda_launch(const CoilCall* call, int32_t kernel, int64_t gx, int64_t gy, int64_t gz, void** params, CoilError* error) {
   if (gx == 0 || gy == 0 || gz == 0) return 0;

@@ -55,8 +55,8 @@ bool cuda_has(const CoilCall* call, int32_t kernel);
 int32_t cuda_sms(const CoilCall* call);  // multiprocessors
 int32_t cuda_sm(const CoilCall* call);   // 90: compute capability 9.0
 
-// What a library keeps for call->device (cuda_blas.h, cuda_dnn.h). The slots are null at first; who fills one guards it. cuda_unload
-// calls `drop`, with the device's context current, unless the driver has shut down before.
+// What a library keeps for call->device (cuda_blas.h, cuda_dnn.h). The slots are null at first; who fills one guards it.
+// cuda_unload calls `drop`, with the device's context current, unless the driver has shut down before.
 struct CudaAttachment {
   void* state;
   void (*drop)(void* state);

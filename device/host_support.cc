@@ -22,6 +22,8 @@ enum : int32_t {
   kInputStride = 205,
   kInputDevice = 206,
   kInputNull = 207,
+  kRuntimeAssert = 211,
+  kOutOfMemory = 401,
   kWrongMachine = 303
 };
 enum : int32_t { kFixed = 0, kLinear = 1, kExpr = 2 };
@@ -220,6 +222,8 @@ SLOW int32_t fail_size(const Signature& s, int32_t i, int32_t d, const CoilTenso
   text.add("size %lld of dimension %d ", got, d);
   if (got < 0) {
     text.add("is negative");
+  } else if (got > kMostElements && size.kind != kFixed) {
+    text.add("is more than any memory holds");
   } else if (size.kind == kFixed) {
     text.add("must be %lld, which the export fixed", static_cast<long long>(size.b));
   } else if (solved != kUnsolved) {
@@ -313,10 +317,32 @@ SLOW int32_t fail_scalar(const Signature& s, int32_t i, int64_t value, int64_t s
   return 1;
 }
 
-SLOW int32_t fail_check(const Signature& s, int32_t check, CoilError* error) {
-  error->code = kInputSize;
+// " (here batch is 4, seq is 7)"
+SLOW void add_values(Text& text, const Signature& s, const int64_t* symbols) {
+  for (int32_t i = 0; i < s.num_symbols && i < 16; i++) {
+    text.add("%s%s is %lld", i ? ", " : " (here ", s.symbols[i].name, static_cast<long long>(symbols[i]));
+  }
+  if (s.num_symbols) text.add(s.num_symbols > 16 ? ", ...)" : ")");
+}
+
+SLOW int32_t fail_check(const Signature& s, int32_t check, const int64_t* symbols, CoilError* error) {
+  const bool asserted = check >= s.first_check + s.num_checks - s.num_assertions;
+  error->code = asserted ? kRuntimeAssert : kInputSize;
   Text text(error);
-  text.add("the sizes of the inputs must satisfy %s, which the export assumed", s.texts[check]);
+  if (asserted)
+    text.add("assertion failed: %s", s.texts[check]);
+  else
+    text.add("the sizes of the inputs must satisfy %s, which the export assumed", s.texts[check]);
+  add_values(text, s, symbols);
+  return 1;
+}
+
+SLOW int32_t fail_limit(const Signature& s, int32_t i, const int64_t* symbols, CoilError* error) {
+  error->code = kOutOfMemory;
+  Text text(error);
+  text.add("%s would have %.3g bytes or elements, more than any memory, by the formula %s", s.limits[i].what,
+           s.measure(i, symbols), s.limits[i].formula);
+  add_values(text, s, symbols);
   return 1;
 }
 
@@ -336,7 +362,7 @@ inline int32_t check_sizes(const Signature& s, int32_t i, const CoilTensorView& 
         if (got != size.a * solved + size.b) return fail_size(s, i, d, view, solved, error);
         continue;
       }
-      if (got < 0) return fail_size(s, i, d, view, kUnsolved, error);
+      if (got < 0 || got > kMostElements) return fail_size(s, i, d, view, kUnsolved, error);
       int64_t value = got - size.b;
       if (size.a != 1) {
         if (value < 0 || value % size.a) return fail_size(s, i, d, view, kUnsolved, error);
@@ -345,7 +371,7 @@ inline int32_t check_sizes(const Signature& s, int32_t i, const CoilTensorView& 
       const Symbol& symbol = s.symbols[size.index];
       if (value < symbol.min || value > symbol.max) return fail_size(s, i, d, view, kUnsolved, error);
       solved = value;
-    } else if (got < 0) {
+    } else if (got < 0 || got > kMostElements) {
       return fail_size(s, i, d, view, kUnsolved, error);
     }
   }
@@ -392,7 +418,7 @@ int32_t check_late(const Signature& s, const CoilTensorView* views, const int64_
     }
   }
   for (int32_t i = 0; i < s.num_checks; i++) {
-    if (!s.evaluate(s.first_check + i, symbols)) return fail_check(s, s.first_check + i, error);
+    if (!s.evaluate(s.first_check + i, symbols)) return fail_check(s, s.first_check + i, symbols, error);
   }
   return 0;
 }
@@ -434,6 +460,9 @@ int32_t bind_inputs(const Signature& s, const CoilTensorView* views, int32_t cou
   }
   for (int32_t i = 0; i < s.num_symbols; i++) {
     if (symbols[i] == kUnsolved) symbols[i] = 0;
+  }
+  for (int32_t i = 0; i < s.num_limits; i++) {
+    if (!(s.measure(i, symbols) < kMostAmount)) return fail_limit(s, i, symbols, error);
   }
   return late ? check_late(s, views, symbols, error) : 0;
 }

@@ -21,7 +21,8 @@
 //   static const cd::Input kInputs[] = {{"x", COIL_FLOAT32, 4, kSizes + 0, kStrides + 0},
 //                                       {"mask", COIL_BOOL, 2, kSizes + 4},                               // contiguous
 //                                       {.name = "step", .dtype = COIL_INT64, .symbol = 2}};              // a symbolic int
-//   static const cd::Signature kSignature = {kInputs, 3, kSymbols, 3, evaluate, kTexts, /*first_check=*/1, /*num_checks=*/1};
+//   static const cd::Signature kSignature = {kInputs, 3, kSymbols, 3, evaluate, kTexts, /*first_check=*/1, /*num_checks=*/1,
+//                                           /*num_assertions=*/0};
 //   static int32_t bind(const CoilTensorView* inputs, int32_t count, int64_t* symbols, CoilError* error) {
 //     return cd::bind_inputs(kSignature, inputs, count, symbols, error);
 //   }
@@ -67,6 +68,14 @@ struct Input {
   int32_t device_type = COIL_CPU;
 };
 
+// An amount that must stay below kMostAmount for the arithmetic of sizes to be right.
+struct Limit {
+  const char* what;     // "the scratch space"
+  const char* formula;  // in the user's words
+};
+inline constexpr double kMostAmount = 4611686018427387904.0;  // 2^62
+inline constexpr int64_t kMostElements = int64_t{1} << 48;     // of one dimension
+
 struct Signature {
   const Input* inputs;
   int32_t num_inputs;
@@ -76,6 +85,10 @@ struct Signature {
   const char* const* texts;                                    // of the expressions, in the user's words
   int32_t first_check;  // evaluate(first_check + i) for i in [0, num_checks) must not be 0, e.g. "seq % 8 == 0"
   int32_t num_checks;
+  int32_t num_assertions = 0;  // so many of the checks, the last ones, are assertions of the program: error 211, not 204
+  const Limit* limits = nullptr;
+  int32_t num_limits = 0;
+  double (*measure)(int32_t index, const int64_t* symbols) = nullptr;  // limit `index`, in floating point: does not overflow
 };
 
 // Checks all inputs and fills symbols[0, num_symbols). Returns 0, or 1 with *error filled. About 10 ns an input.

@@ -122,6 +122,16 @@ typedef struct CoilConstantsTrailer {
 } CoilConstantsTrailer;
 #define COIL_CONSTANTS_MAGIC "COILWTS1"
 
+/* For programs of whose results some are None: the shared object then has a hidden symbol COIL_RESULTS_SYMBOL of this type, which
+ * the AOTInductor adapter reads (libtorch takes a null handle for None). The outputs of CoilModel are the tensors alone. */
+typedef struct CoilResults {
+  int32_t num_results;         /* all flattened results */
+  const int32_t* places;       /* [num_outputs], rising: where each output stands among them */
+} CoilResults;
+#define COIL_RESULTS_SYMBOL coil_results
+/* A hidden string: the formula of arena_bytes in the user's words, for messages. May be absent. */
+#define COIL_ARENA_FORMULA_SYMBOL coil_arena_formula
+
 /* The one symbol that coil's runtime looks up. */
 typedef const CoilModel* (*CoilModelFn)(void);
 #define COIL_MODEL_SYMBOL "coil_model"

@@ -1,5 +1,5 @@
-// The second half of a product that a library computed (cuda_blas.h, cuda_dnn.h): one pass over its result in t.scratch, a dense
-// rows x columns matrix of T, W columns of a row in each thread.
+// The second half of a product that a library computed (cuda_blas.h, cuda_dnn.h): one pass over its result in t.scratch, a
+// dense rows x columns matrix of T, W columns of a row in each thread.
 #ifndef COIL_DEVICE_CUDA_APPLY_EPILOGUE_H_
 #define COIL_DEVICE_CUDA_APPLY_EPILOGUE_H_
 

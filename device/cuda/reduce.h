@@ -81,6 +81,28 @@ CD_FN T get(const u64* slot) {
   return *(const T*)slot;
 }
 
+// The largest of some values and the sum of exp(value - largest) in one pass: a running pair, rescaled when the largest grows.
+// -inf, from which nothing is to be taken, counts as 0 in exp.
+template <class T>
+CD_FN T softmax_base(T top) {
+  return top == -(T)inf32() ? (T)0 : top;
+}
+template <int N, class T>
+CD_FN void softmax_step(T& top, T& sum, const T (&x)[N]) {
+  T now = top;
+#pragma unroll
+  for (int i = 0; i < N; ++i) now = maximum(now, x[i]);
+  const T base = softmax_base(now);
+  if (!(now == top)) sum *= exp(top - base), top = now;
+#pragma unroll
+  for (int i = 0; i < N; ++i) sum += quick_exp(x[i] - base);  // what is far below the largest hardly counts
+}
+// This thread's part of the sum, for the largest of all.
+template <class T>
+CD_FN T softmax_part(T top, T sum, T top_of_all) {
+  return sum * exp(top - softmax_base(top_of_all));
+}
+
 // All threads of a row get the result. A row is T threads in order, T a multiple of 32; with T = 32 a block may hold several rows.
 template <class Op, int T, class S, class V>
 CD_FN V row_reduce(V x, S& slots, int set) {

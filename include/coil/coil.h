@@ -131,7 +131,10 @@ COIL_API void coil_close(coil_model* model);
 /* Tensor inputs and symbolic integer inputs (0-d int64 tensors), flattened in the program's order; inputs that the export fixed
  * are left out. */
 COIL_API int32_t coil_num_inputs(const coil_model* model);
+/* Tensor results, flattened in the program's order; numbers that it returns are 0-d tensors, results that are None are left out. */
 COIL_API int32_t coil_num_outputs(const coil_model* model);
+/* Where output i stands among all flattened results, those that are None included; -1 when there is no such output. */
+COIL_API int32_t coil_output_position(const coil_model* model, int32_t i);
 /* Describes input or output i; the pointers inside live as long as the model. COIL-E208 when there is none. */
 COIL_API coil_status coil_input_info(const coil_model* model, int32_t i, coil_tensor_info* info);
 COIL_API coil_status coil_output_info(const coil_model* model, int32_t i, coil_tensor_info* info);

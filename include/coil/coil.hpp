@@ -203,6 +203,8 @@ class Model {
     for (std::size_t i = 0; i < list.size(); i++) check(coil_output_info(get(), static_cast<std::int32_t>(i), &list[i]));
     return list;
   }
+  // Where output i stands among all flattened results of the program, those that are None included.
+  std::int32_t output_position(std::int32_t i) const { return coil_output_position(get(), i); }
   std::string isa() const { return coil_isa(get()); }
   int num_threads() const { return coil_num_threads(get()); }
   coil_device_type device_type() const { return static_cast<coil_device_type>(coil_model_device_type(get())); }

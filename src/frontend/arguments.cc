@@ -48,10 +48,24 @@ Result<bool> read_sym_bool(ArgumentSource& source, Json json) {
   TRY(JsonUnion u, as_union(json));
   if (u.key == "as_bool") return u.value.as_bool();
   TRY(std::string_view name, u.value.as_string());
-  TRY(Truth truth, source.sym_bool(name));
-  if (truth == Truth::depends)
-    return unsupported(fmt::format("the condition '{}' depends on a dynamic size, which is not supported", name));
-  return truth == Truth::yes;
+  TRY(Condition condition, source.sym_bool(name));
+  const Truth known = truth(condition);
+  if (known == Truth::depends)
+    return unsupported(fmt::format("the condition '{}' ({}) depends on a dynamic size, which is not supported", name,
+                                   to_string(condition)));
+  return known == Truth::yes;
+}
+
+// One symbolic number: the tensor that holds it, if the program reads it from data, or what `read` makes of it.
+template <class F>
+Result<Argument> read_symbolic(ArgumentSource& source, Json json, F&& read) {
+  if (auto name = json.find("as_name")) {
+    TRY(std::string_view text, name->as_string());
+    if (const ValueId v = source.data_number(text); v.valid()) return Argument(v);
+  }
+  auto known = read(source, json);
+  if (!known.ok()) return std::move(known).error();
+  return Argument(std::move(known).value());
 }
 
 Result<ValueId> read_optional_tensor(ArgumentSource& source, Json json) {
@@ -100,7 +114,7 @@ constexpr Row kRows[] = {
          return s.pool().index(i);
        });
      }},
-    {"as_sym_int", [](ArgumentSource& s, Json j) { return wrap(read_sym_int(s, j)); }},
+    {"as_sym_int", [](ArgumentSource& s, Json j) { return read_symbolic(s, j, read_sym_int); }},
     {"as_sym_ints",
      [](ArgumentSource& s, Json j) { return read_list<Expr>(j, [&](Json item) { return read_sym_int(s, item); }); }},
     {"as_float", [](ArgumentSource&, Json j) { return wrap(j.as_double()); }},
@@ -161,10 +175,10 @@ constexpr Row kRows[] = {
        TRY(Json graph, j.get("graph"));
        return wrap(s.subgraph(graph));
      }},
-    {"as_sym_float", [](ArgumentSource& s, Json j) { return wrap(read_sym_float(s, j)); }},
+    {"as_sym_float", [](ArgumentSource& s, Json j) { return read_symbolic(s, j, read_sym_float); }},
     {"as_sym_floats",
      [](ArgumentSource& s, Json j) { return read_list<double>(j, [&](Json item) { return read_sym_float(s, item); }); }},
-    {"as_sym_bool", [](ArgumentSource& s, Json j) { return wrap(read_sym_bool(s, j)); }},
+    {"as_sym_bool", [](ArgumentSource& s, Json j) { return read_symbolic(s, j, read_sym_bool); }},
     {"as_sym_bools",
      [](ArgumentSource& s, Json j) { return read_list<bool>(j, [&](Json item) { return read_sym_bool(s, item); }); }},
     {"as_strings", nullptr},

@@ -16,8 +16,10 @@ class ArgumentSource {
   virtual ~ArgumentSource() = default;
   virtual Result<ValueId> value(std::string_view name) = 0;  // tensors, and symbolic integers as values
   virtual Result<Expr> sym_int(std::string_view name) = 0;
-  virtual Result<Truth> sym_bool(std::string_view name) = 0;
+  virtual Result<Condition> sym_bool(std::string_view name) = 0;
   virtual Result<double> sym_float(std::string_view name) = 0;
+  // A symbolic number that the program reads from a tensor (or computes from such): its 0-d tensor. Invalid: it is none.
+  virtual ValueId data_number(std::string_view name) = 0;
   virtual Result<SubgraphRef> subgraph(Json graph) = 0;
   virtual ExprPool& pool() = 0;
 };

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "frontend/data_numbers.h"
 #include "frontend/provenance.h"
 
 namespace coil {
@@ -118,7 +119,7 @@ Result<Expr> GraphReader::sym_int(std::string_view name) {
   return context_.symbols.sym_int(it->second);
 }
 
-Result<Truth> GraphReader::sym_bool(std::string_view name) {
+Result<Condition> GraphReader::sym_bool(std::string_view name) {
   auto it = sym_bools_.find(name);
   if (it == sym_bools_.end()) return bad(fmt::format("'{}' has no entry in sym_bool_values", name.substr(0, 200)));
   return context_.symbols.sym_bool(it->second);
@@ -142,39 +143,140 @@ Status GraphReader::read_nodes() {
   return ok_status();
 }
 
-Status GraphReader::check_assertion(Json json) {
-  TRY(auto inputs, json.get_array("inputs"));
-  std::string_view message;
-  std::optional<Json> condition;
+namespace {
+
+// The arguments of a node by name, unread.
+Result<std::vector<std::pair<std::string_view, Json>>> arguments_of(Json node) {
+  TRY(auto inputs, node.get_array("inputs"));
+  std::vector<std::pair<std::string_view, Json>> list;
   for (Json input : inputs) {
     TRY(std::string_view name, input.get_string("name"));
     TRY(Json arg, input.get("arg"));
-    if (name == "self") condition = arg;
-    if (name == "assert_msg") message = text_or_empty(arg, "as_string");
+    list.emplace_back(name, arg);
   }
-  if (!condition) return bad("an assertion has no condition");
-  TRY(JsonUnion u, as_union(*condition));
-  Truth truth = Truth::depends;
-  if (u.key == "as_bool") {
-    TRY(bool b, u.value.as_bool());
-    truth = b ? Truth::yes : Truth::no;
-  } else if (u.key == "as_sym_bool") {
-    if (auto name = u.value.find("as_name")) {
-      TRY(std::string_view text, name->as_string());
-      TRY(truth, sym_bool(text));
+  return list;
+}
+
+std::optional<Json> find_argument(const std::vector<std::pair<std::string_view, Json>>& list, std::string_view name) {
+  for (const auto& [key, arg] : list) {
+    if (key == name) return arg;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+void GraphReader::assert_sizes(Condition condition, std::string message, const Node& node) {
+  if (truth(condition) == Truth::yes) return;
+  // A branch that is not taken asserts nothing: those are checked where the branch is chosen.
+  if (depth_ > 0) {
+    DataNumbers(graph_, node).assert_true(holds(pool(), condition), std::move(message));
+  } else {
+    graph_.checks.push_back({std::move(condition), std::move(message), where(node)});
+  }
+}
+
+// aten._assert_scalar(self, assert_msg)
+Status GraphReader::read_assertion(Json json, const Node& node) {
+  TRY(auto arguments, arguments_of(json));
+  const auto self = find_argument(arguments, "self"), text = find_argument(arguments, "assert_msg");
+  if (!self) return bad("an assertion has no condition");
+  std::string message(text ? text_or_empty(*text, "as_string").substr(0, 300) : "");
+  if (message.empty()) message = "the program's assertion does not hold";
+  TRY(JsonUnion u, as_union(*self));
+  Condition condition;
+  const auto name = u.key == "as_sym_bool" ? u.value.find("as_name") : std::nullopt;
+  if (name) {
+    TRY(std::string_view symbol, name->as_string());
+    if (const ValueId v = data_number(symbol); v.valid()) {
+      DataNumbers(graph_, node).assert_true(v, std::move(message));
+      return ok_status();
+    }
+    TRY(condition, sym_bool(symbol));
+  } else {
+    TRY(Argument a, read_argument(*this, *self));
+    if (const bool* b = std::get_if<bool>(&a)) {
+      condition = Condition::constant(*b);
+    } else if (const Expr* e = std::get_if<Expr>(&a)) {
+      condition = Condition::compare(Condition::Kind::not_equal, *e, pool().index(0));
+    } else if (const ValueId* v = std::get_if<ValueId>(&a)) {
+      DataNumbers(graph_, node).assert_true(*v, std::move(message));
+      return ok_status();
+    } else {
+      return Error{ErrorCode::unsupported_feature, "an assertion whose condition is neither a number nor a tensor", {}, {}};
     }
   }
-  // What depends on sizes only was guarded at export time for the declared ranges.
-  if (truth == Truth::no) return bad(fmt::format("an assertion of the program always fails: {}", message.substr(0, 200)));
+  if (depth_ == 0 && truth(condition) == Truth::no)
+    return bad(fmt::format("an assertion of the program always fails: {}", message));
+  assert_sizes(std::move(condition), std::move(message), node);
   return ok_status();
 }
 
-Result<bool> GraphReader::is_size_computation(Json json, std::string_view target, std::string_view where) {
+// aten.sym_constrain_range(size, min, max) and its kin
+Status GraphReader::read_range_assertion(Json json, const Node& node) {
+  TRY(auto arguments, arguments_of(json));
+  const auto size = find_argument(arguments, "size");
+  if (!size) return bad("a range constraint has no size");
+  TRY(Argument number, read_argument(*this, *size));
+  for (const bool is_min : {true, false}) {
+    const auto bound = find_argument(arguments, is_min ? "min" : "max");
+    if (!bound) continue;
+    TRY(Argument limit, read_argument(*this, *bound));
+    const Expr* e = std::get_if<Expr>(&limit);
+    if (!e) continue;  // None
+    const std::string message = fmt::format("a number is {} {}, {} that the program allows", is_min ? "less than" : "greater than",
+                                            to_string(*e), is_min ? "the least" : "the greatest");
+    if (std::holds_alternative<ValueId>(number)) {
+      DataNumbers data(graph_, node);
+      TRY(ValueId holds, data.compute(is_min ? "_operator.ge" : "_operator.le", {number, limit}, DType::boolean, node.name + "_holds"));
+      data.assert_true(holds, message);
+    } else if (const Expr* n = std::get_if<Expr>(&number)) {
+      assert_sizes(Condition::compare(Condition::Kind::less_equal, is_min ? *e : *n, is_min ? *n : *e), message, node);
+    } else {
+      return bad("a range constraint of something that is no integer");
+    }
+  }
+  return ok_status();
+}
+
+// item(), or Python arithmetic of which an operand is a data number.
+Status GraphReader::read_data_number(Json json, const Node& node, std::string_view output, DType dtype) {
+  TRY(auto arguments, arguments_of(json));
+  std::vector<Argument> operands;
+  for (const auto& [name, arg] : arguments) {
+    TRY(Argument a, read_argument(*this, arg));
+    operands.push_back(std::move(a));
+  }
+  DataNumbers data(graph_, node);
+  ValueId v;
+  if (operands.size() == 1 && (node.target == "aten.item.default" || node.target == "aten._local_scalar_dense.default")) {
+    const ValueId* tensor = std::get_if<ValueId>(&operands[0]);
+    if (!tensor) return bad("item() of something that is no tensor");
+    TRY(v, data.read(*tensor, dtype, std::string(output)));
+  } else {
+    TRY(v, data.compute(node.target, operands, dtype, std::string(output)));
+  }
+  if (defined_.contains(output)) return bad(fmt::format("'{}' is defined twice", output.substr(0, 200)));
+  data_numbers_[output] = defined_[output] = v;
+  return ok_status();
+}
+
+ValueId GraphReader::data_number(std::string_view name) {
+  const auto it = data_numbers_.find(name);
+  return it == data_numbers_.end() ? ValueId() : it->second;
+}
+
+Result<bool> GraphReader::is_size_computation(Json json, const Node& node) {
+  const std::string_view target = node.target;
   if (target == "aten._assert_scalar.default") {
-    TRY_STATUS(check_assertion(json));
+    TRY_STATUS(read_assertion(json, node));
     return true;
   }
-  if (target == "aten._assert_tensor_metadata.default" || target.starts_with("aten.sym_constrain_range")) return true;
+  if (target.starts_with("aten.sym_constrain_range")) {
+    TRY_STATUS(read_range_assertion(json, node));
+    return true;
+  }
+  if (target == "aten._assert_tensor_metadata.default") return true;
   TRY(auto outputs, json.get_array("outputs"));
   if (outputs.size() == 0) return false;
   for (Json out : outputs) {
@@ -183,10 +285,37 @@ Result<bool> GraphReader::is_size_computation(Json json, std::string_view target
     if (u.key == "as_sym_int" || u.key == "as_sym_float") {
       std::string_view name = text_or_empty(u.value, "as_name");
       const Table& table = u.key == "as_sym_int" ? sym_ints_ : sym_floats_;
-      if (auto it = table.find(name); it != table.end()) context_.symbols.note_unbacked(it->second, where);
+      if (auto it = table.find(name); it != table.end()) context_.symbols.note_unbacked(it->second, where(node));
     }
   }
+  bool from_data = target == "aten.item.default" || target == "aten._local_scalar_dense.default";
+  TRY(auto arguments, arguments_of(json));
+  for (const auto& [name, arg] : arguments) {
+    TRY(JsonUnion u, as_union(arg));
+    from_data = from_data || (u.key.starts_with("as_sym_") && data_number(text_or_empty(u.value, "as_name")).valid());
+  }
+  if (!from_data || outputs.size() != 1) return true;
+  TRY(JsonUnion u, as_union(outputs[0]));
+  const DType dtype = u.key == "as_sym_int" ? DType::i64 : u.key == "as_sym_bool" ? DType::boolean : DType::f64;
+  TRY_STATUS(read_data_number(json, node, text_or_empty(u.value, "as_name"), dtype));
   return true;
+}
+
+// A number that depends on data where the operator takes one that is known beforehand (a size, a dimension, a flag).
+Result<Argument> GraphReader::known_number(Argument argument, const SchemaArg& schema) {
+  const ValueId* v = std::get_if<ValueId>(&argument);
+  // The index of select may be data as well: it is checked where it is used.
+  const bool takes_tensors = schema.type == SchemaType::tensor || schema.type == SchemaType::scalar || schema.type == SchemaType::other ||
+                             (schema.type == SchemaType::integer && schema.name == "index");
+  if (!v || !v->valid() || takes_tensors) return argument;
+  const std::string name = graph_.value(*v).name;
+  if (!data_numbers_.contains(name)) return argument;
+  if (sym_ints_.contains(name)) {
+    TRY(Expr known, sym_int(name));  // its assertion leaves one value, or the error says where it is read
+    return Argument(known);
+  }
+  return Error{ErrorCode::unsupported_feature, fmt::format("argument '{}' depends on the values of a tensor", schema.name), {},
+               "compute it outside of the model and pass it as an input"};
 }
 
 Status GraphReader::read_node(Json json) {
@@ -202,7 +331,7 @@ Status GraphReader::read_node(Json json) {
   if (!origin.source.empty() || !origin.module_path.empty()) node.origins.push_back(std::move(origin));
   node.name = text_or_empty(json, "name");
 
-  Result<bool> dropped = is_size_computation(json, short_target, where(node));
+  Result<bool> dropped = is_size_computation(json, node);
   if (!dropped.ok()) return at(std::move(dropped).error(), node);
   if (dropped.value()) return ok_status();
   const std::optional<Schema>& schema = context_.schema(short_target);
@@ -234,7 +363,11 @@ Status GraphReader::read_arguments(Json json, Node& node, const Schema* schema) 
   for (const SchemaArg& s : schema->args) {
     size_t i = 0;
     while (i < names.size() && names[i] != s.name) ++i;
-    Result<Argument> a = i < names.size() ? coerce(pool(), given[i], s) : default_argument(pool(), s);
+    if (i < names.size()) {
+      TRY(given[i], known_number(std::move(given[i]), s));
+    }
+    const bool is_position = s.name == "index" && std::holds_alternative<ValueId>(i < names.size() ? given[i] : Argument());
+    Result<Argument> a = is_position ? given[i] : i < names.size() ? coerce(pool(), given[i], s) : default_argument(pool(), s);
     if (!a.ok()) return std::move(a).error();
     if (i < names.size()) used[i] = true;
     node.arg_names.emplace_back(s.name);

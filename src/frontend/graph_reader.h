@@ -43,8 +43,9 @@ class GraphReader : public ArgumentSource {
   // ArgumentSource: names of values that are defined so far.
   Result<ValueId> value(std::string_view name) override;
   Result<Expr> sym_int(std::string_view name) override;
-  Result<Truth> sym_bool(std::string_view name) override;
+  Result<Condition> sym_bool(std::string_view name) override;
   Result<double> sym_float(std::string_view name) override;
+  ValueId data_number(std::string_view name) override;
   Result<SubgraphRef> subgraph(Json graph) override;
   ExprPool& pool() override { return *context_.pool; }
 
@@ -54,9 +55,14 @@ class GraphReader : public ArgumentSource {
   Status read_node(Json json);
   Status read_outputs(Json json, Node& node);
   Status read_arguments(Json json, Node& node, const Schema* schema);
-  // Nodes that compute sizes or check them: nothing is left of them, their values are expressions.
-  Result<bool> is_size_computation(Json json, std::string_view target, std::string_view where);
-  Status check_assertion(Json json);
+  // Nodes that compute sizes or check them: nothing is left of them but checks, their values are expressions. Numbers that are
+  // read from data become 0-d tensors.
+  Result<bool> is_size_computation(Json json, const Node& node);
+  Status read_assertion(Json json, const Node& node);
+  Status read_range_assertion(Json json, const Node& node);
+  Status read_data_number(Json json, const Node& node, std::string_view output, DType dtype);
+  void assert_sizes(Condition condition, std::string message, const Node& node);
+  Result<Argument> known_number(Argument argument, const SchemaArg& schema);
 
   ReaderContext& context_;
   Json json_;
@@ -65,6 +71,7 @@ class GraphReader : public ArgumentSource {
   using Table = std::unordered_map<std::string_view, Json>;
   Table tensors_, sym_ints_, sym_bools_, sym_floats_;
   std::unordered_map<std::string_view, ValueId> defined_;
+  std::unordered_map<std::string_view, ValueId> data_numbers_;  // also in defined_
 };
 
 // An argument in the place of a graph's output: a value, or a constant.

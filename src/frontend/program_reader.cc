@@ -5,6 +5,7 @@
 #include "frontend/archive.h"
 #include "frontend/dim_names.h"
 #include "frontend/graph_reader.h"
+#include "frontend/guards.h"
 #include "frontend/signature.h"
 #include "frontend/weights.h"
 
@@ -128,6 +129,7 @@ Result<Graph> read_document(Json program, const ProgramArchive& archive, const s
   graph.torch_version = versions.torch_version;
   graph.schema_version = versions.schema_version;
   TRY_STATUS(read_call_spec(graph, module));
+  if (auto guards = program.find("guards_code")) TRY_STATUS(read_guards(graph, *guards));
   TRY_STATUS(name_dimensions(graph, archive, options));
   TRY_STATUS(verify(graph));
   return graph;

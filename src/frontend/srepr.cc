@@ -114,24 +114,24 @@ class Meaning {
     return f.num;
   }
 
-  Result<Truth> condition(const Tree& t) {
-    if (t.head == "true") return Truth::yes;
-    if (t.head == "false") return Truth::no;
+  Result<Condition> condition(const Tree& t) {
+    using Kind = Condition::Kind;
+    if (t.head == "true" || t.head == "false") return Condition::constant(t.head == "true");
     if (t.head == "Not" && t.args.size() == 1) {
-      TRY(Truth inner, condition(t.args[0]));
+      TRY(Condition inner, condition(t.args[0]));
       return negated(inner);
     }
     if (t.head == "And" || t.head == "Or") return junction(t);
     if (t.args.size() != 2) return unsupported(t.head);
     TRY(Expr a, integer(t.args[0]));
     TRY(Expr b, integer(t.args[1]));
-    if (t.head == "StrictLessThan") return less(a, b);
-    if (t.head == "StrictGreaterThan") return less(b, a);
-    if (t.head == "LessThan") return negated(less(b, a));
-    if (t.head == "GreaterThan") return negated(less(a, b));
-    if (t.head != "Equality" && t.head != "Unequality") return unsupported(t.head);
-    Truth equal = a == b ? Truth::yes : provably_less(a, b) || provably_less(b, a) ? Truth::no : Truth::depends;
-    return t.head == "Equality" ? equal : negated(equal);
+    if (t.head == "StrictLessThan") return Condition::compare(Kind::less, a, b);
+    if (t.head == "StrictGreaterThan") return Condition::compare(Kind::less, b, a);
+    if (t.head == "LessThan") return Condition::compare(Kind::less_equal, a, b);
+    if (t.head == "GreaterThan") return Condition::compare(Kind::less_equal, b, a);
+    if (t.head == "Equality") return Condition::compare(Kind::equal, a, b);
+    if (t.head == "Unequality") return Condition::compare(Kind::not_equal, a, b);
+    return unsupported(t.head);
   }
 
  private:
@@ -145,22 +145,13 @@ class Meaning {
     return Error{ErrorCode::unsupported_feature, fmt::format("a size expression is too large: {}", text_), {}, {}};
   }
 
-  static Truth less(Expr a, Expr b) {
-    if (provably_less(a, b)) return Truth::yes;
-    if (a == b || provably_nonnegative(a - b)) return Truth::no;
-    return Truth::depends;
-  }
-  static Truth negated(Truth t) { return t == Truth::depends ? t : t == Truth::yes ? Truth::no : Truth::yes; }
-
-  Result<Truth> junction(const Tree& t) {
-    Truth absorbing = t.head == "Or" ? Truth::yes : Truth::no;
-    Truth all = negated(absorbing);
+  Result<Condition> junction(const Tree& t) {
+    std::vector<Condition> parts;
     for (const Tree& arg : t.args) {
-      TRY(Truth v, condition(arg));
-      if (v == absorbing) return v;
-      if (v == Truth::depends) all = v;
+      TRY(Condition part, condition(arg));
+      parts.push_back(std::move(part));
     }
-    return all;
+    return Condition::join(t.head == "And" ? Condition::Kind::all : Condition::Kind::any, std::move(parts));
   }
 
   Result<Fraction> whole(const Tree& t) {
@@ -355,7 +346,7 @@ Result<Expr> parse_srepr(const SreprContext& context, std::string_view text) {
   return simplify_index(e, {});  // what the ranges decide
 }
 
-Result<Truth> decide_srepr(const SreprContext& context, std::string_view text) {
+Result<Condition> parse_condition_srepr(const SreprContext& context, std::string_view text) {
   TRY(Tree tree, parse_tree(text));
   return Meaning(context, text.substr(0, 400)).condition(tree);
 }

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "expr/condition.h"
 #include "expr/expr.h"
 
 namespace coil {
@@ -21,10 +22,7 @@ struct SreprContext {
 // has no exact integer meaning here); both name the expression.
 Result<Expr> parse_srepr(const SreprContext& context, std::string_view text);
 
-enum class Truth : uint8_t { no, yes, depends };
-
-// Whether a condition ("GreaterThan(Symbol('s0'), Integer(2))") holds for all sizes in their ranges, for none, or depends on
-// them. Errors as above.
-Result<Truth> decide_srepr(const SreprContext& context, std::string_view text);
+// A condition: "GreaterThan(Symbol('s0'), Integer(2))". Errors as above.
+Result<Condition> parse_condition_srepr(const SreprContext& context, std::string_view text);
 
 }  // namespace coil

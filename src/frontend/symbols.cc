@@ -76,15 +76,15 @@ Result<Expr> SymbolTable::sym_int(Json v) {
   return e;
 }
 
-Result<Truth> SymbolTable::sym_bool(Json v) {
+Result<Condition> SymbolTable::sym_bool(Json v) {
   TRY(JsonUnion u, as_union(v));
   if (u.key == "as_bool") {
     TRY(bool b, u.value.as_bool());
-    return b ? Truth::yes : Truth::no;
+    return Condition::constant(b);
   }
   if (u.key != "as_expr") return v.error("expected as_bool or as_expr");
   TRY(std::string_view text, u.value.get_string("expr_str"));
-  return decide_srepr(context(), text);
+  return parse_condition_srepr(context(), text);
 }
 
 Result<double> SymbolTable::sym_float(Json v) {

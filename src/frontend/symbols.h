@@ -23,8 +23,8 @@ class SymbolTable {
   // The expression behind a SymInt ({"as_int": 3} or {"as_expr": {"expr_str": ...}}).
   // Errors: bad_program; unsupported_feature for sizes that depend on data.
   Result<Expr> sym_int(Json v);
-  // Whether a SymBool holds for all sizes.
-  Result<Truth> sym_bool(Json v);
+  // What a SymBool says about sizes.
+  Result<Condition> sym_bool(Json v);
   // A SymFloat that is a constant.
   Result<double> sym_float(Json v);
 

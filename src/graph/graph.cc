@@ -235,6 +235,10 @@ std::string to_string(const Graph& graph) {
     if (s.label != s.name) text += fmt::format(" ({})", s.name);
     text += s.max == INT64_MAX ? fmt::format(": {}..\n", s.min) : fmt::format(": {}..{}\n", s.min, s.max);
   }
+  for (const SizeCheck& c : graph.checks) {
+    text += c.message.empty() ? "assumes " + to_string(c.condition) : fmt::format("asserts {} # {}", to_string(c.condition), c.message);
+    text += "\n";
+  }
   return text + Printer(graph).body("");
 }
 

@@ -18,6 +18,7 @@
 #include "base/ids.h"
 #include "base/origin.h"
 #include "base/result.h"
+#include "expr/condition.h"
 #include "expr/expr.h"
 #include "ops/tensor_data.h"
 
@@ -104,6 +105,7 @@ struct Graph {
   std::vector<Node> nodes;
   std::vector<GraphInput> inputs;
   std::vector<GraphOutput> outputs;
+  std::vector<SizeCheck> checks;
   std::string in_spec, out_spec;         // pytree specs as torch wrote them (JSON text)
   std::vector<std::string> forward_arg_names;
   std::string torch_version, schema_version;

@@ -10,11 +10,19 @@ bool is_fixed(const std::vector<Expr>& sizes) {
   return std::all_of(sizes.begin(), sizes.end(), [](Expr s) { return s->is_constant(); });
 }
 
-int64_t bytes(const BufferInfo& b) {
-  int64_t n = byte_size(b.dtype);
-  for (Expr s : b.sizes) n *= s->as_int();
+constexpr int64_t kTooMany = int64_t{1} << 50;
+
+// The product of constant sizes, or kTooMany where it is more.
+int64_t points(const std::vector<Expr>& sizes) {
+  int64_t n = 1;
+  for (Expr s : sizes) {
+    if (s->as_int() <= 0) return 0;
+    if (__builtin_mul_overflow(n, s->as_int(), &n) || n > kTooMany) n = kTooMany;
+  }
   return n;
 }
+
+int64_t bytes(const BufferInfo& b) { return points(b.sizes) * byte_size(b.dtype); }
 
 bool mentions_symbols(const LoopProgram& program, const Loop& loop) {
   for (const BodyRef& ref : bodies(program, loop)) {
@@ -37,7 +45,13 @@ bool worth_folding(const LoopProgram& program, const Loop& loop) {
     out += bytes(program.buffer(id));
   }
   constexpr int64_t kFree = 1 << 20;
-  return out <= 4 * in + kFree && !mentions_symbols(program, loop);
+  if (out > 4 * in + kFree || mentions_symbols(program, loop)) return false;
+  // A reduction over what a constant was expanded to may have any number of steps.
+  constexpr int64_t kStepsPerByte = 256;
+  for (const BodyRef& ref : bodies(program, loop)) {
+    if (points(ref.domain) > kStepsPerByte * (in + kFree)) return false;
+  }
+  return true;
 }
 
 }  // namespace

@@ -77,13 +77,25 @@ Result<std::vector<int64_t>> bind_symbols(const LoopProgram& program, std::span<
 
 Result<std::vector<TensorData>> interpret(const LoopProgram& program, std::span<const TensorData> inputs) {
   TRY(std::vector<int64_t> symbols, bind_symbols(program, inputs));
+  for (const SizeCheck& c : program.checks) {
+    const Expr fits = holds(*program.pool, c.condition);
+    if (evaluate_index(fits, [&](SymbolId id) { return symbols[static_cast<size_t>(id.index)]; })) continue;
+    if (c.message.empty()) return Error{ErrorCode::input_size, "the sizes must satisfy " + to_string(c.condition), {}, {}};
+    return Error{ErrorCode::runtime_assert, "assertion failed: " + c.message, c.where, {}};
+  }
   Interpreter interpreter(program, std::move(symbols));
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (program.inputs[i].buffer.valid()) interpreter.set(program.inputs[i].buffer, inputs[i]);
   }
-  for (const Loop& loop : program.loops) TRY_STATUS(interpreter.run(loop));
+  for (const Loop& loop : program.loops) {
+    const Status done = interpreter.run(loop);
+    if (!done.ok() && !loop.assertion.empty()) return Error{ErrorCode::runtime_assert, loop.assertion, {}, {}};
+    TRY_STATUS(done);
+  }
   std::vector<TensorData> results;
-  for (const LoopOutput& out : program.outputs) results.push_back(interpreter.get(out.source));
+  for (const LoopOutput& out : program.outputs) {
+    if (out.kind != LoopOutput::Kind::check) results.push_back(interpreter.get(out.source));
+  }
   return results;
 }
 

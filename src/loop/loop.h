@@ -17,6 +17,7 @@
 
 #include "base/origin.h"
 #include "base/result.h"
+#include "expr/condition.h"
 #include "expr/expr.h"
 #include "ops/tensor_data.h"
 
@@ -113,10 +114,13 @@ struct Loop {
   std::vector<BufferId> outputs;  // one; two for Sort
   std::string op;                 // "relu", "layer_norm.mean": what a reader would call it; becomes part of kernel names
   std::vector<Origin> origins;
+  std::string assertion;          // not empty: over one point, with a checked index that fails where this message is due
 };
 
+// `check`: the result is of no interest, but the loop that computes it asserts something. A failed check leaves state and inputs
+// as they were.
 struct LoopOutput {
-  enum class Kind : uint8_t { user, state_write, input_write };
+  enum class Kind : uint8_t { user, state_write, input_write, check };
   Kind kind = Kind::user;
   BufferId source;                // computed; user outputs have the interface's strides and are pairwise distinct
   BufferId target;                // state_write: the state buffer, input_write: the input buffer; written after all else
@@ -136,6 +140,8 @@ struct LoopProgram {
   std::vector<Loop> loops;
   std::vector<LoopInput> inputs;
   std::vector<LoopOutput> outputs;
+  std::vector<int> none_results;  // places among all flattened results (these and the user outputs) where the program gives None
+  std::vector<SizeCheck> checks;  // what the sizes must satisfy besides the inputs' shapes
 
   const BufferInfo& buffer(BufferId id) const { return buffers[static_cast<size_t>(id.index)]; }
   BufferInfo& buffer(BufferId id) { return buffers[static_cast<size_t>(id.index)]; }

@@ -27,7 +27,7 @@ class Printer {
     }
     for (const Loop& loop : program_.loops) print(loop);
     for (const LoopOutput& out : program_.outputs) {
-      const char* verb = out.kind == LoopOutput::Kind::user ? "output" : "write";
+      const char* verb = out.kind == LoopOutput::Kind::user ? "output" : out.kind == LoopOutput::Kind::check ? "check" : "write";
       const std::string target = out.target.valid() ? program_.buffer(out.target).name + " = " : "";
       line("{} {}{}", verb, target, program_.buffer(out.source).name);
     }

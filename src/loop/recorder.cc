@@ -95,6 +95,19 @@ View Recorder::pointwise(std::string op, DType dtype, std::vector<Expr> sizes, c
   return define(std::move(op), dtype, std::move(sizes), Pointwise{recorded});
 }
 
+void Recorder::check(std::string op, std::string message, Expr condition) {
+  const View v = pointwise(op, DType::i64, {}, [&](Coordinates) {
+    const Expr position = pool().select(condition, pool().constant_int(1, DType::i64), pool().constant_int(-1, DType::i64));
+    return pool().cast(pool().checked_index(position, pool().index(2)), DType::i64);
+  });
+  program_.loops.back().assertion = std::move(message);
+  LoopOutput out;
+  out.kind = LoopOutput::Kind::check;
+  out.source = program_.loops.back().outputs[0];
+  out.name = std::move(op);
+  program_.outputs.push_back(std::move(out));
+}
+
 View Recorder::reduce(std::string op, ReduceOp reduce, DType dtype, std::vector<Expr> sizes, std::vector<Expr> domain,
                       const std::function<Expr(Coordinates, Coordinates)>& body) {
   std::vector<Expr> vars = variables(pool(), sizes.size());

@@ -47,6 +47,8 @@ class Recorder {
   View scan(std::string op, ScanOp scan, DType dtype, std::vector<Expr> sizes, int dim, const std::function<Expr(Coordinates)>& body);
   View concat(std::string op, DType dtype, std::vector<Expr> sizes, int dim, const std::vector<View>& pieces);
   std::pair<View, View> sort(std::string op, const View& source, int dim, Expr kept, bool descending);
+  // The program must stop with `message` where `condition` (bool, of rank 0) does not hold.
+  void check(std::string op, std::string message, Expr condition);
   View define(std::string op, DType dtype, std::vector<Expr> sizes, LoopDef def);  // templates
 
   // An operand for a template: if v is a load at affine coordinates, that; else a stored copy.

@@ -118,6 +118,7 @@ class Verifier {
       if (!exists(out.source) || !defined_[static_cast<size_t>(out.source.index)]) return wrong("output '{}' is never computed", out.name);
       const BufferInfo& b = program_.buffer(out.source);
       if (b.kind != BufferInfo::Kind::computed) return wrong("output '{}' is not computed", out.name);
+      if (out.kind == LoopOutput::Kind::check) continue;
       if (out.kind != LoopOutput::Kind::user) {
         if (!exists(out.target) || program_.buffer(out.target).sizes != b.sizes) return wrong("write '{}' has a wrong target", out.name);
         continue;

@@ -60,12 +60,17 @@ Views cond(Op& op) {
     if (predicate.rank() != 0) predicate = reshaped(op, predicate, {});
   }
   const Views operands = operands_of(op);
-  const Views yes = inlined(op, *branches[0], operands), no = inlined(op, *branches[1], operands);
+  const Expr taken = as(predicate.body, DType::boolean);
+  op.session.taken.push_back(taken);
+  const Views yes = inlined(op, *branches[0], operands);
+  op.session.taken.back() = op.pool.op(ScalarOp::logical_not, {taken});
+  const Views no = inlined(op, *branches[1], operands);
+  op.session.taken.pop_back();
   if (yes.size() != no.size()) fail(ErrorCode::bad_program, "cond: the branches have different numbers of results");
   Views results;
   for (size_t i = 0; i < yes.size(); ++i) {
     results.push_back(op.rec.pointwise("cond", yes[i].dtype, yes[i].sizes, [&](Coordinates c) {
-      return op.pool.select(as(predicate.body, DType::boolean), op.rec.at(yes[i], c), op.rec.at(no[i], c));
+      return op.pool.select(taken, op.rec.at(yes[i], c), op.rec.at(no[i], c));
     }));
   }
   return results;

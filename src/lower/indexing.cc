@@ -2,14 +2,14 @@
 #include "lower/lowering.h"
 
 namespace coil::lowering {
-namespace {
 
-// A position as ATen's advanced indexing takes it: negative ones count from the end.
 Expr wrapped_position(Op& op, Expr position, Expr size) {
   Expr p = as(position, DType::i64), zero = op.pool.constant_int(0, DType::i64);
   Expr from_end = op.pool.op(ScalarOp::add, {p, op.pool.cast(size, DType::i64)});
   return op.pool.checked_index(op.pool.select(op.pool.op(ScalarOp::lt, {p, zero}), from_end, p), size);
 }
+
+namespace {
 
 Views index_select(Op& op) {
   View x = op.tensor("self"), index = op.tensor("index");

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "loop/amounts.h"
 #include "lower/find_attention.h"
 #include "lower/lowering.h"
 #include "lower/outputs.h"
@@ -16,7 +17,7 @@ namespace {
 
 Table make_table() {
   Table t;
-  for (auto add : {add_pointwise, add_activations, add_casts, add_views, add_reshapes, add_joins, add_padding, add_creation, add_indexing,
+  for (auto add : {add_pointwise, add_activations, add_casts, add_assertions, add_views, add_reshapes, add_joins, add_padding, add_creation, add_indexing,
                    add_scatter, add_reductions, add_softmax, add_statistics, add_normalization, add_matmul, add_einsum, add_convolution,
                    add_pooling, add_attention, add_sorting, add_resampling, add_grid_sampling, add_losses,
                    add_recurrent, add_distances, add_search, add_special, add_higher_order}) {
@@ -138,6 +139,8 @@ Result<LoopProgram> lower(const Graph& graph) {
   } catch (lowering::LowerError& e) {
     return std::move(e.error);
   }
+  session.recorder.program().checks = graph.checks;
+  TRY_STATUS(check_amounts(session.recorder.program()));
   return dead_loops(find_attention(dead_loops(session.recorder.take())));
 }
 

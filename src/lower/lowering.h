@@ -31,6 +31,8 @@ struct Session {
   Recorder recorder;
   // A view whose first dimension stands for several of another view, by body: what a matrix product may un-flatten.
   std::unordered_map<const ExprNode*, View> unflattened;
+  // Conditions (bool, of rank 0) under which the graph that is being lowered counts: those of the branches around it.
+  std::vector<Expr> taken;
 
   explicit Session(std::shared_ptr<ExprPool> pool) : recorder(std::move(pool)) {}
 };
@@ -93,6 +95,7 @@ using Table = std::map<std::string, Lowering, std::less<>>;
 void add_pointwise(Table& table);
 void add_activations(Table& table);
 void add_casts(Table& table);
+void add_assertions(Table& table);
 void add_views(Table& table);
 void add_reshapes(Table& table);
 void add_joins(Table& table);
@@ -177,6 +180,8 @@ Expr highest(ExprPool& pool, DType dtype);
 
 // out[batch..., m..., n] = sum over k of a[batch..., m..., k] * b[batch..., k, n]
 View matrix_product(Op& op, const std::string& name, DType dtype, const View& a, const View& b, size_t num_batch);
+// A position that is data, as ATen's advanced indexing takes it: negative ones count from the end.
+Expr wrapped_position(Op& op, Expr position, Expr size);
 // softmax over dimension dim, in f32 (f64) until the result of type dtype
 View softmax_of(Op& op, const std::string& name, const View& x, size_t dim, DType dtype, bool log, bool masked_rows_zero = false);
 

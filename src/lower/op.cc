@@ -109,6 +109,9 @@ bool Op::is_number(std::string_view arg, double value) const {
 
 Expr Op::index(std::string_view arg) const {
   std::optional<Expr> e = index_of(argument(arg));
+  if (!e && std::holds_alternative<ValueId>(argument(arg)))
+    fail(ErrorCode::unsupported_feature, fmt::format("{}: argument '{}' depends on the values of a tensor", node.target, arg),
+         "compute it outside of the model and pass it as an input");
   if (!e) wrong(arg, "an integer");
   return *e;
 }

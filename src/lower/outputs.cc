@@ -34,12 +34,11 @@ class Outputs {
     if (const int64_t* i = std::get_if<int64_t>(&out.value)) return {DType::i64, {}, pool.constant_int(*i, DType::i64)};
     if (const double* d = std::get_if<double>(&out.value)) return {DType::f32, {}, pool.constant(*d, DType::f32)};
     if (const bool* b = std::get_if<bool>(&out.value)) return {DType::boolean, {}, pool.boolean(*b)};
-    if (std::holds_alternative<std::monostate>(out.value)) refuse(out, "None");
     if (std::holds_alternative<std::string>(out.value)) refuse(out, "a string");
     const ValueId id = std::get<ValueId>(out.value);
     const ValueInfo& info = scope_.graph.value(id);
     if (const Expr* e = std::get_if<Expr>(&info.type)) return {DType::i64, {}, pool.cast(*e, DType::i64)};
-    if (!info.is_tensor()) refuse(out, "None");
+    if (!info.is_tensor()) refuse(out, "no tensor");
     const View& v = scope_.values[static_cast<size_t>(id.index)];
     if (!v.body) refuse(out, "a result that coil does not compute");
     return v;
@@ -79,7 +78,18 @@ class Outputs {
     return true;
   }
 
+  bool is_none(const GraphOutput& out) const {
+    if (std::holds_alternative<std::monostate>(out.value)) return true;
+    const ValueId* id = std::get_if<ValueId>(&out.value);
+    return id && std::holds_alternative<std::monostate>(scope_.graph.value(*id).type);
+  }
+
   void user(const GraphOutput& out) {
+    const int place = num_results_++;
+    if (is_none(out)) {
+      rec_.program().none_results.push_back(place);
+      return;
+    }
     View v = value(out);
     DType dtype = v.dtype;
     Sizes sizes = v.sizes, strides;
@@ -120,6 +130,7 @@ class Outputs {
 
   Recorder& rec_;
   Scope& scope_;
+  int num_results_ = 0;
 };
 
 }  // namespace

@@ -166,6 +166,7 @@ constexpr Row kSimple[] = {
     {"aten.prod.dim_int", ReduceOp::prod},    {"aten.amax.default", ReduceOp::max},    {"aten.amin.default", ReduceOp::min},
     {"aten.max.default", ReduceOp::max},      {"aten.min.default", ReduceOp::min},     {"aten.any.default", ReduceOp::any},
     {"aten.any.dim", ReduceOp::any},          {"aten.any.dims", ReduceOp::any},        {"aten.all.default", ReduceOp::all},
+    {"aten._is_all_true.default", ReduceOp::all}, {"aten._is_any_true.default", ReduceOp::any},
     {"aten.all.dim", ReduceOp::all},          {"aten.all.dims", ReduceOp::all},
 };
 

@@ -81,7 +81,19 @@ View selected(Op& op, const View& x, size_t dim, Expr index) {
 
 Views select(Op& op) {
   View x = op.tensor("self");
-  return {selected(op, x, wrap_dim(op.integer("dim"), x.rank()), op.index("index"))};
+  const size_t dim = wrap_dim(op.integer("dim"), x.rank());
+  if (!op.is_scalar("index")) {  // a number that is read from data
+    const View index = op.tensor("index");
+    if (index.rank() != 0) fail(ErrorCode::bad_program, op.node.target + ": the index has dimensions");
+    const Expr position = wrapped_position(op, index.body, x.sizes.at(dim));
+    const TensorType& out = op.out();
+    return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
+      std::vector<Expr> at(c.begin(), c.end());
+      at.insert(at.begin() + static_cast<std::ptrdiff_t>(dim), position);
+      return op.rec.at(x, at);
+    })};
+  }
+  return {selected(op, x, dim, op.index("index"))};
 }
 
 // split, chunk and the like: the results' sizes say where to cut.

@@ -97,6 +97,7 @@ std::string manifest_text(const PackageContents& c) {
             {"constants_hash", first.constants_hash},
             {"kernels", kernels(first)},
             {"not_fused", notes}};
+  if (!plan.none_results.empty()) m["none_results"] = plan.none_results;
   for (const TargetContents& t : c.targets) {
     Json target = {{"device", t.device}, {"model", t.model}, {t.device == "cpu" ? "isas" : "architectures", t.architectures}};
     if (!t.needs.empty()) target["needs"] = t.needs;

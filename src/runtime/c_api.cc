@@ -199,6 +199,10 @@ void coil_close(coil_model* model) { delete model; }
 
 int32_t coil_num_inputs(const coil_model* model) { return model->model->code().num_inputs; }
 int32_t coil_num_outputs(const coil_model* model) { return model->model->code().num_outputs; }
+int32_t coil_output_position(const coil_model* model, int32_t i) {
+  const std::vector<int32_t>& places = model->model->manifest().output_places;
+  return i < 0 || static_cast<size_t>(i) >= places.size() ? -1 : places[static_cast<size_t>(i)];
+}
 coil_status coil_input_info(const coil_model* model, int32_t i, coil_tensor_info* info) {
   return info_of("input", model->model->manifest().inputs, model->input_dims, coil_model_device_type(model), i, info);
 }

@@ -172,6 +172,23 @@ Result<Target> read_target(JsonValue item, const std::string& formula) {
   return target;
 }
 
+// Where each output stands among the results: in the places that None does not take.
+Result<std::vector<int32_t>> read_places(JsonValue root, size_t num_outputs) {
+  TRY(const std::vector<JsonValue> list, list_or_none(root, "none_results"));
+  std::vector<int32_t> places;
+  int64_t next = 0;
+  for (JsonValue item : list) {
+    TRY(const int64_t none, item.as_int());
+    if (none < next || none > static_cast<int64_t>(num_outputs + list.size()))
+      return item.error("none_results must rise and be places of results");
+    for (; next < none; next++) places.push_back(static_cast<int32_t>(next));
+    next = none + 1;
+  }
+  for (; places.size() < num_outputs; next++) places.push_back(static_cast<int32_t>(next));
+  if (places.size() != num_outputs) return root.error("none_results leave a hole");
+  return places;
+}
+
 Result<std::vector<Target>> read_targets(JsonValue root) {
   std::vector<Target> targets;
   TRY(const std::vector<JsonValue> list, list_or_none(root, "targets"));
@@ -201,6 +218,7 @@ Result<Manifest> parse_manifest(std::string_view json) {
   TRY(const std::vector<ManifestDim> symbols, read_symbols(root));
   TRY(manifest.inputs, read_tensors(root, "inputs", symbols));
   TRY(manifest.outputs, read_tensors(root, "outputs", symbols));
+  TRY(manifest.output_places, read_places(root, manifest.outputs.size()));
   TRY(const std::vector<JsonValue> fixed, list_or_none(root, "fixed_inputs"));
   for (JsonValue item : fixed) {
     TRY(FixedInput input, read_fixed_input(item));

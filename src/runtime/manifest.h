@@ -7,6 +7,8 @@
 //    "inputs":  [{"name": "x", "dtype": "float32", "shape": ["batch", 3, "2*batch + 1"],
 //                 "min": [1, 3, 3], "max": [64, 3, 129], "hint": [4, 3, 9]}, ...],   the three lists may be absent
 //    "outputs": [... the same ...],
+//    "none_results": [1, ...],                      places among all flattened results where the program gives None, rising;
+//                                                   may be absent; the outputs fill the other places
 //    "fixed_inputs": [{"position": 1, "name": "flag", "value": true}, ...],    non-tensor inputs that the export fixed, by
 //                                                                              their place among all flattened inputs
 //    "targets": [{"device": "cpu", "model": "model", "isas": ["v3", "v4"]},    what the package has code for, best first;
@@ -61,6 +63,7 @@ struct Manifest {
   std::string coil_version;
   std::vector<ManifestTensor> inputs;
   std::vector<ManifestTensor> outputs;
+  std::vector<int32_t> output_places;  // of each output among all flattened results
   std::vector<FixedInput> fixed_inputs;
   std::vector<Target> targets;  // never empty
 };

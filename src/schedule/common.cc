@@ -1,6 +1,7 @@
 // Small helpers that several scheduling steps share.
 #include <algorithm>
 
+#include "expr/estimate.h"
 #include "schedule/schedule.h"
 
 namespace coil {
@@ -47,10 +48,13 @@ std::vector<Expr> operand_ranges(const LoopDef& def) {
 
 int64_t typical(Expr e) {
   ExprPool& pool = *e->pool;
-  return evaluate_index(e, [&](SymbolId id) {
+  // In floating point: a range may begin at any number, and products of such sizes leave int64.
+  const double value = estimate_index(e, [&](SymbolId id) {
     const Symbol& s = pool.symbol_info(id);
-    return std::clamp<int64_t>(61, s.min, s.max);
+    return static_cast<double>(std::clamp<int64_t>(61, s.min, std::max(s.min, s.max)));
   });
+  constexpr double kMost = 0x1p62;
+  return static_cast<int64_t>(std::clamp(value, -kMost, kMost));
 }
 
 }  // namespace coil

@@ -89,7 +89,7 @@ class Grouper {
   }
 
   void place(int row) {
-    if (!axes_loop(row)) {
+    if (!axes_loop(row) || !loop(row).assertion.empty()) {  // an assertion's kernel reports that assertion and nothing else
       FusionGroup g;
       g.closed = true;
       g.loops = {row};

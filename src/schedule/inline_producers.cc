@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "schedule/schedule.h"
+
 namespace coil {
 namespace {
 
@@ -27,6 +29,12 @@ bool identity_loads(Expr body, BufferId buffer, const std::vector<Expr>& sizes) 
 int count_loads(Expr body) {
   int n = 0;
   visit(body, [&](Expr e) { n += e->kind == ExprKind::load; });
+  return n;
+}
+
+int64_t loads_of(Expr body, BufferId buffer) {
+  int64_t n = 0;
+  visit(body, [&](Expr e) { n += e->kind == ExprKind::load && e->id == buffer.index; });
   return n;
 }
 
@@ -114,7 +122,7 @@ Epilogues find_epilogues(const LoopProgram& program, std::vector<FusionNote>& no
         notes.push_back({name, next_name, "the consumer already runs in a later template's epilogue"});
         break;
       }
-      if (use.operand || !p) {
+      if (use.operand || !p || !program.loops[static_cast<size_t>(next)].assertion.empty()) {
         notes.push_back({name, next_name, "only pointwise loops run in a template's epilogue"});
         break;
       }
@@ -154,10 +162,12 @@ void inline_pointwise(LoopProgram& program, const Epilogues& epilogues, const Ta
     bool expanding = false, too_big = false;
     for (int u : users) {
       for (const BodyRef& body : bodies(program, program.loops[static_cast<size_t>(u)])) {
-        expanding |= !provably_equal(points(pool, body.domain), produced) &&
-                     any_of(body.body, [&](Expr e) { return e->kind == ExprKind::load && e->id == buffer.index; }) &&
-                     !std::holds_alternative<Concat>(program.loops[static_cast<size_t>(u)].def);
         too_big |= count_nodes(body.body) + count_nodes(p->body) > kMaxBodyNodes;
+        const int64_t loads = loads_of(body.body, buffer);
+        if (loads == 0 || std::holds_alternative<Concat>(program.loops[static_cast<size_t>(u)].def)) continue;
+        const Expr read = points(pool, body.domain);
+        const bool fewer = typical(read) < typical(produced) / loads;  // a slice, a gather: what is not read need not be computed
+        expanding |= !fewer && !provably_equal(read, produced);
       }
     }
     const int c = cost(p->body), n = count_loads(p->body);

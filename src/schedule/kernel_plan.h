@@ -101,6 +101,7 @@ struct Kernel {
   std::variant<LoopKernel, TemplateKernel, SortKernel, CopyKernel> def;
   std::vector<std::string> ops;         // of the loops it computes
   std::vector<Origin> origins;
+  std::string assertion;                // not empty: what to say when its checked index fails
 };
 
 // A constant of the package. Packed ones hold a template's layout; their bytes are made when the package is written.
@@ -125,6 +126,8 @@ struct KernelPlan {
   std::vector<PlanConstant> constants;
   std::vector<LoopInput> inputs;
   std::vector<LoopOutput> outputs;
+  std::vector<int> none_results;        // places among all flattened results where the program gives None
+  std::vector<SizeCheck> checks;        // what the sizes must satisfy besides the inputs' shapes
   std::vector<FusionNote> not_fused;
   Expr arena_bytes;                     // over the symbols and `workers`
   SymbolId workers;                     // the number of workers, as a symbol

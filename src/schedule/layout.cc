@@ -18,7 +18,7 @@ class LayoutChooser {
 
   LoopProgram run() {
     for (const LoopOutput& o : program_.outputs) {
-      if (o.kind != LoopOutput::Kind::user && open(o.source)) program_.buffer(o.source).strides = program_.buffer(o.target).strides;
+      if (o.target.valid() && open(o.source)) program_.buffer(o.source).strides = program_.buffer(o.target).strides;
     }
     if (target_.convolution_channels_last) find_channels_last();
     std::vector<Loop> loops = std::move(program_.loops);

@@ -20,13 +20,15 @@ class Planner {
     for (const BufferInfo& b : program_.buffers) plan_.buffers.push_back({b, {}});
     plan_.inputs = program_.inputs;
     plan_.outputs = program_.outputs;
+    plan_.checks = program_.checks;
+    plan_.none_results = program_.none_results;
     plan_.not_fused = fused_.not_fused;
     find_stored();
     for (const FusionGroup& group : fused_.groups) {
       TRY_STATUS(add_group(group));
     }
     for (const LoopOutput& o : program_.outputs) {
-      if (o.kind == LoopOutput::Kind::user) continue;
+      if (o.kind == LoopOutput::Kind::user || o.kind == LoopOutput::Kind::check) continue;
       plan_.kernels.push_back({"write_" + o.name, CopyKernel{o.source, o.target}, {"copy"}, {}});
     }
     plan_memory(plan_, target_);
@@ -58,7 +60,11 @@ class Planner {
 
   Status add_group(const FusionGroup& group) {
     const Loop& first = loop(group.loops[0]);
-    if (!group.closed) {
+    if (group.closed && !first.assertion.empty()) {
+      const BufferInfo& out = program_.buffer(first.outputs[0]);
+      emit(group.loops, store_kernel(first.outputs[0], out.sizes, plain(std::get<Pointwise>(first.def).body), pool().index(0)));
+      plan_.kernels.back().assertion = first.assertion;
+    } else if (!group.closed) {
       emit(group.loops, build_loop_kernel(program_, group, stored_, target_));
     } else if (const auto* scan = std::get_if<Scan>(&first.def)) {
       emit(group.loops, scan_kernel(first, *scan));

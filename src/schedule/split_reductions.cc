@@ -68,14 +68,17 @@ class Splitter {
     return best;
   }
 
-  // Enough for all units, each with enough to do; for a constant length one that divides it, if there is any near.
+  // Enough for all units, each with enough to do; for a constant length one that divides it, into whole vectors if it can be, if there
+  // is any near.
   int64_t number_of_parts(int64_t results, const Reduction& r) const {
     const Expr length = r.domain[dimension_to_cut(r)];
     const int64_t points = typical(product(*length->pool, r.domain));
     int64_t parts = std::min({target_.split_parts, target_.parallel_points * 4 / std::max<int64_t>(results, 1), points / (target_.split_points / 16), typical(length)});
     if (!length->is_constant()) return parts;
-    for (int64_t p = parts; p > parts / 2; --p) {
-      if (length->as_int() % p == 0) return p;
+    for (const int64_t whole : {8, 1}) {
+      for (int64_t p = parts; p > parts / 2; --p) {
+        if (length->as_int() % (p * whole) == 0) return p;
+      }
     }
     return parts;
   }

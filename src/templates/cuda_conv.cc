@@ -28,12 +28,19 @@ constexpr std::array<Tile, 1> kDoubleTiles = {{{64, 64, 4, 4, 3, 0.5, 2000, 2000
 constexpr std::array<Tile, 3> kMmaTiles = {
     {{128, 128, 64, 32, 2, 0.341, 772, 4384}, {128, 64, 64, 32, 3, 0.327, 949, 5331}, {64, 64, 32, 32, 5, 0.187, 957, 2360}}};
 
-// conv_wgmma.h: 64 * groups pixels x bn channels, a persistent block (or `resident`) on an SM.
+// conv_wgmma.h: 64 * groups pixels x bn channels, `resident` persistent blocks on an SM. Clocks, fitted to ResNet-50's convolutions on
+// an H200: of 64 along k, of a tile beside its steps, of the launch; and where a cluster shares a tile, of it for each part.
 struct WgmmaTile {
   int groups, bn, stages, split_stages, resident;
-  double step, finish;   // clocks of 64 along k, of a tile beside its steps
+  double step, tile, start;
+  double split_step, split_tile, split_part;  // 0: does not split
 };
-constexpr std::array<WgmmaTile, 4> kWgmmaTiles = {{{2, 128, 5, 6, 1, 640, 1400}, {2, 64, 6, 8, 1, 430, 800}, {2, 256, 4, 4, 1, 1130, 2600}, {3, 128, 4, 5, 1, 920, 1600}}};
+constexpr std::array<WgmmaTile, 6> kWgmmaTiles = {{{2, 128, 5, 6, 1, 758, 3695, 3107, 650, 7470, 1057},
+                                                   {2, 64, 6, 8, 1, 644, 1614, 4525, 688, 6250, 689},
+                                                   {2, 64, 3, 0, 2, 705, 6388, 0, 0, 0, 0},
+                                                   {2, 256, 4, 4, 1, 1137, 8910, 0, 1142, 10126, 1216},
+                                                   {3, 128, 4, 5, 1, 964, 5089, 3565, 879, 6930, 2498},
+                                                   {3, 64, 5, 0, 1, 850, 2137, 4610, 0, 0, 0}}};
 
 struct Machine {
   int sms;
@@ -197,16 +204,17 @@ struct WgmmaChoice {
 };
 
 double clocks(const Machine& machine, const WgmmaTile& tile, int split, int64_t rows, int64_t columns, int64_t k, int64_t groups) {
-  const int64_t tiles = ceil_div(rows, 64 * tile.groups) * ceil_div(columns, tile.bn) * groups, steps = ceil_div(ceil_div(k, 64), split);
-  const double turn = static_cast<double>(steps) * tile.step + tile.finish;
-  return static_cast<double>(ceil_div(tiles * split, machine.sms * tile.resident)) * (turn + (split > 1 ? 2500 : 0)) + 2500;
+  const int64_t tiles = ceil_div(rows, 64 * tile.groups) * ceil_div(columns, tile.bn) * groups;
+  const auto steps = static_cast<double>(ceil_div(ceil_div(k, 64), split)), turns = static_cast<double>(ceil_div(tiles * split, machine.sms * tile.resident));
+  if (split > 1) return turns * (steps * tile.split_step + tile.split_tile + tile.split_part * split);
+  return turns * (steps * tile.step + tile.tile) + tile.start;
 }
 
 WgmmaChoice choose_wgmma(const Machine& machine, int64_t rows, int64_t columns, int64_t k, int64_t groups) {
   WgmmaChoice best = {&kWgmmaTiles[0], 1};
   for (const WgmmaTile& tile : kWgmmaTiles) {
     for (int split = 1; split <= 8; split *= 2) {
-      if (split > 1 && k < int64_t{2} * split * 64) break;
+      if (split > 1 && (tile.split_step == 0 || k < int64_t{2} * split * 64)) break;
       if (clocks(machine, tile, split, rows, columns, k, groups) < clocks(machine, *best.tile, best.split, rows, columns, k, groups)) best = {&tile, split};
     }
   }

@@ -404,10 +404,9 @@ std::vector<CudaVariant> cuda_gemm_variants(const CudaGemmFacts& facts, int sm) 
   const std::vector<Problem> points = points_of(facts, sm, limit);
   const Fit fit = tma_fit(p);
   if (fit == Fit::at_run_time) {
-    // Where TMA may not do: one kernel if it does, one if not.
+    // Where TMA may not do: kernels if it does, and one if not.
     const Problem& middle = points[points.size() / 2];
-    variants.push_back(variant_of(middle, best_of(middle, true)));
-    variants.back().condition = tma_condition(p);
+    add_for_points(points, true, tma_condition(p), variants);
     variants.push_back(variant_of(middle, best_of(middle, false)));
   } else {
     add_for_points(points, fit == Fit::always, "", variants);

@@ -1,11 +1,11 @@
-// Which problems go to cuBLASLt or cuDNN. The tables are ranges around what was measured on an H200 (with graphs, the second pass
-// over the result counted at 2 us and its bytes): the library was at least 1.2 times as fast as the best of our kernels.
+// Which problems go to cuBLASLt or cuDNN: float32 alone; of bf16 and f16 our own kernels are as fast or faster. The tables are
+// ranges around what was measured on an H200, in CUDA graphs: the library with the second pass over its result (products) or in
+// torch (convolutions).
 #include "templates/cuda_library.h"
 
-#include <span>
-#include <string_view>
-
 #include <fmt/format.h>
+
+#include <string_view>
 
 namespace coil::templates {
 namespace {
@@ -14,26 +14,22 @@ struct Range {
   int64_t least, most;
 };
 struct GemmRow {
-  bool half;               // bf16, f16; else f32
   Range m, n, k;
-  bool weight;             // b is [n, k], as of nn.Linear; else any layout
-  bool odd;                // only where rows are not whole 16 bytes apart, which keeps TMA from them
 };
-// Measured: 64 x 4096 x 4096 in 12.1 us against 20.0; 2048 x 1280 x 3420 in 100 against 143; 98 x 512 x 4608 in 25 against 40;
-// 2048 x 2048 x 2048 in 353 against 461.
+// Measured, own kernels and the library in us: 2048 x 2048 x 2048 432 and 349, 4096 x 4096 x 4096 3397 and 2735,
+// 1537 x 1541 x 1539 257 and 207. With few rows it is the other way round: 98 x 512 x 4608 33 and 59.
 constexpr GemmRow kGemmRows[] = {
-    {true, {33, 64}, {2048, 8192}, {2048, 8192}, true, false},
-    {true, {1536, 4096}, {1024, 4096}, {2048, 8192}, true, true},
-    {false, {65, 128}, {256, 1024}, {2048, 8192}, true, false},
-    {false, {1536, 4096}, {1536, 4096}, {1536, 4096}, false, false},
+    {{1536, 4096}, {1536, 4096}, {1536, 4096}},
 };
 
 struct ConvRow {
   Range pixels, channels, k;  // k: input channels * taps
 };
-// ResNet-50's later layers, batch 32: 17 to 20 us against 41 to 59 of the mma.sync kernels.
+// Measured, own kernels and the library in us: batch 32, 128 channels of 28 x 28 to 128, 3 x 3: 229 and 155. With small batches
+// it is the other way round: 2 of 64 channels, 56 x 56, 23.6 and 38; 4 of 64, 28 x 28, 15 and 27. The upper ends keep the
+// scratch memory below 300 MB.
 constexpr ConvRow kConvRows[] = {
-    {{1024, 32768}, {128, 2048}, {1024, 8192}},
+    {{16384, 131072}, {64, 512}, {512, 8192}},
 };
 
 std::optional<int64_t> known(Expr e) { return e && e->is_constant() ? std::optional(e->as_int()) : std::nullopt; }
@@ -50,34 +46,28 @@ bool within(std::string& condition, Expr e, std::string_view text, const Range& 
 // A dynamic size, no larger than the range that is served: scratch is for that.
 Expr at_most(Expr e, const Range& range) { return index_min(e, e->pool->index(range.most)); }
 
-CudaVariant library_variant(std::string name, std::string_view type, int width, std::string_view rows, std::string_view columns) {
+// The call of `function` (cuda_blas.h, cuda_dnn.h) behind the condition, then the pass over its rows x columns floats.
+CudaVariant library_variant(std::string name, std::string library, std::string condition, std::string_view function,
+                            std::string_view rows, std::string_view columns) {
   CudaVariant v;
   v.name = std::move(name);
+  v.library = std::move(library);
+  v.condition = std::move(condition) + fmt::format("cd::{}(call, &t, {})", function, info(DType::f32).shim_number);
   v.header = "cuda/apply_epilogue.h";
-  v.call = fmt::format("cd::apply_epilogue<{}, {}>(t, epilogue);", type, width);
-  v.grid_x = fmt::format("({} * (({} + {}) / {}) + 255) / 256", rows, columns, width - 1, width);
+  v.call = "cd::apply_epilogue<float, 4>(t, epilogue);";
+  v.grid_x = fmt::format("({} * (({} + 3) / 4) + 255) / 256", rows, columns);
   return v;
-}
-
-// Whether rows along the contiguous axis of b, [n, k], or of a, [m, k], start at other addresses than multiples of 16.
-bool odd_lines(const CudaGemmFacts& f) {
-  const std::optional<int64_t> a = known(f.a_row), b = known(f.b_col);
-  return a && b && (*a % 8 != 0 || *b % 8 != 0);
 }
 
 }  // namespace
 
 std::optional<CudaVariant> cuda_gemm_library(const CudaGemmFacts& f, int sm) {
-  const bool half = f.dtype == DType::bf16 || f.dtype == DType::f16;
-  if (sm != 90 || (!half && f.dtype != DType::f32) || known(f.batch) != 1) return std::nullopt;
-  const bool weight = known(f.a_col) == 1 && known(f.b_row) == 1;
+  if (sm != 90 || f.dtype != DType::f32 || known(f.batch) != 1) return std::nullopt;
   for (const GemmRow& row : kGemmRows) {
     std::string condition;
-    if (row.half != half || (row.weight && !weight) || (row.odd && !odd_lines(f))) continue;
-    if (!within(condition, f.m, "t.m", row.m) || !within(condition, f.n, "t.n", row.n) || !within(condition, f.k, "t.k", row.k)) continue;
-    CudaVariant v = library_variant("cublas", "float", half ? 8 : 4, "t.m", "t.n");
-    v.library = "libcublasLt";
-    v.condition = condition + fmt::format("cd::cublas_gemm(call, &t, {})", info(f.dtype).shim_number);
+    if (!within(condition, f.m, "t.m", row.m) || !within(condition, f.n, "t.n", row.n) || !within(condition, f.k, "t.k", row.k))
+      continue;
+    CudaVariant v = library_variant("cublas", "libcublasLt", std::move(condition), "cublas_gemm", "t.m", "t.n");
     v.scratch_bytes = at_most(f.m, row.m) * at_most(f.n, row.n) * 4 + kLibraryScratchBytes;
     return v;
   }
@@ -86,20 +76,18 @@ std::optional<CudaVariant> cuda_gemm_library(const CudaGemmFacts& f, int sm) {
 
 std::optional<CudaVariant> cuda_conv_library(const CudaConvFacts& f, int sm) {
   const Conv2d& def = f.def;
-  const bool half = f.dtype == DType::bf16 || f.dtype == DType::f16;
   const std::optional<int64_t> ic = known(def.x_sizes[1]), oc = known(f.result_sizes[1]);
-  if (sm != 90 || !half || def.groups != 1 || !ic || !oc || *ic % 8 != 0 || *oc % 8 != 0) return std::nullopt;
-  if (known(f.x_c) != 1 || f.w_alignment % 16 != 0) return std::nullopt;
+  if (sm != 90 || f.dtype != DType::f32 || def.groups != 1 || !ic || !oc) return std::nullopt;
+  // 16 bytes of channels at a time.
+  if (*ic % 4 != 0 || *oc % 4 != 0 || known(f.x_c) != 1 || f.w_alignment % 16 != 0) return std::nullopt;
   const Expr pixels = f.result_sizes[0] * f.result_sizes[2] * f.result_sizes[3];
   const int64_t k = *ic * def.kernel[0] * def.kernel[1];
   for (const ConvRow& row : kConvRows) {
     std::string condition;
     if (*oc < row.channels.least || *oc > row.channels.most || k < row.k.least || k > row.k.most) continue;
     if (!within(condition, pixels, "t.n * t.oh * t.ow", row.pixels)) continue;
-    CudaVariant v = library_variant("cudnn", info(f.dtype).c_name, 8, "t.n * t.oh * t.ow", "t.oc");
-    v.library = "libcudnn";
-    v.condition = condition + fmt::format("cd::cudnn_conv(call, &t, {})", info(f.dtype).shim_number);
-    v.scratch_bytes = at_most(pixels, row.pixels) * (2 * *oc) + kLibraryScratchBytes;
+    CudaVariant v = library_variant("cudnn", "libcudnn", std::move(condition), "cudnn_conv", "t.n * t.oh * t.ow", "t.oc");
+    v.scratch_bytes = at_most(pixels, row.pixels) * (4 * *oc) + kLibraryScratchBytes;
     return v;
   }
   return std::nullopt;

@@ -1,6 +1,6 @@
 // Products and convolutions that NVIDIA's libraries compute faster than coil's own kernels: asked before the variants of
-// cuda_variants.h, for packages that were compiled with libraries. A machine without the library, or a call that it cannot serve, goes
-// on to the next variant.
+// cuda_variants.h, for packages that were compiled with libraries. A machine without the library, or a call that it cannot
+// serve, goes on to the next variant.
 #pragma once
 
 #include <optional>
@@ -9,11 +9,12 @@
 
 namespace coil::templates {
 
-// What t.scratch holds beside the result: the library's workspace (device/cuda_blas.cc, cuda_dnn.cc) and the way to multiples of 256.
+// What t.scratch holds beside the result: the library's workspace (device/cuda_blas.cc, cuda_dnn.cc) and the way to multiples
+// of 256.
 constexpr int64_t kLibraryScratchBytes = (int64_t{16} << 20) + 2 * 256;
 
-// Of one bf16, f16 or f32 product; of one bf16 or f16 convolution of channels-last pixels without groups. nullopt: coil's own kernels
-// are as fast (or nothing was measured: other architectures than Hopper).
+// Of one f32 product; of one f32 convolution of channels-last pixels without groups. nullopt: coil's own kernels are as fast
+// (or nothing was measured: other architectures than Hopper).
 std::optional<CudaVariant> cuda_gemm_library(const CudaGemmFacts& facts, int sm);
 std::optional<CudaVariant> cuda_conv_library(const CudaConvFacts& facts, int sm);
 

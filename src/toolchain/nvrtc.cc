@@ -68,7 +68,8 @@ Result<std::shared_ptr<const Nvrtc>> Nvrtc::load() {
   const std::optional<std::string> wanted = env("COIL_NVRTC");
   std::string tried;
   const auto attempt = [&](const char* name) {
-    if (!n->library_) n->library_ = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    // It stays in the process: what it allocated at its start it does not free when it is unloaded.
+    if (!n->library_) n->library_ = dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     tried += std::string(tried.empty() ? "" : ", ") + name;
   };
   if (wanted) {

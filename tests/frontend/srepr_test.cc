@@ -91,7 +91,7 @@ TEST_F(Srepr, HostileTextIsBounded) {
 }
 
 TEST_F(Srepr, Conditions) {
-  auto truth = [&](std::string_view text) { return decide_srepr(context(), text).value(); };
+  auto truth = [&](std::string_view text) { return coil::truth(parse_condition_srepr(context(), text).value()); };
   EXPECT_EQ(truth("GreaterThan(Symbol('s0'), Integer(1))"), Truth::yes);
   EXPECT_EQ(truth("StrictGreaterThan(Symbol('s0'), Integer(64))"), Truth::no);
   EXPECT_EQ(truth("LessThan(Symbol('s0'), Integer(10))"), Truth::depends);
@@ -99,7 +99,7 @@ TEST_F(Srepr, Conditions) {
   EXPECT_EQ(truth("Not(Equality(Symbol('s0'), Integer(0)))"), Truth::yes);
   EXPECT_EQ(truth("And(LessThan(Symbol('s0'), Integer(10)), false)"), Truth::no);
   EXPECT_EQ(truth("Or(LessThan(Symbol('s0'), Integer(10)), GreaterThan(Symbol('s0'), Integer(0)))"), Truth::yes);
-  EXPECT_FALSE(decide_srepr(context(), "Equality(Symbol('u0'), Integer(3))").ok());
+  EXPECT_FALSE(parse_condition_srepr(context(), "Equality(Symbol('u0'), Integer(3))").ok());
 }
 
 }  // namespace

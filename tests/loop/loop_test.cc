@@ -26,7 +26,7 @@ TensorData tensor(DType dtype, std::vector<int64_t> sizes, const std::vector<T>&
     step *= sizes[i];
   }
   auto bytes = std::make_shared<std::vector<uint8_t>>(values.size() * sizeof(T));
-  std::memcpy(bytes->data(), values.data(), bytes->size());
+  if (!values.empty()) std::memcpy(bytes->data(), values.data(), bytes->size());
   t.bytes = *bytes;
   t.owner = bytes;
   return t;

@@ -24,7 +24,7 @@ class Dim(ctypes.Structure):
 
 
 class Info(ctypes.Structure):
-    _fields_ = [("name", c_char_p), ("dtype", c_int32), ("rank", c_int32), ("dims", POINTER(Dim))]
+    _fields_ = [("name", c_char_p), ("dtype", c_int32), ("rank", c_int32), ("dims", POINTER(Dim)), ("device_type", c_int32)]
 
 
 class Memory(ctypes.Structure):

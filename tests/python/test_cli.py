@@ -118,6 +118,21 @@ def test_package_is_small_and_imports_only_c(tmp_path, digits_package):
     assert all(re.match(r"lib(c|m)\.so|ld-linux", n) for n in re.findall(r"NEEDED\s+(\S+)", needed)), needed
 
 
+def test_package_of_a_small_program(tmp_path):
+    """Under 40 KB, and nothing of CUDA in a package for the CPU."""
+    import torch
+
+    class Multiply(torch.nn.Module):
+        def forward(self, x, y):
+            return x * y
+
+    torch.export.save(torch.export.export(Multiply(), (torch.ones(10), torch.ones(10))), tmp_path / "multiply.pt2")
+    assert harness.coil("compile", tmp_path / "multiply.pt2", "-o", tmp_path / "m.coil.pt2").returncode == 0
+    data = (tmp_path / "m.coil.pt2").read_bytes()
+    assert len(data) < 40 * 1024
+    assert b"nvidia" not in data and b"libcuda" not in data
+
+
 def test_runtime_library():
     """libcoil_runtime: under 4 MB, and only the C and C++ libraries."""
     import subprocess

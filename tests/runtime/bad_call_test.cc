@@ -95,7 +95,8 @@ TEST_F(BadCall, TextsOfDerivedSizes) {
       {x.view(), step.view(), short_tail.view()}, 204,
       "input 'tail' (2): expected float32[side**2 + 1], got float32[16]: size 16 of dimension 0 must be side**2 + 1 = 17");
   expect_error({one.view(), step.view(), tail.view()}, 204,
-               "the sizes of the inputs must satisfy (batch + side) % 2 == 0, which the export assumed");
+               "the sizes of the inputs must satisfy (batch + side) % 2 == 0, which the export assumed "
+               "(here batch is 1, side is 4, step is 3)");
   expect_error({x.view(), negative.view(), tail.view()}, 210,
                "input 'step' (1): value -1 is outside 0 or more; export the program with a wider range if you need it");
   x.strides.clear();

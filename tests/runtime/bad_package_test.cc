@@ -90,6 +90,10 @@ TEST(BadPackage, ManifestThatContradictsTheCode) {
   expect_refused(with_manifest("\"name\": \"rows\"", "\"name\": \"row\""), 301, "'row' (1) differs");
   expect_refused(with_manifest("\"shape\": [\"batch\"]", "\"shape\": [\"batch\", 1]"), 301, "'rows' (1) differs");
   expect_refused(with_manifest("\"format\": 1", "\"format\": 2"), 302, "format 2");
+  for (const char* none : {"[3]", "[-1]", "[1, 1]", "[1, 0]", "[9223372036854775807]", "[true]", "{}"}) {  // of two outputs
+    EXPECT_NE(open_status(with_manifest("\"format\": 1", "\"format\": 1, \"none_results\": " + std::string(none))), COIL_OK) << none;
+  }
+  EXPECT_EQ(open_status(with_manifest("\"format\": 1", "\"format\": 1, \"none_results\": [0, 2, 4]")), COIL_OK);
   EXPECT_NE(open_status(with_manifest("\"format\": 1", "\"format\": \"1\"")), COIL_OK);
   EXPECT_NE(open_status(with_manifest("\"bool\"", "\"boolean\"")), COIL_OK);
   EXPECT_NE(open_status(with_manifest("\"inputs\"", "\"in\"")), COIL_OK);

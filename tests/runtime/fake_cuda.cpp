@@ -2,6 +2,11 @@
 // address outside of it is none of ours to catch, but copies and pointer attributes look it up.
 #include "fake_cuda.h"
 
+#include <dlfcn.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -9,6 +14,9 @@
 #include <mutex>
 #include <string>
 #include <vector>
+
+#include "../../device/cuda_driver.h"
+#include "../cuda_emulation/emulation.h"
 
 namespace {
 
@@ -43,10 +51,19 @@ struct Stream {
 };
 struct Block {
   size_t bytes;
-  int ordinal;  // -1: pinned host memory
+  int ordinal;            // -1: pinned host memory
+  void* pages = nullptr;  // guarded memory
+  size_t page_bytes = 0;
+};
+// A kernel: one or the other.
+struct Function {
+  const FakeKernel* fake;
+  const EmulatedKernel* emulated;
 };
 struct Module {
   const FakeImage* image;
+  EmulatedKernelFn emulated = nullptr;
+  std::map<std::string, Function> functions;
 };
 
 struct Driver {
@@ -115,6 +132,67 @@ bool on_device(uint64_t address, size_t bytes, int ordinal) {
   return block && block->second.ordinal == ordinal && address + bytes <= block->first + block->second.bytes;
 }
 
+// Memory whose end is followed by a page that is not mapped; what lies between (and before) must keep its value.
+constexpr size_t kPage = 4096;
+constexpr int kGuard = 0xA7;
+uint64_t allocate_guarded(size_t bytes, Block* block) {
+  block->page_bytes = (bytes + 15 + kPage - 1) / kPage * kPage + kPage;
+  void* pages = mmap(nullptr, block->page_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (pages == MAP_FAILED) return 0;
+  block->pages = pages;
+  char* end = static_cast<char*>(pages) + block->page_bytes - kPage;
+  mprotect(end, kPage, PROT_NONE);
+  char* data = end - (bytes + 15) / 16 * 16;
+  memset(pages, kGuard, static_cast<size_t>(end - static_cast<char*>(pages)));
+  return reinterpret_cast<uint64_t>(data);
+}
+bool guards_hold(uint64_t data, const Block& block) {
+  const auto* p = static_cast<const unsigned char*>(block.pages);
+  const auto* begin = reinterpret_cast<const unsigned char*>(data);
+  const auto* stop = p + block.page_bytes - kPage;
+  for (; p < begin; p++) {
+    if (*p != kGuard) return false;
+  }
+  for (p = begin + block.bytes; p < stop; p++) {
+    if (*p != kGuard) return false;
+  }
+  return true;
+}
+
+// Every kernel parameter by its size, and the kernel itself over the whole grid.
+struct EmulatedCall {
+  const EmulatedKernel* kernel;
+  emulation::Launch launch;
+  struct alignas(64) Line {  // parameters are aligned to 64 at most
+    unsigned char bytes[64];
+  };
+  std::vector<std::vector<Line>> values;
+
+  int operator()() {
+    std::vector<void*> params;
+    for (auto& v : values) params.push_back(v.data());
+    launch.params = params.data();
+    const int32_t result = kernel->run(launch);
+    if (result) return result;
+    for (const auto& [address, block] : driver().blocks) {
+      if (!block.pages || guards_hold(address, block)) continue;
+      fprintf(stderr, "emulation: kernel %s wrote outside of an allocation of %zu bytes\n", kernel->name, block.bytes);
+      return 700;
+    }
+    return kOk;
+  }
+};
+
+int launch_emulated(const EmulatedKernel* kernel, const emulation::Launch& launch, void* stream, void** params) {
+  EmulatedCall call = {kernel, launch, {}};
+  for (int32_t i = 0; i < kernel->num_params; i++) {
+    auto& value = call.values.emplace_back(kernel->param_bytes[i] / sizeof(EmulatedCall::Line) + 1);
+    memcpy(value.data(), params[i], kernel->param_bytes[i]);
+  }
+  driver().counts.launches++;
+  return enqueue(stream, std::move(call));
+}
+
 }  // namespace
 
 #define API extern "C" __attribute__((visibility("default"))) int32_t
@@ -142,6 +220,7 @@ extern "C" __attribute__((visibility("default"))) const void* fake_cuda_block(si
 
 API cuInit(uint32_t) {
   if (const char* text = getenv("FAKE_CUDA_DEVICES")) driver().devices = atoi(text);
+  if (const char* text = getenv("FAKE_CUDA_SM")) driver().sm = atoi(text);
   driver().initialised = true;
   return driver().devices ? kOk : kNoDevice;
 }
@@ -153,7 +232,11 @@ API cuGetErrorName(int32_t result, const char** name) {
   return kOk;
 }
 API cuGetErrorString(int32_t result, const char** text) {
-  *text = result == kOutOfMemory ? "out of memory" : result == 719 ? "unspecified launch failure" : "a fake error";
+  *text = result == kOutOfMemory ? "out of memory"
+          : result == 719        ? "unspecified launch failure"
+          : result == 700        ? "an illegal memory access was encountered"
+          : result == 716        ? "misaligned address"
+                                 : "a fake error";
   return kOk;
 }
 API cuDeviceGetCount(int32_t* count) { return *count = driver().devices, driver().initialised ? kOk : kNotInitialised; }
@@ -205,10 +288,16 @@ API cuCtxSynchronize() {
 API cuModuleLoadData(void** module, const void* data) {
   const FakeImage* image = static_cast<const FakeImage*>(data);
   if (!current) return kInvalidContext;
-  if (memcmp(image->magic, "FAKECUDA", 8) != 0) return kInvalidImage;
   const Lock lock(driver().mutex);
+  if (const char* path = getenv("FAKE_CUDA_KERNELS")) {
+    void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!library) return fprintf(stderr, "emulation: %s\n", dlerror()), +kInvalidImage;
+    driver().counts.modules++;
+    return *module = new Module{nullptr, reinterpret_cast<EmulatedKernelFn>(dlsym(library, "emulated_kernel")), {}}, kOk;
+  }
+  if (memcmp(image->magic, "FAKECUDA", 8) != 0) return kInvalidImage;
   driver().counts.modules++;
-  return *module = new Module{image}, kOk;
+  return *module = new Module{image, nullptr, {}}, kOk;
 }
 API cuModuleUnload(void* module) {
   const Lock lock(driver().mutex);
@@ -217,17 +306,26 @@ API cuModuleUnload(void* module) {
   return kOk;
 }
 API cuModuleGetFunction(void** function, void* module, const char* name) {
-  const FakeImage* image = static_cast<Module*>(module)->image;
-  for (int32_t i = 0; i < image->num_kernels; i++) {
-    if (!strcmp(image->kernels[i].name, name)) return *function = const_cast<FakeKernel*>(&image->kernels[i]), kOk;
+  Module& m = *static_cast<Module*>(module);
+  Function found = {};
+  if (m.emulated) {
+    found.emulated = m.emulated(name);
+  } else {
+    for (int32_t i = 0; i < m.image->num_kernels; i++) {
+      if (!strcmp(m.image->kernels[i].name, name)) found.fake = &m.image->kernels[i];
+    }
   }
-  return kNotFound;
+  if (!found.fake && !found.emulated) return kNotFound;
+  return *function = &(m.functions[name] = found), kOk;
 }
 API cuFuncSetAttribute(void*, int32_t, int32_t) { return kOk; }
-API cuLaunchKernel(void* function, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, void* stream,
-                   void** params, void**) {
+API cuLaunchKernel(void* function, uint32_t gx, uint32_t gy, uint32_t gz, uint32_t bx, uint32_t by, uint32_t bz,
+                   uint32_t shared_bytes, void* stream, void** params, void**) {
   const Lock lock(driver().mutex);
-  const FakeKernel* kernel = static_cast<const FakeKernel*>(function);
+  const FakeKernel* kernel = static_cast<const Function*>(function)->fake;
+  if (const EmulatedKernel* emulated = static_cast<const Function*>(function)->emulated)
+    return launch_emulated(emulated, {emulated->name, {gx, gy, gz}, {bx, by, bz}, shared_bytes, 1, nullptr, nullptr}, stream,
+                           params);
   std::vector<uint64_t> values(static_cast<size_t>(kernel->num_params));
   for (size_t i = 0; i < values.size(); i++) memcpy(&values[i], params[i], 8);
   driver().counts.launches++;
@@ -236,6 +334,19 @@ API cuLaunchKernel(void* function, uint32_t, uint32_t, uint32_t, uint32_t, uint3
     for (uint64_t& v : values) addresses.push_back(&v);
     return kernel->run(addresses.data());
   });
+}
+
+API cuLaunchKernelEx(const cd::CudaLaunchConfig* config, void* function, void** params, void**) {
+  const Lock lock(driver().mutex);
+  const EmulatedKernel* kernel = static_cast<const Function*>(function)->emulated;
+  if (!kernel) return kInvalid;
+  emulation::Launch launch = {kernel->name, {}, {}, config->shared_bytes, 1, nullptr, nullptr};
+  std::copy_n(config->grid, 3, launch.grid);
+  std::copy_n(config->block, 3, launch.block);
+  for (uint32_t i = 0; i < config->num_attributes; i++) {
+    if (config->attributes[i].id == 4) launch.cluster = config->attributes[i].cluster[0];
+  }
+  return launch_emulated(kernel, launch, config->stream, params);
 }
 
 API cuMemGetInfo_v2(size_t* free, size_t* total) {
@@ -251,11 +362,17 @@ API cuMemAlloc_v2(uint64_t* data, size_t bytes) {
   if (!bytes) return kInvalid;
   int64_t& used = driver().used[current->ordinal];
   if (bytes > static_cast<size_t>(driver().memory - used)) return kOutOfMemory;
-  void* memory = nullptr;
-  if (posix_memalign(&memory, 256, bytes)) return kOutOfMemory;
-  memset(memory, 0xCD, bytes);
-  *data = reinterpret_cast<uint64_t>(memory);
-  driver().blocks[*data] = {bytes, current->ordinal};
+  Block block = {bytes, current->ordinal};
+  if (getenv("FAKE_CUDA_KERNELS")) {
+    *data = allocate_guarded(bytes, &block);
+  } else {
+    void* memory = nullptr;
+    if (posix_memalign(&memory, 256, bytes)) return kOutOfMemory;
+    *data = reinterpret_cast<uint64_t>(memory);
+  }
+  if (!*data) return kOutOfMemory;
+  memset(reinterpret_cast<void*>(*data), 0xCD, bytes);
+  driver().blocks[*data] = block;
   used += static_cast<int64_t>(bytes);
   driver().counts.device_bytes += static_cast<int64_t>(bytes), driver().counts.allocations++;
   return kOk;
@@ -267,15 +384,19 @@ API cuMemFree_v2(uint64_t data) {
   drain_context(&driver().contexts[it->second.ordinal]);
   driver().used[it->second.ordinal] -= static_cast<int64_t>(it->second.bytes);
   driver().counts.device_bytes -= static_cast<int64_t>(it->second.bytes);
-  memset(reinterpret_cast<void*>(data), 0xDD, it->second.bytes);
-  free(reinterpret_cast<void*>(data));
+  if (it->second.pages) {
+    munmap(it->second.pages, it->second.page_bytes);
+  } else {
+    memset(reinterpret_cast<void*>(data), 0xDD, it->second.bytes);
+    free(reinterpret_cast<void*>(data));
+  }
   driver().blocks.erase(it);
   return kOk;
 }
 API cuMemHostAlloc(void** data, size_t bytes, uint32_t) {
   const Lock lock(driver().mutex);
   if (!current || posix_memalign(data, 256, bytes)) return kOutOfMemory;
-  driver().blocks[reinterpret_cast<uint64_t>(*data)] = {bytes, -1};
+  driver().blocks[reinterpret_cast<uint64_t>(*data)] = Block{bytes, -1};
   driver().counts.host_bytes += static_cast<int64_t>(bytes);
   return kOk;
 }

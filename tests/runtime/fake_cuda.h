@@ -1,5 +1,5 @@
-// The CUDA driver's stand-in for tests without a GPU (fake_cuda.cpp, a shared library that COIL_CUDA_DRIVER names) and the form of
-// its kernels: functions of the CPU. Work is queued by stream and done when somebody waits for it, so that a missing
+// The CUDA driver's stand-in for tests without a GPU (fake_cuda.cpp, a shared library that COIL_CUDA_DRIVER names) and the form
+// of its kernels: functions of the CPU. Work is queued by stream and done when somebody waits for it, so that a missing
 // synchronisation shows.
 #pragma once
 
@@ -7,9 +7,12 @@
 
 struct FakeKernel {
   const char* name;
-  int32_t num_params;         // of 8 bytes each, copied at the launch
+  int32_t num_params;             // of 8 bytes each, copied at the launch
   int32_t (*run)(void** params);  // 0, or the CUresult that the kernel dies with
 };
+
+// Real packages: FAKE_CUDA_KERNELS names a shared object with their kernels compiled for the CPU (tests/cuda_emulation). Their
+// images are not looked at; device memory then ends at a page that is not mapped.
 
 // What a CudaImage's data points at.
 struct FakeImage {
@@ -21,14 +24,14 @@ struct FakeImage {
 struct FakeCounts {
   int64_t device_bytes;  // allocated now
   int64_t host_bytes;
-  int64_t allocations;   // ever
-  int64_t launches;      // ever
-  int64_t pending;       // queued operations
-  int32_t modules;       // loaded now
-  int32_t contexts;      // retained now, with multiplicity
+  int64_t allocations;  // ever
+  int64_t launches;     // ever
+  int64_t pending;      // queued operations
+  int32_t modules;      // loaded now
+  int32_t contexts;     // retained now, with multiplicity
   int32_t events, streams;
 };
 
 // Exported by fake_cuda.cpp.
-using FakeCountsFn = void (*)(FakeCounts*);       // "fake_cuda_counts"
+using FakeCountsFn = void (*)(FakeCounts*);                                     // "fake_cuda_counts"
 using FakeConfigureFn = void (*)(int32_t devices, int32_t sm, int64_t memory);  // "fake_cuda_configure": of every device

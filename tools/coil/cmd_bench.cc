@@ -79,6 +79,12 @@ Result<NpyArray> random_array(const Json& info, Sizes& sizes, Random& random) {
     return a;
   }
   TRY(a.shape, sizes.evaluate_all(info.at("shape")));
+  double elements = 1;
+  for (int64_t n : a.shape) elements *= static_cast<double>(n);
+  constexpr double kMost = 0x1p40;  // random numbers are made one by one
+  if (elements > kMost)
+    return Error{ErrorCode::out_of_memory, fmt::format("input '{}' of sizes [{}] would have {:.3g} elements", info.at("name").get<std::string>(),
+                                                       fmt::join(a.shape, ", "), elements), "", "choose smaller sizes with --shape"};
   const bool half = dtype == "bfloat16" || dtype == "float16";
   const bool floating = half || dtype == "float32";
   const size_t item = floating ? 4 : dtype_bytes_of(dtype);

@@ -140,7 +140,7 @@ Result<int> run(const Arguments& a) {
   std::vector<int32_t> dtypes;
   for (size_t i = 0; i < views.size(); ++i) {
     TRY(NpyArray array, fetch_array(context, views[i]));
-    outputs.emplace_back(fmt::format("out_{}", i), std::move(array));
+    outputs.emplace_back(fmt::format("out_{}", model.manifest().output_places[i]), std::move(array));
     dtypes.push_back(views[i].dtype);
   }
   if (!a.output.empty()) TRY_STATUS(write_npz(a.output, outputs));
@@ -165,7 +165,7 @@ Action add_run(CLI::App& app) {
   app.add_option("-i,--input", a->inputs, "x.npy, name=x.npy, or an archive a.npz with keys in_0, in_1, ... or names of inputs")
       ->allow_extra_args(false)
       ->type_name("FILE");
-  app.add_option("-o,--output", a->output, "archive to write: out_0, out_1, ..., flattened in the program's order")
+  app.add_option("-o,--output", a->output, "archive to write: out_0, out_1, ..., flattened in the program's order; results that are None have none")
       ->type_name("FILE.npz");
   add_device_option(app, a->device);
   add_threads_option(app, a->threads, "threads of the call; default: all that this process may use");

@@ -69,11 +69,15 @@ std::string interface_text(const Json& m, const Style& style) {
     row.insert(row.begin(), fmt::format("in_{}", at));
     inputs.add(std::move(row));
   }
-  for (size_t i = 0; i < m.at("outputs").size(); ++i) {
+  const std::vector<int64_t> none = m.value("none_results", std::vector<int64_t>());
+  int64_t place = 0;
+  for (size_t i = 0; i < m.at("outputs").size(); ++i, ++place) {
     const Json& out = m["outputs"][i];
-    outputs.add({fmt::format("out_{}", i), out.at("name").get<std::string>(),
+    while (std::find(none.begin(), none.end(), place) != none.end()) outputs.add({fmt::format("out_{}", place++), "None", ""});
+    outputs.add({fmt::format("out_{}", place), out.at("name").get<std::string>(),
                  out.at("dtype").get<std::string>() + shape_text(out.at("shape"))});
   }
+  while (std::find(none.begin(), none.end(), place) != none.end()) outputs.add({fmt::format("out_{}", place++), "None", ""});
   for (const Json& s : m.value("symbols", Json::array()))
     symbols.add({s.at("name").get<std::string>(), range_text(s.at("min"), s.at("max"))});
   std::string text = style.bold("Inputs") + "\n" + inputs.text() + style.bold("Outputs") + "\n" + outputs.text();

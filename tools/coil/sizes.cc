@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
+#include "expr/estimate.h"
 #include "expr/parse.h"
 
 namespace coil::tool {
@@ -104,6 +106,9 @@ Result<int64_t> Sizes::evaluate(const Json& size) {
       if (values_[i] < 0) unknown = symbols_[i].name;
       return values_[i];
     };
+    const double about = estimate_index(e, [&](SymbolId id) { return static_cast<double>(symbol(id)); });
+    if (unknown.empty() && !(std::abs(about) < 0x1p62))
+      return Error{ErrorCode::out_of_memory, fmt::format("{} is about {:.3g}, more than any memory holds", size.get<std::string>(), about), "", "choose smaller sizes"};
     const int64_t value = evaluate_index(e, symbol);
     if (!unknown.empty()) return bad(fmt::format("'{}' depends on '{}', which is not known", size.get<std::string>(), unknown));
     return value;

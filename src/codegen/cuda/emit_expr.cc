@@ -46,6 +46,16 @@ bool multiple_of(Expr e, int64_t n, std::set<std::string>* conditions) {
   return true;
 }
 
+// x of erf(x) + 1; else nothing.
+Expr erf_beside_one(Expr e) {
+  if (!e->is_op(ScalarOp::add) || e->args.size() != 2) return {};
+  for (size_t i = 0; i < 2; ++i) {
+    const Expr erf = e->args[i], one = e->args[1 - i];
+    if (erf->is_op(ScalarOp::erf) && one->is_constant() && one == e->pool->constant(1, e->dtype)) return erf->args[0];
+  }
+  return {};
+}
+
 }  // namespace
 
 AccessKind access_kind(KernelContext& c, BufferId buffer, Expr offset, int lane_axis, int width, bool note) {
@@ -54,7 +64,7 @@ AccessKind access_kind(KernelContext& c, BufferId buffer, Expr offset, int lane_
   if (width == 1 || !affine || !(affine->coefficient == offset->pool->index(1))) return AccessKind::single;
   // An index from data under the base is fine as long as its factor is a multiple of the width.
   std::set<std::string> conditions;
-  if (!multiple_of(affine->base, width, &conditions)) return AccessKind::single;
+  if (c.skew ? affine->base != c.skew : !multiple_of(affine->base, width, &conditions)) return AccessKind::single;
   if (!note) return AccessKind::wide;
   const PlanBuffer& b = c.plan->buffer(buffer);
   const int bytes = std::min(16, byte_size(b.info.dtype) * width);
@@ -103,6 +113,10 @@ TempText Emitter::make(Expr e) {
     default: CHECK(false, "not a value expression");
   }
   if (e->op == ScalarOp::masked) return masked(e);
+  if (const Expr x = erf_beside_one(e)) {
+    const TempText t = value(x);
+    return named(fmt::format("cd::one_plus_erf({})", t.text), t.lanes, "v");
+  }
   bool lane = false;
   std::vector<std::string> args;
   for (Expr a : e->args) {
@@ -111,7 +125,13 @@ TempText Emitter::make(Expr e) {
     lane |= t.lanes;
   }
   if (e->op == ScalarOp::cast) return named(fmt::format("cd::cast<{}>({})", register_type(e->dtype), args[0]), lane, "v");
-  std::string text = fmt::format("cd::{}(", info(e->op).name);
+  // Points divided by what all of them share: its reciprocal is taken once.
+  if (e->op == ScalarOp::div && e->dtype == DType::f32 && lane && e->args[1]->kind == ExprKind::temp && !temps_.at(e->args[1]->id).lanes && !inside_mask_) {
+    args[1] = value(e->args[1]).text;
+    args[1] = named(fmt::format("cd::divisor({})", args[1]), false, "by").text;
+  }
+  const bool quick = c_.half_results && e->dtype == DType::f32 && (e->op == ScalarOp::exp || e->op == ScalarOp::sigmoid);
+  std::string text = fmt::format("cd::{}{}(", quick ? "quick_" : "", info(e->op).name);
   for (size_t i = 0; i < args.size(); ++i) text += (i ? ", " : "") + args[i];
   return named(text + ")", lane, "v");
 }

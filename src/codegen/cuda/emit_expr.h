@@ -20,6 +20,8 @@ struct KernelContext {
   std::vector<std::string> vars;      // C++ names of the axes
   std::vector<Expr> sizes;            // their ranges
   bool wide_index = true;             // 64-bit index arithmetic
+  Expr skew;                          // lanes start where this and the lane axis add up to a multiple of the width; invalid: at such
+  bool half_results = false;          // all that is stored is bf16 or f16
   std::set<BufferId> read_only;       // never written by the kernel, nor sharing memory with what is
   // Runtime conditions of the wide path.
   std::map<int, int> aligned;         // buffer -> bytes that its address must be a multiple of

@@ -126,6 +126,11 @@ class HostWriter {
     for (size_t k = 0; k < plan_.kernels.size(); ++k) {
       if (!program_.calls[k].checks_index) continue;
       const Kernel& kernel = plan_.kernels[k];
+      if (!kernel.assertion.empty()) {
+        text += fmt::format("    case {}:\n      cd::fail(error, {}, \"%s\", {});\n      return;\n", k + 1, static_cast<int>(ErrorCode::runtime_assert),
+                            c_string(kernel.assertion));
+        continue;
+      }
       const std::string where = kernel.origins.empty() || kernel.origins[0].source.empty() ? "" : " (" + kernel.origins[0].source + ")";
       text += fmt::format("    case {}:\n      at = {};\n      break;\n", k + 1, c_string(kernel.name + where));
     }

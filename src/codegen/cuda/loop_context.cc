@@ -80,6 +80,10 @@ bool fits_32(const KernelPlan& plan, const LoopKernel& k, Expr items) {
   return all;
 }
 
+bool stores_halves(const std::vector<Stmt>& stmts) {
+  return std::all_of(stmts.begin(), stmts.end(), [](const Stmt& s) { return s.kind != Stmt::Kind::store || s.scratch >= 0 || s.dtype == DType::bf16 || s.dtype == DType::f16; });
+}
+
 KernelContext loop_context(const KernelPlan& plan, const LoopKernel& k) {
   KernelContext c(plan);
   for (const Axis& a : k.axes) {
@@ -90,6 +94,7 @@ KernelContext loop_context(const KernelPlan& plan, const LoopKernel& k) {
   for (const Stmt& s : k.stmts) {
     if (s.kind == Stmt::Kind::store && s.scratch < 0) written.push_back(s.buffer);
   }
+  c.half_results = stores_halves(k.stmts);
   const auto shares = [&](BufferId a, BufferId b) {
     const Placement &x = plan.buffer(a).placement, &y = plan.buffer(b).placement;
     return a == b || (x.kind == y.kind && x.kind == Placement::Kind::arena && x.offset == y.offset);

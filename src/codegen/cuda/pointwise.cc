@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "codegen/cuda/loop_context.h"
+#include "codegen/cuda/points.h"
 #include "codegen/host/index_text.h"
 
 namespace coil::cuda {
@@ -16,11 +16,11 @@ class PointwiseWriter {
   PointwiseWriter(const KernelPlan& plan, const LoopKernel& k) : plan_(plan), k_(k), c_(loop_context(plan, k)) {}
 
   KernelText run() {
-    choose_axis();
+    axis_ = lane_axis(k_);
     width_ = access_width(c_, k_, axis_);
     const Expr items = item_count();
     c_.wide_index = !fits_32(plan_, k_, items * width_);
-    const std::string main = k_.axes.empty() ? statements(1, "  ") : item_code(items);
+    const std::string main = k_.axes.empty() ? statements(c_, k_, -1, 1, "  ") : item_code(items);
     std::vector<BufferId> written;
     for (const Stmt& s : k_.stmts) written.push_back(s.buffer);
     KernelText t = finish(c_, kernel_frame(c_, written, fmt::format("__launch_bounds__({})", kThreads)) + main + "}\n");
@@ -37,14 +37,6 @@ class PointwiseWriter {
     std::string ignored;
     std::map<int, TempText> none;
     return Emitter(c_, {&ignored, &ignored, "", "", -1, 1}, none).index(e);
-  }
-
-  void choose_axis() {
-    int best = 0;
-    for (int a = static_cast<int>(k_.axes.size()) - 1; a >= 0; --a) {
-      const int score = contiguity(k_, a);
-      if (axis_ < 0 || score > best) axis_ = a, best = score;
-    }
   }
 
   Expr item_count() const {
@@ -78,36 +70,7 @@ class PointwiseWriter {
                           axis.name, scale);
       rest = "rest" + std::to_string(i);
     }
-    if (width_ == 1) return text + statements(1, "  ");
-    const std::string v = k_.axes[static_cast<size_t>(axis_)].name, n = index(k_.axes[static_cast<size_t>(axis_)].size);
-    const Expr size = k_.axes[static_cast<size_t>(axis_)].size;
-    const bool whole = size->is_constant() && size->as_int() % width_ == 0;
-    const std::string wide = statements(width_, "    ");
-    text += fmt::format("  if (a.wide{}) {{\n{}    return;\n  }}\n", whole ? "" : fmt::format(" && {} + {} <= {}", v, width_, n), wide);
-    // One by one: the last points of a row, or addresses that are not aligned.
-    const std::string start = v + "_start";
-    text += fmt::format("  const {0} {1} = {2}, {2}_stop = {2} + {3} < {4} ? {2} + {3} : {4};\n", ix, start, v, width_, n);
-    c_.vars[static_cast<size_t>(axis_)] = v + "_at";
-    text += fmt::format("  for ({0} {1}_at = {2}; {1}_at < {1}_stop; ++{1}_at) {{\n{3}  }}\n", ix, v, start, statements(1, "    "));
-    c_.vars[static_cast<size_t>(axis_)] = v;
-    return text;
-  }
-
-  std::string statements(int width, const std::string& indent) {
-    std::string before, body, after;
-    std::map<int, TempText> temps;
-    Emitter::Place place = {&before, width > 1 ? &body : &before, indent, width > 1 ? indent + "  " : indent, axis_, width};
-    Emitter emitter(c_, place, temps);
-    for (const Stmt& s : k_.stmts) {
-      if (s.kind == Stmt::Kind::let) {
-        temps[s.temp.index] = emitter.value(s.value);
-      } else {
-        CHECK(s.kind == Stmt::Kind::store, "a pointwise kernel that reduces");
-        emitter.store(s.buffer, s.offset, s.value, after, indent);
-      }
-    }
-    if (body.empty()) return before + after;
-    return before + fmt::format("{}#pragma unroll\n{}for (int v = 0; v < {}; ++v) {{\n", "", indent, width) + body + indent + "}\n" + after;
+    return text + guarded_statements(c_, k_, axis_, width_, "  ", "return");
   }
 
   const KernelPlan& plan_;
@@ -119,6 +82,9 @@ class PointwiseWriter {
 
 }  // namespace
 
-KernelText pointwise_text(const KernelPlan& plan, const LoopKernel& kernel) { return PointwiseWriter(plan, kernel).run(); }
+KernelText pointwise_text(const KernelPlan& plan, const LoopKernel& kernel) {
+  if (auto tiled = transposing_text(plan, kernel)) return *tiled;
+  return PointwiseWriter(plan, kernel).run();
+}
 
 }  // namespace coil::cuda

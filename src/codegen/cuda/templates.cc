@@ -58,6 +58,11 @@ templates::CudaGemmFacts gemm_facts(const KernelPlan& plan, const TemplateKernel
   f.b_batch = merged(b, 0, g.batch), f.b_row = merged(b, k0, g.k), f.b_col = merged(b, n0, g.n);
   f.a_alignment = alignment_of(plan, k.operands[0]);
   f.b_alignment = alignment_of(plan, k.operands[1]);
+  // Strides of single batches, rows and columns move nothing: such that they do not spoil the alignment of the others.
+  const Expr one = pool.index(1);
+  if (f.batch == one) f.a_batch = f.b_batch = pool.index(0);
+  if (f.m == one && f.a_col == one) f.a_row = f.k;
+  if (f.n == one && f.b_row == one) f.b_col = f.k;
   return f;
 }
 
@@ -241,6 +246,7 @@ KernelText template_text(const KernelPlan& plan, const TemplateKernel& k, const 
   } else {
     ExprPool& pool = *plan.pool;
     KernelContext c(plan);
+    c.half_results = stores_halves(k.epilogue);
     c.vars = {"batch", "row", "col"};
     c.sizes = tile_sizes(pool, k);
     c.wide_index = true;

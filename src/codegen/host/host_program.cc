@@ -22,7 +22,10 @@ class HostWriter {
 
   std::string run() {
     std::string calls;
-    for (size_t k = 0; k < plan_.kernels.size(); ++k) calls += kernel_call(k);
+    size_t k = 0;
+    for (; k < plan_.kernels.size() && !std::holds_alternative<CopyKernel>(plan_.kernels[k].def); ++k) calls += kernel_call(k);
+    calls += flag_checks();  // before state and inputs are written
+    for (; k < plan_.kernels.size(); ++k) calls += kernel_call(k);
     return prologue() + interface_text(plan_, false) + run_function(calls) + model();
   }
 
@@ -253,6 +256,23 @@ class HostWriter {
     return text + "    kAttention[chosen](&t, host);\n";
   }
 
+  // What the kernels found at fault, assertions first: they are the program's own words.
+  std::string flag_checks() const {
+    std::string assertions, indices;
+    for (size_t i = 0; i < flags_.size(); ++i) {
+      const Kernel& k = plan_.kernels[static_cast<size_t>(flags_[i])];
+      const bool asserts = !k.assertion.empty();
+      const std::string at = k.origins.empty() ? "" : k.origins[0].source;
+      const std::string message = asserts ? k.assertion
+                                          : "an index is out of range in " + k.name + (at.empty() ? "" : " (" + at + ")") +
+                                                ": the data that selects rows is negative or too large; check the ids against the table's size";
+      (asserts ? assertions : indices) +=
+          fmt::format("  if (flags[{}]) return cd::fail(error, {}, \"%s\", {});\n", i,
+                      static_cast<int>(asserts ? ErrorCode::runtime_assert : ErrorCode::input_value), c_string(message));
+    }
+    return assertions + indices;
+  }
+
   std::string run_function(const std::string& calls) const {
     const size_t n = plan_.pool->num_symbols();
     std::string text = fmt::format(
@@ -265,15 +285,7 @@ class HostWriter {
         "{}static int32_t run(const CoilCall* call, CoilError* error) {{\n  long s[{}];\n  for (int i = 0; i < {}; ++i) s[i] = call->symbols[i];\n"
         "  const CoilHost* host = call->host;\n  s[{}] = host->num_workers;\n  int flags[{}] = {{0}};\n  (void)flags, (void)error;\n",
         long_program ? "__attribute__((noinline, optnone)) " : "", n, n - 1, plan_.workers.index, flags_.size() + 1);
-    text += calls;
-    for (size_t i = 0; i < flags_.size(); ++i) {
-      const Kernel& k = plan_.kernels[static_cast<size_t>(flags_[i])];
-      std::string at = k.origins.empty() ? "" : k.origins[0].source;
-      text += fmt::format("  if (flags[{}]) return cd::fail(error, {}, \"%s\", {});\n", i, static_cast<int>(ErrorCode::input_value),
-                          c_string("an index is out of range in " + k.name + (at.empty() ? "" : " (" + at + ")") +
-                                   ": the data that selects rows is negative or too large; check the ids against the table's size"));
-    }
-    return text + "  return 0;\n}\n\n";
+    return text + calls + "  return 0;\n}\n\n";
   }
 
   std::string model() const {

@@ -2,8 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <map>
+
 #include "codegen/host/host_program.h"
 #include "codegen/host/index_text.h"
+#include "codegen/host/limits.h"
 
 namespace coil {
 namespace {
@@ -14,7 +18,18 @@ class InterfaceWriter {
 
   std::string run() {
     std::string inputs = input_tables();
-    return symbols() + inputs + evaluators() + signature() + outputs();
+    first_check_ = expressions_.size();
+    // Guards first: the assertions are the last ones of the list.
+    for (const bool asserted : {false, true}) {
+      for (const SizeCheck& c : plan_.checks) {
+        if (c.message.empty() == asserted) continue;
+        num_assertions_ += asserted;
+        expressions_.push_back(holds(*plan_.pool, c.condition));
+        texts_[expressions_.size() - 1] = check_text(c);
+      }
+    }
+    const std::string measures = limits();  // before the signature, which says how many there are
+    return symbols() + inputs + evaluators() + measures + signature() + outputs() + hidden_symbols();
   }
 
  private:
@@ -76,20 +91,65 @@ class InterfaceWriter {
            (rows.empty() ? "    {},\n" : "") + "};\nstatic const CoilTensorDesc kInputDescs[] = {\n" + descs + (descs.empty() ? "    {},\n" : "") + "};\n";
   }
 
+  static std::string check_text(const SizeCheck& c) {
+    if (c.message.empty()) return to_string(c.condition);
+    return c.message + (c.where.empty() ? "" : " (" + c.where + ")") + ": " + to_string(c.condition);
+  }
+
   std::string evaluators() const {
     std::string text = "static const char* const kTexts[] = {";
-    for (Expr e : expressions_) text += c_string(size_text(e)) + ", ";
+    for (size_t i = 0; i < expressions_.size(); ++i) {
+      const auto own = texts_.find(i);
+      text += c_string(own == texts_.end() ? size_text(expressions_[i]) : own->second) + ", ";
+    }
     text += "nullptr};\nstatic int64_t evaluate(int32_t i, const int64_t* s) {\n  switch (i) {\n";
     for (size_t i = 0; i < expressions_.size(); ++i) text += fmt::format("    case {}: return {};\n", i, host_index(expressions_[i]));
     return text + "  }\n  (void)s;\n  return 0;\n}\n";
   }
 
+  std::string limits() {
+    const std::vector<SizeLimit> limits = size_limits(plan_);
+    num_limits_ = limits.size();
+    std::string rows, cases;
+    for (size_t i = 0; i < limits.size(); ++i) {
+      rows += fmt::format("    {{{}, {}}},\n", c_string(limits[i].what), c_string(size_text(limits[i].amount)));
+      cases += fmt::format("    case {}: return {};\n", i, measure_text(plan_, limits[i].amount));
+    }
+    if (limits.empty()) return "";
+    return "static inline double most(double a, double b) { return a > b ? a : b; }\nstatic const cd::Limit kLimits[] = {\n" + rows +
+           "};\nstatic double measure(int32_t i, const int64_t* s) {\n  (void)s, (void)most;\n  switch (i) {\n" + cases + "  }\n  return 0;\n}\n";
+  }
+
+  // What the AOTInductor adapter looks for beside the model.
+  std::string hidden_symbols() const {
+    const auto declared = [](const char* type, const char* name) {
+      return fmt::format("extern \"C\" __attribute__((visibility(\"hidden\"))) const {} {};\n", type, name);
+    };
+    std::string text = declared("char", "COIL_ARENA_FORMULA_SYMBOL[]") +
+                       fmt::format("const char COIL_ARENA_FORMULA_SYMBOL[] = {};\n", c_string(size_text(plan_.arena_bytes)));
+    if (plan_.none_results.empty()) return text;
+    std::string places;
+    int place = 0;
+    const auto skip = [&] {
+      while (std::find(plan_.none_results.begin(), plan_.none_results.end(), place) != plan_.none_results.end()) ++place;
+    };
+    for (const LoopOutput& o : plan_.outputs) {
+      if (o.kind != LoopOutput::Kind::user) continue;
+      skip();
+      places += fmt::format("{}, ", place++);
+    }
+    skip();
+    return text + "static const int32_t kPlaces[] = {" + places + "-1};\n" + declared("CoilResults", "COIL_RESULTS_SYMBOL") +
+           fmt::format("const CoilResults COIL_RESULTS_SYMBOL = {{{}, kPlaces}};\n", place);
+  }
+
   std::string signature() const {
     return fmt::format(
-        "static const cd::Signature kSignature = {{kInputs, {}, kSymbols, {}, evaluate, kTexts, {}, 0}};\n"
+        "static const cd::Signature kSignature = {{kInputs, {}, kSymbols, {}, evaluate, kTexts, {}, {}, {}{}}};\n"
         "static int32_t bind(const CoilTensorView* inputs, int32_t count, int64_t* symbols, CoilError* error) {{\n"
         "  return cd::bind_inputs(kSignature, inputs, count, symbols, error);\n}}\n",
-        plan_.inputs.size(), plan_.pool->num_symbols() - 1, expressions_.size());
+        plan_.inputs.size(), plan_.pool->num_symbols() - 1, first_check_, expressions_.size() - first_check_, num_assertions_,
+        num_limits_ ? fmt::format(", kLimits, {}, measure", num_limits_) : "");
   }
 
   std::string outputs() const {
@@ -114,6 +174,8 @@ class InterfaceWriter {
   const KernelPlan& plan_;
   const bool cuda_;
   std::vector<Expr> expressions_;
+  std::map<size_t, std::string> texts_;  // of expressions that are conditions
+  size_t first_check_ = 0, num_assertions_ = 0, num_limits_ = 0;
 };
 
 }  // namespace

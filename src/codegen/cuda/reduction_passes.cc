@@ -1,0 +1,326 @@
+// The passes of a kernel with reductions or scans: what a thread does at its points, and how threads combine.
+#include <fmt/format.h>
+
+#include "codegen/cuda/reduction_writer.h"
+#include "schedule/schedule.h"
+
+namespace coil::cuda {
+namespace {
+
+bool by_index(ReduceOp op) { return op == ReduceOp::argmax || op == ReduceOp::argmin; }
+
+const char* op_type(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::sum: return "cd::Sum";
+    case ReduceOp::prod: return "cd::Product";
+    case ReduceOp::max: case ReduceOp::any: return "cd::Maximum";
+    case ReduceOp::min: case ReduceOp::all: return "cd::Minimum";
+    case ReduceOp::argmax: return "cd::Argmax";
+    case ReduceOp::argmin: return "cd::Argmin";
+  }
+  return "";
+}
+
+std::string extreme(DType d, bool lowest) {
+  switch (compute_type(d)) {
+    case DType::f64: return lowest ? "-cd::inf64()" : "cd::inf64()";
+    case DType::boolean: return lowest ? "false" : "true";
+    case DType::u8: return lowest ? "(cd::u8)0" : "(cd::u8)255";
+    case DType::i8: return lowest ? "(cd::i8)-128" : "(cd::i8)127";
+    case DType::i16: return lowest ? "(cd::i16)-32768" : "(cd::i16)32767";
+    case DType::i32: return lowest ? "(cd::i32)(-2147483647 - 1)" : "(cd::i32)2147483647";
+    case DType::i64: return lowest ? "(cd::i64)(-9223372036854775807ll - 1)" : "(cd::i64)9223372036854775807ll";
+    default: return lowest ? "-cd::inf32()" : "cd::inf32()";
+  }
+}
+
+std::string identity(ReduceOp op, DType d) {
+  switch (op) {
+    case ReduceOp::sum: return fmt::format("({})0", register_type(d));
+    case ReduceOp::prod: return fmt::format("({})1", register_type(d));
+    case ReduceOp::max: case ReduceOp::argmax: return extreme(d, true);
+    case ReduceOp::min: case ReduceOp::argmin: return extreme(d, false);
+    case ReduceOp::any: return "false";
+    case ReduceOp::all: return "true";
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string ReductionWriter::phases() {
+  std::string text;
+  if (c_.skew) text += fmt::format("  const {} skew = {} & {};\n", type(), index(c_.skew), width_ - 1);
+  for (size_t r = 0; r < k_.scratch.size(); ++r) text += keep_array("kept" + std::to_string(r), k_.scratch[r].dtype);
+  for (size_t l = 0; l < kept_values_.size(); ++l) text += keep_array("read" + std::to_string(l), kept_values_[l].first->dtype);
+  size_t i = 0;
+  for (int phase = 0; i < k_.stmts.size(); ++phase) {
+    std::vector<const Stmt*> outer, inner;
+    for (; i < k_.stmts.size() && k_.stmts[i].phase == phase; ++i) (k_.stmts[i].inner ? inner : outer).push_back(&k_.stmts[i]);
+    if (!outer.empty()) text += outer_statements(outer);
+    if (inner.empty()) continue;
+    if (const Stmt* sum = softmax_sum(inner, i)) {
+      text += softmax_pass(*inner[0], *sum);
+      std::vector<const Stmt*> between;  // what uses the largest value alone
+      for (++phase; i < k_.stmts.size() && k_.stmts[i].phase == phase; ++i) {
+        if (!k_.stmts[i].inner) between.push_back(&k_.stmts[i]);
+      }
+      if (!between.empty()) text += outer_statements(between);
+    } else {
+      text += inner_pass(inner, phase);
+    }
+  }
+  return text;
+}
+
+std::string ReductionWriter::keep_array(const std::string& name, DType dtype) {
+  if (way_ != Way::row) return fmt::format("  {} {}[{}];\n", register_type(dtype), name, upper_bound(inner_points()).value_or(1));
+  return fmt::format("  {} {}[{}][{}];\n", register_type(dtype), name, chunks_, width_);
+}
+
+std::string ReductionWriter::outer_statements(const std::vector<const Stmt*>& stmts) {
+  std::string before, after, stores;
+  Emitter emitter(c_, {&before, &before, "  ", "  ", -1, 1}, temps_);
+  const std::string only = way_ == Way::thread ? "" : way_ == Way::column ? "  if (line == 0 && active) {\n" : "  if (y == 0) {\n";
+  std::vector<const Stmt*> written;
+  for (const Stmt* s : stmts) {
+    if (s->kind == Stmt::Kind::let) {
+      temps_[s->temp.index] = emitter.value(s->value);
+      continue;
+    }
+    emitter.value(s->value);  // computed by all, stored by one
+    written.push_back(s);
+  }
+  Emitter::Place place = {&stores, &stores, only.empty() ? "  " : "    ", only.empty() ? "  " : "    ", -1, 1};
+  for (const Stmt* s : written) {
+    const TempText t = emitter.value(s->value);
+    Emitter inside(c_, place, temps_);
+    stores += fmt::format("{}cd::store1({} + {}, {});\n", place.before_indent, c_.names.pointer(s->buffer), inside.index(s->offset), t.text);
+  }
+  if (stores.empty()) return before;
+  return before + only + stores + (only.empty() ? "" : "  }\n");
+}
+
+std::string ReductionWriter::inner_pass(const std::vector<const Stmt*>& stmts, int phase) {
+  std::string text;
+  std::vector<Accumulator> accumulators;
+  for (const Stmt* s : stmts) {
+    if (s->kind != Stmt::Kind::reduce && s->kind != Stmt::Kind::scan) continue;
+    const std::string name = "acc" + std::to_string(c_.next_name++);
+    accumulators.push_back({s, name});
+    text += fmt::format("  {} {} = {};\n", register_type(s->value->dtype), name, identity(s->op, s->value->dtype));
+    if (by_index(s->op)) text += fmt::format("  cd::i64 {}i = 9223372036854775807ll;\n", name);
+  }
+  const auto at_chunk = [&](int width, const std::string& indent, const std::string& element) { return chunk(stmts, accumulators, phase, width, indent, element); };
+  text += way_ == Way::row ? row_loop(at_chunk) : serial_loop(stmts, accumulators);
+  for (const Accumulator& a : accumulators) text += combine(a);
+  return text;
+}
+
+const Stmt* ReductionWriter::softmax_sum(const std::vector<const Stmt*>& first, size_t next) const {
+  if (way_ != Way::row || chunks_ > 0 || first.size() != 1 || first[0]->kind != Stmt::Kind::reduce || first[0]->op != ReduceOp::max) return nullptr;
+  const Stmt& top = *first[0];
+  if (!is_float(top.value->dtype)) return nullptr;
+  const Stmt* sum = nullptr;
+  for (size_t i = next; i < k_.stmts.size() && k_.stmts[i].phase == top.phase + 1; ++i) {
+    if (!k_.stmts[i].inner) continue;
+    if (sum) return nullptr;
+    sum = &k_.stmts[i];
+  }
+  const Expr largest = pool().temp(top.temp, top.value->dtype);
+  const Expr wanted = pool().op(ScalarOp::exp, {pool().op(ScalarOp::sub, {top.value, largest})});
+  return sum && sum->kind == Stmt::Kind::reduce && sum->op == ReduceOp::sum && sum->value == wanted ? sum : nullptr;
+}
+
+std::string ReductionWriter::softmax_pass(const Stmt& top, const Stmt& sum) {
+  const std::string number = std::to_string(c_.next_name++), type = register_type(top.value->dtype), largest = "top" + number, part = "part" + number;
+  std::string text = fmt::format("  {} {} = {}, {} = 0;\n", type, largest, identity(ReduceOp::max, top.value->dtype), part);
+  text += row_loop([&](int width, const std::string& indent, const std::string&) {
+    std::string before, body;
+    const std::string inside = width > 1 ? indent + "  " : indent;
+    Emitter emitter(c_, {&before, width > 1 ? &body : &before, indent, inside, width > 1 ? last_axis() : -1, width}, temps_);
+    const std::string value = emitter.lane_value(top.value), step = fmt::format("{}cd::softmax_step({}, {}, x{});\n", indent, largest, part, number);
+    if (width == 1) return before + fmt::format("{}const {} x{}[1] = {{{}}};\n", indent, type, number, value) + step;
+    return before + fmt::format("{0}{1} x{2}[{3}];\n#pragma unroll\n{0}for (int v = 0; v < {3}; ++v) {{\n{4}{5}x{2}[v] = {6};\n{0}}}\n", indent, type, number, width, body, inside, value) + step;
+  });
+  text += combine({&top, largest});
+  text += fmt::format("  {0} = cd::softmax_part({1}, {0}, {2});\n", part, largest, temps_.at(top.temp.index).text);
+  return text + combine({&sum, part});
+}
+
+std::string ReductionWriter::combine(const Accumulator& a) {
+  const Stmt& s = *a.stmt;
+  const std::string total = "total" + std::to_string(c_.next_name++);
+  std::string text;
+  if (way_ == Way::thread) {
+    text = fmt::format("  const auto {} = {}{};\n", total, a.name, by_index(s.op) ? "i" : "");
+  } else {
+    const std::string how = way_ == Way::row ? fmt::format("cd::row_reduce{}<{}, {}>", by_index(s.op) ? "_index" : "", op_type(s.op), threads_)
+                                             : fmt::format("cd::column_reduce{}<{}, {}, {}>", by_index(s.op) ? "_index" : "", op_type(s.op), kColumns, lines_);
+    needs_slots_ = true;
+    text = fmt::format("  const auto {} = {}({}{}, slots, {});\n", total, how, a.name, by_index(s.op) ? ", " + a.name + "i" : "", set_);
+    set_ ^= 1;
+  }
+  temps_[s.temp.index] = {total, false};
+  return text;
+}
+
+std::string ReductionWriter::update(const Accumulator& a, const std::string& value, const std::string& number, const std::string& indent) {
+  const Stmt& s = *a.stmt;
+  if (by_index(s.op)) {
+    return fmt::format("{0}if ({1}::better({2}, {2}i, {3}, {4})) {2} = {3}, {2}i = {4};\n", indent, op_type(s.op), a.name, value, number);
+  }
+  return fmt::format("{0}{1} = {2}::combine({1}, {3});\n", indent, a.name, op_type(s.op), value);
+}
+
+Expr ReductionWriter::point_number() const {
+  Expr number = pool().index(0);
+  for (int a = k_.num_outer; a < num_axes(); ++a) number = number * axis(a).size + pool().var(a);
+  return number;
+}
+
+std::string ReductionWriter::chunk(const std::vector<const Stmt*>& stmts, const std::vector<Accumulator>& accumulators, int phase, int width, const std::string& indent, const std::string& element) {
+  std::string before, body, after;
+  const std::string inside = width > 1 ? indent + "  " : indent;
+  Emitter::Place place = {&before, width > 1 ? &body : &before, indent, inside, width > 1 ? last_axis() : -1, width};
+  Emitter emitter(c_, place, temps_);
+  std::string& out = width > 1 ? body : before;
+  for (size_t l = 0; l < kept_values_.size(); ++l) {
+    if (kept_values_[l].second < phase) emitter.know(kept_values_[l].first, {fmt::format("read{}{}", l, element), width > 1});
+  }
+  for (size_t r = 0; r < k_.scratch.size(); ++r) know_scratch(emitter, stmts, static_cast<int>(r), fmt::format("kept{}{}", r, element), width > 1);
+  size_t next = 0;
+  for (const Stmt* s : stmts) {
+    if (s->kind == Stmt::Kind::reduce || s->kind == Stmt::Kind::scan) {
+      const std::string value = emitter.lane_value(s->value);
+      std::string number;
+      if (by_index(s->op)) number = emitter.lane_value(pool().cast(point_number(), DType::i64));
+      out += update(accumulators[next], value, number, inside);
+      if (s->kind == Stmt::Kind::scan) temps_[s->temp.index] = {accumulators[next].name, false};
+      ++next;
+    } else if (s->scratch >= 0) {
+      const std::string value = emitter.lane_value(s->value);
+      out += fmt::format("{}kept{}{} = {};\n", inside, s->scratch, element, value);
+    } else {
+      emitter.store(s->buffer, s->offset, s->value, after, indent);
+    }
+  }
+  for (size_t l = 0; l < kept_values_.size(); ++l) {
+    if (kept_values_[l].second == phase) out += fmt::format("{}read{}{} = {};\n", inside, l, element, emitter.lane_value(kept_values_[l].first));
+  }
+  if (width == 1) return before + after;
+  return before + fmt::format("{}for (int v = 0; v < {}; ++v) {{\n", "#pragma unroll\n" + indent, width) + body + indent + "}\n" + after;
+}
+
+void ReductionWriter::know_scratch(Emitter& emitter, const std::vector<const Stmt*>& stmts, int row, const std::string& text, bool lanes) {
+  for (const Stmt* s : stmts) {
+    visit(s->value, [&](Expr e) {
+      if (e->kind == ExprKind::load && e->id == kScratchBase + row) emitter.know(e, {text, lanes});
+    });
+  }
+}
+
+std::string ReductionWriter::row_loop(const std::function<std::string(int width, const std::string& indent, const std::string& element)>& at_chunk) {
+  const std::string ix = type(), v = axis(last_axis()).name, n = index(axis(last_axis()).size), chunks = index(chunk_count());
+  std::string text;
+  const bool single = k_.num_outer == last_axis();
+  const Expr count = chunk_count();
+  const bool exact = chunks_ > 0 && count->is_constant() && count->as_int() == static_cast<int64_t>(chunks_) * threads_;
+  if (chunks_ > 0) {
+    text += fmt::format("#pragma unroll\n  for (int e = 0; e < {}; ++e) {{\n    const {} c = e * {} + y;\n", chunks_, ix, threads_);
+    if (!exact) text += fmt::format("    if (c < {}) {{\n", chunks);
+  } else {
+    text += fmt::format("#pragma unroll 4\n  for ({} c = y; c < {}; c += {}) {{\n    {{\n", ix, chunks, threads_);
+  }
+  const std::string element = chunks_ > 0 ? "[e][v]" : "";
+  std::string indent = exact ? "    " : "      ";
+  if (single) {
+    text += fmt::format("{}const {} {} = c * {}{};\n", indent, ix, v, width_, c_.skew ? " - skew" : "");
+  } else {
+    const std::string per_line = index(ceil_div(axis(last_axis()).size, pool().index(width_)));
+    text += fmt::format("{0}const {1} line = c / {2}, {3} = (c - line * {2}) * {4};\n", indent, ix, per_line, v, width_);
+    std::vector<int> order;
+    for (int a = last_axis() - 1; a >= k_.num_outer; --a) order.push_back(a);
+    std::string apart = take_apart("line", order, {});
+    text += apart;
+  }
+  if (width_ > 1) {
+    const Expr size = axis(last_axis()).size;
+    const bool whole = !c_.skew && size->is_constant() && size->as_int() % width_ == 0;
+    const std::string before = c_.skew ? fmt::format(" && {} >= 0", v) : "";
+    text += fmt::format("{}if (a.wide{}{}) {{\n", indent, before, whole ? "" : fmt::format(" && {} + {} <= {}", v, width_, n));
+    text += at_chunk(width_, indent + "  ", element) + indent + "} else {\n";
+    text += fmt::format("#pragma unroll\n{0}  for (int v = 0; v < {1}; ++v) {{\n{0}    const {2} {3}_at = {3} + v;\n{0}    if ({5}{3}_at >= {4}) continue;\n", indent,
+                        width_, ix, v, n, c_.skew ? v + "_at < 0 || " : "");
+    c_.vars[static_cast<size_t>(last_axis())] = v + "_at";
+    text += at_chunk(1, indent + "    ", element) + indent + "  }\n" + indent + "}\n";
+    c_.vars[static_cast<size_t>(last_axis())] = v;
+  } else {
+    text += at_chunk(1, indent, chunks_ > 0 ? "[e][0]" : "");
+  }
+  if (!exact) text += "    }\n";
+  return text + "  }\n";
+}
+
+std::string ReductionWriter::serial_loop(const std::vector<const Stmt*>& stmts, const std::vector<Accumulator>& accumulators) {
+  const std::string ix = type();
+  std::string text, indent = "  ";
+  if (way_ == Way::thread) {
+    for (int a = k_.num_outer; a < num_axes(); ++a) {
+      text += fmt::format("{0}for ({1} {2} = 0; {2} < {3}; ++{2}) {{\n", indent, ix, axis(a).name, index(axis(a).size));
+      indent += "  ";
+    }
+    const std::string element = k_.scratch.empty() ? "" : fmt::format("[{}]", index(inner_number()));
+    text += chunk(stmts, accumulators, 0, 1, indent, element);
+    for (int a = k_.num_outer; a < num_axes(); ++a) {
+      indent.resize(indent.size() - 2);
+      text += indent + "}\n";
+    }
+    return text;
+  }
+  text += fmt::format("#pragma unroll 8\n  for ({0} c = line; c < {1}; c += {2}) {{\n", ix, index(inner_points()), lines_);
+  std::vector<int> order;
+  for (int a = last_axis(); a >= k_.num_outer; --a) order.push_back(a);
+  text += take_apart("c", order, {});
+  std::string inside = chunk(stmts, accumulators, 0, 1, "    ", "");
+  // Idle columns must not store.
+  const bool stores = std::any_of(stmts.begin(), stmts.end(), [](const Stmt* s) { return s->kind == Stmt::Kind::store; });
+  if (stores) inside = "    if (active) {\n" + inside + "    }\n";
+  return text + inside + "  }\n";
+}
+
+std::string ReductionWriter::scan_code() {
+  const std::string ix = type(), v = axis(last_axis()).name, n = index(axis(last_axis()).size);
+  std::string text, declare, carry;
+  needs_slots_ = true;
+  std::string head, tail;
+  std::vector<std::pair<const Stmt*, std::string>> scans;
+  for (const Stmt& s : k_.stmts) {
+    if (s.kind != Stmt::Kind::scan) continue;
+    const std::string name = std::to_string(c_.next_name++);
+    scans.emplace_back(&s, name);
+    declare += fmt::format("  {0} carry{1} = {2};\n", register_type(s.dtype), name, identity(s.op, s.value->dtype));
+  }
+  CHECK(scans.size() == 1, "a scan kernel has one scan");
+  const auto& [scan, name] = scans[0];
+  std::string value_text;
+  {
+    Emitter emitter(c_, {&value_text, &value_text, "      ", "      ", -1, 1}, temps_);
+    const TempText t = emitter.value(scan->value);
+    value_text += fmt::format("      x{} = {};\n", name, t.text);
+  }
+  text += fmt::format("  for ({0} base = 0; base < {1}; base += {2}) {{\n    const {0} {3} = base + y;\n    {4} x{5} = {6};\n    if ({3} < {1}) {{\n{7}    }}\n", ix, n,
+                      threads_, v, register_type(scan->value->dtype), name, identity(scan->op, scan->value->dtype), value_text);
+  text += fmt::format("    {0} all{1};\n    const {0} part{1} = cd::block_scan<{2}, {3}>(x{1}, {4}, slots, all{1});\n"
+                      "    const {0} scanned{1} = {2}::combine(carry{1}, part{1});\n    carry{1} = {2}::combine(carry{1}, all{1});\n",
+                      register_type(scan->value->dtype), name, op_type(scan->op), threads_, identity(scan->op, scan->value->dtype));
+  temps_[scan->temp.index] = {"scanned" + name, false};
+  std::string stores, after;
+  Emitter emitter(c_, {&stores, &stores, "      ", "      ", -1, 1}, temps_);
+  for (const Stmt& s : k_.stmts) {
+    if (s.kind == Stmt::Kind::store) emitter.store(s.buffer, s.offset, s.value, after, "      ");
+  }
+  return declare + text + fmt::format("    if ({} < {}) {{\n{}    }}\n  }}\n", v, n, stores);
+}
+
+}  // namespace coil::cuda

@@ -1,0 +1,107 @@
+// Writes a kernel with reductions or scans; see reduction.cc.
+#pragma once
+
+#include <set>
+#include <utility>
+
+#include "codegen/cuda/loop_context.h"
+
+namespace coil::cuda {
+
+constexpr int kColumns = 32;
+constexpr int kShortReduction = 64;      // points that one thread takes alone
+constexpr int kKeptRegisters = 64;       // of a thread, for values that later passes read again; half of it in the largest blocks
+constexpr int kUnrolledChunks = 16;
+constexpr int64_t kSkewed = 512;         // points of a row that may begin at odd addresses and still be read in chunks
+constexpr int kDear = 8;                 // operations of this cost are rather kept than repeated
+
+enum class Way { row, column, thread, scan };
+
+struct Accumulator {
+  const Stmt* stmt = nullptr;
+  std::string name;
+};
+
+class ReductionWriter {
+ public:
+  ReductionWriter(const KernelPlan& plan, const LoopKernel& k) : plan_(plan), k_(k), c_(loop_context(plan, k)) {}
+
+  KernelText run();
+
+ private:
+  ExprPool& pool() const { return *plan_.pool; }
+  std::string type() const { return c_.index_type(); }
+  std::string index(Expr e);
+  const Axis& axis(int a) const { return k_.axes[static_cast<size_t>(a)]; }
+  int num_axes() const { return static_cast<int>(k_.axes.size()); }
+  int last_axis() const { return num_axes() - 1; }
+
+  Expr outer_points() const;
+  Expr inner_points() const;
+  void choose_way();
+  // Threads of a row: some 16 values each; and whether the row's values can stay in registers.
+  void choose_row(int64_t n, std::optional<int64_t> bound);
+  int most_kept() const { return threads_ < 1024 ? kKeptRegisters : kKeptRegisters / 2; }
+
+  // Rows that begin anywhere, as those of an odd length do: chunks are counted from the multiple of their width before the row, if all
+  // that is read and written along it begins at the same place.
+  void skew_row();
+  // Chunks of a row: `width_` consecutive points of the last axis each.
+  Expr chunk_count() const;
+  // Whether it differs between the points of a row and can be computed at each of them.
+  bool moves(Expr e) const;
+  // Nodes of a statement's value that are always evaluated; f says whether to go on below a node.
+  void visit_plain(Expr e, std::set<const ExprNode*>& seen, const std::function<bool(Expr)>& f) const;
+  // Values that several passes need and that registers can hold: first what is dear to compute, then what else has to be read again.
+  void find_kept_values();
+  int block_threads() const;
+  // Rows of few values a thread, of one operand, wait for memory most of the time: as many blocks as fit should wait together. More
+  // operands do not fit the registers that are left to a thread then.
+  std::string bounds() const;
+  // Expr of the number of groups a block's grid has to cover.
+  std::string grid() const;
+  // The outer point of this thread.
+  std::string frame_code();
+  // Coordinates of axes, the fastest first, from a number. lane_blocks: the first axis is counted in blocks of columns.
+  std::string take_apart(std::string rest, const std::vector<int>& order, const std::string& lane_blocks);
+  std::string phases();
+  std::string keep_array(const std::string& name, DType dtype);
+  std::string outer_statements(const std::vector<const Stmt*>& stmts);
+  // One pass over the inner axes: declares accumulators, loops, combines.
+  std::string inner_pass(const std::vector<const Stmt*>& stmts, int phase);
+  // A pass that finds the largest x, followed by one that sums exp(x - largest), over rows that are too long to stay in registers: the
+  // second's statement. `next`: the statement behind the first pass.
+  const Stmt* softmax_sum(const std::vector<const Stmt*>& first, size_t next) const;
+  std::string softmax_pass(const Stmt& top, const Stmt& sum);
+  std::string combine(const Accumulator& a);
+  std::string update(const Accumulator& a, const std::string& value, const std::string& number, const std::string& indent);
+  Expr point_number() const;
+  // The statements at one chunk: `width` points at once, or one.
+  std::string chunk(const std::vector<const Stmt*>& stmts, const std::vector<Accumulator>& accumulators, int phase, int width, const std::string& indent, const std::string& element);
+  void know_scratch(Emitter& emitter, const std::vector<const Stmt*>& stmts, int row, const std::string& text, bool lanes);
+  // The row's chunks, each by the text that at_chunk gives for `width` points.
+  std::string row_loop(const std::function<std::string(int width, const std::string& indent, const std::string& element)>& at_chunk);
+  // All inner points of a thread, one after the other: every one, or every `lines_`-th.
+  std::string serial_loop(const std::vector<const Stmt*>& stmts, const std::vector<Accumulator>& accumulators);
+  Expr inner_number() const { return point_number(); }
+
+  // Blocks of the scanned axis one after the other.
+  std::string scan_code();
+
+  const KernelPlan& plan_;
+  const LoopKernel& k_;
+  KernelContext c_;
+  std::map<int, TempText> temps_;
+  Way way_ = Way::row;
+  int lane_ = -1;        // thread, column: the outer axis that consecutive threads run along
+  int threads_ = 32;     // row: of one row
+  int lines_ = 8;        // column
+  int width_ = 1;        // row: points of a chunk
+  int chunks_ = 0;       // row: chunks a thread, when they are few enough to stay in registers; 0: a loop
+  std::vector<std::pair<Expr, int>> kept_values_;  // and the phase that computes them
+  bool needs_slots_ = false;
+  int set_ = 0;
+};
+
+
+}  // namespace coil::cuda

@@ -1,0 +1,189 @@
+// Pointwise kernels that read something along another axis than they write along. A block takes a square tile of the two axes: what is
+// read across goes to shared memory in whole lines, so that reads and writes are both contiguous.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "codegen/cuda/points.h"
+#include "codegen/host/index_text.h"
+#include "schedule/schedule.h"
+
+namespace coil::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int64_t kLeast = 16;           // points along both axes: less is not worth a tile
+constexpr int64_t kMostShared = 40960;   // bytes of a block's tiles
+
+struct Tiling {
+  int lane = -1, across = -1;
+  int side = 64;
+  std::vector<Expr> loads;  // contiguous along `across`
+};
+
+// Loads that are always evaluated: a tile is filled without asking for conditions.
+void collect(Expr e, std::vector<Expr>& loads, std::set<const ExprNode*>& seen) {
+  if (!seen.insert(e.node()).second) return;
+  if (e->kind == ExprKind::load) {
+    if (e->id < kScratchBase) loads.push_back(e);
+    return;  // its offset: an index from data is not tiled
+  }
+  if (e->is_op(ScalarOp::masked)) return collect(e->args[0], loads, seen);
+  for (Expr a : e->args) collect(a, loads, seen);
+}
+
+bool unit(Expr offset, int axis) {
+  const auto affine = as_affine(offset, axis);
+  return affine && affine->coefficient == offset->pool->index(1);
+}
+
+bool from_data(Expr offset) {
+  return any_of(offset, [](Expr n) { return n->kind == ExprKind::load || n->kind == ExprKind::temp; });
+}
+
+// Bytes of a line of the tile: a little more than the elements, so that a column spreads over the banks.
+int64_t pitch(int side, int bytes) { return side + std::max(1, 4 / bytes); }
+
+std::optional<Tiling> find_tiling(const KernelContext& c, const LoopKernel& k) {
+  Tiling best;
+  best.lane = lane_axis(k);
+  if (best.lane < 0 || contiguity(k, best.lane) <= 0) return std::nullopt;
+  std::vector<Expr> all;
+  std::set<const ExprNode*> seen;
+  for (const Stmt& s : k.stmts) collect(s.value, all, seen);
+  for (int axis = 0; axis < static_cast<int>(k.axes.size()); ++axis) {
+    if (axis == best.lane) continue;
+    std::vector<Expr> loads;
+    for (Expr e : all) {
+      const Expr offset = e->args[0];
+      if (!from_data(offset) && depends_on_var(offset, best.lane) && !unit(offset, best.lane) && unit(offset, axis) && c.read_only.contains(BufferId(e->id))) loads.push_back(e);
+    }
+    if (loads.size() > best.loads.size()) best.across = axis, best.loads = std::move(loads);
+  }
+  if (best.loads.empty()) return std::nullopt;
+  const int64_t shorter = std::min(typical(k.axes[static_cast<size_t>(best.lane)].size), typical(k.axes[static_cast<size_t>(best.across)].size));
+  if (shorter < kLeast) return std::nullopt;
+  const auto shared = [&](int side) {
+    int64_t bytes = 0;
+    for (Expr e : best.loads) bytes += side * pitch(side, byte_size(c.plan->buffer(BufferId(e->id)).info.dtype)) * byte_size(c.plan->buffer(BufferId(e->id)).info.dtype);
+    return bytes;
+  };
+  if (shorter <= 32 || shared(best.side) > kMostShared) best.side = 32;
+  return shared(best.side) <= kMostShared ? std::optional(best) : std::nullopt;
+}
+
+class TransposeWriter {
+ public:
+  TransposeWriter(const KernelPlan& plan, const LoopKernel& k, KernelContext c, const Tiling& tiling) : plan_(plan), k_(k), c_(std::move(c)), t_(tiling) {}
+
+  KernelText run() {
+    const Expr side = pool().index(t_.side);
+    Expr blocks = pool().index(1), points = pool().index(1);
+    for (int a = 0; a < static_cast<int>(k_.axes.size()); ++a) {
+      const Expr n = k_.axes[static_cast<size_t>(a)].size, tiles = ceil_div(n, side);
+      blocks = blocks * (tiled(a) ? tiles : n);
+      points = points * (tiled(a) ? tiles * side : n);
+    }
+    c_.wide_index = !fits_32(plan_, k_, points);
+    const int width = access_width(c_, k_, t_.lane);
+    std::string text = block_code();
+    for (size_t i = 0; i < t_.loads.size(); ++i) text += fill_code(i);
+    text += "  __syncthreads();\n" + points_code(width);
+    std::vector<BufferId> written;
+    for (const Stmt& s : k_.stmts) written.push_back(s.buffer);
+    KernelText t = finish(c_, kernel_frame(c_, written, fmt::format("__launch_bounds__({})", kThreads)) + text + "}\n");
+    t.threads = kThreads;
+    t.grid_x = host_index(blocks);
+    return t;
+  }
+
+ private:
+  ExprPool& pool() const { return *plan_.pool; }
+  bool tiled(int axis) const { return axis == t_.lane || axis == t_.across; }
+  const Axis& axis(int a) const { return k_.axes[static_cast<size_t>(a)]; }
+  std::string index(Expr e) {
+    std::string ignored;
+    std::map<int, TempText> none;
+    return Emitter(c_, {&ignored, &ignored, "", "", -1, 1}, none).index(e);
+  }
+
+  // The block's number taken apart: tiles along the lanes run fastest.
+  std::string block_code() {
+    const std::string ix = c_.index_type(), unsigned_ix = c_.wide_index ? "cd::u64" : "cd::u32";
+    std::vector<int> order = {t_.lane, t_.across};
+    for (int a = static_cast<int>(k_.axes.size()) - 1; a >= 0; --a) {
+      if (!tiled(a)) order.push_back(a);
+    }
+    std::string text, rest = fmt::format("({})blockIdx.x", unsigned_ix);
+    for (size_t i = 0; i < order.size(); ++i) {
+      const Axis& a = axis(order[i]);
+      const std::string name = a.name + (tiled(order[i]) ? "_tile" : ""), scale = tiled(order[i]) ? fmt::format(" * {}", t_.side) : "";
+      if (i + 1 == order.size()) {
+        text += fmt::format("  const {0} {1} = ({0})({2}){3};\n", ix, name, rest, scale);
+        break;
+      }
+      const std::string n = index(tiled(order[i]) ? ceil_div(a.size, pool().index(t_.side)) : a.size);
+      text += fmt::format("  const {0} rest{1} = {2} / ({0})({3});\n  const {4} {5} = ({4})({2} - rest{1} * ({0})({3})){6};\n", unsigned_ix, i, rest, n, ix, name, scale);
+      rest = "rest" + std::to_string(i);
+    }
+    return text;
+  }
+
+  // A tile's lines are the points along `across`; threads read them as whole words.
+  std::string fill_code(size_t number) {
+    const Expr load = t_.loads[number], offset = load->args[0], size = axis(t_.across).size;
+    const BufferId id(load->id);
+    const DType dtype = plan_.buffer(id).info.dtype;
+    const std::string tile = "tile" + std::to_string(number), p = c_.names.pointer(id);
+    const int64_t line = pitch(t_.side, byte_size(dtype));
+    int width = std::max(1, 4 / byte_size(dtype));
+    if ((size->is_constant() && size->as_int() % width != 0) || access_kind(c_, id, offset, t_.across, width, false) != AccessKind::wide) width = 1;
+    const auto loop = [&](int w, const std::string& indent) {
+      const int groups = t_.side / w;
+      const std::string step = w > 1 ? fmt::format(" * {}", w) : "";
+      return fmt::format(
+          "#pragma unroll 8\n{0}for (int n = threadIdx.x; n < {1}; n += {2}) {{\n{0}  const {3} {4} = {4}_tile + n / {5}, {6} = {6}_tile + n % {5}{7};\n"
+          "{0}  if ({4} < {8} && {6} < {9}) cd::copy<{10}>({11} + n / {5} * {12} + n % {5}{7}, {13} + {14});\n{0}}}\n",
+          indent, t_.side * groups, kThreads, c_.index_type(), axis(t_.lane).name, groups, axis(t_.across).name, step, index(axis(t_.lane).size), index(size), w, tile, line, p,
+          index(offset));
+    };
+    std::string text = fmt::format("  __shared__ __align__(16) {} {}[{}];\n", memory_type(dtype), tile, t_.side * line);
+    if (width == 1) return text + loop(1, "  ");
+    access_kind(c_, id, offset, t_.across, width, true);
+    if (!size->is_constant()) c_.divisible.insert(fmt::format("{} % {}", host_index(size), width));
+    return text + "  if (a.wide) {\n" + loop(width, "    ") + "  } else {\n" + loop(1, "    ") + "  }\n";
+  }
+
+  std::string points_code(int width) {
+    const std::string lane = axis(t_.lane).name, across = axis(t_.across).name;
+    const int groups = t_.side / width;
+    std::string text = fmt::format("  for (int n = threadIdx.x; n < {}; n += {}) {{\n", t_.side * groups, kThreads);
+    text += fmt::format("    const {0} {1} = {1}_tile + n % {2}{3}, {4} = {4}_tile + n / {2};\n    if ({1} >= {5} || {4} >= {6}) continue;\n", c_.index_type(), lane, groups,
+                        width > 1 ? fmt::format(" * {}", width) : "", across, index(axis(t_.lane).size), index(axis(t_.across).size));
+    const Prepare from_tiles = [&](Emitter& emitter, std::string& body, const std::string& indent, int w) {
+      for (size_t i = 0; i < t_.loads.size(); ++i) {
+        const std::string name = fmt::format("t{}", i), at = c_.vars[static_cast<size_t>(t_.lane)];
+        body += fmt::format("{}const auto {} = cd::load1(tile{} + ({}{} - {}_tile) * {} + ({} - {}_tile));\n", indent, name, i, at, w > 1 ? " + v" : "", lane,
+                            pitch(t_.side, byte_size(plan_.buffer(BufferId(t_.loads[i]->id)).info.dtype)), across, across);
+        emitter.know(t_.loads[i], {name, w > 1});
+      }
+    };
+    return text + guarded_statements(c_, k_, t_.lane, width, "    ", "continue", from_tiles) + "  }\n";
+  }
+
+  const KernelPlan& plan_;
+  const LoopKernel& k_;
+  KernelContext c_;
+  const Tiling t_;
+};
+
+}  // namespace
+
+std::optional<KernelText> transposing_text(const KernelPlan& plan, const LoopKernel& k) {
+  KernelContext c = loop_context(plan, k);
+  const std::optional<Tiling> tiling = find_tiling(c, k);
+  if (!tiling) return std::nullopt;
+  return TransposeWriter(plan, k, std::move(c), *tiling).run();
+}
+
+}  // namespace coil::cuda

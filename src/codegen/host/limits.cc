@@ -1,0 +1,120 @@
+#include "codegen/host/limits.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "schedule/schedule.h"
+
+namespace coil {
+namespace {
+
+constexpr int64_t kMost = int64_t{1} << 62;
+constexpr size_t kComparedWith = 24;  // amounts that a new one is compared with; more than programs have in practice
+
+class Collector {
+ public:
+  explicit Collector(const KernelPlan& plan) : plan_(plan) {}
+
+  std::vector<SizeLimit> run() {
+    add("the scratch space", plan_.arena_bytes);
+    for (size_t i = 0; i < plan_.buffers.size(); ++i) add_buffer(plan_.buffers[i]);
+    for (const Kernel& k : plan_.kernels) std::visit([&](const auto& def) { add_kernel(k, def); }, k.def);
+    for (const SizeCheck& c : plan_.checks) add_condition(c.condition);
+    // The large ones first, so that they make the others superfluous.
+    std::stable_sort(found_.begin(), found_.end(), [](const SizeLimit& a, const SizeLimit& b) { return typical(a.amount) > typical(b.amount); });
+    std::vector<SizeLimit> kept;
+    for (SizeLimit& limit : found_) {
+      const auto covers = [&](const SizeLimit& other) { return provably_nonnegative(other.amount - limit.amount); };
+      const size_t compared = std::min(kept.size(), kComparedWith);
+      if (std::none_of(kept.begin(), kept.begin() + static_cast<std::ptrdiff_t>(compared), covers)) kept.push_back(std::move(limit));
+    }
+    return kept;
+  }
+
+ private:
+  void add(const std::string& what, Expr amount) {
+    if (!amount || amount->kind == ExprKind::symbol || !seen_.insert(amount.node()).second) return;
+    // What is divided counts by itself.
+    visit(amount, [&](Expr e) {
+      const bool divides = e->is_op(ScalarOp::idiv) || e->is_op(ScalarOp::imod);
+      if (divides && e->args[0] != amount) add(what, e->args[0]);
+    });
+    const std::optional<int64_t> top = upper_bound(amount);
+    if (top && *top < kMost && *top >= 0) return;
+    found_.push_back({what, amount});
+  }
+
+  Expr product_of(const std::vector<Expr>& sizes) { return product(*plan_.pool, sizes); }
+
+  void add_buffer(const PlanBuffer& b) {
+    const char* kind = "";
+    switch (b.placement.kind) {
+      case Placement::Kind::input: kind = "input"; break;
+      case Placement::Kind::output: kind = "output"; break;
+      case Placement::Kind::arena: kind = "the buffer"; break;
+      default: return;  // constants and state are fixed, other values live in registers: their loop counts
+    }
+    add(fmt::format("{} '{}'", kind, b.info.name), product_of(b.info.sizes) * byte_size(b.info.dtype));
+  }
+
+  void add_kernel(const Kernel& k, const LoopKernel& loop) {
+    std::vector<Expr> sizes;
+    for (const Axis& a : loop.axes) sizes.push_back(a.size);
+    add("the loop '" + k.name + "'", product_of(sizes));
+  }
+  void add_kernel(const Kernel& k, const TemplateKernel& t) {
+    const std::string what = "the operands of '" + k.name + "'";
+    add(what, product_of(t.result_sizes));
+    if (const auto* g = std::get_if<Gemm>(&t.def)) {
+      for (const auto* sizes : {&g->batch, &g->m, &g->n, &g->k}) add(what, product_of(*sizes));
+    } else if (const auto* c = std::get_if<Conv2d>(&t.def)) {
+      add(what, product_of(c->x_sizes));
+    } else {
+      const auto& a = std::get<Attention>(t.def);
+      add(what, a.batch * a.heads * a.q_len);
+      add(what, a.kv_len * a.dim);
+    }
+  }
+  void add_kernel(const Kernel& k, const SortKernel& s) {
+    std::vector<Expr> sizes = s.sizes;
+    if (!sizes.empty()) sizes[static_cast<size_t>(s.def.dim)] = s.def.length;
+    add("the rows of '" + k.name + "'", product_of(sizes));
+  }
+  void add_kernel(const Kernel&, const CopyKernel&) {}
+
+  void add_condition(const Condition& c) {
+    if (c.a) add("a side of the condition " + to_string(c), c.a);
+    if (c.b) add("a side of the condition " + to_string(c), c.b);
+    for (const Condition& part : c.parts) add_condition(part);
+  }
+
+  const KernelPlan& plan_;
+  std::set<const ExprNode*> seen_;
+  std::vector<SizeLimit> found_;
+};
+
+}  // namespace
+
+std::vector<SizeLimit> size_limits(const KernelPlan& plan) { return Collector(plan).run(); }
+
+std::string measure_text(const KernelPlan& plan, Expr e) {
+  if (e->is_constant()) return fmt::format("{:.17g}", std::abs(static_cast<double>(e->as_int()))) + (e->as_int() < int64_t{1} << 50 ? ".0" : "");
+  if (e->kind == ExprKind::symbol) {
+    const SymbolId id(e->id);
+    return id == plan.workers ? fmt::format("{}.0", plan.pool->symbol_info(id).max) : fmt::format("(double)s[{}]", e->id);
+  }
+  CHECK(e->kind == ExprKind::op && is_index_op(e->op), "a size that is not an expression of symbols");
+  if (e->op == ScalarOp::iadd || e->op == ScalarOp::imul) {
+    std::string text;
+    for (Expr a : e->args) text += (text.empty() ? "" : e->op == ScalarOp::iadd ? " + " : " * ") + measure_text(plan, a);
+    return "(" + text + ")";
+  }
+  const std::string a = measure_text(plan, e->args[0]), b = measure_text(plan, e->args[1]);
+  if (e->op == ScalarOp::idiv) return fmt::format("({} / {})", a, b);
+  if (e->op == ScalarOp::imod) return b;
+  return fmt::format("most({}, {})", a, b);  // the least of two is at most the greatest
+}
+
+}  // namespace coil

@@ -1,0 +1,24 @@
+// What a program's dynamic sizes may add up to: the amounts that could pass 2^62 for sizes in their ranges, which bind measures
+// in floating point before any integer arithmetic relies on them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "schedule/kernel_plan.h"
+
+namespace coil {
+
+struct SizeLimit {
+  std::string what;  // "output 'y'", "the scratch space"
+  Expr amount;       // bytes or elements
+};
+
+// Each amount once, without those that another is never less than.
+std::vector<SizeLimit> size_limits(const KernelPlan& plan);
+
+// The amount as C++ text of type double over s[i]: not less than the exact value or any intermediate one. `workers` is counted
+// with its greatest value.
+std::string measure_text(const KernelPlan& plan, Expr amount);
+
+}  // namespace coil

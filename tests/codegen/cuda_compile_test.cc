@@ -1,0 +1,98 @@
+// Every golden kernel and every template, in all variants that the generator can choose, becomes a cubin for each architecture.
+// Needs NVRTC, but no GPU.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "tests/codegen/aten_net.h"
+#include "toolchain/nvrtc.h"
+
+namespace coil::testing {
+namespace {
+
+constexpr int kThreads = 2;
+const std::map<int, std::string> kArchitectures = {
+    {80, "sm_80"}, {86, "sm_86"}, {89, "sm_89"}, {90, "sm_90a"}, {100, "sm_100"}};
+
+bool is_template(const cuda::CudaFunction& f) { return f.text.find("(const __grid_constant__ Cuda") != std::string::npos; }
+// "gemm_mma"
+std::string template_name(const cuda::CudaFunction& f) {
+  const size_t call = f.text.rfind("  cd::") + 6;
+  return f.text.substr(call, f.text.find('<', call) - call);
+}
+
+// Equal kernels are compiled once; those without templates share a program of NVRTC for each architecture.
+class Requests {
+ public:
+  void add(const NamedNet& named, bool libraries) {
+    for (const auto& [sm, arch] : kArchitectures) {
+      const auto plan = named.net.plan({sm}, libraries);
+      ASSERT_TRUE(plan.ok()) << named.name << ": " << plan.error().to_string();
+      for (const cuda::CudaFunction& f : cuda::generate_kernels(plan.value(), {sm}, libraries).functions)
+        add(f, named.name, arch);
+    }
+  }
+  std::vector<toolchain::CudaRequest> all() const {
+    std::vector<toolchain::CudaRequest> r = templates_;
+    for (const auto& [arch, text] : plain_) r.push_back({"kernels.cu", text, arch});
+    return r;
+  }
+  const std::set<std::string>& template_names() const { return template_names_; }
+
+ private:
+  void add(const cuda::CudaFunction& f, const std::string& name, const std::string& arch) {
+    if (!known_.insert(arch + f.name).second) return;
+    std::string text;
+    for (const std::string& h : f.headers) text += "#include \"" + h + "\"\n";
+    text += f.text;
+    if (!is_template(f)) {
+      plain_[arch] += text;
+      return;
+    }
+    template_names_.insert(template_name(f));
+    templates_.push_back({name + ".cu", text, arch});
+  }
+
+  std::set<std::string> known_, template_names_;
+  std::map<std::string, std::string> plain_;
+  std::vector<toolchain::CudaRequest> templates_;
+};
+
+class CudaCompile : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto loaded = toolchain::Nvrtc::load();
+    if (!loaded.ok()) GTEST_SKIP() << loaded.error().to_string();
+    nvrtc_ = loaded.value();
+  }
+  void compile(const Requests& requests) {
+    const auto built = nvrtc_->compile_all(requests.all(), kThreads);
+    ASSERT_TRUE(built.ok()) << built.error().to_string();
+    for (const toolchain::Bytes& b : built.value()) EXPECT_GT(b.size(), 500u);
+  }
+  std::shared_ptr<const toolchain::Nvrtc> nvrtc_;
+};
+
+TEST_F(CudaCompile, Goldens) {
+  Requests requests;
+  for (const NamedNet& named : golden_nets()) requests.add(named, false);
+  compile(requests);
+}
+
+// A new template belongs into this list, and its problem into template_nets().
+const std::set<std::string> kTemplates = {
+    "apply_epilogue", "attention_decode", "attention_mma", "attention_simt", "conv_depthwise", "conv_depthwise_strip",
+    "conv_few",       "conv_mma",         "conv_simt",     "conv_wgmma",     "gemm_mma",       "gemm_simt",
+    "gemm_wgmma",     "gemm_wgmma_split", "gemv_axpy",     "gemv_dot",       "gemv_mma"};
+
+TEST_F(CudaCompile, Templates) {
+  Requests requests;
+  for (const NamedNet& named : template_nets()) requests.add(named, false);
+  for (const NamedNet& named : template_nets()) requests.add(named, true);
+  EXPECT_EQ(requests.template_names(), kTemplates);
+  compile(requests);
+}
+
+}  // namespace
+}  // namespace coil::testing

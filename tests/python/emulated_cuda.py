@@ -1,0 +1,188 @@
+"""Runs CUDA packages without a GPU: their kernels' text compiled for the CPU (tests/cuda_emulation), their host program as it is,
+against the fake driver (tests/runtime/fake_cuda.cpp). The cubins are left out (fake_nvrtc.cpp) unless COIL_EMULATE_ALL is set."""
+
+import functools
+import hashlib
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import zipfile
+
+import harness
+
+EMULATION = harness.REPO / "tests/cuda_emulation"
+DEVICE = harness.REPO / "device/cuda"
+CLANG = "clang++-19"
+# What the GPU forbids or leaves open becomes an instruction that traps.
+FLAGS = ["-std=c++20", "-O1", "-fPIC", "-fvisibility=hidden", "-march=x86-64-v3", "-ffp-contract=on", "-fno-strict-aliasing", "-fno-math-errno",
+         "-w", "-fsanitize=alignment,bounds,signed-integer-overflow", "-fsanitize-trap=all"]
+# Compiled once, ahead of the kernels.
+HEADERS = ["reduce.h", "sort.h", "gemm_simt.h", "gemm_mma.h", "gemv.h", "conv_simt.h", "conv_mma.h", "conv_few.h", "conv_depthwise.h",
+           "conv_depthwise_strip.h", "attention_simt.h", "attention_mma.h", "attention_decode.h"]
+ALL = os.environ.get("COIL_EMULATE_ALL", "0") != "0"
+LOCK = threading.Lock()
+
+
+def command(*arguments):
+    done = subprocess.run([str(a) for a in arguments], capture_output=True, text=True)
+    assert done.returncode == 0, f"{' '.join(map(str, arguments))}\n{done.stderr[-6000:]}"
+
+
+def closing(text, at):
+    """The position after the bracket that closes the one at `at`; strings hold no brackets that count."""
+    depth, quoted = 0, False
+    for i in range(at, len(text)):
+        c = text[i]
+        if c == '"':
+            quoted = not quoted
+        elif not quoted and c in "([":
+            depth += 1
+        elif not quoted and c in ")]":
+            depth -= 1
+            if depth == 0:
+                return i + 1
+    raise AssertionError("unbalanced: " + text[at : at + 100])
+
+
+@functools.cache
+def known_ptx():
+    return set(re.findall(r"\b([a-z]\w+)\(", (EMULATION / "builtins.h").read_text().split("namespace ptx {")[1])) | {
+        f"ldmatrix_sync_aligned_m8n8_{n}{t}_shared_b16" for n in ("x2", "x4") for t in ("", "_trans")}
+
+
+def ptx_call(body):
+    """An asm statement's body as a call of what tests/cuda_emulation/builtins.h has under the instruction's name."""
+    head, rest = re.match(r'\s*((?:"(?:[^"\\]|\\.)*"\s*)+)(.*)', body, re.S).groups()
+    text = "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', head))
+    if found := re.match(r"\{\.reg \.b32 a; mapa\S+ a, %\d, %\d; ld\.shared::cluster\.(\S+) ", text):
+        name = "remote_" + found[1].replace(".", "_")
+    elif text.startswith("barrier.cluster.arrive") and "wait" in text:
+        name = "cluster_barrier"
+    elif "%%cluster_ctarank" in text:
+        name = "cluster_rank"
+    else:
+        name = re.sub(r"\W", "_", re.match(r"[^\s;]*", text).group()) + "".join("_" + n for n in re.findall(r"(?<=, )(\d+)(?=[,;])", text))
+        name += "?" if ";" in text.rstrip(";") else ""
+    if name not in known_ptx():
+        return f'ptx::not_emulated("PTX that is not emulated: {text[:60]}")'
+    operands, at = [], 0
+    while found := re.search(r'"[+=]*[a-z]"\s*\(', rest[at:]):
+        begin = at + found.end() - 1
+        at = closing(rest, begin)
+        operands.append(rest[begin:at])
+    return f"ptx::{name}({', '.join(operands)})"
+
+
+def rewrite(text):
+    """Device code as C++ of the CPU, line for line."""
+    text = re.sub(r"(?<!extern )__shared__ (?:__align__\(\d+\) )?([\w:]+(?:<[^;]*>)?) (\w+)((?:\[[^\]]*\])*);",
+                  r"using \2_shared = \1\3; \2_shared& \2 = emulated_shared<\2_shared>([] {});", text)
+    text = re.sub(r"\bcd::\w*wgmma\w*<[^;]*;", 'ptx::not_emulated("wgmma is not emulated");', text)
+    text = re.sub(r"extern __shared__ (?:__align__\(\d+\) )?unsigned char (\w+)\[\];", r"unsigned char* const \1 = emulation::dynamic_shared();", text)
+    out, at = "", 0
+    while found := re.compile(r"\basm(?: volatile)?\(").search(text, at):
+        end = closing(text, found.end() - 1)
+        out += text[at : found.start()] + ptx_call(text[found.end() : end - 1]) + "\n" * text.count("\n", found.start(), end)
+        at = end
+    return out + text[at:]
+
+
+@functools.cache
+def tools():
+    """The folder of the compiled headers, the fake driver and the fake NVRTC, made once per content of the sources."""
+    fake = harness.REPO / "tests/runtime/fake_cuda.cpp"
+    sources = [*sorted(DEVICE.glob("*.h")), *sorted(EMULATION.iterdir()), fake, fake.with_suffix(".h"), pathlib.Path(__file__)]
+    key = hashlib.sha256(b"".join(p.read_bytes() for p in sources)).hexdigest()[:16]
+    done = pathlib.Path(os.environ.get("COIL_EMULATION", "~/.cache/coil/emulation")).expanduser() / key
+    if (done / "complete").exists():
+        return done
+    (done / "cuda").mkdir(parents=True, exist_ok=True)
+    for header in DEVICE.glob("*.h"):
+        (done / "cuda" / header.name).write_text(rewrite(header.read_text()))
+    for header in EMULATION.glob("*.h"):  # copies: a precompiled header is of no use once a file that it was made of changes
+        shutil.copy(header, done)
+    (done / "all.h").write_text('#include "builtins.h"\n' + "".join(f'#include "cuda/{h}"\n' for h in HEADERS))
+    command(CLANG, *FLAGS, f"-I{done}", "-x", "c++-header", done / "all.h", "-o", done / "all.h.pch")
+    host = [CLANG, "-std=c++20", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror"]
+    command(*host, "-O2", "-c", EMULATION / "emulation.cpp", "-o", done / "emulation.o")
+    command(*host, "-O1", "-shared", fake, "-ldl", "-o", done / "libcuda.so")
+    command(*host, "-O1", "-shared", EMULATION / "fake_nvrtc.cpp", "-o", done / "libnvrtc.so")
+    (done / "complete").touch()
+    return done
+
+
+def made_tools():
+    with LOCK:
+        return tools()
+
+
+def kernels_of(package):
+    """The text of a package's kernels, and their names."""
+    with zipfile.ZipFile(package) as archive:
+        files = sorted(n for n in archive.namelist() if re.search(r"data/coil/src/kernels_\d+\.cu$", n))
+        source = rewrite("\n".join(archive.read(n).decode() for n in files))
+    return source, re.findall(r"COIL_KERNEL void (?:__launch_bounds__\([^)]*\) )?(\w+)\(", source)
+
+
+def build_kernels(source, names, library):
+    """Kernels' text as a shared object that the fake driver can load."""
+    made, text = made_tools(), library.with_suffix(".cpp")
+    text.write_text(source + "\nEMULATED_KERNELS(" + "\n".join(f"EMULATED_KERNEL({n})" for n in names) + ")\n")
+    objects = [text, "-x", "none", made / "emulation.o", "-lm"]
+    command(CLANG, *FLAGS, "-include-pch", made / "all.h.pch", f"-I{made}", "-shared", *objects, "-o", library)
+
+
+def environment(library=None, sm=90):
+    """What makes coil use the fake driver; with the library, its kernels."""
+    env = {**os.environ, "COIL_CUDA_DRIVER": str(made_tools() / "libcuda.so"), "FAKE_CUDA_DEVICES": "1", "FAKE_CUDA_SM": str(sm)}
+    return {**env, "FAKE_CUDA_KERNELS": str(library)} if library else env
+
+
+class Emulated:
+    """A program that is compiled for CUDA, and its kernels for the CPU. `compiled` is the finished compiler; without success nothing
+    else is there."""
+
+    def __init__(self, model, folder, sm=90):
+        self.folder, self.package, self.library = folder, folder / "model.coil.pt2", folder / "kernels.so"
+        env = os.environ if ALL else {**os.environ, "COIL_NVRTC": str(made_tools() / "libnvrtc.so")}
+        for self.sm in dict.fromkeys((sm, 80)):
+            target = f"cuda:sm_{self.sm}"
+            self.compiled = harness.coil("compile", model, "--target", target, "-o", self.package, "--threads", 1, env=env)
+            if self.compiled.returncode:
+                return
+            source, self.names = kernels_of(self.package)
+            if "wgmma is not emulated" not in source:
+                break
+        build_kernels(source, self.names, self.library)
+
+    def environment(self):
+        return environment(self.library, self.sm)
+
+    def run(self, inputs):
+        """(finished process, outputs or None)"""
+        out = self.folder / "out.npz"
+        done = harness.coil("run", self.package, "--device", "cuda:0", "--input", inputs, "--output", out, env=self.environment())
+        return done, harness.load_outputs(out) if done.returncode == 0 else None
+
+    def run_shifted(self, inputs, shift):
+        """The same with every tensor `shift` elements behind an aligned address: (finished process, outputs as numbers or None)"""
+        out = self.folder / "out.npz"
+        script, runtime = pathlib.Path(__file__).with_name("emulated_call.py"), harness.BUILD / "libcoil_runtime.so"
+        call = [sys.executable, script, runtime, self.package, inputs, out, str(shift)]
+        done = subprocess.run(call, capture_output=True, text=True, env=self.environment())
+        return done, harness.load_outputs(out) if done.returncode == 0 else None
+
+
+def run_sets(model, sets, sm=90, shift=0):
+    """Compiles `model` and runs it emulated on each npz of {tag: path}: {tag: (finished process, outputs or None)}. Programs that
+    would use wgmma, which is not emulated, are compiled for sm_80."""
+    with tempfile.TemporaryDirectory(prefix="coil-emulated-") as folder:
+        program = Emulated(model, pathlib.Path(folder), sm)
+        if program.compiled.returncode:
+            return {tag: (program.compiled, None) for tag in sets}
+        return {tag: program.run_shifted(path, shift) if shift else program.run(path) for tag, path in sets.items()}
