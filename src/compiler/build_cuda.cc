@@ -1,5 +1,6 @@
 // The CUDA target: kernels to cubins by NVRTC, one set per architecture, inside a shared object for the host.
 #include <algorithm>
+#include <future>
 #include <set>
 
 #include <fmt/format.h>
@@ -47,7 +48,8 @@ std::string arch_name(int sm) { return fmt::format("sm_{}{}", sm, sm == 90 ? "a"
 }  // namespace
 
 Result<TargetContents> build_cuda(const LoopProgram& loops, const Graph& graph, const CompileOptions& options, const Dump& dump, const StageDone& done) {
-  TRY(const std::shared_ptr<const toolchain::Nvrtc> nvrtc, toolchain::Nvrtc::load());
+  // Loading NVRTC takes longer than scheduling a small program.
+  std::future<Result<std::shared_ptr<const toolchain::Nvrtc>>> loading = std::async(std::launch::async, toolchain::Nvrtc::load);
   TargetContents t;
   t.device = "cuda";
   t.needs = {"libcuda.so.1"};
@@ -66,6 +68,7 @@ Result<TargetContents> build_cuda(const LoopProgram& loops, const Graph& graph, 
   t.constants_hash = constants_identity(t.plan);
   done("generate");
 
+  TRY(const std::shared_ptr<const toolchain::Nvrtc> nvrtc, loading.get());
   std::vector<toolchain::CudaRequest> requests;
   std::vector<int> sm_of_request;
   for (const CudaUnit& u : cuda_units(program)) {

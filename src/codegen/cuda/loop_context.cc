@@ -53,9 +53,7 @@ int access_width(KernelContext& c, const LoopKernel& k, int axis) {
   return 1;
 }
 
-bool fits_32(const KernelPlan& plan, const LoopKernel& k, Expr items) {
-  std::vector<Expr> sizes;
-  for (const Axis& a : k.axes) sizes.push_back(a.size);
+bool fits_32(const std::vector<Stmt>& stmts, const std::vector<Expr>& sizes, Expr items) {
   const auto small = [&](Expr e) {
     const auto top = upper_bound(e, {sizes}), bottom = lower_bound(e, {sizes});
     return top && bottom && *top < INT32_MAX / 2 && *bottom > INT32_MIN / 2;
@@ -71,13 +69,17 @@ bool fits_32(const KernelPlan& plan, const LoopKernel& k, Expr items) {
       if (!small(n)) all = false;
     });
   };
-  for (const Stmt& s : k.stmts) {
+  for (const Stmt& s : stmts) {
     look(s.value);
     look(s.offset);
   }
-  // Whole buffers too: an offset whose bound is unknown because data is in it stays inside its buffer.
-  (void)plan;
   return all;
+}
+
+bool fits_32(const LoopKernel& k, Expr items) {
+  std::vector<Expr> sizes;
+  for (const Axis& a : k.axes) sizes.push_back(a.size);
+  return fits_32(k.stmts, sizes, items);
 }
 
 bool stores_halves(const std::vector<Stmt>& stmts) {

@@ -25,7 +25,8 @@ int contiguity(const LoopKernel& kernel, int axis);
 int access_width(KernelContext& context, const LoopKernel& kernel, int axis);
 
 // Whether every value that appears as an index or an item number fits 31 bits, `items` included.
-bool fits_32(const KernelPlan& plan, const LoopKernel& kernel, Expr items);
+bool fits_32(const std::vector<Stmt>& stmts, const std::vector<Expr>& sizes, Expr items);
+bool fits_32(const LoopKernel& kernel, Expr items);
 
 // "struct @NAME@_args {...};" and the kernel's head up to its "{", with pointers p0, p1...
 std::string kernel_frame(const KernelContext& context, const std::vector<BufferId>& written, const std::string& bounds);

@@ -19,7 +19,7 @@ class PointwiseWriter {
     axis_ = lane_axis(k_);
     width_ = access_width(c_, k_, axis_);
     const Expr items = item_count();
-    c_.wide_index = !fits_32(plan_, k_, items * width_);
+    c_.wide_index = !fits_32(k_, items * width_);
     const std::string main = k_.axes.empty() ? statements(c_, k_, -1, 1, "  ") : item_code(items);
     std::vector<BufferId> written;
     for (const Stmt& s : k_.stmts) written.push_back(s.buffer);

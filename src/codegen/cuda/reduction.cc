@@ -16,7 +16,7 @@ namespace coil::cuda {
 
 KernelText ReductionWriter::run() {
   choose_way();
-  c_.wide_index = !fits_32(plan_, k_, outer_points() * inner_points() * 1);
+  c_.wide_index = !fits_32(k_, outer_points() * inner_points() * 1);
   std::string main = frame_code();
   main += way_ == Way::scan ? scan_code() : phases();
   std::vector<BufferId> written;

@@ -249,7 +249,7 @@ KernelText template_text(const KernelPlan& plan, const TemplateKernel& k, const 
     c.half_results = stores_halves(k.epilogue);
     c.vars = {"batch", "row", "col"};
     c.sizes = tile_sizes(pool, k);
-    c.wide_index = true;
+    c.wide_index = !fits_32(k.epilogue, k.result_sizes, product(pool, c.sizes));
     std::vector<Stmt> stmts = k.epilogue;
     const DType dtype = plan.buffer(k.operands[0].buffer).info.dtype;
     if (stmts.empty()) {

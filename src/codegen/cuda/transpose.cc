@@ -84,7 +84,7 @@ class TransposeWriter {
       blocks = blocks * (tiled(a) ? tiles : n);
       points = points * (tiled(a) ? tiles * side : n);
     }
-    c_.wide_index = !fits_32(plan_, k_, points);
+    c_.wide_index = !fits_32(k_, points);
     const int width = access_width(c_, k_, t_.lane);
     std::string text = block_code();
     for (size_t i = 0; i < t_.loads.size(); ++i) text += fill_code(i);
