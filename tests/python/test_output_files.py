@@ -70,6 +70,9 @@ def test_full_disk(tmp_path):
 @pytest.mark.parametrize("name", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT], ids=lambda s: s.name)
 def test_killed_half_way(name, tmp_path):
     model, stopped = large_model(), 0
+    (tmp_path / "whole").mkdir()
+    coil_ok("compile", model, "-o", tmp_path / "whole" / "o.coil.pt2")
+    whole = (tmp_path / "whole" / "o.coil.pt2").read_bytes()
     for delay in (0.02, 0.1, 0.3, 0.6, 1.0):
         folder = tmp_path / str(delay)
         folder.mkdir()
@@ -83,9 +86,10 @@ def test_killed_half_way(name, tmp_path):
             continue
         stopped += 1
         assert code in (-name, 130, 128 + name), code
-        assert not out.exists(), f"a partial package after {delay} s"
+        # The signal may come between the last step and the end: then all of it is there.
+        assert not out.exists() or out.read_bytes() == whole, f"a partial package after {delay} s"
         if name is not signal.SIGKILL:
-            assert list(folder.iterdir()) == [], "left behind: " + str(list(folder.iterdir()))
+            assert list(folder.iterdir()) in ([], [out]), "left behind: " + str(list(folder.iterdir()))
     assert stopped, "every compile ended before it was stopped: raise the delays"
     coil_ok("compile", DIGITS, "-o", tmp_path / "o.pt2")
 
