@@ -73,6 +73,11 @@ void replace_all(std::string& text, const std::string& from, const std::string& 
 }
 
 // The template's result coordinates as functions of (batch, row, column), which become variables 0, 1, 2.
+bool unit_stride(Expr offset, int axis) {
+  const auto affine = as_affine(offset, axis);
+  return affine && affine->coefficient == offset->pool->index(1);
+}
+
 std::vector<Expr> tile_coordinates(ExprPool& pool, const TemplateKernel& k) {
   std::vector<Expr> coordinates;
   const auto unpack = [&](Expr flat, const std::vector<Expr>& sizes) {

@@ -35,6 +35,9 @@ class KernelNames {
 std::string head_comment(const Kernel& kernel);
 void replace_all(std::string& text, const std::string& from, const std::string& to);
 
+// Whether an offset moves by one element along an axis.
+bool unit_stride(Expr offset, int axis);
+
 // --- results of gemm and convolution templates, as (batch, row, column) = variables 0, 1, 2
 // The result's coordinates as functions of the three.
 std::vector<Expr> tile_coordinates(ExprPool& pool, const TemplateKernel& kernel);

@@ -12,11 +12,6 @@ namespace {
 
 constexpr int64_t kFewRows = 8;   // queries that share a key head, up to which the reading of keys decides
 
-std::optional<int64_t> known(Expr e) {
-  if (e && e->is_constant()) return e->as_int();
-  return std::nullopt;
-}
-
 // The kernels' element type of the mask: "cd::NoMask", "bool", "float".
 std::string mask_name(const CudaAttentionFacts& facts) {
   return facts.def.mask ? std::string(info(facts.mask_dtype).c_name) : "cd::NoMask";

@@ -64,11 +64,6 @@ Machine machine_of(int sm, bool tensor, bool f64) {
 
 int element_bytes(DType dtype) { return byte_size(dtype); }
 
-std::optional<int64_t> known(Expr e) {
-  if (e && e->is_constant()) return e->as_int();
-  return std::nullopt;
-}
-
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 CudaVariant variant(const CudaConvFacts& facts, const Tile& tile, int split) {

@@ -15,7 +15,6 @@
 namespace coil::templates {
 namespace {
 
-std::optional<int64_t> known(Expr e) { return e->is_constant() ? std::optional(e->as_int()) : std::nullopt; }
 bool is_one(Expr e) { return known(e) == 1; }
 
 // A size for comparisons: constants as they are, dynamic ones near `guess` within their range.

@@ -32,7 +32,6 @@ constexpr ConvRow kConvRows[] = {
     {{16384, 131072}, {64, 512}, {512, 8192}},
 };
 
-std::optional<int64_t> known(Expr e) { return e && e->is_constant() ? std::optional(e->as_int()) : std::nullopt; }
 
 // Adds what the host must ask so that `e`, the host's `text`, is in the range; false: it never is.
 bool within(std::string& condition, Expr e, std::string_view text, const Range& range) {

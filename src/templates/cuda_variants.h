@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,9 @@ struct CudaVariant {
   std::string library;              // that computes the product, where the kernel only finishes it: "libcublasLt" (cuda_library.h)
   Expr scratch_bytes;               // what t.scratch must hold, over the dynamic sizes; invalid: none
 };
+
+// A size's value, if it is there and a constant.
+inline std::optional<int64_t> known(Expr e) { return e && e->is_constant() ? std::optional(e->as_int()) : std::nullopt; }
 
 // What is known of a matrix product at compile time. Sizes and strides are expressions of the dynamic sizes.
 struct CudaGemmFacts {

@@ -39,7 +39,6 @@ struct CudaLaunch {
 // A kernel of the plan: its launches are alternatives, the first whose condition holds (and whose function the device has) runs.
 struct CudaCall {
   std::vector<CudaLaunch> launches;   // empty: a copy
-  std::string params;                 // templates: statements that define and fill `t`
   bool checks_index = false;
 };
 

@@ -9,11 +9,9 @@ namespace {
 
 constexpr int kArenaAlignment = 64;
 
-// A product's constant factor, its symbols and the rest.
+// A product's constant factor and its symbols.
 struct Term {
   int64_t constant = 1;
-  bool has_symbols = false;  // only symbols and constants beside `others`
-  bool has_others = false;   // variables, divisions, data
   std::vector<Expr> symbols;
 };
 
@@ -21,8 +19,7 @@ Term split(Expr e) {
   Term t;
   const auto factor = [&](Expr f) {
     if (f->is_constant()) t.constant *= f->as_int();
-    else if (f->kind == ExprKind::symbol) t.symbols.push_back(f), t.has_symbols = true;
-    else t.has_others = true;
+    else if (f->kind == ExprKind::symbol) t.symbols.push_back(f);
   };
   if (e->is_op(ScalarOp::imul)) {
     for (Expr f : e->args) factor(f);
@@ -38,7 +35,7 @@ bool multiple_of(Expr e, int64_t n, std::set<std::string>* conditions) {
   for (Expr term : terms) {
     const Term t = split(term);
     if (t.constant % n == 0) continue;
-    if (!t.has_symbols) return false;
+    if (t.symbols.empty()) return false;
     Expr product = e->pool->index(t.constant);
     for (Expr s : t.symbols) product = product * s;
     if (conditions) conditions->insert(fmt::format("{} % {}", host_index(product), n));
@@ -179,6 +176,12 @@ TempText Emitter::masked(Expr e) {
   memo_ = saved;
   out += fmt::format("{}  {} = {};\n{}}}\n", saved_indent, n, inside.text, saved_indent);
   return {n, lane};
+}
+
+std::string index_text(KernelContext& c, Expr e) {
+  std::string ignored;
+  std::map<int, TempText> none;
+  return Emitter(c, {&ignored, &ignored, "", "", -1, 1}, none).index(e);
 }
 
 std::string Emitter::index(Expr e, bool first_lane) {

@@ -78,4 +78,7 @@ class Emitter {
   bool inside_mask_ = false;
 };
 
+// An index of the axes and the dynamic sizes, of one point.
+std::string index_text(KernelContext& context, Expr e);
+
 }  // namespace coil::cuda

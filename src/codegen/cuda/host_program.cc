@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "codegen/host/call_text.h"
 #include "codegen/host/index_text.h"
 #include "codegen/host/interface_text.h"
 
@@ -24,11 +25,7 @@ class HostWriter {
   std::string prologue() const {
     std::string libraries;
     if (!program_.libraries.empty()) libraries = "#include \"cuda_blas.h\"\n#include \"cuda_dnn.h\"\n";
-    return libraries + "#include \"cuda_host.h\"\n#include \"host_support.h\"\n\n"
-           "static inline int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }\n"
-           "static inline int64_t floor_mod(int64_t a, int64_t b) { return a - floor_div(a, b) * b; }\n"
-           "static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }\n"
-           "static inline int64_t greatest(int64_t a, int64_t b) { return a > b ? a : b; }\n"
+    return libraries + "#include \"cuda_host.h\"\n#include \"host_support.h\"\n\n" + index_functions() +
            "static inline int64_t cdiv(int64_t a, int64_t b) { return (a + b - 1) / b; }\n"
            "static inline bool aligned(const void* p, int64_t bytes) { return (uintptr_t)p % (uintptr_t)bytes == 0; }\n\n";
   }
@@ -48,33 +45,15 @@ class HostWriter {
   }
 
   std::string address(BufferId id) const {
-    const PlanBuffer& b = plan_.buffer(id);
-    switch (b.placement.kind) {
-      case Placement::Kind::input: return fmt::format("call->inputs[{}]", b.placement.index);
-      case Placement::Kind::output: return fmt::format("call->outputs[{}]", b.placement.index);
-      case Placement::Kind::constant:
-        return fmt::format("(void*)(call->constants + {}L)", plan_.constants[static_cast<size_t>(b.placement.index)].offset);
-      case Placement::Kind::state: return fmt::format("(void*)(call->state + {})", host_index(b.placement.offset));
-      case Placement::Kind::arena: return fmt::format("(void*)(call->arena + {})", host_index(b.placement.offset));
-      case Placement::Kind::none: break;
-    }
-    CHECK(false, "buffer " + b.info.name + " has no place");
-    return "";
-  }
-
-  static std::string comment(const Kernel& k) {
-    std::string text = fmt::format("  {{  // {}", k.name);
-    if (!k.origins.empty() && !k.origins[0].source.empty()) text += ": " + k.origins[0].source;
-    for (char& c : text) {
-      if (c == '\\' || c == '\n') c = '/';
-    }
-    return text + "\n";
+    const Placement::Kind kind = plan_.buffer(id).placement.kind;
+    const std::string text = buffer_address(plan_, id);
+    return kind == Placement::Kind::state || kind == Placement::Kind::arena ? "(void*)(" + text + ")" : text;
   }
 
   std::string kernel_call(size_t k) {
     const Kernel& kernel = plan_.kernels[k];
     const CudaCall& call = program_.calls[k];
-    std::string text = comment(kernel);
+    std::string text = call_comment(kernel);
     if (const auto* copy = std::get_if<CopyKernel>(&kernel.def)) {
       const BufferInfo& b = plan_.buffer(copy->to).info;
       return text + fmt::format("    if (const int32_t failed = cd::cuda_copy(call, {}, {}, (uint64_t){}, error)) return failed;\n  }}\n", address(copy->to),

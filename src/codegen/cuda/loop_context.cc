@@ -19,9 +19,7 @@ int contiguity(const LoopKernel& k, int axis) {
   int score = 0;
   for_each_access(k, [&](BufferId, Expr offset, int weight) {
     if (!depends_on_var(offset, axis)) return;
-    const auto affine = as_affine(offset, axis);
-    const bool unit = affine && affine->coefficient == offset->pool->index(1);
-    score += unit ? 2 * weight : -weight;
+    score += unit_stride(offset, axis) ? 2 * weight : -weight;
   });
   return score;
 }
@@ -32,8 +30,7 @@ int access_width(KernelContext& c, const LoopKernel& k, int axis) {
   int narrowest = 16, widest = 1;
   for_each_access(k, [&](BufferId id, Expr offset, int) {
     if (access_kind(c, id, offset, axis, 2, false) == AccessKind::same) return;
-    const auto affine = as_affine(offset, axis);
-    if (!affine || !(affine->coefficient == offset->pool->index(1))) return;
+    if (!unit_stride(offset, axis)) return;
     const int bytes = byte_size(c.plan->buffer(id).info.dtype);
     narrowest = std::min(narrowest, bytes);
     widest = std::max(widest, bytes);
@@ -44,9 +41,7 @@ int access_width(KernelContext& c, const LoopKernel& k, int axis) {
     if (size->is_constant() && size->as_int() < width) continue;
     bool all = true;
     for_each_access(k, [&](BufferId id, Expr offset, int) {
-      const auto affine = as_affine(offset, axis);
-      const bool unit = affine && affine->coefficient == offset->pool->index(1);
-      if (unit && access_kind(c, id, offset, axis, width, false) != AccessKind::wide) all = false;
+      if (unit_stride(offset, axis) && access_kind(c, id, offset, axis, width, false) != AccessKind::wide) all = false;
     });
     if (all) return width;
   }
@@ -86,16 +81,21 @@ bool stores_halves(const std::vector<Stmt>& stmts) {
   return std::all_of(stmts.begin(), stmts.end(), [](const Stmt& s) { return s.kind != Stmt::Kind::store || s.scratch >= 0 || s.dtype == DType::bf16 || s.dtype == DType::f16; });
 }
 
+std::vector<BufferId> written_buffers(const std::vector<Stmt>& stmts) {
+  std::vector<BufferId> written;
+  for (const Stmt& s : stmts) {
+    if (s.kind == Stmt::Kind::store && s.scratch < 0) written.push_back(s.buffer);
+  }
+  return written;
+}
+
 KernelContext loop_context(const KernelPlan& plan, const LoopKernel& k) {
   KernelContext c(plan);
   for (const Axis& a : k.axes) {
     c.vars.push_back(a.name);
     c.sizes.push_back(a.size);
   }
-  std::vector<BufferId> written;
-  for (const Stmt& s : k.stmts) {
-    if (s.kind == Stmt::Kind::store && s.scratch < 0) written.push_back(s.buffer);
-  }
+  const std::vector<BufferId> written = written_buffers(k.stmts);
   c.half_results = stores_halves(k.stmts);
   const auto shares = [&](BufferId a, BufferId b) {
     const Placement &x = plan.buffer(a).placement, &y = plan.buffer(b).placement;

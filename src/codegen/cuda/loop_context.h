@@ -13,6 +13,8 @@ KernelContext loop_context(const KernelPlan& plan, const LoopKernel& kernel);
 
 // Whether all that the statements store is bf16 or f16.
 bool stores_halves(const std::vector<Stmt>& stmts);
+// The buffers that they store to, scratch left out.
+std::vector<BufferId> written_buffers(const std::vector<Stmt>& stmts);
 
 // Offsets of all loads and stores with a weight: stores count more.
 void for_each_access(const LoopKernel& kernel, const std::function<void(BufferId buffer, Expr offset, int weight)>& f);

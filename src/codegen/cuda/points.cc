@@ -34,10 +34,8 @@ std::string statements(KernelContext& c, const LoopKernel& k, int axis, int widt
 std::string guarded_statements(KernelContext& c, const LoopKernel& k, int axis, int width, const std::string& indent, const std::string& leave, const Prepare& prepare) {
   if (width == 1) return statements(c, k, axis, 1, indent, prepare);
   const Expr size = k.axes[static_cast<size_t>(axis)].size;
-  std::map<int, TempText> none;
-  std::string ignored;
   const std::string v = k.axes[static_cast<size_t>(axis)].name, ix = c.index_type();
-  const std::string n = Emitter(c, {&ignored, &ignored, "", "", -1, 1}, none).index(size);
+  const std::string n = index_text(c, size);
   const bool whole = size->is_constant() && size->as_int() % width == 0;
   const std::string wide = statements(c, k, axis, width, indent + "  ", prepare);
   std::string text = fmt::format("{0}if (a.wide{1}) {{\n{2}{0}  {3};\n{0}}}\n", indent, whole ? "" : fmt::format(" && {} + {} <= {}", v, width, n), wide, leave);

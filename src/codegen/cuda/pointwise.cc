@@ -21,9 +21,7 @@ class PointwiseWriter {
     const Expr items = item_count();
     c_.wide_index = !fits_32(k_, items * width_);
     const std::string main = k_.axes.empty() ? statements(c_, k_, -1, 1, "  ") : item_code(items);
-    std::vector<BufferId> written;
-    for (const Stmt& s : k_.stmts) written.push_back(s.buffer);
-    KernelText t = finish(c_, kernel_frame(c_, written, fmt::format("__launch_bounds__({})", kThreads)) + main + "}\n");
+    KernelText t = finish(c_, kernel_frame(c_, written_buffers(k_.stmts), fmt::format("__launch_bounds__({})", kThreads)) + main + "}\n");
     t.threads = kThreads;
     t.grid_x = fmt::format("cdiv({}, {})", host_index(items), kThreads);
     if (k_.axes.empty()) t.threads = 1, t.grid_x = "1";
@@ -33,11 +31,7 @@ class PointwiseWriter {
  private:
   ExprPool& pool() const { return *plan_.pool; }
   std::string type() const { return c_.index_type(); }
-  std::string index(Expr e) {
-    std::string ignored;
-    std::map<int, TempText> none;
-    return Emitter(c_, {&ignored, &ignored, "", "", -1, 1}, none).index(e);
-  }
+  std::string index(Expr e) { return index_text(c_, e); }
 
   Expr item_count() const {
     Expr items = pool().index(1);

@@ -5,6 +5,7 @@
 
 #include "base/hash.h"
 #include "codegen/cuda/loop_context.h"
+#include "codegen/host/call_text.h"
 #include "codegen/host/index_text.h"
 
 namespace coil::cuda {
@@ -20,8 +21,8 @@ KernelText sort_text(const KernelPlan& plan, const SortKernel& k) {
     if (d != dim) rows = rows * k.sizes[d];
   }
   std::map<int, TempText> temps;
-  std::string ignored, fill;
-  const auto index = [&](Expr e) { return Emitter(c, {&ignored, &ignored, "", "", -1, 1}, temps).index(e); };
+  std::string fill;
+  const auto index = [&](Expr e) { return index_text(c, e); };
   const std::string scratch = c.names.pointer(k.scratch), values = c.names.pointer(k.values), indices = c.names.pointer(k.indices);
   const std::string type = memory_type(k.dtype), n = index(k.def.length), kept = k.sizes.empty() ? "1" : index(k.sizes[dim]);
   std::string rest;
@@ -48,21 +49,6 @@ KernelText sort_text(const KernelPlan& plan, const SortKernel& k) {
 }
 
 namespace {
-
-bool checks_index(const Kernel& k) {
-  bool found = false;
-  const auto look = [&](Expr e) {
-    if (e) found = found || any_of(e, [](Expr n) { return n->is_op(ScalarOp::checked_index); });
-  };
-  if (const auto* loop = std::get_if<LoopKernel>(&k.def)) {
-    for (const Stmt& s : loop->stmts) look(s.value), look(s.offset);
-  } else if (const auto* call = std::get_if<TemplateKernel>(&k.def)) {
-    for (const Stmt& s : call->epilogue) look(s.value), look(s.offset);
-  } else if (const auto* sort = std::get_if<SortKernel>(&k.def)) {
-    look(sort->body);
-  }
-  return found;
-}
 
 class ProgramWriter {
  public:

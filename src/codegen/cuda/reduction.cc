@@ -19,23 +19,13 @@ KernelText ReductionWriter::run() {
   c_.wide_index = !fits_32(k_, outer_points() * inner_points() * 1);
   std::string main = frame_code();
   main += way_ == Way::scan ? scan_code() : phases();
-  std::vector<BufferId> written;
-  for (const Stmt& s : k_.stmts) {
-    if (s.kind == Stmt::Kind::store && s.scratch < 0) written.push_back(s.buffer);
-  }
   const int slots = way_ == Way::column ? block_threads() : 32;
   const std::string shared = needs_slots_ ? fmt::format("  __shared__ cd::Slots<{}> slots;\n", slots) : "";
-  KernelText t = finish(c_, kernel_frame(c_, written, bounds()) + shared + main + "}\n");
+  KernelText t = finish(c_, kernel_frame(c_, written_buffers(k_.stmts), bounds()) + shared + main + "}\n");
   t.headers = {"cuda/reduce.h"};
   t.threads = block_threads();
   t.grid_x = grid();
   return t;
-}
-
-std::string ReductionWriter::index(Expr e) {
-  std::string ignored;
-  std::map<int, TempText> none;
-  return Emitter(c_, {&ignored, &ignored, "", "", -1, 1}, none).index(e);
 }
 
 Expr ReductionWriter::outer_points() const {
@@ -104,8 +94,8 @@ void ReductionWriter::skew_row() {
   Expr base;
   bool same = true;
   for_each_access(k_, [&](BufferId, Expr offset, int) {
+    if (!unit_stride(offset, last_axis())) return;
     const auto affine = as_affine(offset, last_axis());
-    if (!depends_on_var(offset, last_axis()) || !affine || affine->coefficient != pool().index(1)) return;
     same = same && (!base || base == affine->base) && !any_of(affine->base, [](Expr e) { return e->kind == ExprKind::load || e->kind == ExprKind::temp; });
     base = affine->base;
   });

@@ -31,7 +31,7 @@ class ReductionWriter {
  private:
   ExprPool& pool() const { return *plan_.pool; }
   std::string type() const { return c_.index_type(); }
-  std::string index(Expr e);
+  std::string index(Expr e) { return index_text(c_, e); }
   const Axis& axis(int a) const { return k_.axes[static_cast<size_t>(a)]; }
   int num_axes() const { return static_cast<int>(k_.axes.size()); }
   int last_axis() const { return num_axes() - 1; }

@@ -32,11 +32,6 @@ void collect(Expr e, std::vector<Expr>& loads, std::set<const ExprNode*>& seen) 
   for (Expr a : e->args) collect(a, loads, seen);
 }
 
-bool unit(Expr offset, int axis) {
-  const auto affine = as_affine(offset, axis);
-  return affine && affine->coefficient == offset->pool->index(1);
-}
-
 bool from_data(Expr offset) {
   return any_of(offset, [](Expr n) { return n->kind == ExprKind::load || n->kind == ExprKind::temp; });
 }
@@ -56,7 +51,7 @@ std::optional<Tiling> find_tiling(const KernelContext& c, const LoopKernel& k) {
     std::vector<Expr> loads;
     for (Expr e : all) {
       const Expr offset = e->args[0];
-      if (!from_data(offset) && depends_on_var(offset, best.lane) && !unit(offset, best.lane) && unit(offset, axis) && c.read_only.contains(BufferId(e->id))) loads.push_back(e);
+      if (!from_data(offset) && depends_on_var(offset, best.lane) && !unit_stride(offset, best.lane) && unit_stride(offset, axis) && c.read_only.contains(BufferId(e->id))) loads.push_back(e);
     }
     if (loads.size() > best.loads.size()) best.across = axis, best.loads = std::move(loads);
   }
@@ -89,9 +84,7 @@ class TransposeWriter {
     std::string text = block_code();
     for (size_t i = 0; i < t_.loads.size(); ++i) text += fill_code(i);
     text += "  __syncthreads();\n" + points_code(width);
-    std::vector<BufferId> written;
-    for (const Stmt& s : k_.stmts) written.push_back(s.buffer);
-    KernelText t = finish(c_, kernel_frame(c_, written, fmt::format("__launch_bounds__({})", kThreads)) + text + "}\n");
+    KernelText t = finish(c_, kernel_frame(c_, written_buffers(k_.stmts), fmt::format("__launch_bounds__({})", kThreads)) + text + "}\n");
     t.threads = kThreads;
     t.grid_x = host_index(blocks);
     return t;
@@ -101,11 +94,7 @@ class TransposeWriter {
   ExprPool& pool() const { return *plan_.pool; }
   bool tiled(int axis) const { return axis == t_.lane || axis == t_.across; }
   const Axis& axis(int a) const { return k_.axes[static_cast<size_t>(a)]; }
-  std::string index(Expr e) {
-    std::string ignored;
-    std::map<int, TempText> none;
-    return Emitter(c_, {&ignored, &ignored, "", "", -1, 1}, none).index(e);
-  }
+  std::string index(Expr e) { return index_text(c_, e); }
 
   // The block's number taken apart: tiles along the lanes run fastest.
   std::string block_code() {

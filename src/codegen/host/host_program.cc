@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "codegen/host/call_text.h"
 #include "codegen/host/index_text.h"
 #include "codegen/host/interface_text.h"
 #include "schedule/schedule.h"
@@ -35,11 +36,8 @@ class HostWriter {
   std::string prologue() const {
     std::string text =
         "#include \"host_support.h\"\n#include \"kernels.h\"\n\n"
-        "struct coil_args {\n  void* const* p;\n  const long* s;\n  int* flag;\n};\n"
-        "static inline int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }\n"
-        "static inline int64_t floor_mod(int64_t a, int64_t b) { return a - floor_div(a, b) * b; }\n"
-        "static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }\n"
-        "static inline int64_t greatest(int64_t a, int64_t b) { return a > b ? a : b; }\n"
+        "struct coil_args {\n  void* const* p;\n  const long* s;\n  int* flag;\n};\n" +
+        index_functions() +
         "extern \"C\" void* memcpy(void*, const void*, size_t);\n\n";
     text += fmt::format(
         "// Small work stays on the calling thread; `work` is in vector operations an item.\n"
@@ -78,21 +76,7 @@ class HostWriter {
     return text;
   }
 
-  // A buffer's address in `run`.
-  std::string address(BufferId id) const {
-    const PlanBuffer& b = plan_.buffer(id);
-    switch (b.placement.kind) {
-      case Placement::Kind::input: return fmt::format("call->inputs[{}]", b.placement.index);
-      case Placement::Kind::output: return fmt::format("call->outputs[{}]", b.placement.index);
-      case Placement::Kind::constant:
-        return fmt::format("(void*)(call->constants + {}L)", plan_.constants[static_cast<size_t>(b.placement.index)].offset);
-      case Placement::Kind::state: return fmt::format("call->state + {}", host_index(b.placement.offset));
-      case Placement::Kind::arena: return fmt::format("call->arena + {}", host_index(b.placement.offset));
-      case Placement::Kind::none: break;
-    }
-    CHECK(false, "buffer " + b.info.name + " has no place");
-    return "";
-  }
+  std::string address(BufferId id) const { return buffer_address(plan_, id); }
 
   std::string element_address(const PlanOperand& o, int vars) const {
     const Expr base = substitute_vars(o.offset, std::vector<Expr>(static_cast<size_t>(vars), pool().index(0)));
@@ -114,34 +98,10 @@ class HostWriter {
     return text + "nullptr};\n    coil_args args = {p, s, " + flag + "};\n";
   }
 
-  static bool checks_index(const Kernel& k) {
-    bool found = false;
-    const auto look = [&](Expr e) {
-      if (e) found = found || any_of(e, [](Expr n) { return n->is_op(ScalarOp::checked_index); });
-    };
-    if (const auto* loop = std::get_if<LoopKernel>(&k.def)) {
-      for (const Stmt& s : loop->stmts) look(s.value), look(s.offset);
-    } else if (const auto* call = std::get_if<TemplateKernel>(&k.def)) {
-      for (const Stmt& s : call->epilogue) look(s.value), look(s.offset);
-    } else if (const auto* sort = std::get_if<SortKernel>(&k.def)) {
-      look(sort->body);
-    }
-    return found;
-  }
-
-  std::string comment(const Kernel& k) const {
-    std::string text = fmt::format("  {{  // {}", k.name);
-    if (!k.origins.empty() && !k.origins[0].source.empty()) text += ": " + k.origins[0].source;
-    for (char& c : text) {
-      if (c == '\\' || c == '\n') c = '/';
-    }
-    return text + "\n";
-  }
-
   std::string kernel_call(size_t k) {
     const Kernel& kernel = plan_.kernels[k];
     const auto& launch = program_.launches[k];
-    std::string text = comment(kernel);
+    std::string text = call_comment(kernel);
     if (const auto* copy = std::get_if<CopyKernel>(&kernel.def)) {
       const BufferInfo& b = plan_.buffer(copy->to).info;
       return text + fmt::format("    memcpy({}, {}, (size_t){});\n  }}\n", address(copy->to), address(copy->from),

@@ -22,6 +22,13 @@ std::string host_index(Expr e) {
   return fmt::format("{}({}, {})", f, host_index(e->args[0]), host_index(e->args[1]));
 }
 
+std::string index_functions() {
+  return "static inline int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }\n"
+         "static inline int64_t floor_mod(int64_t a, int64_t b) { return a - floor_div(a, b) * b; }\n"
+         "static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }\n"
+         "static inline int64_t greatest(int64_t a, int64_t b) { return a > b ? a : b; }\n";
+}
+
 std::string c_string(const std::string& text) {
   std::string out = "\"";
   for (char c : text) {

@@ -7,5 +7,6 @@
 
 namespace coil {
 std::string host_index(Expr e);
+std::string index_functions();                  // definitions of what that text calls
 std::string c_string(const std::string& text);  // a C string literal, quotes included
 }  // namespace coil

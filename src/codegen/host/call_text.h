@@ -1,0 +1,19 @@
+// What the host programs of all targets say of a kernel's call.
+#pragma once
+
+#include <string>
+
+#include "schedule/kernel_plan.h"
+
+namespace coil {
+
+// Whether a kernel may find an index from data out of range, and then reports it.
+bool checks_index(const Kernel& kernel);
+
+// "  {  // add_layer_norm: model.py:12", the line that begins a kernel's block in `run`.
+std::string call_comment(const Kernel& kernel);
+
+// A buffer's address in `run`: "call->inputs[0]", "call->arena + 64".
+std::string buffer_address(const KernelPlan& plan, BufferId id);
+
+}  // namespace coil
