@@ -2,19 +2,15 @@
 #include "cuda_blas.h"
 
 #include <dlfcn.h>
-#include <pthread.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda_driver.h"
-#include "cuda_host.h"
+#include "cuda_graph.h"
+#include "cuda_plans.h"
 
 namespace cd {
 namespace {
 
-constexpr int32_t kBuckets = 64, kMaxPlans = 4096;
 constexpr uint64_t kAlign = 256, kWorkspaceBytes = uint64_t{16} << 20;  // of kLibraryScratchBytes
 
 enum : int32_t { kReal32 = 0, kReal16 = 2, kRealB16 = 14 };  // cudaDataType
@@ -58,37 +54,21 @@ struct Functions {
                       void* workspace, size_t bytes, void* stream);
 };
 
-// What a plan is for. All fields are 64 bits wide: compared as bytes. The library's matrices are column by column: ours
-// transposed, so its first operand is our b.
+// What a plan is for. The library's matrices are column by column: ours transposed, so its first operand is our b.
 struct Key {
   int64_t dtype, m, n, k;
   int64_t a_trans, a_ld, b_trans, b_ld, a_align, b_align;
 };
 struct Plan {
-  Plan* next;
-  Key key;
-  bool usable;  // the library can
-  bool warm;    // has run: its kernel is loaded, so that it may be captured
+  bool usable, warm;
   void *desc, *a, *b, *d;
   Algorithm algorithm;
   size_t workspace;
 };
 
-// What a device keeps (cuda_attachment).
-struct Kept {
-  void* handle;  // null: the library does not want this device
-  int32_t num_plans;
-  Plan* plans[kBuckets];
-};
-
-pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;  // guards all below, and each device's Kept
-bool looked;
-bool found;
 Functions blas;
 
 bool load() {
-  if (looked) return found;
-  looked = true;
   const char* const names[] = {"libcublasLt.so.13", "libcublasLt.so.12"};
   void* library = cuda_open_library("COIL_CUBLASLT", names, 2);
   if (!library) return false;
@@ -96,14 +76,14 @@ bool load() {
     function = reinterpret_cast<__remove_reference_t(decltype(function))>(dlsym(library, name));
     return function != nullptr;
   };
-  found = find(blas.version, "cublasLtGetVersion") && find(blas.create, "cublasLtCreate") &&
-          find(blas.destroy, "cublasLtDestroy") && find(blas.make_desc, "cublasLtMatmulDescCreate") &&
-          find(blas.set_desc, "cublasLtMatmulDescSetAttribute") && find(blas.delete_desc, "cublasLtMatmulDescDestroy") &&
-          find(blas.make_layout, "cublasLtMatrixLayoutCreate") && find(blas.delete_layout, "cublasLtMatrixLayoutDestroy") &&
-          find(blas.make_wish, "cublasLtMatmulPreferenceCreate") &&
-          find(blas.set_wish, "cublasLtMatmulPreferenceSetAttribute") &&
-          find(blas.delete_wish, "cublasLtMatmulPreferenceDestroy") && find(blas.advise, "cublasLtMatmulAlgoGetHeuristic") &&
-          find(blas.multiply, "cublasLtMatmul");
+  const bool found =
+      find(blas.version, "cublasLtGetVersion") && find(blas.create, "cublasLtCreate") &&
+      find(blas.destroy, "cublasLtDestroy") && find(blas.make_desc, "cublasLtMatmulDescCreate") &&
+      find(blas.set_desc, "cublasLtMatmulDescSetAttribute") && find(blas.delete_desc, "cublasLtMatmulDescDestroy") &&
+      find(blas.make_layout, "cublasLtMatrixLayoutCreate") && find(blas.delete_layout, "cublasLtMatrixLayoutDestroy") &&
+      find(blas.make_wish, "cublasLtMatmulPreferenceCreate") && find(blas.set_wish, "cublasLtMatmulPreferenceSetAttribute") &&
+      find(blas.delete_wish, "cublasLtMatmulPreferenceDestroy") && find(blas.advise, "cublasLtMatmulAlgoGetHeuristic") &&
+      find(blas.multiply, "cublasLtMatmul");
   if (found) cuda_trace("cublasLt %zu", blas.version());
   return found;
 }
@@ -133,13 +113,6 @@ bool key_of(const CudaGemm& t, int32_t dtype, Key* key) {
   key->a_align = alignment(t.a), key->b_align = alignment(t.b);
   return read_operand(t.m, t.k, t.a_row, t.a_col, &key->a_trans, &key->a_ld) &&
          read_operand(t.k, t.n, t.b_row, t.b_col, &key->b_trans, &key->b_ld);
-}
-
-Plan** bucket(Kept* kept, const Key& key) {
-  const uint64_t* words = reinterpret_cast<const uint64_t*>(&key);
-  uint64_t hash = 0;
-  for (size_t i = 0; i < sizeof key / 8; i++) hash = (hash ^ words[i]) * 0x9e3779b97f4a7c15ull;
-  return &kept->plans[hash >> 58];
 }
 
 void* layout(int32_t type, bool trans, int64_t rows, int64_t cols, int64_t ld) {
@@ -189,73 +162,33 @@ void clear(Plan* plan) {
   plan->a = plan->b = plan->d = plan->desc = nullptr;
 }
 
-// When the device's code is unloaded.
-void drop(void* state) {
-  Kept* kept = static_cast<Kept*>(state);
-  for (Plan* plan : kept->plans) {
-    while (plan) {
-      Plan* next = plan->next;
-      clear(plan);
-      free(plan);
-      plan = next;
-    }
+struct Blas {
+  using Key = cd::Key;
+  using Plan = cd::Plan;
+  static constexpr int32_t kAttachment = kCublasAttachment;
+  static bool load() { return cd::load(); }
+  static bool create(void** handle) { return blas.create(handle) == 0; }
+  static void destroy(void* handle) { blas.destroy(handle); }
+  static void clear(Plan* plan) { cd::clear(plan); }
+  static void fill(void* handle, const Key& key, Plan* plan) {
+    plan->usable = cd::fill(handle, key, plan);
+    if (!plan->usable) clear(plan);
+    cuda_trace("cublasLt %lld x %lld x %lld, dtype %lld: %s", static_cast<long long>(key.m), static_cast<long long>(key.n),
+               static_cast<long long>(key.k), static_cast<long long>(key.dtype), plan->usable ? "used" : "cannot");
   }
-  if (kept->handle) blas.destroy(kept->handle);
-  free(kept);
-}
-
-// What call->device keeps, made when it is new and `make`; null: nothing.
-Kept* kept_of(const CoilCall* call, bool make) {
-  CudaAttachment* place = cuda_attachment(call, kCublasAttachment);
-  if (place->state || !make || !load()) return static_cast<Kept*>(place->state);
-  Kept* kept = static_cast<Kept*>(calloc(1, sizeof(Kept)));
-  if (!kept) return nullptr;
-  if (blas.create(&kept->handle) != 0) kept->handle = nullptr;
-  *place = {kept, drop};
-  return kept;
-}
-
-// The plan for the key, made when it is new and `make`; null: none.
-Plan* plan_for(Kept* kept, const Key& key, bool make) {
-  Plan** head = bucket(kept, key);
-  for (Plan* p = *head; p; p = p->next) {
-    if (memcmp(&p->key, &key, sizeof key) == 0) return p;
-  }
-  if (!make || kept->num_plans == kMaxPlans) return nullptr;
-  Plan* plan = static_cast<Plan*>(calloc(1, sizeof(Plan)));
-  if (!plan) return nullptr;
-  plan->key = key;
-  plan->usable = fill(kept->handle, key, plan);
-  if (!plan->usable) clear(plan);
-  cuda_trace("cublasLt %lld x %lld x %lld, dtype %lld: %s", static_cast<long long>(key.m), static_cast<long long>(key.n),
-             static_cast<long long>(key.k), static_cast<long long>(key.dtype), plan->usable ? "used" : "cannot");
-  plan->next = *head;
-  *head = plan;
-  kept->num_plans++;
-  return plan;
-}
-
-// Under the mutex: what serves the call, or null.
-Plan* find_plan(const CoilCall* call, const CudaGemm& t, int32_t dtype, void** handle) {
-  Key key;
-  if ((looked && !found) || !key_of(t, dtype, &key)) return nullptr;
-  const bool capturing = cuda_capturing(call);
-  Kept* kept = kept_of(call, !capturing);
-  if (!kept || !kept->handle) return nullptr;
-  *handle = kept->handle;
-  Plan* plan = plan_for(kept, key, !capturing);
-  const bool able = plan && __atomic_load_n(&plan->usable, __ATOMIC_RELAXED) &&
-                    (!capturing || __atomic_load_n(&plan->warm, __ATOMIC_RELAXED));
-  return able ? plan : nullptr;
-}
+};
+using Plans = CudaPlans<Blas>;
 
 }  // namespace
 
-bool cublas_gemm(const CoilCall* call, CudaGemm* t, int32_t dtype) {
+bool cublas_gemm(const CudaCall* call, CudaGemm* t, int32_t dtype) {
+  if (call->tape) return tape_refuse(call->tape), false;
+  Key key;
+  if (!key_of(*t, dtype, &key)) return false;
   void* handle = nullptr;
-  pthread_mutex_lock(&mutex);
-  Plan* plan = find_plan(call, *t, dtype, &handle);
-  pthread_mutex_unlock(&mutex);
+  Plans::lock();
+  Plan* plan = Plans::find(call, key, &handle);
+  Plans::unlock();
   if (!plan) return false;
   // The handle and the plan's descriptions are only read from here on: calls of several threads need not wait for each other.
   char* result = reinterpret_cast<char*>((reinterpret_cast<uint64_t>(t->scratch) + kAlign - 1) / kAlign * kAlign);
@@ -283,24 +216,6 @@ void* cuda_open_library(const char* variable, const char* const* names, int32_t 
     }
   }
   return nullptr;
-}
-
-bool cuda_capturing(const CoilCall* call) {
-  CoilError error;
-  const CudaDriver* driver = cuda_driver(&error);
-  int32_t status = 0;
-  return !driver || driver->is_capturing(call->stream, &status) != kCudaSuccess || status != 0;
-}
-
-void cuda_trace(const char* format, ...) {
-  const char* wish = getenv("COIL_CUDA_TRACE");
-  if (!wish || !*wish || strcmp(wish, "0") == 0) return;
-  char text[256];
-  va_list arguments;
-  va_start(arguments, format);
-  vsnprintf(text, sizeof text, format, arguments);
-  va_end(arguments);
-  fprintf(stderr, "coil: %s\n", text);
 }
 
 }  // namespace cd

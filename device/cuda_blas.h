@@ -8,8 +8,7 @@
 #ifndef COIL_DEVICE_CUDA_BLAS_H_
 #define COIL_DEVICE_CUDA_BLAS_H_
 
-#include "cuda/params.h"
-#include "model_abi.h"
+#include "cuda_host.h"
 
 namespace cd {
 
@@ -18,15 +17,12 @@ namespace cd {
 // (src/templates/cuda_library.h) and is moved to where the result begins. False: nothing was enqueued, and the caller computes
 // the product itself. That is so without the library, for strides that it does not take, and while the stream is being captured
 // unless this shape has run before.
-bool cublas_gemm(const CoilCall* call, CudaGemm* t, int32_t dtype);
+bool cublas_gemm(const CudaCall* call, CudaGemm* t, int32_t dtype);
 
 // --- for the other libraries
 // The library that `variable` of the environment names, else the first of names[0, count) that the process has loaded (PyTorch
 // brings its own), else the first that the loader finds. Null: none.
 void* cuda_open_library(const char* variable, const char* const* names, int32_t count);
-// Whether call->stream is being captured into a graph; true also when the driver cannot say.
-bool cuda_capturing(const CoilCall* call);
-__attribute__((format(printf, 1, 2))) void cuda_trace(const char* format, ...);
 
 }  // namespace cd
 

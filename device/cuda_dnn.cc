@@ -2,17 +2,15 @@
 #include "cuda_dnn.h"
 
 #include <dlfcn.h>
-#include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "cuda_blas.h"
-#include "cuda_host.h"
+#include "cuda_graph.h"
+#include "cuda_plans.h"
 
 namespace cd {
 namespace {
 
-constexpr int32_t kBuckets = 64, kMaxPlans = 4096, kMostNotes = 16;
+constexpr int32_t kMostNotes = 16;
 constexpr int32_t kMostAdvised = 64;  // for float32 many of the first use TF32
 constexpr uint64_t kAlign = 256;
 constexpr int64_t kWorkspaceBytes = int64_t{16} << 20;  // of kLibraryScratchBytes
@@ -94,28 +92,14 @@ struct Key {
   int64_t x[4];  // strides
 };
 struct Plan {
-  Plan* next;
-  Key key;
-  void* plan;  // null: the library cannot
+  bool usable, warm;
+  void* plan;
   int64_t workspace;
-  bool warm;  // has run: its kernels are loaded, so that it may be captured
 };
 
-// What a device keeps (cuda_attachment).
-struct Kept {
-  void* handle;  // null: the library does not want this device
-  int32_t num_plans;
-  Plan* plans[kBuckets];
-};
-
-pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;  // guards all below, each device's Kept, and the handles' streams
-bool looked;
-bool found;
 Functions dnn;
 
 bool load() {
-  if (looked) return found;
-  looked = true;
   const char* const names[] = {"libcudnn.so.9"};
   void* library = cuda_open_library("COIL_CUDNN", names, 1);
   if (!library) return false;
@@ -123,11 +107,11 @@ bool load() {
     function = reinterpret_cast<__remove_reference_t(decltype(function))>(dlsym(library, name));
     return function != nullptr;
   };
-  found = find(dnn.version, "cudnnGetVersion") && find(dnn.create, "cudnnCreate") && find(dnn.destroy, "cudnnDestroy") &&
-          find(dnn.set_stream, "cudnnSetStream") && find(dnn.make, "cudnnBackendCreateDescriptor") &&
-          find(dnn.remove, "cudnnBackendDestroyDescriptor") && find(dnn.finalize, "cudnnBackendFinalize") &&
-          find(dnn.set, "cudnnBackendSetAttribute") && find(dnn.get, "cudnnBackendGetAttribute") &&
-          find(dnn.execute, "cudnnBackendExecute");
+  const bool found = find(dnn.version, "cudnnGetVersion") && find(dnn.create, "cudnnCreate") &&
+                     find(dnn.destroy, "cudnnDestroy") && find(dnn.set_stream, "cudnnSetStream") &&
+                     find(dnn.make, "cudnnBackendCreateDescriptor") && find(dnn.remove, "cudnnBackendDestroyDescriptor") &&
+                     find(dnn.finalize, "cudnnBackendFinalize") && find(dnn.set, "cudnnBackendSetAttribute") &&
+                     find(dnn.get, "cudnnBackendGetAttribute") && find(dnn.execute, "cudnnBackendExecute");
   if (found) cuda_trace("cuDNN %zu", dnn.version());
   return found;
 }
@@ -264,63 +248,32 @@ bool key_of(const CudaConv2d& t, int32_t dtype, Key* key) {
   return true;
 }
 
-Plan** bucket(Kept* kept, const Key& key) {
-  const uint64_t* words = reinterpret_cast<const uint64_t*>(&key);
-  uint64_t hash = 0;
-  for (size_t i = 0; i < sizeof key / 8; i++) hash = (hash ^ words[i]) * 0x9e3779b97f4a7c15ull;
-  return &kept->plans[hash >> 58];
-}
-
-// When the device's code is unloaded.
-void drop(void* state) {
-  Kept* kept = static_cast<Kept*>(state);
-  for (Plan* plan : kept->plans) {
-    while (plan) {
-      Plan* next = plan->next;
-      if (plan->plan) dnn.remove(plan->plan);
-      free(plan);
-      plan = next;
-    }
+struct Dnn {
+  using Key = cd::Key;
+  using Plan = cd::Plan;
+  static constexpr int32_t kAttachment = kCudnnAttachment;
+  static bool load() { return cd::load(); }
+  static bool create(void** handle) { return dnn.create(handle) == 0; }
+  static void destroy(void* handle) { dnn.destroy(handle); }
+  static void clear(Plan* plan) {
+    if (plan->plan) dnn.remove(plan->plan);
+    plan->plan = nullptr;
   }
-  if (kept->handle) dnn.destroy(kept->handle);
-  free(kept);
-}
-
-// What call->device keeps, made when it is new and `make`; null: nothing.
-Kept* kept_of(const CoilCall* call, bool make) {
-  CudaAttachment* place = cuda_attachment(call, kCudnnAttachment);
-  if (place->state || !make || !load()) return static_cast<Kept*>(place->state);
-  Kept* kept = static_cast<Kept*>(calloc(1, sizeof(Kept)));
-  if (!kept) return nullptr;
-  if (dnn.create(&kept->handle) != 0) kept->handle = nullptr;
-  *place = {kept, drop};
-  return kept;
-}
-
-// The plan for the key, made when it is new and `make`; null: none.
-Plan* plan_for(Kept* kept, const Key& key, bool make) {
-  Plan** head = bucket(kept, key);
-  for (Plan* p = *head; p; p = p->next) {
-    if (memcmp(&p->key, &key, sizeof key) == 0) return p;
+  static void fill(void* handle, const Key& key, Plan* plan) {
+    cd::fill(handle, key, plan);
+    plan->usable = plan->plan != nullptr;
+    cuda_trace("cuDNN %lld x %lld x %lld, %lld to %lld channels, %lld x %lld, dtype %lld: %s", static_cast<long long>(key.n),
+               static_cast<long long>(key.oh), static_cast<long long>(key.ow), static_cast<long long>(key.ic),
+               static_cast<long long>(key.oc), static_cast<long long>(key.kernel[0]), static_cast<long long>(key.kernel[1]),
+               static_cast<long long>(key.dtype), plan->usable ? "used" : "cannot");
   }
-  if (!make || kept->num_plans == kMaxPlans) return nullptr;
-  Plan* plan = static_cast<Plan*>(calloc(1, sizeof(Plan)));
-  if (!plan) return nullptr;
-  plan->key = key;
-  fill(kept->handle, key, plan);
-  cuda_trace("cuDNN %lld x %lld x %lld, %lld to %lld channels, %lld x %lld, dtype %lld: %s", static_cast<long long>(key.n),
-             static_cast<long long>(key.oh), static_cast<long long>(key.ow), static_cast<long long>(key.ic),
-             static_cast<long long>(key.oc), static_cast<long long>(key.kernel[0]), static_cast<long long>(key.kernel[1]),
-             static_cast<long long>(key.dtype), plan->plan ? "used" : "cannot");
-  plan->next = *head;
-  *head = plan;
-  kept->num_plans++;
-  return plan;
-}
+};
+using Plans = CudaPlans<Dnn>;
 
-bool run(const CoilCall* call, CudaConv2d* t, void* handle, Plan* plan) {
+// Under the lock, which guards the handle's stream, too.
+bool run(const CudaCall* call, CudaConv2d* t, int64_t dtype, void* handle, Plan* plan) {
   char* result = reinterpret_cast<char*>((reinterpret_cast<uint64_t>(t->scratch) + kAlign - 1) / kAlign * kAlign);
-  const uint64_t result_bytes = static_cast<uint64_t>(t->n * t->oh * t->ow * t->oc * element_bytes(plan->key.dtype));
+  const uint64_t result_bytes = static_cast<uint64_t>(t->n * t->oh * t->ow * t->oc * element_bytes(dtype));
   char* workspace = result + (result_bytes + kAlign - 1) / kAlign * kAlign;
   const int64_t ids[] = {1, 2, 3};
   const void* const pointers[] = {t->x, t->w, result};
@@ -334,8 +287,8 @@ bool run(const CoilCall* call, CudaConv2d* t, void* handle, Plan* plan) {
   const int32_t status = dnn.execute(handle, plan->plan, pack.get());
   if (status != 0) {
     cuda_trace("cuDNN: a convolution failed with status %d", status);
-    dnn.remove(plan->plan);
-    plan->plan = nullptr;
+    Dnn::clear(plan);
+    plan->usable = false;
     return false;
   }
   plan->warm = true;
@@ -345,18 +298,15 @@ bool run(const CoilCall* call, CudaConv2d* t, void* handle, Plan* plan) {
 
 }  // namespace
 
-bool cudnn_conv(const CoilCall* call, CudaConv2d* t, int32_t dtype) {
+bool cudnn_conv(const CudaCall* call, CudaConv2d* t, int32_t dtype) {
+  if (call->tape) return tape_refuse(call->tape), false;
   Key key;
   if (!key_of(*t, dtype, &key)) return false;
-  bool done = false;
-  pthread_mutex_lock(&mutex);
-  if (!looked || found) {
-    const bool capturing = cuda_capturing(call);
-    Kept* kept = kept_of(call, !capturing);
-    Plan* plan = kept && kept->handle ? plan_for(kept, key, !capturing) : nullptr;
-    if (plan && plan->plan && (plan->warm || !capturing)) done = run(call, t, kept->handle, plan);
-  }
-  pthread_mutex_unlock(&mutex);
+  void* handle = nullptr;
+  Plans::lock();
+  Plan* plan = Plans::find(call, key, &handle);
+  const bool done = plan && run(call, t, dtype, handle, plan);
+  Plans::unlock();
   return done;
 }
 

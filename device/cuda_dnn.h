@@ -3,8 +3,7 @@
 #ifndef COIL_DEVICE_CUDA_DNN_H_
 #define COIL_DEVICE_CUDA_DNN_H_
 
-#include "cuda/params.h"
-#include "model_abi.h"
+#include "cuda_host.h"
 
 namespace cd {
 
@@ -13,7 +12,7 @@ namespace cd {
 // bytes + kLibraryScratchBytes (src/templates/cuda_library.h) and is moved to where the result begins. Only algorithms that
 // give the same bits each time, without transforms that lose precision; for float32 without tensor cores, which are TF32's.
 // False: nothing was enqueued, as cublas_gemm says.
-bool cudnn_conv(const CoilCall* call, CudaConv2d* t, int32_t dtype);
+bool cudnn_conv(const CudaCall* call, CudaConv2d* t, int32_t dtype);
 
 }  // namespace cd
 

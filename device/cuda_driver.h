@@ -60,6 +60,29 @@ struct CudaLaunchConfig {
   uint32_t num_attributes;
 };
 
+// CUDA_KERNEL_NODE_PARAMS_v2.
+struct CudaKernelNode {
+  void* function;
+  uint32_t grid[3], block[3], shared_bytes;
+  void **params, **extra;
+  void *kernel, *context;
+};
+// One side of CUDA_MEMCPY3D, and the whole.
+struct CudaCopySide {
+  size_t x, y, z, level;
+  uint32_t memory_type;
+  const void* host;
+  CudaAddress device;
+  void *array, *reserved;
+  size_t pitch, height;
+};
+struct CudaCopyNode {
+  CudaCopySide from, to;
+  size_t width, height, depth;
+};
+enum : int32_t { kCudaClusterDimension = 4 };  // CUlaunchAttributeID
+enum : int32_t { kCudaCaptureRelaxed = 2 };    // CUstreamCaptureMode
+
 // X(member, exported name, arguments, whether coil can do without it)
 #define COIL_CUDA_FUNCTIONS(X)                                                                                                 \
   X(init, cuInit, (uint32_t flags), false)                                                                                     \
@@ -67,9 +90,9 @@ struct CudaLaunchConfig {
   X(error_name, cuGetErrorName, (CudaResult, const char**), false)                                                             \
   X(error_text, cuGetErrorString, (CudaResult, const char**), false)                                                           \
   X(device_count, cuDeviceGetCount, (int32_t*), false)                                                                         \
-  X(device, cuDeviceGet, (int32_t* device, int32_t ordinal), false)                                                            \
+  X(device, cuDeviceGet, (int32_t * device, int32_t ordinal), false)                                                           \
   X(device_name, cuDeviceGetName, (char* name, int32_t bytes, int32_t device), false)                                          \
-  X(device_attribute, cuDeviceGetAttribute, (int32_t* value, int32_t attribute, int32_t device), false)                        \
+  X(device_attribute, cuDeviceGetAttribute, (int32_t * value, int32_t attribute, int32_t device), false)                       \
   X(device_memory, cuDeviceTotalMem_v2, (size_t*, int32_t device), false)                                                      \
   X(retain, cuDevicePrimaryCtxRetain, (void** context, int32_t device), false)                                                 \
   X(release, cuDevicePrimaryCtxRelease_v2, (int32_t device), false)                                                            \
@@ -89,7 +112,7 @@ struct CudaLaunchConfig {
     (void* map, int32_t dtype, uint32_t rank, void* base, const uint64_t* sizes, const uint64_t* strides, const uint32_t* box, \
      const uint32_t* element_strides, int32_t interleave, int32_t swizzle, int32_t promotion, int32_t fill),                   \
     true)                                                                                                                      \
-  X(memory_info, cuMemGetInfo_v2, (size_t* free, size_t* total), false)                                                        \
+  X(memory_info, cuMemGetInfo_v2, (size_t * free, size_t * total), false)                                                      \
   X(allocate, cuMemAlloc_v2, (CudaAddress*, size_t bytes), false)                                                              \
   X(free, cuMemFree_v2, (CudaAddress), false)                                                                                  \
   X(allocate_host, cuMemHostAlloc, (void**, size_t bytes, uint32_t flags), false)                                              \
@@ -111,7 +134,20 @@ struct CudaLaunchConfig {
   X(delete_event, cuEventDestroy_v2, (void* event), false)                                                                     \
   X(record_event, cuEventRecord, (void* event, void* stream), false)                                                           \
   X(synchronise_event, cuEventSynchronize, (void* event), false)                                                               \
-  X(elapsed, cuEventElapsedTime, (float* milliseconds, void* start, void* end), false)
+  X(elapsed, cuEventElapsedTime, (float* milliseconds, void* start, void* end), false)                                         \
+  X(make_graph, cuGraphCreate, (void** graph, uint32_t flags), true)                                                           \
+  X(delete_graph, cuGraphDestroy, (void* graph), true)                                                                         \
+  X(add_kernel, cuGraphAddKernelNode_v2, (void** node, void* graph, void* const* after, size_t count, const CudaKernelNode*),  \
+    true)                                                                                                                      \
+  X(add_copy, cuGraphAddMemcpyNode,                                                                                            \
+    (void** node, void* graph, void* const* after, size_t count, const CudaCopyNode*, void* context), true)                    \
+  X(set_node_attribute, cuGraphKernelNodeSetAttribute, (void* node, int32_t attribute, const void* value), true)               \
+  X(instantiate, cuGraphInstantiateWithFlags, (void** executable, void* graph, unsigned long long flags), true)                \
+  X(delete_executable, cuGraphExecDestroy, (void* executable), true)                                                           \
+  X(change_kernel, cuGraphExecKernelNodeSetParams_v2, (void* executable, void* node, const CudaKernelNode*), true)             \
+  X(change_copy, cuGraphExecMemcpyNodeSetParams, (void* executable, void* node, const CudaCopyNode*, void* context), true)     \
+  X(launch_graph, cuGraphLaunch, (void* executable, void* stream), true)                                                       \
+  X(exchange_capture_mode, cuThreadExchangeStreamCaptureMode, (int32_t * mode), true)
 
 struct CudaDriver {
 #define X(member, name, arguments, optional) CudaResult(*member) arguments;

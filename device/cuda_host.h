@@ -1,13 +1,17 @@
 // What the generated host program of a CUDA package builds on: finding the image for a device, launching, copying, tensor maps.
-// Linked into CUDA packages only. Like all of the host's code: libc only, re-entrant, no memory of its own during a call.
+// Linked into CUDA packages only. Like all of the host's code: libc only, re-entrant; a call takes no memory but for what is
+// kept between calls (cuda_graph.h, cuda_tensor_map.cc).
 //
 // The generator emits tables and thin functions:
 //   static const CudaImage kImages[] = {{90, 0, image_0, 12345}, {80, 1, image_1, 2345}, ...};
 //   static const CudaKernel kKernels[] = {{"k0_add", 256, 0, 1, "add (model.py:12)"}, ...};
 //   static const CudaCode kCode = {kImages, 2, kKernels, 17, "sm_90, sm_80"};
-//   static int32_t load_device(int32_t ordinal, void** device, CoilError* error) { return cd::cuda_load(kCode, ordinal, device,
-//   error); } CoilModel: cd::select_cuda, bind, ..., run, load_device, cd::cuda_unload, flag_error in run:    void* params[] =
-//   {&a, &n}; if (int32_t failed = cd::cuda_launch(call, 3, blocks, 1, 1, params, error)) return failed;
+//   static int32_t enqueue(const cd::CudaCall* call, CoilError* error) {
+//     ... const cd::CudaParam params[] = {{&a, sizeof a}};
+//     if (int32_t failed = cd::cuda_launch(call, 3, blocks, 1, 1, params, 1, error)) return failed; ... }
+//   static const cd::CudaProgram kProgram = {enqueue, 2, 3, 1, true};
+//   static int32_t run(const CoilCall* call, CoilError* error) { return cd::cuda_run(kProgram, call, error); }
+//   static int32_t load_device(int32_t ordinal, void** device, CoilError* error) { return cd::cuda_load(kCode, ...); }
 #ifndef COIL_DEVICE_CUDA_HOST_H_
 #define COIL_DEVICE_CUDA_HOST_H_
 
@@ -40,6 +44,26 @@ struct CudaCode {
 
 namespace cd {
 
+struct CudaTape;  // what a call would enqueue (cuda_graph.h)
+
+// A call as the program's code sees it.
+struct CudaCall : CoilCall {
+  CudaTape* tape;  // null: work is enqueued at once
+};
+
+// A program, for cuda_run. enqueue does the same whenever it is called with the same sizes and addresses.
+struct CudaProgram {
+  int32_t (*enqueue)(const CudaCall* call, CoilError* error);
+  int32_t num_symbols, num_inputs, num_outputs;  // of CoilModel
+  bool graphs;                                   // whether its calls may become CUDA graphs
+};
+
+// CoilModel::run: enqueues the program's work on call->stream, kernel by kernel or as one CUDA graph (cuda_graph.h).
+int32_t cuda_run(const CudaProgram& program, const CoilCall* call, CoilError* error);
+
+// CoilModel::count_graphs.
+void cuda_count_graphs(void* device, CoilGraphCounts* counts);
+
 // CoilModel::select of CUDA models.
 int32_t select_cuda(const char** name, CoilError* error);
 
@@ -64,16 +88,26 @@ struct CudaAttachment {
 enum : int32_t { kCublasAttachment, kCudnnAttachment, kCudaAttachments };
 CudaAttachment* cuda_attachment(const CoilCall* call, int32_t which);
 
-// All of these enqueue on call->stream and want the device's context current (the host sees to that). 0, or a code with *error.
-// A grid of no blocks launches nothing. params[i] points at the kernel's i-th parameter.
-int32_t cuda_launch(const CoilCall* call, int32_t kernel, int64_t gx, int64_t gy, int64_t gz, void** params, CoilError* error);
+// A kernel's parameter: its value, and the bytes that the kernel takes.
+struct CudaParam {
+  const void* value;
+  uint32_t bytes;
+};
+constexpr int32_t kMaxCudaParams = 8;
+
+// Both enqueue on call->stream and want the device's context current (the host sees to that). 0, or a code with *error.
+// A grid of no blocks launches nothing.
+int32_t cuda_launch(const CudaCall* call, int32_t kernel, int64_t gx, int64_t gy, int64_t gz, const CudaParam* params,
+                    int32_t num_params, CoilError* error);
 // Between two places on the device.
-int32_t cuda_copy(const CoilCall* call, void* to, const void* from, uint64_t bytes, CoilError* error);
-int32_t cuda_zero(const CoilCall* call, void* to, uint64_t bytes, CoilError* error);
+int32_t cuda_copy(const CudaCall* call, void* to, const void* from, uint64_t bytes, CoilError* error);
 // Describes a row-major matrix for TMA: box_rows x box_cols boxes (box_cols elements are at most 128 bytes), 128-byte swizzle,
-// zeros outside. base and pitch_bytes are multiples of 16. Enqueues nothing.
+// zeros outside. base and pitch_bytes are multiples of 16. Enqueues nothing. The device keeps the maps that were made last.
 int32_t cuda_tensor_map(const CoilCall* call, CudaTensorMap* map, int32_t dtype, const void* base, int64_t rows, int64_t cols,
                         int64_t pitch_bytes, int32_t box_rows, int32_t box_cols, CoilError* error);
+
+// Prints a line to stderr under COIL_CUDA_TRACE=1.
+__attribute__((format(printf, 1, 2))) void cuda_trace(const char* format, ...);
 
 }  // namespace cd
 

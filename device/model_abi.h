@@ -83,6 +83,14 @@ typedef struct CoilTensorDesc {
   int32_t ndim;
 } CoilTensorDesc;
 
+/* What became of the calls of one device as CUDA graphs (device/cuda_graph.h). */
+typedef struct CoilGraphCounts {
+  int64_t calls;               /* of the program */
+  int64_t graph_calls;         /* of them: launched as a graph */
+  int64_t changed_calls;       /* of these: with other addresses than the call before */
+  int64_t graphs;              /* held now */
+} CoilGraphCounts;
+
 typedef struct CoilModel {
   uint32_t abi_version;        /* COIL_ABI_VERSION */
   uint32_t struct_bytes;       /* sizeof(CoilModel) */
@@ -112,6 +120,8 @@ typedef struct CoilModel {
   void (*unload_device)(void* device);
   /* Words what a kernel wrote to *CoilCall.flag (a value other than 0). */
   void (*flag_error)(int32_t flag, CoilError* error);
+  /* Later than the rest: absent where struct_bytes ends before it. May be null. */
+  void (*count_graphs)(void* device, CoilGraphCounts* counts);
 } CoilModel;
 
 /* The package's constants entry is the blob of constants_bytes, then optionally this trailer. Both hosts compare it with

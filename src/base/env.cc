@@ -13,8 +13,9 @@ constexpr EnvVar kEnvVars[] = {
     {"COIL_COLOR", "auto", "Colour in the terminal: auto, always or never."},
     {"COIL_CUBLASLT", "libcublasLt.so.13 or .12", "The cuBLASLt that CUDA packages may use; a missing file: none."},
     {"COIL_CUDA_DRIVER", "libcuda.so.1", "The CUDA driver library that the runtime and CUDA packages load."},
+    {"COIL_CUDA_GRAPHS", "1", "Repeated calls as CUDA graphs: 0 never, 1 where that measures faster, 2 wherever possible."},
     {"COIL_CUDA_SYNC", "0", "1 waits for each CUDA kernel, so that an error names the one that failed. Slow."},
-    {"COIL_CUDA_TRACE", "0", "1 prints a line for each shape that cuBLASLt or cuDNN is asked to compute."},
+    {"COIL_CUDA_TRACE", "0", "1 prints a line for each shape that cuBLASLt or cuDNN is asked to compute, and for each CUDA graph."},
     {"COIL_CUDNN", "libcudnn.so.9", "The cuDNN that CUDA packages may use; a missing file: none."},
     {"COIL_DEBUG", "0",
      "1 stages and times, 2 kernels, 3 decisions with reasons, 4 generated code, 5 IR between passes, 6 every rewrite; 5@NAME keeps what "

@@ -16,6 +16,7 @@
 namespace coil {
 namespace {
 
+constexpr size_t kPlainCalls = 2;        // programs of so few kernels are not worth a graph
 constexpr size_t kUnitBytes = 16 * 1024;  // of one NVRTC program: the headers are parsed once in each
 
 struct CudaUnit {
@@ -45,6 +46,22 @@ std::vector<CudaUnit> cuda_units(const cuda::CudaProgram& program) {
 // sm_90 is compiled as sm_90a: exactly that chip, with its matrix and copy engines.
 std::string arch_name(int sm) { return fmt::format("sm_{}{}", sm, sm == 90 ? "a" : ""); }
 
+// CudaImage::kind
+constexpr int kOneChip = 0, kOneMajor = 1, kPtx = 2;
+
+// What NVRTC makes: the unit's text for an architecture.
+struct Image {
+  int sm, kind;
+};
+std::vector<Image> images_of(const CudaUnit& u, const CompileOptions& options) {
+  std::vector<Image> out;
+  for (const int sm : u.sms) {
+    if (std::count(options.cuda.begin(), options.cuda.end(), sm)) out.push_back({sm, sm == 90 ? kOneChip : kOneMajor});
+    if (std::count(options.ptx.begin(), options.ptx.end(), sm)) out.push_back({sm, kPtx});
+  }
+  return out;
+}
+
 }  // namespace
 
 Result<TargetContents> build_cuda(const LoopProgram& loops, const Graph& graph, const CompileOptions& options, const Dump& dump, const StageDone& done) {
@@ -54,31 +71,37 @@ Result<TargetContents> build_cuda(const LoopProgram& loops, const Graph& graph, 
   t.device = "cuda";
   t.needs = {"libcuda.so.1"};
   for (const int sm : options.cuda) t.architectures.push_back(fmt::format("sm_{}", sm));
-  TRY(t.plan, schedule(loops, cuda::traits(options.cuda, options.libraries)));
+  for (const int sm : options.ptx) t.architectures.push_back(fmt::format("compute_{}", sm));
+  std::set<int, std::greater<>> known(options.cuda.begin(), options.cuda.end());
+  known.insert(options.ptx.begin(), options.ptx.end());
+  const std::vector<int> sms(known.begin(), known.end());
+  TRY(t.plan, schedule(loops, cuda::traits(sms, options.libraries)));
   layout_constants(t.plan);
   dump.text("plan_cuda", [&] { return to_string(t.plan); });
   done("schedule");
 
-  const cuda::CudaProgram program = cuda::generate_kernels(t.plan, options.cuda, options.libraries);
+  const cuda::CudaProgram program = cuda::generate_kernels(t.plan, sms, options.libraries);
   t.num_functions = program.functions.size();
   for (const std::string& library : program.libraries) t.uses.push_back(library == "libcudnn" ? "libcudnn.so.9" : "libcublasLt.so.13");
   for (const cuda::CudaCall& c : program.calls) {
     t.functions.push_back(c.launches.empty() ? "" : program.functions[static_cast<size_t>(c.launches[0].function)].name);
   }
+  t.graphs = options.graphs && t.plan.kernels.size() > kPlainCalls;
   t.constants_hash = constants_identity(t.plan);
   done("generate");
 
   TRY(const std::shared_ptr<const toolchain::Nvrtc> nvrtc, loading.get());
   std::vector<toolchain::CudaRequest> requests;
-  std::vector<int> sm_of_request;
+  std::vector<Image> images;
   for (const CudaUnit& u : cuda_units(program)) {
     std::string text;
     for (const std::string& h : u.headers) text += "#include \"" + h + "\"\n";
     const std::string name = fmt::format("kernels_{}.cu", t.sources.size());
     t.sources.push_back({name, text + "\n" + u.body});
-    for (const int sm : u.sms) {
-      requests.push_back({name, t.sources.back().text, arch_name(sm)});
-      sm_of_request.push_back(sm);
+    for (const Image& image : images_of(u, options)) {
+      const bool ptx = image.kind == kPtx;
+      requests.push_back({name, t.sources.back().text, ptx ? fmt::format("compute_{}", image.sm) : arch_name(image.sm), ptx});
+      images.push_back(image);
     }
   }
   for (const GeneratedSource& s : t.sources) dump.text(s.name, [&] { return s.text; }, LogLevel::code);
@@ -90,12 +113,13 @@ Result<TargetContents> build_cuda(const LoopProgram& loops, const Graph& graph, 
   cuda::HostOptions host;
   host.in_spec = graph.in_spec;
   host.out_spec = graph.out_spec;
+  host.graphs = t.graphs;
   host.constants_hash = t.constants_hash;
   host.architectures = fmt::format("{}", fmt::join(t.architectures, ", "));
   std::vector<std::vector<uint8_t>> objects;
   for (size_t i = 0; i < cubins.size(); ++i) {
     const std::string symbol = fmt::format("coil_image_{}", i);
-    host.images.push_back({sm_of_request[i], sm_of_request[i] == 90 ? 0 : 1, symbol, cubins[i].size()});
+    host.images.push_back({images[i].sm, images[i].kind, symbol, cubins[i].size()});
     objects.push_back(toolchain::data_object(symbol, cubins[i]));
   }
   const std::string host_text = cuda::host_program_text(t.plan, program, host);

@@ -66,7 +66,7 @@ Result<CompileReport> compile(const Graph& graph, ZipWriter& zip, const CompileO
   contents.torch_version = simplified.torch_version;
   std::vector<std::string> devices;
   if (!options.isas.empty()) devices.push_back("cpu");
-  if (!options.cuda.empty()) devices.insert(options.cuda_first ? devices.begin() : devices.end(), "cuda");
+  if (!options.cuda.empty() || !options.ptx.empty()) devices.insert(options.cuda_first ? devices.begin() : devices.end(), "cuda");
   for (const std::string& device : devices) {
     const std::string suffix = contents.targets.empty() ? "" : " " + device;
     const auto lap = [&](const std::string& stage) { watch.lap(stage + suffix); };

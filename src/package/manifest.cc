@@ -102,6 +102,7 @@ std::string manifest_text(const PackageContents& c) {
     Json target = {{"device", t.device}, {"model", t.model}, {t.device == "cpu" ? "isas" : "architectures", t.architectures}};
     if (!t.needs.empty()) target["needs"] = t.needs;
     if (!t.uses.empty()) target["uses"] = t.uses;
+    if (t.graphs) target["graphs"] = true;
     // What is above is the first target's; a later one has its own.
     if (&t != &first) target.update({{"memory", memory(t.plan)}, {"kernels", kernels(t)}});
     m["targets"].push_back(std::move(target));

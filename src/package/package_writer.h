@@ -32,6 +32,7 @@ struct TargetContents {
   std::vector<std::string> architectures;  // "v3", "v4"; "sm_90"
   std::vector<std::string> needs;          // libraries of the machine beside libc
   std::vector<std::string> uses;           // libraries that make it faster; without them it works too
+  bool graphs = false;                     // repeated calls may become CUDA graphs
   std::vector<GeneratedSource> sources;
 };
 

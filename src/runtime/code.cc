@@ -4,10 +4,12 @@
 #include <dlfcn.h>
 #include <elf.h>
 #include <errno.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace coil::runtime {
@@ -102,7 +104,7 @@ Status Code::choose() {
     return Error{ErrorCode::bad_package, "the package's code does not export " COIL_MODEL_SYMBOL "; it was not made by coil",
                  "", "compile the exported program with coil"};
   const CoilModel* model = function();
-  if (!model || model->abi_version != COIL_ABI_VERSION || model->struct_bytes != sizeof(CoilModel))
+  if (!model || model->abi_version != COIL_ABI_VERSION || model->struct_bytes < offsetof(CoilModel, count_graphs))
     return Error{ErrorCode::package_version,
                  "the package's code has boundary version " + std::to_string(model ? model->abi_version : 0) +
                      ", this runtime has version " + std::to_string(COIL_ABI_VERSION),
@@ -118,14 +120,14 @@ Status Code::choose() {
   CoilError error;
   error.message[0] = 0;
   if (model->select(&isa_, &error) != 0) return Error{static_cast<ErrorCode>(error.code), error.message};
-  model_ = model;
+  memcpy(&model_, model, std::min<size_t>(model->struct_bytes, sizeof model_));
   return ok_status();
 }
 
 Code::Code(Code&& other) noexcept
     : file_(std::exchange(other.file_, -1)),
       handle_(std::exchange(other.handle_, nullptr)),
-      model_(std::exchange(other.model_, nullptr)),
+      model_(other.model_),
       isa_(other.isa_) {}
 
 Code::~Code() {

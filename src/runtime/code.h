@@ -21,7 +21,7 @@ class Code {
   Code& operator=(Code&&) = delete;
   ~Code();
 
-  const CoilModel& model() const { return *model_; }
+  const CoilModel& model() const { return model_; }
   const char* isa() const { return isa_; }
 
  private:
@@ -30,7 +30,7 @@ class Code {
 
   int file_ = -1;  // open as long as the code is loaded: the loader knows objects by path, and the path has the number in it
   void* handle_ = nullptr;
-  const CoilModel* model_ = nullptr;
+  CoilModel model_ = {};  // the code's table; null what it does not have yet
   const char* isa_ = "";
 };
 

@@ -159,6 +159,19 @@ def older_architecture(bench):
 
 
 @cuda_check
+def ptx_for_later_chips(bench):
+    """The driver compiles it while it loads the package."""
+    try:
+        model = bench.open(net(bench, "ptx", "cuda:compute_80"))
+    except coil_torch.Error as error:  # a driver older than NVRTC
+        assert "PTX" in str(error), error
+        return str(error)
+    x = torch.randn(7, 64, device=bench.device)
+    close(model.run([x])[0], expected(bench, x))
+    return f"runs as {model.isa()}"
+
+
+@cuda_check
 def two_targets(bench):
     path = net(bench, "targets", f"cpu,{bench.target}")
     x = torch.randn(7, 64)

@@ -96,7 +96,7 @@ def rewrite(text):
 def tools():
     """The folder of the compiled headers, the fake driver and the fake NVRTC, made once per content of the sources."""
     fake = harness.REPO / "tests/runtime/fake_cuda.cpp"
-    sources = [*sorted(DEVICE.glob("*.h")), *sorted(EMULATION.iterdir()), fake, fake.with_suffix(".h"), pathlib.Path(__file__)]
+    sources = [*sorted(DEVICE.glob("*.h")), *sorted(EMULATION.iterdir()), *sorted(fake.parent.glob("fake_cuda*")), pathlib.Path(__file__)]
     key = hashlib.sha256(b"".join(p.read_bytes() for p in sources)).hexdigest()[:16]
     done = pathlib.Path(os.environ.get("COIL_EMULATION", "~/.cache/coil/emulation")).expanduser() / key
     if (done / "complete").exists():

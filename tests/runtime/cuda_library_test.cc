@@ -44,7 +44,8 @@ const std::string& driver_path() {
 std::string device_path() {
   static const std::string path = [] {
     std::string sources = kTests + "fixture_libraries.cpp";
-    for (const char* name : {"cuda_blas", "cuda_dnn", "cuda_driver", "cuda_host", "host_support"})
+    for (const char* name :
+         {"cuda_blas", "cuda_dnn", "cuda_driver", "cuda_host", "cuda_tensor_map", "cuda_graph", "cuda_tape", "host_support"})
       sources += std::string(" " COIL_SOURCE_DIR "/device/") + name + ".cc";
     return compile("libfixture.so", sources, "-fno-exceptions -fno-rtti");
   }();

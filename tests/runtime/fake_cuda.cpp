@@ -6,11 +6,13 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -48,6 +50,7 @@ struct Stream {
   Context* context = nullptr;
   std::vector<std::function<int()>> queue;
   size_t done = 0;
+  bool captured = false;
 };
 struct Block {
   size_t bytes;
@@ -70,6 +73,7 @@ struct Driver {
   std::recursive_mutex mutex;
   int devices = 2, sm = 90;
   int64_t memory = int64_t{1} << 30;
+  int64_t launch_ns = 0, graph_ns = 0, change_ns = 0;
   bool initialised = false;
   Context contexts[kMostDevices];
   Stream default_streams[kMostDevices];
@@ -183,14 +187,33 @@ struct EmulatedCall {
   }
 };
 
-int launch_emulated(const EmulatedKernel* kernel, const emulation::Launch& launch, void* stream, void** params) {
-  EmulatedCall call = {kernel, launch, {}};
-  for (int32_t i = 0; i < kernel->num_params; i++) {
-    auto& value = call.values.emplace_back(kernel->param_bytes[i] / sizeof(EmulatedCall::Line) + 1);
-    memcpy(value.data(), params[i], kernel->param_bytes[i]);
+// A launch of the kernel with the values that its parameters have now.
+std::function<int()> work_of(const Function& function, const uint32_t* grid, const uint32_t* block, uint32_t shared_bytes,
+                             uint32_t cluster, void** params) {
+  if (const EmulatedKernel* kernel = function.emulated) {
+    EmulatedCall call = {kernel, {kernel->name, {}, {}, shared_bytes, cluster, nullptr, nullptr}, {}};
+    std::copy_n(grid, 3, call.launch.grid);
+    std::copy_n(block, 3, call.launch.block);
+    for (int32_t i = 0; i < kernel->num_params; i++) {
+      auto& value = call.values.emplace_back(kernel->param_bytes[i] / sizeof(EmulatedCall::Line) + 1);
+      memcpy(value.data(), params[i], kernel->param_bytes[i]);
+    }
+    return call;
   }
-  driver().counts.launches++;
-  return enqueue(stream, std::move(call));
+  const FakeKernel* kernel = function.fake;
+  std::vector<uint64_t> values(static_cast<size_t>(kernel->num_params));
+  for (size_t i = 0; i < values.size(); i++) memcpy(&values[i], params[i], 8);
+  return [kernel, values]() mutable {
+    std::vector<void*> addresses;
+    for (uint64_t& v : values) addresses.push_back(&v);
+    return kernel->run(addresses.data());
+  };
+}
+
+void spend(int64_t ns) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::nanoseconds(ns);
+  while (ns && std::chrono::steady_clock::now() < end) {
+  }
 }
 
 }  // namespace
@@ -206,6 +229,12 @@ API fake_cuda_configure(int32_t devices, int32_t sm, int64_t memory) {
   const Lock lock(driver().mutex);
   driver().devices = devices, driver().sm = sm, driver().memory = memory;
   for (Context& c : driver().contexts) c.error = kOk;
+  return 0;
+}
+
+API fake_cuda_capture(void* stream, int32_t captured) {
+  const Lock lock(driver().mutex);
+  stream_of(stream)->captured = captured != 0;
   return 0;
 }
 
@@ -322,31 +351,32 @@ API cuFuncSetAttribute(void*, int32_t, int32_t) { return kOk; }
 API cuLaunchKernel(void* function, uint32_t gx, uint32_t gy, uint32_t gz, uint32_t bx, uint32_t by, uint32_t bz,
                    uint32_t shared_bytes, void* stream, void** params, void**) {
   const Lock lock(driver().mutex);
-  const FakeKernel* kernel = static_cast<const Function*>(function)->fake;
-  if (const EmulatedKernel* emulated = static_cast<const Function*>(function)->emulated)
-    return launch_emulated(emulated, {emulated->name, {gx, gy, gz}, {bx, by, bz}, shared_bytes, 1, nullptr, nullptr}, stream,
-                           params);
-  std::vector<uint64_t> values(static_cast<size_t>(kernel->num_params));
-  for (size_t i = 0; i < values.size(); i++) memcpy(&values[i], params[i], 8);
+  const uint32_t grid[] = {gx, gy, gz}, block[] = {bx, by, bz};
   driver().counts.launches++;
-  return enqueue(stream, [kernel, values]() mutable {
-    std::vector<void*> addresses;
-    for (uint64_t& v : values) addresses.push_back(&v);
-    return kernel->run(addresses.data());
-  });
+  spend(driver().launch_ns);
+  return enqueue(stream, work_of(*static_cast<const Function*>(function), grid, block, shared_bytes, 1, params));
 }
 
 API cuLaunchKernelEx(const cd::CudaLaunchConfig* config, void* function, void** params, void**) {
   const Lock lock(driver().mutex);
-  const EmulatedKernel* kernel = static_cast<const Function*>(function)->emulated;
-  if (!kernel) return kInvalid;
-  emulation::Launch launch = {kernel->name, {}, {}, config->shared_bytes, 1, nullptr, nullptr};
-  std::copy_n(config->grid, 3, launch.grid);
-  std::copy_n(config->block, 3, launch.block);
+  const Function& f = *static_cast<const Function*>(function);
+  uint32_t cluster = 1;
   for (uint32_t i = 0; i < config->num_attributes; i++) {
-    if (config->attributes[i].id == 4) launch.cluster = config->attributes[i].cluster[0];
+    if (config->attributes[i].id == 4) cluster = config->attributes[i].cluster[0];
   }
-  return launch_emulated(kernel, launch, config->stream, params);
+  driver().counts.launches++;
+  spend(driver().launch_ns);
+  return enqueue(config->stream, work_of(f, config->grid, config->block, config->shared_bytes, cluster, params));
+}
+
+API cuThreadExchangeStreamCaptureMode(int32_t* mode) {
+  thread_local int32_t own = 0;
+  return std::swap(own, *mode), kOk;
+}
+API fake_cuda_costs(int64_t launch, int64_t graph, int64_t change) {
+  const Lock lock(driver().mutex);
+  driver().launch_ns = launch, driver().graph_ns = graph, driver().change_ns = change;
+  return 0;
 }
 
 API cuMemGetInfo_v2(size_t* free, size_t* total) {
@@ -464,7 +494,11 @@ API cuStreamSynchronize(void* stream) {
   drain(s, SIZE_MAX);
   return s->context->error;
 }
-API cuStreamIsCapturing(void*, int32_t* status) { return *status = 0, kOk; }
+API cuStreamIsCapturing(void* stream, int32_t* status) {
+  const Lock lock(driver().mutex);
+  const Stream* s = stream_of(stream);
+  return *status = s && s->captured, kOk;
+}
 API cuStreamGetCtx(void* stream, void** context) { return *context = stream_of(stream)->context, kOk; }
 API cuEventCreate(void** event, uint32_t) {
   const Lock lock(driver().mutex);
@@ -497,3 +531,5 @@ API cuStreamWaitEvent(void* stream, void* event, uint32_t) {
   return enqueue(stream, [e] { return drain(e.stream, e.at), +kOk; });
 }
 API cuEventElapsedTime(float* milliseconds, void*, void*) { return *milliseconds = 1, kOk; }
+
+#include "fake_cuda_graph.h"

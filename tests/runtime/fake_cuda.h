@@ -30,8 +30,15 @@ struct FakeCounts {
   int32_t modules;      // loaded now
   int32_t contexts;     // retained now, with multiplicity
   int32_t events, streams;
+  int64_t graph_launches;       // ever
+  int64_t changed_nodes;        // ever
+  int32_t graphs, executables;  // now
 };
 
 // Exported by fake_cuda.cpp.
-using FakeCountsFn = void (*)(FakeCounts*);                                     // "fake_cuda_counts"
+using FakeCountsFn = void (*)(FakeCounts*);  // "fake_cuda_counts"
+// Nanoseconds of the caller's time that a launch, a launch of a graph, and a change of a node take; at first 0.
+// Says of a stream whether it is being captured; the work goes on as before.
+using FakeCaptureFn = void (*)(void* stream, int32_t captured);                 // "fake_cuda_capture"
+using FakeCostsFn = void (*)(int64_t launch, int64_t graph, int64_t change);    // "fake_cuda_costs"
 using FakeConfigureFn = void (*)(int32_t devices, int32_t sm, int64_t memory);  // "fake_cuda_configure": of every device

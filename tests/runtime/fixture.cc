@@ -58,7 +58,8 @@ std::string compile_objects(std::initializer_list<const char*> names) {
 std::string support_objects(bool cuda) {
   static const std::string all = compile_objects({"host_support", "aoti_adapter"});
   if (!cuda) return all;
-  static const std::string more = compile_objects({"cuda_driver", "cuda_host", "cuda_upload", "aoti_cuda"});
+  static const std::string more =
+      compile_objects({"cuda_driver", "cuda_host", "cuda_tensor_map", "cuda_graph", "cuda_tape", "cuda_upload", "aoti_cuda"});
   return all + more;
 }
 
@@ -87,7 +88,8 @@ const std::string& shared_object(const std::string& model, const std::string& fl
   const bool cuda = model == "CUDA";
   run_command(kCompile + flags + " -DMODEL_" + model +
               " -shared -nostdlib -fuse-ld=lld -Wl,-z,now -Wl,--gc-sections -Wl,-s -Wl,--build-id=none -x c++ " COIL_SOURCE_DIR
-              "/tests/runtime/" + (cuda ? "fixture_cuda" : "fixture_model") + ".cpp -x none" + support_objects(cuda) + " -o " + path);
+              "/tests/runtime/" +
+              (cuda ? "fixture_cuda" : "fixture_model") + ".cpp -x none" + support_objects(cuda) + " -o " + path);
   return bytes = read_file(path);
 }
 
@@ -144,7 +146,8 @@ std::vector<Entry> entries_of(const std::string& model, const std::string& flags
   const std::string constants = constants_of(model);
   if (!constants.empty()) entries.push_back({"data/aotinductor/model/m.wrapper.constants", constants});
   entries.push_back({"data/coil/manifest.json", manifest_of(model)});
-  entries.push_back({"data/aotinductor/model/m.wrapper_metadata.json", model == "CUDA" ? R"({"AOTI_DEVICE_KEY": "cuda"})" : R"({"AOTI_DEVICE_KEY": "cpu"})"});
+  entries.push_back({"data/aotinductor/model/m.wrapper_metadata.json",
+                     model == "CUDA" ? R"({"AOTI_DEVICE_KEY": "cuda"})" : R"({"AOTI_DEVICE_KEY": "cpu"})"});
   entries.push_back({"data/aotinductor/model/m.wrapper.cpp", "//\n"});
   entries.push_back({"archive_format", "pt2"});
   entries.push_back({"archive_version", "0"});
@@ -208,7 +211,8 @@ const std::string& fake_driver() {
   static const std::string path = [] {
     const std::string library = temp_folder() + "/libfakecuda.so";
     run_command("clang++-19 -std=c++20 -O1 -fPIC -shared -fvisibility=hidden -Wall -Wextra -Werror -x c++ " COIL_SOURCE_DIR
-                "/tests/runtime/fake_cuda.cpp -o " + library);
+                "/tests/runtime/fake_cuda.cpp -o " +
+                library);
     setenv("COIL_CUDA_DRIVER", library.c_str(), 1);
     if (!dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL)) std::abort();
     return library;
@@ -220,7 +224,8 @@ void* fake_torch() {
   static void* const handle = [] {
     const std::string library = temp_folder() + "/libfaketorch.so";
     run_command("clang++-19 -std=c++20 -O1 -fPIC -shared -fvisibility=hidden -Wall -Wextra -Werror -x c++ " COIL_SOURCE_DIR
-                "/tests/runtime/fake_torch.cpp -x none " + fake_driver() + " -o " + library);
+                "/tests/runtime/fake_torch.cpp -x none " +
+                fake_driver() + " -o " + library);
     return dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL);
   }();
   if (!handle) std::abort();

@@ -76,20 +76,22 @@ void output_shape(const int64_t* s, int32_t, int64_t* sizes, int64_t* strides) {
 }
 int64_t arena_bytes(const int64_t* s, int32_t) { return s[0] * 16; }
 
-int32_t run(const CoilCall* call, CoilError* error) {
+int32_t enqueue(const cd::CudaCall* call, CoilError* error) {
   int64_t batch = call->symbols[0], n = call->symbols[1], elements = batch * 4;
   if (cd::cuda_has(call, 3) || cd::cuda_sms(call) != 132) return cd::fail(error, 901, "a kernel that no image has was found");
   const void *x = call->inputs[0], *ids = call->inputs[1], *table = call->constants, *arena = call->arena,
              *y = call->outputs[0];
   const void *flag = call->flag, *state = call->state;
-  void* scale_params[] = {&arena, &x, &n, &elements};
-  if (int32_t failed = cd::cuda_launch(call, 0, 1, 1, 1, scale_params, error)) return failed;
-  void* gather_params[] = {&y, &arena, &table, &ids, &batch, &flag};
-  if (int32_t failed = cd::cuda_launch(call, 1, batch, 1, 1, gather_params, error)) return failed;
-  if (!state) return cd::cuda_launch(call, 2, 0, 1, 1, nullptr, error);  // no blocks: nothing
-  void* count_params[] = {&y, &state, &elements};
-  return cd::cuda_launch(call, 2, 1, 1, 1, count_params, error);
+  const cd::CudaParam scale_params[] = {{&arena, 8}, {&x, 8}, {&n, 8}, {&elements, 8}};
+  if (int32_t failed = cd::cuda_launch(call, 0, 1, 1, 1, scale_params, 4, error)) return failed;
+  const cd::CudaParam gather_params[] = {{&y, 8}, {&arena, 8}, {&table, 8}, {&ids, 8}, {&batch, 8}, {&flag, 8}};
+  if (int32_t failed = cd::cuda_launch(call, 1, batch, 1, 1, gather_params, 6, error)) return failed;
+  if (!state) return cd::cuda_launch(call, 2, 0, 1, 1, nullptr, 0, error);  // no blocks: nothing
+  const cd::CudaParam count_params[] = {{&y, 8}, {&state, 8}, {&elements, 8}};
+  return cd::cuda_launch(call, 2, 1, 1, 1, count_params, 3, error);
 }
+const cd::CudaProgram kProgram = {enqueue, 2, 3, 1, true};
+int32_t run(const CoilCall* call, CoilError* error) { return cd::cuda_run(kProgram, call, error); }
 int32_t load_device(int32_t ordinal, void** device, CoilError* error) { return cd::cuda_load(kCode, ordinal, device, error); }
 void flag_error(int32_t flag, CoilError* error) {
   cd::fail(error, 210, "an index is out of range in gather (model.py:4), flag %d", flag);
@@ -126,6 +128,7 @@ const CoilModel kModel = {
     .load_device = load_device,
     .unload_device = cd::cuda_unload,
     .flag_error = flag_error,
+    .count_graphs = cd::cuda_count_graphs,
 };
 
 }  // namespace

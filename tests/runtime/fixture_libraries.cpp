@@ -16,12 +16,12 @@ API void* fixture_open(int32_t ordinal) {
 }
 API void fixture_close(void* device) { cd::cuda_unload(device); }
 API bool fixture_gemm(void* device, void* stream, CudaGemm* t, int32_t dtype) {
-  CoilCall call = {};
+  cd::CudaCall call = {};
   call.device = device, call.stream = stream;
   return cd::cublas_gemm(&call, t, dtype);
 }
 API bool fixture_conv(void* device, void* stream, CudaConv2d* t, int32_t dtype) {
-  CoilCall call = {};
+  cd::CudaCall call = {};
   call.device = device, call.stream = stream;
   return cd::cudnn_conv(&call, t, dtype);
 }

@@ -186,6 +186,7 @@ const CoilModel kModel = {
     .load_device = nullptr,
     .unload_device = nullptr,
     .flag_error = nullptr,
+    .count_graphs = nullptr,
 };
 
 }  // namespace

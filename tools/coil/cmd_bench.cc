@@ -50,6 +50,7 @@ struct Timing {
   Samples device;   // CUDA: between events around the calls
   Samples latency;  // CUDA: one call and the wait for it
   size_t calls = 0;
+  CoilGraphCounts graphs{};  // CUDA: of all calls
 };
 
 // A fixed sequence of numbers: runs are comparable.
@@ -215,6 +216,8 @@ Result<Timing> measure_cuda(const Arguments& a, size_t launches, Caller& caller,
     timing.device.add(seconds / static_cast<double>(batch));
   } while (timing.call.values.size() < most && (a.repeat > 0 || seconds_now() - begin < a.seconds));
   timing.calls = timing.call.values.size() * batch;
+  const runtime::Model& model = caller.model();
+  if (model.code().count_graphs) model.code().count_graphs(model.loaded(), &timing.graphs);
   for (Samples* s : {&timing.call, &timing.enqueue, &timing.device, &timing.latency}) s->sort();
   return timing;
 }
@@ -269,6 +272,7 @@ Json to_json(const Arguments& a, const LoadedModel& loaded, const Json& sizes, c
     json["enqueue_us"] = to_json(t.enqueue);
     json["device_us"] = to_json(t.device);
     json["latency_us"] = to_json(t.latency);
+    json["graphs"] = {{"calls", t.graphs.calls}, {"graph_calls", t.graphs.graph_calls}, {"graphs", t.graphs.graphs}};
   }
   json["calls"] = t.calls;
   json["memory"] = {{"arena_bytes", memory.arena},
@@ -299,6 +303,7 @@ std::string to_text(const Arguments& a, const LoadedModel& loaded, const Json& s
     table.add({"on the device", style.bold(seconds_text(t.device.quantile(0.5))), "between events; " + spread_text(t.device)});
     table.add({"host, to enqueue", style.bold(seconds_text(t.enqueue.quantile(0.5))), spread_text(t.enqueue)});
     table.add({"one call, waited for", style.bold(seconds_text(t.latency.quantile(0.5))), spread_text(t.latency)});
+    table.add({"as CUDA graphs", style.bold(fmt::format("{} of {}", t.graphs.graph_calls, count_text(static_cast<size_t>(t.graphs.calls), "call")))});
   }
   table.add({"scratch", bytes_text(static_cast<uint64_t>(memory.arena)),
              fmt::format("by the formula {}", bytes_text(static_cast<uint64_t>(memory.formula.arena)))});

@@ -30,6 +30,7 @@ std::vector<std::string> target_names(const CompileOptions& options) {
   std::vector<std::string> names;
   for (const std::string& isa : options.isas) names.push_back("cpu:x86-64-" + isa);
   for (const int sm : options.cuda) names.insert(options.cuda_first ? names.begin() : names.end(), fmt::format("cuda:sm_{}", sm));
+  for (const int sm : options.ptx) names.insert(options.cuda_first ? names.begin() : names.end(), fmt::format("cuda:compute_{}", sm));
   return names;
 }
 

@@ -28,7 +28,7 @@ std::string origin_text(const Json& o) {
   return text;
 }
 
-// "cpu: v3, v4; cuda: sm_90, sm_80 (needs libcuda.so.1; uses libcublasLt.so.13 if there)"
+// "cpu: v3, v4; cuda: sm_90, sm_80 (needs libcuda.so.1; uses libcublasLt.so.13 if there; repeated calls as CUDA graphs)"
 std::string target_text(const Json& t) {
   if (t.is_string()) return t.get<std::string>();  // of packages for the CPU only
   const std::string device = t.at("device").get<std::string>();
@@ -39,6 +39,7 @@ std::string target_text(const Json& t) {
   std::string libraries;
   if (!needs.empty()) libraries = fmt::format("needs {}", fmt::join(needs.get<std::vector<std::string>>(), ", "));
   if (!uses.empty()) libraries += fmt::format("{}uses {} if there", libraries.empty() ? "" : "; ", fmt::join(uses.get<std::vector<std::string>>(), ", "));
+  if (t.value("graphs", false)) libraries += fmt::format("{}repeated calls as CUDA graphs", libraries.empty() ? "" : "; ");
   if (!libraries.empty()) text += fmt::format(" ({})", libraries);
   return text;
 }

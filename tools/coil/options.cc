@@ -35,7 +35,7 @@ void add_device_option(CLI::App& app, std::string& device) {
 }
 
 void add_compile_options(CLI::App& app, CompileArguments& a) {
-  app.add_option("--target", a.target, "what the package holds code for, with commas: cpu, cpu:x86-64-v3, cpu:x86-64-v4, cuda:sm_80, cuda:sm_90, ...")
+  app.add_option("--target", a.target, "what the package holds code for, with commas: cpu, cpu:x86-64-v3, cpu:x86-64-v4, cuda:sm_80, cuda:sm_90, ..., cuda:compute_80 (PTX for later chips)")
       ->type_name("LIST");
   app.add_option("--dim", a.dims, "name a dynamic dimension, by symbol (batch=s77) or input (batch=x:0)")
       ->allow_extra_args(false)
@@ -43,6 +43,8 @@ void add_compile_options(CLI::App& app, CompileArguments& a) {
   app.add_option("-O", a.opt_level, "optimisation of the generated code")->check(CLI::Range(0, 3))->type_name("0..3");
   app.add_flag_callback("--no-libraries", [&a] { a.libraries = false; },
                         "CUDA code does without cuBLASLt and cuDNN, even where the machine has them and they are faster");
+  app.add_flag_callback("--no-graphs", [&a] { a.graphs = false; },
+                        "CUDA code launches its kernels one by one, also where a repeated call is faster as a CUDA graph");
   app.add_option("--skip", a.skip, "leave out a graph pass, to bisect a wrong result (also COIL_SKIP)")
       ->allow_extra_args(false)
       ->type_name("PASS");
@@ -59,6 +61,7 @@ Result<std::pair<std::string, std::string>> split_assignment(const std::string& 
 // "cpu,cuda:sm_90" into options; what is named first comes first in the package.
 Status parse_target(const std::string& text, CompileOptions& options) {
   constexpr int kKnown[] = {80, 86, 87, 89, 90, 100, 103, 110, 120, 121};
+  constexpr int kPtx[] = {80, 86, 87, 89};  // later ones have kernels that run on one chip only
   options.isas.clear();
   for (const std::string& part : split(text, ',')) {
     if (part == "cpu") {
@@ -69,17 +72,23 @@ Status parse_target(const std::string& text, CompileOptions& options) {
                sm != std::end(kKnown)) {
       if (options.isas.empty()) options.cuda_first = true;
       options.cuda.push_back(*sm);
+    } else if (const auto least = std::find_if(std::begin(kPtx), std::end(kPtx), [&](int v) { return part == fmt::format("cuda:compute_{}", v); });
+               least != std::end(kPtx)) {
+      if (options.isas.empty()) options.cuda_first = true;
+      options.ptx.push_back(*least);
     } else {
       return Error{ErrorCode::bad_option, fmt::format("there is no target '{}'", part), "",
-                   "targets: cpu (all of its levels), cpu:x86-64-v3, cpu:x86-64-v4, cuda:sm_80, cuda:sm_86, cuda:sm_89, cuda:sm_90, cuda:sm_100; several "
-                   "with commas"};
+                   "targets: cpu (all of its levels), cpu:x86-64-v3, cpu:x86-64-v4, cuda:sm_80, cuda:sm_86, cuda:sm_89, cuda:sm_90, cuda:sm_100, and "
+                   "cuda:compute_80, cuda:compute_86, cuda:compute_89 (PTX, for these chips and all later ones); several with commas"};
     }
   }
-  if (options.isas.empty() && options.cuda.empty()) return Error{ErrorCode::bad_option, "--target is empty", "", "leave it out, or name cpu"};
+  if (options.isas.empty() && options.cuda.empty() && options.ptx.empty()) return Error{ErrorCode::bad_option, "--target is empty", "", "leave it out, or name cpu"};
   std::sort(options.isas.begin(), options.isas.end());
   options.isas.erase(std::unique(options.isas.begin(), options.isas.end()), options.isas.end());
-  std::sort(options.cuda.begin(), options.cuda.end(), std::greater<>());
-  options.cuda.erase(std::unique(options.cuda.begin(), options.cuda.end()), options.cuda.end());
+  for (std::vector<int>* list : {&options.cuda, &options.ptx}) {
+    std::sort(list->begin(), list->end(), std::greater<>());
+    list->erase(std::unique(list->begin(), list->end()), list->end());
+  }
   return ok_status();
 }
 
@@ -100,6 +109,7 @@ Result<CompileOptions> compile_options(const CompileArguments& arguments, Progre
   options.threads = arguments.threads > 0 ? arguments.threads : static_cast<int>(threads);
   options.opt_level = arguments.opt_level;
   options.libraries = arguments.libraries;
+  options.graphs = arguments.graphs;
   options.dump_folder = env("COIL_DUMP").value_or("");
   for (const std::string& item : arguments.skip) {
     for (std::string& pass : split(item, ',')) options.skip_passes.push_back(std::move(pass));

@@ -87,9 +87,11 @@ class HostWriter {
       text += fmt::format("}}, call->flag, {}, {}}};\n", k + 1, wide);
     }
     if (!l.setup.empty()) text += indent + l.setup + "\n";
-    text += fmt::format("{}void* params[] = {{{}{}}};\n", indent, is_template ? "&t" : "", only_params ? "" : is_template ? ", &args" : "&args");
-    return text + fmt::format("{}if (const int32_t failed = cd::cuda_launch(call, {}, {}, {}, {}, params, error)) return failed;\n", indent, l.function, l.grid_x, l.grid_y,
-                              l.grid_z);
+    const int num_params = is_template && !only_params ? 2 : 1;
+    text += fmt::format("{}const cd::CudaParam params[] = {{{}{}}};\n", indent, is_template ? "{&t, sizeof t}" : "",
+                        only_params ? "" : is_template ? ", {&args, sizeof args}" : "{&args, sizeof args}");
+    return text + fmt::format("{}if (const int32_t failed = cd::cuda_launch(call, {}, {}, {}, {}, params, {}, error)) return failed;\n", indent, l.function, l.grid_x,
+                              l.grid_y, l.grid_z, num_params);
   }
 
   std::string run_function(const std::string& calls) const {
@@ -98,7 +100,7 @@ class HostWriter {
         "static int64_t arena_bytes(const int64_t* symbols, int32_t) {{\n  int64_t s[{}];\n  for (int i = 0; i < {}; ++i) s[i] = symbols[i];\n  s[{}] = 1;\n"
         "  (void)s;\n  return {};\n}}\n\n", n, n - 1, n - 1, host_index(plan_.arena_bytes));
     const bool long_program = plan_.kernels.size() > kOptimisedCalls;
-    text += fmt::format("{}static int32_t run(const CoilCall* call, CoilError* error) {{\n  int64_t s[{}];\n  for (int i = 0; i < {}; ++i) s[i] = call->symbols[i];\n"
+    text += fmt::format("{}static int32_t enqueue(const cd::CudaCall* call, CoilError* error) {{\n  int64_t s[{}];\n  for (int i = 0; i < {}; ++i) s[i] = call->symbols[i];\n"
                         "  s[{}] = 1;\n  (void)s, (void)error;\n", long_program ? "__attribute__((noinline, optnone)) " : "", n, n - 1, n - 1);
     text += calls + "  return 0;\n}\n\n";
     text += "static void flag_error(int32_t flag, CoilError* error) {\n  const char* at = \"a kernel\";\n  switch (flag) {\n";
@@ -121,12 +123,14 @@ class HostWriter {
     size_t outputs = 0;
     for (const LoopOutput& o : plan_.outputs) outputs += o.kind == LoopOutput::Kind::user;
     return fmt::format(
+        "static const cd::CudaProgram kProgram = {{enqueue, {2}, {0}, {1}, {9}}};\n"
+        "static int32_t run(const CoilCall* call, CoilError* error) {{ return cd::cuda_run(kProgram, call, error); }}\n"
         "static int32_t load_device(int32_t ordinal, void** device, CoilError* error) {{ return cd::cuda_load(kCode, ordinal, device, error); }}\n"
-        "static const CoilModel kModel = {{\n    COIL_ABI_VERSION, sizeof(CoilModel), {}, {}, {}, COIL_CUDA, kInputDescs, kOutputDescs,\n    {},\n    {},\n"
-        "    {}UL, 0x{:016x}UL, {}UL, {}UL, cd::select_cuda, bind, output_shape, arena_bytes, run, load_device, cd::cuda_unload, flag_error}};\n"
+        "static const CoilModel kModel = {{\n    COIL_ABI_VERSION, sizeof(CoilModel), {0}, {1}, {2}, COIL_CUDA, kInputDescs, kOutputDescs,\n    {3},\n    {4},\n"
+        "    {5}UL, 0x{6:016x}UL, {7}UL, {8}UL, cd::select_cuda, bind, output_shape, arena_bytes, run, load_device, cd::cuda_unload, flag_error, cd::cuda_count_graphs}};\n"
         "extern \"C\" __attribute__((visibility(\"default\"))) const CoilModel* coil_model(void) {{ return &kModel; }}\n",
         plan_.inputs.size(), outputs, plan_.pool->num_symbols() - 1, c_string(options_.in_spec), c_string(options_.out_spec), plan_.constants_bytes,
-        options_.constants_hash, plan_.state_offset, plan_.state_bytes);
+        options_.constants_hash, plan_.state_offset, plan_.state_bytes, options_.graphs);
   }
 
   const KernelPlan& plan_;

@@ -21,6 +21,7 @@ struct HostOptions {
   uint64_t constants_hash = 0;
   std::vector<HostImage> images;
   std::string architectures;      // "sm_90, sm_80"
+  bool graphs = true;             // calls may become CUDA graphs (device/cuda_graph.h)
 };
 
 std::string host_program_text(const KernelPlan& plan, const CudaProgram& program, const HostOptions& options);
