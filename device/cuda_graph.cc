@@ -88,13 +88,15 @@ size_t num_addresses(const CudaProgram& p) {
 }
 size_t num_words(const CudaProgram& p) { return static_cast<size_t>(p.num_symbols) + num_addresses(p); }
 
-void identify(const CudaProgram& p, const CoilCall& call, int64_t* words) {
+// The addresses of a slot's identity: its sizes are read by other threads.
+int64_t* addresses_of(const CudaProgram& p, Slot* s) { return s->identity + p.num_symbols; }
+
+void list_addresses(const CudaProgram& p, const CoilCall& call, int64_t* words) {
   const auto put = [&](const void* values, int32_t count) {
     if (count > 0) memcpy(words, values, static_cast<size_t>(count) * 8);
     words += count;
   };
   const void* const more[] = {call.arena, call.constants, call.state, call.flag};
-  put(call.symbols, p.num_symbols);
   put(call.inputs, p.num_inputs);
   put(call.outputs, p.num_outputs);
   put(more, 4);
@@ -251,7 +253,7 @@ void make_graph(CudaGraphs* g, const CudaProgram& p, const CoilCall& call, Slot*
                   : s->tape.num_ops < fewest ? "few kernels"
                                              : "the driver refuses");
   }
-  identify(p, call, s->identity);
+  list_addresses(p, call, addresses_of(p, s));
   s->exact = true;
   cuda_trace("graph of %d launches for stream %p, which took %lld ns to enqueue", s->tape.num_ops, s->stream,
              static_cast<long long>(s->plain.least_ns));
@@ -280,15 +282,15 @@ bool apply(CudaGraphs* g, Slot* s) {
 }
 
 // Launches the slot's graph for the call. False: nothing was enqueued.
-bool launch_graph(CudaGraphs* g, const CudaProgram& p, const CoilCall& call, Slot* s, const int64_t* identity) {
-  const bool whole = s->exact && memcmp(identity, s->identity, num_words(p) * 8) == 0;
+bool launch_graph(CudaGraphs* g, const CudaProgram& p, const CoilCall& call, Slot* s, const int64_t* addresses) {
+  const bool whole = s->exact && memcmp(addresses, addresses_of(p, s), num_addresses(p) * 8) == 0;
   if (!whole && !s->changes) return false;
   const int64_t start = now_ns();
   if (!whole) {
     s->exact = false;
     if (!write_down(p, call, &s->tape, true)) return false;
     if (!apply(g, s)) return reject(g, s, "the driver does not change it"), false;
-    memcpy(s->identity, identity, num_words(p) * 8);
+    memcpy(addresses_of(p, s), addresses, num_addresses(p) * 8);
     s->exact = true;
   }
   if (g->driver->launch_graph(s->executable, call.stream) != kCudaSuccess)
@@ -374,9 +376,9 @@ int32_t cuda_graphs_run(CudaGraphs* g, const CudaProgram& p, const CoilCall* cal
   } else if (!s->executable) {
     failed = run_watched(g, p, *call, s, error);
   } else {
-    int64_t* identity = static_cast<int64_t*>(__builtin_alloca(num_words(p) * 8));
-    identify(p, *call, identity);
-    if (launch_graph(g, p, *call, s, identity)) {
+    int64_t* addresses = static_cast<int64_t*>(__builtin_alloca(num_addresses(p) * 8));
+    list_addresses(p, *call, addresses);
+    if (launch_graph(g, p, *call, s, addresses)) {
       judge(g, s);
     } else {
       failed = run_plain(p, *call, error);

@@ -86,12 +86,12 @@ def compiled(name, module, args, dynamic=None, device="cuda"):
 @functools.cache
 def gpt():
     ids = torch.zeros(2, 24, dtype=torch.int64, device="cuda")
-    return compiled("gpt", Gpt(), (ids,), {"ids": {0: torch.export.Dim("batch", max=64), 1: torch.export.Dim("length", min=2, max=256)}})
+    return compiled("gpt", Gpt(), (ids,), {"ids": {0: torch.export.Dim("batch", min=1, max=64), 1: torch.export.Dim("length", min=2, max=256)}})
 
 
 @functools.cache
 def counter():
-    return compiled("counter", Counter(), (torch.randn(8, 64, device="cuda"),), {"x": {0: torch.export.Dim("rows", max=4096)}})
+    return compiled("counter", Counter(), (torch.randn(8, 64, device="cuda"),), {"x": {0: torch.export.Dim("rows", min=1, max=4096)}})
 
 
 @functools.cache
