@@ -60,7 +60,7 @@ Views one_hot(Op& op) {
   const TensorType& out = op.out();
   View x = op.tensor("self");
   return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
-    Expr index = op.pool.checked_index(as(op.rec.at(x, c.first(c.size() - 1)), DType::i64), out.sizes.back());
+    Expr index = checked_position(op, op.rec.at(x, c.first(c.size() - 1)), out.sizes.back());
     return as(op.pool.op(ScalarOp::eq, {index, c.back()}), out.dtype);
   })};
 }

@@ -3,10 +3,16 @@
 
 namespace coil::lowering {
 
+Expr checked_position(Op& op, Expr position, Expr size) {
+  Expr p = as(position, DType::i64);
+  for (Expr taken : op.session.taken) p = op.pool.select(taken, p, op.pool.constant_int(0, DType::i64));
+  return op.pool.checked_index(p, size);
+}
+
 Expr wrapped_position(Op& op, Expr position, Expr size) {
   Expr p = as(position, DType::i64), zero = op.pool.constant_int(0, DType::i64);
   Expr from_end = op.pool.op(ScalarOp::add, {p, op.pool.cast(size, DType::i64)});
-  return op.pool.checked_index(op.pool.select(op.pool.op(ScalarOp::lt, {p, zero}), from_end, p), size);
+  return checked_position(op, op.pool.select(op.pool.op(ScalarOp::lt, {p, zero}), from_end, p), size);
 }
 
 namespace {
@@ -18,7 +24,7 @@ Views index_select(Op& op) {
   const TensorType& out = op.out();
   return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
     std::vector<Expr> at(c.begin(), c.end());
-    at[dim] = op.pool.checked_index(as(read(index, c.subspan(dim, 1)), DType::i64), x.sizes[dim]);
+    at[dim] = checked_position(op, read(index, c.subspan(dim, 1)), x.sizes[dim]);
     return op.rec.at(x, at);
   })};
 }
@@ -30,7 +36,7 @@ Views gather(Op& op) {
   const size_t dim = wrap_dim(op.integer("dim"), x.rank());
   return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
     std::vector<Expr> at(c.begin(), c.end());
-    at[dim] = op.pool.checked_index(as(op.rec.at(index, c), DType::i64), x.sizes[dim]);
+    at[dim] = checked_position(op, op.rec.at(index, c), x.sizes[dim]);
     return op.rec.at(x, at);
   })};
 }
@@ -66,7 +72,7 @@ Views embedding(Op& op) {
   View weight = op.tensor("weight"), index = op.tensor("indices");
   const TensorType& out = op.out();
   return {op.rec.pointwise("embedding", out.dtype, out.sizes, [&](Coordinates c) {
-    Expr row = op.pool.checked_index(as(op.rec.at(index, c.first(c.size() - 1)), DType::i64), weight.sizes[0]);
+    Expr row = checked_position(op, op.rec.at(index, c.first(c.size() - 1)), weight.sizes[0]);
     return op.rec.at(weight, std::vector<Expr>{row, c.back()});
   })};
 }

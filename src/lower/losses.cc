@@ -99,7 +99,7 @@ Views negative_log_likelihood(Op& op, const View& logs, double smoothing) {
   auto weight_of = [&](Expr index) { return weight ? as(op.rec.at(*weight, std::vector<Expr>{index}), type) : op.constant(1, type); };
   auto class_at = [&](Coordinates c) {
     Expr t = p.select(counts(c), as(op.rec.at(target, c), DType::i64), p.constant_int(0, DType::i64));
-    return p.checked_index(t, classes);
+    return checked_position(op, t, classes);
   };
   auto log_at = [&](Coordinates c, Expr index) {
     std::vector<Expr> at(c.begin(), c.end());

@@ -182,6 +182,8 @@ Expr highest(ExprPool& pool, DType dtype);
 View matrix_product(Op& op, const std::string& name, DType dtype, const View& a, const View& b, size_t num_batch);
 // A position that is data, as ATen's advanced indexing takes it: negative ones count from the end.
 Expr wrapped_position(Op& op, Expr position, Expr size);
+// A position that is data as an index below `size`; another one fails the call, unless it stands in a branch that is not taken.
+Expr checked_position(Op& op, Expr position, Expr size);
 // softmax over dimension dim, in f32 (f64) until the result of type dtype
 View softmax_of(Op& op, const std::string& name, const View& x, size_t dim, DType dtype, bool log, bool masked_rows_zero = false);
 

@@ -16,7 +16,7 @@ Expr reaches(Op& op, Expr position, Expr coordinate, Expr size, bool wrap) {
     Expr from_end = op.pool.op(ScalarOp::add, {p, op.pool.cast(size, DType::i64)});
     p = op.pool.select(op.pool.op(ScalarOp::lt, {p, i64(op, 0)}), from_end, p);
   }
-  return op.pool.op(ScalarOp::eq, {op.pool.checked_index(p, size), coordinate});
+  return op.pool.op(ScalarOp::eq, {checked_position(op, p, size), coordinate});
 }
 
 // A found number as an index, where it was found.

@@ -1,6 +1,7 @@
 """Small programs that assert something about sizes or data, and programs that return None. FAILING holds inputs that must not pass."""
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch.export import Dim
 
@@ -127,6 +128,28 @@ checked("assert_tensors", ordered, lambda: (rand(4, low=1, high=2), rand(4, low=
 checked("assert_then_write", Account, lambda: (rand(3, low=1, high=2),), [((torch.full((3,), 50.0),), 211, "no credit")])
 checked("assert_in_branch", chosen, lambda: (torch.full((3,), 2.0),), [((SEVEN * 0 + 12,), 211, "too large"), ((torch.tensor([6.0, 0, 0]),), 211, "large")],
         sets={"not taken": lambda: (SEVEN,), "taken": lambda: (SEVEN * 0 + 1,)})
+
+
+class Rows(nn.Module):
+    """Each branch has positions that are out of range for what the other one is for."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("table", torch.arange(24.0).reshape(4, 6))
+
+    def forward(self, ids, x):
+        def few(ids, x):
+            return self.table[ids] + F.embedding(ids, x[:4]) + x.gather(0, ids[:, None].expand(-1, 6))
+
+        def many(ids, x):
+            return x.index_select(0, ids - 4) + torch.zeros(5, 6).scatter(1, (ids - 4)[:, None], 1.0)
+
+        return torch.cond(ids.max() < 4, few, many, (ids, x))
+
+
+IDS = torch.tensor([0, 3, 1, 2, 3])
+checked("index_in_branch", Rows, lambda: (IDS, rand(6, 6)), [((IDS - 1 - 4, rand(6, 6)), 210, ""), ((IDS + 7, rand(6, 6)), 210, "")],
+        sets={"other": lambda: (IDS + 4, rand(6, 6)), "other end": lambda: (IDS + 6, rand(6, 6))})
 
 
 # None among the results

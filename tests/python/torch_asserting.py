@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_leaves
 def call(function, inputs):
     try:
         return [v for v in tree_leaves(function(*inputs)) if v is not None], None
-    except (RuntimeError, ValueError, AssertionError, ZeroDivisionError) as error:
+    except (RuntimeError, ValueError, IndexError, AssertionError, ZeroDivisionError) as error:
         return None, str(error)
 
 
