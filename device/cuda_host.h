@@ -105,6 +105,16 @@ int32_t cuda_copy(const CudaCall* call, void* to, const void* from, uint64_t byt
 // zeros outside. base and pitch_bytes are multiples of 16. Enqueues nothing. The device keeps the maps that were made last.
 int32_t cuda_tensor_map(const CoilCall* call, CudaTensorMap* map, int32_t dtype, const void* base, int64_t rows, int64_t cols,
                         int64_t pitch_bytes, int32_t box_rows, int32_t box_cols, CoilError* error);
+// Rows of `dim` contiguous elements of 2 bytes: element i of row r of head h of batch b at base + b * batch_stride + h * head_stride +
+// r * row_stride + i, strides in elements.
+struct CudaRows {
+  const void* base;
+  int64_t batch, heads, rows, dim, batch_stride, head_stride, row_stride;
+};
+// Whether a map can describe them: none of the sizes 0, the first elements of rows at multiples of 16 bytes, no shared rows.
+bool cuda_rows_fit(const CudaRows& x);
+// Describes them for TMA: boxes of 64 elements of box_rows rows of a head, 128-byte swizzle, zeros outside of a head's rows.
+int32_t cuda_rows_map(const CoilCall* call, CudaTensorMap* map, int32_t dtype, const CudaRows& x, int32_t box_rows, CoilError* error);
 
 // Prints a line to stderr under COIL_CUDA_TRACE=1.
 __attribute__((format(printf, 1, 2))) void cuda_trace(const char* format, ...);

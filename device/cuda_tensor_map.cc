@@ -12,16 +12,17 @@ namespace cd {
 namespace {
 
 enum : int32_t { kInternal = 901 };
-constexpr uint32_t kPlaces = 512;  // a power of 2; of 184 bytes
+constexpr uint32_t kPlaces = 512;  // a power of 2; of 216 bytes
 
 // All fields are 64 bits wide: compared as bytes.
 struct Key {
   int64_t dtype;
   const void* base;
-  int64_t rows, cols, pitch_bytes, box_rows, box_cols;
+  int64_t rank, sizes[4], pitches[3];  // sizes[0] along the contiguous axis; pitches: bytes from one index of axis i + 1 to the next
+  int64_t box_cols, box_rows;
 };
 struct Place {
-  Key key;  // rows 0: nothing is here
+  Key key;  // rank 0: nothing is here
   unsigned char map[sizeof(CudaTensorMap)];
 };
 
@@ -66,19 +67,20 @@ int32_t encode(const CudaLoaded& d, CudaTensorMap* map, const Key& k, CoilError*
     return fail(error, kInternal, "tensor maps are not to be had here (driver before CUDA 12, or dtype number %d)",
                 static_cast<int32_t>(k.dtype)),
            kInternal;
-  const uint64_t sizes[2] = {static_cast<uint64_t>(k.cols), static_cast<uint64_t>(k.rows)};
-  const uint64_t strides[1] = {static_cast<uint64_t>(k.pitch_bytes)};
-  const uint32_t box[2] = {static_cast<uint32_t>(k.box_cols), static_cast<uint32_t>(k.box_rows)};
-  const uint32_t ones[2] = {1, 1};
+  uint64_t sizes[4] = {}, pitches[3] = {};
+  for (int i = 0; i < 4; i++) sizes[i] = static_cast<uint64_t>(k.sizes[i]);
+  for (int i = 0; i < 3; i++) pitches[i] = static_cast<uint64_t>(k.pitches[i]);
+  const uint32_t box[4] = {static_cast<uint32_t>(k.box_cols), static_cast<uint32_t>(k.box_rows), 1, 1};
+  const uint32_t ones[4] = {1, 1, 1, 1};
   constexpr int32_t kNoInterleave = 0, kSwizzle128 = 3, kPromote256 = 3, kZeros = 0;
-  const CudaResult result = d.driver->encode_tiled(map, type, 2, const_cast<void*>(k.base), sizes, strides, box, ones,
-                                                   kNoInterleave, kSwizzle128, kPromote256, kZeros);
+  const CudaResult result = d.driver->encode_tiled(map, type, static_cast<uint32_t>(k.rank), const_cast<void*>(k.base), sizes, pitches,
+                                                   box, ones, kNoInterleave, kSwizzle128, kPromote256, kZeros);
   if (result == kCudaSuccess) return 0;
   char what[256];
   snprintf(what, sizeof what,
-           "no tensor map for %lld x %lld elements of %d bytes, %lld bytes a row, at %p, boxes of %lld x %lld",
-           static_cast<long long>(k.rows), static_cast<long long>(k.cols), bytes, static_cast<long long>(k.pitch_bytes), k.base,
-           static_cast<long long>(k.box_rows), static_cast<long long>(k.box_cols));
+           "no tensor map of %lld axes for %lld x %lld elements of %d bytes, %lld bytes a row, at %p, boxes of %lld x %lld",
+           static_cast<long long>(k.rank), static_cast<long long>(k.sizes[1]), static_cast<long long>(k.sizes[0]), bytes,
+           static_cast<long long>(k.pitches[0]), k.base, static_cast<long long>(k.box_rows), static_cast<long long>(k.box_cols));
   return cuda_fail(d.driver, result, error, what);
 }
 
@@ -111,19 +113,10 @@ Place* first_place(CudaMaps* maps, const Key& key) {
   return &maps->places[hash % (kPlaces / 2) * 2];
 }
 
-}  // namespace
-
-void cuda_maps_close(CudaMaps* maps) {
-  if (maps) pthread_mutex_destroy(&maps->mutex);
-  free(maps);
-}
-
-int32_t cuda_tensor_map(const CoilCall* call, CudaTensorMap* map, int32_t dtype, const void* base, int64_t rows, int64_t cols,
-                        int64_t pitch_bytes, int32_t box_rows, int32_t box_cols, CoilError* error) {
-  CudaLoaded& d = loaded_of(call);
-  const Key key = {dtype, base, rows, cols, pitch_bytes, box_rows, box_cols};
+// The map that is kept for the key, or a new one.
+int32_t find_or_encode(CudaLoaded& d, CudaTensorMap* map, const Key& key, CoilError* error) {
   CudaMaps* maps = maps_of(d);
-  if (!maps || rows <= 0) return encode(d, map, key, error);
+  if (!maps) return encode(d, map, key, error);
   Place* const place = first_place(maps, key);
   pthread_mutex_lock(&maps->mutex);
   for (int i = 0; i < 2; i++) {
@@ -140,6 +133,37 @@ int32_t cuda_tensor_map(const CoilCall* call, CudaTensorMap* map, int32_t dtype,
   memcpy(place[0].map, map, sizeof *map);
   pthread_mutex_unlock(&maps->mutex);
   return 0;
+}
+
+}  // namespace
+
+void cuda_maps_close(CudaMaps* maps) {
+  if (maps) pthread_mutex_destroy(&maps->mutex);
+  free(maps);
+}
+
+int32_t cuda_tensor_map(const CoilCall* call, CudaTensorMap* map, int32_t dtype, const void* base, int64_t rows, int64_t cols,
+                        int64_t pitch_bytes, int32_t box_rows, int32_t box_cols, CoilError* error) {
+  return find_or_encode(loaded_of(call), map, {dtype, base, 2, {cols, rows}, {pitch_bytes}, box_cols, box_rows}, error);
+}
+
+bool cuda_rows_fit(const CudaRows& x) {
+  const auto fits = [](int64_t size, int64_t stride) { return size == 1 || (size > 1 && stride > 0 && stride % 8 == 0); };
+  return x.dim > 0 && reinterpret_cast<uintptr_t>(x.base) % 16 == 0 && fits(x.batch, x.batch_stride) &&
+         fits(x.heads, x.head_stride) && fits(x.rows, x.row_stride);
+}
+
+int32_t cuda_rows_map(const CoilCall* call, CudaTensorMap* map, int32_t dtype, const CudaRows& x, int32_t box_rows, CoilError* error) {
+  // The stride of an axis of one index means nothing, but the driver wants a good one.
+  const auto pitch = [](int64_t size, int64_t stride) { return size > 1 ? stride * 2 : 16; };
+  const Key key = {dtype,
+                   x.base,
+                   4,
+                   {x.dim, x.rows, x.heads, x.batch},
+                   {pitch(x.rows, x.row_stride), pitch(x.heads, x.head_stride), pitch(x.batch, x.batch_stride)},
+                   64,
+                   box_rows};
+  return find_or_encode(loaded_of(call), map, key, error);
 }
 
 }  // namespace cd

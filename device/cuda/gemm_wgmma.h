@@ -60,6 +60,21 @@ struct WgmmaStages {
   }
 };
 
+// Of four consecutive lanes lane t has pair t of each of four groups of eight columns; afterwards it has group t.
+CD_FN void transpose_quad(float (&x)[8]) {
+  const int lane = threadIdx.x % 4;
+#pragma unroll
+  for (int bit = 1; bit <= 2; bit *= 2) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int low = (bit == 1 ? i / 2 * 4 : i / 2 * 2) + i % 2, high = low + 2 * bit;
+      const bool keeps_high = (lane & bit) != 0;
+      const float got = __shfl_xor_sync(~0u, keeps_high ? x[low] : x[high], bit);
+      (keeps_high ? x[low] : x[high]) = got;
+    }
+  }
+}
+
 // Lines between batches in the maps.
 template <bool A_K, bool B_K>
 struct WgmmaBatches {
@@ -129,10 +144,24 @@ struct WgmmaGemm : WgmmaStages<T, 128, BN, STAGES, A_K, B_K> {
       if (lane < CLUSTER) barrier_arrive_at(barrier, lane);
     }
   }
-  // 64 columns at a time through the warp's own 16 x 64 floats.
+  // A warp's 16 rows. Where all of them are inside, straight from the registers; else 64 columns at a time through the warp's own 16 x 64
+  // floats, in a loop of less code.
   template <class E>
   __device__ __forceinline__ void finish(const float (&d)[BN / 2], float* buffer, int batch, int row0, int col0, const E& epilogue) const {
     const int lane = threadIdx.x % 32, m = (int)t.m, n = (int)t.n;
+    if constexpr (requires { epilogue.straight(); }) {
+      if (epilogue.straight() && row0 + 16 <= m && col0 + BN <= n) {
+#pragma unroll
+        for (int c = 0; c < BN / 16; ++c) {
+          float x[8];
+#pragma unroll
+          for (int i = 0; i < 8; ++i) x[i] = d[c / 2 * 16 + i / 2 * 4 + c % 2 * 2 + i % 2];
+          transpose_quad(x);
+          epilogue.wide(batch, row0 + lane / 4 + c % 2 * 8, col0 + c / 2 * 32 + lane % 4 * 8, x);
+        }
+        return;
+      }
+    }
 #pragma unroll
     for (int c = 0; c < BN / 64; ++c) {
       __syncwarp();
@@ -156,6 +185,7 @@ struct WgmmaGemm : WgmmaStages<T, 128, BN, STAGES, A_K, B_K> {
 
 #endif
 
+// An epilogue may have wide(batch, row, col, acc): eight columns in wide accesses, allowed where straight() is true.
 // Launch: at most (multiprocessors) / CLUSTER * CLUSTER blocks, __launch_bounds__(384, 1). Dynamic shared memory: STAGES * (128 + BN) * 128 +
 // 32768 + 16 * STAGES bytes.
 template <class T, int BN, int STAGES, int CLUSTER, bool A_K, bool B_K, class E>

@@ -49,6 +49,7 @@ struct CudaAttention {
   void* scratch;
   float scale;
   int split;
+  CudaTensorMap map_q, map_k, map_v;  // of variants that ask for them
 };
 
 #endif  // COIL_DEVICE_CUDA_PARAMS_H_

@@ -34,6 +34,12 @@ CD_FN void tma_load(u32 to, const CudaTensorMap* map, u32 barrier, int x, int y)
                "r"(x), "r"(y)
                : "memory");
 }
+// Of a map of rows (see cuda_rows_map in cuda_host.h): x along a row, then the row, the head, the batch.
+CD_FN void tma_load_rows(u32 to, const CudaTensorMap* map, u32 barrier, int x, int row, int head, int batch) {
+  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(to), "l"(map),
+               "r"(barrier), "r"(x), "r"(row), "r"(head), "r"(batch)
+               : "memory");
+}
 // To the same place of every block in `blocks` (a bit each), each one's barrier counts.
 CD_FN void tma_load_multicast(u32 to, const CudaTensorMap* map, u32 barrier, int x, int y, u16 blocks) {
   asm volatile(
@@ -51,6 +57,15 @@ template <int N>
 CD_FN void registers_down() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
 }
+// Named barriers 1..15 of the block: THREADS of it, in whole warps, come by sync or arrive.
+template <int THREADS>
+CD_FN void named_sync(int barrier) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(THREADS) : "memory");
+}
+template <int THREADS>
+CD_FN void named_arrive(int barrier) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "n"(THREADS) : "memory");
+}
 CD_FN bool elect_one() {
   u32 r;
   asm volatile("{\n\t.reg .pred p;\n\telect.sync _|p, 0xffffffff;\n\tselp.u32 %0, 1, 0, p;\n\t}" : "=r"(r));
@@ -58,7 +73,8 @@ CD_FN bool elect_one() {
 }
 
 // --- wgmma: d[64 x 2 * size] += a b (add) or = a b (not add). Of thread t of the warpgroup d[i] is row 16 (t / 32) + t % 32 / 4 +
-// 8 ((i >> 1) & 1), column 8 (i >> 2) + 2 (t & 3) + (i & 1). TA, TB: 1 for an operand whose rows (columns) are contiguous, 0: k.
+// 8 ((i >> 1) & 1), column 8 (i >> 2) + 2 (t & 3) + (i & 1). TA, TB: 1 for an operand whose rows (columns) are contiguous, 0: k. With a in
+// registers: pairs as in mma.h, rows of the warp.
 // Matrix descriptor of a tile in 128-byte lines of the swizzle. k-contiguous: slabs is unused, a step of 16 in k is 32 bytes; else
 // `slabs` is the distance of 64-wide slabs in bytes and a step of 16 in k is 2048 bytes.
 CD_FN u64 wgmma_tile(u32 address, u32 slabs) { return (u64)((address & 0x3ffff) >> 4) | (u64)(slabs >> 4) << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62; }
@@ -70,137 +86,63 @@ template <int N>
 CD_FN void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
+// Keeps the compiler from moving uses of results across this place: they are there only after a wait.
+template <int N>
+CD_FN void wgmma_hold(float (&d)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; i++) asm volatile("" : "+f"(d[i])::"memory");
+}
+// The operands of an instruction by the number of its results a thread; the text of an operand list counts on from there.
 #define CD_D8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
-template <int TA, int TB>
-CD_FN void wgmma(bf16, float (&d)[32], u64 a, u64 b, int add) {
-  asm volatile(
-      "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %34, 0;\n\twgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-      "}, %32, %33, p, 1, 1, %35, %36;\n\t}"
-      : CD_D8(0), CD_D8(8), CD_D8(16), CD_D8(24)
-      : "l"(a), "l"(b), "r"(add), "n"(TA), "n"(TB));
-}
-template <int TA, int TB>
-CD_FN void wgmma(bf16, float (&d)[48], u64 a, u64 b, int add) {
-  asm volatile(
-      "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %50, 0;\n\twgmma.mma_async.sync.aligned.m64n96k16.f32.bf16.bf16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
-      "}, %48, %49, p, 1, 1, %51, %52;\n\t}"
-      : CD_D8(0), CD_D8(8), CD_D8(16), CD_D8(24), CD_D8(32), CD_D8(40)
-      : "l"(a), "l"(b), "r"(add), "n"(TA), "n"(TB));
-}
-template <int TA, int TB>
-CD_FN void wgmma(bf16, float (&d)[64], u64 a, u64 b, int add) {
-  asm volatile(
-      "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %66, 0;\n\twgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-      "}, %64, %65, p, 1, 1, %67, %68;\n\t}"
-      : CD_D8(0), CD_D8(8), CD_D8(16), CD_D8(24), CD_D8(32), CD_D8(40), CD_D8(48), CD_D8(56)
-      : "l"(a), "l"(b), "r"(add), "n"(TA), "n"(TB));
-}
-template <int TA, int TB>
-CD_FN void wgmma(bf16, float (&d)[96], u64 a, u64 b, int add) {
-  asm volatile(
-      "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %98, 0;\n\twgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
-      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
-      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
-      "}, %96, %97, p, 1, 1, %99, %100;\n\t}"
-      : CD_D8(0), CD_D8(8), CD_D8(16), CD_D8(24), CD_D8(32), CD_D8(40), CD_D8(48), CD_D8(56),
-        CD_D8(64), CD_D8(72), CD_D8(80), CD_D8(88)
-      : "l"(a), "l"(b), "r"(add), "n"(TA), "n"(TB));
-}
-template <int TA, int TB>
-CD_FN void wgmma(bf16, float (&d)[128], u64 a, u64 b, int add) {
-  asm volatile(
-      "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %130, 0;\n\twgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
-      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
-      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
-      "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "
-      "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-      "}, %128, %129, p, 1, 1, %131, %132;\n\t}"
-      : CD_D8(0), CD_D8(8), CD_D8(16), CD_D8(24), CD_D8(32), CD_D8(40), CD_D8(48), CD_D8(56),
-        CD_D8(64), CD_D8(72), CD_D8(80), CD_D8(88), CD_D8(96), CD_D8(104), CD_D8(112), CD_D8(120)
-      : "l"(a), "l"(b), "r"(add), "n"(TA), "n"(TB));
-}
-template <int TA, int TB>
-CD_FN void wgmma(f16, float (&d)[32], u64 a, u64 b, int add) {
-  asm volatile(
-      "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %34, 0;\n\twgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-      "}, %32, %33, p, 1, 1, %35, %36;\n\t}"
-      : CD_D8(0), CD_D8(8), CD_D8(16), CD_D8(24)
-      : "l"(a), "l"(b), "r"(add), "n"(TA), "n"(TB));
-}
-template <int TA, int TB>
-CD_FN void wgmma(f16, float (&d)[48], u64 a, u64 b, int add) {
-  asm volatile(
-      "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %50, 0;\n\twgmma.mma_async.sync.aligned.m64n96k16.f32.f16.f16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
-      "}, %48, %49, p, 1, 1, %51, %52;\n\t}"
-      : CD_D8(0), CD_D8(8), CD_D8(16), CD_D8(24), CD_D8(32), CD_D8(40)
-      : "l"(a), "l"(b), "r"(add), "n"(TA), "n"(TB));
-}
-template <int TA, int TB>
-CD_FN void wgmma(f16, float (&d)[64], u64 a, u64 b, int add) {
-  asm volatile(
-      "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %66, 0;\n\twgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-      "}, %64, %65, p, 1, 1, %67, %68;\n\t}"
-      : CD_D8(0), CD_D8(8), CD_D8(16), CD_D8(24), CD_D8(32), CD_D8(40), CD_D8(48), CD_D8(56)
-      : "l"(a), "l"(b), "r"(add), "n"(TA), "n"(TB));
-}
-template <int TA, int TB>
-CD_FN void wgmma(f16, float (&d)[96], u64 a, u64 b, int add) {
-  asm volatile(
-      "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %98, 0;\n\twgmma.mma_async.sync.aligned.m64n192k16.f32.f16.f16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
-      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
-      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
-      "}, %96, %97, p, 1, 1, %99, %100;\n\t}"
-      : CD_D8(0), CD_D8(8), CD_D8(16), CD_D8(24), CD_D8(32), CD_D8(40), CD_D8(48), CD_D8(56),
-        CD_D8(64), CD_D8(72), CD_D8(80), CD_D8(88)
-      : "l"(a), "l"(b), "r"(add), "n"(TA), "n"(TB));
-}
-template <int TA, int TB>
-CD_FN void wgmma(f16, float (&d)[128], u64 a, u64 b, int add) {
-  asm volatile(
-      "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %130, 0;\n\twgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
-      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
-      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
-      "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "
-      "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-      "}, %128, %129, p, 1, 1, %131, %132;\n\t}"
-      : CD_D8(0), CD_D8(8), CD_D8(16), CD_D8(24), CD_D8(32), CD_D8(40), CD_D8(48), CD_D8(56),
-        CD_D8(64), CD_D8(72), CD_D8(80), CD_D8(88), CD_D8(96), CD_D8(104), CD_D8(112), CD_D8(120)
-      : "l"(a), "l"(b), "r"(add), "n"(TA), "n"(TB));
-}
+#define CD_D32 CD_D8(0), CD_D8(8), CD_D8(16), CD_D8(24)
+#define CD_D48 CD_D32, CD_D8(32), CD_D8(40)
+#define CD_D64 CD_D48, CD_D8(48), CD_D8(56)
+#define CD_D96 CD_D64, CD_D8(64), CD_D8(72), CD_D8(80), CD_D8(88)
+#define CD_D128 CD_D96, CD_D8(96), CD_D8(104), CD_D8(112), CD_D8(120)
+#define CD_L32 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15" \
+  ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define CD_L48 CD_L32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+#define CD_L64 CD_L48 ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define CD_L96 CD_L64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79" \
+  ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define CD_L128 CD_L96 ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111" \
+  ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+#define CD_WGMMA(T, TYPE, SIZE, N, D, L, O0, O1, O2, O3, O4, O5, O6)                                                                            \
+  template <int TA, int TB>                                                                                                                \
+  CD_FN void wgmma(T, float (&d)[SIZE], u64 a, u64 b, int add) {                                                                           \
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %" #O2 ", 0;\n\twgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE     \
+                 " {" L "}, %" #O0 ", %" #O1 ", p, 1, 1, %" #O3 ", %" #O4 ";\n\t}"                                                         \
+                 : D                                                                                                                       \
+                 : "l"(a), "l"(b), "r"(add), "n"(TA), "n"(TB));                                                                            \
+  }                                                                                                                                        \
+  template <int TB>                                                                                                                        \
+  CD_FN void wgmma(T, float (&d)[SIZE], const u32 (&a)[4], u64 b, int add) {                                                               \
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %" #O5 ", 0;\n\twgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE     \
+                 " {" L "}, {%" #O0 ", %" #O1 ", %" #O2 ", %" #O3 "}, %" #O4 ", p, 1, 1, %" #O6 ";\n\t}"                                   \
+                 : D                                                                                                                       \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(TB));                                                 \
+  }
+CD_WGMMA(bf16, "bf16", 32, 64, CD_D32, CD_L32, 32, 33, 34, 35, 36, 37, 38)
+CD_WGMMA(bf16, "bf16", 48, 96, CD_D48, CD_L48, 48, 49, 50, 51, 52, 53, 54)
+CD_WGMMA(bf16, "bf16", 64, 128, CD_D64, CD_L64, 64, 65, 66, 67, 68, 69, 70)
+CD_WGMMA(bf16, "bf16", 96, 192, CD_D96, CD_L96, 96, 97, 98, 99, 100, 101, 102)
+CD_WGMMA(bf16, "bf16", 128, 256, CD_D128, CD_L128, 128, 129, 130, 131, 132, 133, 134)
+CD_WGMMA(f16, "f16", 32, 64, CD_D32, CD_L32, 32, 33, 34, 35, 36, 37, 38)
+CD_WGMMA(f16, "f16", 48, 96, CD_D48, CD_L48, 48, 49, 50, 51, 52, 53, 54)
+CD_WGMMA(f16, "f16", 64, 128, CD_D64, CD_L64, 64, 65, 66, 67, 68, 69, 70)
+CD_WGMMA(f16, "f16", 96, 192, CD_D96, CD_L96, 96, 97, 98, 99, 100, 101, 102)
+CD_WGMMA(f16, "f16", 128, 256, CD_D128, CD_L128, 128, 129, 130, 131, 132, 133, 134)
+#undef CD_WGMMA
+#undef CD_D32
+#undef CD_L32
+#undef CD_D48
+#undef CD_L48
+#undef CD_D64
+#undef CD_L64
+#undef CD_D96
+#undef CD_L96
+#undef CD_D128
+#undef CD_L128
 #undef CD_D8
 
 }  // namespace cd

@@ -11,6 +11,7 @@ namespace coil::templates {
 namespace {
 
 constexpr int64_t kFewRows = 8;   // queries that share a key head, up to which the reading of keys decides
+constexpr int64_t kWgmmaKeys = 128;   // keys from which on a Hopper kernel pays
 
 // The kernels' element type of the mask: "cd::NoMask", "bool", "float".
 std::string mask_name(const CudaAttentionFacts& facts) {
@@ -29,6 +30,32 @@ CudaVariant tensor_cores(const CudaAttentionFacts& facts, int64_t widest) {
   v.threads = warps * 32;
   v.shared_bytes = int64_t{queries + 4 * keys} * (d + 8) * 2;
   v.grid_x = fmt::format("(t.q_len + {}) / {} * t.heads * t.batch", queries - 1, queries);
+  return v;
+}
+
+// Hopper's: faster than mma.sync from 128 keys on (tests/gpu/test_attention.py --bench wgmma).
+CudaVariant hopper(const CudaAttentionFacts& facts, int64_t widest) {
+  const bool long_rows = known(facts.def.q_len).value_or(0) >= 1024;  // more queries a block read keys and values less often
+  const int d = widest <= 64 ? 64 : widest <= 128 ? 128 : 256, keys = d == 256 ? 64 : 128, groups = d == 64 && long_rows && !facts.def.mask ? 3 : 2, stages = 2, queries = 64 * groups;
+  CudaVariant v;
+  v.name = fmt::format("attention_wgmma_{}", d);
+  v.header = "cuda/attention_wgmma.h";
+  v.call = fmt::format("cd::attention_wgmma<{}, {}, {}, {}, {}, {}, {}, true>(t);", info(facts.dtype).c_name, mask_name(facts), flag(facts.def.causal), d, keys,
+                       groups, stages);
+  v.threads = 128 * (groups + 1);
+  v.shared_bytes = int64_t{d} * 2 * (queries + 2 * stages * keys) + 8 * (4 * stages + 1);
+  v.hopper = true;
+  v.grid_x = fmt::format("(t.q_len + {}) / {} * t.heads * t.batch", queries - 1, queries);
+  const auto rows = [](char x) {
+    return fmt::format("cd::CudaRows{{t.{0}, t.batch, t.{1}, t.{2}dim, t.{0}_batch, t.{0}_head, t.{0}_row}}", x, x == 'q' ? "heads, t.q_len" : "kv_heads, t.kv_len",
+                       x == 'v' ? "v_" : "");
+  };
+  v.condition = fmt::format("t.kv_len >= {}", kWgmmaKeys);
+  for (const char x : {'q', 'k', 'v'}) {
+    v.condition += fmt::format(" && cd::cuda_rows_fit({})", rows(x));
+    v.setup += fmt::format("{}if (const int32_t failed = cd::cuda_rows_map(call, &t.map_{}, {}, {}, {}, error)) return failed;", x == 'q' ? "" : " ", x,
+                           info(facts.dtype).shim_number, rows(x), x == 'q' ? queries : keys);
+  }
   return v;
 }
 
@@ -78,6 +105,8 @@ std::vector<CudaVariant> cuda_attention_variants(const CudaAttentionFacts& facts
     if (q_len && heads && kv_heads) return variants;
     variants.back().condition = fmt::format("t.heads / t.kv_heads * t.q_len <= {}", kFewRows);
   }
+  const bool enough = known(def.kv_len).value_or(kWgmmaKeys) >= kWgmmaKeys && q_len.value_or(64) >= 64;
+  if (sm == 90 && facts.dtype != DType::f32 && facts.alignment % 16 == 0 && def.scale > 0 && enough) variants.push_back(hopper(facts, widest));
   variants.push_back(facts.dtype == DType::f32 ? cuda_cores(facts, widest) : tensor_cores(facts, widest));
   return variants;
 }

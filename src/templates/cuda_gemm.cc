@@ -162,7 +162,7 @@ double wgmma_time(const Problem& p, const Choice& c) {
   const int64_t blocks = rows * tiles(p.n, t.bn) * std::max<int64_t>(p.batch, 1) * c.split;
   const double busy = static_cast<double>(std::min<int64_t>(blocks, sms)), bytes = 128.0 * (t.bm + t.bn);
   const double tensor = t.bm * t.bn * (busy > 0.9 * sms && p.k >= 2048 ? 0.0197 : 0.018) * (t.bn == 192 ? 1.06 : 1.0);
-  const double step = std::max({tensor, bytes / (copies ? 37 : 127), bytes * busy / 11800}) * (persistent && t.wm > 1 ? 1.02 : 1.0);
+  const double step = std::max({tensor, bytes / (copies ? 37 : 127), bytes * busy / 11800}) * (persistent && t.wm > 1 ? 0.99 : 1.0);
   const double steps = static_cast<double>(tiles(tiles(std::max<int64_t>(p.k, 1), 64), c.split));
   const double finish = 170 + 9.1 * t.bn * t.bm / 128 + (c.split > 1 ? 2200 + 0.085 * t.bm * t.bn * std::log2(c.split) : 0);
   const int64_t resident = persistent ? 1 : std::max<int64_t>(1, 232448 / (shared_bytes(p, c) + 1024));

@@ -58,7 +58,7 @@ struct CudaAttentionFacts {
   DType dtype = DType::f32;         // f32, bf16, f16 (f64 is spelled out before it comes here)
   Attention def;
   DType mask_dtype = DType::boolean;
-  int64_t alignment = 4;            // of q, k and v and of all their row strides, in bytes
+  int64_t alignment = 4;            // of the strides of q, k and v and of their first elements as far as they are known, in bytes
 };
 std::vector<CudaVariant> cuda_attention_variants(const CudaAttentionFacts& facts, int sm);
 

@@ -104,17 +104,27 @@ def kernel(source, threads, shared_bytes=0):
     return Kernel(source, threads, shared_bytes)
 
 
-def tensor_map(dtype, pointer, rows, cols, pitch_bytes, box_rows):
-    """128 bytes as cd::cuda_tensor_map (device/cuda_host.h) makes them, of boxes of 64 columns. dtype: "bf16" or "f16"."""
+def _encode(dtype, pointer, sizes, pitches, box):
     out, store = (ctypes.c_ulonglong * 16)(), ctypes.create_string_buffer(192)
     buffer = ctypes.addressof(store)
     buffer += -buffer % 64
-    u64, u32 = ctypes.c_ulonglong, ctypes.c_uint
+    u64, u32, n = ctypes.c_ulonglong, ctypes.c_uint, len(sizes)
     kind = {"bf16": 9, "f16": 6}[dtype]  # CU_TENSOR_MAP_DATA_TYPE_*
-    check(driver().cuTensorMapEncodeTiled(ctypes.c_void_p(buffer), kind, u32(2), ctypes.c_void_p(pointer), (u64 * 2)(cols, rows), (u64 * 1)(pitch_bytes),
-                                          (u32 * 2)(64, box_rows), (u32 * 2)(1, 1), 0, 3, 3, 0), "cuTensorMapEncodeTiled")
+    check(driver().cuTensorMapEncodeTiled(ctypes.c_void_p(buffer), kind, u32(n), ctypes.c_void_p(pointer), (u64 * n)(*sizes), (u64 * (n - 1))(*pitches),
+                                          (u32 * n)(*box), (u32 * n)(*[1] * n), 0, 3, 3, 0), "cuTensorMapEncodeTiled")
     ctypes.memmove(out, buffer, 128)
     return out
+
+
+def tensor_map(dtype, pointer, rows, cols, pitch_bytes, box_rows):
+    """128 bytes as cd::cuda_tensor_map (device/cuda_host.h) makes them, of boxes of 64 columns. dtype: "bf16" or "f16"."""
+    return _encode(dtype, pointer, (cols, rows), (pitch_bytes,), (64, box_rows))
+
+
+def rows_map(dtype, pointer, sizes, strides, box_rows):
+    """As cd::cuda_rows_map. sizes, strides (in elements): batch, head, row, column."""
+    pitches = [stride * 2 if size > 1 else 16 for size, stride in zip(sizes[:3], strides[:3])]
+    return _encode(dtype, pointer, sizes[::-1], pitches[::-1], (64, box_rows, 1, 1))
 
 
 def microseconds(call, repeats=20, rounds=7):

@@ -1,5 +1,5 @@
 """The CUDA attention templates against torch in float64. `python3 tests/gpu/test_attention.py --bench` prints times beside
-scaled_dot_product_attention."""
+scaled_dot_product_attention, `--bench wgmma` those of Hopper's kernel."""
 import ctypes
 import math
 import os
@@ -10,7 +10,7 @@ import pytest
 import torch
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from cuda_kernels import kernel, microseconds
+from cuda_kernels import kernel, microseconds, rows_map
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -23,11 +23,12 @@ class CudaAttention(ctypes.Structure):
                 [f for a in "qkv" for f in [(a, ctypes.c_void_p)] + [(f"{a}_{n}", ctypes.c_longlong) for n in "batch head row".split()]] +
                 [("mask", ctypes.c_void_p)] + [(f"mask_{n}", ctypes.c_longlong) for n in "batch head row col".split()] +
                 [("o", ctypes.c_void_p)] + [(f"o_{n}", ctypes.c_longlong) for n in "batch head row".split()] +
-                [("scratch", ctypes.c_void_p), ("scale", ctypes.c_float), ("split", ctypes.c_int)])
+                [("scratch", ctypes.c_void_p), ("scale", ctypes.c_float), ("split", ctypes.c_int), ("padding", ctypes.c_longlong * 2)] +
+                [(f"map_{x}", ctypes.c_ulonglong * 16) for x in "qkv"])
 
 
 class Variant:
-    """kind: "mma" (BN, WARPS, MT), "simt" (BN, WARPS, TM, BUFFERS) or "decode" (ROWS, WARPS, SPLIT)."""
+    """kind: "mma" (BN, WARPS, MT), "wgmma" (BN, GROUPS, STAGES, TURNS), "simt" (BN, WARPS, TM, BUFFERS) or "decode" (ROWS, WARPS, SPLIT)."""
 
     def __init__(self, kind, *config, d=None):
         self.kind, self.config, self.d = kind, config, d
@@ -37,13 +38,23 @@ class Variant:
 
     def launch(self, dtype, mask_dtype, causal, t):
         largest, size = max(t.dim, t.v_dim), dtype.itemsize
-        d = self.d or next(w for w in ((64, 96, 128, 256) if self.kind == "mma" else (64, 128, 256) if self.kind == "simt" else (32, 64, 128, 256)) if w >= largest)
+        widths = {"mma": (64, 96, 128, 256), "decode": (32, 64, 128, 256)}.get(self.kind, (64, 128, 256))
+        d = self.d or next(w for w in widths if w >= largest)
         assert d >= largest
         flag, m, cluster = "true" if causal else "false", NAMES[mask_dtype], 1
         if self.kind == "mma":
             bn, warps, mt = self.config
             bm, threads, shared = warps * 16 * mt, warps * 32, (warps * 16 * mt + 4 * bn) * (d + 8) * 2
             call = f"cd::attention_mma<{NAMES[dtype]}, {m}, {flag}, {d}, {bn}, {warps}, {mt}>(t);"
+        elif self.kind == "wgmma":
+            bn, groups, stages, turns = self.config
+            bm, threads, shared = 64 * groups, 128 * (groups + 1), d * 2 * (64 * groups + 2 * stages * bn) + 8 * (4 * stages + 1)
+            call = f"cd::attention_wgmma<{NAMES[dtype]}, {m}, {flag}, {d}, {bn}, {groups}, {stages}, {'true' if turns else 'false'}>(t);"
+            name = {BF16: "bf16", F16: "f16"}[dtype]
+            for x, rows, box in (("q", t.q_len, bm), ("k", t.kv_len, bn), ("v", t.kv_len, bn)):
+                strides = [getattr(t, f"{x}_{n}") for n in ("batch", "head", "row")]
+                sizes = (t.batch, t.heads if x == "q" else t.kv_heads, rows, t.v_dim if x == "v" else t.dim)
+                setattr(t, f"map_{x}", rows_map(name, getattr(t, x), sizes, strides, box))
         elif self.kind == "simt":
             bn, warps, tm, buffers = self.config
             bm, threads = warps * 8 * tm, warps * 32
@@ -155,6 +166,8 @@ CASES = [
     dict(q_len=5, kv_len=0),
     dict(q_len=0, kv_len=7),
 ]
+LONG = [dict(heads=4, kv_heads=2, q_len=700, kv_len=700, causal=True, layout=BLHD), dict(q_len=500, kv_len=900), dict(q_len=300, kv_len=1000, mask=torch.bool),
+        dict(q_len=900, kv_len=300, causal=True)]
 WIDE = [dict(q_len=70, kv_len=150, dim=96), dict(q_len=70, kv_len=150, dim=128, causal=True), dict(q_len=70, kv_len=150, dim=72, v_dim=111),
         dict(q_len=70, kv_len=150, dim=128, mask=F32), dict(q_len=3, kv_len=700, dim=128, heads=8, kv_heads=2, layout=BLHD)]
 WIDEST = [dict(q_len=70, kv_len=150, dim=256), dict(q_len=70, kv_len=150, dim=200, v_dim=256, causal=True), dict(q_len=70, kv_len=150, dim=256, mask=F32)]
@@ -172,6 +185,29 @@ def test_mma(variant, case):
 @pytest.mark.parametrize("case", range(6))
 def test_mma_half(case):
     run_case(MMA[0], F16, **CASES[case])
+
+
+def tma_fits(dim=64, v_dim=None, q_len=64, kv_len=64, offset=0, scale=1.0, **_):
+    """The condition of the wgmma variant (src/templates/cuda_attention.cc)."""
+    return dim % 8 == 0 and (v_dim or dim) % 8 == 0 and q_len > 0 and kv_len > 0 and offset % 8 == 0 and (scale is None or scale > 0)
+
+
+FIT = [c for c in CASES if tma_fits(**c)] + LONG
+WGMMA = [Variant("wgmma", 128, 2, 2, True), Variant("wgmma", 128, 3, 2, True), Variant("wgmma", 64, 2, 2, False)]
+
+
+@pytest.mark.parametrize("case", range(len(FIT)))
+@pytest.mark.parametrize("variant", WGMMA, ids=repr)
+def test_wgmma(variant, case):
+    run_case(variant, BF16, **FIT[case])
+
+
+@pytest.mark.parametrize("case", range(len(WIDE + WIDEST)))
+@pytest.mark.parametrize("dtype", [BF16, F16], ids=str)
+def test_wgmma_wide(dtype, case):
+    arguments = (WIDE + WIDEST)[case]
+    if tma_fits(**arguments):
+        run_case(Variant("wgmma", 64 if max(arguments["dim"], arguments.get("v_dim", 0)) > 128 else 128, 2, 2, True), dtype, **arguments)
 
 
 @pytest.mark.parametrize("case", range(len(CASES)))
@@ -234,6 +270,25 @@ def bench_case(name, dtype, variants, batch, heads, q_len, kv_len, dim, causal=F
           f"  torch {peer:8.1f} us | {rest}", flush=True)
 
 
+def bench_wgmma():
+    """Hopper's kernel beside mma.sync, from which lengths on it pays."""
+    print(torch.cuda.get_device_name(), torch.__version__)
+    two, three = [Variant("wgmma", b, 2, 2, turns) for b in (128, 64) for turns in (True, False)], [Variant("wgmma", 128, 3, 2, t) for t in (True, False)]
+    mma = [Variant("mma", 64, 4, 1)]
+    wide = two[:2] + [Variant("wgmma", 96, 2, 2, True)] + mma
+    for causal in (False, True):
+        word = " causal" if causal else ""
+        for length in (2048, 8192):
+            bench_case(f"bf16 1x32/8x{length}x128{word}", BF16, wide if length == 2048 else wide[:3], 1, 32, length, length, 128, causal, 8)
+        bench_case(f"bf16 8x16x2048x64{word}", BF16, two + three + mma, 8, 16, 2048, 2048, 64, causal)
+        bench_case(f"bf16 4x8x1024x256{word}", BF16, [Variant("wgmma", 64, 2, 2, True), Variant("wgmma", 64, 2, 2, False), Variant("mma", 32, 4, 1)], 4, 8, 1024, 1024, 256, causal)
+        for length in (128, 256, 512):
+            bench_case(f"bf16 8x12x{length}x64{word}", BF16, two + mma, 8, 12, length, length, 64, causal)
+            bench_case(f"bf16 4x32x{length}x128{word}", BF16, two[:3] + mma, 4, 32, length, length, 128, causal)
+    bench_case("bf16 16x12x197x64 (ViT)", BF16, two + mma, 16, 12, 197, 197, 64)
+    bench_case("bf16 8x12x512x64 mask of keys", BF16, two[:1] + mma, 8, 12, 512, 512, 64, mask=BF16)
+
+
 def bench():
     torch.backends.cuda.matmul.allow_tf32 = False
     print(torch.cuda.get_device_name(), torch.__version__)
@@ -261,6 +316,6 @@ def bench():
 
 if __name__ == "__main__":
     if "--bench" in sys.argv:
-        bench()
+        bench_wgmma() if "wgmma" in sys.argv else bench()
     else:
         sys.exit(pytest.main(["-q", __file__]))

@@ -58,11 +58,15 @@ class Instance:
     if (batch < 0 || batch >= a.batch || row < 0 || row >= a.m || col < 0 || col % W || count < 1 || count > W || col + count > a.n) { atomicAdd(a.bad, 1); return; }
     for (int i = 0; i < count; ++i) atomicAdd(a.writes + batch * a.batch_stride + row * a.row_stride + col + i, 1);""" if checked else ""
         cluster = f" __cluster_dims__({self.cluster}, 1, 1)" if self.cluster > 1 else ""
+        wide = "(*this)(batch, row, col, acc, kWidth);" if checked else f"cd::store<kWidth>(({out}*)a.out + batch * a.batch_stride + row * a.row_stride + col, acc);"
         return f"""#include "cuda/base.h"
 #include "{self.header}"
 struct Args {{ void* out; long long batch, m, n, batch_stride, row_stride; int* writes; int* bad; }};
+constexpr int kWidth = cd::kWidth<{C_TYPES[self.dtype]}>;
 struct E {{
   const Args& a;
+  __device__ __forceinline__ bool straight() const {{ return ((cd::u64)a.out | a.row_stride * sizeof({out}) | a.batch_stride * sizeof({out})) % 16 == 0; }}
+  __device__ __forceinline__ void wide(cd::i64 batch, int row, int col, const {acc} (&acc)[kWidth]) const {{ {wide} }}
   template <int W> __device__ __forceinline__ void operator()(cd::i64 batch, int row, int col, const {acc} (&acc)[W], int count) const {{{check}
     {out}* p = ({out}*)a.out + batch * a.batch_stride + row * a.row_stride + col;
     if (count == W && (cd::u64)p % 16 == 0) {{ cd::store<W>(p, acc); }} else {{
@@ -212,19 +216,6 @@ def function(instance, checked):
     return f
 
 
-def tensor_map(dtype, pointer, rows, cols, pitch_bytes, box_rows):
-    out = ((ctypes.c_ulonglong * 16)(), ctypes.create_string_buffer(192))
-    buffer = ctypes.addressof(out[1])
-    buffer += -buffer % 64
-    kind = {"bf16": 9, "f16": 6}[dtype]  # CU_TENSOR_MAP_DATA_TYPE_*
-    u64, u32 = ctypes.c_ulonglong, ctypes.c_uint
-    rc = ck.driver().cuTensorMapEncodeTiled(ctypes.c_void_p(buffer), kind, u32(2), ctypes.c_void_p(pointer), (u64 * 2)(cols, rows), (u64 * 1)(pitch_bytes),
-                                            (u32 * 2)(64, box_rows), (u32 * 2)(1, 1), 0, 3, 3, 0)
-    ck.check(rc, "cuTensorMapEncodeTiled")
-    ctypes.memmove(out[0], buffer, 128)
-    return out[0]
-
-
 def params(instance, a, b):
     """a [batch, m, k], b [batch, k, n] as torch tensors of any strides."""
     t = Params(batch=a.shape[0], m=a.shape[1], n=b.shape[2], k=a.shape[2], a=a.data_ptr(), b=b.data_ptr(), split=instance.cluster)
@@ -235,8 +226,8 @@ def params(instance, a, b):
                             ((t.a_batch, t.a_row if instance.a_k else t.a_col, t.m if instance.a_k else t.k),
                              (t.b_batch, t.b_col if instance.b_k else t.b_row, t.n if instance.b_k else t.k)))
         box = instance.bn // (instance.cluster if instance.kind == "wgmma" else 1)
-        t.map_a = tensor_map(instance.dtype, t.a, a_lines, t.k, t.a_row * 2, instance.bm) if instance.a_k else tensor_map(instance.dtype, t.a, a_lines, t.m, t.a_col * 2, 64)
-        t.map_b = tensor_map(instance.dtype, t.b, b_lines, t.k, t.b_col * 2, box) if instance.b_k else tensor_map(instance.dtype, t.b, b_lines, t.n, t.b_row * 2, 64)
+        t.map_a = ck.tensor_map(instance.dtype, t.a, a_lines, t.k, t.a_row * 2, instance.bm) if instance.a_k else ck.tensor_map(instance.dtype, t.a, a_lines, t.m, t.a_col * 2, 64)
+        t.map_b = ck.tensor_map(instance.dtype, t.b, b_lines, t.k, t.b_col * 2, box) if instance.b_k else ck.tensor_map(instance.dtype, t.b, b_lines, t.n, t.b_row * 2, 64)
     return t
 
 

@@ -140,6 +140,16 @@ op("attention_float_mask", lambda q, k, v, m: sdpa(q, k, v, attn_mask=m), lambda
 op("attention_padding_mask", lambda q, k, v, m: sdpa(q, k, v, attn_mask=m[:, None, None, :]), lambda: (*qkv()(), torch.arange(9)[None] < torch.tensor([[9], [4]])))
 op("attention_fully_masked", lambda q, k, v, m: sdpa(q, k, v, attn_mask=m), lambda: (*qkv()(), torch.arange(9)[:, None].expand(9, 9) > 0))
 op("attention_grouped", lambda q, k, v: sdpa(q, k, v, is_causal=True, enable_gqa=True), lambda: (rand(2, 6, 9, 16), rand(2, 2, 9, 16), rand(2, 2, 9, 16)))
+
+
+def repeated(x, times):
+    """Each head `times` times, as transformers' repeat_kv does."""
+    b, heads, length, dim = x.shape
+    return x[:, :, None].expand(b, heads, times, length, dim).reshape(b, heads * times, length, dim)
+
+
+op("attention_repeated", lambda q, k, v: sdpa(q, repeated(k, 3), repeated(v, 3), is_causal=True), lambda: (rand(2, 6, 9, 16), rand(2, 2, 9, 16), rand(2, 2, 9, 16)))
+op("attention_repeated_keys", lambda q, k, v: sdpa(q, repeated(k, 3), repeated(v, 2)), lambda: (rand(2, 6, 9, 16), rand(2, 2, 9, 16), rand(2, 3, 9, 16)))
 op("attention_long", lambda q, k, v: sdpa(q, k, v, is_causal=True), qkv(300, 300, 1))
 op("attention_value_width", sdpa, lambda: (rand(2, 3, 9, 16), rand(2, 3, 9, 16), rand(2, 3, 9, 24)))
 op("attention_rank_3", sdpa, lambda: (rand(3, 9, 16), rand(3, 9, 16), rand(3, 9, 16)))

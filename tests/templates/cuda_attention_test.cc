@@ -56,5 +56,26 @@ TEST(CudaAttentionVariants, OneQueryReadsKeysOnce) {
   EXPECT_EQ(cuda_attention_variants(facts_of(pool, DType::f32, 32, 8, -1, 128), 90).size(), 2u);
 }
 
+TEST(CudaAttentionVariants, HopperByTensorMaps) {
+  ExprPool pool;
+  CudaAttentionFacts f = facts_of(pool, DType::bf16, 32, 8, 2048, 128);
+  f.alignment = 16;
+  const auto first = [&](int sm) { return cuda_attention_variants(f, sm)[0]; };
+  EXPECT_EQ(first(90).call, "cd::attention_wgmma<cd::bf16, cd::NoMask, false, 128, 128, 2, 2, true>(t);");
+  EXPECT_TRUE(first(90).hopper);
+  EXPECT_NE(first(90).condition.find("t.kv_len >= 128 && cd::cuda_rows_fit(cd::CudaRows{t.q, t.batch, t.heads, t.q_len, t.dim, t.q_batch, t.q_head, t.q_row})"),
+            std::string::npos);
+  EXPECT_EQ(first(80).header, "cuda/attention_mma.h");
+  EXPECT_EQ(first(100).header, "cuda/attention_mma.h");
+  f.def.dim = f.def.v_dim = pool.index(64);
+  EXPECT_EQ(first(90).threads, 512);
+  f.alignment = 8;
+  EXPECT_EQ(first(90).header, "cuda/attention_mma.h");
+  f.alignment = 16, f.def.scale = -1;  // the largest score would be the smallest product
+  EXPECT_EQ(first(90).header, "cuda/attention_mma.h");
+  f.def.scale = 1, f.def.kv_len = pool.index(77);
+  EXPECT_EQ(first(90).header, "cuda/attention_mma.h");
+}
+
 }  // namespace
 }  // namespace coil::templates

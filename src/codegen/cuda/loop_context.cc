@@ -6,8 +6,8 @@
 
 namespace coil::cuda {
 
-void for_each_access(const LoopKernel& k, const std::function<void(BufferId buffer, Expr offset, int weight)>& f) {
-  for (const Stmt& s : k.stmts) {
+void for_each_access(const std::vector<Stmt>& stmts, const std::function<void(BufferId buffer, Expr offset, int weight)>& f) {
+  for (const Stmt& s : stmts) {
     visit(s.value, [&](Expr e) {
       if (e->kind == ExprKind::load && e->id < kScratchBase) f(BufferId(e->id), e->args[0], 2);
     });
@@ -17,7 +17,7 @@ void for_each_access(const LoopKernel& k, const std::function<void(BufferId buff
 
 int contiguity(const LoopKernel& k, int axis) {
   int score = 0;
-  for_each_access(k, [&](BufferId, Expr offset, int weight) {
+  for_each_access(k.stmts, [&](BufferId, Expr offset, int weight) {
     if (!depends_on_var(offset, axis)) return;
     score += unit_stride(offset, axis) ? 2 * weight : -weight;
   });
@@ -28,7 +28,7 @@ int access_width(KernelContext& c, const LoopKernel& k, int axis) {
   if (axis < 0) return 1;
   const Expr size = k.axes[static_cast<size_t>(axis)].size;
   int narrowest = 16, widest = 1;
-  for_each_access(k, [&](BufferId id, Expr offset, int) {
+  for_each_access(k.stmts, [&](BufferId id, Expr offset, int) {
     if (access_kind(c, id, offset, axis, 2, false) == AccessKind::same) return;
     if (!unit_stride(offset, axis)) return;
     const int bytes = byte_size(c.plan->buffer(id).info.dtype);
@@ -40,7 +40,7 @@ int access_width(KernelContext& c, const LoopKernel& k, int axis) {
   for (; width > 1; width /= 2) {
     if (size->is_constant() && size->as_int() < width) continue;
     bool all = true;
-    for_each_access(k, [&](BufferId id, Expr offset, int) {
+    for_each_access(k.stmts, [&](BufferId id, Expr offset, int) {
       if (unit_stride(offset, axis) && access_kind(c, id, offset, axis, width, false) != AccessKind::wide) all = false;
     });
     if (all) return width;
@@ -89,22 +89,25 @@ std::vector<BufferId> written_buffers(const std::vector<Stmt>& stmts) {
   return written;
 }
 
+void mark_read_only(KernelContext& c, const std::vector<Stmt>& stmts, const std::vector<BufferId>& written) {
+  const auto shares = [&](BufferId a, BufferId b) {
+    const Placement &x = c.plan->buffer(a).placement, &y = c.plan->buffer(b).placement;
+    return a == b || (x.kind == y.kind && x.kind == Placement::Kind::arena && x.offset == y.offset);
+  };
+  for_each_access(stmts, [&](BufferId id, Expr, int weight) {
+    if (weight != 2) return;
+    if (std::none_of(written.begin(), written.end(), [&](BufferId w) { return shares(w, id); })) c.read_only.insert(id);
+  });
+}
+
 KernelContext loop_context(const KernelPlan& plan, const LoopKernel& k) {
   KernelContext c(plan);
   for (const Axis& a : k.axes) {
     c.vars.push_back(a.name);
     c.sizes.push_back(a.size);
   }
-  const std::vector<BufferId> written = written_buffers(k.stmts);
   c.half_results = stores_halves(k.stmts);
-  const auto shares = [&](BufferId a, BufferId b) {
-    const Placement &x = plan.buffer(a).placement, &y = plan.buffer(b).placement;
-    return a == b || (x.kind == y.kind && x.kind == Placement::Kind::arena && x.offset == y.offset);
-  };
-  for_each_access(k, [&](BufferId id, Expr, int weight) {
-    if (weight != 2) return;
-    if (std::none_of(written.begin(), written.end(), [&](BufferId w) { return shares(w, id); })) c.read_only.insert(id);
-  });
+  mark_read_only(c, k.stmts, written_buffers(k.stmts));
   return c;
 }
 

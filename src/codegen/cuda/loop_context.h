@@ -16,8 +16,11 @@ bool stores_halves(const std::vector<Stmt>& stmts);
 // The buffers that they store to, scratch left out.
 std::vector<BufferId> written_buffers(const std::vector<Stmt>& stmts);
 
+// Enters into the context which buffers the statements read and no statement writes.
+void mark_read_only(KernelContext& context, const std::vector<Stmt>& stmts, const std::vector<BufferId>& written);
+
 // Offsets of all loads and stores with a weight: stores count more.
-void for_each_access(const LoopKernel& kernel, const std::function<void(BufferId buffer, Expr offset, int weight)>& f);
+void for_each_access(const std::vector<Stmt>& stmts, const std::function<void(BufferId buffer, Expr offset, int weight)>& f);
 
 // How contiguous accesses are along an axis: positive if lanes along it coalesce.
 int contiguity(const LoopKernel& kernel, int axis);

@@ -93,7 +93,7 @@ void ReductionWriter::skew_row() {
   if (k_.num_outer != last_axis()) return;
   Expr base;
   bool same = true;
-  for_each_access(k_, [&](BufferId, Expr offset, int) {
+  for_each_access(k_.stmts, [&](BufferId, Expr offset, int) {
     if (!unit_stride(offset, last_axis())) return;
     const auto affine = as_affine(offset, last_axis());
     same = same && (!base || base == affine->base) && !any_of(affine->base, [](Expr e) { return e->kind == ExprKind::load || e->kind == ExprKind::temp; });

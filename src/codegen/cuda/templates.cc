@@ -18,6 +18,7 @@ namespace {
 using templates::CudaVariant;
 
 constexpr int64_t kPlacedAlignment = 64;
+constexpr int kStraightLines = 24;  // of an epilogue that templates may repeat for every few columns
 
 Expr base_of(const KernelPlan& plan, const PlanOperand& o) {
   return substitute_vars(o.offset, std::vector<Expr>(64, plan.pool->index(0)));
@@ -106,18 +107,18 @@ templates::CudaAttentionFacts attention_facts(const KernelPlan& plan, const Temp
   f.def = a;
   if (k.operands.size() > 3) f.mask_dtype = plan.buffer(k.operands[3].buffer).info.dtype;
   f.alignment = kPlacedAlignment;
+  const Expr sizes[2][3] = {{a.batch, a.heads, a.q_len}, {a.batch, a.kv_heads, a.kv_len}};
   for (size_t i = 0; i < 3; ++i) {
-    f.alignment = std::min(f.alignment, alignment_of(plan, k.operands[i]));
+    const Expr base = base_of(plan, k.operands[i]);
+    const int64_t item = byte_size(f.dtype);
+    if (base->is_constant() && base->as_int() != 0) f.alignment = std::gcd(f.alignment, base->as_int() * item);
     for (int v = 0; v < 3; ++v) {
       const Expr stride = coefficient(k.operands[i].offset, v);
-      const int64_t item = byte_size(f.dtype);
-      if (!stride->is_constant()) {
-        // A dynamic stride: rows of a constant number of elements times a dynamic size stay aligned.
-        const int64_t factor = stride->is_op(ScalarOp::imul) && stride->args[0]->is_constant() ? stride->args[0]->as_int() : 1;
-        f.alignment = std::gcd(f.alignment, factor * item);
-      } else if (stride->as_int() != 0) {
-        f.alignment = std::gcd(f.alignment, stride->as_int() * item);
-      }
+      if (sizes[i > 0][v]->is_constant() && sizes[i > 0][v]->as_int() <= 1) continue;
+      // A dynamic stride: rows of a constant number of elements times a dynamic size stay aligned.
+      const bool scaled = stride->is_op(ScalarOp::imul) && stride->args[0]->is_constant();
+      const int64_t factor = stride->is_constant() ? stride->as_int() : scaled ? stride->args[0]->as_int() : 1;
+      if (factor != 0) f.alignment = std::gcd(f.alignment, factor * item);
     }
   }
   return f;
@@ -268,19 +269,23 @@ KernelText template_text(const KernelPlan& plan, const TemplateKernel& k, const 
       written.push_back(s.buffer);
     }
     const int width = epilogue_width(dtype);
-    const std::string wide = epilogue_statements(c, stmts, k.acc, width, "      ");
+    mark_read_only(c, stmts, written);
+    const std::string wide = epilogue_statements(c, stmts, k.acc, width, "    ");
     c.vars[2] = "(col + v)";
     const std::string single = epilogue_statements(c, stmts, k.acc, 1, "      ");
     std::string pointers = kernel_frame(c, written, "");
     const size_t head = pointers.find("COIL_KERNEL"), body = pointers.find("{\n", head) + 2;
     t = finish(c, "");
-    t.body = pointers.substr(0, head) +
-             fmt::format("struct @NAME@_epilogue {{\n  const @NAME@_args& a;\n  template <int W>\n  __device__ __forceinline__ void operator()([[maybe_unused]] cd::i64 batch, int row, int col, "
-                         "const {} (&acc)[W], int count) const {{\n    static_assert(W == {}, \"columns that are finished at once\");\n",
-                         dtype == DType::f64 ? "double" : "float", width);
-    t.body += pointers.substr(body);
-    t.body += fmt::format("    if (a.wide && count == W) {{\n{}    }} else {{\n#pragma unroll\n      for (int v = 0; v < W; ++v) {{\n        if (v >= count) continue;\n{}      }}\n    }}\n  }}\n}};\n",
-                          wide, single);
+    const char* type = dtype == DType::f64 ? "double" : "float";
+    const std::string frame = pointers.substr(body);
+    t.body = pointers.substr(0, head) + "struct @NAME@_epilogue {\n  const @NAME@_args& a;\n";
+    if (std::count(wide.begin(), wide.end(), '\n') <= kStraightLines) t.body += "  __device__ __forceinline__ bool straight() const { return a.wide; }\n";
+    t.body += fmt::format("  __device__ __forceinline__ void wide([[maybe_unused]] cd::i64 batch, int row, int col, const {} (&acc)[{}]) const {{\n{}{}  }}\n", type,
+                          width, frame, wide);
+    t.body += fmt::format("  template <int W>\n  __device__ __forceinline__ void operator()([[maybe_unused]] cd::i64 batch, int row, int col, const {} (&acc)[W], int count) const {{\n"
+                          "    static_assert(W == {}, \"columns that are finished at once\");\n    if (a.wide && count == W) return wide(batch, row, col, acc);\n{}",
+                          type, width, frame);
+    t.body += fmt::format("#pragma unroll\n    for (int v = 0; v < W; ++v) {{\n      if (v >= count) continue;\n{}    }}\n  }}\n}};\n", single);
     t.body += fmt::format("COIL_KERNEL void {} @NAME@(const __grid_constant__ {} t, const __grid_constant__ @NAME@_args a) {{\n  const @NAME@_epilogue epilogue{{a}};\n  {}\n}}\n",
                           bounds, std::holds_alternative<Gemm>(k.def) || as_product(plan, k) ? "CudaGemm" : "CudaConv2d", variant.call);
   }
