@@ -139,9 +139,10 @@ def test_weights_once_a_device(package):
     models = [coil_torch.Model(library, package, f"cuda:{d}") for d in range(2)]
     contexts = [[models[d].new_context() for _ in range(5)] for d in range(2)]
     inputs = [torch.randn(3, WIDTH, device=f"cuda:{d}") for d in range(2)]
+    wants = [wanted(x) for x in inputs]  # not in the threads: they share the generator of the weights
 
     def work(d):
-        want = wanted(inputs[d])
+        want = wants[d]
         for context in contexts[d]:
             got = run(models[d], inputs[d], context)
             torch.cuda.synchronize(d)
@@ -171,9 +172,10 @@ def test_tensors_of_another_device_are_refused(package):
 def test_stock_pytorch_on_both(package):
     loaded = [torch._inductor.aoti_load_package(str(package), device_index=d) for d in range(2)]
     inputs = [torch.randn(5, WIDTH, device=f"cuda:{d}") for d in range(2)]
+    wants = [wanted(x) for x in inputs]
 
     def work(d):
-        want = wanted(inputs[d])
+        want = wants[d]
         for _ in range(20):
             got = loaded[d].loader.run([inputs[d]])[0]
             assert got.device == inputs[d].device
