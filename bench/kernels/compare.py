@@ -1,6 +1,6 @@
 """The device library's kernels next to PyTorch (oneDNN, MKL), shape by shape, taking turns in one process.
 
-  python compare.py LIBRARY [gemm|conv|depthwise|attention ...] [--threads 2] [--isa 4] [--dtype float32] [--match RESNET]
+  python compare.py LIBRARY [gemm|bmm|resnet18|resnet50|mobilenet|small|depthwise|attention ...] [--threads 2] [--isa 4] [--dtype float32] [--match RESNET]
 
 LIBRARY is built by build.sh. Times are lower quartiles, the best of the turns; a turn of each side follows the
 other, with a pause for the other's threads to go to sleep. Weights are packed before the timing on both sides (PyTorch: mkldnn-prepacked linear and convolution). With --threads 1 processor time is taken, which busy neighbours do not stretch."""
@@ -171,6 +171,10 @@ MOBILENET = [("first", 3, 224, 16, 3, 2, 1), ("16-16", 16, 112, 16, 1, 1, 1), ("
              ("80-480", 80, 14, 480, 1, 1, 1), ("480-112", 480, 14, 112, 1, 1, 1), ("112-672", 112, 14, 672, 1, 1, 2),
              ("672-112", 672, 14, 112, 1, 1, 1), ("672-160", 672, 7, 160, 1, 1, 1), ("160-960", 160, 7, 960, 1, 1, 3),
              ("960-160", 960, 7, 160, 1, 1, 2)]
+# Small maps: images, channels in, size, channels out, kernel, stride
+SMALL = [("digits conv1", 64, 1, 8, 16, 3, 1), ("digits conv2", 64, 16, 4, 32, 3, 1), ("digits conv3", 64, 32, 4, 32, 3, 1),
+         ("cifar first", 32, 3, 32, 32, 3, 1), ("32 at 14", 16, 32, 14, 32, 3, 1), ("64 at 8", 32, 64, 8, 64, 3, 1),
+         ("64 at 8 s2", 32, 64, 8, 128, 3, 2), ("32 at 8 5x5", 16, 32, 8, 32, 5, 1), ("256 at 7", 8, 256, 7, 256, 3, 1)]
 DEPTHWISE = [("16 112 3x3", 16, 112, 3, 1, 1), ("64 112 3x3 s2", 64, 112, 3, 2, 1), ("72 56 3x3", 72, 56, 3, 1, 1),
              ("72 56 5x5 s2", 72, 56, 5, 2, 1), ("120 28 5x5", 120, 28, 5, 1, 2), ("240 28 3x3 s2", 240, 28, 3, 2, 1),
              ("200 14 3x3", 200, 14, 3, 1, 1), ("184 14 3x3", 184, 14, 3, 1, 2), ("480 14 3x3", 480, 14, 3, 1, 1),
@@ -191,7 +195,7 @@ ATTENTION = [("bert 12h 128", 1, 12, 12, 128, 128, 64, False), ("bert 12h 512", 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("library")
-    parser.add_argument("groups", nargs="*", default=["gemm", "bmm", "resnet18", "resnet50", "mobilenet", "depthwise", "attention"])
+    parser.add_argument("groups", nargs="*", default=["gemm", "bmm", "resnet18", "resnet50", "mobilenet", "small", "depthwise", "attention"])
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--isa", type=int, default=4)
     parser.add_argument("--turns", type=int, default=3)
@@ -214,6 +218,9 @@ def main():
         elif group == "attention":
             for name, *shape in ATTENTION:
                 bench.attention(name, *shape, dtype)
+        elif group == "small":
+            for name, n, ic, size, oc, kernel, stride in SMALL:
+                bench.conv(group, name, ic, size, oc, kernel, stride, dtype, n=n)
         elif group == "depthwise":
             for name, channels, size, kernel, stride, args.count in DEPTHWISE:
                 bench.conv(group, name, channels, size, channels, kernel, stride, dtype, groups=channels)

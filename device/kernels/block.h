@@ -69,6 +69,9 @@ struct Product {
   bool resident;              // one tile of rows whose chunks fit the buffer at once: no partial sums in memory
 };
 
+// Multiply-adds below which waking another thread costs more than it brings.
+constexpr int64_t kSmallProduct = 131072;
+
 // tile_rows may be set before (to what row_capacity leaves alone), or 0.
 void plan(Product& product, int32_t workers);
 // True when the product is too small for threads to pay.

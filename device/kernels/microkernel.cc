@@ -199,8 +199,6 @@ void store_tile(const void* context, int64_t batch, int64_t row, int64_t col, in
   });
 }
 
-// Multiply-adds below which waking another thread costs more than it brings.
-constexpr int64_t kSmallProduct = 131072;
 constexpr int64_t kSmallTask = 65536;
 
 bool is_small(const Product& p) {

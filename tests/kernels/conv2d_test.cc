@@ -183,6 +183,51 @@ TEST(Conv2d, OtherLayouts) {
   }
 }
 
+// Batches around the number of images in a tile, maps that fit one task or several, those that just fit and just do not.
+TEST(Conv2d, SmallMapsBatches) {
+  for (int64_t n = 1; n <= 30; n++) {
+    check({n, 5, 4, 4, 32, 3, 3, 1, 1, 1, 1}, COIL_FLOAT32);
+    check({n, 1, 8, 8, 16, 3, 3, 1, 1, 1, 1}, COIL_FLOAT32);
+  }
+  for (int64_t n : {64, 85}) check_all_dtypes({n, 16, 4, 4, 40, 3, 3, 1, 1, 1, 1});
+}
+
+TEST(Conv2d, SmallMapsShapes) {
+  for (int64_t size : {1, 2, 3, 5, 8, 14, 18, 19}) {
+    for (int64_t oc : {1, 9, 17, 33, 70}) {
+      for (int64_t pad : {0, 1, 3}) {
+        if (size + 2 * pad < 3) continue;
+        check({6, 7, size, size, oc, 3, 3, 1, 1, pad, pad}, COIL_FLOAT32);
+        check({15, 3, size, size + 2, oc, 3, 2, 2, 1, pad, pad, 1, 1, 1, pad}, COIL_FLOAT32);
+      }
+    }
+  }
+  check_all_dtypes({5, 4, 5, 64, 9, 3, 3, 1, 1, 1, 1});            // one line of output in a task
+  for (int64_t n = 4; n < 13; n++) check({n, 3, 4, 33 + 4 * (n % 3), 32, 3, 3, 1, 1, 1, 1}, COIL_FLOAT32);   // fewer images in a tile
+  check_all_dtypes({4, 2, 64, 5, 9, 3, 3, 1, 1, 1, 1});
+  check_all_dtypes({5, 24, 8, 8, 20, 5, 5, 1, 1, 2, 2});
+  check_all_dtypes({5, 64, 8, 8, 20, 3, 3, 1, 1, 1, 1});           // three lines fill the copy
+  check_all_dtypes({5, 65, 8, 8, 20, 3, 3, 1, 1, 1, 1});
+  check_all_dtypes({4, 200, 2, 2, 20, 3, 3, 1, 1, 1, 1});
+  check_all_dtypes({4, 300, 2, 2, 20, 3, 3, 1, 1, 1, 1});          // too many weights
+  check_all_dtypes({7, 3, 9, 9, 20, 3, 3, 1, 1, 4, 4, 3, 2});      // windows wholly outside, taps apart
+  check_all_dtypes({7, 6, 9, 7, 20, 3, 3, 2, 3, 2, 2, 2, 3});
+  check_all_dtypes({4, 3, 2, 2, 8, 3, 3, 1, 1, 5, 5});
+}
+
+TEST(Conv2d, SmallMapsGroupsAndLayouts) {
+  for (int64_t groups : {1, 2, 4}) {
+    for (int64_t gap : {0, 3}) {
+      for (bool channels_last : {true, false}) {
+        check_all_dtypes({9, 8, 6, 5, 12, 3, 3, 1, 1, 1, 1, 1, 1, groups, 0, channels_last, gap});
+        check_all_dtypes({16, 40, 4, 4, 68, 3, 3, 1, 1, 1, 1, 1, 1, groups, 0, channels_last, gap});
+        check_all_dtypes({5, 4, 9, 9, 8, 4, 4, 2, 2, 1, 2, 1, 1, groups, 1, channels_last, gap});
+      }
+    }
+    check_all_dtypes({4, groups, 8, 8, 10 * groups, 3, 3, 1, 1, 1, 1, 1, 1, groups, 0, true, groups == 1 ? 2 : 0});   // one channel each
+  }
+}
+
 TEST(Conv2d, Depthwise) {
   for (int64_t channels : {2, 15, 16, 31, 33, 64, 72, 130}) {
     check_all_dtypes({1, channels, 9, 21, channels, 3, 3, 1, 1, 1, 1, 1, 1, channels});
