@@ -10,12 +10,12 @@
 namespace COIL_KERNELS_NAMESPACE {
 namespace {
 
-constexpr int64_t kImageFloats = 1536;                // of one image's lines in the copy
-constexpr int64_t kImageStride = kImageFloats + 16;   // an odd number of cache lines, so that images do not collide
-constexpr int64_t kTileFloats = 8192;                 // of a task's results
-constexpr int64_t kFewestImages = 4;                  // two vectors each: as many sums as the multiply-adds' latency asks for
-constexpr int64_t kFewestOfTile = kTileRows == 6 ? 3 : kFewestImages;   // (4 and 3 of 7)
-constexpr int64_t kPanelFloats = 65536;               // of a panel of weights, which every tile reads: it must stay in L2
+constexpr int64_t kImageFloats = 1536;               // of one image's lines in the copy
+constexpr int64_t kImageStride = kImageFloats + 16;  // an odd number of cache lines, so that images do not collide
+constexpr int64_t kTileFloats = 8192;                // of a task's results
+constexpr int64_t kFewestImages = 4;                 // two vectors each: as many sums as the multiply-adds' latency asks for
+constexpr int64_t kFewestOfTile = kTileRows == 6 ? 3 : kFewestImages;  // (4 and 3 of 7)
+constexpr int64_t kPanelFloats = 65536;  // of a panel of weights, which every tile reads: it must stay in L2
 
 // What a tile reads: lines of runs of floats, in each image's copy and in the panel.
 struct Window {
@@ -63,21 +63,34 @@ template <int nv>
 void run_images(const Window& window, const float* x, const float* b, int64_t images, float* acc, int64_t acc_stride) {
   switch (images) {
 #ifdef __AVX512F__
-    case 6: return micro<6, nv>(window, x, b, acc, acc_stride);
-    case 7: return micro<7, nv>(window, x, b, acc, acc_stride);
-    case 8: return micro<8, nv>(window, x, b, acc, acc_stride);
-    case 9: return micro<9, nv>(window, x, b, acc, acc_stride);
-    case 10: return micro<10, nv>(window, x, b, acc, acc_stride);
-    case 11: return micro<11, nv>(window, x, b, acc, acc_stride);
-    case 12: return micro<12, nv>(window, x, b, acc, acc_stride);
-    case 13: return micro<13, nv>(window, x, b, acc, acc_stride);
+    case 6:
+      return micro<6, nv>(window, x, b, acc, acc_stride);
+    case 7:
+      return micro<7, nv>(window, x, b, acc, acc_stride);
+    case 8:
+      return micro<8, nv>(window, x, b, acc, acc_stride);
+    case 9:
+      return micro<9, nv>(window, x, b, acc, acc_stride);
+    case 10:
+      return micro<10, nv>(window, x, b, acc, acc_stride);
+    case 11:
+      return micro<11, nv>(window, x, b, acc, acc_stride);
+    case 12:
+      return micro<12, nv>(window, x, b, acc, acc_stride);
+    case 13:
+      return micro<13, nv>(window, x, b, acc, acc_stride);
 #else
-    case 3: return micro<3, nv>(window, x, b, acc, acc_stride);
+    case 3:
+      return micro<3, nv>(window, x, b, acc, acc_stride);
 #endif
-    case 4: return micro<4, nv>(window, x, b, acc, acc_stride);
-    case 5: return micro<5, nv>(window, x, b, acc, acc_stride);
-    case kTileRows: return micro<kTileRows, nv>(window, x, b, acc, acc_stride);
-    default: __builtin_unreachable();
+    case 4:
+      return micro<4, nv>(window, x, b, acc, acc_stride);
+    case 5:
+      return micro<5, nv>(window, x, b, acc, acc_stride);
+    case kTileRows:
+      return micro<kTileRows, nv>(window, x, b, acc, acc_stride);
+    default:
+      __builtin_unreachable();
   }
 }
 static_assert((kTileRows == 14 && kFewestOfTile == 4) || (kTileRows == 6 && kFewestOfTile == 3));
@@ -94,10 +107,10 @@ struct Taps {
 // How the problem is cut. Images are spread evenly over the tiles, so that none has few.
 struct Plan {
   int64_t group_ic, group_oc, k, panels;
-  int64_t tiles;               // of images
-  int64_t most_images;         // of a tile
-  int64_t lines;               // of output in a task; 0: too large
-  int64_t ld;                  // of the results
+  int64_t tiles;        // of images
+  int64_t most_images;  // of a tile
+  int64_t lines;        // of output in a task; 0: too large
+  int64_t ld;           // of the results
   int64_t panel_blocks, strips, tasks;
 
   // Input lines of `lines` output lines.

@@ -7,8 +7,8 @@
 namespace COIL_KERNELS_NAMESPACE {
 
 // True when small_maps_conv2d can do the problem; then it beats the implicit gemm, which multiplies as fast but also gathers
-// windows. What keeps a problem out is what would make it slow: too few images to fill a tile, lines that do not fit its buffers,
-// weights that do not stay in the cache. Not for depthwise convolutions.
+// windows. What keeps a problem out is what would make it slow: too few images to fill a tile, lines that do not fit its
+// buffers, weights that do not stay in the cache. Not for depthwise convolutions.
 bool fits_small_maps(const CoilConv2d& conv);
 
 // Uses no scratch.
