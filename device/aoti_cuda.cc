@@ -89,10 +89,22 @@ int32_t make_flag(Cuda* cuda) {
   return result == cd::kCudaSuccess ? 0 : driver_failed(cuda, result, "no pinned memory for the model");
 }
 
-// What kernels of earlier calls found at fault.
-int32_t take_flag(Container* c) {
-  const int32_t flag = __atomic_exchange_n(c->cuda->flag, 0, __ATOMIC_ACQ_REL);
-  if (!flag) return 0;
+bool is_capturing(const Cuda* cuda, void* stream) {
+  int32_t status = 0;
+  cuda->driver->is_capturing(stream, &status);
+  return status != 0;
+}
+
+// What kernels of earlier calls found at fault. The flag stays up until their work is done: what it holds back
+// (cuda/commit.h) may not have run yet.
+int32_t take_flag(Container* c, void* stream) {
+  const Cuda* cuda = c->cuda;
+  if (__builtin_expect(__atomic_load_n(cuda->flag, __ATOMIC_ACQUIRE) == 0, true)) return 0;
+  pthread_mutex_lock(&c->state_mutex);
+  if (!is_capturing(cuda, stream)) cuda->driver->synchronise();
+  const int32_t flag = __atomic_exchange_n(cuda->flag, 0, __ATOMIC_ACQ_REL);
+  pthread_mutex_unlock(&c->state_mutex);
+  if (!flag) return 0;  // another thread has told it
   CoilError words = {};
   if (c->model->flag_error) c->model->flag_error(flag, &words);
   return fail(words.code ? words.code : 210, "an earlier call of this model: %s",
@@ -141,12 +153,6 @@ class StreamGuard {
   const Shim& shim_;
   StreamGuardObject* guard_ = nullptr;
 };
-
-bool is_capturing(const Cuda* cuda, void* stream) {
-  int32_t status = 0;
-  cuda->driver->is_capturing(stream, &status);
-  return status != 0;
-}
 
 int32_t run_code(Container* c, const CoilCall& call) {
   last_error.code = 0;
@@ -216,9 +222,10 @@ int32_t enqueue(Container* c, const CoilTensorView* views, const int64_t* symbol
 }  // namespace
 
 int32_t cuda_compute(Container* c, const CoilTensorView* views, const int64_t* symbols, Tensor* outputs, void* stream) {
-  if (check_devices(c, views) || take_flag(c)) return 1;
+  if (check_devices(c, views)) return 1;
   const cd::CudaScope scope(c->cuda->driver, c->cuda->context);
   stream = choose_stream(c, scope.changed(), stream);
+  if (take_flag(c, stream)) return 1;
   const StreamGuard guard(c, stream);
   return enqueue(c, views, symbols, outputs, stream);
 }

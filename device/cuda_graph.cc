@@ -14,7 +14,6 @@ namespace {
 
 constexpr int32_t kSlots = 32;       // sizes and streams that are watched
 constexpr int32_t kMostGraphs = 8;   // of them have graphs
-constexpr int32_t kFewestOps = 3;    // launches that are worth a graph
 constexpr int32_t kWarmCalls = 4;    // the first of them loads the kernels, the others are timed
 constexpr int32_t kTrials = 12;      // calls after which a graph must have been faster
 constexpr int32_t kMostMisses = 64;  // calls in a row that a graph could not serve
@@ -233,9 +232,8 @@ CudaResult add_nodes(CudaGraphs* g, Slot* s) {
 void make_graph(CudaGraphs* g, const CudaProgram& p, const CoilCall& call, Slot* s) {
   if (!reserve_graph(g)) return;
   const bool written = write_down(p, call, &s->tape, false);
-  const int32_t fewest = g->timed ? kFewestOps : 1;
   CudaResult result = kCudaInvalidValue;
-  if (written && s->tape.num_ops >= fewest) {
+  if (written && s->tape.num_ops > 0) {
     const Relaxed relaxed(g->driver);
     result = g->driver->make_graph(&s->graph, 0);
     if (result != kCudaSuccess) s->graph = nullptr;
@@ -249,9 +247,9 @@ void make_graph(CudaGraphs* g, const CudaProgram& p, const CoilCall& call, Slot*
     g->num_graphs--;
     pthread_mutex_unlock(&g->mutex);
     return reject(g, s,
-                  !written                   ? "a library has a part in the call"
-                  : s->tape.num_ops < fewest ? "few kernels"
-                                             : "the driver refuses");
+                  !written            ? "a library has a part in the call"
+                  : s->tape.num_ops == 0 ? "no kernels"
+                                         : "the driver refuses");
   }
   list_addresses(p, call, addresses_of(p, s));
   s->exact = true;

@@ -7,9 +7,10 @@
 // not faster than the launches were is given up, for good. What is computed, in which order, and how errors are told does not
 // change: whatever goes wrong on the way to a graph, the call is enqueued kernel by kernel.
 //
-// Never as graphs: calls on a stream that is being captured, calls that cuBLASLt or cuDNN serve, programs of two kernels, and
-// everything under COIL_CUDA_GRAPHS=0 or COIL_CUDA_SYNC=1. COIL_CUDA_GRAPHS=2 does without the timing. A device keeps up to
-// eight graphs for a program, those that were used last; they own no data: memory is the caller's, as without graphs.
+// Never as graphs: calls on a stream that is being captured, calls that cuBLASLt or cuDNN serve, and everything under
+// COIL_CUDA_GRAPHS=0 or COIL_CUDA_SYNC=1. COIL_CUDA_GRAPHS=2 does without the timing. A graph of a single kernel pays, too: on
+// an H200's host its launch took 1.1 us, the kernel's 2.7. A device keeps up to eight graphs for a program, those that were
+// used last; they own no data: memory is the caller's, as without graphs.
 // COIL_CUDA_TRACE=1 prints a line to stderr for each graph.
 #ifndef COIL_DEVICE_CUDA_GRAPH_H_
 #define COIL_DEVICE_CUDA_GRAPH_H_

@@ -16,7 +16,6 @@
 namespace coil {
 namespace {
 
-constexpr size_t kPlainCalls = 2;        // programs of so few kernels are not worth a graph
 constexpr size_t kUnitBytes = 16 * 1024;  // of one NVRTC program: the headers are parsed once in each
 
 struct CudaUnit {
@@ -86,7 +85,7 @@ Result<TargetContents> build_cuda(const LoopProgram& loops, const Graph& graph, 
   for (const cuda::CudaCall& c : program.calls) {
     t.functions.push_back(c.launches.empty() ? "" : program.functions[static_cast<size_t>(c.launches[0].function)].name);
   }
-  t.graphs = options.graphs && t.plan.kernels.size() > kPlainCalls;
+  t.graphs = options.graphs && !t.plan.kernels.empty();
   t.constants_hash = constants_identity(t.plan);
   done("generate");
 

@@ -124,8 +124,19 @@ int32_t CudaSession::order(void* stream, CoilError* error) {
   return result == cd::kCudaSuccess ? 0 : cd::cuda_fail(&driver_, result, error, "work of a former call failed");
 }
 
+// The flag stays up until the call that raised it is over: what it holds back (device/cuda/commit.h) may not have run yet.
+int32_t CudaSession::take_earlier_flag(void* stream, CoilError* error) {
+  if (__builtin_expect(__atomic_load_n(flag_, __ATOMIC_ACQUIRE) == 0, true)) return 0;
+  int32_t capturing = 0;
+  driver_.is_capturing(stream, &capturing);
+  if (used_ && !capturing) {
+    if (const int32_t code = model_.cuda()->synchronise(stream_, error)) return code;
+  }
+  return take_flag("an earlier call of this context: ", error);
+}
+
 int32_t CudaSession::begin(void* stream, bool uses_state, CoilError* error) {
-  if (const int32_t code = take_flag("an earlier call of this context: ", error)) return code;
+  if (const int32_t code = take_earlier_flag(stream, error)) return code;
   if (used_ && stream != stream_) {
     if (const int32_t code = order(stream, error)) return code;
   }

@@ -36,6 +36,7 @@ class CudaSession {
  private:
   explicit CudaSession(const Model& model);
   int32_t take_flag(const char* when, CoilError* error);
+  int32_t take_earlier_flag(void* stream, CoilError* error);
   int32_t order(void* stream, CoilError* error);
 
   const Model& model_;

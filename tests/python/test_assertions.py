@@ -11,6 +11,7 @@ import zipfile
 import numpy as np
 import pytest
 
+import emulated_cuda
 import harness
 import ops_checks
 import zoo
@@ -72,6 +73,24 @@ def test_failed_assertion_leaves_state(tmp_path):
         model.run(much)
     assert model.run(ten)[0] == 40
     model.close()
+
+
+@pytest.mark.parametrize("graphs", ["0", "2"])
+def test_failed_assertion_leaves_state_on_cuda(graphs, tmp_path):
+    made = emulated_cuda.Emulated(zoo.make("assert_then_write") / "assert_then_write.aten.pt2", tmp_path)
+    assert made.compiled.returncode == 0, made.compiled.stderr
+    amounts = [1, 1, 1, 1, 1, 1, 50, 10, 50, 2]
+    call = [sys.executable, harness.REPO / "tests/python/emulated_faults.py", harness.BUILD / "libcoil_runtime.so", made.package, *amounts]
+    done = subprocess.run([str(c) for c in call], capture_output=True, text=True, env={**made.environment(), "COIL_CUDA_GRAPHS": graphs})
+    assert done.returncode == 0, done.stderr[-3000:]
+    told = json.loads(done.stdout)
+    rest = 100
+    for amount, said in zip(amounts, told, strict=True):
+        if 3 * amount > rest:
+            assert "no credit" in said, told
+        else:
+            rest -= 3 * amount
+            assert said == [rest], told
 
 
 def changed_program(source, path, change):

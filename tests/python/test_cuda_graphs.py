@@ -56,10 +56,7 @@ def test_the_same_bits(program, result):
     without, graphs = reports["0"], reports["2"]
     assert graphs["digests"] == without["digests"]
     assert without["graph_launches"] == without["graphs"] == 0
-    if not told["targets"][0].get("graphs"):
-        assert len(told["kernels"]) <= 2 and graphs["graph_launches"] == 0
-        return
-    assert len(told["kernels"]) > 2
+    assert told["targets"][0]["graphs"] and told["kernels"]
     calls = sets * 3 * 11 + sets * 2
     assert graphs["graph_launches"] == calls - 4 * sets
     assert graphs["changed_nodes"] > 0

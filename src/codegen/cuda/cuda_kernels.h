@@ -38,7 +38,7 @@ struct CudaLaunch {
 
 // A kernel of the plan: its launches are alternatives, the first whose condition holds (and whose function the device has) runs.
 struct CudaCall {
-  std::vector<CudaLaunch> launches;   // empty: a copy
+  std::vector<CudaLaunch> launches;   // empty: a plain copy
   bool checks_index = false;
 };
 

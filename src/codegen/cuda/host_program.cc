@@ -54,7 +54,7 @@ class HostWriter {
     const Kernel& kernel = plan_.kernels[k];
     const CudaCall& call = program_.calls[k];
     std::string text = call_comment(kernel);
-    if (const auto* copy = std::get_if<CopyKernel>(&kernel.def)) {
+    if (const auto* copy = std::get_if<CopyKernel>(&kernel.def); copy && call.launches.empty()) {
       const BufferInfo& b = plan_.buffer(copy->to).info;
       return text + fmt::format("    if (const int32_t failed = cd::cuda_copy(call, {}, {}, (uint64_t){}, error)) return failed;\n  }}\n", address(copy->to),
                                 address(copy->from), host_index(product(*plan_.pool, b.sizes) * byte_size(b.dtype)));

@@ -1,4 +1,5 @@
-// All kernels of a plan, one function for equal texts; sorts.
+// All kernels of a plan, one function for equal texts; sorts; copies that wait for checks.
+#include <algorithm>
 #include <map>
 
 #include <fmt/format.h>
@@ -48,6 +49,22 @@ KernelText sort_text(const KernelPlan& plan, const SortKernel& k) {
   return t;
 }
 
+// A copy that happens only if no kernel before it has reported a fault.
+KernelText commit_text(const KernelPlan& plan, const CopyKernel& k) {
+  constexpr int threads = 256, bytes_of_thread = 64, most_blocks = 1024;
+  const BufferInfo& b = plan.buffer(k.to).info;
+  const Expr bytes = product(*plan.pool, b.sizes) * byte_size(b.dtype);
+  KernelContext c(plan);
+  const std::string to = c.names.pointer(k.to), from = c.names.pointer(k.from);
+  c.aligned = {{k.to.index, 16}, {k.from.index, 16}};
+  KernelText t = finish(c, kernel_frame(c, {k.to}, fmt::format("__launch_bounds__({})", threads)) +
+                               fmt::format("  cd::commit({}, {}, {}, a.flag, a.wide);\n}}\n", to, from, index_text(c, bytes)));
+  t.headers = {"cuda/commit.h"};
+  t.threads = threads;
+  t.grid_x = fmt::format("least(cdiv({}, {}), {})", host_index(bytes), threads * bytes_of_thread, most_blocks);
+  return t;
+}
+
 namespace {
 
 class ProgramWriter {
@@ -56,6 +73,7 @@ class ProgramWriter {
 
   CudaProgram run() {
     program_.arg_symbols = static_cast<int>(std::max<size_t>(plan_.pool->num_symbols() - 1, 1));
+    const bool checks = std::any_of(plan_.kernels.begin(), plan_.kernels.end(), checks_index);
     for (const Kernel& k : plan_.kernels) {
       CudaCall call;
       call.checks_index = checks_index(k);
@@ -64,6 +82,8 @@ class ProgramWriter {
         call.launches.push_back(launch(k, k.name, pointwise ? pointwise_text(plan_, *loop) : reduction_text(plan_, *loop)));
       } else if (const auto* sort = std::get_if<SortKernel>(&k.def)) {
         call.launches.push_back(launch(k, k.name, sort_text(plan_, *sort)));
+      } else if (const auto* copy = std::get_if<CopyKernel>(&k.def)) {
+        if (checks) call.launches.push_back(launch(k, k.name, commit_text(plan_, *copy)));
       } else if (const auto* t = std::get_if<TemplateKernel>(&k.def)) {
         for (const int sm : sms_) {
           for (const templates::CudaVariant& v : template_variants(plan_, *t, sm, libraries_)) call.launches.push_back(variant_launch(k, *t, v, sm));
