@@ -23,7 +23,11 @@ demo: deps
 venv: deps
 	@tools/make_venv.sh $(COIL_VENV)
 
-test: build venv
+# The environment comes first: it has what the Python package is built with.
+test: venv
+	@tools/configure.sh $(BUILD)
+	@[ -d $(BUILD)/python ] || cmake $(BUILD) > $(BUILD)/configure.log
+	@ninja -C $(BUILD) -j$(JOBS)
 	@$(PYTHON) tools/run_tests.py --build $(BUILD) --fuzz 20
 
 bench: build venv

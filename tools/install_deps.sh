@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs the Debian packages that the build and the tests need; a quick no-op when all are present.
 set -e
-packages="git make g++ cmake ninja-build ccache python3 python3-venv
+packages="git make g++ cmake ninja-build ccache python3 python3-venv python3-dev
   clang-19 lld-19 llvm-19-dev libclang-19-dev liblld-19-dev libpolly-19-dev libclang-rt-19-dev clang-format-19
   libfmt-dev libspdlog-dev libxxhash-dev rapidjson-dev nlohmann-json3-dev libcli11-dev zlib1g-dev libzstd-dev
   libgtest-dev libbenchmark-dev"

@@ -63,6 +63,7 @@ Result<CompileReport> compile(const Graph& graph, ZipWriter& zip, const CompileO
   PackageContents contents;
   contents.name = options.name.empty() ? "model" : options.name;
   contents.fixed_inputs = fixed_arguments(simplified);
+  contents.argument_names = simplified.forward_arg_names;
   contents.torch_version = simplified.torch_version;
   std::vector<std::string> devices;
   if (!options.isas.empty()) devices.push_back("cpu");
@@ -101,6 +102,25 @@ Result<std::vector<uint8_t>> compile_to_memory(const Graph& graph, const Compile
   return zip.finish_in_memory();
 }
 
+namespace {
+
+Status check_support(const Graph& graph, const Node& node) {
+  if (has_lowering(node.target)) return check_node(graph, node);
+  return Error{ErrorCode::unsupported_op, "no code for this operator", "", ""};
+}
+
+}  // namespace
+
+Result<std::vector<NodeProblem>> node_problems(const Graph& graph, const CompileOptions& options) {
+  TRY(Graph simplified, simplify(graph, options, Dump("", options.log)));
+  std::vector<NodeProblem> problems;
+  for (const Node& node : simplified.nodes) {
+    const Status status = check_support(simplified, node);
+    if (!status.ok()) problems.push_back({node.name, node.target, status.error().message});
+  }
+  return problems;
+}
+
 Result<std::vector<CheckRow>> check_program(const Graph& graph, const CompileOptions& options) {
   TRY(Graph simplified, simplify(graph, options, Dump("", options.log)));
   std::vector<CheckRow> rows;
@@ -111,7 +131,7 @@ Result<std::vector<CheckRow>> check_program(const Graph& graph, const CompileOpt
     CheckRow& row = rows[it->second];
     ++row.count;
     if (!row.supported) continue;
-    const Status status = has_lowering(node.target) ? check_node(simplified, node) : Status(Error{ErrorCode::unsupported_op, "no code for this operator", "", ""});
+    const Status status = check_support(simplified, node);
     if (!status.ok()) {
       row.supported = false;
       row.problem = status.error().message;

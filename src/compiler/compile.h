@@ -55,4 +55,10 @@ struct CheckRow {
 };
 Result<std::vector<CheckRow>> check_program(const Graph& graph, const CompileOptions& options);
 
+// Every node of the program that coil cannot compile, by the name that the program has for it.
+struct NodeProblem {
+  std::string node, target, problem;
+};
+Result<std::vector<NodeProblem>> node_problems(const Graph& graph, const CompileOptions& options);
+
 }  // namespace coil

@@ -97,7 +97,7 @@ Status check_version(Json program, Graph& graph) {
       major < 8 ? "export it again with PyTorch 2.9 or later" : "use a newer coil, or export with an older PyTorch"};
 }
 
-Status name_dimensions(Graph& graph, const ProgramArchive& archive, const ReadOptions& options) {
+Status name_dimensions(Graph& graph, const ProgramArchive& archive) {
   if (constexpr std::string_view kEntry = "extra/coil_dims.json"; archive.has(kEntry)) {
     TRY(JsonDoc doc, archive.json(kEntry));
     TRY(JsonObject object, doc.root().as_object());
@@ -108,13 +108,12 @@ Status name_dimensions(Graph& graph, const ProgramArchive& archive, const ReadOp
     }
     TRY_STATUS(apply_dim_names(graph, names, false));
   }
-  return apply_dim_names(graph, options.dim_names, true);
+  return ok_status();
 }
 
-Result<Graph> read_document(Json program, const ProgramArchive& archive, const std::string& model, const ReadOptions& options) {
+Result<Graph> read_document(Json program, WeightStore& weights) {
   Graph versions;
   TRY_STATUS(check_version(program, versions));
-  TRY(WeightStore weights, WeightStore::open(archive, model, options.check_weights));
   ReaderContext context(std::make_shared<ExprPool>());
   if (auto ranges = program.find("range_constraints")) TRY_STATUS(context.symbols.read_ranges(*ranges));
   TRY(Json module, program.get("graph_module"));
@@ -130,8 +129,6 @@ Result<Graph> read_document(Json program, const ProgramArchive& archive, const s
   graph.schema_version = versions.schema_version;
   TRY_STATUS(read_call_spec(graph, module));
   if (auto guards = program.find("guards_code")) TRY_STATUS(read_guards(graph, *guards));
-  TRY_STATUS(name_dimensions(graph, archive, options));
-  TRY_STATUS(verify(graph));
   return graph;
 }
 
@@ -148,7 +145,23 @@ Result<Graph> read_program(const ZipReader& zip, const ReadOptions& options) {
     entry = "models/" + model + ".json";
   }
   TRY(JsonDoc doc, archive.json(entry));
-  return read_document(doc.root(), archive, model, options);
+  Graph versions;
+  TRY_STATUS(check_version(doc.root(), versions));  // before the weights, whose form depends on it
+  TRY(WeightStore weights, WeightStore::open(archive, model, options.check_weights));
+  TRY(Graph graph, read_document(doc.root(), weights));
+  TRY_STATUS(name_dimensions(graph, archive));
+  TRY_STATUS(apply_dim_names(graph, options.dim_names, true));
+  TRY_STATUS(verify(graph));
+  return graph;
+}
+
+Result<Graph> read_program_json(std::string_view json, std::map<std::string, TensorData, std::less<>> weights, const ReadOptions& options) {
+  TRY(JsonDoc doc, JsonDoc::parse(json, "the program"));
+  WeightStore store(std::move(weights));
+  TRY(Graph graph, read_document(doc.root(), store));
+  TRY_STATUS(apply_dim_names(graph, options.dim_names, true));
+  TRY_STATUS(verify(graph));
+  return graph;
 }
 
 Result<Graph> read_program_file(const std::string& path, const ReadOptions& options) {

@@ -7,6 +7,7 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 
 #include "base/result.h"
 #include "base/zip_reader.h"
@@ -30,5 +31,8 @@ struct ReadOptions {
 // line of the node at fault); bad_dimension for dim_names.
 Result<Graph> read_program(const ZipReader& zip, const ReadOptions& options = {});
 Result<Graph> read_program_file(const std::string& path, const ReadOptions& options = {});
+// A program that is no archive: the text of models/model.json, and the tensors that its signature names, by their names in the
+// model. Their bytes must outlive the graph, or the owners keep them.
+Result<Graph> read_program_json(std::string_view json, std::map<std::string, TensorData, std::less<>> weights, const ReadOptions& options = {});
 
 }  // namespace coil

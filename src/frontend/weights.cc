@@ -60,7 +60,7 @@ Status WeightStore::add_pickle(const std::string& entry) {
   if (!archive_->has(entry)) return ok_status();
   TRY(ProgramArchive::Bytes bytes, archive_->bytes(entry, check_));
   TRY(auto tensors, read_tensor_pickle(bytes, entry));
-  pickled_.merge(tensors);
+  tensors_.merge(tensors);
   return ok_status();
 }
 
@@ -80,7 +80,7 @@ Result<ProgramArchive::Bytes> WeightStore::storage(const std::string& entry) {
 }
 
 Result<TensorData> WeightStore::get(std::string_view fqn) {
-  if (auto it = pickled_.find(fqn); it != pickled_.end()) {
+  if (auto it = tensors_.find(fqn); it != tensors_.end()) {
     std::optional<unsigned __int128> end = end_of_view(it->second);
     if (!end || *end > it->second.bytes.size()) return bad(fqn, "does not fit its storage");
     return it->second;

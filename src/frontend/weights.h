@@ -17,6 +17,8 @@ class WeightStore {
  public:
   // Reads the two config entries of the model, or the pickles of older files; the archive must outlive the store.
   static Result<WeightStore> open(const ProgramArchive& archive, const std::string& model, bool check);
+  // Of tensors in memory.
+  explicit WeightStore(std::map<std::string, TensorData, std::less<>> tensors) : tensors_(std::move(tensors)) {}
 
   // The tensor of a parameter, buffer or constant. Errors: bad_weights when it is missing, fake, pickled, or reaches beyond its
   // storage; unsupported_dtype.
@@ -32,12 +34,12 @@ class WeightStore {
     Json meta;
     std::string_view folder;
   };
-  const ProgramArchive* archive_;
-  bool check_;
+  const ProgramArchive* archive_ = nullptr;
+  bool check_ = false;
   std::vector<JsonDoc> docs_;
   std::unordered_map<std::string_view, Payload> payloads_;
   std::map<std::string, ProgramArchive::Bytes, std::less<>> storages_;
-  std::map<std::string, TensorData, std::less<>> pickled_;  // of older files
+  std::map<std::string, TensorData, std::less<>> tensors_;  // in memory, or pickled in older files
 };
 
 }  // namespace coil

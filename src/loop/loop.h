@@ -125,6 +125,7 @@ struct LoopOutput {
   BufferId source;                // computed; user outputs have the interface's strides and are pairwise distinct
   BufferId target;                // state_write: the state buffer, input_write: the input buffer; written after all else
   std::string name;
+  std::string number;             // of user outputs: the kind of Python number that a 0-d result stands for ("int", "float", "bool"), or empty
 };
 
 // A tensor input in call order, for checks and messages.

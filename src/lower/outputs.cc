@@ -78,6 +78,15 @@ class Outputs {
     return true;
   }
 
+  // Of results that the program gives as Python numbers.
+  std::string number_kind(const GraphOutput& out) const {
+    if (std::holds_alternative<int64_t>(out.value)) return "int";
+    if (std::holds_alternative<double>(out.value)) return "float";
+    if (std::holds_alternative<bool>(out.value)) return "bool";
+    const ValueId* id = std::get_if<ValueId>(&out.value);
+    return id && std::holds_alternative<Expr>(scope_.graph.value(*id).type) ? "int" : "";
+  }
+
   bool is_none(const GraphOutput& out) const {
     if (std::holds_alternative<std::monostate>(out.value)) return true;
     const ValueId* id = std::get_if<ValueId>(&out.value);
@@ -102,6 +111,7 @@ class Outputs {
     }
     LoopOutput user;
     user.name = out.name;
+    user.number = number_kind(out);
     if (!is_dense(sizes, strides)) strides = contiguous_strides(rec_.pool(), sizes);  // expanded results overlap in memory
     user.source = computed({v.dtype, sizes, v.body}, dtype, sizes, "output", strides);
     rec_.program().buffer(user.source).strides = strides;

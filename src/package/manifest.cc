@@ -78,7 +78,15 @@ std::string manifest_text(const PackageContents& c) {
                                        : Json{{"name", in.name}, {"dtype", "int64"}, {"shape", Json::array()}, {"value", size_text(in.symint)}});
   }
   for (const LoopOutput& o : plan.outputs) {
-    if (o.kind == LoopOutput::Kind::user) outputs.push_back(tensor(o.name, plan.buffer(o.source).info));
+    if (o.kind != LoopOutput::Kind::user) continue;
+    outputs.push_back(tensor(o.name, plan.buffer(o.source).info));
+    if (!o.number.empty()) outputs.back()["number"] = o.number;
+  }
+  for (const LoopOutput& o : plan.outputs) {
+    if (o.kind != LoopOutput::Kind::input_write) continue;
+    for (size_t i = 0; i < plan.inputs.size(); ++i) {
+      if (plan.inputs[i].buffer == o.target) inputs[i]["mutated"] = true;
+    }
   }
   for (const FixedArgument& f : c.fixed_inputs) {
     fixed.push_back({{"position", f.position}, {"name", f.name}, {"value", Json::parse(f.value_json)}});
@@ -93,6 +101,7 @@ std::string manifest_text(const PackageContents& c) {
             {"inputs", inputs},
             {"outputs", outputs},
             {"fixed_inputs", fixed},
+            {"argument_names", c.argument_names},
             {"memory", memory(plan)},
             {"constants_hash", first.constants_hash},
             {"kernels", kernels(first)},

@@ -41,6 +41,7 @@ struct PackageContents {
   std::string name = "model";              // the archive's root folder
   std::vector<TargetContents> targets;     // at least one; the first is the one that stock PyTorch finds by itself
   std::vector<FixedArgument> fixed_inputs;
+  std::vector<std::string> argument_names;  // of the program's call, positional ones first
   std::string torch_version;
 };
 

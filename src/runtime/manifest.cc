@@ -103,6 +103,10 @@ Result<std::vector<ManifestTensor>> read_tensors(JsonValue root, std::string_vie
     TRY_STATUS(read_list(item, "max", INT64_MAX, &ManifestDim::max, &tensor.dims));
     TRY_STATUS(read_list(item, "hint", -1, &ManifestDim::hint, &tensor.dims));
     tensor.scalar = item.find("value").has_value();
+    tensor.mutated = item.find("mutated").has_value();
+    if (item.find("number")) {
+      TRY(tensor.number, item.get_string("number"));
+    }
     tensors.push_back(std::move(tensor));
   }
   return tensors;
@@ -223,6 +227,11 @@ Result<Manifest> parse_manifest(std::string_view json) {
   for (JsonValue item : fixed) {
     TRY(FixedInput input, read_fixed_input(item));
     manifest.fixed_inputs.push_back(std::move(input));
+  }
+  TRY(const std::vector<JsonValue> names, list_or_none(root, "argument_names"));
+  for (JsonValue item : names) {
+    TRY(const std::string_view name, item.as_string());
+    manifest.argument_names.emplace_back(name);
   }
   TRY(manifest.targets, read_targets(root));
   return manifest;

@@ -11,12 +11,15 @@
 //                                                   may be absent; the outputs fill the other places
 //    "fixed_inputs": [{"position": 1, "name": "flag", "value": true}, ...],    non-tensor inputs that the export fixed, by
 //                                                                              their place among all flattened inputs
+//    "argument_names": ["x", "flag"],               of the program's call, positional ones first; may be absent
 //    "targets": [{"device": "cpu", "model": "model", "isas": ["v3", "v4"]},    what the package has code for, best first;
 //                {"device": "cuda", "model": "cuda",                           `model` is the folder below data/aotinductor;
 //                 "architectures": ["sm_90", "sm_80"]}],                       absent or not objects: one for the CPU, "model"
 //    "memory": {"arena_bytes": "4*batch*seq"}}                                 the formula of a call's scratch space, for messages;
 //                                                                              a target with a "memory" of its own has its own
 // An input with a "value" is a symbolic integer: a 0-d int64 tensor that is on the CPU for every target.
+// An input with "mutated" is written to by the program.
+// An output with a "number" ("int", "float", "bool") is a Python number of the program, given as a 0-d tensor.
 // A string in a shape is a symbol's name or an expression of them. Without the lists, ranges and hints are those of the symbol,
 // or unknown for an expression. inputs and outputs agree with those of the code (model_abi.h) in number, dtype and rank.
 #pragma once
@@ -43,6 +46,8 @@ struct ManifestTensor {
   int32_t dtype = 0;  // COIL_FLOAT32, ...
   std::vector<ManifestDim> dims;
   bool scalar = false;  // a symbolic integer
+  bool mutated = false; // an input that the program writes to
+  std::string number;   // of an output: "int", "float", "bool", or empty for a tensor
 };
 
 struct Target {
@@ -65,6 +70,7 @@ struct Manifest {
   std::vector<ManifestTensor> outputs;
   std::vector<int32_t> output_places;  // of each output among all flattened results
   std::vector<FixedInput> fixed_inputs;
+  std::vector<std::string> argument_names;
   std::vector<Target> targets;  // never empty
 };
 

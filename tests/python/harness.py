@@ -16,6 +16,8 @@ sys.path.insert(0, str(REPO / "tests" / "models"))
 
 BUILD = pathlib.Path(os.environ.get("COIL_BUILD", REPO / "build"))
 COIL = pathlib.Path(os.environ.get("COIL_BIN", BUILD / "coil"))
+PYTHON_PATH = BUILD.resolve() / "python"  # the package `coil`
+sys.path.insert(0, str(PYTHON_PATH))
 DIGITS = REPO / "examples/digits/digits.pt2"
 DIGITS_TEST = REPO / "examples/digits/digits_test.npz"
 JOBS = 2

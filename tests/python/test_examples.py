@@ -1,5 +1,6 @@
 """The examples: built with gcc against include/ and libcoil_runtime as a user would, and run."""
 
+import os
 import subprocess
 import sys
 
@@ -48,6 +49,12 @@ def test_static_library(tmp_path, digits_package):
     program = build(REPO / "examples/digits/digits.cc", tmp_path / "demo", "-DCOIL_STATIC", BUILD / "libcoil_runtime.a", "-lpthread", "-ldl")
     assert "accuracy" in run(program, digits_package, DIGITS_TEST)
     assert "coil" not in subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
+
+
+def test_python_example():
+    text = run(sys.executable, REPO / "examples/python/spirals.py", env=dict(os.environ, PYTHONPATH=str(harness.PYTHON_PATH)))
+    accuracy = float(text.split("accuracy ")[1].split()[0])
+    assert accuracy > 0.95 and "PyTorch loaded: False" in text and "0 of them in PyTorch" in text, text
 
 
 def test_demo_script():

@@ -3,28 +3,12 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <atomic>
 #include <memory>
 
-#include "base/env.h"
+#include "compiler/options.h"
 
 namespace coil::tool {
-namespace {
-
-constexpr int kMostThreads = 4096;
-
-std::vector<std::string> split(const std::string& text, char separator) {
-  std::vector<std::string> parts;
-  for (size_t at = 0; at <= text.size();) {
-    const size_t end = std::min(text.find(separator, at), text.size());
-    if (end > at) parts.push_back(text.substr(at, end - at));
-    at = end + 1;
-  }
-  return parts;
-}
-
-}  // namespace
 
 void add_threads_option(CLI::App& app, int& threads, const char* help) {
   app.add_option("--threads", threads, help)->check(CLI::Range(1, kMostThreads))->type_name("N");
@@ -58,40 +42,6 @@ Result<std::pair<std::string, std::string>> split_assignment(const std::string& 
   return std::pair(text.substr(0, at), text.substr(at + 1));
 }
 
-// "cpu,cuda:sm_90" into options; what is named first comes first in the package.
-Status parse_target(const std::string& text, CompileOptions& options) {
-  constexpr int kKnown[] = {80, 86, 87, 89, 90, 100, 103, 110, 120, 121};
-  constexpr int kPtx[] = {80, 86, 87, 89};  // later ones have kernels that run on one chip only
-  options.isas.clear();
-  for (const std::string& part : split(text, ',')) {
-    if (part == "cpu") {
-      options.isas.insert(options.isas.end(), {"v3", "v4"});
-    } else if (part == "cpu:x86-64-v3" || part == "cpu:x86-64-v4") {
-      options.isas.push_back(part.substr(part.size() - 2));
-    } else if (const auto sm = std::find_if(std::begin(kKnown), std::end(kKnown), [&](int v) { return part == fmt::format("cuda:sm_{}", v); });
-               sm != std::end(kKnown)) {
-      if (options.isas.empty()) options.cuda_first = true;
-      options.cuda.push_back(*sm);
-    } else if (const auto least = std::find_if(std::begin(kPtx), std::end(kPtx), [&](int v) { return part == fmt::format("cuda:compute_{}", v); });
-               least != std::end(kPtx)) {
-      if (options.isas.empty()) options.cuda_first = true;
-      options.ptx.push_back(*least);
-    } else {
-      return Error{ErrorCode::bad_option, fmt::format("there is no target '{}'", part), "",
-                   "targets: cpu (all of its levels), cpu:x86-64-v3, cpu:x86-64-v4, cuda:sm_80, cuda:sm_86, cuda:sm_89, cuda:sm_90, cuda:sm_100, and "
-                   "cuda:compute_80, cuda:compute_86, cuda:compute_89 (PTX, for these chips and all later ones); several with commas"};
-    }
-  }
-  if (options.isas.empty() && options.cuda.empty() && options.ptx.empty()) return Error{ErrorCode::bad_option, "--target is empty", "", "leave it out, or name cpu"};
-  std::sort(options.isas.begin(), options.isas.end());
-  options.isas.erase(std::unique(options.isas.begin(), options.isas.end()), options.isas.end());
-  for (std::vector<int>* list : {&options.cuda, &options.ptx}) {
-    std::sort(list->begin(), list->end(), std::greater<>());
-    list->erase(std::unique(list->begin(), list->end()), list->end());
-  }
-  return ok_status();
-}
-
 Result<std::map<std::string, std::string>> dim_names(const CompileArguments& arguments) {
   std::map<std::string, std::string> names;
   for (const std::string& text : arguments.dims) {
@@ -102,19 +52,16 @@ Result<std::map<std::string, std::string>> dim_names(const CompileArguments& arg
 }
 
 Result<CompileOptions> compile_options(const CompileArguments& arguments, Progress& progress) {
-  CompileOptions options;
-  TRY_STATUS(parse_target(arguments.target, options));
-  TRY(options.log, Log::from_env());
-  TRY(const int64_t threads, env_int("COIL_THREADS", 1, kMostThreads, 0));
-  options.threads = arguments.threads > 0 ? arguments.threads : static_cast<int>(threads);
-  options.opt_level = arguments.opt_level;
-  options.libraries = arguments.libraries;
-  options.graphs = arguments.graphs;
-  options.dump_folder = env("COIL_DUMP").value_or("");
+  CompileSettings settings;
+  settings.target = arguments.target;
+  settings.threads = arguments.threads;
+  settings.opt_level = arguments.opt_level;
+  settings.libraries = arguments.libraries;
+  settings.graphs = arguments.graphs;
   for (const std::string& item : arguments.skip) {
-    for (std::string& pass : split(item, ',')) options.skip_passes.push_back(std::move(pass));
+    for (std::string& pass : split(item, ',')) settings.skip.push_back(std::move(pass));
   }
-  for (std::string& pass : split(env("COIL_SKIP").value_or(""), ',')) options.skip_passes.push_back(std::move(pass));
+  TRY(CompileOptions options, compile_options(settings));
   auto begun = std::make_shared<std::atomic<bool>>(false);
   options.progress = [&progress, begun](std::string_view name, size_t, size_t total) {
     if (!begun->exchange(true)) progress.begin("compiling kernels", total);

@@ -32,8 +32,6 @@ void add_threads_option(CLI::App& app, int& threads, const char* help);
 Result<CompileOptions> compile_options(const CompileArguments& arguments, Progress& progress);
 // {"s77": "batch"} as the reader takes it.
 Result<std::map<std::string, std::string>> dim_names(const CompileArguments& arguments);
-// "cpu:x86-64-v3,cuda:sm_90" into isas, cuda and cuda_first.
-Status parse_target(const std::string& text, CompileOptions& options);
 
 // "batch=8" -> {"batch", "8"}; bad_option otherwise.
 Result<std::pair<std::string, std::string>> split_assignment(const std::string& text, const char* option);

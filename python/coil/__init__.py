@@ -1,0 +1,27 @@
+"""coil compiles PyTorch programs to packages that run without PyTorch.
+
+    model = coil.compile("model.pt2")              # a file of torch.export.save; or an ExportedProgram, or an nn.Module
+    y = model(x)                                   # torch tensors, NumPy arrays, anything with DLPack
+    model.save("model.coil.pt2")
+    model = coil.load("model.coil.pt2", device="cuda:0")
+
+    fast = torch.compile(module, backend="coil")   # no import needed
+
+Importing coil does not import PyTorch.
+"""
+
+from __future__ import annotations
+
+from ._compile import compile
+from ._errors import (ArchiveError, AssertionFailed, Error, FileError, InputError, InternalError, MissingFileError, OptionError,
+                      OutOfMemoryError, PackageError, ProgramError, UnsupportedError)
+from ._model import Dim, Model, TensorInfo, load
+from ._runtime import __version__
+from ._stats import CompileStats, compile_stats, reset_compile_stats
+
+__all__ = [
+    "ArchiveError", "AssertionFailed", "CompileStats", "Dim", "Error", "FileError", "InputError", "InternalError",
+    "MissingFileError", "Model", "OptionError", "OutOfMemoryError", "PackageError", "ProgramError", "TensorInfo",
+    "UnsupportedError", "__version__", "compile", "compile_stats", "load",
+    "reset_compile_stats",
+]

@@ -1,0 +1,117 @@
+"""coil.compile: programs in, models out."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any, Mapping
+
+from . import _runtime
+from ._errors import option_error
+from ._model import Model, _device_text
+
+OPTIONS: dict[str, Any] = {"dims": {}, "opt_level": 3, "threads": 0, "skip": (), "libraries": True, "graphs": True, "name": "", "tune": "off"}
+
+
+def settings_of(options: Mapping[str, Any] | None, target: str) -> dict:
+    """The options of the command line as the compiler takes them; unknown ones are refused."""
+    given = dict(OPTIONS, **(options or {}))
+    for key in given:
+        if key not in OPTIONS:
+            raise option_error(f"there is no option '{key}'", "options: " + ", ".join(OPTIONS))
+    if given.pop("tune") != "off":
+        raise option_error("coil has no tuner yet", "leave 'tune' out, or give \"off\"")
+    skip = given["skip"]
+    given["skip"] = skip.split(",") if isinstance(skip, str) else list(skip)
+    # {"batch": "x:0"} as on the command line; the reader takes it the other way round.
+    given["dims"] = {where: name for name, where in dict(given["dims"]).items()}
+    given["target"] = target
+    return given
+
+
+def host_target(device: str) -> str:
+    """What to compile for to run on a device of this machine."""
+    if not device.startswith("cuda"):
+        return "cpu"
+    index = int(device.partition(":")[2] or 0)
+    devices = _runtime.cuda_devices()
+    if index >= len(devices):
+        raise option_error(f"there is no device {device}; the process sees {len(devices)} CUDA device(s)")
+    return f"cuda:sm_{devices[index][1]}"
+
+
+def compile(  # noqa: A001
+    program: Any,
+    output: str | os.PathLike | None = None,
+    *,
+    args: tuple | None = None,
+    kwargs: dict | None = None,
+    dynamic_shapes: Any = None,
+    target: str | None = None,
+    device: Any = None,
+    options: Mapping[str, Any] | None = None,
+    num_threads: int = 0,
+) -> Model:
+    """Compiles a program and returns it as a callable.
+
+    `program`: the path of a file of `torch.export.save` (or its bytes), an `ExportedProgram`, or an `nn.Module` (or a function),
+    which is exported with `args`, `kwargs` and `dynamic_shapes` first.
+    `output`: where to write the package as well; `Model.save` writes it later.
+    `target`: what the package holds code for: "cpu" (the default), "cpu:x86-64-v3", "cuda:sm_90", several with commas.
+    `device`: where to run it; None: the first target that this machine can run. With a CUDA device and no target, the code is
+    for that device.
+    `options`: what the command line has: {"dims": {"batch": "x:0"}, "opt_level": 0..3, "threads": N, "skip": ["pass"],
+    "libraries": False, "graphs": False, "name": "of the package"}.
+    `num_threads`: of a call; 0: what this process may use.
+
+    Nothing is written unless `output` asks for it. Errors are `coil.Error`s, with the command line's texts.
+    """
+    device = _device_text(device)
+    settings = settings_of(options, target or host_target(device))
+    output = None if output is None else os.fspath(output)
+    package, report = _compile_any(program, output, args, kwargs, dynamic_shapes, settings)
+    if output is not None:
+        return Model(_runtime.Model.open(output, device, num_threads), path=output, report=report)
+    return Model(_runtime.Model.open_memory(package, device, num_threads), package=package, report=report)
+
+
+def _compile_any(program: Any, output: str | None, args: Any, kwargs: Any, dynamic_shapes: Any, settings: dict) -> tuple[Any, dict]:
+    compiler = importlib.import_module("coil._compiler")
+    if isinstance(program, (str, os.PathLike)):
+        path = os.fspath(program)
+        settings["name"] = settings["name"] or _stem(output or path)
+        return compiler.compile_file(path, output, settings)
+    settings["name"] = settings["name"] or (_stem(output) if output else "model")
+    if isinstance(program, (bytes, bytearray, memoryview)):
+        return compiler.compile_archive(program, output, settings)
+    torch = sys.modules.get("torch")
+    if torch is None:
+        raise TypeError(f"expected a path, the bytes of a .pt2, an ExportedProgram or an nn.Module, got {type(program)}")
+    if not isinstance(program, torch.export.ExportedProgram):
+        if not isinstance(program, torch.nn.Module):
+            if not callable(program):
+                raise TypeError(f"expected a path, the bytes of a .pt2, an ExportedProgram or an nn.Module, got {type(program)}")
+            program = _as_module(torch, program)
+        if args is None and kwargs is None:
+            raise option_error("an nn.Module is compiled with args or kwargs to export it with", "coil.compile(model, args=(x,))")
+        program = torch.export.export(program, tuple(args or ()), kwargs, dynamic_shapes=dynamic_shapes)
+    elif args is not None or kwargs is not None or dynamic_shapes is not None:
+        raise option_error("args, kwargs and dynamic_shapes are for an nn.Module; an ExportedProgram has its own")
+    return importlib.import_module("coil._program").compile_exported(program, output, settings)
+
+
+def _as_module(torch: Any, function: Any) -> Any:
+    class Function(torch.nn.Module):
+        forward = staticmethod(function)
+
+    return Function()
+
+
+def _stem(path: str) -> str:
+    """A plain word for the package's folder, from a file's name."""
+    stem = os.path.basename(path)
+    for suffix in (".pt2", ".coil"):
+        stem = stem[: -len(suffix)] if stem.endswith(suffix) else stem
+    plain = "".join(c if c.isascii() and (c.isalnum() or c in "_-") else "_" for c in stem)
+    return plain or "model"

@@ -1,0 +1,20 @@
+from typing import Any, Mapping
+
+Weight = tuple[int, int, str, list[int], list[int]]
+"""Address, bytes from there, dtype, sizes, strides."""
+
+class Package:
+    """A package in memory; read it by the buffer protocol."""
+
+    def __len__(self) -> int: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+def compile_file(path: str, output: str | None, settings: dict[str, Any]) -> tuple[Package | None, dict[str, Any]]: ...
+def compile_archive(archive: Any, output: str | None, settings: dict[str, Any]) -> tuple[Package | None, dict[str, Any]]: ...
+def compile_json(json: str, weights: Mapping[str, Weight], output: str | None,
+                 settings: dict[str, Any]) -> tuple[Package | None, dict[str, Any]]: ...
+def unsupported(json: str, settings: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """(node, operator, problem) of each node that cannot be compiled."""
+
+def has_lowering(target: str) -> bool:
+    """Whether coil has code for an operator, "aten.add.Tensor"."""

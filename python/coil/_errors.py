@@ -1,0 +1,80 @@
+"""coil's errors as Python exceptions: one class for each kind of fault, the same codes and texts as the command line's."""
+
+from __future__ import annotations
+
+
+class Error(Exception):
+    """Whatever coil refuses or fails at. `str()` is the text that the command line prints."""
+
+    code: str = "COIL-E901"
+    """The stable code, "COIL-E204"; docs/errors.md lists them."""
+    number: int = 901
+    """The number in the code, 204."""
+
+
+class FileError(Error, OSError):
+    """A file that cannot be found, read or written (COIL-E0xx)."""
+
+    __str__ = Exception.__str__
+
+
+class MissingFileError(FileError, FileNotFoundError):
+    """A file that does not exist or cannot be opened (COIL-E001)."""
+
+
+class ArchiveError(Error, ValueError):
+    """A file that is no program, package or array that coil reads, or a broken one (COIL-E010 to E015)."""
+
+
+class UnsupportedError(Error, NotImplementedError):
+    """A program that coil has no code for: an operator, a dtype, a feature, a schema (COIL-E101, E102, E103, E105)."""
+
+
+class ProgramError(Error, ValueError):
+    """A program that contradicts itself, or a dimension that it does not have (COIL-E104, E106)."""
+
+
+class InputError(Error, ValueError):
+    """An input of a call that the program was not compiled for (COIL-E201 to E210)."""
+
+
+class AssertionFailed(Error, AssertionError):
+    """An assertion of the program did not hold (COIL-E211)."""
+
+
+class PackageError(Error, RuntimeError):
+    """A package that cannot be loaded here: damaged, of another version, for another machine (COIL-E3xx, E404 to E406)."""
+
+
+class OutOfMemoryError(Error, MemoryError):
+    """Memory for a call could not be allocated (COIL-E401)."""
+
+
+class OptionError(Error, ValueError):
+    """An option or an environment variable that is wrong (COIL-E402)."""
+
+
+class InternalError(Error, RuntimeError):
+    """A bug in coil (COIL-E901)."""
+
+
+def _kind(number: int) -> type[Error]:
+    exact = {1: MissingFileError, 104: ProgramError, 106: ProgramError, 211: AssertionFailed, 401: OutOfMemoryError,
+             402: OptionError, 406: OptionError, 901: InternalError}
+    if number in exact:
+        return exact[number]
+    ranges = [(1, 9, FileError), (10, 19, ArchiveError), (101, 199, UnsupportedError), (201, 299, InputError),
+              (301, 499, PackageError)]
+    return next((kind for low, high, kind in ranges if low <= number <= high), Error)
+
+
+def make_error(number: int, text: str) -> Error:
+    """The exception for a code; the extension modules call it."""
+    error = _kind(number)(text)
+    error.number = number
+    error.code = f"COIL-E{number:03d}"
+    return error
+
+
+def option_error(message: str, hint: str = "") -> Error:
+    return make_error(402, f"COIL-E402: {message}" + (f"\n  hint: {hint}" if hint else ""))

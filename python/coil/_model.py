@@ -1,0 +1,235 @@
+"""Open packages as callables."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+from typing import Any, Sequence
+
+from . import _runtime
+from ._errors import InputError, make_error, option_error
+from ._pytree import Spec
+
+
+@dataclasses.dataclass(frozen=True)
+class Dim:
+    """One dimension of an input or a result."""
+
+    symbol: str | None
+    """The name of a dynamic dimension ("batch"), an expression of such ("2*batch + 1"), or None when it is fixed."""
+    min: int
+    max: int | None
+    """The largest size; None: no limit."""
+    hint: int | None = None
+    """The size in the example that the program was exported with, where it is known."""
+
+    def __str__(self) -> str:
+        return self.symbol if self.symbol is not None else str(self.min)
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorInfo:
+    """What a program takes or gives at one place."""
+
+    name: str
+    dtype: str
+    """"float32", "bfloat16", ..."""
+    dims: tuple[Dim, ...]
+    number: str | None = None
+    """"int", "float" or "bool" where the program takes or gives a Python number instead of a tensor."""
+    mutated: bool = False
+    """Whether the program writes to this input."""
+
+    @property
+    def shape(self) -> tuple[int | str, ...]:
+        """(“batch”, 3): fixed sizes as numbers, dynamic ones by name."""
+        return tuple(d.min if d.symbol is None else d.symbol for d in self.dims)
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.number or f'{self.dtype}[' + ', '.join(map(str, self.dims)) + ']'}"
+
+
+def _infos(rows: list) -> tuple[TensorInfo, ...]:
+    return tuple(TensorInfo(name, dtype, tuple(Dim(*d) for d in dims), number, mutated) for name, dtype, dims, number, mutated in rows)
+
+
+class Model:
+    """A compiled program, ready to be called like the function that was exported.
+
+    Arguments are nested as they were then, positional ones may be given by keyword; tensors are torch tensors, NumPy arrays or
+    anything with `__dlpack__`, on the device that the model is on. Results are of the kind of the first tensor: torch tensors
+    for a torch tensor. They have no gradients. A tensor whose strides are not those that the program was exported for is copied. Several threads may call one model at a time; the interpreter's lock is free while
+    it computes. On CUDA with torch tensors a call enqueues its work on PyTorch's current stream and returns.
+
+    Make one with `coil.compile` or `coil.load`.
+    """
+
+    def __init__(self, runtime: "_runtime.Model", path: str | None = None, package: Any = None, report: dict | None = None):
+        self._runtime = runtime
+        self._run = runtime.run
+        self._path = path
+        self._package = package
+        self.report: dict = report or {}
+        """What the compilation that made this model measured; empty for a loaded one."""
+        self.inputs: tuple[TensorInfo, ...] = _infos(runtime.inputs)
+        """What the program takes, flattened. Arguments that the export fixed are not among them."""
+        self.outputs: tuple[TensorInfo, ...] = _infos(runtime.outputs)
+        """What the program gives, flattened, without those that are None."""
+        self._fixed: dict[int, tuple[str, Any]] = runtime.fixed_inputs
+        self._prepare_call()
+
+    def _prepare_call(self) -> None:
+        runtime = self._runtime
+        names = runtime.argument_names
+        self._in_spec = Spec(runtime.in_spec) if runtime.in_spec else None
+        self._out_spec = Spec(runtime.out_spec) if runtime.out_spec else None
+        places = runtime.output_places
+        num_results = self._out_spec.num_leaves if self._out_spec else len(places)
+        self._places = places if num_results != len(places) else None
+        self._num_results = num_results
+        self._numbers = [i for i, info in enumerate(self.outputs) if info.number]
+        tree = self._in_spec.tree if self._in_spec else None
+        positional = len(tree["children_spec"][0]["children_spec"]) if tree else len(self.inputs)
+        self._num_positional = positional
+        self._positional_names = names[:positional] if len(names) >= positional else []
+        # The common call, f(x, y, ...) -> tensor or tuple of tensors, needs no flattening.
+        leaf = lambda node: node["type"] is None  # noqa: E731
+        self._plain = not self._fixed and (
+            tree is None or (all(map(leaf, tree["children_spec"][0]["children_spec"])) and not tree["children_spec"][1]["children_spec"]))
+        out = self._out_spec.tree if self._out_spec else None
+        self._single = out is not None and leaf(out) and not self._numbers and len(places) == 1
+        self._tuple = (out is None or (out["type"] == "builtins.tuple" and all(map(leaf, out["children_spec"])))) and not self._numbers \
+            and self._places is None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        flat = args if self._plain and not kwargs else self._flatten(args, kwargs)
+        try:
+            outputs = self._run(flat)
+        except InputError as error:
+            if error.number != 205:
+                raise
+            outputs = self._run(self._contiguous(flat))
+        if self._single:
+            return outputs[0]
+        if self._tuple:
+            return tuple(outputs)
+        return self._nest(outputs)
+
+    def _contiguous(self, flat: Sequence[Any]) -> list:
+        """The same tensors in rows, where the program expects them so; copies of what it only reads."""
+        return [x if info.mutated else _in_rows(x) for info, x in zip(self.inputs, flat)]
+
+    def _flatten(self, args: tuple, kwargs: dict) -> list:
+        if self._in_spec is None:
+            if kwargs:
+                raise make_error(208, "COIL-E208: the package does not tell the names of its arguments; pass them by position")
+            return list(args)
+        names = self._positional_names
+        if len(args) < len(names) and kwargs:
+            moved = []
+            kwargs = dict(kwargs)
+            for name in names[len(args):]:
+                if name not in kwargs:
+                    break
+                moved.append(kwargs.pop(name))
+            args = args + tuple(moved)
+        if len(args) != self._num_positional:
+            raise make_error(201, f"COIL-E201: the call has {len(args)} positional arguments, the program takes {self._num_positional}"
+                             + (f" ({', '.join(names)})" if names else ""))
+        leaves = self._in_spec.flatten((args, kwargs))
+        if not self._fixed:
+            return leaves
+        for position, (name, value) in self._fixed.items():
+            _check_fixed(name, position, leaves[position], value)
+        return [leaf for position, leaf in enumerate(leaves) if position not in self._fixed]
+
+    def _nest(self, outputs: list) -> Any:
+        for i in self._numbers:
+            outputs[i] = outputs[i].item()
+        if self._places is not None:
+            results: list = [None] * self._num_results
+            for place, output in zip(self._places, outputs):
+                results[place] = output
+            outputs = results
+        return self._out_spec.unflatten(outputs) if self._out_spec else tuple(outputs)
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Writes the package, for `coil.load`, `coil run`, the C library, or `torch._inductor.aoti_load_package`."""
+        path = os.fspath(path)
+        if self._package is not None:
+            unfinished = f"{path}.{os.getpid()}.tmp"
+            try:
+                with open(unfinished, "wb") as file:
+                    file.write(self._package)
+                os.replace(unfinished, path)
+            except OSError as error:
+                if os.path.exists(unfinished):
+                    os.unlink(unfinished)
+                raise make_error(3, f"COIL-E003: cannot write {path}: {error.strerror}") from error
+        elif os.path.abspath(path) != os.path.abspath(self._path or ""):
+            shutil.copyfile(self._path, path)  # type: ignore[arg-type]
+
+    def synchronize(self) -> None:
+        """On CUDA: waits for the calls so far, and raises what their kernels found at fault. Nothing on the CPU."""
+        self._runtime.synchronize()
+
+    def reset_state(self) -> None:
+        """Puts mutated buffers (counters, caches) back to what they were in the exported program."""
+        self._runtime.reset_state()
+
+    @property
+    def name(self) -> str:
+        """The package's name."""
+        return self._runtime.name
+
+    @property
+    def device(self) -> str:
+        """"cpu" or "cuda:0"."""
+        return self._runtime.device
+
+    @property
+    def isa(self) -> str:
+        """The code that was chosen for this machine: "x86-64-v4", "sm_90"."""
+        return self._runtime.isa
+
+    @property
+    def num_threads(self) -> int:
+        """Threads that a call may use."""
+        return self._runtime.threads
+
+    def __repr__(self) -> str:
+        takes = ", ".join(map(str, self.inputs))
+        gives = ", ".join(map(str, self.outputs))
+        return f"<coil.Model {self.name!r} on {self.device} ({self.isa}): ({takes}) -> ({gives})>"
+
+
+def _in_rows(tensor: Any) -> Any:
+    if hasattr(tensor, "resolve_neg"):
+        return tensor.resolve_conj().resolve_neg().contiguous()
+    return tensor.copy(order="C") if type(tensor).__module__ == "numpy" else tensor
+
+
+def _check_fixed(name: str, position: int, found: Any, wanted: Any) -> None:
+    same = type(found) is type(wanted) and found == wanted or (isinstance(wanted, float) and isinstance(found, (int, float)) and found == wanted)
+    if not same:
+        raise make_error(210, f"COIL-E210: input '{name}' (in_{position}) is {found!r}, but the export fixed it to {wanted!r}\n"
+                              "  hint: leave it as it was, or export the program again with the other value")
+
+
+def load(path: str | os.PathLike, device: Any = None, *, num_threads: int = 0) -> Model:
+    """Opens a package that coil compiled.
+
+    `device`: "cpu", "cuda", "cuda:1" (or a torch.device); None: the first of the package's targets that this machine can run.
+    `num_threads`: of a call; 0: what this process may use, in a pool that all models share.
+    """
+    return Model(_runtime.Model.open(os.fspath(path), _device_text(device), num_threads), path=os.fspath(path))
+
+
+def _device_text(device: Any) -> str:
+    if device is None:
+        return ""
+    text = str(device)
+    if not text.startswith(("cpu", "cuda")):
+        raise option_error(f"there is no device '{text}'", "devices: cpu, cuda, cuda:1, ...")
+    return text

@@ -1,0 +1,44 @@
+"""An ExportedProgram to the compiler without a file: its JSON text, and its tensors where they are."""
+
+from __future__ import annotations
+
+import importlib
+import io
+from typing import Any
+
+import torch
+
+
+def weight_row(tensor: torch.Tensor) -> tuple[int, int, str, list[int], list[int]]:
+    """(address, bytes from there, dtype, sizes, strides) of a tensor on the CPU."""
+    reach = 0 if tensor.numel() == 0 else 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride()))
+    return (tensor.data_ptr(), reach * tensor.element_size(), str(tensor.dtype).removeprefix("torch."), list(tensor.shape),
+            list(tensor.stride()))
+
+
+def _plain(tensor: Any) -> bool:
+    return isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided and type(tensor) in (torch.Tensor, torch.nn.Parameter)
+
+
+def compile_exported(program: Any, output: str | None, settings: dict) -> tuple[Any, dict]:
+    """(package or None, report)."""
+    compiler = importlib.import_module("coil._compiler")
+    tensors = {**program.constants, **program.state_dict}
+    if not all(_plain(t) for t in tensors.values()):  # objects, tensor subclasses: PyTorch's own form says what they are
+        file = io.BytesIO()
+        torch.export.save(program, file)
+        return compiler.compile_archive(file.getbuffer(), output, settings)
+    # One copy on the CPU for each storage that is elsewhere; those on the CPU are read where they are.
+    local = {name: tensor.detach().resolve_neg().resolve_conj().cpu() for name, tensor in tensors.items()}
+    weights = {name: weight_row(tensor) for name, tensor in local.items()}
+    return compiler.compile_json(program_json(program), weights, output, settings)
+
+
+def program_json(program: Any) -> str:
+    """models/model.json of what torch.export.save would write."""
+    serialize = importlib.import_module("torch._export.serde.serialize").serialize
+    try:
+        artifact = serialize(program, serialize_state_dict=False, serialize_constants=False, serialize_example_inputs=False)
+    except TypeError:  # before PyTorch 2.12 the three do not exist
+        artifact = serialize(program)
+    return artifact.exported_program.decode()

@@ -1,0 +1,46 @@
+from typing import Any, Sequence
+
+__version__: str
+
+def host_isa() -> str:
+    """The x86-64 level of this machine, "x86-64-v4"."""
+
+def cuda_devices() -> list[tuple[str, int, int]]:
+    """(name, 10 * major + minor of the compute capability, bytes of memory) of each."""
+
+class Model:
+    """An open package. Shared by any number of threads."""
+
+    @staticmethod
+    def open(path: str, device: str = "", threads: int = 0) -> Model: ...
+    @staticmethod
+    def open_memory(package: Any, device: str = "", threads: int = 0) -> Model:
+        """`package`: an object with the buffer protocol, kept as long as the model."""
+
+    def run(self, flat: Sequence[Any]) -> list[Any]:
+        """One call: a list or tuple of the inputs in order; tensors of the first one's kind out."""
+
+    def synchronize(self) -> None: ...
+    def reset_state(self) -> None: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def isa(self) -> str: ...
+    @property
+    def device(self) -> str: ...
+    @property
+    def threads(self) -> int: ...
+    @property
+    def in_spec(self) -> str: ...
+    @property
+    def out_spec(self) -> str: ...
+    @property
+    def argument_names(self) -> list[str]: ...
+    @property
+    def inputs(self) -> list[tuple[str, str, list[tuple[str | None, int, int | None, int | None]], str | None, bool]]: ...
+    @property
+    def outputs(self) -> list[tuple[str, str, list[tuple[str | None, int, int | None, int | None]], str | None, bool]]: ...
+    @property
+    def output_places(self) -> list[int]: ...
+    @property
+    def fixed_inputs(self) -> dict[int, tuple[str, Any]]: ...

@@ -1,0 +1,36 @@
+"""What the runtime needs of PyTorch; imported by it when the first torch tensor comes by."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, device, empty_strided
+
+__all__ = ["Tensor", "device", "empty_strided", "empty_cpu", "is_neg", "is_conj", "dtypes", "is_plain", "describe"]
+
+try:
+    from torch._C._dynamo.guards import _empty_strided_cpu as empty_cpu  # half the time of torch.empty_strided
+except ImportError:
+
+    def empty_cpu(sizes: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        return empty_strided(sizes, strides, dtype=dtype)
+
+
+is_neg = torch._C.TensorBase.is_neg
+is_conj = torch._C.TensorBase.is_conj
+
+dtypes = {0: torch.uint8, 1: torch.int8, 2: torch.int16, 3: torch.int32, 4: torch.int64, 5: torch.float16, 6: torch.float32,
+          7: torch.float64, 8: torch.complex32, 9: torch.complex64, 10: torch.complex128, 11: torch.bool, 15: torch.bfloat16}
+_numbers = {dtype: number for number, dtype in dtypes.items()}
+
+
+def is_plain(kind: type) -> bool:
+    """Whether tensors of this type keep their data where torch.Tensor does."""
+    return kind.__torch_dispatch__ is Tensor.__torch_dispatch__
+
+
+def describe(tensor: Tensor) -> tuple[Any, ...]:
+    """For PyTorch before 2.10, which has no faster way."""
+    number = _numbers.get(tensor.dtype, -1)
+    return tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), number, tensor.is_cuda, max(tensor.device.index or 0, 0)

@@ -1,0 +1,155 @@
+"""One graph of AOTAutograd -> a function: coil's programs, with PyTorch's operators in between where there must be any."""
+
+from __future__ import annotations
+
+import logging
+import operator
+from typing import Any, Callable, Sequence
+
+import sympy
+import torch
+from torch.fx import Graph, GraphModule, Node
+from torch.fx.graph import _BoxedCodeGen
+
+from .. import _runtime
+from .._errors import Error, make_error
+from .._stats import stats
+from ._decompositions import operator_name
+from ._program import Program, build_program, find_problems
+from ._rewrite import draw_masks_first
+from ._split import Split, is_number, is_view, size_sources
+from ._support import graph_device, torch_nodes
+
+log = logging.getLogger("coil")
+
+
+def compile_graph(gm: GraphModule, example_inputs: Sequence[Any], *, settings: dict, fallback: str, kind: str) -> Callable[[list], Any]:
+    """A boxed function of the graph's inputs. `fallback`: "torch" or "error"."""
+    del example_inputs  # the graph's placeholders say the same
+    stats.graphs += 1
+    device = graph_device(gm.graph)
+    settings = dict(settings, target=target_of(device) if device.type in ("cpu", "cuda") else "cpu", name=kind)
+    draw_masks_first(gm.graph, size_sources(gm.graph))
+    reasons = torch_nodes(gm.graph, device)
+    operators = [n for n in gm.graph.nodes if n.op == "call_function" and not is_number(n) and n.target is not operator.getitem]
+    stats.operators += len(operators)
+    programs, split = _compile_programs(gm, settings, device, reasons)
+    used = {n: reason for n, reason in reasons.items() if n in split.level and reason}
+    if used and fallback == "error":
+        node, reason = next(iter(used.items()))
+        raise make_error(102, f"COIL-E102: {node.target}: {reason}\n  hint: options={{\"fallback\": \"torch\"}} runs it in PyTorch")
+    _count_fallbacks(used, kind)
+    function = _assemble(gm, split, programs)
+    log.debug("%s graph of %d operators: %d programs, %d operators in PyTorch", kind, len(operators), len(programs), len(used))
+    return function
+
+
+def target_of(device: torch.device) -> str:
+    """This machine, and nothing more: half the time of a package for all."""
+    if device.type == "cuda":
+        major, minor = torch.cuda.get_device_capability(device)
+        return f"cuda:sm_{major}{minor}"
+    return f"cpu:{host_isa()}"
+
+
+_host_isa = ""
+
+
+def host_isa() -> str:
+    global _host_isa
+    if not _host_isa:
+        _host_isa = _runtime.host_isa()
+    return _host_isa
+
+
+def _compile_programs(gm: GraphModule, settings: dict, device: torch.device, reasons: dict[Node, str]) -> tuple[dict[int, Program], Split]:
+    """Compiles what coil takes. Nodes that turn out to be refused are added to `reasons`, and the rest is split anew."""
+    done: dict[tuple[Node, ...], Program] = {}
+    while True:
+        split = Split(gm.graph, set(reasons))
+        programs: dict[int, Program] = {}
+        refused: dict[Node, str] = {}
+        for level, nodes in split.programs.items():
+            key = tuple(nodes)
+            if key not in done:
+                try:
+                    done[key] = build_program(split, level, nodes, settings, device)
+                except Error as error:
+                    refused.update(find_problems(split, level, nodes, settings, error))
+                    continue
+            programs[level] = done[key]
+        if not refused:
+            return programs, split
+        reasons.update(refused)
+
+
+def _count_fallbacks(used: dict[Node, str], kind: str) -> None:
+    stats.fallback_operators += len(used)
+    for node, reason in used.items():
+        name = operator_name(node.target) if isinstance(node.target, torch._ops.OpOverload) else str(node.target)
+        row = f"{name}: {reason}"
+        if row not in stats.fallbacks:
+            log.info("%s graph: %s runs in PyTorch", kind, row)
+        stats.fallbacks[row] = stats.fallbacks.get(row, 0) + 1
+
+
+class _Assembler:
+    """The graph that calls the programs, and PyTorch for the rest."""
+
+    def __init__(self, gm: GraphModule, split: Split, programs: dict[int, Program]):
+        self.gm, self.split, self.programs = gm, split, programs
+        self.graph = Graph()
+        self.values: dict[Node, Node] = {}
+
+    def run(self) -> Graph:
+        for node in self.gm.graph.nodes:
+            if node.op == "placeholder":
+                self.values[node] = self.graph.placeholder(node.name)
+        torch_steps: dict[int, list[Node]] = {}
+        for node in self.gm.graph.nodes:
+            if node in self.split.level and self.split.is_torch(node):
+                torch_steps.setdefault(self.split.level[node], []).append(node)
+        for level in sorted({*torch_steps, *self.programs}):
+            for node in torch_steps.get(level, ()):
+                self.values[node] = self.graph.node_copy(node, self.value)
+            if level in self.programs:
+                self.call(self.programs[level])
+        output = next(n for n in self.gm.graph.nodes if n.op == "output")
+        self.graph.output(torch.fx.map_arg(output.args[0], self.value))
+        return self.graph
+
+    def call(self, program: Program) -> None:
+        inputs = [self.value(n) for n in program.inputs] + [self.size(s) for s in program.symbols]
+        call = self.graph.call_function(program.function, tuple(inputs))
+        for i, node in enumerate(program.outputs):
+            self.values[node] = self.graph.call_function(operator.getitem, (call, i))
+
+    def size(self, symbol: sympy.Symbol) -> Node:
+        node, dimension = self.split.sizes[symbol]
+        if dimension is None:
+            return self.value(node)
+        return self.graph.call_function(torch.ops.aten.sym_size.int, (self.value(node), dimension))
+
+    def value(self, node: Node) -> Node:
+        """The node's value here; views, numbers and elements of results are made where they are first asked for."""
+        if node not in self.values:
+            assert node.op == "get_attr" or is_view(node) or is_number(node) or node.target is operator.getitem, node
+            self.values[node] = self.graph.node_copy(node, self.value)
+        return self.values[node]
+
+
+def _assemble(gm: GraphModule, split: Split, programs: dict[int, Program]) -> Callable[[list], Any]:
+    graph = _Assembler(gm, split, programs).run()
+    graph.set_codegen(_BoxedCodeGen())
+    made = GraphModule(gm, graph, class_name="CoilGraph")
+    function = made.forward
+    placeholders = any(n.op == "placeholder" for n in graph.nodes)
+
+    def call(inputs: list) -> Any:
+        if not placeholders:
+            inputs.clear()
+        return function(inputs)
+
+    call._boxed_call = True  # type: ignore[attr-defined]
+    return call
+

@@ -1,0 +1,241 @@
+"""One program of coil's out of a graph: serialised, compiled (once for equal ones), opened, and called."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import importlib
+import json
+import logging
+import operator
+import time
+from typing import Any, Callable
+
+import sympy
+import torch
+from torch.fx import Node
+
+from .. import _runtime
+from .._errors import Error, InputError, InternalError, make_error
+from .._stats import stats
+from ._decompositions import operator_name
+from ._serialize import CannotSerialize, ProgramWriter, sizes_expression
+from ._split import Split, base_of, is_number, is_view, producer
+from ._support import is_dense, unknown_operators
+
+log = logging.getLogger("coil")
+
+
+@dataclasses.dataclass
+class Program:
+    inputs: list[Node]
+    """Tensors that it takes, by the graph's nodes."""
+    symbols: list[sympy.Symbol]
+    """Sizes that it takes as well."""
+    outputs: list[Node]
+    function: Callable[..., list]
+
+
+@dataclasses.dataclass
+class _Parts:
+    inputs: list[Node]
+    symbols: list[sympy.Symbol]
+    outputs: list[Node]
+    writer: ProgramWriter
+    document: dict
+
+
+_cache: dict[bytes, "_runtime.Model"] = {}
+
+
+def build_program(split: Split, level: int, nodes: list[Node], settings: dict, device: torch.device) -> Program:
+    """Compiles coil's nodes of one level. Raises coil's Error when the compiler refuses them."""
+    start = time.perf_counter()
+    parts = _write(split, level, nodes)
+    key = hashlib.sha256(json.dumps([parts.document, settings, str(device)]).encode()).digest()
+    stats.serialize_seconds += time.perf_counter() - start
+    model = _cache.get(key)
+    if model is not None:
+        stats.cache_hits += 1
+    else:
+        model = _cache[key] = _compile(parts, settings, device)
+    return Program(parts.inputs, parts.symbols, parts.outputs, _caller(model, parts.inputs))
+
+
+def _compile(parts: _Parts, settings: dict, device: torch.device) -> "_runtime.Model":
+    compiler = importlib.import_module("coil._compiler")
+    start = time.perf_counter()
+    text = parts.writer.text_with_traces(parts.document)
+    package, _ = compiler.compile_json(text, {}, None, settings)
+    compiled = time.perf_counter()
+    threads = 1 if torch.get_num_threads() == 1 else 0
+    place = "cpu" if device.type == "cpu" else f"cuda:{device.index or 0}"
+    model = _runtime.Model.open_memory(package, place, threads)
+    stats.packages += 1
+    stats.compile_seconds += compiled - start
+    stats.load_seconds += time.perf_counter() - compiled
+    return model
+
+
+# ---- From nodes to the text
+
+def _write(split: Split, level: int, nodes: list[Node]) -> _Parts:
+    writer = ProgramWriter()
+    inputs: list[Node] = []
+    members = set(nodes)
+    written: set[Node] = set()
+
+    def need(node: Node) -> None:
+        """Makes a value that an operator reads known to the program: a view by its way from the base, anything else as an input."""
+        if node in written or is_number(node) or isinstance(node.meta.get("val"), torch.SymInt):
+            return
+        written.add(node)
+        if is_view(node):
+            need(node.args[0])  # type: ignore[arg-type]
+            if node.target is not operator.getitem:
+                writer.add(node)
+            return
+        if producer(node) in members:
+            return
+        inputs.append(node)
+        writer.define_tensor(writer.name(node), node.meta["val"])
+
+    for node in nodes:
+        for operand in node.all_input_nodes:
+            need(operand)
+        writer.add(node)
+    outputs = _outputs(split, members)
+    for node in outputs:
+        need(node)
+    symbols = _symbols_to_pass(writer, inputs)
+    for symbol in symbols:
+        if symbol not in split.sizes:
+            raise make_error(105, f"COIL-E105: the size {symbol} is known to no input of the graph")
+        writer.numbers[symbol.name] = {"as_expr": {"expr_str": sympy.srepr(symbol), "hint": None}}
+    names = [(writer.name(n), True) for n in inputs] + [(s.name, False) for s in symbols]
+    ranges = {name: _range(symbol, nodes, inputs) for name, symbol in sorted(writer.symbols.items())}
+    return _Parts(inputs, symbols, outputs, writer, writer.program(names, [writer.name(n) for n in outputs], ranges))
+
+
+def _outputs(split: Split, members: set[Node]) -> list[Node]:
+    """What others read of a program. Of a view, its base, which they take their own view of; but a view that alone is read, and
+    dense, is computed as such."""
+    wanted: list[Node] = []
+
+    def outside(user: Node) -> bool:
+        return user.op == "output" or (user in split.level and not is_view(user) and user.target is not operator.getitem and user not in members
+                                       and not is_number(user))
+
+    def visit(node: Node) -> None:
+        if any(outside(user) for user in node.users):
+            wanted.append(node)
+        for user in node.users:
+            if is_view(user) or user.target is operator.getitem:
+                visit(user)
+
+    for node in split.level:
+        if node in members:
+            visit(node)
+    readers: dict[Node, list[Node]] = {}
+    for node in wanted:
+        readers.setdefault(base_of(node), []).append(node)
+    return [nodes[0] if len(nodes) == 1 and _can_be_computed(nodes[0]) and not split_reads(nodes[0], split) else base for base, nodes in readers.items()]
+
+
+def split_reads(node: Node, split: Split) -> bool:
+    """Whether another of coil's programs reads this view: it takes the base."""
+    return is_view(node) and any(user in split.level and split.is_coil(user) for user in node.users)
+
+
+def _can_be_computed(node: Node) -> bool:
+    value = node.meta["val"]
+    return not is_view(node) or is_dense(value)
+
+
+def _symbols_to_pass(writer: ProgramWriter, inputs: list[Node]) -> list[sympy.Symbol]:
+    """The sizes that no input has as a dimension of its own."""
+    told = {expression for node in inputs for expression in map(sizes_expression, node.meta["val"].shape) if expression is not None}
+    return [symbol for _, symbol in sorted(writer.symbols.items()) if symbol not in told]
+
+
+def _range(symbol: sympy.Symbol, nodes: list[Node], inputs: list[Node]) -> tuple[int | None, int | None]:
+    for node in [*inputs, *nodes]:
+        value = node.meta["val"]
+        for tensor in value if isinstance(value, (list, tuple)) else [value]:
+            if isinstance(tensor, torch.Tensor) and tensor.fake_mode.shape_env is not None:  # type: ignore[attr-defined]
+                bounds = tensor.fake_mode.shape_env.bound_sympy(symbol)  # type: ignore[attr-defined]
+                low = int(bounds.lower) if bounds.lower.is_Integer else None
+                high = int(bounds.upper) if bounds.upper.is_Integer else None
+                return max(low or 0, 0), high
+    return 0, None
+
+
+# ---- What the compiler refuses
+
+def find_problems(split: Split, level: int, nodes: list[Node], settings: dict, error: Error) -> dict[Node, str]:
+    """The nodes behind an error of build_program; all of them when it is nobody's in particular."""
+    if isinstance(error, InternalError):
+        log.warning("coil failed to compile a graph, which PyTorch runs instead; please report it: %s", error)
+        return {n: "a bug in coil" for n in nodes}
+    problems = _ask(split, level, nodes, settings)
+    if problems is None:  # the program cannot even be read: one node at a time
+        problems = {}
+        for node in nodes:
+            found = _ask(split, level, [node], settings)
+            problems.update({node: _short(error)} if found is None else found)
+    return problems or {n: _short(error) for n in nodes}
+
+
+def _ask(split: Split, level: int, nodes: list[Node], settings: dict) -> dict[Node, str] | None:
+    compiler = importlib.import_module("coil._compiler")
+    try:
+        parts = _write(split, level, nodes)
+        rows = compiler.unsupported(json.dumps(parts.document), settings)
+    except (Error, CannotSerialize):
+        return None
+    by_name = {parts.writer.name(n): n for n in nodes}
+    problems = {}
+    for name, target, problem in rows:
+        node = by_name.get(name)
+        if node is None:
+            return None
+        problems[node] = problem
+        if problem == "no code for this operator" and target == operator_name(node.target):
+            unknown_operators[target] = problem
+    return problems
+
+
+def _short(error: Error) -> str:
+    return str(error).splitlines()[0].partition(": ")[2]
+
+
+# ---- Calls
+
+def _caller(model: "_runtime.Model", inputs: list[Node]) -> Callable[..., list]:
+    run = model.run
+    examples = [n.meta["val"] for n in inputs]
+    orders = [_stride_order(e) for e in examples]
+
+    def coil_program(*args: Any) -> list:
+        try:
+            return run(args)
+        except InputError as error:
+            if error.number != 205:
+                raise
+        stats.strided_copies += 1
+        return run([_restride(a, orders[i]) if i < len(orders) else a for i, a in enumerate(args)])
+
+    return coil_program
+
+
+def _stride_order(example: torch.Tensor) -> tuple[int, ...]:
+    """Dimensions by falling stride, as they were at compile time."""
+    strides = [s if isinstance(s, int) else (s.node.hint if s.node.has_hint() else 0) for s in example.stride()]
+    return tuple(sorted(range(len(strides)), key=lambda d: -strides[d]))
+
+
+def _restride(tensor: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:
+    """A copy whose dimensions lie as the program expects them."""
+    tensor = tensor.detach().resolve_conj().resolve_neg()
+    return torch.empty_permuted(tensor.shape, order, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+

@@ -1,0 +1,194 @@
+"""Nodes of an ATen graph as the JSON of an exported program: what the compiler reads out of a `.pt2`, without its making.
+
+Facts of the format (schema 8.x): torch/_export/serde/schema.py. Only what coil's reader asks for is written.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+from typing import Any, Iterable
+
+import sympy
+import torch
+from torch.fx import Node
+
+from .._errors import Error
+
+DTYPES = {torch.uint8: 1, torch.int8: 2, torch.int16: 3, torch.int32: 4, torch.int64: 5, torch.float16: 6, torch.float32: 7,
+          torch.float64: 8, torch.complex32: 9, torch.complex64: 10, torch.complex128: 11, torch.bool: 12, torch.bfloat16: 13,
+          torch.uint16: 28, torch.float8_e4m3fn: 29, torch.float8_e5m2: 30, torch.uint32: 34, torch.uint64: 35}
+LAYOUTS = {torch.sparse_coo: 1, torch.sparse_csr: 2, torch.strided: 7}
+MEMORY_FORMATS = {torch.contiguous_format: 1, torch.channels_last: 2, torch.channels_last_3d: 3, torch.preserve_format: 4}
+
+
+class CannotSerialize(Error):
+    """A node that the form of a `.pt2` has no words for; it stays in PyTorch."""
+
+
+def sizes_expression(value: Any) -> sympy.Expr | None:
+    """The expression of a symbolic integer; None for a plain one."""
+    return value.node.expr if isinstance(value, torch.SymInt) and not value.node.expr.is_number else None
+
+
+class ProgramWriter:
+    """Collects the parts of one program. Values are named by their operator and a number of their own, so that equal parts of a
+    graph (the layers of a network) become equal programs."""
+
+    def __init__(self) -> None:
+        self.tensors: dict[str, Any] = {}
+        self.numbers: dict[str, Any] = {}
+        self.nodes: list[dict] = []
+        self.traces: list[str] = []
+        self.symbols: dict[str, sympy.Symbol] = {}
+        self._text: dict[sympy.Expr, str] = {}
+        self._names: dict[Node, str] = {}
+
+    def name(self, node: Node) -> str:
+        name = self._names.get(node)
+        if name is None:
+            word = "x" if node.op != "call_function" else getattr(node.target, "_opname", "part")
+            name = self._names[node] = f"{word}_{len(self._names)}"
+        return name
+
+    # ---- values
+
+    def size(self, value: Any) -> dict:
+        expression = sizes_expression(value)
+        if expression is None:
+            return {"as_int": int(value)}
+        text = self._text.get(expression)
+        if text is None:
+            for symbol in expression.free_symbols:
+                self.symbols[symbol.name] = symbol
+            text = self._text[expression] = sympy.srepr(expression)
+        return {"as_expr": {"expr_str": text, "hint": None}}
+
+    def define_tensor(self, name: str, value: torch.Tensor) -> None:
+        self.tensors[name] = {
+            "dtype": DTYPES[value.dtype], "sizes": [self.size(s) for s in value.shape], "strides": [self.size(s) for s in value.stride()],
+            "requires_grad": False, "device": {"type": value.device.type, "index": None}, "storage_offset": {"as_int": 0}, "layout": 7}
+
+    # ---- nodes
+
+    def add(self, node: Node) -> None:
+        schema = node.target._schema  # type: ignore[union-attr]
+        inputs = []
+        for position, parameter in enumerate(schema.arguments):
+            if position < len(node.args) and not parameter.kwarg_only:
+                inputs.append({"name": parameter.name, "arg": self.argument(node.args[position], parameter), "kind": 1})
+            elif parameter.name in node.kwargs:
+                inputs.append({"name": parameter.name, "arg": self.argument(node.kwargs[parameter.name], parameter), "kind": 2})
+        self.nodes.append({"target": f"torch.ops.{node.target.namespace}.{node.target._opname}.{node.target._overloadname}",
+                           "inputs": inputs, "outputs": self.outputs(node), "name": self.name(node)})
+        self.traces.append(node.meta.get("stack_trace") or "")
+
+    def outputs(self, node: Node) -> list[dict]:
+        value = node.meta["val"]
+        if isinstance(value, torch.Tensor):
+            self.define_tensor(self.name(node), value)
+            return [{"as_tensor": {"name": self.name(node)}}]
+        elements: dict[int, list[Node]] = {}
+        for user in node.users:
+            if user.target is operator.getitem:
+                elements.setdefault(user.args[1], []).append(user)  # type: ignore[arg-type]
+        results = []
+        for i, item in enumerate(value):
+            if item is None:
+                results.append({"as_none": True})
+                continue
+            name = f"{self.name(node)}_{i}"
+            for element in elements.get(i, ()):
+                self._names[element] = name
+            self.define_tensor(name, item)
+            results.append({"name": name})
+        if len(node.target._schema.returns) == 1:  # type: ignore[union-attr]
+            return [{"as_tensors": results}]
+        return [r if "as_none" in r else {"as_tensor": r} for r in results]
+
+    def argument(self, value: Any, parameter: Any) -> dict:
+        if value is None:
+            return {"as_none": True}
+        if isinstance(value, Node):
+            return self.reference(value)
+        if isinstance(value, bool):
+            return {"as_bool": value}
+        if isinstance(value, int):
+            return {"as_int": value}
+        if isinstance(value, float):
+            return {"as_float": _number(value)}
+        if isinstance(value, complex):
+            return {"as_complex": {"real": _number(value.real), "imag": _number(value.imag)}}
+        if isinstance(value, str):
+            return {"as_string": value}
+        if isinstance(value, (list, tuple)):
+            return self.list_argument(value, parameter)
+        if isinstance(value, torch.dtype) and value in DTYPES:
+            return {"as_scalar_type": DTYPES[value]}
+        if isinstance(value, torch.device):
+            return {"as_device": {"type": value.type, "index": None}}
+        if isinstance(value, torch.memory_format):
+            return {"as_memory_format": MEMORY_FORMATS[value]}
+        if isinstance(value, torch.layout) and value in LAYOUTS:
+            return {"as_layout": LAYOUTS[value]}
+        raise CannotSerialize(f"argument '{parameter.name}' is a {type(value).__name__}")
+
+    def reference(self, node: Node) -> dict:
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor):
+            return {"as_tensor": {"name": self.name(node)}}
+        if isinstance(value, bool):
+            return {"as_bool": value}
+        if isinstance(value, (int, torch.SymInt)):
+            if sizes_expression(value) is None:
+                return {"as_int": int(value)}
+            self.numbers[self.name(node)] = self.size(value)
+            return {"as_sym_int": {"as_name": self.name(node)}}
+        if isinstance(value, float):
+            return {"as_float": _number(value)}
+        raise CannotSerialize(f"an argument is a {type(value).__name__} that is known at run time only")
+
+    def list_argument(self, values: Iterable[Any], parameter: Any) -> dict:
+        items = [self.argument(v, parameter) for v in values]
+        keys = {key for item in items for key in item}
+        if not items:
+            return {"as_tensors": []} if "Tensor" in str(parameter.type) else {"as_ints": []}
+        if keys == {"as_tensor"}:
+            return {"as_tensors": [item["as_tensor"] for item in items]}
+        if keys == {"as_tensor", "as_none"} or keys == {"as_none"}:
+            return {"as_optional_tensors": items}
+        if keys == {"as_int", "as_sym_int"} or keys == {"as_sym_int"}:
+            return {"as_sym_ints": [item.get("as_sym_int", item) for item in items]}
+        if keys == {"as_int", "as_float"}:
+            keys, items = {"as_float"}, [{"as_float": float(next(iter(item.values())))} for item in items]
+        if len(keys) == 1 and keys <= {"as_int", "as_float", "as_bool", "as_string"}:
+            (key,) = keys
+            return {key + "s": [item[key] for item in items]}
+        raise CannotSerialize(f"argument '{parameter.name}' is a list of {', '.join(sorted(keys))}")
+
+    # ---- the whole
+
+    def program(self, inputs: list[tuple[str, bool]], outputs: list[str], ranges: dict[str, tuple[int | None, int | None]]) -> dict:
+        """`inputs`: name, and whether it is a tensor (else a symbolic integer)."""
+        takes = [{"as_tensor": {"name": n}} if is_tensor else {"as_sym_int": {"as_name": n}} for n, is_tensor in inputs]
+        gives = [{"as_tensor": {"name": n}} for n in outputs]
+        return {
+            "graph_module": {
+                "graph": {"inputs": takes, "outputs": gives, "nodes": self.nodes, "tensor_values": self.tensors,
+                          "sym_int_values": self.numbers, "sym_bool_values": {}, "sym_float_values": {}, "is_single_tensor_return": False},
+                "signature": {"input_specs": [{"user_input": {"arg": a}} for a in takes],
+                              "output_specs": [{"user_output": {"arg": a}} for a in gives]},
+                "module_call_graph": []},
+            "range_constraints": {name: {"min_val": low, "max_val": high} for name, (low, high) in ranges.items()},
+            "schema_version": {"major": 8, "minor": 20}, "torch_version": torch.__version__, "guards_code": []}
+
+    def text_with_traces(self, program: dict) -> str:
+        for node, trace in zip(self.nodes, self.traces):
+            node["metadata"] = {"stack_trace": trace} if trace else {}
+        return json.dumps(program)
+
+
+def _number(value: float) -> float | str:
+    if value != value:
+        return "NaN"
+    return value if abs(value) != float("inf") else ("Infinity" if value > 0 else "-Infinity")

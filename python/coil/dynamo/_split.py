@@ -1,0 +1,131 @@
+"""Which nodes of a graph go to coil together, and which stay in PyTorch.
+
+Every node gets a level: coil's are even, PyTorch's odd, and a node's level is at least that of what it reads. All of coil's nodes
+of one level are one program. Views belong to nobody: whoever reads one takes the way from its base along.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, Iterator
+
+import sympy
+import torch
+from torch.fx import Node
+
+from ._decompositions import draws
+
+aten = torch.ops.aten
+
+VIEWS = {
+    aten.view.default, aten.t.default, aten.transpose.int, aten.permute.default, aten.expand.default, aten.slice.Tensor,
+    aten.select.int, aten.unsqueeze.default, aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.detach.default,
+    aten.alias.default, aten.diagonal.default, aten.unfold.default,
+}
+# Those that give a list of views.
+VIEW_LISTS = {aten.unbind.int, aten.split.Tensor, aten.split_with_sizes.default}
+
+
+def is_view(node: Node) -> bool:
+    """Whether the node's value is another's memory, seen otherwise: its first argument's."""
+    if node.op != "call_function":
+        return False
+    if node.target is operator.getitem:
+        return node.args[0].target in VIEW_LISTS  # type: ignore[union-attr]
+    return node.target in VIEWS or node.target in VIEW_LISTS
+
+
+def base_of(node: Node) -> Node:
+    while is_view(node):
+        node = node.args[0]  # type: ignore[assignment]
+    return node
+
+
+def is_number(node: Node) -> bool:
+    """Computed by Python: sizes and flags."""
+    value = node.meta.get("val")
+    return node.op == "call_function" and isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool))
+
+
+def producer(node: Node) -> Node:
+    """The operator behind an element of its tuple of results."""
+    while node.op == "call_function" and node.target is operator.getitem:
+        node = node.args[0]  # type: ignore[assignment]
+    return node
+
+
+def tensors_of(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from tensors_of(item)
+
+
+class Split:
+    """`in_torch`: nodes (operators, not elements of their results) that coil does not take."""
+
+    def __init__(self, graph: torch.fx.Graph, in_torch: set[Node]):
+        self.in_torch = in_torch
+        self.sizes = size_sources(graph)
+        self.level: dict[Node, int] = {}
+        last_random = -1
+        needed = _needed(graph, in_torch)
+        for node in graph.nodes:
+            if node.op in ("placeholder", "get_attr"):
+                self.level[node] = -1
+            elif node.op == "call_function" and node in needed:
+                reads = [self.level[n] for n in node.all_input_nodes if n in self.level]
+                if self.is_torch(node):
+                    level = _round_up(max(reads, default=-1), odd=True)
+                    if draws(node):
+                        level = last_random = max(level, last_random)
+                elif is_number(node) or is_view(node) or node.target is operator.getitem:
+                    level = max(reads, default=-1)
+                else:
+                    # Sizes are expressions inside of coil's programs, not values that they wait for.
+                    level = _round_up(max([self.level[n] for n in node.all_input_nodes if not is_number(n)], default=0), odd=False)
+                self.level[node] = level
+        self.programs: dict[int, list[Node]] = {}
+        for node in graph.nodes:
+            if node in self.level and self.is_coil(node):
+                self.programs.setdefault(self.level[node], []).append(node)
+
+    def is_torch(self, node: Node) -> bool:
+        return node in self.in_torch
+
+    def is_coil(self, node: Node) -> bool:
+        """An operator that coil computes."""
+        return node.op == "call_function" and node not in self.in_torch and not is_view(node) and not is_number(node) \
+            and node.target is not operator.getitem
+
+
+def size_sources(graph: torch.fx.Graph) -> dict[sympy.Symbol, tuple[Node, int | None]]:
+    """Where the value of each symbol is at run time: an integer input, or a dimension of a tensor input."""
+    sources: dict[sympy.Symbol, tuple[Node, int | None]] = {}
+    for node in graph.nodes:
+        value = node.meta.get("val") if node.op == "placeholder" else None
+        if isinstance(value, torch.SymInt) and value.node.expr.is_Symbol:
+            sources[value.node.expr] = (node, None)
+        elif isinstance(value, torch.Tensor):
+            for dimension, size in enumerate(value.shape):
+                if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+                    sources.setdefault(size.node.expr, (node, dimension))
+    return sources
+
+
+def _round_up(level: int, odd: bool) -> int:
+    level = max(level, -1 if odd else 0)
+    return level if bool(level % 2) == odd else level + 1
+
+
+def _needed(graph: torch.fx.Graph, in_torch: set[Node]) -> set[Node]:
+    """What the results depend on, and what PyTorch runs for its effects."""
+    needed: set[Node] = set()
+    stack = [n for n in graph.nodes if n.op == "output" or (n in in_torch and n.is_impure())]
+    while stack:
+        node = stack.pop()
+        if node not in needed:
+            needed.add(node)
+            stack.extend(node.all_input_nodes)
+    return needed

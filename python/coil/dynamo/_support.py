@@ -1,0 +1,110 @@
+"""What coil can take of a graph, told before it is asked."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from ._decompositions import draws, operator_name
+from ._serialize import DTYPES
+from ._split import base_of, is_number, is_view, tensors_of
+
+# Operators that coil was found to have no code for, whatever their arguments.
+unknown_operators: dict[str, str] = {}
+
+FREE = ""  # the reason of nodes that nobody counts
+_EMPTY = {torch.ops.aten.empty_strided.default, torch.ops.aten.empty.memory_format}
+_CONVOLUTIONS = {torch.ops.aten.convolution.default}
+_SUPPORTED = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.float32, torch.float64, torch.bool,
+              torch.bfloat16}
+
+
+def graph_device(graph: torch.fx.Graph) -> torch.device:
+    """The one device of the graph's tensors; a GPU where there is one among them."""
+    found = torch.device("cpu")
+    for node in graph.nodes:
+        for tensor in tensors_of(node.meta.get("val")):
+            if tensor.device.type == "cuda":
+                return tensor.device
+            if tensor.device.type != "cpu":
+                found = tensor.device
+    return found
+
+
+def torch_nodes(graph: torch.fx.Graph, device: torch.device) -> dict[Node, str]:
+    """The operators that stay in PyTorch whatever the compiler says, with the reason."""
+    reasons: dict[Node, str] = {}
+    for node in graph.nodes:
+        if node.op != "call_function" or is_number(node) or node.target is operator.getitem:
+            continue
+        reason = _reason(node, device)
+        if reason and not is_view(node):
+            reasons[node] = reason
+    # What only the random ones read and costs nothing (empty tensors) need not come from coil.
+    for node in reversed(graph.nodes):
+        if node.op == "call_function" and node.target in _EMPTY and all(user in reasons for user in node.users):
+            reasons[node] = FREE
+    return reasons
+
+
+def is_dense(tensor: torch.Tensor) -> bool:
+    """Whether the strides are some order of the dimensions without gaps or overlaps."""
+    return torch._prims_common.is_non_overlapping_and_dense_or_false(tensor)
+
+
+def _reason(node: Node, device: torch.device) -> str | None:
+    if device.type not in ("cpu", "cuda"):
+        return f"device {device.type}"
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return "not an operator"
+    if draws(node):
+        return "random numbers are PyTorch's"
+    known = unknown_operators.get(operator_name(node.target))
+    if known:
+        return known
+    if node.target in _CONVOLUTIONS and base_of(node.args[1]).op != "get_attr":  # type: ignore[arg-type]
+        return "coil's convolutions are made for weights that are known when they are compiled"
+    if node.target._schema.is_mutable:
+        return "it writes to its arguments"
+    if not any(True for _ in tensors_of(node.meta.get("val"))):
+        return "it has no tensor result"
+    if not is_view(node) and any(not is_dense(t) for t in tensors_of(node.meta.get("val"))):
+        return "a result with gaps"
+    for value in [node.meta.get("val"), *(n.meta.get("val") for n in node.all_input_nodes)]:
+        reason = _value_reason(value, device)
+        if reason:
+            return reason
+    return None
+
+
+def _value_reason(value: Any, device: torch.device) -> str | None:
+    if isinstance(value, (torch.SymFloat, torch.SymBool)) and not value.node.is_constant():
+        return "a number that is known at run time only"
+    if isinstance(value, torch.SymInt):
+        return _unbacked(value)
+    for tensor in tensors_of(value):
+        if tensor.layout != torch.strided:
+            return f"layout {tensor.layout}"
+        if tensor.dtype not in _SUPPORTED or tensor.dtype not in DTYPES:
+            return f"dtype {str(tensor.dtype).removeprefix('torch.')}"
+        if tensor.device != device and tensor.device.type != device.type:
+            return "tensors on several devices"
+        if type(tensor).__name__ != "FakeTensor":
+            return f"a {type(tensor).__name__}"
+        for size in (*tensor.shape, *tensor.stride()):
+            reason = _unbacked(size)
+            if reason:
+                return reason
+    return None
+
+
+def _unbacked(size: Any) -> str | None:
+    if not isinstance(size, torch.SymInt) or not size.node.expr.free_symbols:
+        return None
+    if any(not s.name.startswith("s") for s in size.node.expr.free_symbols):
+        return "a size that depends on data"
+    return None
+

@@ -1,0 +1,64 @@
+// One call of an open model from Python: what it takes and gives as tensors, and the runtime's context between them.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "runtime/context.h"
+#include "runtime/model.h"
+#include "tensor_in.h"
+
+namespace coil::python {
+
+// Shared by all threads. A call takes a context of its own from a list of idle ones.
+class CallableModel {
+ public:
+  // `memory` keeps the package's bytes alive, or is None.
+  CallableModel(std::shared_ptr<runtime::Model> model, nb::object memory);
+
+  const runtime::Model& model() const { return *model_; }
+
+  // `flat`: a list or tuple of the model's inputs in order. Results of the kind of the first tensor among them (torch tensors,
+  // NumPy arrays, what the object's library imports by DLPack); without any, torch tensors where PyTorch is loaded. The lock of
+  // the interpreter is free while it computes.
+  nb::list run(nb::handle flat);
+  // Waits for the device, and throws what the last calls of each context found at fault.
+  void synchronize();
+  void reset_state();
+
+ private:
+  struct Call {
+    explicit Call(const std::shared_ptr<runtime::Model>& model);
+    runtime::Context context;
+    std::unique_ptr<TensorIn[]> inputs;
+    std::vector<CoilTensorView> in, out;
+    std::vector<nb::object> owners;
+  };
+  class Lease;
+  struct Shape {
+    nb::object sizes, strides;
+    bool in_rows;  // contiguous
+  };
+
+  TensorKind describe(Call& call, nb::handle flat, size_t count, nb::object* first);
+  std::vector<Shape> infer(Call& call, size_t count);
+  void allocate(Call& call, const std::vector<Shape>& shapes, TensorKind kind, const nb::object& first);
+  nb::object empty(size_t output, const Shape& shape, TensorKind kind, const nb::object& first);
+  nb::object empty_numpy(size_t output, const Shape& shape);
+
+  std::shared_ptr<runtime::Model> model_;
+  nb::object memory_;
+  nb::object device_;              // torch.device, on CUDA
+  nb::object numpy_empty_;         // numpy.empty, and the dtypes of the outputs, once an array was passed
+  std::vector<nb::object> numpy_dtypes_;
+  std::vector<Shape> fixed_;       // of programs without dynamic sizes, once inferred
+  std::vector<bool> mutated_;      // inputs that the program writes to
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Call>> idle_;
+};
+
+}  // namespace coil::python

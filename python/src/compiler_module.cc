@@ -1,0 +1,183 @@
+// coil._compiler: programs compiled to packages, in the process. Holds clang, lld and LLVM; loaded at the first compilation.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <tuple>
+
+#include "compiler/options.h"
+#include "errors.h"
+#include "frontend/program_reader.h"
+#include "lower/lower.h"
+
+namespace coil::python {
+namespace {
+
+namespace nb = nanobind;
+
+// A package in memory; Python reads it through the buffer protocol.
+struct Package {
+  std::vector<uint8_t> bytes;
+};
+
+int get_buffer(PyObject* self, Py_buffer* view, int flags) {
+  Package* package = nb::inst_ptr<Package>(self);
+  return PyBuffer_FillInfo(view, self, package->bytes.data(), static_cast<Py_ssize_t>(package->bytes.size()), 1, flags);
+}
+PyType_Slot package_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)}, {0, nullptr}};
+
+// A tensor in the caller's memory: address, bytes of the storage from there on, dtype by PyTorch's name, sizes, strides.
+using Weight = std::tuple<uintptr_t, uint64_t, std::string, std::vector<int64_t>, std::vector<int64_t>>;
+
+struct Settings {
+  CompileSettings compile;
+  ReadOptions read;
+  std::string name;
+};
+
+Settings settings_of(const nb::dict& d) {
+  Settings s;
+  s.compile.target = nb::cast<std::string>(d["target"]);
+  s.compile.opt_level = nb::cast<int>(d["opt_level"]);
+  s.compile.threads = nb::cast<int>(d["threads"]);
+  s.compile.libraries = nb::cast<bool>(d["libraries"]);
+  s.compile.graphs = nb::cast<bool>(d["graphs"]);
+  s.compile.skip = nb::cast<std::vector<std::string>>(d["skip"]);
+  s.read.dim_names = nb::cast<std::map<std::string, std::string>>(d["dims"]);
+  s.name = nb::cast<std::string>(d["name"]);
+  return s;
+}
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+// A program to compile: a path, an archive in memory, or the JSON text of a program with its tensors.
+class Source {
+ public:
+  static Source file(const std::string& path, const ReadOptions& options) {
+    Source s;
+    s.graph_ = value_or_throw(read_program_file(path, options));
+    return s;
+  }
+  static Source archive(std::span<const uint8_t> bytes, const ReadOptions& options) {
+    Source s;
+    const ZipReader zip = value_or_throw(ZipReader::from_bytes(bytes, "the program"));
+    s.graph_ = value_or_throw(read_program(zip, options));
+    return s;
+  }
+  static Source json(std::string_view text, const std::map<std::string, Weight>& weights, const ReadOptions& options) {
+    Source s;
+    std::map<std::string, TensorData, std::less<>> tensors;
+    for (const auto& [name, w] : weights) {
+      TensorData data;
+      const auto& [address, bytes, dtype, sizes, strides] = w;
+      const std::optional<DType> known = dtype_from_name(dtype);
+      if (!known) throw PythonError{Error{ErrorCode::unsupported_dtype, "weight '" + name + "' is " + dtype + ", a dtype that coil does not support", "", ""}};
+      data.dtype = *known;
+      data.bytes = {reinterpret_cast<const uint8_t*>(address), bytes};
+      data.sizes = sizes;
+      data.strides = strides;
+      tensors.emplace(name, std::move(data));
+    }
+    s.graph_ = value_or_throw(read_program_json(text, std::move(tensors), options));
+    return s;
+  }
+  const Graph& graph() const { return graph_; }
+
+ private:
+  Graph graph_;
+};
+
+nb::dict report_of(const CompileReport& r, double read_seconds) {
+  nb::dict stages;
+  stages["read"] = read_seconds;
+  for (const StageTime& s : r.stages) stages[s.stage.c_str()] = s.seconds;
+  nb::dict d;
+  d["stages"] = stages;
+  d["graph_nodes"] = r.graph_nodes;
+  d["loops"] = r.loops;
+  d["kernels"] = r.kernels;
+  d["functions"] = r.functions;
+  d["code_bytes"] = r.code_bytes;
+  d["constants_bytes"] = r.constants_bytes;
+  d["arena_bytes"] = r.arena_formula;
+  return d;
+}
+
+// (package or None, report). `make_source` runs without the interpreter's lock, as everything that takes time.
+template <class F>
+nb::tuple compile_with(F make_source, const std::optional<std::string>& output, const nb::dict& settings) {
+  const Settings s = settings_of(settings);
+  auto package = std::make_unique<Package>();
+  CompileReport report;
+  double read_seconds = 0;
+  {
+    nb::gil_scoped_release release;
+    CompileOptions options = value_or_throw(compile_options(s.compile));
+    options.name = s.name;
+    const double start = now();
+    const Source source = make_source(s.read);
+    read_seconds = now() - start;
+    if (output) {
+      report = value_or_throw(compile_to_file(source.graph(), *output, options));
+    } else {
+      package->bytes = value_or_throw(compile_to_memory(source.graph(), options, &report));
+    }
+  }
+  const nb::object result = output ? nb::none() : nb::cast(package.release(), nb::rv_policy::take_ownership);
+  return nb::make_tuple(result, report_of(report, read_seconds));
+}
+
+nb::tuple compile_file(const std::string& path, const std::optional<std::string>& output, const nb::dict& settings) {
+  return compile_with([&](const ReadOptions& o) { return Source::file(path, o); }, output, settings);
+}
+
+nb::tuple compile_archive(nb::handle archive, const std::optional<std::string>& output, const nb::dict& settings) {
+  Py_buffer buffer;
+  if (PyObject_GetBuffer(archive.ptr(), &buffer, PyBUF_SIMPLE)) throw nb::python_error();
+  const std::unique_ptr<Py_buffer, decltype(&PyBuffer_Release)> guard(&buffer, PyBuffer_Release);
+  return compile_with([&](const ReadOptions& o) { return Source::archive({static_cast<const uint8_t*>(buffer.buf), static_cast<size_t>(buffer.len)}, o); },
+                      output, settings);
+}
+
+nb::tuple compile_json(const std::string& json, const std::map<std::string, Weight>& weights, const std::optional<std::string>& output,
+                       const nb::dict& settings) {
+  return compile_with([&](const ReadOptions& o) { return Source::json(json, weights, o); }, output, settings);
+}
+
+// [(node, operator, problem)] of the nodes that cannot be compiled.
+nb::list unsupported(const std::string& json, const nb::dict& settings) {
+  const Settings s = settings_of(settings);
+  std::vector<NodeProblem> problems;
+  {
+    nb::gil_scoped_release release;
+    const CompileOptions options = value_or_throw(compile_options(s.compile));
+    const Source source = Source::json(json, {}, s.read);
+    problems = value_or_throw(node_problems(source.graph(), options));
+  }
+  nb::list rows;
+  for (const NodeProblem& p : problems) rows.append(nb::make_tuple(p.node, p.target, p.problem));
+  return rows;
+}
+
+}  // namespace
+}  // namespace coil::python
+
+NB_MODULE(_compiler, m) {
+  namespace nb = nanobind;
+  using namespace nb::literals;
+  using coil::python::Package;
+  nb::set_leak_warnings(false);  // what Dynamo holds until the process ends is no leak
+  coil::python::translate_errors();
+  nb::class_<Package>(m, "Package", nb::type_slots(coil::python::package_slots)).def("__len__", [](const Package& p) { return p.bytes.size(); });
+  m.def("compile_file", &coil::python::compile_file, "path"_a, "output"_a.none(), "settings"_a);
+  m.def("compile_archive", &coil::python::compile_archive, "archive"_a, "output"_a.none(), "settings"_a);
+  m.def("compile_json", &coil::python::compile_json, "json"_a, "weights"_a, "output"_a.none(), "settings"_a);
+  m.def("unsupported", &coil::python::unsupported, "json"_a, "settings"_a);
+  m.def("has_lowering", [](const std::string& target) { return coil::has_lowering(target); }, "target"_a);
+}

@@ -1,0 +1,46 @@
+// coil's errors as Python exceptions.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+
+#include "base/result.h"
+
+namespace coil::python {
+
+// Leaves C++ as the exception that coil._errors makes of the code and the text.
+struct PythonError {
+  Error error;
+};
+
+template <class T>
+T value_or_throw(Result<T> result) {
+  if (!result.ok()) throw PythonError{std::move(result).error()};
+  return std::move(result).value();
+}
+inline void throw_if(const Status& status) {
+  if (!status.ok()) throw PythonError{status.error()};
+}
+
+// Once in each module.
+inline void translate_errors() {
+  nanobind::register_exception_translator([](const std::exception_ptr& pointer, void*) {
+    const auto raise = [](const Error& error) {
+      try {
+        const nanobind::object made = nanobind::module_::import_("coil._errors").attr("make_error")(static_cast<int>(error.code), error.to_string());
+        PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(made.ptr())), made.ptr());
+      } catch (nanobind::python_error& broken) {
+        broken.restore();
+      }
+    };
+    try {
+      std::rethrow_exception(pointer);
+    } catch (const PythonError& e) {
+      raise(e.error);
+    } catch (const InternalError& e) {
+      raise({ErrorCode::internal, e.what(), "", "please report it, with the program"});
+    }
+  });
+}
+
+}  // namespace coil::python

@@ -1,0 +1,147 @@
+// coil._runtime: packages opened and run. Needs neither the compiler nor any other library.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include "base/env.h"
+#include "call.h"
+#include "errors.h"
+
+namespace coil::python {
+namespace {
+
+constexpr const char* dtype_name(int32_t dtype) {
+  switch (dtype) {
+    case COIL_UINT8: return "uint8";
+    case COIL_INT8: return "int8";
+    case COIL_INT16: return "int16";
+    case COIL_INT32: return "int32";
+    case COIL_INT64: return "int64";
+    case COIL_FLOAT16: return "float16";
+    case COIL_FLOAT32: return "float32";
+    case COIL_FLOAT64: return "float64";
+    case COIL_BOOL: return "bool";
+    case COIL_BFLOAT16: return "bfloat16";
+    default: return "unknown";
+  }
+}
+
+// A package in memory that somebody else owns, seen through the buffer protocol.
+class Bytes {
+ public:
+  explicit Bytes(nb::handle object) {
+    if (PyObject_GetBuffer(object.ptr(), &buffer_, PyBUF_SIMPLE)) throw nb::python_error();
+  }
+  ~Bytes() { PyBuffer_Release(&buffer_); }
+  Bytes(const Bytes&) = delete;
+  Bytes& operator=(const Bytes&) = delete;
+  std::span<const uint8_t> span() const { return {static_cast<const uint8_t*>(buffer_.buf), static_cast<size_t>(buffer_.len)}; }
+
+ private:
+  Py_buffer buffer_{};
+};
+
+using Options = runtime::ModelOptions;
+
+std::unique_ptr<CallableModel> open_file(const std::string& path, const std::string& device, int threads) {
+  Options options;
+  options.num_threads = threads;
+  options.device = device;
+  std::shared_ptr<runtime::Model> model;
+  {
+    nb::gil_scoped_release release;
+    model = value_or_throw(runtime::Model::open(path, options));
+  }
+  return std::make_unique<CallableModel>(std::move(model), nb::none());
+}
+
+std::unique_ptr<CallableModel> open_memory(nb::object package, const std::string& device, int threads) {
+  Options options;
+  options.num_threads = threads;
+  options.device = device;
+  auto bytes = std::make_unique<Bytes>(package);
+  std::shared_ptr<runtime::Model> model;
+  {
+    nb::gil_scoped_release release;
+    model = value_or_throw(runtime::Model::open_memory(bytes->span(), options));
+  }
+  Bytes* kept = bytes.release();
+  const nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<Bytes*>(p); });
+  return std::make_unique<CallableModel>(std::move(model), owner);
+}
+
+// [(name, dtype, [(symbol or None, min, max or None, hint or None)], number or None, mutated)]
+nb::list tensors(const std::vector<runtime::ManifestTensor>& list) {
+  nb::list rows;
+  for (const runtime::ManifestTensor& t : list) {
+    nb::list dims;
+    for (const runtime::ManifestDim& d : t.dims) {
+      const nb::object symbol = d.symbol.empty() ? nb::none() : nb::object(nb::str(d.symbol.c_str()));
+      dims.append(nb::make_tuple(symbol, d.min, d.max == INT64_MAX ? nb::none() : nb::object(nb::int_(d.max)), d.hint < 0 ? nb::none() : nb::object(nb::int_(d.hint))));
+    }
+    const std::string number = t.scalar ? "int" : t.number;
+    rows.append(nb::make_tuple(t.name, dtype_name(t.dtype), dims, number.empty() ? nb::none() : nb::object(nb::str(number.c_str())), t.mutated));
+  }
+  return rows;
+}
+
+nb::dict fixed_inputs(const runtime::Manifest& manifest) {
+  nb::dict rows;
+  for (const runtime::FixedInput& f : manifest.fixed_inputs) {
+    const nb::object value = std::visit([](const auto& v) -> nb::object {
+      if constexpr (std::is_same_v<std::decay_t<decltype(v)>, std::monostate>) {
+        return nb::none();
+      } else {
+        return nb::cast(v);
+      }
+    }, f.value);
+    rows[nb::int_(f.position)] = nb::make_tuple(f.name, value);
+  }
+  return rows;
+}
+
+// The x86-64 level that a package's code would be chosen for here; COIL_ISA lowers it.
+std::string host_isa() {
+  const std::string wish = env("COIL_ISA").value_or("");
+  const bool low = wish.ends_with("v3") || wish.ends_with("v2");
+  return __builtin_cpu_supports("x86-64-v4") && !low ? "x86-64-v4" : "x86-64-v3";
+}
+
+nb::list cuda_devices() {
+  nb::list devices;
+  const runtime::CudaInfo info = value_or_throw(runtime::cuda_info());
+  for (const auto& d : info.devices) devices.append(nb::make_tuple(d.name, d.major * 10 + d.minor, d.memory_bytes));
+  return devices;
+}
+
+}  // namespace
+}  // namespace coil::python
+
+NB_MODULE(_runtime, m) {
+  namespace nb = nanobind;
+  using namespace nb::literals;
+  using coil::python::CallableModel;
+  nb::set_leak_warnings(false);  // what Dynamo holds until the process ends is no leak
+  coil::python::translate_errors();
+  m.attr("__version__") = COIL_VERSION;
+  m.def("host_isa", &coil::python::host_isa);
+  m.def("cuda_devices", &coil::python::cuda_devices);
+  nb::class_<CallableModel>(m, "Model")
+      .def_static("open", &coil::python::open_file, "path"_a, "device"_a = "", "threads"_a = 0)
+      .def_static("open_memory", &coil::python::open_memory, "package"_a, "device"_a = "", "threads"_a = 0)
+      .def("run", &CallableModel::run, "flat"_a)
+      .def("synchronize", &CallableModel::synchronize)
+      .def("reset_state", &CallableModel::reset_state)
+      .def_prop_ro("name", [](const CallableModel& c) { return c.model().name(); })
+      .def_prop_ro("isa", [](const CallableModel& c) { return c.model().isa(); })
+      .def_prop_ro("device", [](const CallableModel& c) { return c.model().device().text(); })
+      .def_prop_ro("threads", [](const CallableModel& c) { return c.model().host().num_workers; })
+      .def_prop_ro("in_spec", [](const CallableModel& c) { return std::string(c.model().code().in_spec); })
+      .def_prop_ro("out_spec", [](const CallableModel& c) { return std::string(c.model().code().out_spec); })
+      .def_prop_ro("argument_names", [](const CallableModel& c) { return c.model().manifest().argument_names; })
+      .def_prop_ro("inputs", [](const CallableModel& c) { return coil::python::tensors(c.model().manifest().inputs); })
+      .def_prop_ro("outputs", [](const CallableModel& c) { return coil::python::tensors(c.model().manifest().outputs); })
+      .def_prop_ro("output_places", [](const CallableModel& c) { return c.model().manifest().output_places; })
+      .def_prop_ro("fixed_inputs", [](const CallableModel& c) { return coil::python::fixed_inputs(c.model().manifest()); });
+}

@@ -1,0 +1,32 @@
+// CompileOptions from words and the environment, as the command line and Python take them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "compiler/compile.h"
+
+namespace coil {
+
+inline constexpr int kMostThreads = 4096;
+
+struct CompileSettings {
+  std::string target = "cpu";     // "cpu,cuda:sm_90"; see parse_target
+  std::vector<std::string> skip;  // passes
+  int threads = 0;                // 0: COIL_THREADS, or as many as the process may use
+  int opt_level = 3;
+  bool libraries = true;
+  bool graphs = true;  // CUDA graphs of repeated calls
+};
+
+// With COIL_DEBUG, COIL_DUMP, COIL_SKIP and COIL_THREADS. bad_option.
+Result<CompileOptions> compile_options(const CompileSettings& settings);
+
+// "cpu,cuda:sm_90" into isas, cuda, ptx and cuda_first; what is named first comes first in the package. "cpu" is all of its levels.
+// bad_option.
+Status parse_target(const std::string& text, CompileOptions& options);
+
+// The parts of a list in one text, without empty ones.
+std::vector<std::string> split(const std::string& text, char separator);
+
+}  // namespace coil

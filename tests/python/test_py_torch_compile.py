@@ -1,0 +1,443 @@
+"""torch.compile(backend="coil"): inference and training beside eager, and what the statistics say of both."""
+
+import logging
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import harness
+import coil
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torch._dynamo.reset()
+    coil.reset_compile_stats()
+    torch.manual_seed(0)
+    yield
+    torch._dynamo.reset()
+
+
+def leaves(value):
+    return torch.utils._pytree.tree_leaves(value)
+
+
+def assert_same(ours, theirs, atol=1e-5, rtol=1e-4):
+    """Values, dtypes, devices and strides."""
+    ours, theirs = leaves(ours), leaves(theirs)
+    assert len(ours) == len(theirs)
+    for a, b in zip(ours, theirs):
+        if isinstance(b, torch.Tensor):
+            torch.testing.assert_close(a, b, atol=atol, rtol=rtol, equal_nan=True)
+            assert a.stride() == b.stride(), f"strides {a.stride()}, eager has {b.stride()}"
+            assert a.requires_grad == b.requires_grad
+        else:
+            assert a == b and type(a) is type(b)
+
+
+def check(function, *arguments, **options):
+    """Compiles, compares one call with eager, and returns the compiled function."""
+    compiled = torch.compile(function, backend="coil", **options)
+    expected = function(*[a.clone() if isinstance(a, torch.Tensor) else a for a in arguments])
+    assert_same(compiled(*[a.clone() if isinstance(a, torch.Tensor) else a for a in arguments]), expected)
+    return compiled
+
+
+def nothing_in_torch():
+    stats = coil.compile_stats()
+    assert stats.packages + stats.cache_hits and not stats.fallback_operators, str(stats)
+
+
+# ---- The door
+
+def test_no_import_is_needed():
+    code = """
+import torch
+f = torch.compile(lambda a, b: (a * b + 1).relu(), backend="coil", fullgraph=True)
+a, b = torch.randn(8), torch.randn(8)
+torch.testing.assert_close(f(a, b), (a * b + 1).relu())
+import coil
+assert coil.compile_stats().packages == 1
+assert "coil" in torch._dynamo.list_backends()
+print("fine")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300,
+                          env=dict(os.environ, PYTHONPATH=str(harness.PYTHON_PATH)))
+    assert done.stdout == "fine\n", done.stdout + done.stderr
+
+
+def test_modes_and_options(caplog):
+    x = torch.randn(8)
+    for mode in ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"):
+        torch._dynamo.reset()
+        with caplog.at_level(logging.WARNING, logger="coil"):
+            check(lambda a: a.sin(), x, mode=mode)
+    assert "no tuner" in caplog.text
+    torch._dynamo.reset()
+    check(lambda a: a.cos(), x, options={"opt_level": 1, "fallback": "error"})
+    torch._dynamo.reset()
+    with pytest.raises(Exception, match="there is no option 'speed'"):
+        check(lambda a: a.cos(), x, options={"speed": 11})
+
+
+def test_equal_graphs_are_compiled_once():
+    a, b = torch.randn(4, 8), torch.randn(4, 8)
+    check(lambda x, y: (x * y).tanh().sum(0), a, b)
+    torch._dynamo.reset()
+    check(lambda p, q: (p * q).tanh().sum(0), a, b)
+    stats = coil.compile_stats()
+    assert (stats.packages, stats.cache_hits) == (1, 1), str(stats)
+
+
+# ---- Inference
+
+@pytest.mark.parametrize("function", [
+    lambda a, b: a * b + 1,
+    lambda a, b: (a @ b.t()).softmax(-1),
+    lambda a, b: torch.cat([a, b], 1).amax(0),
+    lambda a, b: F.layer_norm(a, (6,)) + b.mean(),
+    lambda a, b: torch.where(a > b, a, b).sort(1),
+    lambda a, b: (a.to(torch.bfloat16) * 2, (b * 10).int() // 3, a > b),
+    lambda a, b: F.gelu(a).topk(2),
+    lambda a, b: (torch.arange(4.0) * 2, torch.zeros(3), a[0, :2] + torch.tensor([1.0, 2.0])),
+    lambda a, b: a[:0].sum() + torch.cat([a[:0], b]).sum(),
+], ids=range(9))
+def test_functions(function):
+    check(function, torch.randn(4, 6), torch.randn(4, 6), fullgraph=True)
+    nothing_in_torch()
+
+
+@pytest.mark.parametrize("function", [
+    lambda a: a.t(),
+    lambda a: (a.t(), a.unsqueeze(1), a[1:, ::2]),
+    lambda a: a.sin().t(),
+    lambda a: (a.sin(), a.sin()[1:, ::2]),
+    lambda a: a.sum(0, keepdim=True).expand(3, 6),
+    lambda a: (a + 1).permute(1, 0).contiguous().t(),
+    lambda a: (lambda s: (s, s, a, a))(a.sin()),
+    lambda a: (lambda s: (s, s.unsqueeze(0), s.t()))(a.sin()),
+    lambda a: (a * 2).unbind(1),
+    lambda a: a.split(2),
+    lambda a: a.unfold(1, 3, 2) + 0,
+], ids=range(11))
+def test_views_and_strides(function):
+    check(function, torch.randn(4, 6))
+    torch._dynamo.reset()
+    check(function, torch.randn(6, 4).t())
+
+
+def test_views_of_results_share_memory():
+    compiled = torch.compile(lambda a: (lambda s: (s, s.view(-1)))(a.sin()), backend="coil")
+    whole, flat = compiled(torch.randn(3, 4))
+    flat[5] = 7
+    assert whole[1, 1] == 7
+
+
+def test_channels_last():
+    x = torch.randn(2, 4, 8, 8).to(memory_format=torch.channels_last)
+    compiled = check(lambda a: F.relu(a * 2 - 1), x)
+    assert compiled(x).is_contiguous(memory_format=torch.channels_last)
+
+
+def test_strides_that_change_from_call_to_call():
+    compiled = torch.compile(lambda a: a * 2 + 1, backend="coil", dynamic=False)
+    for x in (torch.randn(4, 6), torch.randn(6, 4).t(), torch.randn(8, 6)[::2], torch.randn(4, 1).expand(4, 6)):
+        assert_same(compiled(x), x * 2 + 1)
+
+
+def test_dynamic_shapes():
+    compiled = check(lambda a: F.pad(a, (1, 2)).reshape(-1) + a.shape[1], torch.randn(4, 6), dynamic=True)
+    for rows, columns in ((2, 3), (7, 5), (30, 17)):
+        x = torch.randn(rows, columns)
+        assert_same(compiled(x), F.pad(x, (1, 2)).reshape(-1) + x.shape[1])
+    assert coil.compile_stats().packages <= 2, str(coil.compile_stats())
+    nothing_in_torch()
+
+
+def test_dynamic_results_and_arguments():
+    def function(a, n, factor):
+        return a.shape[0] * 2, a[:n].sum(), None, 3.5, a * factor + torch.arange(a.shape[1]) * n
+
+    compiled = torch.compile(function, backend="coil", dynamic=True)
+    for rows, n, factor in ((4, 2, 0.5), (9, 3, 2.5), (5, 4, -1.0)):
+        x = torch.randn(rows, 6)
+        assert_same(compiled(x, n, factor), function(x, n, factor))
+
+
+def test_automatic_dynamic():
+    module = nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.Linear(8, 3)).eval()
+    compiled = torch.compile(module, backend="coil")
+    with torch.no_grad():
+        for rows in (3, 5, 8, 2):
+            x = torch.randn(rows, 6)
+            assert_same(compiled(x), module(x))
+    nothing_in_torch()
+
+
+@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
+def test_module(context):
+    module, tokens = Attention().eval(), torch.randint(0, 50, (2, 12))
+    with context():
+        assert_same(torch.compile(module, backend="coil")(tokens), module(tokens))
+    nothing_in_torch()
+
+
+def test_mutation():
+    def function(a, b):
+        a[0] = 5
+        view = a.t()
+        view.add_(1)
+        b.mul_(2)
+        return a.sum(0), view
+
+    a, b = torch.randn(4, 6), torch.randn(3)
+    a2, b2 = a.clone(), b.clone()
+    ours, theirs = torch.compile(function, backend="coil")(a, b), function(a2, b2)
+    assert_same(ours, theirs)
+    assert_same((a, b), (a2, b2))
+    assert ours[1].data_ptr() == a.data_ptr()
+
+
+def test_buffers():
+    class Counting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("calls", torch.zeros(2))
+
+        def forward(self, x):
+            self.calls += 1
+            return x * self.calls.sum()
+
+    ours, theirs, x = Counting(), Counting(), torch.randn(3)
+    compiled = torch.compile(ours, backend="coil")
+    for _ in range(3):
+        assert_same(compiled(x), theirs(x))
+    assert_same(ours.calls, theirs.calls)
+
+
+def test_graph_breaks():
+    def function(a):
+        b = a.sin()
+        torch._dynamo.graph_break()
+        return b.cos() if b.sum() > 0 else b.exp()
+
+    for x in (torch.rand(8), -torch.rand(8)):
+        check(function, x)
+    assert coil.compile_stats().graphs >= 3
+
+
+def test_autocast():
+    def function(a, b):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return F.linear(a, b).relu()
+
+    result = torch.compile(function, backend="coil")(torch.ones(4, 6), torch.full((3, 6), 0.5))
+    assert result.dtype == torch.bfloat16 and torch.equal(result, torch.full((4, 3), 3.0, dtype=torch.bfloat16))
+
+
+# ---- What stays in PyTorch
+
+def test_operators_in_between_run_in_torch():
+    def function(a):
+        square = a @ a.t() + torch.eye(4)
+        return (torch.linalg.svd(square)[1].sqrt() + 1).sum()
+
+    check(function, torch.randn(4, 6), fullgraph=True)
+    stats = coil.compile_stats()
+    assert stats.fallback_operators == 1 and stats.packages == 2 and "svd" in str(stats), str(stats)
+
+
+def test_fallback_can_be_refused():
+    with pytest.raises(Exception, match="COIL-E102.*svd"):
+        check(lambda a: torch.linalg.svd(a)[1] + 1, torch.randn(4, 4), options={"fallback": "error"})
+
+
+def test_complex_numbers():
+    check(lambda a: torch.fft.fft(a).abs() + a.sin(), torch.randn(4, 8), fullgraph=True)
+    assert coil.compile_stats().packages >= 1
+
+
+def test_random_numbers_are_eagers():
+    def function(a):
+        noise = torch.rand_like(a)
+        return F.dropout(a, 0.3) + noise * torch.randn(4, 6)
+
+    x = torch.randn(4, 6)
+    torch.manual_seed(5)
+    expected = function(x)
+    torch.manual_seed(5)
+    assert_same(torch.compile(function, backend="coil")(x), expected)
+
+
+def test_control_flow():
+    def function(a):
+        return torch.cond(a.sum() > 0, lambda t: t.sin(), lambda t: t.cos(), (a,)) * 2
+
+    compiled = check(function, torch.rand(4))
+    x = -torch.rand(4) - 1
+    assert_same(compiled(x), function(x))
+
+
+def test_data_dependent_sizes():
+    check(lambda a: a[a > 0].sum() + 1, torch.randn(10))
+
+
+def test_empty_graph():
+    compiled = torch.compile(lambda a: (a, 3), backend="coil")
+    x = torch.randn(3)
+    assert compiled(x)[0] is x and compiled(x)[1] == 3
+
+
+# ---- Training
+
+def train(make, inputs, loss, steps=5, dynamic=None, optimizer=torch.optim.SGD, rel=2e-4, **compile_options):
+    """Losses of eager and of coil, step by step, and both models."""
+    losses, models = [], []
+    for backend in (None, "coil"):
+        torch.manual_seed(0)
+        model = make()
+        run = torch.compile(model, backend=backend, dynamic=dynamic, **compile_options) if backend else model
+        optimizer_ = optimizer(model.parameters(), lr=0.05)
+        history = []
+        for step in range(steps):
+            torch.manual_seed(100 + step)
+            arguments = inputs(step)
+            optimizer_.zero_grad()
+            value = loss(run(*arguments))
+            value.backward()
+            optimizer_.step()
+            history.append(value.item())
+        losses.append(history)
+        models.append(model)
+    assert losses[1] == pytest.approx(losses[0], rel=rel), coil.compile_stats()
+    assert len(set(losses[0])) == steps
+    for (name, ours), theirs in zip(models[1].state_dict().items(), models[0].state_dict().values()):
+        torch.testing.assert_close(ours, theirs, atol=rel, rtol=5 * rel, msg=lambda m, name=name: f"{name}: {m}")
+
+
+def mlp():
+    return nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Dropout(0.2), nn.LayerNorm(32), nn.Linear(32, 4))
+
+
+def square(output):
+    return output.float().pow(2).mean()
+
+
+def test_train_mlp():
+    train(mlp, lambda step: (torch.randn(8, 16),), square, optimizer=torch.optim.AdamW)
+    stats = coil.compile_stats()
+    assert stats.packages == 2 and set(stats.fallbacks) == {"aten.native_dropout.default: random numbers are PyTorch's"}, str(stats)
+
+
+def test_train_with_dynamic_batch():
+    train(mlp, lambda step: (torch.randn(5 + step, 16),), square, dynamic=True)
+    assert coil.compile_stats().packages == 2, str(coil.compile_stats())
+
+
+class Convolutions(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8)
+        self.second, self.last = nn.Conv2d(8, 12, 3, stride=2, padding=1), nn.Linear(12 * 16, 10)
+
+    def forward(self, x):
+        x = F.max_pool2d(F.relu(self.norm(self.first(x))), 2)
+        return self.last(F.relu(self.second(x)).flatten(1))
+
+
+def test_train_convolutions():
+    train(Convolutions, lambda step: (torch.randn(4, 3, 16, 16),), square)
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.norm = nn.Embedding(50, 32), nn.LayerNorm(32)
+        self.qkv, self.out, self.head = nn.Linear(32, 96), nn.Linear(32, 32), nn.Linear(32, 50)
+
+    def forward(self, tokens):
+        x = self.embedding(tokens)
+        batch, length, _ = x.shape
+        q, k, v = self.qkv(self.norm(x)).view(batch, length, 3, 4, 8).permute(2, 0, 3, 1, 4).unbind(0)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(y.transpose(1, 2).reshape(batch, length, 32))
+        return self.head(F.gelu(x))
+
+
+def test_train_attention():
+    train(Attention, lambda step: (torch.randint(0, 50, (2, 12)),), lambda out: F.cross_entropy(out.view(-1, 50), torch.arange(24)))
+
+
+def test_train_encoder_layer_with_dropout():
+    """Dropout of tensors that lie in another order than their dimensions: the masks are eager's, element by element."""
+    train(lambda: nn.TransformerEncoderLayer(32, 4, 64, batch_first=True), lambda step: (torch.randn(2, 6, 32),), square)
+
+
+def test_train_under_autocast():
+    class Cast(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(16, 4)
+
+        def forward(self, x):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                return self.linear(x)
+
+    train(Cast, lambda step: (torch.randn(8, 16),), square, rel=1e-2)
+
+
+def test_gradients_of_inputs_and_frozen_parameters():
+    module = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 2))
+    module[0].weight.requires_grad_(False)
+    x = torch.randn(3, 6, requires_grad=True)
+    module(x).sum().backward()
+    expected, bias = x.grad.clone(), module[0].bias.grad.clone()
+    x.grad = module[0].bias.grad = None
+    torch.compile(module, backend="coil")(x).sum().backward()
+    torch.testing.assert_close(x.grad, expected)
+    torch.testing.assert_close(module[0].bias.grad, bias)
+    assert module[0].weight.grad is None
+    nothing_in_torch()
+
+
+def test_gradient_through_a_strided_tangent():
+    """The backward's tangent comes expanded, the results' views go through autograd."""
+    a = torch.randn(4, 6, requires_grad=True)
+    compiled = torch.compile(lambda x: x.sin() * 2, backend="coil")
+    (expected,) = torch.autograd.grad((a.sin() * 2).sum(), a)
+    (found,) = torch.autograd.grad(compiled(a).sum(), a)
+    torch.testing.assert_close(found, expected)
+    (found,) = torch.autograd.grad(compiled(a).t()[1].sum(), a)
+    (expected,) = torch.autograd.grad((a.sin() * 2).t()[1].sum(), a)
+    torch.testing.assert_close(found, expected)
+
+
+def test_checkpointing():
+    from torch.utils.checkpoint import checkpoint
+
+    class Saved(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.head = mlp(), nn.Linear(4, 2)
+
+        def forward(self, x):
+            return self.head(checkpoint(self.body, x, use_reentrant=False))
+
+    train(Saved, lambda step: (torch.randn(8, 16),), square, steps=3)
+
+
+# ---- Errors
+
+def test_an_assertion_of_the_program():
+    def function(a, i):
+        return a[i] * 2
+
+    compiled = torch.compile(function, backend="coil")
+    assert_same(compiled(torch.arange(4.0), torch.tensor([1, 2])), torch.tensor([2.0, 4.0]))
+    with pytest.raises((coil.InputError, IndexError), match="out of"):
+        compiled(torch.arange(4.0), torch.tensor([1, 9]))
