@@ -12,6 +12,8 @@ Importing coil does not import PyTorch.
 
 from __future__ import annotations
 
+from typing import Any
+
 from ._compile import compile
 from ._errors import (ArchiveError, AssertionFailed, Error, FileError, InputError, InternalError, MissingFileError, OptionError,
                       OutOfMemoryError, PackageError, ProgramError, UnsupportedError)
@@ -22,6 +24,14 @@ from ._stats import CompileStats, compile_stats, reset_compile_stats
 __all__ = [
     "ArchiveError", "AssertionFailed", "CompileStats", "Dim", "Error", "FileError", "InputError", "InternalError",
     "MissingFileError", "Model", "OptionError", "OutOfMemoryError", "PackageError", "ProgramError", "TensorInfo",
-    "UnsupportedError", "__version__", "compile", "compile_stats", "load",
+    "UnsupportedError", "__version__", "aoti_compile_and_package", "aoti_load_package", "compile", "compile_stats", "load",
     "reset_compile_stats",
 ]
+
+
+def __getattr__(name: str) -> Any:  # what needs PyTorch
+    if name in ("aoti_compile_and_package", "aoti_load_package"):
+        from . import _aoti
+
+        return getattr(_aoti, name)
+    raise AttributeError(f"module 'coil' has no attribute {name!r}")

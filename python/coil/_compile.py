@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 from typing import Any, Mapping
@@ -11,7 +12,7 @@ from . import _runtime
 from ._errors import option_error
 from ._model import Model, _device_text
 
-OPTIONS: dict[str, Any] = {"dims": {}, "opt_level": 3, "threads": 0, "skip": (), "libraries": True, "graphs": True, "name": "", "tune": "off"}
+OPTIONS: dict[str, Any] = {"dims": {}, "opt_level": 3, "threads": 0, "skip": (), "libraries": True, "graphs": True, "name": "", "tune": "off", "replaceable_constants": False}
 
 
 def settings_of(options: Mapping[str, Any] | None, target: str) -> dict:
@@ -62,7 +63,8 @@ def compile(  # noqa: A001
     `device`: where to run it; None: the first target that this machine can run. With a CUDA device and no target, the code is
     for that device.
     `options`: what the command line has: {"dims": {"batch": "x:0"}, "opt_level": 0..3, "threads": N, "skip": ["pass"],
-    "libraries": False, "graphs": False, "name": "of the package"}.
+    "libraries": False, "graphs": False, "name": "of the package"}; and {"replaceable_constants": True}, for weights that
+    `Model.load_constants` can replace (needs PyTorch to compile, and calls are slower).
     `num_threads`: of a call; 0: what this process may use.
 
     Nothing is written unless `output` asks for it. Errors are `coil.Error`s, with the command line's texts.
@@ -78,6 +80,9 @@ def compile(  # noqa: A001
 
 def _compile_any(program: Any, output: str | None, args: Any, kwargs: Any, dynamic_shapes: Any, settings: dict) -> tuple[Any, dict]:
     compiler = importlib.import_module("coil._compiler")
+    replaceable = settings.pop("replaceable_constants")
+    if replaceable and isinstance(program, (str, os.PathLike, bytes, bytearray, memoryview)):
+        program = _load_program(program)
     if isinstance(program, (str, os.PathLike)):
         path = os.fspath(program)
         settings["name"] = settings["name"] or _stem(output or path)
@@ -98,7 +103,18 @@ def _compile_any(program: Any, output: str | None, args: Any, kwargs: Any, dynam
         program = torch.export.export(program, tuple(args or ()), kwargs, dynamic_shapes=dynamic_shapes)
     elif args is not None or kwargs is not None or dynamic_shapes is not None:
         raise option_error("args, kwargs and dynamic_shapes are for an nn.Module; an ExportedProgram has its own")
+    if replaceable:
+        package, report = importlib.import_module("coil._constants").compile_replaceable(program, settings)
+        if output is not None:
+            with open(output, "wb") as file:
+                file.write(package)
+        return package, report
     return importlib.import_module("coil._program").compile_exported(program, output, settings)
+
+
+def _load_program(program: Any) -> Any:
+    torch = importlib.import_module("torch")
+    return torch.export.load(io.BytesIO(program) if isinstance(program, (bytes, bytearray, memoryview)) else os.fspath(program))
 
 
 def _as_module(torch: Any, function: Any) -> Any:

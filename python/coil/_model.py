@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
-from typing import Any, Sequence
+from typing import Any, Mapping, Sequence
 
 from . import _runtime
+from ._constants import read_constants
 from ._errors import InputError, make_error, option_error
 from ._pytree import Spec
 
@@ -77,7 +78,14 @@ class Model:
         self.outputs: tuple[TensorInfo, ...] = _infos(runtime.outputs)
         """What the program gives, flattened, without those that are None."""
         self._fixed: dict[int, tuple[str, Any]] = runtime.fixed_inputs
+        self._constants = read_constants(package if package is not None else path, runtime.device) if runtime.has_constants else None
+        if self._constants is not None:
+            self._run = self._run_with_constants
+            self.inputs = self.inputs[: len(self.inputs) - len(self._constants.rows)]
         self._prepare_call()
+
+    def _run_with_constants(self, flat: Sequence[Any]) -> list:
+        return self._runtime.run([*flat, *self._constants.active])  # type: ignore[union-attr]
 
     def _prepare_call(self) -> None:
         runtime = self._runtime
@@ -153,6 +161,46 @@ class Model:
                 results[place] = output
             outputs = results
         return self._out_spec.unflatten(outputs) if self._out_spec else tuple(outputs)
+
+    def run_flat(self, flat: Sequence[Any]) -> list:
+        """Flat inputs to flat results, without nesting: None where the program gives None, numbers as 0-d tensors."""
+        outputs = self._run(flat)
+        if self._places is None:
+            return outputs
+        results: list = [None] * self._num_results
+        for place, output in zip(self._places, outputs):
+            results[place] = output
+        return results
+
+    def constant_names(self) -> list[str]:
+        """The weights that `load_constants` can replace: those of a program compiled with {"replaceable_constants": True}."""
+        return self._constants.names() if self._constants else []
+
+    def load_constants(self, tensors: Mapping[str, Any], *, check_full_update: bool = False, user_managed: bool = False,
+                       allow_h2d_copy: bool = False, inactive: bool = False) -> None:
+        """Replaces weights by name, with tensors of the same dtype and sizes.
+
+        `check_full_update`: all of them must be there. `user_managed`: the tensors themselves are used, not copies; they are
+        contiguous and stay alive, and writing to them changes the model. `allow_h2d_copy`: tensors from elsewhere are copied to the
+        model's device. `inactive`: into the second set, which `swap_constants` makes the first. Calls that run meanwhile end with
+        the weights that they began with.
+        """
+        if self._constants is None:
+            raise make_error(105, "COIL-E105: the weights were folded and packed when the program was compiled, and cannot be replaced\n"
+                                  '  hint: compile it with options={"replaceable_constants": True}')
+        self._constants.load(tensors, check_full_update, user_managed, allow_h2d_copy, inactive)
+
+    def swap_constants(self) -> None:
+        """Exchanges the weights that calls use with the second set."""
+        if self._constants is not None:
+            self._constants.swap()
+
+    def package_bytes(self) -> bytes:
+        """The package itself."""
+        if self._package is not None:
+            return bytes(self._package)
+        with open(self._path, "rb") as file:  # type: ignore[arg-type]
+            return file.read()
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes the package, for `coil.load`, `coil run`, the C library, or `torch._inductor.aoti_load_package`."""

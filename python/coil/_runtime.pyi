@@ -31,6 +31,9 @@ class Model:
     @property
     def threads(self) -> int: ...
     @property
+    def has_constants(self) -> bool:
+        """Whether the package holds weights for the last inputs (see _constants.py)."""
+    @property
     def in_spec(self) -> str: ...
     @property
     def out_spec(self) -> str: ...

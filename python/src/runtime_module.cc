@@ -137,6 +137,7 @@ NB_MODULE(_runtime, m) {
       .def_prop_ro("isa", [](const CallableModel& c) { return c.model().isa(); })
       .def_prop_ro("device", [](const CallableModel& c) { return c.model().device().text(); })
       .def_prop_ro("threads", [](const CallableModel& c) { return c.model().host().num_workers; })
+      .def_prop_ro("has_constants", [](const CallableModel& c) { return c.model().archive().find(c.model().name() + "/data/coil/constants.json") != nullptr; })
       .def_prop_ro("in_spec", [](const CallableModel& c) { return std::string(c.model().code().in_spec); })
       .def_prop_ro("out_spec", [](const CallableModel& c) { return std::string(c.model().code().out_spec); })
       .def_prop_ro("argument_names", [](const CallableModel& c) { return c.model().manifest().argument_names; })

@@ -39,6 +39,7 @@ class Model {
   const Target& target() const { return target_; }  // which of the manifest's it is
   const std::string& name() const { return package_.name; }
   const CoilHost& host() const { return host_; }
+  const ZipReader& archive() const { return *package_.zip; }
 
   const Device& device() const { return *device_; }
   const CudaDevice* cuda() const { return cuda_.get(); }   // null on the CPU
