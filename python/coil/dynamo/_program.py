@@ -8,6 +8,7 @@ import importlib
 import json
 import logging
 import operator
+import re
 import time
 from typing import Any, Callable
 
@@ -183,7 +184,15 @@ def find_problems(split: Split, level: int, nodes: list[Node], settings: dict, e
         for node in nodes:
             found = _ask(split, level, [node], settings)
             problems.update({node: _short(error)} if found is None else found)
-    return problems or {n: _short(error) for n in nodes}
+    return problems or _named(split, level, nodes, error) or {n: _short(error) for n in nodes}
+
+
+def _named(split: Split, level: int, nodes: list[Node], error: Error) -> dict[Node, str]:
+    """The node whose value the error's text names."""
+    names = {name: node for node, name in _write(split, level, nodes).writer.names.items()}
+    members = set(nodes)
+    found = (producer(names[word]) for word in re.findall(r"'([^']+)'", str(error)) if word in names)
+    return {node: _short(error) for node in found if node in members}
 
 
 def _ask(split: Split, level: int, nodes: list[Node], settings: dict) -> dict[Node, str] | None:

@@ -42,13 +42,13 @@ class ProgramWriter:
         self.traces: list[str] = []
         self.symbols: dict[str, sympy.Symbol] = {}
         self._text: dict[sympy.Expr, str] = {}
-        self._names: dict[Node, str] = {}
+        self.names: dict[Node, str] = {}
 
     def name(self, node: Node) -> str:
-        name = self._names.get(node)
+        name = self.names.get(node)
         if name is None:
             word = "x" if node.op != "call_function" else getattr(node.target, "_opname", "part")
-            name = self._names[node] = f"{word}_{len(self._names)}"
+            name = self.names[node] = f"{word}_{len(self.names)}"
         return name
 
     # ---- values
@@ -99,7 +99,7 @@ class ProgramWriter:
                 continue
             name = f"{self.name(node)}_{i}"
             for element in elements.get(i, ()):
-                self._names[element] = name
+                self.names[element] = name
             self.define_tensor(name, item)
             results.append({"name": name})
         if len(node.target._schema.returns) == 1:  # type: ignore[union-attr]
