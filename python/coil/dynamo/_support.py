@@ -93,7 +93,7 @@ def _value_reason(value: Any, device: torch.device) -> str | None:
             return f"layout {tensor.layout}"
         if tensor.dtype not in _SUPPORTED or tensor.dtype not in DTYPES:
             return f"dtype {str(tensor.dtype).removeprefix('torch.')}"
-        if tensor.device != device and tensor.device.type != device.type:
+        if tensor.device != device:
             return "tensors on several devices"
         if type(tensor).__name__ != "FakeTensor":
             return f"a {type(tensor).__name__}"
