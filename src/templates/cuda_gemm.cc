@@ -192,6 +192,8 @@ double time_of(const Problem& p, const Choice& c) {
 void add_choices(const Problem& p, std::span<const Tile> all, std::vector<Choice>& choices) {
   for (const Tile& t : all) {
     if (t.kind >= Kind::wgmma && !p.b_k && (t.bn % 64 != 0 || (t.kind == Kind::wgmma && t.wm > 1 && t.bn / t.wm < 64))) continue;
+    // The copying warpgroup takes at most 128 columns of a b whose columns are contiguous.
+    if (t.kind == Kind::wgmma_copy && !p.b_k && t.bn > 128) continue;
     for (int split = 1; split <= 8; split *= 2) {
       // Clusters that split k: sm_90, where the tiles leave most of the machine idle.
       const int64_t blocks = tiles(p.m, t.bm) * tiles(p.n, t.bn) * std::max<int64_t>(p.batch, 1) * split;

@@ -91,6 +91,15 @@ TEST_F(CudaGemmTest, OperandsThatTmaCannotTakeHaveAnotherKernel) {
   EXPECT_TRUE(never[0].name.starts_with("wgmma_copy_")) << never[0].name;
 }
 
+TEST_F(CudaGemmTest, CopiesOfContiguousColumnsAreNarrow) {
+  CudaGemmFacts f = linear(DType::bf16, 4096, 4096, 4096);
+  f.b_row = size(4096), f.b_col = size(1), f.b_alignment = 2;
+  for (const CudaVariant& v : cuda_gemm_variants(f, 90)) {
+    if (!v.name.starts_with("wgmma_copy")) continue;
+    EXPECT_TRUE(v.name.ends_with("x128") || v.name.ends_with("x64")) << v.name;
+  }
+}
+
 TEST_F(CudaGemmTest, BatchesAreLinesOfOneMap) {
   CudaGemmFacts f = linear(DType::bf16, 512, 512, 192);
   f.batch = size(24), f.a_batch = size(512 * 192), f.b_batch = size(512 * 192);
