@@ -1,6 +1,8 @@
 # The device sources inside the coil binary: the text of device/*.h, device/kernels/*.{h,cc}, device/cuda/*.h, and the device
 # library as objects: device/kernels/*.cc compiled by clang once per instruction set ("v3", "v4"), device/*.cc compiled once for
 # every machine ("any"); those with "cuda" in their names go into CUDA packages only.
+# device/library/*.cc and the members of Debian's LAPACK and BLAS that they need are one archive ("library"), from which the linker takes
+# what a package calls.
 # coil_device holds two tables, see src/toolchain/embedded.h.
 find_program(COIL_CLANGXX NAMES clang++-19 HINTS ${COIL_LLVM_ROOT}/bin REQUIRED)
 find_program(COIL_CLANG NAMES clang-19 HINTS ${COIL_LLVM_ROOT}/bin REQUIRED)
@@ -52,6 +54,31 @@ foreach(path IN LISTS device_texts)
   coil_embed(${CMAKE_SOURCE_DIR}/${path})
 endforeach()
 set(object_rows "")
+# The library: compiled for v3, which every package asks for at least; its sources may use libstdc++'s headers, not its code.
+file(GLOB library_sources RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS device/library/*.cc)
+set(COIL_LIBRARY_FLAGS ${COIL_DEVICE_FLAGS})
+list(REMOVE_ITEM COIL_LIBRARY_FLAGS -nostdinc++)
+list(APPEND COIL_LIBRARY_FLAGS -Wno-dangling-else)
+find_library(COIL_LAPACK_STATIC NAMES liblapack.a PATH_SUFFIXES lapack REQUIRED)
+find_library(COIL_BLAS_STATIC NAMES libblas.a PATH_SUFFIXES blas REQUIRED)
+set(library_objects "")
+foreach(source IN LISTS library_sources)
+  get_filename_component(stem ${source} NAME_WE)
+  set(object ${device_dir}/library_${stem}.o)
+  add_custom_command(OUTPUT ${object}
+    COMMAND ${COIL_CCACHE} ${COIL_CLANGXX} ${COIL_LIBRARY_FLAGS} -march=x86-64-v3 -MMD -MF ${object}.d -MT ${object}
+            -c ${CMAKE_SOURCE_DIR}/${source} -o ${object}
+    DEPENDS ${CMAKE_SOURCE_DIR}/${source} DEPFILE ${object}.d
+    COMMENT "Library routines of ${source}" VERBATIM)
+  list(APPEND library_objects ${object})
+endforeach()
+set(library_archive ${device_dir}/library.a)
+add_custom_command(OUTPUT ${library_archive}
+  COMMAND ${CMAKE_SOURCE_DIR}/tools/make_library_archive.sh ${COIL_LLVM_ROOT}/bin ${library_archive} ${COIL_LAPACK_STATIC} ${COIL_BLAS_STATIC}
+          ${library_objects}
+  DEPENDS ${library_objects} ${CMAKE_SOURCE_DIR}/tools/make_library_archive.sh COMMENT "The archive of library routines" VERBATIM)
+string(APPEND object_rows "    {\"library\", \"library\", coil_blob_${count}, static_cast<size_t>(coil_blob_${count}_end - coil_blob_${count})},\n")
+coil_embed(${library_archive})
 foreach(isa IN ITEMS any v3 v4)
   set(COIL_DEVICE_OBJECTS_${isa} "")
   set(list_of_sources ${device_kernels})

@@ -63,6 +63,10 @@ const char* dtype_name(int32_t dtype) {
       return "float32";
     case COIL_FLOAT64:
       return "float64";
+    case COIL_COMPLEX64:
+      return "complex64";
+    case COIL_COMPLEX128:
+      return "complex128";
     case COIL_BOOL:
       return "bool";
     case COIL_BFLOAT16:
@@ -80,9 +84,11 @@ inline uintptr_t alignment_mask(int32_t dtype) {
       return 1;
     case COIL_INT32:
     case COIL_FLOAT32:
+    case COIL_COMPLEX64:
       return 3;
     case COIL_INT64:
     case COIL_FLOAT64:
+    case COIL_COMPLEX128:
       return 7;
   }
   return 0;

@@ -9,7 +9,7 @@
  *   output_*    gives the sizes and strides of the outputs             (the host allocates them)
  *   arena_bytes gives the size of the one scratch allocation of a call (64-byte aligned, contents undefined)
  *   run         computes; deterministic, thread-safe for distinct arenas and outputs
- * All functions are re-entrant. Nothing here allocates.
+ * All functions are re-entrant. Nothing here allocates, but for work space of library routines (device/library.h).
  *
  * On CUDA all data is in the memory of the device that load_device took, except symbolic scalar inputs (0-d int64 tensors),
  * which bind reads: those are on the CPU. run makes the device's context current for the calling thread (and leaves it so),
@@ -32,7 +32,7 @@ extern "C" {
 /* dtype numbers are those of PyTorch's C shim (c10::ScalarType). */
 enum {
   COIL_UINT8 = 0, COIL_INT8 = 1, COIL_INT16 = 2, COIL_INT32 = 3, COIL_INT64 = 4,
-  COIL_FLOAT16 = 5, COIL_FLOAT32 = 6, COIL_FLOAT64 = 7, COIL_BOOL = 11, COIL_BFLOAT16 = 15
+  COIL_FLOAT16 = 5, COIL_FLOAT32 = 6, COIL_FLOAT64 = 7, COIL_COMPLEX64 = 9, COIL_COMPLEX128 = 10, COIL_BOOL = 11, COIL_BFLOAT16 = 15
 };
 enum { COIL_CPU = 0, COIL_CUDA = 1 };
 

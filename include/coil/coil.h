@@ -57,6 +57,8 @@ typedef enum coil_dtype {
   COIL_DTYPE_FLOAT16 = 5,
   COIL_DTYPE_FLOAT32 = 6,
   COIL_DTYPE_FLOAT64 = 7,
+  COIL_DTYPE_COMPLEX64 = 9, /* pairs: real part, imaginary part */
+  COIL_DTYPE_COMPLEX128 = 10,
   COIL_DTYPE_BOOL = 11,
   COIL_DTYPE_BFLOAT16 = 15
 } coil_dtype;

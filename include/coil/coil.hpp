@@ -18,6 +18,7 @@
 
 #include <coil/coil.h>
 
+#include <complex>
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
@@ -52,6 +53,14 @@ struct DtypeOf<float> {
 template <>
 struct DtypeOf<double> {
   static constexpr coil_dtype value = COIL_DTYPE_FLOAT64;
+};
+template <>
+struct DtypeOf<std::complex<float>> {
+  static constexpr coil_dtype value = COIL_DTYPE_COMPLEX64;
+};
+template <>
+struct DtypeOf<std::complex<double>> {
+  static constexpr coil_dtype value = COIL_DTYPE_COMPLEX128;
 };
 template <>
 struct DtypeOf<bool> {

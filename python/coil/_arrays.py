@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-DTYPES = {0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 5: "float16", 6: "float32", 7: "float64", 11: "bool",
-          15: "bfloat16"}
+DTYPES = {0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 5: "float16", 6: "float32", 7: "float64", 9: "complex64",
+          10: "complex128", 11: "bool", 15: "bfloat16"}
 
 
 def numpy_dtype(number: int) -> Any:

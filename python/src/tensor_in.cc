@@ -30,8 +30,8 @@ int32_t dtype_number(const DlDtype& d) {
     case kDlFloat << 8 | 32: return COIL_FLOAT32;
     case kDlFloat << 8 | 64: return COIL_FLOAT64;
     case kDlComplex << 8 | 32: return 8;
-    case kDlComplex << 8 | 64: return 9;
-    case kDlComplex << 8 | 128: return 10;
+    case kDlComplex << 8 | 64: return COIL_COMPLEX64;
+    case kDlComplex << 8 | 128: return COIL_COMPLEX128;
     case kDlBool << 8 | 8: return COIL_BOOL;
     case kDlBfloat << 8 | 16: return COIL_BFLOAT16;
     default: return -1;
@@ -42,7 +42,7 @@ int32_t dtype_number(const DlDtype& d) {
 int32_t dtype_of_format(const char* format, Py_ssize_t bytes) {
   if (*format == '@' || *format == '=' || *format == '<') ++format;
   if (std::strlen(format) != 1) {
-    return !std::strcmp(format, "Zf") ? 9 : !std::strcmp(format, "Zd") ? 10 : -1;
+    return !std::strcmp(format, "Zf") ? COIL_COMPLEX64 : !std::strcmp(format, "Zd") ? COIL_COMPLEX128 : -1;
   }
   switch (*format) {
     case '?': return COIL_BOOL;

@@ -21,7 +21,8 @@ struct TypeRow {
   size_t bytes;
 };
 constexpr TypeRow kTypes[] = {{COIL_BOOL, 'b', 1},  {COIL_UINT8, 'u', 1},   {COIL_INT8, 'i', 1},    {COIL_INT16, 'i', 2},  {COIL_INT32, 'i', 4},
-                              {COIL_INT64, 'i', 8}, {COIL_FLOAT16, 'f', 2}, {COIL_FLOAT32, 'f', 4}, {COIL_FLOAT64, 'f', 8}};
+                              {COIL_INT64, 'i', 8}, {COIL_FLOAT16, 'f', 2}, {COIL_FLOAT32, 'f', 4}, {COIL_FLOAT64, 'f', 8},
+                              {COIL_COMPLEX64, 'c', 8}, {COIL_COMPLEX128, 'c', 16}};
 
 constexpr uint8_t kMagic[] = {0x93, 'N', 'U', 'M', 'P', 'Y'};
 constexpr uint64_t kMaxArrayBytes = uint64_t{1} << 40;
@@ -109,9 +110,9 @@ class HeaderParser {
     if (peek() == '[') return bad("structured arrays are not supported");
     TRY(const std::string_view descr, quoted());
     const std::string_view all = "<>|=";
-    if (descr.size() == 3 && all.find(descr[0]) != std::string_view::npos) {
+    if (descr.size() >= 3 && all.find(descr[0]) != std::string_view::npos) {
       for (const TypeRow& row : kTypes) {
-        if (row.kind == descr[1] && row.bytes == static_cast<size_t>(descr[2] - '0')) {
+        if (row.kind == descr[1] && fmt::format("{}", row.bytes) == descr.substr(2)) {
           header_.type = &row;
           header_.swap = descr[0] == '>' && row.bytes > 1;
           return ok_status();
@@ -119,7 +120,7 @@ class HeaderParser {
       }
     }
     return Error{ErrorCode::bad_array, fmt::format("arrays of type '{}' are not supported", descr), source_,
-                 "supported: bool, uint8, int8, int16, int32, int64, float16, float32, float64; convert with .astype()"};
+                 "supported: bool, uint8, int8, int16, int32, int64, float16, float32, float64, complex64, complex128; convert with .astype()"};
   }
 
   Status read_shape() {
@@ -221,7 +222,8 @@ Result<NpyArray> parse_npy(std::span<const uint8_t> bytes, const std::string& so
   array.data = header.fortran && header.shape.size() > 1 ? to_row_major(data, header.shape, header.type->bytes)
                                                          : std::vector<uint8_t>(data.begin(), data.end());
   array.shape = std::move(header.shape);
-  if (header.swap) swap_items(array.data, header.type->bytes);
+  const size_t parts = header.type->kind == 'c' ? 2 : 1;
+  if (header.swap) swap_items(array.data, header.type->bytes / parts);
   return array;
 }
 

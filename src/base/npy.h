@@ -13,7 +13,8 @@
 namespace coil {
 
 // A dense array in C order. `dtype` is a COIL_* number of device/model_abi.h: COIL_BOOL, COIL_UINT8, COIL_INT8, COIL_INT16,
-// COIL_INT32, COIL_INT64, COIL_FLOAT16, COIL_FLOAT32 or COIL_FLOAT64. NumPy has no bfloat16.
+// COIL_INT32, COIL_INT64, COIL_FLOAT16, COIL_FLOAT32, COIL_FLOAT64, COIL_COMPLEX64 or
+// COIL_COMPLEX128. NumPy has no bfloat16.
 struct NpyArray {
   int32_t dtype = 0;
   std::vector<int64_t> shape;

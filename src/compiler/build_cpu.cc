@@ -58,6 +58,16 @@ std::vector<toolchain::LinkInput> kernel_objects(const KernelPlan& plan, const s
   return inputs;
 }
 
+// An archive: the linker takes from it what the routines need.
+std::vector<toolchain::LinkInput> library_objects(const KernelPlan& plan) {
+  std::vector<toolchain::LinkInput> inputs;
+  if (library_routines(plan).empty()) return inputs;
+  for (const toolchain::EmbeddedObject& o : toolchain::embedded_objects()) {
+    if (o.isa == "library") inputs.push_back(embedded_input(o));
+  }
+  return inputs;
+}
+
 }  // namespace
 
 std::vector<toolchain::LinkInput> neutral_objects(bool cuda) {
@@ -128,7 +138,7 @@ Result<TargetContents> build_cpu(const LoopProgram& loops, const Graph& graph, c
       }));
   std::vector<toolchain::LinkInput> inputs;
   for (size_t i = 0; i < objects.size(); ++i) inputs.push_back({requests[i].name, objects[i]});
-  for (auto list : {neutral_objects(false), kernel_objects(t.plan, options.isas)}) inputs.insert(inputs.end(), list.begin(), list.end());
+  for (auto list : {neutral_objects(false), kernel_objects(t.plan, options.isas), library_objects(t.plan)}) inputs.insert(inputs.end(), list.begin(), list.end());
   TRY(t.code, link_model(std::move(inputs)));
   done("build");
   return t;

@@ -61,9 +61,20 @@ std::vector<Image> images_of(const CudaUnit& u, const CompileOptions& options) {
   return out;
 }
 
+// Library routines are CPU code.
+Status refuse_library_calls(const LoopProgram& loops) {
+  for (const Loop& loop : loops.loops) {
+    if (!std::holds_alternative<Library>(loop.def)) continue;
+    return Error{ErrorCode::unsupported_op, fmt::format("coil has no CUDA code for '{}' yet: it computes it by a library for the CPU", loop.op),
+                 loop.origins.empty() ? "" : loop.origins[0].source, "compile the model for the CPU, or leave this operator outside of it"};
+  }
+  return ok_status();
+}
+
 }  // namespace
 
 Result<TargetContents> build_cuda(const LoopProgram& loops, const Graph& graph, const CompileOptions& options, const Dump& dump, const StageDone& done) {
+  TRY_STATUS(refuse_library_calls(loops));
   // Loading NVRTC takes longer than scheduling a small program.
   std::future<Result<std::shared_ptr<const toolchain::Nvrtc>>> loading = std::async(std::launch::async, toolchain::Nvrtc::load);
   TargetContents t;

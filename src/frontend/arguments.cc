@@ -326,7 +326,7 @@ Result<Argument> default_literal(ExprPool& pool, std::string_view text, const Sc
   bool integral = text.find_first_of(".en") == std::string_view::npos;
   // Enumerations print as the numbers of C++: c10::ScalarType and c10::MemoryFormat.
   if (schema.type == SchemaType::dtype) {
-    for (int i = 0; i <= static_cast<int>(DType::f64); ++i) {
+    for (int i = 0; i <= static_cast<int>(DType::c128); ++i) {
       if (info(static_cast<DType>(i)).shim_number == static_cast<int>(*number)) return Argument(static_cast<DType>(i));
     }
     return Error{ErrorCode::unsupported_dtype, fmt::format("the default dtype of '{}' is not supported", schema.name), {}, {}};
@@ -388,8 +388,7 @@ Result<DType> read_dtype(int64_t export_number) {
     int number;
     std::string_view name;
   };
-  static constexpr Name kNames[] = {{9, "complex32"},        {10, "complex64"},       {11, "complex128"},
-                                    {28, "uint16"},          {29, "float8_e4m3fn"},   {30, "float8_e5m2"},
+  static constexpr Name kNames[] = {{9, "complex32"},        {28, "uint16"},          {29, "float8_e4m3fn"},   {30, "float8_e5m2"},
                                     {31, "float8_e4m3fnuz"}, {32, "float8_e5m2fnuz"}, {33, "float8_e8m0fnu"},
                                     {34, "uint32"},          {35, "uint64"}};
   for (const Name& n : kNames) {

@@ -334,12 +334,47 @@ Status GraphReader::read_node(Json json) {
   Result<bool> dropped = is_size_computation(json, node);
   if (!dropped.ok()) return at(std::move(dropped).error(), node);
   if (dropped.value()) return ok_status();
+  if (short_target == "higher_order.with_effects") {
+    if (Status s = read_effect(json, node); !s.ok()) return at(std::move(s).error(), node);
+    graph_.nodes.push_back(std::move(node));
+    return ok_status();
+  }
   const std::optional<Schema>& schema = context_.schema(short_target);
   if (Status s = read_arguments(json, node, schema ? &*schema : nullptr); !s.ok()) return at(std::move(s).error(), node);
   if (Status s = read_outputs(json, node); !s.ok()) return at(std::move(s).error(), node);
   if (node.name.empty() && !node.outputs.empty()) node.name = graph_.value(node.outputs[0]).name;
   graph_.nodes.push_back(std::move(node));
   return ok_status();
+}
+
+// with_effects(token, operator, its arguments...) -> token, its results. The token orders effects, which the list of nodes does as well:
+// the node becomes that of the operator.
+Status GraphReader::read_effect(Json json, Node& node) {
+  TRY(auto inputs, json.get_array("inputs"));
+  if (inputs.size() < 2) return bad("with_effects without an operator");
+  TRY(Json operator_argument, inputs[1].get("arg"));
+  TRY(Argument target, read_argument(*this, operator_argument));
+  const std::string* text = std::get_if<std::string>(&target);
+  if (!text) return bad("with_effects without an operator");
+  std::string_view short_target = *text;
+  if (short_target.starts_with(kOpsPrefix)) short_target.remove_prefix(kOpsPrefix.size());
+  node.target = short_target.substr(0, 200);
+  const std::optional<Schema>& schema = context_.schema(node.target);
+  if (!schema) return Error{ErrorCode::unsupported_op, fmt::format("coil has no code for the operator {}", node.target), {}, {}};
+  std::vector<std::string_view> names;
+  std::vector<Argument> given;
+  size_t number = 0;
+  for (Json input : inputs) {
+    if (number++ < 2) continue;
+    TRY(std::string_view name, input.get_string("name"));
+    TRY(Json arg, input.get("arg"));
+    TRY(Argument a, read_argument(*this, arg));
+    if (name.empty() && number - 3 < schema->args.size()) name = schema->args[number - 3].name;
+    names.push_back(name);
+    given.push_back(std::move(a));
+  }
+  TRY_STATUS(bind_arguments(node, &*schema, std::move(names), std::move(given)));
+  return read_outputs(json, node, 1);
 }
 
 Status GraphReader::read_arguments(Json json, Node& node, const Schema* schema) {
@@ -353,6 +388,10 @@ Status GraphReader::read_arguments(Json json, Node& node, const Schema* schema) 
     names.push_back(name);
     given.push_back(std::move(a));
   }
+  return bind_arguments(node, schema, std::move(names), std::move(given));
+}
+
+Status GraphReader::bind_arguments(Node& node, const Schema* schema, std::vector<std::string_view> names, std::vector<Argument> given) {
   if (!schema) {
     node.arg_names.assign(names.begin(), names.end());
     node.args = std::move(given);
@@ -379,7 +418,8 @@ Status GraphReader::read_arguments(Json json, Node& node, const Schema* schema) 
   return ok_status();
 }
 
-Status GraphReader::read_outputs(Json json, Node& node) {
+// Without the first `skipped` ones, and after these without None.
+Status GraphReader::read_outputs(Json json, Node& node, size_t skipped) {
   NodeId id(graph_.nodes.size());
   TRY(auto outputs, json.get_array("outputs"));
   auto define = [&](Json tensor) -> Status {
@@ -391,8 +431,10 @@ Status GraphReader::read_outputs(Json json, Node& node) {
     node.outputs.push_back(v);
     return ok_status();
   };
+  size_t number = 0;
   for (Json out : outputs) {
     TRY(JsonUnion u, as_union(out));
+    if (number++ < skipped || (skipped > 0 && u.key == "as_none")) continue;
     if (u.key == "as_tensor") {
       TRY_STATUS(define(u.value));
     } else if (u.key == "as_tensors") {

@@ -53,8 +53,10 @@ class GraphReader : public ArgumentSource {
   Result<TensorType> tensor_type(Json meta, std::string_view name);
   Result<ValueId> define_tensor(std::string_view name, NodeId producer);
   Status read_node(Json json);
-  Status read_outputs(Json json, Node& node);
+  Status read_effect(Json json, Node& node);
+  Status read_outputs(Json json, Node& node, size_t skipped = 0);
   Status read_arguments(Json json, Node& node, const Schema* schema);
+  Status bind_arguments(Node& node, const Schema* schema, std::vector<std::string_view> names, std::vector<Argument> given);
   // Nodes that compute sizes or check them: nothing is left of them but checks, their values are expressions. Numbers that are
   // read from data become 0-d tensors.
   Result<bool> is_size_computation(Json json, const Node& node);

@@ -100,6 +100,7 @@ Status add_output(GraphReader& reader, JsonUnion spec, Json graph_output) {
     reader.graph().outputs.push_back(std::move(out));
     return ok_status();
   }
+  if (spec.key == "token") return ok_status();  // orders effects, see GraphReader::read_effect
   return unsupported(fmt::format("an output of kind '{}' is not supported", spec.key.substr(0, 64)),
                      "export the model for inference: torch.export.export(model.eval(), ...)");
 }
@@ -131,7 +132,7 @@ Status read_input_specs(GraphReader& reader, Json signature, WeightStore& weight
       TRY(Json value, spec.value.get("value"));
       TRY(JsonUnion u, as_union(value));
       TRY_STATUS(add_fixed(reader, name, position++, u));
-    } else if (spec.key != "custom_obj") {  // an object is an error where it is used
+    } else if (spec.key != "custom_obj" && spec.key != "token") {  // an object is an error where it is used
       return unsupported(fmt::format("an input of kind '{}' is not supported", spec.key.substr(0, 64)));
     }
   }

@@ -174,6 +174,9 @@ Status Interpreter::run(const Loop& loop) {
   if (const Scan* def = std::get_if<Scan>(&loop.def)) return run_scan(loop, *def);
   if (const Concat* def = std::get_if<Concat>(&loop.def)) return run_concat(loop, *def);
   if (const Sort* def = std::get_if<Sort>(&loop.def)) return run_sort(loop, *def);
+  if (const Library* def = std::get_if<Library>(&loop.def)) {
+    return Error{ErrorCode::unsupported_feature, "the interpreter does not call the library routine " + def->routine, {}, {}};
+  }
   return run_template(loop);
 }
 

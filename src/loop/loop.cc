@@ -20,6 +20,16 @@ std::vector<Expr> joined(std::initializer_list<const std::vector<Expr>*> parts) 
 
 }  // namespace
 
+TensorFace face(const BufferInfo& buffer) {
+  TensorFace f{buffer.dtype, buffer.sizes, buffer.strides};
+  if (!buffer.pairs) return f;
+  f.dtype = complex_type(buffer.dtype);
+  f.sizes.pop_back();
+  if (!f.strides.empty()) f.strides.pop_back();
+  for (Expr& s : f.strides) s = floor_div(s, s->pool->index(2));
+  return f;
+}
+
 std::vector<BodyRef> bodies(const LoopProgram& program, const Loop& loop) {
   const std::vector<Expr>& sizes = program.buffer(loop.outputs[0]).sizes;
   std::vector<BodyRef> result;
@@ -66,6 +76,8 @@ std::vector<BufferId> reads(const LoopProgram& program, const Loop& loop) {
     add(a->k.buffer);
     add(a->v.buffer);
     if (a->mask) add(a->mask->buffer);
+  } else if (const Library* l = std::get_if<Library>(&loop.def)) {
+    for (BufferId id : l->inputs) add(id);
   }
   return found;
 }
@@ -118,6 +130,9 @@ class Renumber {
   void rename(Sort& d) const { rename(d.body); }
   void rename(Concat& d) const {
     for (Concat::Piece& piece : d.pieces) rename(piece.body);
+  }
+  void rename(Library& d) const {
+    for (BufferId& id : d.inputs) map(id);
   }
   void rename(Gemm& d) const {
     rename(d.a);

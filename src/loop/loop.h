@@ -27,12 +27,20 @@ struct BufferInfo {
   enum class Kind : uint8_t { input, constant, state, computed };
   Kind kind = Kind::computed;
   std::string name;             // "x", "encoder.layer.0.weight", "relu_3": unique, readable
-  DType dtype = DType::f32;
+  DType dtype = DType::f32;     // never complex
+  bool pairs = false;           // the last axis (size 2, stride 1 at the interface) is the two parts of complex numbers
   std::vector<Expr> sizes;
   std::vector<Expr> strides;    // elements; empty: not chosen yet (computed only)
   int input = -1;               // input: its position among the tensor inputs
   TensorData data;              // constant and state: contents (state: initial contents, dense by `strides`)
 };
+
+// A buffer of the interface as its caller sees it: one of pairs is a tensor of complex dtype without the last axis.
+struct TensorFace {
+  DType dtype;
+  std::vector<Expr> sizes, strides;  // strides in elements of dtype
+};
+TensorFace face(const BufferInfo& buffer);
 
 enum class ReduceOp : uint8_t { sum, prod, max, min, any, all, argmax, argmin };
 
@@ -107,11 +115,23 @@ struct Attention {
   double scale = 1.0;
 };
 
-using LoopDef = std::variant<Pointwise, Reduction, Scan, Concat, Sort, Gemm, Conv2d, Attention>;
+// A routine of the device library over whole buffers, all dense and row-major; what it does with them its head comment in
+// device/library says. It may define several buffers, and it may fail the call with a message of its own.
+struct Library {
+  std::string routine;               // "fft_c2c": coil_library_fft_c2c
+  std::string subject;               // what its messages begin with: "linalg.cholesky"
+  DType dtype = DType::f32;          // of the elements; may be complex
+  std::vector<BufferId> inputs;
+  std::vector<Expr> sizes;
+  std::vector<int64_t> options;
+  Expr scratch, worker_scratch;      // bytes, for the call and for each worker; null: none
+};
+
+using LoopDef = std::variant<Pointwise, Reduction, Scan, Concat, Sort, Library, Gemm, Conv2d, Attention>;
 
 struct Loop {
   LoopDef def;
-  std::vector<BufferId> outputs;  // one; two for Sort
+  std::vector<BufferId> outputs;  // one; two for Sort; any number for Library
   std::string op;                 // "relu", "layer_norm.mean": what a reader would call it; becomes part of kernel names
   std::vector<Origin> origins;
   std::string assertion;          // not empty: over one point, with a checked index that fails where this message is due

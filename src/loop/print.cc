@@ -86,6 +86,12 @@ class Printer {
   void print_def(const std::string& head, size_t rank, const Sort& d) {
     line("{} = sort{} along i{} of {} {} {}", head, d.descending ? " descending" : "", d.dim, text(d.length), variables(rank), text(d.body));
   }
+  void print_def(const std::string& head, size_t, const Library& d) {
+    std::string inputs, options;
+    for (BufferId id : d.inputs) inputs += (inputs.empty() ? "" : ", ") + program_.buffer(id).name;
+    for (int64_t o : d.options) options += fmt::format("{}{}", options.empty() ? "" : ", ", o);
+    line("{} = library {} {} sizes {} options [{}]: {}", head, d.routine, name(d.dtype), list(d.sizes), options, inputs);
+  }
   void print_def(const std::string& head, size_t, const Gemm& d) {
     line("{} = gemm batch {} m {} n {} k {}: {} * {}", head, list(d.batch), list(d.m), list(d.n), list(d.k), operand(d.a), operand(d.b));
   }

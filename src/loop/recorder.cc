@@ -19,6 +19,22 @@ bool is_constant(Expr e, int64_t value) { return e->is_constant() && e->as_int()
 
 Recorder::Recorder(std::shared_ptr<ExprPool> pool) { program_.pool = std::move(pool); }
 
+Expr part(ExprPool& pool) { return pool.var(kPartVariable); }
+
+Expr at_part(Expr body, Expr number) {
+  return rewrite(body, [&](Expr e) { return e->kind == ExprKind::var && e->id == kPartVariable ? number : Expr(); });
+}
+
+Complex parts_of(Expr body) {
+  ExprPool& pool = *body->pool;
+  return {at_part(body, pool.index(0)), at_part(body, pool.index(1))};
+}
+
+Expr joined(const Complex& z) {
+  ExprPool& pool = *z.re->pool;
+  return z.re == z.im ? z.re : pool.select(pool.op(ScalarOp::eq, {part(pool), pool.index(0)}), z.re, z.im);
+}
+
 BufferId Recorder::add_buffer(BufferInfo info) {
   std::string base = info.name.empty() ? "value" : info.name;
   std::string name = base;
@@ -31,7 +47,20 @@ BufferId Recorder::add_buffer(BufferInfo info) {
 
 View Recorder::load_of(BufferId buffer) {
   const BufferInfo& info = program_.buffer(buffer);
-  return {info.dtype, info.sizes, pool().load(buffer, info.dtype, variables(pool(), info.sizes.size()))};
+  std::vector<Expr> vars = variables(pool(), info.sizes.size());
+  if (!info.pairs) return {info.dtype, info.sizes, pool().load(buffer, info.dtype, vars)};
+  vars.back() = part(pool());
+  return {complex_type(info.dtype), {info.sizes.begin(), info.sizes.end() - 1}, pool().load(buffer, info.dtype, vars)};
+}
+
+std::vector<Expr> Recorder::stored_sizes(DType dtype, std::vector<Expr> sizes) {
+  if (is_complex(dtype)) sizes.push_back(pool().index(2));
+  return sizes;
+}
+
+Expr Recorder::recorded(Expr body, DType dtype, size_t rank, std::span<const Expr> domain) {
+  if (is_complex(dtype)) body = at_part(body, pool().var(static_cast<int32_t>(rank)));
+  return simplify_body(body, domain);
 }
 
 View Recorder::input(std::string name, DType dtype, std::vector<Expr> sizes, std::vector<Expr> strides) {
@@ -40,9 +69,14 @@ View Recorder::input(std::string name, DType dtype, std::vector<Expr> sizes, std
   BufferInfo info;
   info.kind = BufferInfo::Kind::input;
   info.name = name;
-  info.dtype = dtype;
-  info.sizes = std::move(sizes);
+  info.dtype = part_type(dtype);
+  info.pairs = is_complex(dtype);
+  info.sizes = stored_sizes(dtype, std::move(sizes));
   info.strides = std::move(strides);
+  if (info.pairs) {
+    for (Expr& s : info.strides) s = s * 2;
+    info.strides.push_back(pool().index(1));
+  }
   info.input = position;
   BufferId id = add_buffer(std::move(info));
   program_.inputs.push_back({id, Expr(), std::move(name)});
@@ -53,6 +87,14 @@ View Recorder::constant(std::string name, TensorData data) {
   BufferInfo info;
   info.kind = BufferInfo::Kind::constant;
   info.name = std::move(name);
+  if (is_complex(data.dtype)) {
+    info.pairs = true;
+    data.dtype = part_type(data.dtype);
+    data.offset *= 2;
+    for (int64_t& s : data.strides) s *= 2;
+    data.strides.push_back(1);
+    data.sizes.push_back(2);
+  }
   info.dtype = data.dtype;
   for (int64_t s : data.sizes) info.sizes.push_back(pool().index(s));
   for (int64_t s : data.strides) info.strides.push_back(pool().index(s));
@@ -82,8 +124,9 @@ Expr Recorder::at(const View& v, Coordinates coordinates) {
 View Recorder::define(std::string op, DType dtype, std::vector<Expr> sizes, LoopDef def) {
   BufferInfo info;
   info.name = op;
-  info.dtype = dtype;
-  info.sizes = std::move(sizes);
+  info.dtype = part_type(dtype);
+  info.pairs = is_complex(dtype);
+  info.sizes = stored_sizes(dtype, std::move(sizes));
   BufferId id = add_buffer(std::move(info));
   program_.loops.push_back({std::move(def), {id}, std::move(op), origins_});
   return load_of(id);
@@ -91,8 +134,8 @@ View Recorder::define(std::string op, DType dtype, std::vector<Expr> sizes, Loop
 
 View Recorder::pointwise(std::string op, DType dtype, std::vector<Expr> sizes, const std::function<Expr(Coordinates)>& body) {
   std::vector<Expr> vars = variables(pool(), sizes.size());
-  Expr recorded = simplify_body(pool().cast(body(vars), compute_type(dtype)), sizes);
-  return define(std::move(op), dtype, std::move(sizes), Pointwise{recorded});
+  const Expr value = recorded(pool().cast(body(vars), compute_type(dtype)), dtype, sizes.size(), stored_sizes(dtype, sizes));
+  return define(std::move(op), dtype, std::move(sizes), Pointwise{value});
 }
 
 void Recorder::check(std::string op, std::string message, Expr condition) {
@@ -111,22 +154,22 @@ void Recorder::check(std::string op, std::string message, Expr condition) {
 View Recorder::reduce(std::string op, ReduceOp reduce, DType dtype, std::vector<Expr> sizes, std::vector<Expr> domain,
                       const std::function<Expr(Coordinates, Coordinates)>& body) {
   std::vector<Expr> vars = variables(pool(), sizes.size());
-  std::vector<Expr> reduced = variables(pool(), domain.size(), sizes.size());
-  Expr recorded = body(vars, reduced);
+  std::vector<Expr> all = stored_sizes(dtype, sizes);
+  std::vector<Expr> reduced = variables(pool(), domain.size(), all.size());
+  Expr value = body(vars, reduced);
   // argmax and argmin compare in the body's own type and give numbers.
   const bool gives_position = reduce == ReduceOp::argmax || reduce == ReduceOp::argmin;
-  if (!gives_position) recorded = pool().cast(recorded, compute_type(dtype));
-  std::vector<Expr> all = sizes;
+  if (!gives_position) value = pool().cast(value, compute_type(dtype));
   all.insert(all.end(), domain.begin(), domain.end());
-  recorded = simplify_body(recorded, all);
-  return define(std::move(op), dtype, std::move(sizes), Reduction{reduce, std::move(domain), recorded});
+  value = recorded(value, dtype, sizes.size(), all);
+  return define(std::move(op), dtype, std::move(sizes), Reduction{reduce, std::move(domain), value});
 }
 
 View Recorder::scan(std::string op, ScanOp scan, DType dtype, std::vector<Expr> sizes, int dim,
                     const std::function<Expr(Coordinates)>& body) {
   std::vector<Expr> vars = variables(pool(), sizes.size());
-  Expr recorded = simplify_body(pool().cast(body(vars), compute_type(dtype)), sizes);
-  return define(std::move(op), dtype, std::move(sizes), Scan{scan, dim, recorded});
+  const Expr value = recorded(pool().cast(body(vars), compute_type(dtype)), dtype, sizes.size(), stored_sizes(dtype, sizes));
+  return define(std::move(op), dtype, std::move(sizes), Scan{scan, dim, value});
 }
 
 View Recorder::concat(std::string op, DType dtype, std::vector<Expr> sizes, int dim, const std::vector<View>& pieces) {
@@ -135,7 +178,8 @@ View Recorder::concat(std::string op, DType dtype, std::vector<Expr> sizes, int 
   Expr begin = pool().index(0);
   for (const View& piece : pieces) {
     Expr size = piece.sizes[static_cast<size_t>(dim)];
-    Expr body = simplify_body(pool().cast(piece.body, compute_type(dtype)), piece.sizes);
+    CHECK(is_complex(piece.dtype) == is_complex(dtype), "pieces of complex numbers are complex");
+    Expr body = recorded(pool().cast(piece.body, compute_type(dtype)), dtype, piece.rank(), stored_sizes(dtype, piece.sizes));
     concat.pieces.push_back({begin, size, body});
     begin = begin + size;
   }
@@ -143,6 +187,7 @@ View Recorder::concat(std::string op, DType dtype, std::vector<Expr> sizes, int 
 }
 
 std::pair<View, View> Recorder::sort(std::string op, const View& source, int dim, Expr kept, bool descending) {
+  CHECK(!is_complex(source.dtype), "complex numbers have no order");
   std::vector<Expr> sizes = source.sizes;
   Expr length = sizes[static_cast<size_t>(dim)];
   sizes[static_cast<size_t>(dim)] = kept;
@@ -156,7 +201,29 @@ std::pair<View, View> Recorder::sort(std::string op, const View& source, int dim
   return {values, load_of(indices)};
 }
 
+std::vector<View> Recorder::library(std::string op, Library call, const std::vector<View>& inputs, const std::vector<Result>& results) {
+  for (const View& v : inputs) call.inputs.push_back(stored(v, "copy"));
+  std::vector<View> views;
+  for (const Result& r : results) {
+    const bool first = views.empty();
+    if (first) {
+      views.push_back(define(op, r.dtype, r.sizes, std::move(call)));
+      continue;
+    }
+    BufferInfo info;
+    info.name = op + ".result";
+    info.dtype = part_type(r.dtype);
+    info.pairs = is_complex(r.dtype);
+    info.sizes = stored_sizes(r.dtype, r.sizes);
+    const BufferId id = add_buffer(std::move(info));
+    program_.loops.back().outputs.push_back(id);
+    views.push_back(load_of(id));
+  }
+  return views;
+}
+
 Operand Recorder::operand(const View& v) {
+  CHECK(!is_complex(v.dtype), "templates read real numbers");
   if (v.body->kind == ExprKind::load && program_.buffer(BufferId(v.body->id)).dtype == v.dtype) {
     // Whether the template can read it in place depends on strides, which the scheduler knows: it copies where it must.
     return {BufferId(v.body->id), v.body->args};
@@ -168,7 +235,9 @@ Operand Recorder::operand(const View& v) {
 BufferId Recorder::stored(const View& v, std::string_view name) {
   if (v.body->kind == ExprKind::load) {
     const BufferInfo& info = program_.buffer(BufferId(v.body->id));
-    bool identity = info.dtype == v.dtype && info.sizes == v.sizes;
+    const TensorFace seen = face(info);
+    bool identity = seen.dtype == v.dtype && seen.sizes == v.sizes;
+    if (info.pairs) identity = identity && v.body->args.back() == part(pool());
     for (size_t i = 0; identity && i < v.rank(); ++i) {
       Expr c = v.body->args[i];
       identity = c == pool().var(static_cast<int32_t>(i)) || (is_constant(v.sizes[i], 1) && is_constant(c, 0));

@@ -1,5 +1,10 @@
 // Define-by-run at the edge, data inside: lowerings write lambdas over coordinates, the recorder runs each once and keeps the
 // expression.
+//
+// Complex numbers. A view of a complex dtype has the sizes that the program says; its body is real, of the parts' type, and gives
+// the part that one more variable names: part() is 0 for the real part, 1 for the imaginary one. A body that only moves data
+// carries part() along without knowing of it. Storing appends an axis of size 2 to the buffer (as PyTorch lays complex numbers out)
+// and puts its coordinate in the place of part(). So nothing after the recorder knows of complex numbers.
 #pragma once
 
 #include <functional>
@@ -16,12 +21,23 @@ namespace coil {
 struct View {
   DType dtype = DType::f32;
   std::vector<Expr> sizes;
-  Expr body;  // of compute_type(dtype)
+  Expr body;  // of compute_type(dtype); of a complex view: its part number part()
 
   size_t rank() const { return sizes.size(); }
 };
 
 using Coordinates = std::span<const Expr>;
+
+// The variable that chooses a complex number's part: far beyond those of any rank.
+inline constexpr int32_t kPartVariable = 1 << 20;
+Expr part(ExprPool& pool);
+// A complex body as its two parts, and back.
+struct Complex {
+  Expr re, im;
+};
+Complex parts_of(Expr body);
+Expr joined(const Complex& z);
+Expr at_part(Expr body, Expr number);
 
 class Recorder {
  public:
@@ -49,6 +65,12 @@ class Recorder {
   std::pair<View, View> sort(std::string op, const View& source, int dim, Expr kept, bool descending);
   // The program must stop with `message` where `condition` (bool, of rank 0) does not hold.
   void check(std::string op, std::string message, Expr condition);
+  // Calls a library routine: inputs are stored first, row-major and dense. One view per result.
+  struct Result {
+    DType dtype;
+    std::vector<Expr> sizes;
+  };
+  std::vector<View> library(std::string op, Library call, const std::vector<View>& inputs, const std::vector<Result>& results);
   View define(std::string op, DType dtype, std::vector<Expr> sizes, LoopDef def);  // templates
 
   // An operand for a template: if v is a load at affine coordinates, that; else a stored copy.
@@ -61,6 +83,9 @@ class Recorder {
 
  private:
   View load_of(BufferId buffer);
+  // Sizes of the buffer that holds a value of this type; a recorded body over them (`rank` coordinates before the part's).
+  std::vector<Expr> stored_sizes(DType dtype, std::vector<Expr> sizes);
+  Expr recorded(Expr body, DType dtype, size_t rank, std::span<const Expr> domain);
   BufferId add_buffer(BufferInfo info);
 
   LoopProgram program_;

@@ -45,7 +45,8 @@ class Verifier {
 
   Status check_loop(const Loop& loop) {
     const size_t expected = std::holds_alternative<Sort>(loop.def) ? 2 : 1;
-    if (loop.outputs.size() != expected) return wrong("'{}' defines {} buffers", loop.op, loop.outputs.size());
+    const bool any_number = std::holds_alternative<Library>(loop.def) && !loop.outputs.empty();
+    if (!any_number && loop.outputs.size() != expected) return wrong("'{}' defines {} buffers", loop.op, loop.outputs.size());
     for (BufferId id : loop.outputs) {
       if (!exists(id) || program_.buffer(id).kind != BufferInfo::Kind::computed) return wrong("'{}' defines what is not a computed buffer", loop.op);
       if (defined_[static_cast<size_t>(id.index)]) return wrong("'{}' is defined twice", program_.buffer(id).name);

@@ -52,14 +52,14 @@ View by_template(Op& op, const View& x, const View& w, const Geometry& g, const 
     conv.dilation[i] = g.dilation[i];
   }
   conv.groups = g.groups;
-  return op.rec.define(op.name, op.out().dtype, out_sizes, std::move(conv));
+  return op.rec.define(op.name, x.dtype, out_sizes, std::move(conv));
 }
 
 View one_line(Op& op, const View& v) { return unsqueezed(op, v, 2); }
 
 // sum over channels and window of x at o * stride - padding + k * dilation
 View by_window(Op& op, const View& x, const View& w, const Geometry& g, const Sizes& sizes) {
-  const DType type = op.out().dtype, wide = is_float(type) ? accumulate_type(type) : type;
+  const DType type = x.dtype, wide = is_float(type) ? accumulate_type(type) : type;
   Sizes domain{w.sizes[1]};
   domain.insert(domain.end(), w.sizes.begin() + 2, w.sizes.end());
   Expr out_per_group = floor_div(sizes[1], op.pool.index(g.groups));
@@ -78,7 +78,7 @@ View by_window(Op& op, const View& x, const View& w, const Geometry& g, const Si
 
 // weight[ic, oc / groups, k...]: input position i reaches output i * stride - padding + k * dilation.
 View transposed_window(Op& op, const View& x, const View& w, const Geometry& g, const Sizes& sizes) {
-  const DType type = op.out().dtype, wide = is_float(type) ? accumulate_type(type) : type;
+  const DType type = x.dtype, wide = is_float(type) ? accumulate_type(type) : type;
   Expr in_per_group = floor_div(x.sizes[1], op.pool.index(g.groups));
   Sizes domain{in_per_group};
   domain.insert(domain.end(), w.sizes.begin() + 2, w.sizes.end());
@@ -98,7 +98,41 @@ View transposed_window(Op& op, const View& x, const View& w, const Geometry& g, 
   });
 }
 
+View product(Op& op, const View& x, const View& w, Geometry g, const Sizes& sizes);
+
+// A complex convolution as a real one: every channel becomes two, its parts, every number of the weight a matrix of two by two.
+View complex_convolution(Op& op, const View& x, const View& w, const Geometry& g, Sizes sizes) {
+  ExprPool& p = op.pool;
+  const Expr two = p.index(2);
+  auto halved = [&](std::span<const Expr> c, std::vector<size_t> dims) {
+    std::vector<Expr> at(c.begin(), c.end());
+    for (size_t d : dims) at[d] = floor_div(c[d], two);
+    return at;
+  };
+  Sizes x_sizes = x.sizes, w_sizes = w.sizes;
+  for (Expr* s : {&x_sizes[1], &w_sizes[0], &w_sizes[1], &sizes[1]}) *s = *s * 2;
+  const View channels = op.rec.pointwise(op.name + ".pairs", part_type(x.dtype), x_sizes, [&](Coordinates c) {
+    return at_part(op.rec.at(x, halved(c, {1})), floor_mod(c[1], two));
+  });
+  const View weight = op.rec.pointwise(op.name + ".weight", part_type(w.dtype), w_sizes, [&](Coordinates c) {
+    const Complex z = parts_of(op.rec.at(w, halved(c, {0, 1})));
+    const size_t in = g.transposed ? 0 : 1;  // the dimension of the input's channels
+    const Expr from = floor_mod(c[in], two), to = floor_mod(c[1 - in], two);
+    const Expr crossed = p.select(p.op(ScalarOp::eq, {from, p.index(0)}), z.im, p.op(ScalarOp::neg, {z.im}));
+    return p.select(p.op(ScalarOp::eq, {from, to}), z.re, crossed);
+  });
+  const View y = product(op, channels, weight, g, sizes);
+  sizes[1] = floor_div(sizes[1], two);
+  const View half = op.rec.view(y, sizes, [&](Coordinates c) {
+    std::vector<Expr> at(c.begin(), c.end());
+    at[1] = at[1] * 2 + part(p);
+    return at;
+  });
+  return {complex_type(y.dtype), sizes, half.body};
+}
+
 View product(Op& op, const View& x, const View& w, Geometry g, const Sizes& sizes) {
+  if (is_complex(x.dtype)) return complex_convolution(op, x, w, g, sizes);
   if (g.transposed) return transposed_window(op, x, w, g, sizes);
   bool fits = g.dims <= 2 && is_float(x.dtype) && x.dtype != DType::f64 && w.dtype == x.dtype && is_constant(op.rec, w.body);
   for (Expr s : w.sizes) fits = fits && s->is_constant();

@@ -4,17 +4,22 @@
 namespace coil::lowering {
 namespace {
 
-View filled(Op& op, Expr value) { return {op.out().dtype, op.out().sizes, as(value, op.out().dtype)}; }
+// v: of rank 0
+View filled(Op& op, const View& v) {
+  const TensorType& out = op.out();
+  if (is_complex(out.dtype)) return {out.dtype, out.sizes, as_complex(v, out.dtype).body};
+  return {out.dtype, out.sizes, as(v.body, out.dtype)};
+}
 
 Lowering fill_with(double value) {
-  return [value](Op& op) { return Views{filled(op, op.pool.constant(value, DType::f64))}; };
+  return [value](Op& op) { return Views{filled(op, {DType::f32, {}, op.pool.constant(value, DType::f64)})}; };
 }
 
 Lowering fill_from(const char* arg) {
   return [arg](Op& op) {
     View v = op.operand(arg);
     if (v.rank() != 0) v = reshaped(op, v, {});
-    return Views{filled(op, v.body)};
+    return Views{filled(op, v)};
   };
 }
 
@@ -53,7 +58,8 @@ Views linspace(Op& op) {
 Views eye(Op& op) {
   const TensorType& out = op.out();
   Expr diagonal = op.pool.op(ScalarOp::eq, {op.pool.var(0), op.pool.var(1)});
-  return {View{out.dtype, out.sizes, simplify_body(as(diagonal, out.dtype), out.sizes)}};
+  const View ones{DType::boolean, out.sizes, simplify_body(diagonal, out.sizes)};
+  return {is_complex(out.dtype) ? as_complex(ones, out.dtype) : View{out.dtype, out.sizes, as(ones.body, out.dtype)}};
 }
 
 Views one_hot(Op& op) {

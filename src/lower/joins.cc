@@ -12,7 +12,7 @@ bool has_loads(Expr e) {
 
 // Pieces of size 1 before a last one whose formula gives their values, too (-1 before 0, 1, 2...): that formula.
 std::optional<View> one_formula(Op& op, DType dtype, const Sizes& sizes, size_t dim, const Views& pieces) {
-  if (byte_size(dtype) == 2) return std::nullopt;
+  if (byte_size(dtype) == 2 || is_complex(dtype)) return std::nullopt;
   Expr begin = op.pool.index(0);
   for (const View& v : pieces) {
     if (has_loads(v.body) || v.dtype != dtype) return std::nullopt;
@@ -34,7 +34,9 @@ std::optional<View> one_formula(Op& op, DType dtype, const Sizes& sizes, size_t 
 View joined_as(Op& op, const std::string& name, DType dtype, const Sizes& sizes, size_t dim, const Views& pieces) {
   if (pieces.size() == 1) return converted(op, pieces[0], dtype);
   if (std::optional<View> v = one_formula(op, dtype, sizes, dim, pieces)) return *v;
-  return op.rec.concat(name, dtype, sizes, static_cast<int>(dim), pieces);
+  Views same = pieces;
+  for (View& v : same) v = is_complex(dtype) ? converted(op, v, dtype) : v;
+  return op.rec.concat(name, dtype, sizes, static_cast<int>(dim), same);
 }
 
 View joined(Op& op, const Views& pieces, size_t dim) { return joined_as(op, op.name, op.out().dtype, op.out().sizes, dim, pieces); }

@@ -20,7 +20,7 @@ Table make_table() {
   for (auto add : {add_pointwise, add_activations, add_casts, add_assertions, add_views, add_reshapes, add_joins, add_padding, add_creation, add_indexing,
                    add_scatter, add_reductions, add_softmax, add_statistics, add_normalization, add_matmul, add_einsum, add_convolution,
                    add_pooling, add_attention, add_sorting, add_resampling, add_grid_sampling, add_losses,
-                   add_recurrent, add_distances, add_search, add_special, add_higher_order}) {
+                   add_recurrent, add_distances, add_search, add_special, add_higher_order, add_fft, add_linalg}) {
     add(t);
   }
   return t;
@@ -34,7 +34,7 @@ Error located(Error error, const Node& node) {
 // An elementwise result that is a short formula of the coordinates, without loads, is worth no buffer: it becomes a generator.
 void inline_generator(LoopProgram& program, View& result) {
   constexpr int kShort = 8;
-  if (program.loops.empty() || result.body->kind != ExprKind::load || byte_size(result.dtype) == 2) return;
+  if (program.loops.empty() || result.body->kind != ExprKind::load || byte_size(result.dtype) == 2 || is_complex(result.dtype)) return;
   const Loop& loop = program.loops.back();
   const Pointwise* def = std::get_if<Pointwise>(&loop.def);
   const bool is_last = BufferId(program.buffers.size() - 1) == loop.outputs[0] && BufferId(result.body->id) == loop.outputs[0];
@@ -46,9 +46,11 @@ void inline_generator(LoopProgram& program, View& result) {
 }
 
 void lower_node(Session& session, Scope& scope, const Node& node) {
-  auto row = table().find(node.target);
-  if (row == table().end()) {
-    fail(ErrorCode::unsupported_op, fmt::format("coil has no code for the operator {}", node.target),
+  const bool complex = is_complex_node(scope.graph, node);
+  const Table& rows = complex ? complex_table() : table();
+  auto row = rows.find(node.target);
+  if (row == rows.end()) {
+    fail(ErrorCode::unsupported_op, fmt::format("coil has no code for the operator {}{}", node.target, complex ? " of complex numbers" : ""),
          "run `coil check` for all such operators; program.run_decompositions() may replace it");
   }
   session.recorder.set_origins(node.origins);
@@ -144,7 +146,7 @@ Result<LoopProgram> lower(const Graph& graph) {
   return dead_loops(find_attention(dead_loops(session.recorder.take())));
 }
 
-bool has_lowering(std::string_view target) { return lowering::table().contains(target); }
+bool has_lowering(std::string_view target) { return lowering::table().contains(target) || lowering::complex_table().contains(target); }
 
 Status check_node(const Graph& graph, const Node& node) {
   lowering::Session session(graph.pool);

@@ -77,15 +77,25 @@ class Op {
   // The tensors of argument i (of a higher-order operator, whose arguments have no names): one or a list.
   Views tensors_at(size_t i) const;
 
-  // A scalar argument as a constant of the compute type of `dtype`.
+  // Arguments of these names are seen as complex numbers.
+  void promote(std::string_view names, DType dtype) {
+    promoted_ = names;
+    promoted_type_ = dtype;
+  }
+
+  // A real scalar argument as a constant of the compute type of `dtype`.
   Expr scalar(std::string_view arg, DType dtype) const;
   Expr constant(double value, DType dtype) const { return pool.constant(value, compute_type(dtype)); }
 
  private:
+  View promoted(std::string_view arg, View v) const;
   const Argument& argument(std::string_view arg) const;
   View value(ValueId id) const;
   std::optional<Expr> index_of(const Argument& a) const;
   [[noreturn]] void wrong(std::string_view arg, std::string_view wanted) const;
+
+  std::string_view promoted_;  // separated by spaces
+  DType promoted_type_ = DType::c64;
 };
 
 using Lowering = std::function<Views(Op&)>;
@@ -121,8 +131,18 @@ void add_distances(Table& table);
 void add_search(Table& table);
 void add_special(Table& table);
 void add_higher_order(Table& table);
+void add_fft(Table& table);
+void add_linalg(Table& table);
 
 const Table& table();
+// The rows for nodes that take or give complex numbers, and no others (complex.cc): own ones, and those of table() that are right
+// for numbers of two parts as they are.
+const Table& complex_table();
+void add_complex_movement(Table& complex, const Table& rows);
+void add_complex_pointwise(Table& complex);
+void add_complex_reductions(Table& complex);
+// Whether a tensor or a number among the node's arguments or results is complex.
+bool is_complex_node(const Graph& graph, const Node& node);
 // Lowers every node of the scope's graph.
 void lower_nodes(Session& session, Scope& scope);
 // "aten._softmax.default" -> "softmax"
@@ -141,6 +161,11 @@ View map1(Op& op, const View& a, const std::function<Expr(Expr)>& f, std::option
 View map2(Op& op, const View& a, const View& b, const std::function<Expr(Expr, Expr)>& f, std::optional<DType> compute = {});
 // v in another dtype: itself where the compute types agree and nothing is rounded, else a stored result.
 View converted(Op& op, const View& v, DType dtype);
+// v as complex numbers of `dtype`; a real view gets imaginary parts of 0. Nothing is stored.
+View as_complex(const View& v, DType dtype);
+// view_as_real and view_as_complex.
+View pairs_of(const View& complex);
+View complex_of_pairs(const View& pairs);
 // v, or a stored copy of it if its body does arithmetic; for values that are read many times.
 View cheap(Op& op, const View& v);
 
@@ -172,8 +197,8 @@ Expr masked(Expr condition, Expr value, Expr otherwise);
 // --- reductions over dimensions `dims` of v, shared by the families. `keep`: reduced dimensions stay with size 1.
 View reduced(Op& op, const std::string& name, ReduceOp reduce, DType dtype, const View& v, const std::vector<size_t>& dims, bool keep,
              const std::function<Expr(Expr value, Coordinates at)>& body = {});
-// f32 for f16, bf16 and f32; f64 for f64
-inline DType accumulate_type(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
+// f32 for f16, bf16 and f32; f64 and complex types themselves
+inline DType accumulate_type(DType dtype) { return dtype == DType::f64 || is_complex(dtype) ? dtype : DType::f32; }
 // Identity of max (or min) for a type.
 Expr lowest(ExprPool& pool, DType dtype);
 Expr highest(ExprPool& pool, DType dtype);

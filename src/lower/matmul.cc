@@ -1,6 +1,7 @@
 // Matrix products: the gemm template over views, with un-flattening so that [b * s, k] operands need no copy.
 #include <algorithm>
 
+#include "lower/complex_math.h"
 #include "lower/lowering.h"
 
 namespace coil::lowering {
@@ -51,9 +52,54 @@ View product_3d(Op& op, const std::string& name, DType dtype, const View& a, con
   return matrix_product(op, name, dtype, a, b, 1);
 }
 
+// A complex product as one real one: every number of `a` is a pair of columns, every number of `b` the matrix [[re, im], [-im, re]]. The
+// flops are those of four products; `a` is read and the result is written where they are.
+View complex_product(Op& op, const std::string& name, DType dtype, const View& a, const View& b, size_t num_batch) {
+  ExprPool& p = op.pool;
+  const DType real = part_type(dtype);
+  auto doubled = [&](View pairs) {  // the last two dimensions become one
+    Sizes sizes(pairs.sizes.begin(), pairs.sizes.end() - 2);
+    sizes.push_back(pairs.sizes[pairs.rank() - 2] * 2);
+    return reshaped(op, pairs, sizes);
+  };
+  Sizes sizes(b.sizes.begin(), b.sizes.end() - 1);  // [batch..., k, part of a, n, part of the result]
+  sizes.insert(sizes.end(), {p.index(2), b.sizes.back(), p.index(2)});
+  View matrix = op.rec.pointwise(name + ".pairs", real, sizes, [&](Coordinates c) {
+    std::vector<Expr> at(c.begin(), c.begin() + static_cast<long>(num_batch + 1));
+    at.push_back(c[num_batch + 2]);
+    const Complex z = parts_of(op.rec.at(b, at));
+    const Expr same = p.op(ScalarOp::eq, {c[num_batch + 1], c.back()}), first = p.op(ScalarOp::eq, {c[num_batch + 1], p.index(0)});
+    return p.select(same, z.re, p.select(first, z.im, p.op(ScalarOp::neg, {z.im})));
+  });
+  Sizes merged(b.sizes.begin(), b.sizes.end() - 2);
+  merged.insert(merged.end(), {b.sizes[num_batch] * 2, b.sizes.back() * 2});
+  View product = matrix_product(op, name, real, doubled(pairs_of(a)), reshaped(op, matrix, merged), num_batch);
+  Sizes pairs = product.sizes;
+  pairs.back() = b.sizes.back();
+  pairs.push_back(p.index(2));
+  return complex_of_pairs(reshaped(op, product, pairs));
+}
+
+// beta * self + alpha * product for complex numbers
+View complex_sum(Op& op, const View& self, const View& product) {
+  const TensorType& out = op.out();
+  const ComplexMath m(op.pool, part_type(out.dtype));
+  auto scale = [&](const char* arg) { return parts_of(as_complex(op.operand(arg), out.dtype).body); };
+  View sum = op.rec.pointwise(op.name + ".bias", out.dtype, out.sizes, [&](Coordinates c) {
+    Complex z = parts_of(op.rec.at(product, c));
+    if (!op.is_number("alpha", 1)) z = m.mul(z, scale("alpha"));
+    if (op.is_number("beta", 0)) return joined(z);
+    Complex s = parts_of(read(self, c));
+    if (!op.is_number("beta", 1)) s = m.mul(s, scale("beta"));
+    return joined(m.add(z, s));
+  });
+  return sum;
+}
+
 // beta * self + alpha * product, computed in the product's own shape and given back with the node's sizes.
 View combined(Op& op, const View& self, const View& product) {
   const TensorType& out = op.out();
+  if (is_complex(out.dtype)) return complex_sum(op, broadcast(op, self, out.sizes), reshaped(op, product, out.sizes));
   const bool use_self = !op.is_number("beta", 0), scale_self = !op.is_number("beta", 1), scale = !op.is_number("alpha", 1);
   if (!use_self && !scale) return reshaped(op, product, out.sizes);
   // Rows that self does not have are not to be flattened either.
@@ -93,6 +139,11 @@ View times_vector(Op& op, const View& a, const View& x) {
   return op.rec.reduce(op.name, ReduceOp::sum, type, op.out().sizes, {x.sizes[0]}, [&](Coordinates c, Coordinates k) {
     std::vector<Expr> at(c.begin(), c.end());
     at.push_back(k[0]);
+    if (is_complex(type)) {
+      const ComplexMath m(op.pool, part_type(type));
+      const Complex z = parts_of(op.rec.at(a, at));
+      return joined(m.mul(op.name == "vdot" ? m.conj(z) : z, parts_of(op.rec.at(x, k))));
+    }
     return op.pool.op(ScalarOp::mul, {as(op.rec.at(a, at), wide), as(op.rec.at(x, k), wide)});
   });
 }
@@ -124,6 +175,11 @@ Views outer(Op& op) {
   const TensorType& out = op.out();
   View a = op.tensor("self"), b = op.tensor(op.has("vec2") ? "vec2" : "other");
   return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
+    if (is_complex(out.dtype)) {
+      const ComplexMath m(op.pool, part_type(out.dtype));
+      auto factor = [&](const View& v, Coordinates at) { return parts_of(op.rec.at(as_complex(v, out.dtype), at)); };
+      return joined(m.mul(factor(a, c.first(1)), factor(b, c.subspan(1))));
+    }
     return op.pool.op(ScalarOp::mul, {as(op.rec.at(a, c.first(1)), out.dtype), as(op.rec.at(b, c.subspan(1)), out.dtype)});
   })};
 }
@@ -140,6 +196,7 @@ View matrix_product(Op& op, const std::string& name, DType dtype, const View& a,
   Sizes sizes = gemm.batch;
   sizes.insert(sizes.end(), gemm.m.begin(), gemm.m.end());
   sizes.push_back(gemm.n[0]);
+  if (is_complex(dtype)) return complex_product(op, name, dtype, a, b, num_batch);
   const bool has_template = a.dtype == b.dtype && is_float(a.dtype) && a.dtype != DType::f64;
   if (!has_template) return summed_product(op, name, dtype, a, b, num_batch, std::move(sizes));
   std::vector<size_t> a_vars, b_vars;
@@ -181,7 +238,7 @@ void add_matmul(Table& table) {
   table["aten.addmv.default"] = [](Op& op) {
     return Views{combined(op, broadcast(op, op.tensor("self"), op.out().sizes), times_vector(op, op.tensor("mat"), op.tensor("vec")))};
   };
-  table["aten.matmul.default"] = matmul;
+  for (const char* target : {"aten.matmul.default", "aten.linalg_matmul.default"}) table[target] = matmul;
   table["aten.linear.default"] = linear;
   table["aten.mv.default"] = [](Op& op) { return Views{times_vector(op, op.tensor("self"), op.tensor("vec"))}; };
   for (const char* target : {"aten.dot.default", "aten.vdot.default"}) {

@@ -41,11 +41,20 @@ View Op::value(ValueId id) const {
   fail(ErrorCode::unsupported_op, fmt::format("{} uses a result of {} that coil does not compute ('{}')", node.target, producer, info.name));
 }
 
+View Op::promoted(std::string_view arg, View v) const {
+  for (std::string_view names = promoted_; !names.empty();) {
+    const size_t end = std::min(names.find(' '), names.size());
+    if (names.substr(0, end) == arg) return v.dtype == promoted_type_ ? v : as_complex(v, promoted_type_);
+    names.remove_prefix(std::min(end + 1, names.size()));
+  }
+  return v;
+}
+
 View Op::tensor(std::string_view arg) const {
   const Argument& a = argument(arg);
   const ValueId* id = std::get_if<ValueId>(&a);
   if (!id || !id->valid()) wrong(arg, "a tensor");
-  return value(*id);
+  return promoted(arg, value(*id));
 }
 
 std::optional<View> Op::maybe_tensor(std::string_view arg) const {
@@ -82,11 +91,14 @@ bool Op::is_scalar(std::string_view arg) const {
 
 View Op::operand(std::string_view arg) const {
   const Argument& a = argument(arg);
-  if (const ValueId* id = std::get_if<ValueId>(&a); id && id->valid()) return value(*id);
-  if (const Expr* e = std::get_if<Expr>(&a)) return {DType::i64, {}, pool.cast(*e, DType::i64)};
+  if (const ValueId* id = std::get_if<ValueId>(&a); id && id->valid()) return promoted(arg, value(*id));
+  if (const Expr* e = std::get_if<Expr>(&a)) return promoted(arg, {DType::i64, {}, pool.cast(*e, DType::i64)});
   // A Python float keeps its double value until the result's type is known.
-  if (const double* d = std::get_if<double>(&a)) return {DType::f32, {}, pool.constant(*d, DType::f64)};
-  if (const bool* b = std::get_if<bool>(&a)) return {DType::boolean, {}, pool.boolean(*b)};
+  if (const double* d = std::get_if<double>(&a)) return promoted(arg, {DType::f32, {}, pool.constant(*d, DType::f64)});
+  if (const bool* b = std::get_if<bool>(&a)) return promoted(arg, {DType::boolean, {}, pool.boolean(*b)});
+  if (const auto* z = std::get_if<std::complex<double>>(&a)) {
+    return promoted(arg, {DType::c64, {}, joined(Complex{pool.constant(z->real(), DType::f64), pool.constant(z->imag(), DType::f64)})});
+  }
   wrong(arg, "a tensor or a number");
 }
 
@@ -104,6 +116,7 @@ bool Op::is_number(std::string_view arg, double value) const {
   if (const double* d = std::get_if<double>(a)) return *d == value;
   if (const Expr* e = std::get_if<Expr>(a)) return (*e)->is_constant() && static_cast<double>((*e)->as_int()) == value;
   if (const bool* b = std::get_if<bool>(a)) return static_cast<double>(*b) == value;
+  if (const auto* z = std::get_if<std::complex<double>>(a)) return *z == value;
   return false;
 }
 
@@ -178,6 +191,10 @@ Views Op::tensors_at(size_t i) const {
   return result;
 }
 
-Expr Op::scalar(std::string_view arg, DType type) const { return as(operand(arg).body, type); }
+Expr Op::scalar(std::string_view arg, DType type) const {
+  const View v = operand(arg);
+  if (is_complex(v.dtype)) fail(ErrorCode::unsupported_feature, fmt::format("{}: argument '{}' is a complex number", node.target, arg));
+  return as(v.body, type);
+}
 
 }  // namespace coil::lowering

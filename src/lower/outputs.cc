@@ -18,8 +18,8 @@ class Outputs {
     write.name = out.name;
     write.target = target(out);
     View v = value(out);
-    const BufferInfo& to = rec_.program().buffer(write.target);
-    if (v.body->kind == ExprKind::load && BufferId(v.body->id) == write.target && v.sizes == to.sizes) return;  // unchanged
+    const TensorFace to = face(rec_.program().buffer(write.target));
+    if (v.body->kind == ExprKind::load && v.sizes == to.sizes && v.dtype == to.dtype && rec_.stored(v, "update") == write.target) return;  // unchanged
     write.source = computed(v, to.dtype, to.sizes, "update");
     rec_.program().outputs.push_back(std::move(write));
   }
@@ -71,9 +71,9 @@ class Outputs {
   // them is fused into their epilogue, which writes anywhere.
   bool stores_so(BufferId buffer, const Sizes& strides) {
     for (const Loop& loop : rec_.program().loops) {
-      if (loop.outputs[0] != buffer) continue;
+      if (std::find(loop.outputs.begin(), loop.outputs.end(), buffer) == loop.outputs.end()) continue;
       if (std::holds_alternative<Conv2d>(loop.def)) return false;
-      if (std::holds_alternative<Gemm>(loop.def)) return strides == contiguous_strides(rec_.pool(), rec_.program().buffer(buffer).sizes);
+      if (std::holds_alternative<Gemm>(loop.def) || std::holds_alternative<Library>(loop.def)) return strides == contiguous_strides(rec_.pool(), face(rec_.program().buffer(buffer)).sizes);
     }
     return true;
   }
@@ -114,7 +114,12 @@ class Outputs {
     user.number = number_kind(out);
     if (!is_dense(sizes, strides)) strides = contiguous_strides(rec_.pool(), sizes);  // expanded results overlap in memory
     user.source = computed({v.dtype, sizes, v.body}, dtype, sizes, "output", strides);
-    rec_.program().buffer(user.source).strides = strides;
+    BufferInfo& buffer = rec_.program().buffer(user.source);
+    if (buffer.pairs) {
+      for (Expr& s : strides) s = s * 2;
+      strides.push_back(rec_.pool().index(1));
+    }
+    buffer.strides = strides;
     rec_.program().outputs.push_back(std::move(user));
   }
 

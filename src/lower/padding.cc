@@ -34,7 +34,9 @@ View padded(Op& op, const View& x, Mode mode, double value) {
     }
     vars[i] = at;
   }
-  Expr body = masked(ok, op.rec.at(x, vars), as(op.pool.constant(value, DType::f64), x.dtype));
+  const View number{DType::f32, {}, op.pool.constant(value, DType::f64)};
+  const Expr fill = is_complex(x.dtype) ? as_complex(number, x.dtype).body : as(number.body, x.dtype);
+  Expr body = masked(ok, op.rec.at(x, vars), fill);
   return {x.dtype, sizes, simplify_body(body, sizes)};
 }
 

@@ -39,8 +39,40 @@ View map2(Op& op, const View& a, const View& b, const std::function<Expr(Expr, E
                           [&](Coordinates c) { return as(f(as(read(a, c), type), as(read(b, c), type)), out.dtype); });
 }
 
+View as_complex(const View& v, DType dtype) {
+  ExprPool& pool = *v.body->pool;
+  const Expr body = pool.cast(v.body, compute_type(dtype));
+  if (is_complex(v.dtype)) return {dtype, v.sizes, body};
+  return {dtype, v.sizes, joined(Complex{body, pool.constant(0, compute_type(dtype))})};
+}
+
+View pairs_of(const View& complex) {
+  ExprPool& pool = *complex.body->pool;
+  Sizes sizes = complex.sizes;
+  sizes.push_back(pool.index(2));
+  return {part_type(complex.dtype), sizes, simplify_body(at_part(complex.body, pool.var(static_cast<int32_t>(complex.rank()))), sizes)};
+}
+
+View complex_of_pairs(const View& pairs) {
+  ExprPool& pool = *pairs.body->pool;
+  std::vector<Expr> at;
+  for (size_t i = 0; i + 1 < pairs.rank(); ++i) at.push_back(pool.var(static_cast<int32_t>(i)));
+  at.push_back(part(pool));
+  return {complex_type(pairs.dtype), {pairs.sizes.begin(), pairs.sizes.end() - 1}, substitute_vars(pairs.body, at)};
+}
+
 View converted(Op& op, const View& v, DType dtype) {
   if (v.dtype == dtype) return v;
+  if (is_complex(dtype)) {
+    if (v.dtype != DType::c128) return as_complex(v, dtype);
+    return op.rec.pointwise("to", dtype, v.sizes, [&](Coordinates c) { return as(op.rec.at(v, c), dtype); });
+  }
+  if (is_complex(v.dtype)) {
+    const Complex z = parts_of(v.body);
+    if (!is_bool(dtype)) return converted(op, {part_type(v.dtype), v.sizes, z.re}, dtype);
+    const View test{DType::boolean, v.sizes, op.pool.op(ScalarOp::logical_or, {as(z.re, dtype), as(z.im, dtype)})};
+    return op.rec.pointwise("to", dtype, v.sizes, [&](Coordinates c) { return op.rec.at(test, c); });
+  }
   // Widening changes no value: the body is one already.
   const bool widens = compute_type(v.dtype) == DType::f32 && dtype == DType::f32;
   if (widens || v.body->is_constant()) return {dtype, v.sizes, as(v.body, dtype)};
@@ -59,7 +91,9 @@ namespace {
 // One class of torch.result_type: tensors with dimensions, tensors of rank 0, Python numbers.
 std::optional<DType> combine(std::optional<DType> higher, std::optional<DType> lower) {
   if (!higher) return lower;
-  if (!lower || is_float(*higher)) return higher;
+  if (!lower || is_complex(*higher)) return higher;
+  if (is_complex(*lower)) return is_float(*higher) ? complex_type(*higher) : *lower;
+  if (is_float(*higher)) return higher;
   if (is_bool(*higher) || is_float(*lower)) return promote(*higher, *lower);
   return higher;
 }

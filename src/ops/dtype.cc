@@ -9,6 +9,7 @@ constexpr DTypeInfo kTypes[] = {
     {DType::i32, "i32", "int32", "int32_t", 4, 3, 4},          {DType::i64, "i64", "int64", "int64_t", 8, 4, 5},
     {DType::f16, "f16", "float16", "cd::f16", 2, 5, 6},        {DType::bf16, "bf16", "bfloat16", "cd::bf16", 2, 15, 13},
     {DType::f32, "f32", "float32", "float", 4, 6, 7},          {DType::f64, "f64", "float64", "double", 8, 7, 8},
+    {DType::c64, "c64", "complex64", "float", 8, 9, 10},       {DType::c128, "c128", "complex128", "double", 16, 10, 11},
     {DType::index, "index", "index", "int64_t", 8, -1, -1},
 };
 
@@ -16,7 +17,7 @@ constexpr DTypeInfo kTypes[] = {
 
 const DTypeInfo& info(DType dtype) { return kTypes[static_cast<int>(dtype)]; }
 
-DType compute_type(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16 ? DType::f32 : dtype; }
+DType compute_type(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16 ? DType::f32 : part_type(dtype); }
 
 std::optional<DType> dtype_from_export_number(int number) {
   for (const DTypeInfo& t : kTypes) {
@@ -36,6 +37,9 @@ DType promote(DType a, DType b) {
   if (a == b) return a;
   if (is_bool(a)) return b;
   if (is_bool(b)) return a;
+  if (is_complex(a) || is_complex(b)) {
+    return complex_type(a) == DType::c128 || complex_type(b) == DType::c128 ? DType::c128 : DType::c64;
+  }
   if (is_float(a) && is_float(b)) {
     if (byte_size(a) == 2 && byte_size(b) == 2) return DType::f32;  // f16 with bf16
     return byte_size(a) > byte_size(b) ? a : b;

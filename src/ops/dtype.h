@@ -9,7 +9,8 @@ namespace coil {
 
 // `index` is the type of loop variables, sizes and strides: a signed 64-bit integer that never overflows by construction.
 // It is not a tensor's element type.
-enum class DType : uint8_t { boolean, u8, i8, i16, i32, i64, f16, bf16, f32, f64, index };
+// A complex type is one of a tensor that a program sees: buffers hold pairs of its parts (src/loop/recorder.h).
+enum class DType : uint8_t { boolean, u8, i8, i16, i32, i64, f16, bf16, f32, f64, c64, c128, index };
 
 struct DTypeInfo {
   DType dtype;
@@ -27,9 +28,14 @@ inline std::string_view name(DType dtype) { return info(dtype).name; }
 
 inline bool is_float(DType d) { return d == DType::f16 || d == DType::bf16 || d == DType::f32 || d == DType::f64; }
 inline bool is_bool(DType d) { return d == DType::boolean; }
-inline bool is_int(DType d) { return !is_float(d) && !is_bool(d); }
+inline bool is_complex(DType d) { return d == DType::c64 || d == DType::c128; }
+inline bool is_int(DType d) { return !is_float(d) && !is_bool(d) && !is_complex(d); }
 
-// The type that values of `dtype` have in arithmetic: f32 for f16 and bf16, else the type itself.
+// The type of a complex number's parts, any other type itself; and the complex type with parts of (at least) a type.
+inline DType part_type(DType d) { return d == DType::c64 ? DType::f32 : d == DType::c128 ? DType::f64 : d; }
+inline DType complex_type(DType d) { return d == DType::f64 || d == DType::c128 ? DType::c128 : DType::c64; }
+
+// The type that values of `dtype` have in arithmetic: f32 for f16 and bf16, the parts' for complex ones, else the type itself.
 DType compute_type(DType dtype);
 
 std::optional<DType> dtype_from_export_number(int number);

@@ -11,7 +11,8 @@ using Json = nlohmann::ordered_json;
 
 Json limit(int64_t v) { return v == INT64_MAX ? Json(nullptr) : Json(v); }
 
-Json tensor(const std::string& name, const BufferInfo& b) {
+Json tensor(const std::string& name, const BufferInfo& buffer) {
+  const TensorFace b = face(buffer);
   Json shape = Json::array(), low = Json::array(), high = Json::array(), strides = Json::array();
   for (Expr s : b.sizes) {
     shape.push_back(s->is_constant() ? Json(s->as_int()) : Json(size_text(s)));
@@ -26,6 +27,7 @@ Json tensor(const std::string& name, const BufferInfo& b) {
 const char* kind_name(const Kernel& k) {
   if (std::holds_alternative<LoopKernel>(k.def)) return "loop";
   if (std::holds_alternative<SortKernel>(k.def)) return "sort";
+  if (std::holds_alternative<LibraryKernel>(k.def)) return "library";
   if (std::holds_alternative<CopyKernel>(k.def)) return "copy";
   const LoopDef& def = std::get<TemplateKernel>(k.def).def;
   return std::holds_alternative<Gemm>(def) ? "gemm" : std::holds_alternative<Conv2d>(def) ? "conv2d" : "attention";

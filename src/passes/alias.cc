@@ -24,7 +24,8 @@ constexpr std::string_view kPieces[] = {"slice",  "select", "narrow",           
                                         "unbind", "split",  "split_with_sizes", "chunk"};
 constexpr std::string_view kOneWay[] = {"expand",  "expand_as", "broadcast_to", "as_strided",   "unfold",
                                         "movedim", "moveaxis",  "tensor_split", "hsplit",       "vsplit",
-                                        "dsplit",  "real",      "imag",         "view_as_real", "view_as_complex"};
+                                        "dsplit",  "real",      "imag",         "view_as_real", "view_as_complex",
+                                        "conj",    "_conj"};
 constexpr std::string_view kDropouts[] = {"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"};
 
 bool same_layout(const TensorType& a, const TensorType& b) {
@@ -95,7 +96,10 @@ class Writer {
     bool reshapes = contains(kReshapes, name) || contains(kMaybeReshapes, name);
     if (reshapes && overload_name(view_) != "dtype")
       return add("aten.reshape.default", {{"self", written_}, {"shape", type_.sizes}});
-    if (contains(kTransposes, name)) return transposed();
+    const bool conjugates = is_complex(type_.dtype) && (name == "mH" || name == "adjoint" || name == "matrix_H");
+    if (contains(kTransposes, name) && !conjugates) return transposed();
+    if (name == "view_as_real") return add("aten.view_as_complex.default", {{"self", written_}});
+    if (name == "view_as_complex") return add("aten.view_as_real.default", {{"self", written_}});
     Expr one = pool().index(1);
     if (name == "slice") {
       return add("aten.slice_scatter.default", {{"self", base_},

@@ -145,7 +145,8 @@ class Simplifier {
     if (!v.valid()) return false;
     if (contains(kReshapes, name) && overload_name(node) != "dtype")
       return become(node, "aten.reshape.default", {{"self", v}, {"shape", type.sizes}});
-    if (contains(kTransposes, name)) return permute(node, v);
+    const bool conjugates = is_complex(result(node).dtype) && (name == "mH" || name == "adjoint");
+    if (contains(kTransposes, name) && !conjugates) return permute(node, v);
     if (name == "permute") return permute_wrapped(node, v);
     if (name == "squeeze") return squeeze(node, v);
     if (contains(kCasts, name) || name == "convert_element_type") return cast(node, v);

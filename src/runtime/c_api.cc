@@ -37,7 +37,7 @@ static_assert(sizeof(coil_tensor) == sizeof(CoilTensorView) && offsetof(coil_ten
               offsetof(coil_tensor, dtype) == offsetof(CoilTensorView, dtype) &&
               offsetof(coil_tensor, device_type) == offsetof(CoilTensorView, device_type) &&
               offsetof(coil_tensor, device_index) == offsetof(CoilTensorView, device_index));
-static_assert(COIL_DTYPE_FLOAT32 == +COIL_FLOAT32 && COIL_DTYPE_BFLOAT16 == +COIL_BFLOAT16 && COIL_DTYPE_BOOL == +COIL_BOOL);
+static_assert(COIL_DTYPE_FLOAT32 == +COIL_FLOAT32 && COIL_DTYPE_COMPLEX128 == +COIL_COMPLEX128 && COIL_DTYPE_BFLOAT16 == +COIL_BFLOAT16 && COIL_DTYPE_BOOL == +COIL_BOOL);
 
 namespace {
 
@@ -154,6 +154,10 @@ const char* coil_dtype_name(int32_t dtype) {
       return "float32";
     case COIL_DTYPE_FLOAT64:
       return "float64";
+    case COIL_DTYPE_COMPLEX64:
+      return "complex64";
+    case COIL_DTYPE_COMPLEX128:
+      return "complex128";
     case COIL_DTYPE_BOOL:
       return "bool";
     case COIL_DTYPE_BFLOAT16:
@@ -178,7 +182,10 @@ size_t coil_dtype_bytes(int32_t dtype) {
       return 4;
     case COIL_DTYPE_INT64:
     case COIL_DTYPE_FLOAT64:
+    case COIL_DTYPE_COMPLEX64:
       return 8;
+    case COIL_DTYPE_COMPLEX128:
+      return 16;
     default:
       return 0;
   }

@@ -31,7 +31,10 @@ int64_t element_bytes(int32_t dtype) {
       return 4;
     case COIL_INT64:
     case COIL_FLOAT64:
+    case COIL_COMPLEX64:
       return 8;
+    case COIL_COMPLEX128:
+      return 16;
     default:
       return 1;
   }

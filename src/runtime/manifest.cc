@@ -15,7 +15,7 @@ constexpr int64_t kFormat = 1;
 constexpr std::pair<std::string_view, int32_t> kDtypes[] = {
     {"uint8", COIL_UINT8}, {"int8", COIL_INT8},        {"int16", COIL_INT16},     {"int32", COIL_INT32},
     {"int64", COIL_INT64}, {"float16", COIL_FLOAT16},  {"float32", COIL_FLOAT32}, {"float64", COIL_FLOAT64},
-    {"bool", COIL_BOOL},   {"bfloat16", COIL_BFLOAT16}};
+    {"complex64", COIL_COMPLEX64}, {"complex128", COIL_COMPLEX128}, {"bool", COIL_BOOL},   {"bfloat16", COIL_BFLOAT16}};
 
 Result<int32_t> dtype_of(JsonValue value) {
   TRY(const std::string_view name, value.as_string());

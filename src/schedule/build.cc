@@ -1,5 +1,6 @@
 // Fusion groups -> kernels: every expression linearised, loops ordered by memory, temps and phases decided.
 #include <algorithm>
+#include <array>
 #include <set>
 
 #include "schedule/build.h"
@@ -31,6 +32,7 @@ class LoopKernelBuilder {
   LoopKernel run() {
     for (size_t m = 0; m < group_.loops.size(); ++m) add_member(m);
     order_axes();
+    unroll_pairs();
     assign_phases();
     kernel_.num_phases = std::max(kernel_.num_phases, 1);
     keep_expensive_values();
@@ -130,6 +132,48 @@ class LoopKernelBuilder {
       s.value = substitute_vars(s.value, renumber);
       if (s.offset) s.offset = substitute_vars(s.offset, renumber);
     }
+  }
+
+  // An axis of two that statements tell apart (the parts of complex numbers) is no loop: what both parts share is computed once, and
+  // another axis is left to be the vectors'.
+  void unroll_pairs() {
+    if (kernel_.num_outer != static_cast<int>(kernel_.axes.size())) return;
+    for (size_t a = kernel_.axes.size(); a-- > 0;) {
+      if (kernel_.axes[a].size == pool().index(2) && told_apart(static_cast<int>(a))) unroll_pair(static_cast<int>(a));
+    }
+  }
+
+  bool told_apart(int axis) {
+    const auto test = [&](Expr e) { return e->is_op(ScalarOp::eq) && e->args[0]->dtype == DType::index && depends_on_var(e, axis); };
+    return std::any_of(kernel_.stmts.begin(), kernel_.stmts.end(), [&](const Stmt& s) { return any_of(s.value, test); });
+  }
+
+  void unroll_pair(int axis) {
+    std::vector<Stmt> out;
+    std::map<int, std::array<TempId, 2>> both;  // of temps that differ between the two
+    for (const Stmt& s : kernel_.stmts) {
+      bool differs = depends_on_var(s.value, axis) || (s.offset && depends_on_var(s.offset, axis));
+      visit(s.value, [&](Expr e) { differs = differs || (e->kind == ExprKind::temp && both.contains(e->id)); });
+      if (differs && s.kind == Stmt::Kind::let) both[s.temp.index] = {s.temp, new_temp()};
+      for (size_t k = 0; k < (differs ? 2 : 1); ++k) {
+        Stmt copy = s;
+        copy.value = rewrite(s.value, [&](Expr e) -> Expr {
+          if (e->kind != ExprKind::temp || !both.contains(e->id)) return Expr();
+          return pool().temp(both.at(e->id)[k], e->dtype);
+        });
+        if (differs && s.kind == Stmt::Kind::let) copy.temp = both.at(s.temp.index)[k];
+        std::vector<Expr> renumber;
+        for (int v = 0; v < static_cast<int>(kernel_.axes.size()); ++v) {
+          renumber.push_back(v == axis ? pool().index(static_cast<int64_t>(k)) : pool().var(v - (v > axis)));
+        }
+        copy.value = substitute_vars(copy.value, renumber);
+        if (copy.offset) copy.offset = substitute_vars(copy.offset, renumber);
+        out.push_back(std::move(copy));
+      }
+    }
+    kernel_.stmts = std::move(out);
+    kernel_.axes.erase(kernel_.axes.begin() + axis);
+    --kernel_.num_outer;
   }
 
   // A statement runs in the first pass in which all reductions that it needs are complete.

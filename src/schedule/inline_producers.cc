@@ -87,7 +87,7 @@ std::vector<BufferUse> buffer_uses(const LoopProgram& program) {
     for (BufferId out : loop.outputs) use(out).producer = static_cast<int>(l);
     const bool whole = !std::holds_alternative<Pointwise>(loop.def) && !std::holds_alternative<Reduction>(loop.def) &&
                        !std::holds_alternative<Concat>(loop.def) && !std::holds_alternative<Scan>(loop.def) &&
-                       !std::holds_alternative<Sort>(loop.def);
+                       !std::holds_alternative<Sort>(loop.def);  // templates and library calls read where the buffer is
     for (BufferId read : reads(program, loop)) {
       use(read).loops.insert(static_cast<int>(l));
       use(read).operand |= whole;

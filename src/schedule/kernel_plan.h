@@ -91,6 +91,13 @@ struct SortKernel {
   Expr body;                          // the values to sort, linear loads
 };
 
+// A routine of the device library; `def` says which, its buffers are dense.
+struct LibraryKernel {
+  Library def;
+  std::vector<BufferId> results;
+  BufferId scratch;                   // invalid: none
+};
+
 // Plain copy of a whole dense buffer, for writes to state and inputs at the end of a call.
 struct CopyKernel {
   BufferId from, to;
@@ -98,7 +105,7 @@ struct CopyKernel {
 
 struct Kernel {
   std::string name;                     // from the ops: "add_layer_norm"
-  std::variant<LoopKernel, TemplateKernel, SortKernel, CopyKernel> def;
+  std::variant<LoopKernel, TemplateKernel, SortKernel, LibraryKernel, CopyKernel> def;
   std::vector<std::string> ops;         // of the loops it computes
   std::vector<Origin> origins;
   std::string assertion;                // not empty: what to say when its checked index fails

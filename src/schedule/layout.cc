@@ -28,6 +28,7 @@ class LayoutChooser {
       legalise(loop);
       program_.loops.push_back(std::move(loop));
       restride_attention();
+      restride_library();
     }
     return std::move(program_);
   }
@@ -122,6 +123,46 @@ class LayoutChooser {
     program_.loops.push_back(std::move(copy));
   }
 
+  // Library routines write dense rows: other strides get a copy.
+  void restride_library() {
+    const size_t row = program_.loops.size() - 1;
+    if (!std::holds_alternative<Library>(program_.loops[row].def)) return;
+    for (size_t i = 0; i < program_.loops[row].outputs.size(); ++i) {
+      const BufferId wanted = program_.loops[row].outputs[i];
+      BufferInfo dense = program_.buffer(wanted);
+      const std::vector<Expr> strides = contiguous_strides(pool(), dense.sizes);
+      if (dense.strides == strides) continue;
+      dense.name += "_rows";
+      dense.strides = strides;
+      const BufferId id(program_.buffers.size());
+      program_.buffers.push_back(dense);
+      program_.loops[row].outputs[i] = id;
+      std::vector<Expr> at;
+      for (size_t d = 0; d < dense.sizes.size(); ++d) at.push_back(pool().var(static_cast<int>(d)));
+      Loop copy;
+      copy.def = Pointwise{pool().load(id, dense.dtype, at)};
+      copy.outputs = {wanted};
+      copy.op = "copy";
+      copy.origins = program_.loops[row].origins;
+      program_.loops.push_back(std::move(copy));
+    }
+  }
+
+  void legalise_library(Loop& loop, Library& call) {
+    for (BufferId& id : call.inputs) {
+      const BufferInfo& b = program_.buffer(id);
+      if (b.strides == contiguous_strides(pool(), b.sizes)) continue;
+      std::vector<int> vars;
+      Operand whole{id, {}};
+      for (size_t d = 0; d < b.sizes.size(); ++d) {
+        vars.push_back(static_cast<int>(d));
+        whole.coordinates.push_back(pool().var(static_cast<int>(d)));
+      }
+      copy_operand(whole, vars, std::vector<Expr>(b.sizes), loop);
+      id = whole.buffer;
+    }
+  }
+
   Expr offset_of(const Operand& operand, const LoopDef& user) {
     return simplify_index(linear_offset(pool(), program_.buffer(operand.buffer), operand.coordinates), {operand_ranges(user)});
   }
@@ -130,6 +171,7 @@ class LayoutChooser {
     if (auto* gemm = std::get_if<Gemm>(&loop.def)) legalise_gemm(loop, *gemm);
     if (auto* conv = std::get_if<Conv2d>(&loop.def)) legalise_conv(loop, *conv);
     if (auto* attention = std::get_if<Attention>(&loop.def)) legalise_attention(loop, *attention);
+    if (auto* library = std::get_if<Library>(&loop.def)) legalise_library(loop, *library);
   }
 
   void legalise_gemm(Loop& loop, Gemm& g) {

@@ -93,6 +93,11 @@ class MemoryPlanner {
     touch_loads(k.body, i);
     for (BufferId id : {k.values, k.indices, k.scratch}) touch(id, i);
   }
+  void touch_kernel(const LibraryKernel& k, int i) {
+    for (BufferId id : k.def.inputs) touch(id, i);
+    for (BufferId id : k.results) touch(id, i);
+    touch(k.scratch, i);
+  }
   void touch_kernel(const CopyKernel& k, int i) {
     touch(k.from, i);
     touch(k.to, i);

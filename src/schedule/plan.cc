@@ -72,13 +72,15 @@ class Planner {
       for (const auto& piece : concat->pieces) emit(group.loops, piece_kernel(first, *concat, piece));
     } else if (const auto* sort = std::get_if<Sort>(&first.def)) {
       emit(group.loops, sort_kernel(first, *sort));
+    } else if (const auto* library = std::get_if<Library>(&first.def)) {
+      emit(group.loops, library_kernel(first, *library));
     } else {
       emit(group.loops, template_kernel(group));
     }
     return ok_status();
   }
 
-  void emit(const std::vector<int>& rows, std::variant<LoopKernel, TemplateKernel, SortKernel, CopyKernel> def) {
+  void emit(const std::vector<int>& rows, std::variant<LoopKernel, TemplateKernel, SortKernel, LibraryKernel, CopyKernel> def) {
     Kernel k;
     for (int r : rows) {
       const Loop& l = loop(r);
@@ -188,6 +190,15 @@ class Planner {
       for (size_t d = 0; d < k.sizes.size(); ++d) rows = static_cast<int>(d) == sort.dim ? rows : rows * k.sizes[d];
     }
     k.scratch = scratch_buffer("sort_scratch", DType::u8, rows * sort.length * (2 * byte_size(values.dtype) + 2 * 8) + 64);
+    return k;
+  }
+
+  LibraryKernel library_kernel(const Loop& l, const Library& call) {
+    LibraryKernel k{call, l.outputs, {}};
+    Expr bytes = pool().index(0);
+    if (call.scratch) bytes = bytes + ceil_div(call.scratch, pool().index(64)) * 64;
+    if (call.worker_scratch) bytes = bytes + plan_.pool->symbol(plan_.workers) * call.worker_scratch;
+    if (!(bytes == pool().index(0))) k.scratch = scratch_buffer(l.op + "_scratch", DType::u8, bytes);
     return k;
   }
 

@@ -63,6 +63,13 @@ class PlanPrinter {
   }
 
   std::string print(const SortKernel& k) const { return fmt::format("  sort dim {} of {}\n", k.def.dim, expr(k.body)); }
+  std::string print(const LibraryKernel& k) const {
+    std::string text = "  library " + k.def.routine;
+    for (BufferId id : k.def.inputs) text += " " + names_.buffer(id);
+    text += " ->";
+    for (BufferId id : k.results) text += " " + names_.buffer(id);
+    return text + "\n";
+  }
   std::string print(const CopyKernel& k) const { return fmt::format("  copy {} -> {}\n", names_.buffer(k.from), names_.buffer(k.to)); }
 
   const KernelPlan& plan_;

@@ -30,7 +30,8 @@ ErrorCode error_of(const std::string& header, const Bytes& data = {}) {
 }
 
 TEST(Npy, RoundTripOfEveryType) {
-  for (const int32_t dtype : {COIL_BOOL, COIL_UINT8, COIL_INT8, COIL_INT16, COIL_INT32, COIL_INT64, COIL_FLOAT16, COIL_FLOAT32, COIL_FLOAT64}) {
+  for (const int32_t dtype : {COIL_BOOL, COIL_UINT8, COIL_INT8, COIL_INT16, COIL_INT32, COIL_INT64, COIL_FLOAT16, COIL_FLOAT32, COIL_FLOAT64,
+                              COIL_COMPLEX64, COIL_COMPLEX128}) {
     for (const std::vector<int64_t>& shape : {std::vector<int64_t>{}, {0}, {3}, {2, 3}, {2, 0, 4}, {1, 2, 3, 2}}) {
       NpyArray array{dtype, shape, {}};
       array.data.resize(static_cast<size_t>(array.count()) * npy_item_bytes(dtype));
@@ -52,6 +53,7 @@ TEST(Npy, HeaderTextIsNumPys) {
   const std::string text(bytes.begin() + 10, bytes.end() - 12);
   EXPECT_TRUE(text.starts_with("{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }")) << text;
   EXPECT_EQ(npy_descr(COIL_BOOL), "|b1");
+  EXPECT_EQ(npy_descr(COIL_COMPLEX128), "<c16");
   EXPECT_EQ(npy_descr(COIL_BFLOAT16), "");
   EXPECT_EQ(npy_item_bytes(COIL_BFLOAT16), 0u);
 }
@@ -67,6 +69,10 @@ TEST(Npy, FortranOrderAndBigEndian) {
   const auto both = parse_npy(npy_text("{'descr': '>i2', 'fortran_order': True, 'shape': (1, 2), }", {1, 2, 3, 4}, 2), "t");
   ASSERT_TRUE(both.ok());
   EXPECT_EQ(both.value().data, (Bytes{2, 1, 4, 3}));
+  // The parts of a complex number are swapped one by one.
+  const auto complex = parse_npy(npy_text("{'descr': '>c8', 'fortran_order': False, 'shape': (1,), }", {1, 2, 3, 4, 5, 6, 7, 8}), "t");
+  ASSERT_TRUE(complex.ok());
+  EXPECT_EQ(complex.value().data, (Bytes{4, 3, 2, 1, 8, 7, 6, 5}));
 }
 
 TEST(Npy, HostileHeaders) {

@@ -38,7 +38,8 @@ struct Builder {
 
   View input(const char* name, DType dtype, std::vector<Expr> s) { return rec.input(name, dtype, s, contiguous_strides(pool, s)); }
   LoopProgram finish(const View& v) {
-    rec.program().buffer(BufferId(v.body->id)).strides = contiguous_strides(pool, v.sizes);
+    BufferInfo& buffer = rec.program().buffer(BufferId(v.body->id));
+    buffer.strides = contiguous_strides(pool, buffer.sizes);
     LoopOutput out;
     out.source = BufferId(v.body->id);
     out.name = "out";
@@ -86,6 +87,32 @@ TEST(Golden, GatherIsChecked) {
     const Expr row = b.pool.checked_index(b.rec.at(ids, i.first(1)), b.pool.index(50));
     return b.rec.at(table, std::vector<Expr>{row, i[1]});
   })));
+}
+
+TEST(Golden, ComplexProduct) {
+  Builder b;
+  const View x = b.input("x", DType::c64, {b.batch, b.pool.index(10)}), y = b.input("y", DType::c64, {b.batch, b.pool.index(10)});
+  expect_golden("complex_product", b.finish(b.rec.pointwise("mul", DType::c64, x.sizes, [&](Coordinates i) {
+    const Complex p = parts_of(b.rec.at(x, i)), q = parts_of(b.rec.at(y, i));
+    const auto mul = [&](Expr u, Expr v) { return b.pool.op(ScalarOp::mul, {u, v}); };
+    return joined({b.pool.op(ScalarOp::sub, {mul(p.re, q.re), mul(p.im, q.im)}), b.pool.op(ScalarOp::add, {mul(p.re, q.im), mul(p.im, q.re)})});
+  })));
+}
+
+// The library reads a stored, dense copy of the transposed input; a fused loop reads its result.
+TEST(Golden, LibraryCall) {
+  Builder b;
+  const View x = b.input("x", DType::f32, {b.pool.index(8), b.batch});
+  const View t = b.rec.view(x, {b.batch, b.pool.index(8)}, [](Coordinates i) { return std::vector<Expr>{i[1], i[0]}; });
+  Library call;
+  call.routine = "fft_r2c";
+  call.subject = "rfft";
+  call.dtype = DType::c64;
+  call.sizes = {b.batch, b.pool.index(8), b.pool.index(1), b.pool.index(5)};
+  call.options = {0};
+  call.worker_scratch = b.pool.index(512);
+  const View z = b.rec.library("rfft", std::move(call), {t}, {{DType::c64, {b.batch, b.pool.index(5)}}})[0];
+  expect_golden("library_call", b.finish(b.rec.pointwise("real", DType::f32, z.sizes, [&](Coordinates i) { return parts_of(b.rec.at(z, i)).re; })));
 }
 
 TEST(HostText, StringsAreEscaped) {

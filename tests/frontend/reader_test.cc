@@ -223,7 +223,7 @@ TEST(Reader, Weights) {
   expect_error(Files().with_weights(R"("use_pickle":false)", R"("use_pickle":true)"), "COIL-E014", "pickled");
   expect_error(Files().with_weights("layer.w", "other.w"), "COIL-E014", "'layer.w' is not in the archive");
   expect_error(Files().with_weights(R"("dtype":7)", R"("dtype":4)"), "COIL-E014", "is stored as i32[3]");
-  expect_error(Files().with_weights(R"("dtype":7)", R"("dtype":10)"), "COIL-E103", "complex64");
+  expect_error(Files().with_weights(R"("dtype":7)", R"("dtype":9)"), "COIL-E103", "complex32");
   expect_error(Files().with_weights(R"("storage_offset":{"as_int":0})", R"("storage_offset":{"as_int":-1})"), "COIL-E014",
                "impossible");
   expect_error(Files().with_weights(R"("storage_offset":{"as_int":0})", R"("storage_offset":{"as_int":1})"), "COIL-E014",

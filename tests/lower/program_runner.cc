@@ -59,6 +59,14 @@ double element(DType dtype, const uint8_t* data, int64_t i) {
   });
 }
 
+// Complex numbers as loop programs see them: pairs of reals.
+NpyArray pairs(NpyArray array) {
+  if (array.dtype != COIL_COMPLEX64 && array.dtype != COIL_COMPLEX128) return array;
+  array.dtype = array.dtype == COIL_COMPLEX64 ? COIL_FLOAT32 : COIL_FLOAT64;
+  array.shape.push_back(2);
+  return array;
+}
+
 const NpyArray* find(const NamedArrays& arrays, const std::string& name) {
   for (const auto& [key, array] : arrays) {
     if (key == name) return &array;
@@ -110,7 +118,7 @@ Result<Comparison> compare_with_eager(const Graph& graph, const LoopProgram& pro
     const NpyArray* array = find(arrays, fmt::format("in_{}", in.position));
     if (!array) return Error{ErrorCode::input_count, fmt::format("no array in_{}", in.position), {}, {}};
     const bool is_tensor = in.kind == GraphInput::Kind::user;
-    inputs.push_back(tensor(*array, is_tensor ? graph.value(in.value).tensor().dtype : DType::i64));
+    inputs.push_back(tensor(pairs(*array), is_tensor ? part_type(graph.value(in.value).tensor().dtype) : DType::i64));
   }
   TRY(std::vector<TensorData> outputs, interpret(program, inputs));
   Comparison result;
@@ -122,7 +130,7 @@ Result<Comparison> compare_with_eager(const Graph& graph, const LoopProgram& pro
     const std::string name = fmt::format("out_{}", next++);
     const NpyArray* expected = find(arrays, name);
     if (!expected) return Error{ErrorCode::output_mismatch, "no array " + name, {}, {}};
-    compare_output(name, outputs[i], *expected, tolerance, result);
+    compare_output(name, outputs[i], pairs(*expected), tolerance, result);
   }
   if (find(arrays, fmt::format("out_{}", next))) result.where += " eager has more outputs";
   return result;

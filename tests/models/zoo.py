@@ -30,12 +30,16 @@ def programs():
     """{name: Program}, in order."""
     import big
     import ops_checks
+    import ops_complex
     import ops_core
+    import ops_fft
+    import ops_linalg
     import ops_nn
     import ops_pointwise
     import ops_sizes
 
-    rows = [*ops_pointwise.PROGRAMS, *ops_core.PROGRAMS, *ops_nn.PROGRAMS, *ops_checks.PROGRAMS, *ops_sizes.PROGRAMS, *big.PROGRAMS]
+    rows = [*ops_pointwise.PROGRAMS, *ops_core.PROGRAMS, *ops_nn.PROGRAMS, *ops_checks.PROGRAMS, *ops_sizes.PROGRAMS,
+            *ops_complex.PROGRAMS, *ops_fft.PROGRAMS, *ops_linalg.PROGRAMS, *big.PROGRAMS]
     table = {row.name: row for row in rows}
     assert len(table) == len(rows), "two programs of one name: " + str([r.name for r in rows if table[r.name] is not r])
     return table
@@ -64,7 +68,7 @@ def widen(value):
 
     if not isinstance(value, torch.Tensor):
         return np.asarray(value)
-    value = value.detach()
+    value = value.detach().resolve_conj().resolve_neg()
     return (value.float() if value.dtype == torch.bfloat16 else value).numpy()
 
 

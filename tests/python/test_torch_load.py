@@ -11,7 +11,8 @@ import zoo
 
 NAMES = ["digits", "mlp", "mlp_bf16", "sin_mm_cos", "norm_gelu_softmax", "dynamic_pointwise", "attention_dynamic", "mutate_counter",
          "mutate_input", "nested_inputs", "plain_arguments", "output_constants", "outputs_repeat", "identity", "arithmetic_i64", "sort",
-         "size_0", "conv2d_dynamic", "input_transposed", "resnet18_b1", "minilm", "llama_f32"]
+         "complex_arithmetic", "complex_transposed_result", "complex_layers", "complex_state", "fft_dynamic", "fft_doubles",
+         "linalg_solve_float32", "linalg_svd_complex64", "linalg_qr_complex128", "size_0", "conv2d_dynamic", "input_transposed", "resnet18_b1", "minilm", "llama_f32"]
 
 
 def zoo_names(**parameters):

@@ -164,6 +164,10 @@ std::string dtype_name(int32_t dtype) {
       return "float32";
     case COIL_FLOAT64:
       return "float64";
+    case COIL_COMPLEX64:
+      return "complex64";
+    case COIL_COMPLEX128:
+      return "complex128";
     case COIL_BOOL:
       return "bool";
     case COIL_BFLOAT16:

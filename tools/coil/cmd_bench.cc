@@ -87,10 +87,12 @@ Result<NpyArray> random_array(const Json& info, Sizes& sizes, Random& random) {
     return Error{ErrorCode::out_of_memory, fmt::format("input '{}' of sizes [{}] would have {:.3g} elements", info.at("name").get<std::string>(),
                                                        fmt::join(a.shape, ", "), elements), "", "choose smaller sizes with --shape"};
   const bool half = dtype == "bfloat16" || dtype == "float16";
-  const bool floating = half || dtype == "float32";
-  const size_t item = floating ? 4 : dtype_bytes_of(dtype);
-  a.data.assign(static_cast<size_t>(a.count()) * item, 0);
-  for (int32_t d : {COIL_BOOL, COIL_UINT8, COIL_INT8, COIL_INT16, COIL_INT32, COIL_INT64, COIL_FLOAT32, COIL_FLOAT64}) {
+  const bool floating = half || dtype == "float32" || dtype == "complex64";
+  const bool wide = dtype == "float64" || dtype == "complex128";
+  const size_t parts = dtype.starts_with("complex") ? 2 : 1;
+  const size_t item = floating ? 4 : dtype_bytes_of(dtype) / parts;
+  a.data.assign(static_cast<size_t>(a.count()) * item * parts, 0);
+  for (int32_t d : {COIL_BOOL, COIL_UINT8, COIL_INT8, COIL_INT16, COIL_INT32, COIL_INT64, COIL_FLOAT32, COIL_FLOAT64, COIL_COMPLEX64, COIL_COMPLEX128}) {
     if (dtype_name(d) == (half ? "float32" : dtype)) a.dtype = d;
   }
   for (size_t i = 0; i < a.data.size(); i += item) {
@@ -99,7 +101,7 @@ Result<NpyArray> random_array(const Json& info, Sizes& sizes, Random& random) {
     const double d = 2 * u - 1;
     if (floating) {
       std::memcpy(a.data.data() + i, &f, sizeof f);
-    } else if (dtype == "float64") {
+    } else if (wide) {
       std::memcpy(a.data.data() + i, &d, sizeof d);
     } else {
       a.data[i] = u < 0.5 ? 0 : 1;  // little-endian: the lowest byte

@@ -31,15 +31,15 @@ constexpr size_t kShownValues = 6;
 struct Summary {
   std::vector<double> first;
   double min = INFINITY, max = -INFINITY, sum = 0;
-  int64_t not_finite = 0;
+  size_t count = 0, not_finite = 0;
 };
 
-double value_at(const NpyArray& a, size_t i) {
+double value_at(const NpyArray& a, int32_t dtype, size_t i) {
   const auto get = [&]<class T>(T value) {
     std::memcpy(&value, a.data.data() + i * sizeof value, sizeof value);
     return value;
   };
-  switch (a.dtype) {
+  switch (dtype) {
     case COIL_INT8:
       return get(int8_t{});
     case COIL_INT16:
@@ -59,11 +59,14 @@ double value_at(const NpyArray& a, size_t i) {
   }
 }
 
+// Of complex numbers: of their parts, in order.
 Summary summarize(const NpyArray& array) {
   Summary s;
-  const size_t count = static_cast<size_t>(array.count());
+  const bool single = array.dtype == COIL_COMPLEX64, parts = single || array.dtype == COIL_COMPLEX128;
+  const size_t count = static_cast<size_t>(array.count()) * (parts ? 2 : 1);
+  s.count = count;
   for (size_t i = 0; i < count; ++i) {
-    const double v = value_at(array, i);
+    const double v = value_at(array, parts ? (single ? COIL_FLOAT32 : COIL_FLOAT64) : array.dtype, i);
     if (i < kShownValues) s.first.push_back(v);
     if (!std::isfinite(v)) {
       ++s.not_finite;
@@ -92,7 +95,7 @@ Json to_json(const runtime::Model& model, const NamedArrays& outputs, const std:
                 {"dtype", dtype_name(dtypes[i])},
                 {"shape", a.shape},
                 {"first", first}};
-    const auto finite = static_cast<double>(a.count() - s.not_finite);
+    const auto finite = static_cast<double>(s.count - s.not_finite);
     row["min"] = finite > 0 ? Json(s.min) : Json(nullptr);
     row["max"] = finite > 0 ? Json(s.max) : Json(nullptr);
     row["mean"] = finite > 0 ? Json(s.sum / finite) : Json(nullptr);
@@ -110,9 +113,9 @@ std::string to_text(const runtime::Model& model, const NamedArrays& outputs, con
     const Summary s = summarize(a);
     std::string values, range;
     for (double v : s.first) values += fmt::format("{}{:.6g}", values.empty() ? "" : " ", v);
-    if (static_cast<size_t>(a.count()) > s.first.size()) values += " ...";
-    const auto finite = static_cast<double>(a.count() - s.not_finite);
-    if (finite > 0 && a.count() > 1) range = fmt::format("min {:.6g}  max {:.6g}  mean {:.6g}", s.min, s.max, s.sum / finite);
+    if (s.count > s.first.size()) values += " ...";
+    const auto finite = static_cast<double>(s.count - s.not_finite);
+    if (finite > 0 && s.count > 1) range = fmt::format("min {:.6g}  max {:.6g}  mean {:.6g}", s.min, s.max, s.sum / finite);
     if (s.not_finite > 0) range += fmt::format("{}{} not finite", range.empty() ? "" : "  ", s.not_finite);
     table.add({style.bold(outputs[i].first), model.manifest().outputs[i].name, dtype_name(dtypes[i]) + shape_text(a.shape),
                values, style.dim(range)});

@@ -1,6 +1,7 @@
 #include "codegen/host/host_program.h"
 
 #include <algorithm>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -35,7 +36,7 @@ class HostWriter {
 
   std::string prologue() const {
     std::string text =
-        "#include \"host_support.h\"\n#include \"kernels.h\"\n\n"
+        std::string("#include \"host_support.h\"\n#include \"kernels.h\"\n") + (library_routines(plan_).empty() ? "\n" : "#include \"library.h\"\n\n") +
         "struct coil_args {\n  void* const* p;\n  const long* s;\n  int* flag;\n};\n" +
         index_functions() +
         "extern \"C\" void* memcpy(void*, const void*, size_t);\n\n";
@@ -46,6 +47,7 @@ class HostWriter {
         "  if (items <= grain || host->num_workers == 1) return f(args, 0, items, 0);\n"
         "  host->parallel_for(host->pool, items, grain, f, args);\n}}\n\n",
         kChunkWork);
+    for (const std::string& routine : library_routines(plan_)) text += fmt::format("COIL_LIBRARY_ROUTINE({});\n", routine);
     text += "// The kernels, one row an instruction set.\n";
     for (const std::string& isa : options_.isas) {
       for (const auto& f : program_.functions) text += fmt::format("extern \"C\" __attribute__((visibility(\"hidden\"))) void {}_{}(void*, int64_t, int64_t, int32_t);\n", f.name, isa);
@@ -107,6 +109,7 @@ class HostWriter {
       return text + fmt::format("    memcpy({}, {}, (size_t){});\n  }}\n", address(copy->to), address(copy->from),
                                 host_index(product(pool(), b.sizes) * byte_size(b.dtype)));
     }
+    if (const auto* library = std::get_if<LibraryKernel>(&kernel.def)) return text + library_call(*library) + "  }\n";
     if (const auto* call = std::get_if<TemplateKernel>(&kernel.def)) return text + template_call(k, *call) + "  }\n";
     text += args(k);
     return text + fmt::format("    launch(host, kFunctions[chosen][{}], {}, {}, &args);\n  }}\n", launch.function, host_index(launch.items),
@@ -115,6 +118,21 @@ class HostWriter {
 
   std::string set(const char* field, const std::string& value) const { return fmt::format("    t.{} = {};\n", field, value); }
   std::string set(const char* field, Expr value) const { return set(field, host_index(value)); }
+
+  // What earlier kernels found at fault comes before what the routine says of their results.
+  std::string library_call(const LibraryKernel& l) const {
+    std::string in, out, sizes, options;
+    for (BufferId id : l.def.inputs) in += address(id) + ", ";
+    for (BufferId id : l.results) out += address(id) + ", ";
+    for (Expr size : l.def.sizes) sizes += host_index(size) + ", ";
+    for (int64_t o : l.def.options) options += fmt::format("{}L, ", o);
+    const Expr per_worker = l.def.worker_scratch ? l.def.worker_scratch : pool().index(0);
+    std::string text = fmt::format("    const void* in[] = {{{}nullptr}};\n    void* out[] = {{{}nullptr}};\n    const int64_t sizes[] = {{{}0}}, options[] = {{{}0}};\n",
+                                   in, out, sizes, options);
+    text += fmt::format("    const CoilLibraryCall t = {{in, out, sizes, options, {}, (uint8_t*)({}), {}, host, {}, error}};\n", info(l.def.dtype).shim_number,
+                        l.scratch.valid() ? address(l.scratch) : "nullptr", host_index(per_worker), c_string(l.def.subject));
+    return text + fmt::format("    if (coil_library_{}(&t)) {{\n{}      return 1;\n    }}\n", l.def.routine, flag_checks());
+  }
 
   std::string template_call(size_t k, const TemplateKernel& t) {
     std::string text;
@@ -269,6 +287,14 @@ class HostWriter {
 
 std::string host_program_text(const KernelPlan& plan, const cpu::CpuProgram& program, const HostOptions& options) {
   return HostWriter(plan, program, options).run();
+}
+
+std::vector<std::string> library_routines(const KernelPlan& plan) {
+  std::set<std::string> names;
+  for (const Kernel& k : plan.kernels) {
+    if (const auto* l = std::get_if<LibraryKernel>(&k.def)) names.insert(l->def.routine);
+  }
+  return {names.begin(), names.end()};
 }
 
 std::vector<std::string> device_objects(const KernelPlan& plan) {

@@ -20,6 +20,9 @@ std::string host_program_text(const KernelPlan& plan, const cpu::CpuProgram& pro
 // Device library objects that the plan's templates need: "gemm", "conv2d", "attention".
 std::vector<std::string> device_objects(const KernelPlan& plan);
 
+// Routines of the device library that the plan calls: "fft_c2c".
+std::vector<std::string> library_routines(const KernelPlan& plan);
+
 // Sizes in the user's words, as the manifest and messages print them: "2*batch + 1".
 std::string size_text(Expr e);
 

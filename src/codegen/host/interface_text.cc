@@ -72,7 +72,7 @@ class InterfaceWriter {
         descs += fmt::format("    {{{}, COIL_INT64, 0}},\n", c_string(in.name));
         continue;
       }
-      const BufferInfo& b = plan_.buffer(in.buffer).info;
+      const TensorFace b = face(plan_.buffer(in.buffer).info);
       const int rank = static_cast<int>(b.sizes.size()), dtype = info(b.dtype).shim_number;
       const int first = n;
       for (Expr e : b.sizes) sizes += fmt::format("    {},\n", size(e));
@@ -157,7 +157,7 @@ class InterfaceWriter {
     int n = 0;
     for (const LoopOutput& o : plan_.outputs) {
       if (o.kind != LoopOutput::Kind::user) continue;
-      const BufferInfo& b = plan_.buffer(o.source).info;
+      const TensorFace b = face(plan_.buffer(o.source).info);
       descs += fmt::format("    {{{}, {}, {}}},\n", c_string(o.name), info(b.dtype).shim_number, b.sizes.size());
       cases += fmt::format("    case {}:\n", n++);
       for (size_t d = 0; d < b.sizes.size(); ++d) {

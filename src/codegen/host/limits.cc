@@ -82,6 +82,9 @@ class Collector {
     if (!sizes.empty()) sizes[static_cast<size_t>(s.def.dim)] = s.def.length;
     add("the rows of '" + k.name + "'", product_of(sizes));
   }
+  void add_kernel(const Kernel& k, const LibraryKernel& l) {
+    for (Expr size : l.def.sizes) add("a size of '" + k.name + "'", size);
+  }
   void add_kernel(const Kernel&, const CopyKernel&) {}
 
   void add_condition(const Condition& c) {

@@ -1,0 +1,96 @@
+// Which lowerings complex numbers have: this file decides it for all of them.
+//
+// Rows that move data, or treat the two parts alike, serve as they are (kMovement): the part travels with the body. All others have
+// rows of their own in complex_pointwise.cc, complex_reductions.cc, fft.cc and linalg*.cc; an operator with neither is refused.
+#include <algorithm>
+
+#include "lower/lowering.h"
+
+namespace coil::lowering {
+namespace {
+
+struct Movement {
+  const char* packet;
+  const char* values = "";  // arguments that become complex numbers before the row sees them
+};
+constexpr Movement kMovement[] = {
+    // views
+    {"alias"}, {"alias_copy"}, {"detach"}, {"detach_copy"}, {"lift_fresh"}, {"lift"}, {"lift_fresh_copy"}, {"contiguous"}, {"clone"},
+    {"resolve_conj"}, {"resolve_neg"}, {"pin_memory"}, {"positive"}, {"permute"}, {"permute_copy"}, {"transpose"}, {"transpose_copy"},
+    {"swapaxes"}, {"swapdims"}, {"t"}, {"t_copy"}, {"mT"}, {"numpy_T"}, {"movedim"}, {"moveaxis"}, {"expand"}, {"expand_as"},
+    {"broadcast_to"}, {"expand_copy"}, {"slice"}, {"slice_copy"}, {"narrow"}, {"select"}, {"select_copy"}, {"split"}, {"split_with_sizes"},
+    {"split_with_sizes_copy"}, {"split_copy"}, {"unsafe_split"}, {"unsafe_split_with_sizes"}, {"chunk"}, {"unsafe_chunk"}, {"tensor_split"},
+    {"unbind"}, {"unbind_copy"}, {"flip"}, {"fliplr"}, {"flipud"}, {"roll"}, {"rot90"}, {"unfold"}, {"unfold_copy"}, {"diagonal"},
+    {"diagonal_copy"}, {"linalg_diagonal"}, {"as_strided"}, {"as_strided_copy"}, {"repeat"}, {"tile"}, {"repeat_interleave"}, {"tril"},
+    {"triu"}, {"broadcast_tensors"}, {"meshgrid"}, {"view"}, {"reshape"}, {"_unsafe_view"}, {"view_copy"}, {"_reshape_alias"}, {"reshape_as"},
+    {"view_as"}, {"flatten"}, {"unflatten"}, {"ravel"}, {"squeeze"}, {"squeeze_copy"}, {"unsqueeze"}, {"unsqueeze_copy"}, {"atleast_1d"},
+    {"atleast_2d"}, {"atleast_3d"}, {"_reshape_copy"}, {"pixel_shuffle"}, {"pixel_unshuffle"}, {"channel_shuffle"}, {"native_channel_shuffle"},
+    // joins, padding, creation, conversion
+    {"cat"}, {"concat"}, {"concatenate"}, {"stack"}, {"hstack"}, {"vstack"}, {"dstack"}, {"column_stack"}, {"diff", "self prepend append"},
+    {"diag_embed"}, {"diag"}, {"slice_scatter", "self src"}, {"select_scatter", "self src"}, {"diagonal_scatter", "self src"}, {"pad"},
+    {"constant_pad_nd"}, {"reflection_pad1d"}, {"reflection_pad2d"}, {"reflection_pad3d"}, {"replication_pad1d"}, {"replication_pad2d"},
+    {"replication_pad3d"}, {"zeros"}, {"zeros_like"}, {"new_zeros"}, {"empty"}, {"empty_like"}, {"new_empty"}, {"empty_strided"},
+    {"new_empty_strided"}, {"empty_permuted"}, {"zero"}, {"ones"}, {"ones_like"}, {"new_ones"}, {"full"}, {"full_like"}, {"new_full"}, {"fill"},
+    {"scalar_tensor"}, {"eye"}, {"to"}, {"_to_copy"}, {"type_as"}, {"convert_element_type"}, {"copy"}, {"_assert_tensor_metadata"},
+    // data positions
+    {"index_select"}, {"gather"}, {"take_along_dim"}, {"take"}, {"embedding"}, {"index"}, {"_unsafe_index"}, {"scatter", "src value"},
+    {"scatter_add", "src"}, {"index_put", "values"}, {"_unsafe_index_put", "values"}, {"index_copy", "source"}, {"index_fill", "value"}, {"index_add", "source"},
+    {"where", "self other"}, {"masked_fill", "self value"},
+    // the same for both parts
+    {"sum", "self"}, {"mean", "self"}, {"cumsum", "self"}, {"trace"},
+    // products, which know of complex numbers themselves
+    {"mm"}, {"bmm"}, {"addmm", "self"}, {"baddbmm", "self"}, {"addmv", "self"}, {"matmul"}, {"linalg_matmul"}, {"linear"}, {"mv"}, {"dot"}, {"vdot"}, {"outer"},
+    {"ger"}, {"einsum"}, {"conv1d"}, {"conv2d"}, {"conv3d"}, {"conv_transpose1d"}, {"conv_transpose2d"}, {"conv_transpose3d"}, {"convolution"},
+    {"_convolution"}, {"tensordot"},
+    // branches
+    {"cond"},
+};
+
+std::string_view packet(std::string_view target) {
+  target.remove_prefix(std::min(target.find('.') + 1, target.size()));
+  return target.substr(0, target.find('.'));
+}
+
+bool is_complex_value(const Graph& graph, ValueId id) {
+  return id.valid() && graph.value(id).is_tensor() && is_complex(graph.value(id).tensor().dtype);
+}
+
+}  // namespace
+
+bool is_complex_node(const Graph& graph, const Node& node) {
+  const auto complex = [&](ValueId id) { return is_complex_value(graph, id); };
+  for (const Argument& a : node.args) {
+    if (std::holds_alternative<std::complex<double>>(a)) return true;
+    if (const ValueId* id = std::get_if<ValueId>(&a); id && complex(*id)) return true;
+    if (const auto* ids = std::get_if<std::vector<ValueId>>(&a); ids && std::any_of(ids->begin(), ids->end(), complex)) return true;
+  }
+  return std::any_of(node.outputs.begin(), node.outputs.end(), complex);
+}
+
+void add_complex_movement(Table& complex, const Table& rows) {
+  std::map<std::string_view, const Movement*> listed;
+  for (const Movement& m : kMovement) listed[m.packet] = &m;
+  for (const auto& [target, row] : rows) {
+    const auto found = listed.find(packet(target));
+    if (found == listed.end()) continue;
+    complex[target] = [row = row, values = found->second->values](Op& op) {
+      if (*values) op.promote(values, op.out().dtype);
+      return row(op);
+    };
+  }
+}
+
+const Table& complex_table() {
+  static const Table instance = [] {
+    Table t;
+    add_complex_movement(t, table());
+    add_complex_pointwise(t);
+    add_complex_reductions(t);
+    add_fft(t);
+    add_linalg(t);
+    return t;
+  }();
+  return instance;
+}
+
+}  // namespace coil::lowering

@@ -1,0 +1,108 @@
+"""Matrices that have no such factorisation fail the call with PyTorch's words, through coil's runtime and in stock PyTorch; CUDA is refused."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import harness
+
+SINGULAR = torch.tensor([[1.0, 2.0], [2.0, 4.0]])
+INDEFINITE = torch.tensor([[1.0, 2.0], [2.0, 1.0]])
+BATCH = torch.stack([torch.eye(2), SINGULAR, SINGULAR])
+NAN = torch.full((2, 2), float("nan"))
+
+# name: (function, bad input, part of the message)
+CASES = {
+    "inv": (torch.linalg.inv, SINGULAR, "linalg.inv: The diagonal element 2 is zero, the inversion could not be completed because the input matrix is singular."),
+    "inv_batch": (torch.linalg.inv, BATCH, "linalg.inv: (Batch element 1): The diagonal element 2 is zero"),
+    "solve": (lambda a: torch.linalg.solve(a, a), SINGULAR, "The solver failed because the input matrix is singular."),
+    "cholesky": (torch.linalg.cholesky, INDEFINITE, "linalg.cholesky: The factorization could not be completed because the input is not positive-definite (the leading minor of order 2"),
+    "cholesky_ex": (lambda a: torch.linalg.cholesky_ex(a, check_errors=True)[0], INDEFINITE, "the leading minor of order 2 is not positive-definite"),
+    "svd": (torch.linalg.svdvals, NAN, "The algorithm failed to converge because the input matrix contained non-finite values."),
+    "lu_factor": (lambda a: torch.linalg.lu_factor(a)[0], SINGULAR, "U[2,2] is zero and using it on lu_solve would result in a division by zero."),
+}
+CHILD = """
+import json, sys, torch
+answer = {}
+for name, package, data in json.loads(sys.argv[1]):
+    loaded = torch._inductor.aoti_load_package(package)
+    try:
+        loaded(torch.load(data))
+        answer[name] = None
+    except RuntimeError as error:
+        answer[name] = str(error)
+    good = loaded(torch.eye(2).expand(torch.load(data).shape).contiguous() * 2)
+    answer[name + " good"] = bool(torch.isfinite(good[0] if isinstance(good, (tuple, list)) else good).all())
+print(json.dumps(answer))
+"""
+
+
+class Module(torch.nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, a):
+        return self.function(a)
+
+
+def export(name, folder, form="aten"):
+    function, bad, _ = CASES[name]
+    program = torch.export.export(Module(function), (torch.eye(2).expand(bad.shape).contiguous(),))
+    path = folder / f"{name}.{form}.pt2"
+    torch.export.save(program if form == "aten" else program.run_decompositions(), path)
+    return path
+
+
+@pytest.mark.parametrize("form", ["aten", "core"])
+@pytest.mark.parametrize("name", CASES)
+def test_message(name, form, tmp_path):
+    function, bad, text = CASES[name]
+    with pytest.raises(RuntimeError) as eager:
+        function(bad)
+    assert text in str(eager.value), "the test's own text is not PyTorch's"
+    program = export(name, tmp_path, form)
+    np.savez(tmp_path / "bad.npz", in_0=bad.numpy())
+    harness.assert_refused(harness.coil("run", program, "--input", tmp_path / "bad.npz"), text, code=212)
+    np.savez(tmp_path / "good.npz", in_0=torch.eye(2).expand(bad.shape).numpy())
+    harness.coil_ok("run", program, "--input", tmp_path / "good.npz")
+
+
+def test_stock_pytorch(tmp_path):
+    rows = []
+    for name, (_, bad, _) in CASES.items():
+        package = tmp_path / f"{name}.coil.pt2"
+        harness.coil_ok("compile", export(name, tmp_path), "-o", package)
+        torch.save(bad, tmp_path / f"{name}.pt")
+        rows.append([name, str(package), str(tmp_path / f"{name}.pt")])
+    done = subprocess.run([sys.executable, "-c", CHILD, json.dumps(rows)], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-3000:]
+    answer = json.loads(done.stdout.strip().splitlines()[-1])
+    for name, (_, _, text) in CASES.items():
+        assert answer[name] and text in answer[name], (name, answer[name])
+        assert answer[name + " good"]
+
+
+def test_no_code_for_cuda(tmp_path):
+    program = export("inv", tmp_path)
+    done = harness.coil("compile", program, "--target", "cuda:sm_90", "-o", tmp_path / "p.pt2")
+    harness.assert_refused(done, "no CUDA code for", "linalg_inv", code=102)
+
+
+def test_imports_libc_only(tmp_path):
+    """A package with library routines needs libc and libm, nothing of C++ or Fortran."""
+    import zipfile
+
+    package = tmp_path / "p.coil.pt2"
+    harness.coil_ok("compile", export("svd", tmp_path), "-o", package)
+    with zipfile.ZipFile(package) as archive:
+        name = next(n for n in archive.namelist() if n.endswith(".so"))
+        (tmp_path / "code.so").write_bytes(archive.read(name))
+    dynamic = subprocess.run(["readelf", "--wide", "--dynamic", "--dyn-syms", tmp_path / "code.so"], capture_output=True, text=True, check=True).stdout
+    assert {line.split("[")[1].rstrip("]\n ") for line in dynamic.splitlines() if "(NEEDED)" in line} == {"libm.so.6", "libc.so.6"}
+    undefined = [line.split()[-1] for line in dynamic.splitlines() if " UND " in line and len(line.split()) > 7]
+    assert undefined and not any(s.startswith(("_Z", "_gfortran", "__cxa", "_Unwind")) for s in undefined), undefined
