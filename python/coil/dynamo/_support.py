@@ -22,6 +22,11 @@ _CONVOLUTIONS = {torch.ops.aten.convolution.default}
 _SUPPORTED = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.float32, torch.float64, torch.bool,
               torch.bfloat16}
 
+# What coil computes by a library for the CPU; the second list begins alike, but is loops.
+_LIBRARIES = tuple(f"aten.{name}" for name in ("linalg_", "_linalg_", "cholesky", "lu_", "geqrf", "ormqr", "orgqr", "triangular_solve", "matrix_exp",
+                                               "inverse", "det.", "slogdet", "logdet", "svd", "_fft_", "fft_"))
+_LOOPS = tuple(f"aten.linalg_{name}" for name in ("vector_norm", "cross", "vecdot", "matmul", "diagonal", "vander", "multi_dot"))
+
 
 def graph_device(graph: torch.fx.Graph) -> torch.device:
     """The one device of the graph's tensors; a GPU where there is one among them."""
@@ -66,6 +71,9 @@ def _reason(node: Node, device: torch.device) -> str | None:
     known = unknown_operators.get(operator_name(node.target))
     if known:
         return known
+    name = operator_name(node.target)
+    if device.type == "cuda" and name.startswith(_LIBRARIES) and not name.startswith(_LOOPS):
+        return "coil computes it by a library for the CPU"
     if node.target in _CONVOLUTIONS and base_of(node.args[1]).op != "get_attr":  # type: ignore[arg-type]
         return "coil's convolutions are made for weights that are known when they are compiled"
     if node.target is _FLASH and any(user.args[1] != 0 for user in node.users):
