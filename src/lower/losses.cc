@@ -1,20 +1,16 @@
 // Losses: an elementwise formula and a reduction (none, mean, sum).
-#include "lower/lowering.h"
+#include "lower/losses.h"
 
 namespace coil::lowering {
-namespace {
 
-constexpr int64_t kMean = 1, kSum = 2;  // ATen's `reduction`; 0: none
-
-// The elements, or their sum or mean, as the node wants them.
-View finished(Op& op, const Sizes& sizes, const std::function<Expr(Coordinates)>& element) {
+View finished_loss(Op& op, const Sizes& sizes, const std::function<Expr(Coordinates)>& element) {
   const TensorType& out = op.out();
   const int64_t reduction = op.integer("reduction");
-  if (reduction != kMean && reduction != kSum) return op.rec.pointwise(op.name, out.dtype, out.sizes, element);
+  if (reduction != kMeanReduction && reduction != kSumReduction) return op.rec.pointwise(op.name, out.dtype, out.sizes, element);
   const DType type = accumulate_type(out.dtype);
-  View sum = op.rec.reduce(op.name + (reduction == kSum ? "" : ".sum"), ReduceOp::sum, reduction == kSum ? out.dtype : type, {}, sizes,
+  View sum = op.rec.reduce(op.name + (reduction == kSumReduction ? "" : ".sum"), ReduceOp::sum, reduction == kSumReduction ? out.dtype : type, {}, sizes,
                            [&](Coordinates, Coordinates r) { return as(element(r), type); });
-  if (reduction == kSum) return sum;
+  if (reduction == kSumReduction) return sum;
   Expr n = as(op.pool.cast(count(op.pool, sizes), DType::i64), type);
   return op.rec.pointwise(op.name, out.dtype, {}, [&](Coordinates c) { return op.pool.op(ScalarOp::div, {op.rec.at(sum, c), n}); });
 }
@@ -29,13 +25,15 @@ Sizes joint_sizes(const View& a, const View& b) {
   return sizes;
 }
 
+namespace {
+
 using Formula = std::function<Expr(Op&, Expr x, Expr target, DType)>;
 
 Lowering elementwise(Formula formula) {
   return [formula](Op& op) {
     View x = op.tensor("self"), target = op.tensor("target");
     const DType type = accumulate_type(op.out().dtype);
-    return Views{finished(op, joint_sizes(x, target), [&](Coordinates c) { return formula(op, as(read(x, c), type), as(read(target, c), type), type); })};
+    return Views{finished_loss(op, joint_sizes(x, target), [&](Coordinates c) { return formula(op, as(read(x, c), type), as(read(target, c), type), type); })};
   };
 }
 
@@ -58,7 +56,7 @@ Views binary_cross_entropy(Op& op) {
   const std::optional<View> weight = op.maybe_tensor("weight");
   const DType type = accumulate_type(op.out().dtype);
   ExprPool& p = op.pool;
-  return {finished(op, x.sizes, [&](Coordinates c) {
+  return {finished_loss(op, x.sizes, [&](Coordinates c) {
     Expr v = as(read(x, c), type), t = as(read(target, c), type), one = op.constant(1, type), floor = op.constant(-100, type);
     Expr yes = p.op(ScalarOp::maximum, {p.op(ScalarOp::log, {v}), floor});
     Expr no = p.op(ScalarOp::maximum, {p.op(ScalarOp::log1p, {p.op(ScalarOp::neg, {v})}), floor});
@@ -73,7 +71,7 @@ Views binary_cross_entropy_with_logits(Op& op) {
   const std::optional<View> weight = op.maybe_tensor("weight"), positive = op.maybe_tensor("pos_weight");
   const DType type = accumulate_type(op.out().dtype);
   ExprPool& p = op.pool;
-  return {finished(op, x.sizes, [&](Coordinates c) {
+  return {finished_loss(op, x.sizes, [&](Coordinates c) {
     Expr v = as(read(x, c), type), t = as(read(target, c), type), one = op.constant(1, type), zero = op.constant(0, type);
     Expr tail = p.op(ScalarOp::log1p, {p.op(ScalarOp::exp, {p.op(ScalarOp::neg, {p.op(ScalarOp::abs, {v})})})});
     Expr soft = p.op(ScalarOp::add, {p.op(ScalarOp::maximum, {p.op(ScalarOp::neg, {v}), zero}), tail});
@@ -121,8 +119,8 @@ Views negative_log_likelihood(Op& op, const View& logs, double smoothing) {
   };
   const TensorType& out = op.out();
   Views results(op.node.outputs.size());
-  if (op.integer("reduction") != kMean) {
-    results[0] = finished(op, target.sizes, element);
+  if (op.integer("reduction") != kMeanReduction) {
+    results[0] = finished_loss(op, target.sizes, element);
     return results;
   }
   View sum = op.rec.reduce(op.name + ".sum", ReduceOp::sum, type, {}, target.sizes, [&](Coordinates, Coordinates r) { return element(r); });
@@ -133,10 +131,31 @@ Views negative_log_likelihood(Op& op, const View& logs, double smoothing) {
   return results;
 }
 
+// The target is a share for each class: -sum over classes of share * weight * log p, the mean over the samples.
+Views cross_entropy_of_shares(Op& op, const View& logs, size_t axis) {
+  View target = op.tensor("target");
+  const std::optional<View> weight = op.maybe_tensor("weight");
+  const DType type = accumulate_type(op.out().dtype);
+  const double smoothing = op.number("label_smoothing");
+  ExprPool& p = op.pool;
+  Expr classes = as(p.cast(logs.sizes[axis], DType::i64), type);
+  View losses = reduced(op, op.name + ".classes", ReduceOp::sum, type, logs, {axis}, false, [&](Expr log, Coordinates at) {
+    Expr share = as(op.rec.at(target, at), type);
+    if (smoothing != 0) {
+      Expr even = p.op(ScalarOp::div, {op.constant(smoothing, type), classes});
+      share = p.op(ScalarOp::add, {p.op(ScalarOp::mul, {share, op.constant(1 - smoothing, type)}), even});
+    }
+    Expr term = p.op(ScalarOp::neg, {p.op(ScalarOp::mul, {log, share})});
+    return weight ? p.op(ScalarOp::mul, {term, as(op.rec.at(*weight, at.subspan(axis, 1)), type)}) : term;
+  });
+  return {finished_loss(op, losses.sizes, [&](Coordinates c) { return op.rec.at(losses, c); })};
+}
+
 Views cross_entropy(Op& op) {
   View x = op.tensor("self"), target = op.tensor("target");
-  if (is_float(target.dtype)) fail(ErrorCode::unsupported_feature, "cross_entropy_loss with probabilities as target");
-  View logs = softmax_of(op, "log_softmax", x, x.rank() == 1 ? 0 : 1, accumulate_type(op.out().dtype), true);
+  const size_t axis = x.rank() == 1 ? 0 : 1;
+  View logs = softmax_of(op, "log_softmax", x, axis, accumulate_type(op.out().dtype), true);
+  if (is_float(target.dtype)) return cross_entropy_of_shares(op, logs, axis);
   return negative_log_likelihood(op, logs, op.number("label_smoothing"));
 }
 
@@ -160,6 +179,10 @@ void add_losses(Table& table) {
       elementwise([](Op& op, Expr x, Expr t, DType type) { return smooth(op, x, t, op.number("beta"), false, type); });
   table["aten.huber_loss.default"] =
       elementwise([](Op& op, Expr x, Expr t, DType type) { return smooth(op, x, t, op.number("delta"), true, type); });
+  table["aten.soft_margin_loss.default"] = elementwise([](Op& op, Expr x, Expr t, DType) {
+    Expr exponent = op.pool.op(ScalarOp::mul, {op.pool.op(ScalarOp::neg, {t}), x});
+    return op.pool.op(ScalarOp::log1p, {op.pool.op(ScalarOp::exp, {exponent})});
+  });
   table["aten.kl_div.default"] = elementwise(kl_div);
   table["aten.binary_cross_entropy.default"] = binary_cross_entropy;
   table["aten.binary_cross_entropy_with_logits.default"] = binary_cross_entropy_with_logits;

@@ -130,6 +130,11 @@ void add_recurrent(Table& table);
 void add_distances(Table& table);
 void add_search(Table& table);
 void add_special(Table& table);
+void add_bessel(Table& table);
+void add_margin_losses(Table& table);
+void add_numeric(Table& table);
+void add_order_statistics(Table& table);
+void add_constructions(Table& table);
 void add_higher_order(Table& table);
 void add_fft(Table& table);
 void add_linalg(Table& table);
@@ -188,6 +193,9 @@ View unsqueezed(Op& op, const View& v, size_t dim);
 View sliced(Op& op, const View& v, size_t dim, Expr start, Expr size, int64_t step = 1);
 Expr row_major(ExprPool& pool, Coordinates c, const Sizes& sizes);
 Sizes from_row_major(Expr linear, const Sizes& sizes);
+
+// A constant table of positions.
+View constant_table(Op& op, const std::string& name, std::vector<int64_t> sizes, std::vector<int64_t> values);
 
 // --- booleans, folded where constant
 Expr both(Expr a, Expr b);

@@ -40,38 +40,6 @@ ScatterPoint scatter_point(Op& op, Coordinates c, const View& index, const Sizes
   return p;
 }
 
-Views scatter(Op& op) {
-  View x = op.tensor("self"), index = op.tensor("index");
-  View src = op.has("src") ? op.tensor("src") : op.operand("value");
-  const TensorType& out = op.out();
-  if (x.rank() == 0) return {converted(op, reshaped(op, src, {}), out.dtype)};
-  const size_t dim = wrap_dim(op.integer("dim"), x.rank());
-  if (index.rank() != x.rank()) fail(ErrorCode::unsupported_feature, op.node.target + " with an index of another rank");
-  auto hit = [&](Coordinates c, Expr j) {
-    ScatterPoint p = scatter_point(op, c, index, out.sizes, dim, j);
-    return masked(p.valid, reaches(op, op.rec.at(index, p.at), c[dim], out.sizes[dim], false), op.pool.boolean(false));
-  };
-  auto chosen = [&](Coordinates c, Expr is_hit, Expr j) {
-    std::vector<Expr> at(c.begin(), c.end());
-    at[dim] = j;
-    Expr value = as(src.rank() == 0 ? src.body : op.rec.at(src, at), out.dtype);
-    return masked(is_hit, value, as(op.rec.at(x, c), out.dtype));
-  };
-  Expr writes = index.sizes[dim];
-  if (is_const(writes, 1)) {
-    return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
-      return chosen(c, hit(c, op.pool.index(0)), op.pool.index(0));
-    })};
-  }
-  View winner = op.rec.reduce(op.name + ".writer", ReduceOp::max, DType::i64, out.sizes, {writes}, [&](Coordinates c, Coordinates j) {
-    return op.pool.select(hit(c, j[0]), op.pool.cast(j[0], DType::i64), i64(op, -1));
-  });
-  return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
-    Expr w = op.rec.at(winner, c);
-    return chosen(c, op.pool.op(ScalarOp::ge, {w, i64(op, 0)}), found_index(op, w, writes));
-  })};
-}
-
 Expr identity(Op& op, ReduceOp reduce, DType type) {
   if (reduce == ReduceOp::max) return lowest(op.pool, type);
   if (reduce == ReduceOp::min) return highest(op.pool, type);
@@ -87,31 +55,186 @@ ScalarOp pairwise(ReduceOp reduce) {
   }
 }
 
-Views scatter_reduced(Op& op, ReduceOp reduce) {
-  View x = op.tensor("self"), index = op.tensor("index"), src = op.tensor("src");
-  const TensorType& out = op.out();
-  const DType type = is_float(out.dtype) ? accumulate_type(out.dtype) : out.dtype;
-  if (x.rank() == 0 || index.rank() != x.rank()) fail(ErrorCode::unsupported_feature, op.node.target + " with an index of another rank");
-  const size_t dim = wrap_dim(op.integer("dim"), x.rank());
-  View total = op.rec.reduce(op.name + ".total", reduce, type, out.sizes, {index.sizes[dim]}, [&](Coordinates c, Coordinates j) {
-    ScatterPoint p = scatter_point(op, c, index, out.sizes, dim, j[0]);
-    Expr none = identity(op, reduce, type);
-    Expr is_hit = masked(p.valid, reaches(op, op.rec.at(index, p.at), c[dim], out.sizes[dim], false), op.pool.boolean(false));
-    return masked(is_hit, as(op.rec.at(src, p.at), type), none);
-  });
-  return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
-    return op.pool.op(pairwise(reduce), {as(op.rec.at(x, c), type), op.rec.at(total, c)});
-  })};
+// How writes to the same place join, and whether the old value joins them.
+struct Joining {
+  ReduceOp reduce = ReduceOp::sum;
+  bool mean = false, with_self = true;
+};
+
+Joining joining(const Op& op) {
+  const std::string how = op.text("reduce");
+  Joining j;
+  j.with_self = !op.has("include_self") || op.flag("include_self");
+  if (how == "prod" || how == "multiply") j.reduce = ReduceOp::prod;
+  else if (how == "amax") j.reduce = ReduceOp::max;
+  else if (how == "amin") j.reduce = ReduceOp::min;
+  else if (how == "mean") j.mean = true;
+  else if (how != "sum" && how != "add") fail(ErrorCode::bad_program, fmt::format("{}: unknown reduce='{}'", op.node.target, how));
+  return j;
 }
 
-Views scatter_reduce(Op& op) {
-  const std::string how = op.text("reduce");
-  if (op.has("include_self") && !op.flag("include_self")) fail(ErrorCode::unsupported_feature, "scatter_reduce without include_self");
-  if (how == "sum" || how == "add") return scatter_reduced(op, ReduceOp::sum);
-  if (how == "prod" || how == "multiply") return scatter_reduced(op, ReduceOp::prod);
-  if (how == "amax") return scatter_reduced(op, ReduceOp::max);
-  if (how == "amin") return scatter_reduced(op, ReduceOp::min);
-  fail(ErrorCode::unsupported_feature, fmt::format("scatter_reduce with reduce='{}'", how));
+// Joins x with writes: hit(c, k) says whether write k of the domain reaches element c, value(c, k) what it brings.
+using AtWrite = std::function<Expr(Coordinates, Coordinates)>;
+View joined_writes(Op& op, const View& x, const Joining& j, const Sizes& domain, const AtWrite& hit, const AtWrite& value) {
+  const DType stored = op.out().dtype, type = is_float(stored) ? accumulate_type(stored) : is_bool(stored) ? DType::i64 : stored;
+  View total = op.rec.reduce(op.name + ".total", j.reduce, type, x.sizes, domain,
+                             [&](Coordinates c, Coordinates k) { return masked(hit(c, k), as(value(c, k), type), identity(op, j.reduce, type)); });
+  const bool counted = j.mean || !j.with_self;
+  View hits;
+  if (counted) {
+    hits = op.rec.reduce(op.name + ".hits", ReduceOp::sum, DType::i64, x.sizes, domain,
+                         [&](Coordinates c, Coordinates k) { return op.pool.cast(hit(c, k), DType::i64); });
+  }
+  return op.rec.pointwise(op.name, stored, x.sizes, [&](Coordinates c) {
+    ExprPool& p = op.pool;
+    Expr old = as(op.rec.at(x, c), type), t = op.rec.at(total, c), result = j.with_self ? p.op(pairwise(j.reduce), {old, t}) : t;
+    if (!counted) return result;
+    Expr n = op.rec.at(hits, c), some = p.op(ScalarOp::gt, {n, i64(op, 0)});
+    if (j.mean) {
+      if (j.with_self) n = p.op(ScalarOp::add, {n, i64(op, 1)});
+      n = p.op(ScalarOp::maximum, {n, i64(op, 1)});
+      result = p.op(is_float(type) ? ScalarOp::div : ScalarOp::floor_div, {result, as(n, type)});
+    }
+    return p.select(some, result, old);
+  });
+}
+
+// x, index and a third tensor with at least one dimension; nothing where the index is empty.
+struct ScatterOperands {
+  View x, index, src;
+  size_t dim = 0;
+  bool nothing = false;
+};
+
+ScatterOperands scatter_operands(Op& op, View src) {
+  ScatterOperands s{op.tensor("self"), op.tensor("index"), std::move(src)};
+  for (Expr n : s.index.sizes) s.nothing = s.nothing || is_const(n, 0);
+  if (s.nothing) return s;
+  const bool number = s.src.rank() == 0 && !op.has("src");
+  if (s.x.rank() == 0) s.x = unsqueezed(op, s.x, 0);
+  if (s.index.rank() == 0) s.index = unsqueezed(op, s.index, 0);
+  if (s.src.rank() == 0 && !number) s.src = unsqueezed(op, s.src, 0);
+  if (s.index.rank() != s.x.rank()) fail(ErrorCode::bad_program, op.node.target + ": the index has another number of dimensions");
+  s.dim = wrap_dim(op.integer("dim"), s.x.rank());
+  return s;
+}
+
+Views scatter(Op& op) {
+  ScatterOperands s = scatter_operands(op, op.has("src") ? op.tensor("src") : op.operand("value"));
+  if (s.nothing) return {s.x};
+  const DType type = op.out().dtype;
+  auto hit = [&](Coordinates c, Expr j) {
+    ScatterPoint p = scatter_point(op, c, s.index, s.x.sizes, s.dim, j);
+    return masked(p.valid, reaches(op, op.rec.at(s.index, p.at), c[s.dim], s.x.sizes[s.dim], false), op.pool.boolean(false));
+  };
+  auto chosen = [&](Coordinates c, Expr is_hit, Expr j) {
+    std::vector<Expr> at(c.begin(), c.end());
+    at[s.dim] = j;
+    Expr value = as(s.src.rank() == 0 ? s.src.body : op.rec.at(s.src, at), type);
+    return masked(is_hit, value, as(op.rec.at(s.x, c), type));
+  };
+  Expr writes = s.index.sizes[s.dim];
+  if (is_const(writes, 1)) {
+    return {reshaped(op, op.rec.pointwise(op.name, type, s.x.sizes, [&](Coordinates c) {
+      return chosen(c, hit(c, op.pool.index(0)), op.pool.index(0));
+    }), op.out().sizes)};
+  }
+  View winner = op.rec.reduce(op.name + ".writer", ReduceOp::max, DType::i64, s.x.sizes, {writes}, [&](Coordinates c, Coordinates j) {
+    return op.pool.select(hit(c, j[0]), op.pool.cast(j[0], DType::i64), i64(op, -1));
+  });
+  View result = op.rec.pointwise(op.name, type, s.x.sizes, [&](Coordinates c) {
+    Expr w = op.rec.at(winner, c);
+    return chosen(c, op.pool.op(ScalarOp::ge, {w, i64(op, 0)}), found_index(op, w, s.index.sizes[s.dim]));
+  });
+  return {reshaped(op, result, op.out().sizes)};
+}
+
+Views scatter_reduced(Op& op, const Joining& j) {
+  ScatterOperands s = scatter_operands(op, op.has("src") ? op.tensor("src") : op.operand("value"));
+  if (s.nothing) return {s.x};
+  auto hit = [&](Coordinates c, Coordinates k) {
+    ScatterPoint p = scatter_point(op, c, s.index, s.x.sizes, s.dim, k[0]);
+    return masked(p.valid, reaches(op, op.rec.at(s.index, p.at), c[s.dim], s.x.sizes[s.dim], false), op.pool.boolean(false));
+  };
+  auto value = [&](Coordinates c, Coordinates k) {
+    if (s.src.rank() == 0) return as(s.src.body, op.out().dtype);
+    return op.rec.at(s.src, scatter_point(op, c, s.index, s.x.sizes, s.dim, k[0]).at);
+  };
+  return {reshaped(op, joined_writes(op, s.x, j, {s.index.sizes[s.dim]}, hit, value), op.out().sizes)};
+}
+
+// Whole slices along a dimension at the places of a vector.
+Views index_reduce(Op& op) {
+  View x = op.tensor("self"), index = op.tensor("index"), src = op.tensor("source");
+  if (x.rank() == 0) x = unsqueezed(op, x, 0);
+  if (src.rank() == 0) src = unsqueezed(op, src, 0);
+  if (index.rank() == 0) index = unsqueezed(op, index, 0);
+  const size_t dim = wrap_dim(op.integer("dim"), x.rank());
+  auto hit = [&](Coordinates c, Coordinates k) { return reaches(op, op.rec.at(index, k), c[dim], x.sizes[dim], false); };
+  auto value = [&](Coordinates c, Coordinates k) {
+    std::vector<Expr> at(c.begin(), c.end());
+    at[dim] = k[0];
+    return op.rec.at(src, at);
+  };
+  return {reshaped(op, joined_writes(op, x, joining(op), {index.sizes[0]}, hit, value), op.out().sizes)};
+}
+
+// put: places in the tensor as one row.
+Views put(Op& op) {
+  View x = op.tensor("self"), index = op.tensor("index"), src = op.tensor("source");
+  View flat = reshaped(op, x, {count(op.pool, x.sizes)});
+  index = reshaped(op, index, {count(op.pool, index.sizes)});
+  src = reshaped(op, src, {count(op.pool, src.sizes)});
+  auto hit = [&](Coordinates c, Coordinates k) { return reaches(op, op.rec.at(index, k), c[0], flat.sizes[0], true); };
+  if (op.flag("accumulate")) {
+    return {reshaped(op, joined_writes(op, flat, {}, index.sizes, hit, [&](Coordinates, Coordinates k) { return op.rec.at(src, k); }), x.sizes)};
+  }
+  View winner = op.rec.reduce("put.writer", ReduceOp::max, DType::i64, flat.sizes, index.sizes, [&](Coordinates c, Coordinates k) {
+    return op.pool.select(hit(c, k), op.pool.cast(k[0], DType::i64), i64(op, -1));
+  });
+  View result = op.rec.pointwise("put", x.dtype, flat.sizes, [&](Coordinates c) {
+    Expr w = op.rec.at(winner, c);
+    Expr written = op.rec.at(src, std::vector<Expr>{found_index(op, w, index.sizes[0])});
+    return masked(op.pool.op(ScalarOp::ge, {w, i64(op, 0)}), written, op.rec.at(flat, c));
+  });
+  return {reshaped(op, result, x.sizes)};
+}
+
+// The elements of `source`, in order, where the mask is true.
+Views masked_scatter(Op& op) {
+  const TensorType& out = op.out();
+  View x = broadcast(op, op.tensor("self"), out.sizes), mask = broadcast(op, op.tensor("mask"), out.sizes), src = op.tensor("source");
+  Expr n = count(op.pool, out.sizes), m = count(op.pool, src.sizes);
+  View chosen = reshaped(op, mask, {n}), values = reshaped(op, src, {m}), old = reshaped(op, x, {n});
+  View before = op.rec.scan("masked_scatter.count", ScanOp::sum, DType::i64, {n}, 0, [&](Coordinates c) { return as(as(op.rec.at(chosen, c), DType::boolean), DType::i64); });
+  View result = op.rec.pointwise("masked_scatter", out.dtype, {n}, [&](Coordinates c) {
+    Expr take = as(op.rec.at(chosen, c), DType::boolean);
+    Expr place = op.pool.op(ScalarOp::sub, {op.rec.at(before, c), i64(op, 1)});
+    Expr at = op.pool.checked_index(op.pool.select(take, place, i64(op, 0)), m);
+    return masked(take, as(op.rec.at(values, std::vector<Expr>{at}), out.dtype), op.rec.at(old, c));
+  });
+  return {reshaped(op, is_const(m, 0) ? old : result, out.sizes)};
+}
+
+// A strided view of the storage (here: the elements in row-major order) replaced by src.
+Views as_strided_scatter(Op& op) {
+  View x = op.tensor("self"), src = op.tensor("src");
+  const Sizes strides = op.indices("stride");
+  Expr offset = op.has("storage_offset") ? op.index("storage_offset") : op.pool.index(0);
+  View flat = reshaped(op, x, {count(op.pool, x.sizes)});
+  if (src.rank() == 0) src = unsqueezed(op, src, 0);
+  View winner = op.rec.reduce("as_strided_scatter.writer", ReduceOp::max, DType::i64, flat.sizes, src.sizes, [&](Coordinates c, Coordinates k) {
+    Expr linear = offset;
+    for (size_t i = 0; i < strides.size(); ++i) linear = linear + k[i] * strides[i];
+    Expr number = op.pool.cast(row_major(op.pool, k, src.sizes), DType::i64);
+    return op.pool.select(op.pool.op(ScalarOp::eq, {linear, c[0]}), number, i64(op, -1));
+  });
+  View result = op.rec.pointwise("as_strided_scatter", x.dtype, flat.sizes, [&](Coordinates c) {
+    Expr w = op.rec.at(winner, c);
+    Sizes at = from_row_major(found_index(op, w, count(op.pool, src.sizes)), src.sizes);
+    return masked(op.pool.op(ScalarOp::ge, {w, i64(op, 0)}), as(op.rec.at(src, at), x.dtype), op.rec.at(flat, c));
+  });
+  return {reshaped(op, result, x.sizes)};
 }
 
 // x[mask] = value
@@ -207,9 +330,13 @@ Views index_put(Op& op) {
 // index_copy, index_add, index_fill: one vector of positions along a dimension.
 Views along_dim(Op& op, const char* source_arg, bool add) {
   View x = op.tensor("self"), index = op.tensor("index"), src = op.operand(source_arg);
-  const TensorType& out = op.out();
+  TensorType out = op.out();
+  if (x.rank() == 0) {
+    x = unsqueezed(op, x, 0);
+    out.sizes = x.sizes;
+    if (src.rank() == 0 && !op.is_scalar(source_arg)) src = unsqueezed(op, src, 0);
+  }
   const size_t dim = wrap_dim(op.integer("dim"), x.rank());
-  if (x.rank() == 0) fail(ErrorCode::unsupported_feature, op.node.target + " of a tensor of rank 0");
   if (index.rank() == 0) index = unsqueezed(op, index, 0);
   Expr n = index.sizes[0];
   auto value_at = [&](Coordinates c, Expr j) {
@@ -223,27 +350,35 @@ Views along_dim(Op& op, const char* source_arg, bool add) {
     View total = op.rec.reduce(op.name + ".total", ReduceOp::sum, type, out.sizes, {n}, [&](Coordinates c, Coordinates j) {
       return masked(hit(c[dim], j[0]), as(value_at(c, j[0]), type), as(i64(op, 0), type));
     });
-    return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
+    View sum = op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
       Expr t = op.rec.at(total, c);
       if (op.has("alpha") && !op.is_number("alpha", 1)) t = op.pool.op(ScalarOp::mul, {t, op.scalar("alpha", type)});
       return op.pool.op(ScalarOp::add, {as(op.rec.at(x, c), type), t});
-    })};
+    });
+    return {reshaped(op, sum, op.out().sizes)};
   }
   View winner = op.rec.reduce(op.name + ".writer", ReduceOp::max, DType::i64, {x.sizes[dim]}, {n}, [&](Coordinates c, Coordinates j) {
     return op.pool.select(hit(c[0], j[0]), op.pool.cast(j[0], DType::i64), i64(op, -1));
   });
-  return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
+  View result = op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
     Expr w = op.rec.at(winner, std::vector<Expr>{c[dim]});
     return masked(op.pool.op(ScalarOp::ge, {w, i64(op, 0)}), value_at(c, found_index(op, w, n)), as(op.rec.at(x, c), out.dtype));
-  })};
+  });
+  return {reshaped(op, result, op.out().sizes)};
 }
 
 }  // namespace
 
 void add_scatter(Table& table) {
   for (const char* target : {"aten.scatter.src", "aten.scatter.value"}) table[target] = scatter;
-  table["aten.scatter_add.default"] = [](Op& op) { return scatter_reduced(op, ReduceOp::sum); };
-  table["aten.scatter_reduce.two"] = scatter_reduce;
+  table["aten.scatter_add.default"] = [](Op& op) { return scatter_reduced(op, {}); };
+  for (const char* target : {"aten.scatter_reduce.two", "aten.scatter.reduce", "aten.scatter.value_reduce"}) {
+    table[target] = [](Op& op) { return scatter_reduced(op, joining(op)); };
+  }
+  table["aten.index_reduce.default"] = index_reduce;
+  table["aten.put.default"] = put;
+  table["aten.masked_scatter.default"] = masked_scatter;
+  table["aten.as_strided_scatter.default"] = as_strided_scatter;
   for (const char* target : {"aten.index_put.default", "aten._unsafe_index_put.default"}) table[target] = index_put;
   table["aten.index_copy.default"] = [](Op& op) { return along_dim(op, "source", false); };
   table["aten.index_add.default"] = [](Op& op) { return along_dim(op, "source", true); };

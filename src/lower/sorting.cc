@@ -28,18 +28,6 @@ Views kth(Op& op, const View& x, int64_t dim_arg, Expr k, bool keep) {
   return results;
 }
 
-Views median(Op& op) {
-  View x = op.tensor("self");
-  const bool all = !op.has("dim");
-  if (all) x = reshaped(op, x, {count(op.pool, x.sizes)});
-  if (x.rank() == 0) return sorted(op, x, 0, Expr(), false);
-  const int64_t dim = all ? 0 : op.integer("dim");
-  Expr size = x.sizes[wrap_dim(dim, x.rank())];
-  Views results = kth(op, x, dim, floor_div(size - 1, op.pool.index(2)), !all && op.flag("keepdim"));
-  if (all) results.resize(1);
-  return results;
-}
-
 }  // namespace
 
 void add_sorting(Table& table) {
@@ -49,7 +37,6 @@ void add_sorting(Table& table) {
   table["aten.kthvalue.default"] = [](Op& op) {
     return kth(op, op.tensor("self"), op.integer("dim"), op.index("k") - 1, op.flag("keepdim"));
   };
-  for (const char* target : {"aten.median.default", "aten.median.dim"}) table[target] = median;
 }
 
 }  // namespace coil::lowering

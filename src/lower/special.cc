@@ -1,78 +1,173 @@
-// Special functions that the scalar vocabulary lacks, as formulas in double precision.
+// The gamma family, the normal distribution and a few more functions that the scalar vocabulary lacks, as formulas.
 #include <cmath>
 #include <span>
 
-#include "lower/lowering.h"
+#include "lower/formula.h"
 
 namespace coil::lowering {
 namespace {
 
-struct Doubles {
-  ExprPool& p;
-  Expr c(double v) const { return p.constant(v, DType::f64); }
-  Expr add(Expr a, Expr b) const { return p.op(ScalarOp::add, {a, b}); }
-  Expr sub(Expr a, Expr b) const { return p.op(ScalarOp::sub, {a, b}); }
-  Expr mul(Expr a, Expr b) const { return p.op(ScalarOp::mul, {a, b}); }
-  Expr div(Expr a, Expr b) const { return p.op(ScalarOp::div, {a, b}); }
-  Expr f(ScalarOp s, Expr a) const { return p.op(s, {a}); }
-  Expr polynomial(Expr x, std::span<const double> high_first) const {
-    Expr r = c(high_first[0]);
-    for (double k : high_first.subspan(1)) r = add(c(k), mul(r, x));
-    return r;
-  }
-};
-
 constexpr double kPi = 3.14159265358979323846;
 
+Val polynomial(Val x, std::span<const double> high_first) {
+  Val r = x.like(high_first[0]);
+  for (double k : high_first.subspan(1)) r = r * x + k;
+  return r;
+}
+
 // Lanczos' sum with g = 7 for x >= 0.5; the reflection formula below.
-Expr log_gamma(const Doubles& m, Expr x) {
-  constexpr double kLanczos[] = {676.5203681218851,     -1259.1392167224028,  771.32342877765313,     -176.61502916214059,
-                                 12.507343278686905,    -0.13857109526572012, 9.9843695780195716e-06, 1.5056327351493116e-07};
-  Expr half = m.c(0.5), one = m.c(1);
-  Expr small = m.p.op(ScalarOp::lt, {x, half});
-  Expr z = m.sub(m.p.select(small, m.sub(one, x), x), one);
-  Expr sum = m.c(0.99999999999980993);
-  for (size_t i = 0; i < std::size(kLanczos); ++i) sum = m.add(sum, m.div(m.c(kLanczos[i]), m.add(z, m.c(static_cast<double>(i + 1)))));
-  Expr t = m.add(z, m.c(7.5));
-  Expr value = m.add(m.sub(m.mul(m.add(z, half), m.f(ScalarOp::log, t)), t), m.add(m.f(ScalarOp::log, sum), m.c(0.5 * std::log(2 * kPi))));
+Val log_gamma(Val x) {
+  constexpr double kLanczos[] = {676.5203681218851,  -1259.1392167224028,  771.32342877765313,     -176.61502916214059,
+                                 12.507343278686905, -0.13857109526572012, 9.9843695780195716e-06, 1.5056327351493116e-07};
+  Val small = x < 0.5;
+  Val z = select(small, 1.0 - x, x) - 1.0;
+  Val sum = x.like(0.99999999999980993);
+  for (size_t i = 0; i < std::size(kLanczos); ++i) sum = sum + kLanczos[i] / (z + static_cast<double>(i + 1));
+  Val t = z + 7.5;
+  Val value = (z + 0.5) * log(t) - t + (log(sum) + 0.5 * std::log(2 * kPi));
   // sin(pi x) by the distance to the nearest integer, so that poles are exact.
-  Expr distance = m.sub(x, m.f(ScalarOp::round, x));
-  Expr sine = m.f(ScalarOp::abs, m.f(ScalarOp::sin, m.mul(m.c(kPi), distance)));
-  Expr reflected = m.sub(m.f(ScalarOp::log, m.div(m.c(kPi), sine)), value);
-  Expr infinite = m.f(ScalarOp::isinf, x);
-  return m.p.select(infinite, m.c(HUGE_VAL), m.p.select(small, reflected, value));
+  Val sine = abs(sin((x - round(x)) * kPi));
+  return select(isinf(x), HUGE_VAL, select(small, log(kPi / sine) - value, value));
 }
 
 // Giles' approximation, then Newton's steps on erf.
-Expr inverse_erf(const Doubles& m, Expr x) {
+Val inverse_erf(Val x) {
   constexpr double kCentre[] = {2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087,
                                 -0.00125372503, -0.00417768164, 0.246640727,    1.50140941};
   constexpr double kTail[] = {-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773,
                               -0.0076224613,   0.00943887047,  1.00167406,    2.83297682};
-  Expr one = m.c(1);
-  Expr w = m.f(ScalarOp::neg, m.f(ScalarOp::log, m.mul(m.sub(one, x), m.add(one, x))));
-  Expr centre = m.polynomial(m.sub(w, m.c(2.5)), kCentre), tail = m.polynomial(m.sub(m.f(ScalarOp::sqrt, w), m.c(3)), kTail);
-  Expr y = m.mul(m.p.select(m.p.op(ScalarOp::lt, {w, m.c(5)}), centre, tail), x);
-  for (int step = 0; step < 2; ++step) {
-    Expr slope = m.mul(m.c(2 / std::sqrt(kPi)), m.f(ScalarOp::exp, m.f(ScalarOp::neg, m.mul(y, y))));
-    y = m.sub(y, m.div(m.sub(m.f(ScalarOp::erf, y), x), slope));
-  }
-  Expr at_end = m.p.op(ScalarOp::eq, {m.f(ScalarOp::abs, x), one});
-  return m.p.select(at_end, m.mul(x, m.c(HUGE_VAL)), y);
+  Val w = -log((1.0 - x) * (1.0 + x));
+  Val y = select(w < 5.0, polynomial(w - 2.5, kCentre), polynomial(sqrt(w) - 3.0, kTail)) * x;
+  for (int step = 0; step < 2; ++step) y = y - (erf(y) - x) / (2 / std::sqrt(kPi) * exp(-(y * y)));
+  return select(equal(abs(x), 1.0), x * HUGE_VAL, y);
 }
 
-Lowering row(Expr (*function)(const Doubles&, Expr)) {
-  return [function](Op& op) {
-    const Doubles m{op.pool};
-    return Views{map1(op, op.tensor("self"), [&](Expr x) { return function(m, x); }, DType::f64)};
-  };
+// Upwards to 10 by the recurrence, then the asymptotic series; the reflection formula below 0.
+Val digamma(Val x) {
+  constexpr double kSeries[] = {1.0 / 12, -691.0 / 32760, 1.0 / 132, -1.0 / 240, 1.0 / 252, -1.0 / 120, 1.0 / 12};
+  Val negative = x < 0.0;
+  Val z = select(negative, 1.0 - x, x), sum = x.like(0);
+  for (int step = 0; step < 10; ++step) {
+    Val below = z < 10.0;
+    sum = select(below, sum - 1.0 / z, sum);
+    z = select(below, z + 1.0, z);
+  }
+  Val inverse = 1.0 / (z * z);
+  Val value = sum + log(z) - 0.5 / z - polynomial(inverse, kSeries) * inverse;
+  Val pole = select(equal(x, 0.0), -1.0 / x, x.like(std::nan("")));
+  Val reflected = value - kPi / tan((x - trunc(x)) * kPi);
+  return select(equal(x, trunc(x)), select(x > 0.0, value, pole), select(negative, reflected, value));
 }
+
+// Hurwitz' zeta function of s > 1, q > 0: nine terms, then Euler-Maclaurin.
+Val zeta_above(Val s, Val q) {
+  constexpr double kBernoulli[] = {1.0 / 12, -1.0 / 720, 1.0 / 30240, -1.0 / 1209600, 1.0 / 47900160, -691.0 / 1307674368000.0,
+                                   1.0 / 74724249600.0, -3617.0 / 10670622842880000.0, 43867.0 / 5109094217170944000.0};
+  Val sum = pow(q, -s);
+  for (int k = 1; k < 9; ++k) sum = sum + pow(q + static_cast<double>(k), -s);
+  Val a = q + 9.0, power = pow(a, -s);
+  sum = sum + power * a / (s - 1.0) + power * 0.5;
+  Val factor = s, term = power / a, square = a * a;
+  for (size_t k = 0; k < std::size(kBernoulli); ++k) {
+    sum = sum + kBernoulli[k] * factor * term;
+    const double next = static_cast<double>(2 * k + 1);
+    factor = factor * (s + next) * (s + (next + 1));
+    term = term / square;
+  }
+  return sum;
+}
+
+// Also for q < 0 where s is a whole number: the sum over all whole distances less the one from the other side.
+Val zeta(Val s, Val q) {
+  Val fraction = q - floor(q), whole = equal(s, floor(s));
+  Val sign = select(equal(remainder(s, 2.0), 0.0), s.like(1), s.like(-1));
+  Val below = zeta_above(s, fraction) + sign * (zeta_above(s, 1.0 - fraction) - zeta_above(s, 1.0 - q));
+  Val value = select(q > 0.0, zeta_above(s, q), select(equal(fraction, 0.0), HUGE_VAL, select(whole, below, std::nan(""))));
+  value = select(equal(s, 1.0), HUGE_VAL, select(s < 1.0, std::nan(""), value));
+  return select(either(isnan(s), isnan(q)), s + q, value);
+}
+
+// In the result's own precision and by ATen's formula: near the poles the result is mostly rounding.
+Val trigamma(Val x) {
+  Val low = x < 0.5;
+  Val sine = sin(x * kPi);
+  Val sum = select(low, -(kPi * kPi / (sine * sine)), x.like(0)), z = select(low, 1.0 - x, x);
+  for (int step = 0; step < 6; ++step) {
+    sum = sum + 1.0 / (z * z);
+    z = z + 1.0;
+  }
+  Val inverse = 1.0 / (z * z);
+  sum = sum + (1.0 + 0.5 / z + inverse * (1.0 / 6 - inverse * (1.0 / 30 - inverse * (1.0 / 42)))) / z;
+  return select(low, -sum, sum);
+}
+
+Views polygamma(Op& op) {
+  const int64_t n = op.integer("n");
+  View x = op.tensor("self");
+  if (n < 0) fail(ErrorCode::bad_program, "polygamma of a negative order");
+  if (n == 1) return {map1(op, x, [](Expr e) { return trigamma(e).e; })};
+  return {map1(op, x, [&](Expr e) {
+    Val v = e;
+    if (n == 0) return digamma(v).e;
+    const double order = static_cast<double>(n);
+    return (zeta(v.like(order + 1), v) * ((n % 2 ? 1.0 : -1.0) * std::exp(std::lgamma(order + 1)))).e;
+  }, DType::f64)};
+}
+
+Views multivariate_lgamma(Op& op) {
+  const int64_t p = op.integer("p");
+  if (p < 1 || p > 64) fail(ErrorCode::unsupported_feature, op.node.target + " with p out of 1..64");
+  return {map1(op, op.tensor("self"), [&](Expr e) {
+    Val sum = Val(e).like(0.25 * static_cast<double>(p * (p - 1)) * std::log(kPi));
+    for (int64_t j = 0; j < p; ++j) sum = sum + log_gamma(Val(e) - 0.5 * static_cast<double>(j));
+    return sum.e;
+  }, DType::f64)};
+}
+
+Val ndtr(Val x) {
+  Val z = x * std::sqrt(0.5);
+  return select(abs(z) < std::sqrt(0.5), 0.5 + 0.5 * erf(z), erfc(-z) * 0.5);
+}
+
+// A rational approximation (Abramowitz and Stegun 26.2.23), then Halley's steps.
+Val ndtri(Val p) {
+  Val q = min(p, 1.0 - p), y = sqrt(-2.0 * log(q));
+  Val x = (2.515517 + y * (0.802853 + y * 0.010328)) / (1.0 + y * (1.432788 + y * (0.189269 + y * 0.001308))) - y;
+  for (int step = 0; step < 3; ++step) {
+    Val u = (erfc(x * -std::sqrt(0.5)) * 0.5 - q) * std::sqrt(2 * kPi) * exp(x * x * 0.5);
+    x = x - u / (1.0 + x * u * 0.5);
+  }
+  Val value = select(p > 0.5, -x, x);
+  value = select(equal(p, 0.0), -HUGE_VAL, select(equal(p, 1.0), HUGE_VAL, value));
+  return select(either(p < 0.0, p > 1.0), std::nan(""), value);
+}
+
+Val sinc(Val x) {
+  Val z = x * kPi;
+  return select(equal(x, 0.0), 1.0, sin(z) / z);
+}
+
+Val entropy(Val x) { return select(isnan(x), x, select(x > 0.0, -(x * log(x)), select(equal(x, 0.0), 0.0, x.like(-HUGE_VAL)))); }
+
+Val xlog1py(Val x, Val y) { return select(isnan(y), y, select(equal(x, 0.0), 0.0, x * log1p(y))); }
 
 }  // namespace
 
 void add_special(Table& table) {
-  for (const char* target : {"aten.lgamma.default", "aten.special_gammaln.default"}) table[target] = row(log_gamma);
-  for (const char* target : {"aten.erfinv.default", "aten.special_erfinv.default"}) table[target] = row(inverse_erf);
+  auto wide = [](Val (*f)(Val)) { return function_row(Function1(f), DType::f64); };
+  for (const char* target : {"aten.lgamma.default", "aten.special_gammaln.default"}) table[target] = wide(log_gamma);
+  for (const char* target : {"aten.erfinv.default", "aten.special_erfinv.default"}) table[target] = wide(inverse_erf);
+  for (const char* target : {"aten.digamma.default", "aten.special_digamma.default", "aten.special_psi.default"}) table[target] = wide(digamma);
+  for (const char* target : {"aten.polygamma.default", "aten.special_polygamma.default"}) table[target] = polygamma;
+  for (const char* target : {"aten.mvlgamma.default", "aten.special_multigammaln.default"}) table[target] = multivariate_lgamma;
+  for (const char* target : {"aten.sinc.default", "aten.special_sinc.default"}) table[target] = function_row(Function1(sinc));
+  table["aten.special_ndtr.default"] = wide(ndtr);
+  table["aten.special_ndtri.default"] = wide(ndtri);
+  table["aten.special_entr.default"] = function_row(Function1(entropy));
+  for (const char* overload : {".default", ".self_scalar", ".other_scalar"}) {
+    table[std::string("aten.special_xlog1py") + overload] = function_row(Function2(xlog1py));
+    table[std::string("aten.special_zeta") + overload] = function_row(Function2(zeta), DType::f64);
+  }
 }
 
 }  // namespace coil::lowering

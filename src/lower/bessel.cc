@@ -1,0 +1,133 @@
+// Bessel and Airy functions, in double precision: Chebyshev series of what is left when the known behaviour is taken out.
+#include <cmath>
+#include <span>
+
+#include "lower/formula.h"
+#include "lower/series.h"
+
+namespace coil::lowering {
+namespace {
+
+#include "lower/special_tables.inc"
+
+constexpr double kPi = 3.14159265358979323846;
+
+// exp(-|x|) I0(x), exp(-|x|) I1(x)
+Val i0e(Val x) {
+  Val a = abs(x);
+  return select(a <= 8.0, fitted(kI0eNear, a, 0, 8), fitted(kI0eFar, 1.0 / a, 0, 0.125) / sqrt(a));
+}
+
+Val i1e(Val x) {
+  Val a = abs(x);
+  Val far = fitted(kI1eFar, 1.0 / a, 0, 0.125) / sqrt(a);
+  return select(a <= 8.0, fitted(kI1eNear, a, 0, 8) * x, select(x < 0.0, -far, far));
+}
+
+Val i0(Val x) { return exp(abs(x)) * i0e(x); }
+Val i1(Val x) { return exp(abs(x)) * i1e(x); }
+
+// sqrt(2 / (pi x)) (P cos(x - w) - Q sin(x - w)), or the same with sine and cosine exchanged: J and Y for x > 8.
+Val far_wave(std::span<const double> p, std::span<const double> q, Val x, double w, bool second_kind) {
+  Val u = 1.0 / x, v = u * u;
+  Val cosine = fitted(p, v, 0, 1.0 / 64), sine = fitted(q, v, 0, 1.0 / 64) * u;
+  // cos and sin of x - w by those of x: the difference would lose digits.
+  Val c = cos(x) * std::cos(w) + sin(x) * std::sin(w), s = sin(x) * std::cos(w) - cos(x) * std::sin(w);
+  Val wave = second_kind ? cosine * s + sine * c : cosine * c - sine * s;
+  return sqrt(2 / kPi * u) * wave;
+}
+
+Val j0(Val x) {
+  Val a = abs(x);
+  return select(a <= 8.0, fitted(kJ0Near, a * a, 0, 64), far_wave(kP0Far, kQ0Far, a, kPi / 4, false));
+}
+
+Val j1(Val x) {
+  Val a = abs(x), far = far_wave(kP1Far, kQ1Far, a, 3 * kPi / 4, false);
+  return select(a <= 8.0, fitted(kJ1Near, a * a, 0, 64) * x, select(x < 0.0, -far, far));
+}
+
+// What functions with a pole at 0 give there and below.
+Val with_pole(Val x, double at_zero, Val value) { return select(equal(x, 0.0), at_zero, select(x < 0.0, std::nan(""), value)); }
+
+Val y0(Val x) {
+  Val near = fitted(kY0Near, x * x, 0, 64) + 2 / kPi * log(x * 0.5) * j0(x);
+  return with_pole(x, -HUGE_VAL, select(x <= 8.0, near, far_wave(kP0Far, kQ0Far, x, kPi / 4, true)));
+}
+
+Val y1(Val x) {
+  Val near = fitted(kY1Near, x * x, 0, 64) * x + 2 / kPi * (log(x * 0.5) * j1(x) - 1.0 / x);
+  return with_pole(x, -HUGE_VAL, select(x <= 8.0, near, far_wave(kP1Far, kQ1Far, x, 3 * kPi / 4, true)));
+}
+
+Val k0e(Val x) {
+  Val near = (fitted(kK0Near, x * x, 0, 4) - log(x * 0.5) * i0(x)) * exp(x);
+  return with_pole(x, HUGE_VAL, select(x <= 2.0, near, fitted(kK0Far, 1.0 / x, 0, 0.5) / sqrt(x)));
+}
+
+Val k1e(Val x) {
+  Val near = (fitted(kK1Near, x * x, 0, 4) * x + log(x * 0.5) * i1(x) + 1.0 / x) * exp(x);
+  return with_pole(x, HUGE_VAL, select(x <= 2.0, near, fitted(kK1Far, 1.0 / x, 0, 0.5) / sqrt(x)));
+}
+
+Val airy(Val x) {
+  Val a = abs(x), root = sqrt(a), z = 2.0 / 3 * a * root, u = 1.0 / z;
+  Val far = exp(-z) * fitted(kAiryFar, u, 0, 3 / (2 * std::pow(2, 1.5))) / (2 * std::sqrt(kPi) * sqrt(root));
+  const double end = std::pow(3.0 / 16, 2);
+  Val p = fitted(kAiryP, u * u, 0, end), q = fitted(kAiryQ, u * u, 0, end) * u;
+  Val sine = (sin(z) + cos(z)) * std::sqrt(0.5), cosine = (cos(z) - sin(z)) * std::sqrt(0.5);  // of z + pi/4
+  Val wave = (p * sine - q * cosine) / (std::sqrt(kPi) * sqrt(root));
+  Val value = select(x > 2.0, far, select(x < -4.0, wave, fitted(kAiryNear, x, -4, 2)));
+  return select(isinf(x), std::nan(""), value);
+}
+
+Val spherical_j0(Val x) {
+  Val s = x * x, near = 1.0 - s / 6.0 * (1.0 - s / 20.0 * (1.0 - s / 42.0 * (1.0 - s / 72.0 * (1.0 - s / 110.0 * (1.0 - s / 156.0)))));
+  return select(isinf(x), 0.0, select(abs(x) < 0.5, near, sin(x) / x));
+}
+
+// erfc(x) exp(x^2)
+Val erfcx(Val x) {
+  Val a = abs(x), t = 2.0 / (a + 2.0);
+  Val value = fitted(kErfcx, t, 0, 1) * t;
+  return select(x < 0.0, 2.0 * exp(x * x) - value, value);
+}
+
+// Relative accuracy in both tails.
+Val log_ndtr(Val x) {
+  constexpr double kRoot = 0.70710678118654752440;
+  Val left = log(erfcx(x * -kRoot) * 0.5) - x * x * 0.5;
+  return select(x < -1.0, left, log1p(erfc(x * kRoot) * -0.5));
+}
+
+}  // namespace
+
+void add_bessel(Table& table) {
+  const struct {
+    const char* target;
+    Val (*function)(Val);
+  } rows[] = {
+      {"aten.i0.default", i0},
+      {"aten.special_i0.default", i0},
+      {"aten.special_modified_bessel_i0.default", i0},
+      {"aten.special_i0e.default", i0e},
+      {"aten.special_i1.default", i1},
+      {"aten.special_modified_bessel_i1.default", i1},
+      {"aten.special_i1e.default", i1e},
+      {"aten.special_bessel_j0.default", j0},
+      {"aten.special_bessel_j1.default", j1},
+      {"aten.special_bessel_y0.default", y0},
+      {"aten.special_bessel_y1.default", y1},
+      {"aten.special_modified_bessel_k0.default", [](Val x) { return k0e(x) * exp(-x); }},
+      {"aten.special_modified_bessel_k1.default", [](Val x) { return k1e(x) * exp(-x); }},
+      {"aten.special_scaled_modified_bessel_k0.default", k0e},
+      {"aten.special_scaled_modified_bessel_k1.default", k1e},
+      {"aten.special_airy_ai.default", airy},
+      {"aten.special_spherical_bessel_j0.default", spherical_j0},
+      {"aten.special_erfcx.default", erfcx},
+      {"aten.special_log_ndtr.default", log_ndtr},
+  };
+  for (const auto& row : rows) table[row.target] = function_row(Function1(row.function), DType::f64);
+}
+
+}  // namespace coil::lowering

@@ -1,0 +1,149 @@
+// Tensors put together from small ones, and tables of positions: block_diag, cartesian_prod, combinations, vander, triangles.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "lower/formula.h"
+
+namespace coil::lowering {
+
+View constant_table(Op& op, const std::string& name, std::vector<int64_t> sizes, std::vector<int64_t> values) {
+  TensorData data;
+  auto held = std::make_shared<std::vector<int64_t>>(std::move(values));
+  data.bytes = {reinterpret_cast<const uint8_t*>(held->data()), held->size() * sizeof(int64_t)};
+  data.owner = held;
+  data.dtype = DType::i64;
+  data.strides.assign(sizes.size(), 1);
+  for (size_t i = sizes.size(); i-- > 1;) data.strides[i - 1] = data.strides[i] * std::max<int64_t>(sizes[i], 1);
+  data.sizes = std::move(sizes);
+  return op.rec.constant(name, std::move(data));
+}
+
+namespace {
+
+View zero_of(Op& op, DType dtype) { return {dtype, {}, as(op.pool.constant_int(0, DType::i64), dtype)}; }
+
+Views block_diag(Op& op) {
+  const TensorType& out = op.out();
+  Views pieces;
+  Expr left = op.pool.index(0);
+  for (View v : op.tensors("tensors")) {
+    while (v.rank() < 2) v = unsqueezed(op, v, 0);
+    Sizes sizes{v.sizes[0], out.sizes[1]};
+    std::vector<Expr> vars{op.pool.var(0), op.pool.var(1) - left};
+    Expr body = masked(inside(vars[1], v.sizes[1]), as(op.rec.at(v, vars), out.dtype), zero_of(op, out.dtype).body);
+    pieces.push_back({out.dtype, sizes, simplify_body(body, sizes)});
+    left = left + v.sizes[1];
+  }
+  if (pieces.empty()) fail(ErrorCode::unsupported_feature, "block_diag of nothing");
+  return {pieces.size() == 1 ? pieces[0] : op.rec.concat("block_diag", out.dtype, out.sizes, 0, pieces)};
+}
+
+Views cartesian_prod(Op& op) {
+  Views given = op.tensors("tensors"), pieces;
+  const TensorType& out = op.out();
+  if (given.size() == 1) return {given[0]};
+  Expr after = out.sizes[0];
+  for (const View& v : given) {
+    Expr n = v.sizes.at(0);
+    after = floor_div(after, index_max(n, op.pool.index(1)));
+    pieces.push_back(op.rec.view(v, {out.sizes[0], op.pool.index(1)}, [&](Coordinates c) {
+      return std::vector<Expr>{floor_mod(floor_div(c[0], after), n)};
+    }));
+  }
+  return {op.rec.concat("cartesian_prod", out.dtype, out.sizes, 1, pieces)};
+}
+
+// All ways to choose r of n in ascending order.
+std::vector<int64_t> choices(int64_t n, int64_t r, bool repeated) {
+  std::vector<int64_t> rows, row(static_cast<size_t>(r));
+  std::function<void(size_t, int64_t)> extend = [&](size_t depth, int64_t first) {
+    if (depth == row.size()) {
+      rows.insert(rows.end(), row.begin(), row.end());
+      return;
+    }
+    for (int64_t i = first; i < n; ++i) {
+      row[depth] = i;
+      extend(depth + 1, repeated ? i : i + 1);
+    }
+  };
+  extend(0, 0);
+  return rows;
+}
+
+Views combinations(Op& op) {
+  View x = op.tensor("self");
+  const int64_t r = op.integer("r");
+  const std::optional<int64_t> n = const_int(x.sizes.at(0));
+  const TensorType& out = op.out();
+  if (!n || *n > 64 || r > 6) fail(ErrorCode::unsupported_feature, "combinations of many or a dynamic number of elements");
+  if (r == 0) return {View{out.dtype, out.sizes, zero_of(op, out.dtype).body}};
+  std::vector<int64_t> rows = choices(*n, r, op.flag("with_replacement"));
+  View table = constant_table(op, "combinations.table", {static_cast<int64_t>(rows.size()) / r, r}, std::move(rows));
+  return {op.rec.pointwise("combinations", out.dtype, out.sizes, [&](Coordinates c) {
+    return op.rec.at(x, std::vector<Expr>{op.pool.checked_index(op.rec.at(table, c), x.sizes[0])});
+  })};
+}
+
+// Row and column numbers of a triangle, row by row.
+Views triangle_indices(Op& op, bool lower) {
+  const int64_t rows = op.integer("row"), columns = op.integer("col"), offset = op.integer("offset");
+  constexpr int64_t kMany = 1 << 22;
+  if (rows < 0 || columns < 0 || rows > kMany || columns > kMany || rows * columns > kMany) {
+    fail(ErrorCode::unsupported_feature, op.node.target + " of a large matrix");
+  }
+  std::vector<int64_t> numbers, second;
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t c = 0; c < columns; ++c) {
+      if (lower ? c - r > offset : c - r < offset) continue;
+      numbers.push_back(r);
+      second.push_back(c);
+    }
+  }
+  const int64_t n = static_cast<int64_t>(second.size());
+  numbers.insert(numbers.end(), second.begin(), second.end());
+  return {converted(op, constant_table(op, op.name, {2, n}, std::move(numbers)), op.out().dtype)};
+}
+
+// Powers of x along the last dimension, from high to low unless `increasing`.
+Views vander(Op& op) {
+  View x = op.tensor("x");
+  const TensorType& out = op.out();
+  const bool increasing = op.node.find("increasing") ? op.flag("increasing") : true;
+  return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
+    Expr power = increasing ? c.back() : out.sizes.back() - 1 - c.back();
+    Expr base = as(op.rec.at(x, c.first(c.size() - 1)), out.dtype);
+    return op.pool.op(ScalarOp::pow, {base, as(op.pool.cast(power, DType::i64), out.dtype)});
+  })};
+}
+
+Views kron(Op& op) {
+  View a = op.tensor("self"), b = op.tensor("other");
+  const TensorType& out = op.out();
+  while (a.rank() < b.rank()) a = unsqueezed(op, a, 0);
+  while (b.rank() < a.rank()) b = unsqueezed(op, b, 0);
+  const ScalarOp product = is_bool(out.dtype) ? ScalarOp::logical_and : ScalarOp::mul;
+  return {op.rec.pointwise("kron", out.dtype, out.sizes, [&](Coordinates c) {
+    std::vector<Expr> in_a, in_b;
+    for (size_t i = 0; i < c.size(); ++i) {
+      in_a.push_back(floor_div(c[i], index_max(b.sizes[i], op.pool.index(1))));
+      in_b.push_back(floor_mod(c[i], index_max(b.sizes[i], op.pool.index(1))));
+    }
+    return op.pool.op(product, {as(op.rec.at(a, in_a), out.dtype), as(op.rec.at(b, in_b), out.dtype)});
+  })};
+}
+
+}  // namespace
+
+void add_constructions(Table& table) {
+  table["aten.block_diag.default"] = block_diag;
+  table["aten.cartesian_prod.default"] = cartesian_prod;
+  table["aten.combinations.default"] = combinations;
+  table["aten.tril_indices.default"] = [](Op& op) { return triangle_indices(op, true); };
+  table["aten.triu_indices.default"] = [](Op& op) { return triangle_indices(op, false); };
+  for (const char* target : {"aten.vander.default", "aten.linalg_vander.default"}) table[target] = vander;
+  table["aten.kron.default"] = kron;
+}
+
+}  // namespace coil::lowering

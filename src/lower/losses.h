@@ -1,0 +1,15 @@
+// What the losses share.
+#pragma once
+
+#include "lower/lowering.h"
+
+namespace coil::lowering {
+
+constexpr int64_t kMeanReduction = 1, kSumReduction = 2;  // ATen's `reduction`; 0: none
+
+// The elements, or their sum or mean, as the node wants them.
+View finished_loss(Op& op, const Sizes& sizes, const std::function<Expr(Coordinates)>& element);
+// The sizes that two operands have together.
+Sizes joint_sizes(const View& a, const View& b);
+
+}  // namespace coil::lowering

@@ -1,0 +1,32 @@
+"""A process that judges pairs: reads "name dtype" lines, writes a JSON line for each phase and each result. See run.py."""
+
+import json
+import os
+import sys
+import time
+
+channel = os.fdopen(os.dup(1), "w", buffering=1)
+os.dup2(2, 1)  # what libraries print is no answer
+
+import torch
+
+torch.set_num_threads(1)
+
+import evaluate
+
+
+def main():
+    for line in sys.stdin:
+        name, dtype = line.split()
+        start = time.time()
+        try:
+            result = evaluate.verdict(name, dtype, lambda phase: print(json.dumps({"phase": phase}), file=channel))
+        except Exception as error:  # a fault of these tests
+            import traceback
+
+            traceback.print_exc()
+            result = {"status": "error", "reason": f"{type(error).__name__}: {error}"[:300]}
+        print(json.dumps({"name": name, "dtype": dtype, **result, "seconds": round(time.time() - start, 2)}), file=channel)
+
+
+main()
