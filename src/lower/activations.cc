@@ -102,18 +102,6 @@ Views prelu(Op& op) {
   })};
 }
 
-// Evaluation mode only: in training the result is random.
-Views dropout(Op& op) {
-  const bool training = op.has("train") ? op.flag("train") : op.has("training") && op.flag("training");
-  if (training && op.number("p") != 0) {
-    fail(ErrorCode::unsupported_feature, op.node.target + " in training mode: its result is random",
-         "call model.eval() before torch.export.export");
-  }
-  View x = op.tensor(op.has("input") ? "input" : "self");
-  if (op.node.outputs.size() < 2) return {x};
-  return {x, View{DType::boolean, x.sizes, op.pool.boolean(true)}};
-}
-
 void add_smooth_rows(Table& table) {
   table["aten.gelu.default"] = row(gelu);
   table["aten.silu.default"] = row([](const Formula& f, Op&, Expr x) { return f.mul(x, f.f(ScalarOp::sigmoid, x)); });
@@ -135,7 +123,7 @@ void add_smooth_rows(Table& table) {
   table["aten.logit.default"] = row([](const Formula& f, Op& op, Expr x) {
     if (op.has("eps")) {
       const double eps = op.number("eps");
-      x = f.min(f.max(x, f.c(eps)), f.c(1 - eps));
+      x = f.select(f.lt(x, f.c(eps)), f.c(eps), f.select(f.gt(x, f.c(1 - eps)), f.c(1 - eps), x));
     }
     return f.f(ScalarOp::log, f.div(x, f.sub(f.c(1), x)));
   });
@@ -153,10 +141,6 @@ void add_piecewise_rows(Table& table) {
   table["aten.hardswish.default"] = row([](const Formula& f, Op&, Expr x) { return f.div(f.mul(x, hard_gate(f, x)), f.c(6)); });
   table["aten.leaky_relu.default"] = row([](const Formula& f, Op& op, Expr x) {
     return f.select(f.gt(x, f.c(0)), x, f.mul(x, f.c(op.number("negative_slope"))));
-  });
-  table["aten.rrelu.default"] = row([](const Formula& f, Op& op, Expr x) {
-    if (op.flag("training")) fail(ErrorCode::unsupported_feature, "rrelu in training mode", "call model.eval() before torch.export.export");
-    return f.select(f.gt(x, f.c(0)), x, f.mul(x, f.c((op.number("lower") + op.number("upper")) / 2)));
   });
   table["aten.hardshrink.default"] = row([](const Formula& f, Op& op, Expr x) {
     return f.select(f.le(f.f(ScalarOp::abs, x), f.c(op.number("lambd"))), f.c(0), x);
@@ -178,10 +162,6 @@ void add_piecewise_rows(Table& table) {
 void add_activations(Table& table) {
   add_smooth_rows(table);
   add_piecewise_rows(table);
-  for (const char* target : {"aten.dropout.default", "aten.feature_dropout.default", "aten.alpha_dropout.default",
-                             "aten.feature_alpha_dropout.default", "aten.native_dropout.default"}) {
-    table[target] = dropout;
-  }
 }
 
 }  // namespace coil::lowering

@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
+#include <cmath>
 
 #include "lower/formula.h"
 
@@ -109,12 +109,67 @@ Views triangle_indices(Op& op, bool lower) {
 // Powers of x along the last dimension, from high to low unless `increasing`.
 Views vander(Op& op) {
   View x = op.tensor("x");
+  if (x.rank() == 0) x = unsqueezed(op, x, 0);
   const TensorType& out = op.out();
   const bool increasing = op.node.find("increasing") ? op.flag("increasing") : true;
   return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
     Expr power = increasing ? c.back() : out.sizes.back() - 1 - c.back();
     Expr base = as(op.rec.at(x, c.first(c.size() - 1)), out.dtype);
     return op.pool.op(ScalarOp::pow, {base, as(op.pool.cast(power, DType::i64), out.dtype)});
+  })};
+}
+
+// The places of the first nonzero elements, in order; -1 (the fill value) where there are no more.
+Views nonzero_static(Op& op) {
+  View x = op.tensor("self");
+  const TensorType& out = op.out();
+  ExprPool& p = op.pool;
+  Expr n = count(p, x.sizes), rows = out.sizes.at(0);
+  View flat = reshaped(op, x, {n});
+  auto is_set = [&](Coordinates c) { return as(op.rec.at(flat, c), DType::boolean); };
+  View before = op.rec.scan("nonzero.count", ScanOp::sum, DType::i64, {n}, 0, [&](Coordinates c) { return as(is_set(c), DType::i64); });
+  View place = op.rec.reduce("nonzero.place", ReduceOp::max, DType::i64, {rows}, {n}, [&](Coordinates c, Coordinates k) {
+    Expr hit = both(is_set(k), p.op(ScalarOp::eq, {op.rec.at(before, k), p.cast(c[0] + 1, DType::i64)}));
+    return p.select(hit, p.cast(k[0], DType::i64), p.constant_int(-1, DType::i64));
+  });
+  const int64_t fill = op.integer("fill_value");
+  return {op.rec.pointwise("nonzero", out.dtype, out.sizes, [&](Coordinates c) {
+    Val linear = op.rec.at(place, c.first(1)), result = linear.like(static_cast<double>(fill));
+    Val rest = max(linear, 0.0);
+    for (size_t d = x.rank(); d-- > 0;) {
+      Val size = p.cast(index_max(x.sizes[d], p.index(1)), DType::i64);
+      Expr own = p.op(ScalarOp::eq, {c[1], p.index(static_cast<int64_t>(d))});
+      result = select(both(Val(own), linear >= 0.0), remainder(rest, size), result);
+      rest = apply(ScalarOp::floor_div, rest, size);
+    }
+    return result.e;
+  })};
+}
+
+// The distances of all pairs of rows, i < j.
+Views pdist(Op& op) {
+  View x = op.tensor("self");
+  const TensorType& out = op.out();
+  const std::optional<int64_t> n = const_int(x.sizes.at(0));
+  if (!n || *n > 1024) fail(ErrorCode::unsupported_feature, op.node.target + " of many rows or of a dynamic number of rows");
+  if (is_const(out.sizes.at(0), 0)) return {View{out.dtype, out.sizes, zero_of(op, out.dtype).body}};
+  std::vector<int64_t> pairs = choices(*n, 2, false);
+  const int64_t rows = static_cast<int64_t>(pairs.size()) / 2;
+  View table = constant_table(op, "pdist.pairs", {rows, 2}, std::move(pairs));
+  const double p = op.number("p");
+  const bool extreme = std::isinf(p);
+  const DType type = accumulate_type(out.dtype);
+  View sum = op.rec.reduce("pdist.sum", extreme ? ReduceOp::max : ReduceOp::sum, type, out.sizes, {x.sizes.at(1)}, [&](Coordinates c, Coordinates k) {
+    auto element = [&](int64_t side) {
+      Expr row = op.pool.checked_index(op.rec.at(table, std::vector<Expr>{c[0], op.pool.index(side)}), x.sizes[0]);
+      return Val(as(op.rec.at(x, std::vector<Expr>{row, k[0]}), type));
+    };
+    Val size = abs(element(0) - element(1));
+    return (p == 0 ? select(equal(size, 0.0), size.like(0), size.like(1)) : p == 1 || extreme ? size : p == 2 ? size * size : pow(size, p)).e;
+  });
+  return {op.rec.pointwise("pdist", out.dtype, out.sizes, [&](Coordinates c) {
+    Val s = op.rec.at(sum, c);
+    return (p == 0 || p == 1 || extreme ? s : p == 2 ? sqrt(s) : pow(s, 1 / p)).e;
   })};
 }
 
@@ -144,6 +199,8 @@ void add_constructions(Table& table) {
   table["aten.triu_indices.default"] = [](Op& op) { return triangle_indices(op, false); };
   for (const char* target : {"aten.vander.default", "aten.linalg_vander.default"}) table[target] = vander;
   table["aten.kron.default"] = kron;
+  table["aten.nonzero_static.default"] = nonzero_static;
+  for (const char* target : {"aten.pdist.default", "aten._pdist_forward.default"}) table[target] = pdist;
 }
 
 }  // namespace coil::lowering

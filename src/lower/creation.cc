@@ -37,22 +37,28 @@ Views arange(Op& op) {
   return {View{out.dtype, out.sizes, simplify_body(as(body, out.dtype), out.sizes)}};
 }
 
-Views linspace(Op& op) {
+// start + i * step in the first half, end - (steps - 1 - i) * step in the second, as ATen; logspace: a power of base of that.
+Views linspace(Op& op, bool powers) {
   const TensorType& out = op.out();
-  Expr i = op.pool.cast(op.pool.var(0), DType::i64);
-  // Symmetric, as ATen: the second half counts from the end.
-  const DType type = accumulate_type(out.dtype);
-  Expr steps = as(op.pool.cast(out.sizes.at(0), DType::i64), type);
-  Expr start = as(op.operand("start").body, type), end = as(op.operand("end").body, type), one = op.constant(1, type);
+  const bool whole = !is_float(out.dtype);
+  const DType type = whole ? DType::f64 : accumulate_type(out.dtype);
   ExprPool& p = op.pool;
+  auto end_point = [&](const char* arg) {
+    View v = op.operand(arg);
+    if (v.rank() != 0) v = reshaped(op, v, {});
+    return as(as(v.body, out.dtype), type);
+  };
+  Expr i = as(p.cast(p.var(0), DType::i64), type), start = end_point("start"), end = end_point("end"), one = op.constant(1, type);
+  Expr steps = as(p.cast(out.sizes.at(0), DType::i64), type);
   Expr last = p.op(ScalarOp::maximum, {p.op(ScalarOp::sub, {steps, one}), one});
   Expr step = p.op(ScalarOp::div, {p.op(ScalarOp::sub, {end, start}), last});
-  Expr x = as(i, type);
-  Expr front = p.op(ScalarOp::add, {start, p.op(ScalarOp::mul, {x, step})});
-  Expr from_end = p.op(ScalarOp::sub, {p.op(ScalarOp::sub, {steps, one}), x});
+  Expr front = p.op(ScalarOp::add, {start, p.op(ScalarOp::mul, {i, step})});
+  Expr from_end = p.op(ScalarOp::sub, {p.op(ScalarOp::sub, {steps, one}), i});
   Expr back = p.op(ScalarOp::sub, {end, p.op(ScalarOp::mul, {from_end, step})});
-  Expr first_half = index_less(p.var(0) * 2, out.sizes[0]);
-  return {View{out.dtype, out.sizes, as(p.select(first_half, front, back), out.dtype)}};
+  Expr single = p.op(ScalarOp::eq, {steps, one});
+  Expr value = p.select(p.op(ScalarOp::logical_or, {index_less(p.var(0), floor_div(out.sizes[0], p.index(2))), single}), front, back);
+  if (powers) value = p.op(ScalarOp::pow, {op.constant(op.number("base"), type), value});
+  return {View{out.dtype, out.sizes, as(value, out.dtype)}};
 }
 
 Views eye(Op& op) {
@@ -85,7 +91,10 @@ void add_creation(Table& table) {
   table["aten.scalar_tensor.default"] = fill_from("s");
   for (const char* target : {"aten.arange.default", "aten.arange.start", "aten.arange.start_step"}) table[target] = arange;
   table["prims.iota.default"] = arange;
-  table["aten.linspace.default"] = linspace;
+  for (const char* overload : {"default", "Tensor_Tensor", "Tensor_Scalar", "Scalar_Tensor"}) {
+    table[std::string("aten.linspace.") + overload] = [](Op& op) { return linspace(op, false); };
+    table[std::string("aten.logspace.") + overload] = [](Op& op) { return linspace(op, true); };
+  }
   for (const char* target : {"aten.eye.default", "aten.eye.m"}) table[target] = eye;
   table["aten.one_hot.default"] = one_hot;
 }

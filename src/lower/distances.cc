@@ -160,6 +160,15 @@ Views tensordot(Op& op) {
     return order;
   };
   const std::vector<int64_t> da = op.integers("dims_self"), db = op.integers("dims_other");
+  // A dimension of size 1 meets every element of its partner.
+  Sizes a_sizes = a.sizes, b_sizes = b.sizes;
+  for (size_t i = 0; i < da.size(); ++i) {
+    Expr &in_a = a_sizes.at(wrap_dim(da[i], a.rank())), &in_b = b_sizes.at(wrap_dim(db.at(i), b.rank()));
+    if (is_const(in_a, 1)) in_a = in_b;
+    else if (is_const(in_b, 1)) in_b = in_a;
+  }
+  a = broadcast(op, a, a_sizes);
+  b = broadcast(op, b, b_sizes);
   View x = permuted(op, a, split(a, da, true)), y = permuted(op, b, split(b, db, false));
   const long k = static_cast<long>(da.size());
   Sizes xs(x.sizes.begin(), x.sizes.end() - k), kx(x.sizes.end() - k, x.sizes.end()), ys(y.sizes.begin() + k, y.sizes.end());

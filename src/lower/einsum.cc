@@ -11,9 +11,18 @@ struct Equation {
   std::string output;
 };
 
+// An ellipsis stands for the dimensions that have no letter, aligned at the right: digits name them.
+std::string spelled_out(const std::string& letters, size_t rank, size_t longest) {
+  const size_t dots = letters.find("...");
+  if (dots == letters.npos) return letters;
+  const size_t named = letters.size() - 3, count = rank >= named ? rank - named : 0;
+  std::string digits;
+  for (size_t i = longest - std::min(count, longest); i < longest; ++i) digits += static_cast<char>('0' + i);
+  return letters.substr(0, dots) + digits + letters.substr(dots + 3);
+}
+
 Equation parse(std::string text) {
   std::erase(text, ' ');
-  if (text.find('.') != text.npos) fail(ErrorCode::unsupported_feature, "einsum with an ellipsis");
   Equation e;
   const size_t arrow = text.find("->");
   std::string left = text.substr(0, arrow);
@@ -26,8 +35,10 @@ Equation parse(std::string text) {
     e.output = text.substr(arrow + 2);
     return e;
   }
-  // Implicit: the letters that occur once, in order.
+  // Implicit: the letters that occur once, in order, after an ellipsis.
   std::string letters = left;
+  if (left.find('.') != left.npos) e.output = "...";
+  std::erase(letters, '.');
   std::sort(letters.begin(), letters.end());
   for (char c : letters) {
     if (c != ',' && std::count(letters.begin(), letters.end(), c) == 1) e.output += c;
@@ -102,10 +113,40 @@ View multiply(Op& op, const View& a_in, const View& b_in, std::string la, std::s
   return reshaped(op, product, sizes);
 }
 
+// A dimension of size 1 that another operand has in full is one that this operand lacks.
+void squeeze_ones(Op& op, Views& operands, Equation& e) {
+  auto full = [&](char letter) {
+    for (size_t i = 0; i < operands.size(); ++i) {
+      const size_t at = e.inputs[i].find(letter);
+      if (at < operands[i].rank() && at != std::string::npos && !is_const(operands[i].sizes[at], 1)) return true;
+    }
+    return false;
+  };
+  for (size_t i = 0; i < operands.size(); ++i) {
+    for (size_t k = std::min(e.inputs[i].size(), operands[i].rank()); k-- > 0;) {
+      if (!is_const(operands[i].sizes[k], 1) || !full(e.inputs[i][k])) continue;
+      operands[i] = squeezed(op, operands[i], k);
+      e.inputs[i].erase(k, 1);
+    }
+  }
+}
+
 Views einsum(Op& op) {
   Equation e = parse(op.text("equation"));
   Views operands = op.tensors("tensors");
   if (operands.size() != e.inputs.size() || operands.empty()) fail(ErrorCode::bad_program, "einsum: operands and equation do not match");
+  size_t longest = 0;
+  for (size_t i = 0; i < operands.size(); ++i) {
+    const size_t named = e.inputs[i].find('.') == std::string::npos ? operands[i].rank() : e.inputs[i].size() - 3;
+    if (named <= operands[i].rank()) longest = std::max(longest, operands[i].rank() - named);
+  }
+  if (longest > 9) fail(ErrorCode::unsupported_feature, "einsum: an ellipsis for more than nine dimensions");
+  for (size_t i = 0; i < operands.size(); ++i) {
+    e.inputs[i] = spelled_out(e.inputs[i], operands[i].rank(), longest);
+    operands[i] = converted(op, operands[i], op.out().dtype);
+  }
+  e.output = spelled_out(e.output, e.output.size() - (e.output.find('.') == std::string::npos ? 0 : 3) + longest, longest);
+  squeeze_ones(op, operands, e);
   View result = operands[0];
   std::string letters = e.inputs[0];
   for (size_t i = 0; i < operands.size(); ++i) {

@@ -55,6 +55,9 @@ inline Val select(Val condition, Val a, Val b) { return condition.e->pool->selec
 inline Val select(Val condition, double a, Val b) { return select(condition, b.like(a), b); }
 inline Val select(Val condition, Val a, double b) { return select(condition, a, a.like(b)); }
 
+// log of the magnitude of the gamma function, in double precision (special.cc).
+Val log_gamma(Val x);
+
 // One row of a table: an elementwise function, computed in `compute` (default: the result's type).
 using Function1 = std::function<Val(Val)>;
 using Function2 = std::function<Val(Val, Val)>;

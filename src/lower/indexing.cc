@@ -34,11 +34,13 @@ Views gather(Op& op) {
   const TensorType& out = op.out();
   if (x.rank() == 0) return {broadcast(op, x, out.sizes)};
   const size_t dim = wrap_dim(op.integer("dim"), x.rank());
-  return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
+  if (index.rank() == 0) index = unsqueezed(op, index, 0);
+  View taken = op.rec.pointwise(op.name, out.dtype, index.sizes, [&](Coordinates c) {
     std::vector<Expr> at(c.begin(), c.end());
     at[dim] = checked_position(op, op.rec.at(index, c), x.sizes[dim]);
     return op.rec.at(x, at);
-  })};
+  });
+  return {reshaped(op, taken, out.sizes)};
 }
 
 Views take_along_dim(Op& op) {
@@ -74,6 +76,38 @@ Views embedding(Op& op) {
   return {op.rec.pointwise("embedding", out.dtype, out.sizes, [&](Coordinates c) {
     Expr row = checked_position(op, op.rec.at(index, c.first(c.size() - 1)), weight.sizes[0]);
     return op.rec.at(weight, std::vector<Expr>{row, c.back()});
+  })};
+}
+
+// index where the mask is true (there the positions are inside), `fill` elsewhere.
+Views masked_index(Op& op) {
+  View x = op.tensor("self"), mask = op.tensor("mask"), fill = op.operand("fill");
+  std::vector<std::optional<View>> indices = op.maybe_tensors("indices");
+  indices.resize(x.rank());
+  const TensorType& out = op.out();
+  size_t first = x.rank(), last = 0, indexed = 0, rank = 0;
+  for (size_t i = 0; i < indices.size(); ++i) {
+    if (!indices[i]) continue;
+    first = std::min(first, i);
+    last = i;
+    ++indexed;
+    rank = std::max(rank, indices[i]->rank());
+  }
+  const size_t place = indexed && last - first + 1 == indexed ? first : 0;
+  return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
+    std::vector<Expr> at;
+    size_t next = 0;
+    Expr use = as(read(mask, c), DType::boolean), zero = op.pool.constant_int(0, DType::i64);
+    for (size_t i = 0; i < x.rank(); ++i) {
+      if (next == place) next += rank;
+      if (!indices[i]) {
+        at.push_back(c[next++]);
+        continue;
+      }
+      Expr position = as(read(*indices[i], c.subspan(place, rank)), DType::i64);
+      at.push_back(wrapped_position(op, op.pool.select(use, position, zero), x.sizes[i]));
+    }
+    return masked(use, op.rec.at(x, at), as(fill.body, out.dtype));
   })};
 }
 
@@ -121,6 +155,7 @@ void add_indexing(Table& table) {
   table["aten.take_along_dim.default"] = take_along_dim;
   table["aten.take.default"] = take;
   table["aten.embedding.default"] = embedding;
+  table["aten._unsafe_masked_index.default"] = masked_index;
   for (const char* target : {"aten.index.Tensor", "aten._unsafe_index.Tensor"}) table[target] = index;
 }
 

@@ -76,11 +76,38 @@ Views column_stack(Op& op) {
   return {joined(op, pieces, 1)};
 }
 
+// Each tensor in equally many chunks along a dimension, filled up with zeros; the chunks' elements side by side.
+Views chunk_cat(Op& op) {
+  const TensorType& out = op.out();
+  const size_t dim = wrap_dim(op.integer("dim"), op.tensors("tensors").at(0).rank());
+  const int64_t chunks = op.integer("num_chunks");
+  Views pieces;
+  for (const View& v : op.tensors("tensors")) {
+    Expr length = floor_div(v.sizes[dim] + (chunks - 1), op.pool.index(chunks));
+    Sizes rest(v.sizes.begin() + static_cast<long>(dim) + 1, v.sizes.end()), sizes(v.sizes.begin(), v.sizes.begin() + static_cast<long>(dim));
+    Expr each = count(op.pool, rest);
+    sizes.push_back(op.pool.index(chunks));
+    sizes.push_back(length * each);
+    std::vector<Expr> at;
+    for (size_t i = 0; i < dim; ++i) at.push_back(op.pool.var(static_cast<int32_t>(i)));
+    Expr chunk = op.pool.var(static_cast<int32_t>(dim)), element = op.pool.var(static_cast<int32_t>(dim + 1));
+    at.push_back(chunk * length + floor_div(element, each));
+    Expr there = index_less(at[dim], v.sizes[dim]);
+    const Sizes inner = from_row_major(floor_mod(element, each), rest);
+    at.insert(at.end(), inner.begin(), inner.end());
+    Expr body = masked(there, as(op.rec.at(v, at), out.dtype), as(op.pool.constant_int(0, DType::i64), out.dtype));
+    pieces.push_back({out.dtype, sizes, simplify_body(body, sizes)});
+  }
+  return {joined_as(op, "chunk_cat", out.dtype, out.sizes, dim + 1, pieces)};
+}
+
 // x[i + 1] - x[i] along a dimension, n times, after joining what stands before and after.
 Views diff(Op& op) {
   View x = op.tensor("self");
   const size_t dim = wrap_dim(op.integer("dim"), x.rank());
   const TensorType& out = op.out();
+  if (op.integer("n") == 0) return {x};  // whatever stands before and after
+  if (is_const(out.sizes[dim], 0)) return {View{out.dtype, out.sizes, as(op.pool.constant_int(0, DType::i64), out.dtype)}};
   Views pieces;
   if (op.has("prepend")) pieces.push_back(op.tensor("prepend"));
   pieces.push_back(x);
@@ -105,8 +132,7 @@ Views diff(Op& op) {
 }
 
 // A diagonal of x in zeros.
-Views diag_embed(Op& op, size_t a, size_t b, int64_t offset) {
-  View x = op.tensor("self");
+Views diag_embed(Op& op, const View& x, size_t a, size_t b, int64_t offset) {
   const TensorType& out = op.out();
   return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
     Expr hit = op.pool.op(ScalarOp::eq, {c[b] - c[a], op.pool.index(offset)});
@@ -182,14 +208,19 @@ void add_joins(Table& table) {
   table["aten.dstack.default"] = [](Op& op) { return stack_along(op, 2, 3); };
   table["aten.column_stack.default"] = column_stack;
   table["aten.diff.default"] = diff;
+  table["aten._chunk_cat.default"] = chunk_cat;
   table["aten.diag_embed.default"] = [](Op& op) {
     const size_t rank = op.out().sizes.size();
-    return diag_embed(op, wrap_dim(op.integer("dim1"), rank), wrap_dim(op.integer("dim2"), rank), op.integer("offset"));
+    return diag_embed(op, op.tensor("self"), wrap_dim(op.integer("dim1"), rank), wrap_dim(op.integer("dim2"), rank), op.integer("offset"));
+  };
+  table["aten.diagflat.default"] = [](Op& op) {
+    View x = op.tensor("self");
+    return diag_embed(op, reshaped(op, x, {count(op.pool, x.sizes)}), 0, 1, op.integer("offset"));
   };
   table["aten.diag.default"] = [](Op& op) {
     View x = op.tensor("self");
     const int64_t offset = op.integer("diagonal");
-    if (x.rank() == 1) return diag_embed(op, 0, 1, offset);
+    if (x.rank() == 1) return diag_embed(op, x, 0, 1, offset);
     return Views{op.rec.view(x, op.out().sizes, [&](Coordinates c) {
       return std::vector<Expr>{c[0] + std::max<int64_t>(-offset, 0), c[0] + std::max<int64_t>(offset, 0)};
     })};

@@ -20,7 +20,7 @@ Table make_table() {
   for (auto add : {add_pointwise, add_activations, add_casts, add_assertions, add_views, add_reshapes, add_joins, add_padding, add_creation, add_indexing,
                    add_scatter, add_reductions, add_softmax, add_statistics, add_normalization, add_matmul, add_einsum, add_convolution,
                    add_pooling, add_attention, add_sorting, add_resampling, add_grid_sampling, add_losses,
-                   add_recurrent, add_distances, add_search, add_special, add_bessel, add_margin_losses, add_numeric, add_order_statistics, add_constructions, add_higher_order, add_fft, add_linalg}) {
+                   add_recurrent, add_distances, add_search, add_special, add_bessel, add_polynomials, add_incomplete_gamma, add_antialiasing, add_calculus, add_products, add_unpooling, add_embedding_bag, add_histograms, add_random, add_margin_losses, add_numeric, add_order_statistics, add_constructions, add_higher_order, add_fft, add_linalg}) {
     add(t);
   }
   return t;
@@ -56,6 +56,15 @@ void lower_node(Session& session, Scope& scope, const Node& node) {
   session.recorder.set_origins(node.origins);
   Op op(session, scope, node);
   Views results = row->second(op);
+  results.resize(std::max(results.size(), node.outputs.size()));
+  for (size_t i = 0; i < node.outputs.size(); ++i) {  // nothing to compute
+    const ValueInfo& info = scope.graph.value(node.outputs[i]);
+    if (results[i].body || !info.is_tensor()) continue;
+    const TensorType& type = info.tensor();
+    if (std::any_of(type.sizes.begin(), type.sizes.end(), [](Expr size) { return is_const(size, 0); })) {
+      results[i] = {type.dtype, type.sizes, as(op.pool.constant_int(0, DType::i64), type.dtype)};
+    }
+  }
   for (size_t i = 0; i < node.outputs.size() && i < results.size(); ++i) {
     const ValueInfo& info = scope.graph.value(node.outputs[i]);
     if (!info.is_tensor() || !results[i].body) continue;
@@ -63,7 +72,7 @@ void lower_node(Session& session, Scope& scope, const Node& node) {
       fail(ErrorCode::bad_program, fmt::format("{} gives {} with {} dimensions, the program says {} with {}", node.target, name(results[i].dtype),
                                                results[i].rank(), name(info.tensor().dtype), info.tensor().sizes.size()));
     }
-    if (results.size() == 1) inline_generator(session.recorder.program(), results[i]);
+    if (node.outputs.size() == 1) inline_generator(session.recorder.program(), results[i]);
     scope.values[static_cast<size_t>(node.outputs[i].index)] = std::move(results[i]);
   }
 }
@@ -138,6 +147,7 @@ Result<LoopProgram> lower(const Graph& graph) {
     lowering::add_inputs(session, scope);
     lowering::lower_nodes(session, scope);
     lowering::add_outputs(session, scope);
+    lowering::add_random_update(session);
   } catch (lowering::LowerError& e) {
     return std::move(e.error);
   }

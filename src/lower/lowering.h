@@ -34,6 +34,10 @@ struct Session {
   // Conditions (bool, of rank 0) under which the graph that is being lowered counts: those of the branches around it.
   std::vector<Expr> taken;
 
+  // Seed and number of the call, if an operator is random (random.cc), and how many are.
+  View random_state;
+  int64_t random_operators = 0;
+
   explicit Session(std::shared_ptr<ExprPool> pool) : recorder(std::move(pool)) {}
 };
 
@@ -131,6 +135,15 @@ void add_distances(Table& table);
 void add_search(Table& table);
 void add_special(Table& table);
 void add_bessel(Table& table);
+void add_polynomials(Table& table);
+void add_incomplete_gamma(Table& table);
+void add_antialiasing(Table& table);
+void add_calculus(Table& table);
+void add_products(Table& table);
+void add_unpooling(Table& table);
+void add_embedding_bag(Table& table);
+void add_histograms(Table& table);
+void add_random(Table& table);
 void add_margin_losses(Table& table);
 void add_numeric(Table& table);
 void add_order_statistics(Table& table);
@@ -138,6 +151,9 @@ void add_constructions(Table& table);
 void add_higher_order(Table& table);
 void add_fft(Table& table);
 void add_linalg(Table& table);
+
+// Has the call write the state of the random numbers back.
+void add_random_update(Session& session);
 
 const Table& table();
 // The rows for nodes that take or give complex numbers, and no others (complex.cc): own ones, and those of table() that are right

@@ -118,10 +118,25 @@ View combined(Op& op, const View& self, const View& product) {
   return reshaped(op, sum, out.sizes);
 }
 
+// Products with a vector are sums over rows.
+View times_vector(Op& op, const View& a, const View& x) {
+  const DType type = op.out().dtype, wide = is_float(type) ? accumulate_type(type) : type;
+  return op.rec.reduce(op.name, ReduceOp::sum, type, op.out().sizes, {x.sizes[0]}, [&](Coordinates c, Coordinates k) {
+    std::vector<Expr> at(c.begin(), c.end());
+    at.push_back(k[0]);
+    return op.pool.op(ScalarOp::mul, {as(op.rec.at(a, at), wide), as(op.rec.at(x, k), wide)});
+  });
+}
+
 Views linear(Op& op) {
   View x = op.tensor("input"), w = op.tensor("weight");
-  if (w.rank() != 2) fail(ErrorCode::unsupported_feature, "linear with a weight that is not a matrix");
   const TensorType& out = op.out();
+  if (w.rank() == 1) {  // one output, without a dimension of its own
+    View y = times_vector(op, x, w);
+    const std::optional<View> bias = op.maybe_tensor("bias");
+    return {bias ? map2(op, y, *bias, [&](Expr a, Expr b) { return op.pool.op(ScalarOp::add, {a, b}); }) : y};
+  }
+  if (w.rank() != 2) fail(ErrorCode::unsupported_feature, "linear with a weight that is not a matrix");
   const bool vector = x.rank() == 1;
   if (vector) x = unsqueezed(op, x, 0);
   View y = matrix_product(op, "linear", out.dtype, x, permuted(op, w, {1, 0}), 0);
@@ -133,6 +148,7 @@ Views linear(Op& op) {
   return {vector ? squeezed(op, y, 0) : y};
 }
 
+<<<<<<< HEAD
 // Products with a vector are sums over rows.
 View times_vector(Op& op, const View& a, const View& x) {
   const DType type = op.out().dtype, wide = is_float(type) ? accumulate_type(type) : type;
@@ -148,6 +164,8 @@ View times_vector(Op& op, const View& a, const View& x) {
   });
 }
 
+=======
+>>>>>>> a5b40bd (Random numbers, orthogonal polynomials, incomplete gamma, histograms, embedding_bag, unpooling, antialiased upsampling and more; wrong answers of diff, linspace, msort, tensordot, logit and circular padding)
 Views matmul(Op& op) {
   View a = op.tensor("self"), b = op.tensor("other");
   const TensorType& out = op.out();

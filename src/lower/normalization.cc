@@ -73,7 +73,7 @@ Views group_norm(Op& op, Expr groups) {
     at.resize(split.size(), op.pool.index(0));
     return scaled(op, normalised(op, as(op.rec.at(x, c), type), m.mean, rstd, at), weight, bias, c, type);
   });
-  if (op.node.outputs.size() == 1) return {y};
+  if (op.name != "native_group_norm") return {y};
   return {y, reshaped(op, converted(op, m.mean, op.out(1).dtype), op.out(1).sizes),
           reshaped(op, converted(op, rstd, op.out(2).dtype), op.out(2).sizes)};
 }
@@ -103,12 +103,36 @@ Views batch_norm_with(Op& op, const View& x, const View& mean, const View& varia
   return results;
 }
 
-[[noreturn]] void refuse_training(const Op& op) {
-  fail(ErrorCode::unsupported_feature, op.node.target + " in training mode", "call model.eval() before torch.export.export");
+// running * (1 - momentum) + momentum * the batch's: means, and variances with n - 1; the node's last two results.
+void update_running(Op& op, const Moments& m, const Sizes& kept, Views& results) {
+  const DType type = m.mean.dtype;
+  ExprPool& p = op.pool;
+  const double momentum = op.number("momentum");
+  Expr n = as(p.cast(m.count, DType::i64), type), one = op.constant(1, type);
+  // Of instance_norm the batch's instances are averaged.
+  auto of_channel = [&](const View& v, const char* name) {
+    View all = reshaped(op, v, kept);
+    if (kept.size() == 1) return all;
+    View sum = reduced(op, name, ReduceOp::sum, type, all, {0}, false);
+    Expr batch = as(p.cast(kept[0], DType::i64), type);
+    return op.rec.pointwise(name, type, sum.sizes, [&](Coordinates c) { return p.op(ScalarOp::div, {op.rec.at(sum, c), batch}); });
+  };
+  View mean = of_channel(m.mean, "running.mean"), squares = of_channel(m.sum_of_squares, "running.squares");
+  auto mixed = [&](const char* arg, const std::function<Expr(Coordinates)>& fresh) {
+    View old = op.tensor(arg);
+    return op.rec.pointwise(arg, old.dtype, old.sizes, [&](Coordinates c) {
+      Expr kept_part = p.op(ScalarOp::mul, {as(op.rec.at(old, c), type), op.constant(1 - momentum, type)});
+      return as(p.op(ScalarOp::add, {p.op(ScalarOp::mul, {fresh(c), op.constant(momentum, type)}), kept_part}), old.dtype);
+    });
+  };
+  const size_t last = op.node.outputs.size() - 1;
+  results.resize(last + 1);
+  results[last - 1] = mixed("running_mean", [&](Coordinates c) { return op.rec.at(mean, c); });
+  results[last] = mixed("running_var", [&](Coordinates c) { return p.op(ScalarOp::div, {op.rec.at(squares, c), p.op(ScalarOp::sub, {n, one})}); });
 }
 
 // Statistics of the batch itself: per channel over all other dimensions.
-Views batch_norm_of_batch(Op& op) {
+Views batch_norm_of_batch(Op& op, bool updates) {
   View x = cheap(op, op.tensor("input"));
   const TensorType& out = op.out();
   const DType type = accumulate_type(out.dtype);
@@ -123,22 +147,33 @@ Views batch_norm_of_batch(Op& op) {
   View y = op.rec.pointwise("batch_norm", out.dtype, out.sizes, [&](Coordinates c) {
     return scaled(op, normalised(op, as(op.rec.at(x, c), type), m.mean, rstd, c), weight, bias, c, type);
   });
-  if (op.node.outputs.size() == 1) return {y};
-  return {y, reshaped(op, converted(op, m.mean, op.out(1).dtype), op.out(1).sizes),
-          reshaped(op, converted(op, rstd, op.out(2).dtype), op.out(2).sizes)};
+  Views results{y};
+  if (op.node.outputs.size() >= (updates ? 5 : 2)) {
+    results.push_back(reshaped(op, converted(op, m.mean, op.out(1).dtype), op.out(1).sizes));
+    results.push_back(reshaped(op, converted(op, rstd, op.out(2).dtype), op.out(2).sizes));
+  }
+  if (updates) update_running(op, m, {x.sizes[1]}, results);
+  return results;
 }
 
+// In training mode passes/functionalize.cc has given the node two more results, the new running statistics.
 Views batch_norm(Op& op) {
-  const bool training = op.node.find("training") && op.flag("training");
+  const bool training = op.node.find("training") ? op.flag("training") : op.name.starts_with("batch_norm_with_update");
   const bool has_statistics = op.has("running_mean");
-  if (!has_statistics) return batch_norm_of_batch(op);
-  if (training) refuse_training(op);  // it would write the running statistics
+  if (training || !has_statistics) return batch_norm_of_batch(op, training && has_statistics);
   return batch_norm_with(op, op.tensor("input"), op.tensor("running_mean"), op.tensor("running_var"));
 }
 
 Views instance_norm(Op& op) {
   if (!op.flag("use_input_stats")) return batch_norm_with(op, op.tensor("input"), op.tensor("running_mean"), op.tensor("running_var"));
-  return group_norm(op, op.tensor("input").sizes.at(1));
+  View x = op.tensor("input");
+  Views results = group_norm(op, x.sizes.at(1));
+  if (!op.has("running_mean")) return results;
+  results.resize(1);
+  std::vector<size_t> dims;
+  for (size_t i = 2; i < x.rank(); ++i) dims.push_back(i);
+  update_running(op, moments(op, "instance_norm", x, dims, accumulate_type(x.dtype)), {x.sizes[0], x.sizes[1]}, results);
+  return results;
 }
 
 // x / sqrt(mean(x^2) + eps) * weight
@@ -180,7 +215,8 @@ void add_normalization(Table& table) {
   table["aten.native_group_norm.default"] = [](Op& op) { return group_norm(op, op.index("group")); };
   for (const char* target : {"aten.batch_norm.default", "aten._native_batch_norm_legit_no_training.default", "aten.native_batch_norm.default",
                              "aten._native_batch_norm_legit.default", "aten._native_batch_norm_legit.no_stats",
-                             "aten._batch_norm_no_update.default"}) {
+                             "aten._batch_norm_no_update.default", "aten._batch_norm_with_update.default",
+                             "aten._native_batch_norm_legit_functional.default", "aten._batch_norm_with_update_functional.default"}) {
     table[target] = batch_norm;
   }
   table["aten.instance_norm.default"] = instance_norm;

@@ -26,7 +26,9 @@ View padded(Op& op, const View& x, Mode mode, double value) {
     } else if (mode == Mode::replicate) {
       at = index_min(index_max(at, zero), size - 1);
     } else if (mode == Mode::circular) {
-      at = floor_mod(at, size);
+      // What negative padding cuts off is not repeated.
+      Expr after = sizes[i] - size - before[i], cut = index_max(before[i] * -1, zero);
+      at = cut + floor_mod(at - cut, size - cut - index_max(after * -1, zero));
     } else {
       // Mirrored at 0 and at size - 1: the larger of at and -at, then the smaller of that and its mirror image.
       Expr positive = index_max(at, at * -1);
@@ -55,6 +57,7 @@ Views pad(Op& op) {
 void add_padding(Table& table) {
   table["aten.pad.default"] = pad;
   table["aten.constant_pad_nd.default"] = [](Op& op) { return Views{padded(op, op.tensor("self"), Mode::constant, op.number("value"))}; };
+  table["aten._pad_circular.default"] = [](Op& op) { return Views{padded(op, op.tensor("self"), Mode::circular, 0)}; };
   for (const char* kind : {"1d", "2d", "3d"}) {
     table[fmt::format("aten.reflection_pad{}.default", kind)] = [](Op& op) {
       return Views{padded(op, op.tensor("self"), Mode::reflect, 0)};

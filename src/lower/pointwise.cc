@@ -79,6 +79,8 @@ struct BinaryRow {
 constexpr BinaryRow kBinary[] = {
     {"aten.maximum.default", ScalarOp::maximum, ScalarOp::logical_or},
     {"aten.minimum.default", ScalarOp::minimum, ScalarOp::logical_and},
+    {"aten.max.other", ScalarOp::maximum, ScalarOp::logical_or},
+    {"aten.min.other", ScalarOp::minimum, ScalarOp::logical_and},
     {"aten.fmax.default", ScalarOp::fmax, ScalarOp::logical_or},
     {"aten.fmin.default", ScalarOp::fmin, ScalarOp::logical_and},
     {"aten.mul.Tensor", ScalarOp::mul, ScalarOp::logical_and},
@@ -126,7 +128,12 @@ Views add_sub(Op& op, bool subtract, bool reversed) {
   if (reversed) std::swap(a, b);
   const DType type = op.out().dtype;
   const bool plain = !op.has("alpha") || op.is_number("alpha", 1);
-  if (is_bool(type)) return {map2(op, a, b, binary(ScalarOp::logical_or))};
+  if (is_bool(type)) {
+    return {map2(op, a, b, [&](Expr x, Expr y) {
+      if (!plain) y = op.pool.op(ScalarOp::logical_and, {y, op.scalar("alpha", type)});
+      return op.pool.op(ScalarOp::logical_or, {x, y});
+    })};
+  }
   return {map2(op, a, b, [&](Expr x, Expr y) {
     // rsub(self, other, alpha) = other - alpha * self
     if (!plain) y = op.pool.op(ScalarOp::mul, {y, op.scalar("alpha", type)});
@@ -288,7 +295,7 @@ Views heaviside(Op& op) {
   const DType type = op.out().dtype;
   return {map2(op, op.tensor("self"), op.tensor("values"), [&](Expr x, Expr at_zero) {
     ExprPool& p = op.pool;
-    Expr zero = as(p.constant_int(0, DType::i64), type), one = as(p.constant_int(1, DType::i64), type);
+    Expr zero = as(p.constant_int(0, DType::i64), ordered(type)), one = as(p.constant_int(1, DType::i64), ordered(type));
     return p.select(p.op(ScalarOp::eq, {x, zero}), at_zero, p.select(p.op(ScalarOp::gt, {x, zero}), one, zero));
   }, ordered(type))};
 }

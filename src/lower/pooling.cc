@@ -155,16 +155,32 @@ Views adaptive_avg_pool(Op& op, size_t dims) {
   })};
 }
 
-// The indices are uncomputed: an error only where something uses them.
 Views adaptive_max_pool(Op& op, size_t dims) {
-  View x = op.tensor("self");
+  View x = cheap(op, op.tensor("self"));
   const TensorType& out = op.out();
   const size_t first = x.rank() - dims;
   Expr none = lowest(op.pool, x.dtype);
-  Views results(op.node.outputs.size());
-  results[0] = op.rec.reduce("max_pool", ReduceOp::max, out.dtype, out.sizes, adaptive_domain(op, x, out.sizes, first),
-                             [&](Coordinates c, Coordinates k) { return adaptive_point(op, x, out.sizes, first, c, k, x.dtype, none); });
-  return results;
+  const Sizes domain = adaptive_domain(op, x, out.sizes, first);
+  auto point = [&](Coordinates c, Coordinates k) { return adaptive_point(op, x, out.sizes, first, c, k, x.dtype, none); };
+  View values = op.rec.reduce("max_pool", ReduceOp::max, out.dtype, out.sizes, domain, point);
+  if (op.node.outputs.size() == 1) return {values};
+  View best = op.rec.reduce("max_pool.argmax", ReduceOp::argmax, DType::i64, out.sizes, domain, point);
+  View indices = op.rec.pointwise("max_pool.indices", DType::i64, out.sizes, [&](Coordinates c) {
+    ExprPool& p = op.pool;
+    auto number = [&](Expr index) { return p.cast(index, DType::i64); };
+    Expr rest = op.rec.at(best, c), result = p.constant_int(0, DType::i64);
+    std::vector<Expr> k(dims);
+    for (size_t i = dims; i-- > 0;) {
+      k[i] = p.op(ScalarOp::remainder, {rest, number(domain[i])});
+      rest = p.op(ScalarOp::floor_div, {rest, number(domain[i])});
+    }
+    for (size_t i = 0; i < dims; ++i) {
+      Expr begin = adaptive_dim(p, c[first + i], x.sizes[first + i], out.sizes[first + i]).begin;
+      result = p.op(ScalarOp::add, {p.op(ScalarOp::mul, {result, number(x.sizes[first + i])}), p.op(ScalarOp::add, {number(begin), k[i]})});
+    }
+    return result;
+  });
+  return {values, indices};
 }
 
 }  // namespace

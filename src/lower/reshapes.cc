@@ -57,6 +57,13 @@ Views channel_shuffle(Op& op) {
 
 void add_reshapes(Table& table) {
   for (const char* target : kRowMajor) table[target] = [](Op& op) { return Views{reshaped(op, op.tensor("self"), op.out().sizes)}; };
+  for (const char* target : {"aten.atleast_1d.Sequence", "aten.atleast_2d.Sequence", "aten.atleast_3d.Sequence"}) {
+    table[target] = [](Op& op) {
+      Views results = op.tensors("tensors");
+      for (size_t i = 0; i < results.size(); ++i) results[i] = reshaped(op, results[i], op.out(i).sizes);
+      return results;
+    };
+  }
   table["aten.pixel_shuffle.default"] = pixel_shuffle;
   table["aten.pixel_unshuffle.default"] = pixel_unshuffle;
   for (const char* target : {"aten.channel_shuffle.default", "aten.native_channel_shuffle.default"}) table[target] = channel_shuffle;

@@ -237,15 +237,25 @@ Views as_strided_scatter(Op& op) {
   return {reshaped(op, result, x.sizes)};
 }
 
-// x[mask] = value
-Views put_masked(Op& op, const View& x, const View& mask, const View& value) {
+// x[..., mask, ...] = values, the mask in place `at` of the indices: values of size 1 there serve all, else they are taken in order.
+Views put_masked(Op& op, const View& x, const View& mask, size_t place, const View& values, bool accumulate) {
   const TensorType& out = op.out();
-  if (value.rank() != 0 && !(value.rank() == 1 && is_const(value.sizes[0], 1))) {
-    fail(ErrorCode::unsupported_feature, op.node.target + " with a mask and several values: which goes where depends on data", "use torch.where");
-  }
+  const size_t rank = mask.rank(), written_rank = x.rank() - rank + 1;
+  Expr n = count(op.pool, mask.sizes);
+  View flat = reshaped(op, mask, {n});
+  View before = op.rec.scan("index_put.count", ScanOp::sum, DType::i64, {n}, 0, [&](Coordinates c) { return as(as(op.rec.at(flat, c), DType::boolean), DType::i64); });
+  const bool one = values.rank() + place < written_rank || (values.rank() > 0 && is_const(values.sizes[values.rank() - (written_rank - place)], 1));
   return {op.rec.pointwise("index_put", out.dtype, out.sizes, [&](Coordinates c) {
-    Expr v = as(reshaped(op, value, {}).body, out.dtype);
-    return op.pool.select(op.rec.at(mask, c.first(mask.rank())), v, as(op.rec.at(x, c), out.dtype));
+    Coordinates in_mask = c.subspan(place, rank);
+    Expr hit = as(op.rec.at(mask, in_mask), DType::boolean), zero = i64(op, 0);
+    std::vector<Expr> at(c.begin(), c.begin() + static_cast<long>(place));
+    Expr number = op.pool.op(ScalarOp::sub, {op.rec.at(before, std::vector<Expr>{row_major(op.pool, in_mask, mask.sizes)}), i64(op, 1)});
+    Expr bound = one ? op.pool.index(1) : values.sizes[values.rank() - (written_rank - place)];
+    at.push_back(one ? op.pool.index(0) : op.pool.checked_index(op.pool.select(hit, number, zero), bound));
+    at.insert(at.end(), c.begin() + static_cast<long>(place + rank), c.end());
+    Expr old = as(op.rec.at(x, c), out.dtype), written = as(read(values, at), out.dtype);
+    if (accumulate) written = op.pool.op(is_bool(out.dtype) ? ScalarOp::logical_or : ScalarOp::add, {old, written});
+    return masked(hit, written, old);
   })};
 }
 
@@ -281,16 +291,26 @@ PutIndices put_indices(Op& op, const View& x) {
 Views index_put(Op& op) {
   View x = op.tensor("self"), values = op.tensor("values");
   const TensorType& out = op.out();
-  const bool accumulate = op.has("accumulate") && op.flag("accumulate");
+  const std::optional<View> mask = op.maybe_tensor("mask");  // _unsafe_masked_index_put_accumulate: which values count
+  const bool accumulate = mask || (op.has("accumulate") && op.flag("accumulate"));
   const std::vector<std::optional<View>> given = op.maybe_tensors("indices");
-  if (given.size() == 1 && given[0] && is_bool(given[0]->dtype) && !accumulate) return put_masked(op, x, *given[0], values);
+  size_t masks = 0, others = 0, place = 0;
+  for (size_t i = 0; i < given.size(); ++i) {
+    if (!given[i]) continue;
+    const bool is_mask = is_bool(given[i]->dtype) || given[i]->dtype == DType::u8;
+    if (is_mask) place = i;
+    ++(is_mask ? masks : others);
+  }
+  if (masks == 1 && others == 0) return put_masked(op, x, *given[place], place, values, accumulate);
   const PutIndices put = put_indices(op, x);
   auto hit = [&](auto coordinate_of, Coordinates b) {
     Expr all = op.pool.boolean(true);
     for (size_t t = 0; t < put.dims.size(); ++t) {
-      all = both(all, reaches(op, read(put.tensors[t], b), coordinate_of(t), x.sizes[put.dims[t]], true));
+      Expr position = read(put.tensors[t], b);
+      if (mask) position = op.pool.select(as(read(*mask, b), DType::boolean), as(position, DType::i64), i64(op, 0));
+      all = both(all, reaches(op, position, coordinate_of(t), x.sizes[put.dims[t]], true));
     }
-    return all;
+    return mask ? both(all, as(read(*mask, b), DType::boolean)) : all;
   };
   // The element of `values` for result element c and broadcast position b.
   auto value_at = [&](Coordinates c, Coordinates b) {
@@ -304,7 +324,7 @@ Views index_put(Op& op) {
     return as(read(values, at), out.dtype);
   };
   if (accumulate) {
-    const DType type = is_float(out.dtype) ? accumulate_type(out.dtype) : out.dtype;
+    const DType type = is_float(out.dtype) ? accumulate_type(out.dtype) : is_bool(out.dtype) ? DType::i64 : out.dtype;
     View total = op.rec.reduce("index_put.total", ReduceOp::sum, type, out.sizes, put.sizes, [&](Coordinates c, Coordinates b) {
       return masked(hit([&](size_t t) { return c[put.dims[t]]; }, b), as(value_at(c, b), type), as(i64(op, 0), type));
     });
@@ -379,7 +399,9 @@ void add_scatter(Table& table) {
   table["aten.put.default"] = put;
   table["aten.masked_scatter.default"] = masked_scatter;
   table["aten.as_strided_scatter.default"] = as_strided_scatter;
-  for (const char* target : {"aten.index_put.default", "aten._unsafe_index_put.default"}) table[target] = index_put;
+  for (const char* target : {"aten.index_put.default", "aten._unsafe_index_put.default", "aten._unsafe_masked_index_put_accumulate.default"}) {
+    table[target] = index_put;
+  }
   table["aten.index_copy.default"] = [](Op& op) { return along_dim(op, "source", false); };
   table["aten.index_add.default"] = [](Op& op) { return along_dim(op, "source", true); };
   for (const char* target : {"aten.index_fill.int_Scalar", "aten.index_fill.int_Tensor"}) {

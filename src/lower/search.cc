@@ -18,7 +18,7 @@ Views isin(Op& op) {
 }
 
 // Elements of the row that are less than the value (right: less or equal). NaN is larger than all.
-Views count_before(Op& op, const View& rows, const View& values, bool right) {
+Views count_before(Op& op, const View& rows, const View& values, bool right, const std::optional<View>& sorter = {}) {
   const TensorType& out = op.out();
   const DType type = promote(rows.dtype, values.dtype);
   ExprPool& p = op.pool;
@@ -26,6 +26,7 @@ Views count_before(Op& op, const View& rows, const View& values, bool right) {
     std::vector<Expr> at;
     if (rows.rank() > 1) at.assign(c.begin(), c.end() - 1);
     at.push_back(k[0]);
+    if (sorter) at.back() = op.pool.checked_index(as(op.rec.at(*sorter, at), DType::i64), rows.sizes.back());
     Expr row = as(op.rec.at(rows, at), type), value = as(read(values, c), type);
     Expr before = right ? p.op(ScalarOp::logical_not, {p.op(ScalarOp::lt, {value, row})}) : p.op(ScalarOp::lt, {row, value});
     if (is_float(type)) {
@@ -40,9 +41,8 @@ Views count_before(Op& op, const View& rows, const View& values, bool right) {
 Views bucketize(Op& op) { return count_before(op, op.tensor("boundaries"), op.operand("self"), op.flag("right")); }
 
 Views searchsorted(Op& op) {
-  if (op.has("sorter")) fail(ErrorCode::unsupported_feature, "searchsorted with a sorter");
   const bool right = op.has("side") ? op.text("side") == "right" : op.flag("right");
-  return count_before(op, op.tensor("sorted_sequence"), op.operand("self"), right);
+  return count_before(op, op.tensor("sorted_sequence"), op.operand("self"), right, op.maybe_tensor("sorter"));
 }
 
 }  // namespace

@@ -28,6 +28,23 @@ Views logsumexp(Op& op) {
   return {reshaped(op, result, out.sizes)};
 }
 
+// output * (grad - sum of grad * output); of log_softmax: grad - exp(output) * sum of grad
+Views softmax_backward(Op& op, bool log) {
+  View grad = op.tensor("grad_output"), y = op.tensor("output");
+  const TensorType& out = op.out();
+  const DType type = accumulate_type(out.dtype);
+  ExprPool& p = op.pool;
+  const size_t dim = wrap_dim(op.integer("dim"), y.rank());
+  View sum = reduced(op, op.name + ".sum", ReduceOp::sum, type, grad, {dim}, true, [&](Expr g, Coordinates at) {
+    return log ? as(g, type) : p.op(ScalarOp::mul, {as(g, type), as(op.rec.at(y, at), type)});
+  });
+  return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
+    Expr g = as(op.rec.at(grad, c), type), v = as(op.rec.at(y, c), type), s = read(sum, c);
+    if (log) return p.op(ScalarOp::sub, {g, p.op(ScalarOp::mul, {p.op(ScalarOp::exp, {v}), s})});
+    return p.op(ScalarOp::mul, {v, p.op(ScalarOp::sub, {g, s})});
+  })};
+}
+
 }  // namespace
 
 View softmax_of(Op& op, const std::string& name, const View& source, size_t dim, DType dtype, bool log, bool masked_rows_zero) {
@@ -63,7 +80,9 @@ void add_softmax(Table& table) {
   for (const char* target : {"aten._log_softmax.default", "aten.log_softmax.int", "aten.special_log_softmax.int"}) {
     table[target] = [](Op& op) { return softmax(op, true); };
   }
-  table["aten.logsumexp.default"] = logsumexp;
+  for (const char* target : {"aten.logsumexp.default", "aten.special_logsumexp.default"}) table[target] = logsumexp;
+  table["aten._softmax_backward_data.default"] = [](Op& op) { return softmax_backward(op, false); };
+  table["aten._log_softmax_backward_data.default"] = [](Op& op) { return softmax_backward(op, true); };
 }
 
 }  // namespace coil::lowering

@@ -13,7 +13,7 @@ Views sorted(Op& op, const View& x, int64_t dim_arg, Expr kept, bool descending)
 
 Views sort(Op& op) {
   const bool descending = op.node.find("descending") && op.flag("descending");
-  return sorted(op, op.tensor("self"), op.has("dim") ? op.integer("dim") : -1, Expr(), descending);
+  return sorted(op, op.tensor("self"), op.has("dim") ? op.integer("dim") : op.name == "msort" ? 0 : -1, Expr(), descending);
 }
 
 // The element of rank k (from 0) of a sorted row, as one slice of it.

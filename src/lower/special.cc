@@ -5,15 +5,8 @@
 #include "lower/formula.h"
 
 namespace coil::lowering {
-namespace {
 
 constexpr double kPi = 3.14159265358979323846;
-
-Val polynomial(Val x, std::span<const double> high_first) {
-  Val r = x.like(high_first[0]);
-  for (double k : high_first.subspan(1)) r = r * x + k;
-  return r;
-}
 
 // Lanczos' sum with g = 7 for x >= 0.5; the reflection formula below.
 Val log_gamma(Val x) {
@@ -28,6 +21,14 @@ Val log_gamma(Val x) {
   // sin(pi x) by the distance to the nearest integer, so that poles are exact.
   Val sine = abs(sin((x - round(x)) * kPi));
   return select(isinf(x), HUGE_VAL, select(small, log(kPi / sine) - value, value));
+}
+
+namespace {
+
+Val polynomial(Val x, std::span<const double> high_first) {
+  Val r = x.like(high_first[0]);
+  for (double k : high_first.subspan(1)) r = r * x + k;
+  return r;
 }
 
 // Giles' approximation, then Newton's steps on erf.
@@ -59,32 +60,48 @@ Val digamma(Val x) {
   return select(equal(x, trunc(x)), select(x > 0.0, value, pole), select(negative, reflected, value));
 }
 
-// Hurwitz' zeta function of s > 1, q > 0: nine terms, then Euler-Maclaurin.
-Val zeta_above(Val s, Val q) {
+// What follows the term a^-s in Euler and Maclaurin's sum of Hurwitz' zeta function, divided by it.
+Val zeta_tail(Val s, Val a) {
   constexpr double kBernoulli[] = {1.0 / 12, -1.0 / 720, 1.0 / 30240, -1.0 / 1209600, 1.0 / 47900160, -691.0 / 1307674368000.0,
                                    1.0 / 74724249600.0, -3617.0 / 10670622842880000.0, 43867.0 / 5109094217170944000.0};
-  Val sum = pow(q, -s);
-  for (int k = 1; k < 9; ++k) sum = sum + pow(q + static_cast<double>(k), -s);
-  Val a = q + 9.0, power = pow(a, -s);
-  sum = sum + power * a / (s - 1.0) + power * 0.5;
-  Val factor = s, term = power / a, square = a * a;
+  Val sum = a / (s - 1.0) + 0.5, term = s / a, square = a * a;
   for (size_t k = 0; k < std::size(kBernoulli); ++k) {
-    sum = sum + kBernoulli[k] * factor * term;
+    sum = sum + kBernoulli[k] * term;
     const double next = static_cast<double>(2 * k + 1);
-    factor = factor * (s + next) * (s + (next + 1));
-    term = term / square;
+    term = term * (s + next) * (s + (next + 1)) / square;
   }
   return sum;
 }
 
-// Also for q < 0 where s is a whole number: the sum over all whole distances less the one from the other side.
-Val zeta(Val s, Val q) {
-  Val fraction = q - floor(q), whole = equal(s, floor(s));
-  Val sign = select(equal(remainder(s, 2.0), 0.0), s.like(1), s.like(-1));
-  Val below = zeta_above(s, fraction) + sign * (zeta_above(s, 1.0 - fraction) - zeta_above(s, 1.0 - q));
-  Val value = select(q > 0.0, zeta_above(s, q), select(equal(fraction, 0.0), HUGE_VAL, select(whole, below, std::nan(""))));
-  value = select(equal(s, 1.0), HUGE_VAL, select(s < 1.0, std::nan(""), value));
-  return select(either(isnan(s), isnan(q)), s + q, value);
+// Hurwitz' zeta function of s > 1: nine terms, then the tail. Below 0, for whole s, it is the sum over all whole distances less the
+// one from the other side: three sums (`part`) of positive arguments.
+View zeta(Op& op, const Sizes& sizes, const std::function<Val(Coordinates)>& s_at, const std::function<Val(Coordinates)>& q_at) {
+  constexpr int64_t kTerms = 9;
+  ExprPool& p = op.pool;
+  View total = op.rec.reduce(op.name + ".sum", ReduceOp::sum, DType::f64, sizes, {p.index(3), p.index(kTerms + 1)}, [&](Coordinates c, Coordinates k) {
+    Val s = s_at(c), q = q_at(c), fraction = q - floor(q), positive = q > 0.0;
+    Val part = as(p.cast(k[0], DType::i64), DType::f64), term = as(p.cast(k[1], DType::i64), DType::f64);
+    Val first = equal(part, 0.0), second = equal(part, 1.0);
+    Val argument = select(first, select(positive, q, fraction), select(second, 1.0 - fraction, 1.0 - q));
+    Val sign = select(equal(remainder(s, 2.0), 0.0), s.like(1), s.like(-1));
+    Val weight = select(first, 1.0, select(positive, 0.0, select(second, sign, -sign)));
+    Val a = argument + term, power = pow(a, -s);
+    Val value = select(equal(term, static_cast<double>(kTerms)), power * zeta_tail(s, a), power);
+    return select(equal(weight, 0.0), 0.0, weight * value).e;
+  });
+  return op.rec.pointwise(op.name, DType::f64, sizes, [&](Coordinates c) {
+    Val s = s_at(c), q = q_at(c), no_number = s.like(std::nan(""));
+    Val below = select(equal(q, floor(q)), HUGE_VAL, select(equal(s, floor(s)), Val(op.rec.at(total, c)), no_number));
+    Val value = select(q > 0.0, Val(op.rec.at(total, c)), below);
+    value = select(equal(s, 1.0), HUGE_VAL, select(s < 1.0, no_number, value));
+    return select(either(isnan(s), isnan(q)), s + q, value).e;
+  });
+}
+
+Views zeta_of(Op& op) {
+  View s = op.operand("self"), q = op.operand("other");
+  auto read_wide = [](const View& v) { return [v](Coordinates c) { return Val(as(read(v, c), DType::f64)); }; };
+  return {converted(op, zeta(op, op.out().sizes, read_wide(s), read_wide(q)), op.out().dtype)};
 }
 
 // In the result's own precision and by ATen's formula: near the poles the result is mostly rounding.
@@ -106,12 +123,11 @@ Views polygamma(Op& op) {
   View x = op.tensor("self");
   if (n < 0) fail(ErrorCode::bad_program, "polygamma of a negative order");
   if (n == 1) return {map1(op, x, [](Expr e) { return trigamma(e).e; })};
-  return {map1(op, x, [&](Expr e) {
-    Val v = e;
-    if (n == 0) return digamma(v).e;
-    const double order = static_cast<double>(n);
-    return (zeta(v.like(order + 1), v) * ((n % 2 ? 1.0 : -1.0) * std::exp(std::lgamma(order + 1)))).e;
-  }, DType::f64)};
+  if (n == 0) return {map1(op, x, [](Expr e) { return digamma(e).e; }, DType::f64)};
+  const double order = static_cast<double>(n), factor = (n % 2 ? 1.0 : -1.0) * std::exp(std::lgamma(order + 1));
+  View z = zeta(op, x.sizes, [&](Coordinates) { return Val(op.constant(order + 1, DType::f64)); },
+                [&](Coordinates c) { return Val(as(op.rec.at(x, c), DType::f64)); });
+  return {map1(op, z, [&](Expr e) { return (Val(e) * factor).e; }, DType::f64)};
 }
 
 Views multivariate_lgamma(Op& op) {
@@ -166,7 +182,7 @@ void add_special(Table& table) {
   table["aten.special_entr.default"] = function_row(Function1(entropy));
   for (const char* overload : {".default", ".self_scalar", ".other_scalar"}) {
     table[std::string("aten.special_xlog1py") + overload] = function_row(Function2(xlog1py));
-    table[std::string("aten.special_zeta") + overload] = function_row(Function2(zeta), DType::f64);
+    table[std::string("aten.special_zeta") + overload] = zeta_of;
   }
 }
 

@@ -99,7 +99,9 @@ Views select(Op& op) {
 // split, chunk and the like: the results' sizes say where to cut.
 Views split(Op& op) {
   View x = op.tensor("self");
-  const size_t dim = wrap_dim(op.has("dim") ? op.integer("dim") : 0, x.rank());
+  size_t dim = wrap_dim(op.has("dim") ? op.integer("dim") : 0, x.rank());
+  if (op.name == "hsplit") dim = x.rank() == 1 ? 0 : 1;
+  if (op.name == "dsplit") dim = 2;
   Views parts;
   Expr start = op.pool.index(0);
   for (size_t i = 0; i < op.node.outputs.size(); ++i) {
@@ -146,6 +148,7 @@ Views roll(Op& op) {
   View x = op.tensor("self");
   const Sizes shifts = op.indices("shifts");
   const std::vector<int64_t> dims = op.integers("dims");
+  if (x.rank() == 0 || std::any_of(x.sizes.begin(), x.sizes.end(), [](Expr size) { return is_const(size, 0); })) return {x};
   if (dims.empty()) {
     View flat = reshaped(op, x, {count(op.pool, x.sizes)});
     return {reshaped(op, rolled(op, flat, 0, shifts.at(0)), x.sizes)};
@@ -167,6 +170,7 @@ Views rot90(Op& op) {
 
 Views unfold(Op& op) {
   View x = op.tensor("self");
+  if (x.rank() == 0) return {reshaped(op, x, op.out().sizes)};
   const size_t dim = wrap_dim(op.integer("dimension"), x.rank());
   const int64_t step = op.integer("step");
   return {op.rec.view(x, op.out().sizes, [&](Coordinates c) {
@@ -177,7 +181,7 @@ Views unfold(Op& op) {
 }
 
 Views diagonal(Op& op) {
-  View x = op.tensor("self");
+  View x = op.tensor(op.node.find("A") ? "A" : "self");
   const size_t a = wrap_dim(op.integer("dim1"), x.rank()), b = wrap_dim(op.integer("dim2"), x.rank());
   const int64_t offset = op.integer("offset");
   return {op.rec.view(x, op.out().sizes, [&](Coordinates c) {
@@ -290,11 +294,12 @@ void add_views(Table& table) {
     table[target] = expand;
   }
   for (const char* target : {"aten.slice.Tensor", "aten.slice_copy.Tensor"}) table[target] = slice;
-  table["aten.narrow.default"] = narrow;
+  for (const char* target : {"aten.narrow.default", "aten.narrow_copy.default"}) table[target] = narrow;
   for (const char* target : {"aten.select.int", "aten.select_copy.int"}) table[target] = select;
   for (const char* target : {"aten.split.Tensor", "aten.split.sizes", "aten.split_with_sizes.default", "aten.split_with_sizes_copy.default",
                              "aten.split_copy.Tensor", "aten.unsafe_split.Tensor", "aten.unsafe_split_with_sizes.default", "aten.chunk.default",
-                             "aten.unsafe_chunk.default", "aten.tensor_split.sections", "aten.tensor_split.indices"}) {
+                             "aten.unsafe_chunk.default", "aten.tensor_split.sections", "aten.tensor_split.indices", "aten.hsplit.int", "aten.hsplit.array", "aten.vsplit.int",
+                             "aten.vsplit.array", "aten.dsplit.int", "aten.dsplit.array", "aten.tensor_split.tensor_indices_or_sections"}) {
     table[target] = split;
   }
   for (const char* target : {"aten.unbind.int", "aten.unbind_copy.int"}) table[target] = unbind;

@@ -16,7 +16,7 @@ struct overload : F... {
 bool is_random(const Node& node) {
   std::string_view name = aten_name(node);
   for (std::string_view word :
-       {"rand", "bernoulli", "multinomial", "dropout", "normal", "exponential", "uniform", "poisson", "rrelu", "binomial"}) {
+       {"rand", "bernoulli", "multinomial", "dropout", "normal", "exponential", "uniform", "poisson", "rrelu", "binomial", "cauchy", "geometric"}) {
     if (name.find(word) != std::string_view::npos) {
       // layer_norm and its kind are not random.
       if (word == "normal" && name.find("normalized") != std::string_view::npos) continue;

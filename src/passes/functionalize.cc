@@ -24,6 +24,7 @@ constexpr std::pair<std::string_view, std::string_view> kRenamedOps[] = {
     {"aten.__ior__.Scalar", "aten.bitwise_or.Scalar"},   {"aten.__ior__.Tensor", "aten.bitwise_or.Tensor"},
     {"aten.__ixor__.Scalar", "aten.bitwise_xor.Scalar"}, {"aten.__ixor__.Tensor", "aten.bitwise_xor.Tensor"},
     {"aten.dropout_.default", "aten.dropout.default"},   {"aten.floor_divide_.Tensor", "aten.floor_divide.default"},
+    {"aten.normal_.default", "aten.normal_functional.default"},
     {"aten.pow_.Scalar", "aten.pow.Tensor_Scalar"},      {"aten.pow_.Tensor", "aten.pow.Tensor_Tensor"},
 };
 
@@ -56,14 +57,17 @@ Error unsupported(const Node& node, std::string message, std::string hint = {}) 
   return Error{ErrorCode::unsupported_feature, node.target + ": " + message, where(node), std::move(hint)};
 }
 
+// Normalisations that write their running statistics. (Those named functional return them.)
+bool updates_statistics(const Node& node) {
+  const std::string_view name = aten_name(node);
+  if (name.find("norm") == std::string_view::npos || name.ends_with("functional") || !value_arg(node, "running_mean").valid()) return false;
+  return bool_arg(node, "training", false) || bool_arg(node, "use_input_stats", false) || bool_arg(node, "train", false) ||
+         name == "_batch_norm_with_update";
+}
+
 // Operators that write to other arguments than the first.
 Status refuse_hidden_writes(const Node& node) {
   std::string_view name = aten_name(node);
-  bool training =
-      bool_arg(node, "training", false) || bool_arg(node, "use_input_stats", false) || bool_arg(node, "train", false);
-  if (training && value_arg(node, "running_mean").valid() && name.find("norm") != std::string_view::npos) {
-    return unsupported(node, "normalization in training mode updates its running statistics", "export model.eval()");
-  }
   bool lists = name.starts_with("_foreach_") || name.starts_with("_fused_");
   if ((lists && name.ends_with('_')) || (node.find("out") && value_arg(node, "out").valid()))
     return unsupported(node, "writing to this argument is not supported");
@@ -156,6 +160,7 @@ class Functionalizer {
     if (is_inplace(node)) return write_node(node);
     Node copy = node;
     TRY_STATUS(map_arguments(copy, node));
+    if (updates_statistics(node)) return update_statistics(node, std::move(copy));
     Aliasing kind = aliasing(graph_, node);
     bool shape_change =
         std::find(std::begin(kShapeChangers), std::end(kShapeChangers), aten_name(node)) != std::end(kShapeChangers);
@@ -176,6 +181,20 @@ class Functionalizer {
     }
     append(std::move(copy));
     return ok_status();
+  }
+
+  // The operator gets two more results, the new statistics, which are written to the arguments.
+  Status update_statistics(const Node& node, Node copy) {
+    const ValueId mean = value_arg(node, "running_mean"), variance = value_arg(node, "running_var");
+    if (!variance.valid()) return unsupported(node, "running_mean without running_var");
+    std::vector<ValueId> fresh;
+    for (ValueId old : {mean, variance}) {
+      fresh.push_back(builder_.new_value(graph_.value(old).name + "_new", graph_.value(old).type));
+      copy.outputs.push_back(fresh.back());
+    }
+    append(std::move(copy));
+    TRY_STATUS(write(mean, fresh[0], node));
+    return write(variance, fresh[1], node);
   }
 
   // Nodes whose target changed are kept here, so that views can be repeated.

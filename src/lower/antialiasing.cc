@@ -1,0 +1,85 @@
+// Upsampling with antialiasing (bilinear, bicubic): a filter as wide as the step between the input's pixels.
+#include <cmath>
+
+#include "lower/formula.h"
+
+namespace coil::lowering {
+namespace {
+
+// The filter of one axis of the image.
+struct Axis {
+  Expr in, out;
+  double step = 1;     // input pixels for one output pixel
+  double support = 0;  // half the filter's width, in input pixels
+  int64_t taps = 0;
+};
+
+Val linear_filter(Val t) { return max(1.0 - abs(t), 0.0); }
+
+// Keys' cubic with A = -0.5
+Val cubic_filter(Val t) {
+  const double a = -0.5;
+  Val x = abs(t), near = ((a + 2) * x - (a + 3)) * x * x + 1.0, far = (((x - 5.0) * x + 8.0) * x - 4.0) * a;
+  return select(x < 1.0, near, select(x < 2.0, far, 0.0));
+}
+
+Views upsample_aa(Op& op, bool cubic) {
+  View x = op.tensor(op.node.find("self") ? "self" : "input");
+  const TensorType& out = op.out();
+  if (!is_float(out.dtype)) fail(ErrorCode::unsupported_feature, op.node.target + " of integers");
+  const DType type = accumulate_type(out.dtype);
+  const bool align = op.flag("align_corners");
+  const Argument* factors = op.node.find("scale_factors");
+  const auto* list = factors ? std::get_if<std::vector<double>>(factors) : nullptr;
+  Axis axes[2];
+  for (size_t i = 0; i < 2; ++i) {
+    Axis& axis = axes[i];
+    axis.in = x.sizes.at(2 + i);
+    axis.out = out.sizes.at(2 + i);
+    const std::optional<int64_t> n = const_int(axis.in), m = const_int(axis.out);
+    if (!n || !m) fail(ErrorCode::unsupported_feature, op.node.target + " of an image of dynamic size");
+    const char* arg = i == 0 ? "scales_h" : "scales_w";
+    axis.step = static_cast<double>(*n) / static_cast<double>(*m);
+    if (align) axis.step = *m > 1 ? static_cast<double>(*n - 1) / static_cast<double>(*m - 1) : 0;
+    else if (list && list->size() == 2) axis.step = 1 / (*list)[i];
+    else if (op.has(arg)) axis.step = 1 / op.number(arg);
+    axis.support = (cubic ? 2 : 1) * std::max(axis.step, 1.0);
+    axis.taps = static_cast<int64_t>(std::ceil(axis.support)) * 2 + 1;
+  }
+  ExprPool& p = op.pool;
+  auto number = [&](Expr index) { return Val(as(p.cast(index, DType::i64), type)); };
+  // First pixel, number of pixels and weight of tap k for output pixel o.
+  auto first = [&](const Axis& a, Expr o) { return max(trunc((number(o) + 0.5) * a.step - a.support + 0.5), 0.0); };
+  auto weight = [&](const Axis& a, Expr o, Expr k) {
+    Val centre = (number(o) + 0.5) * a.step, begin = first(a, o), end = min(trunc(centre + a.support + 0.5), number(a.in));
+    Val place = begin + number(k), t = (place - centre + 0.5) * (1 / std::max(a.step, 1.0));
+    return select(place < end, cubic ? cubic_filter(t) : linear_filter(t), 0.0);
+  };
+  auto total = [&](const Axis& a) {
+    return op.rec.reduce("upsample.weights", ReduceOp::sum, type, {a.out}, {p.index(a.taps)}, [&](Coordinates c, Coordinates k) { return weight(a, c[0], k[0]).e; });
+  };
+  auto pixel = [&](const Axis& a, Expr o, Expr k) {
+    return p.checked_index(as(min(first(a, o) + number(k), number(a.in - 1)).e, DType::i64), a.in);
+  };
+  // One axis after the other, the last one first.
+  View weights_w = total(axes[1]), weights_h = total(axes[0]);
+  View rows = op.rec.reduce(op.name + ".rows", ReduceOp::sum, type, {x.sizes[0], x.sizes[1], x.sizes[2], axes[1].out}, {p.index(axes[1].taps)}, [&](Coordinates c, Coordinates k) {
+    Val v = as(op.rec.at(x, std::vector<Expr>{c[0], c[1], c[2], pixel(axes[1], c[3], k[0])}), type);
+    return (v * (weight(axes[1], c[3], k[0]) / Val(op.rec.at(weights_w, c.subspan(3, 1))))).e;
+  });
+  return {op.rec.reduce(op.name, ReduceOp::sum, out.dtype, out.sizes, {p.index(axes[0].taps)}, [&](Coordinates c, Coordinates k) {
+    Val v = op.rec.at(rows, std::vector<Expr>{c[0], c[1], pixel(axes[0], c[2], k[0]), c[3]});
+    return (v * (weight(axes[0], c[2], k[0]) / Val(op.rec.at(weights_h, c.subspan(2, 1))))).e;
+  })};
+}
+
+}  // namespace
+
+void add_antialiasing(Table& table) {
+  for (const char* overload : {".default", ".vec"}) {
+    table[std::string("aten._upsample_bilinear2d_aa") + overload] = [](Op& op) { return upsample_aa(op, false); };
+    table[std::string("aten._upsample_bicubic2d_aa") + overload] = [](Op& op) { return upsample_aa(op, true); };
+  }
+}
+
+}  // namespace coil::lowering

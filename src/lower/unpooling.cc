@@ -1,0 +1,186 @@
+// What undoes pooling and windows: max_unpool, gradients of max pools, im2col, col2im; and pools over random windows.
+#include <fmt/format.h>
+
+#include "lower/formula.h"
+
+namespace coil::lowering {
+namespace {
+
+Expr i64(Op& op, int64_t v) { return op.pool.constant_int(v, DType::i64); }
+
+// The last `dims` dimensions as one.
+View flat_image(Op& op, const View& v, size_t dims) {
+  Sizes sizes(v.sizes.begin(), v.sizes.end() - static_cast<long>(dims)), image(v.sizes.end() - static_cast<long>(dims), v.sizes.end());
+  sizes.push_back(count(op.pool, image));
+  return reshaped(op, v, sizes);
+}
+
+// Whether element k of an image's pooled values came from position `at`.
+Expr came_from(Op& op, const View& indices, Coordinates c, Expr k, Expr size) {
+  std::vector<Expr> point(c.begin(), c.end());
+  point.back() = k;
+  Expr index = op.pool.checked_index(as(op.rec.at(indices, point), DType::i64), index_max(size, op.pool.index(1)));
+  return op.pool.op(ScalarOp::eq, {index, c.back()});
+}
+
+// Each value goes where its index says; of several the last one.
+Views max_unpool(Op& op, size_t dims) {
+  const TensorType& out = op.out();
+  View x = flat_image(op, op.tensor("self"), dims), indices = flat_image(op, op.tensor("indices"), dims);
+  Sizes sizes(out.sizes.begin(), out.sizes.end() - static_cast<long>(dims)), image(out.sizes.end() - static_cast<long>(dims), out.sizes.end());
+  sizes.push_back(count(op.pool, image));
+  Expr n = x.sizes.back();
+  View writer = op.rec.reduce("max_unpool.writer", ReduceOp::max, DType::i64, sizes, {n}, [&](Coordinates c, Coordinates k) {
+    return op.pool.select(came_from(op, indices, c, k[0], sizes.back()), op.pool.cast(k[0], DType::i64), i64(op, -1));
+  });
+  View result = op.rec.pointwise("max_unpool", out.dtype, sizes, [&](Coordinates c) {
+    Expr w = op.rec.at(writer, c);
+    std::vector<Expr> at(c.begin(), c.end());
+    at.back() = op.pool.checked_index(op.pool.op(ScalarOp::maximum, {w, i64(op, 0)}), index_max(n, op.pool.index(1)));
+    return masked(op.pool.op(ScalarOp::ge, {w, i64(op, 0)}), op.rec.at(x, at), as(i64(op, 0), out.dtype));
+  });
+  return {reshaped(op, result, out.sizes)};
+}
+
+Views max_pool_backward(Op& op, size_t dims) {
+  const TensorType& out = op.out();
+  View grad = flat_image(op, op.tensor("grad_output"), dims), indices = flat_image(op, op.tensor("indices"), dims);
+  Sizes sizes(out.sizes.begin(), out.sizes.end() - static_cast<long>(dims)), image(out.sizes.end() - static_cast<long>(dims), out.sizes.end());
+  sizes.push_back(count(op.pool, image));
+  const DType type = accumulate_type(out.dtype);
+  View sum = op.rec.reduce(op.name, ReduceOp::sum, out.dtype, sizes, {grad.sizes.back()}, [&](Coordinates c, Coordinates k) {
+    std::vector<Expr> at(c.begin(), c.end());
+    at.back() = k[0];
+    return masked(came_from(op, indices, c, k[0], sizes.back()), as(op.rec.at(grad, at), type), op.constant(0, type));
+  });
+  return {reshaped(op, sum, out.sizes)};
+}
+
+// Windows along two dimensions: of an image of the given sizes.
+struct Windows {
+  std::vector<int64_t> kernel, dilation, padding, stride;
+  std::vector<Expr> steps;  // windows along each dimension
+
+  Windows(Op& op, const Sizes& image)
+      : kernel(op.integers("kernel_size")), dilation(op.integers("dilation")), padding(op.integers("padding")), stride(op.integers("stride")) {
+    for (auto* v : {&kernel, &dilation, &padding, &stride}) v->resize(2, v->at(0));
+    for (size_t i = 0; i < 2; ++i) {
+      steps.push_back(floor_div(image.at(i) + 2 * padding[i] - dilation[i] * (kernel[i] - 1) - 1, op.pool.index(stride[i])) + 1);
+    }
+  }
+};
+
+// [n, channels * kh * kw, windows]
+Views im2col(Op& op) {
+  View x = op.tensor("self");
+  const TensorType& out = op.out();
+  const bool single = x.rank() == 3;
+  if (single) x = unsqueezed(op, x, 0);
+  const Windows w(op, Sizes(x.sizes.begin() + 2, x.sizes.end()));
+  Sizes sizes = out.sizes;
+  if (single) sizes.insert(sizes.begin(), op.pool.index(1));
+  View columns = op.rec.pointwise("im2col", out.dtype, sizes, [&](Coordinates c) {
+    Expr kw = op.pool.index(w.kernel[1]), kh = op.pool.index(w.kernel[0]);
+    Expr row = floor_div(c[2], w.steps[1]) * w.stride[0] + floor_mod(floor_div(c[1], kw), kh) * w.dilation[0] - w.padding[0];
+    Expr column = floor_mod(c[2], w.steps[1]) * w.stride[1] + floor_mod(c[1], kw) * w.dilation[1] - w.padding[1];
+    Expr ok = both(inside(row, x.sizes[2]), inside(column, x.sizes[3]));
+    return masked(ok, op.rec.at(x, std::vector<Expr>{c[0], floor_div(c[1], op.pool.index(w.kernel[0] * w.kernel[1])), row, column}),
+                  as(i64(op, 0), out.dtype));
+  });
+  return {single ? squeezed(op, columns, 0) : columns};
+}
+
+// The sum of all window elements that stand on a pixel.
+Views col2im(Op& op) {
+  View x = op.tensor("self");
+  const TensorType& out = op.out();
+  const bool single = x.rank() == 2;
+  if (single) x = unsqueezed(op, x, 0);
+  Sizes sizes = out.sizes;
+  if (single) sizes.insert(sizes.begin(), op.pool.index(1));
+  const Windows w(op, Sizes(sizes.begin() + 2, sizes.end()));
+  const DType type = is_float(out.dtype) ? accumulate_type(out.dtype) : out.dtype;
+  View image = op.rec.reduce("col2im", ReduceOp::sum, out.dtype, sizes, {op.pool.index(w.kernel[0]), op.pool.index(w.kernel[1])},
+                             [&](Coordinates c, Coordinates k) {
+    Expr ok = op.pool.boolean(true);
+    std::vector<Expr> window;
+    for (size_t i = 0; i < 2; ++i) {
+      Expr reach = c[2 + i] + w.padding[i] - k[i] * w.dilation[i], stride = op.pool.index(w.stride[i]);
+      window.push_back(floor_div(reach, stride));
+      if (w.stride[i] != 1) ok = both(ok, op.pool.op(ScalarOp::eq, {floor_mod(reach, stride), op.pool.index(0)}));
+      ok = both(ok, inside(window[i], w.steps[i]));
+    }
+    Expr channel = c[1] * (w.kernel[0] * w.kernel[1]) + k[0] * w.kernel[1] + k[1];
+    return masked(ok, as(op.rec.at(x, std::vector<Expr>{c[0], channel, window[0] * w.steps[1] + window[1]}), type), as(i64(op, 0), type));
+  });
+  return {single ? squeezed(op, image, 0) : image};
+}
+
+// Windows of a fixed size whose places follow from one random number in [0, 1) for each dimension of an image.
+Views fractional_max_pool(Op& op, size_t dims) {
+  View x = op.tensor("self"), random = op.tensor("random_samples");
+  const TensorType& out = op.out();
+  const bool single = x.rank() == dims + 1;
+  if (single) x = unsqueezed(op, x, 0);
+  Sizes sizes = out.sizes;
+  if (single) sizes.insert(sizes.begin(), op.pool.index(1));
+  std::vector<int64_t> kernel = op.integers("kernel_size");
+  kernel.resize(dims, kernel.at(0));
+  const DType type = x.dtype == DType::f64 ? DType::f64 : DType::f32;
+  ExprPool& p = op.pool;
+  // The samples of dimension i of the image: of two dimensions the last one comes first, of three the first.
+  auto begin = [&](Coordinates c, size_t i) {
+    Expr in = x.sizes[2 + i], outs = sizes[2 + i];
+    auto number = [&](Expr index) { return Val(as(p.cast(index, DType::i64), type)); };
+    Val sample = as(op.rec.at(random, std::vector<Expr>{c[0], c[1], p.index(static_cast<int64_t>(dims == 2 ? 1 - i : i))}), type);
+    Val alpha = number(in - kernel[i]) / max(number(outs - 1), 1.0);
+    Val place = trunc((number(c[2 + i]) + sample) * alpha) - trunc(sample * alpha);
+    Val last = number(in - kernel[i]);
+    Expr is_last = p.op(ScalarOp::eq, {c[2 + i], outs - 1});
+    return p.checked_index(as(select(is_last, last, place).e, DType::i64), in - kernel[i] + 1);
+  };
+  Sizes domain;
+  for (int64_t k : kernel) domain.push_back(p.index(k));
+  auto pixel = [&](Coordinates c, Coordinates k) {
+    std::vector<Expr> at{c[0], c[1]};
+    for (size_t i = 0; i < dims; ++i) at.push_back(begin(c, i) + k[i]);
+    return op.rec.at(x, at);
+  };
+  View values = op.rec.reduce("max_pool", ReduceOp::max, out.dtype, sizes, domain, pixel);
+  View best = op.rec.reduce("max_pool.argmax", ReduceOp::argmax, DType::i64, sizes, domain, pixel);
+  View indices = op.rec.pointwise("max_pool.indices", DType::i64, sizes, [&](Coordinates c) {
+    Expr rest = op.rec.at(best, c), result = i64(op, 0);
+    std::vector<Expr> k(dims);
+    for (size_t i = dims; i-- > 0;) {
+      k[i] = p.op(ScalarOp::remainder, {rest, i64(op, kernel[i])});
+      rest = p.op(ScalarOp::floor_div, {rest, i64(op, kernel[i])});
+    }
+    for (size_t i = 0; i < dims; ++i) {
+      Expr at = p.op(ScalarOp::add, {p.cast(begin(c, i), DType::i64), k[i]});
+      result = p.op(ScalarOp::add, {p.op(ScalarOp::mul, {result, p.cast(x.sizes[2 + i], DType::i64)}), at});
+    }
+    return result;
+  });
+  return {single ? squeezed(op, values, 0) : values, single ? squeezed(op, indices, 0) : indices};
+}
+
+Views dropout_backward(Op& op) {
+  const double scale = op.number("scale");
+  return {map2(op, op.tensor("grad_output"), op.tensor("mask"), [&](Expr g, Expr m) { return (Val(g) * Val(m) * scale).e; })};
+}
+
+}  // namespace
+
+void add_unpooling(Table& table) {
+  for (size_t dims : {size_t{2}, size_t{3}}) {
+    table[fmt::format("aten.max_unpool{}d.default", dims)] = [dims](Op& op) { return max_unpool(op, dims); };
+    table[fmt::format("aten.max_pool{}d_with_indices_backward.default", dims)] = [dims](Op& op) { return max_pool_backward(op, dims); };
+    table[fmt::format("aten.adaptive_max_pool{}d_backward.default", dims)] = [dims](Op& op) { return max_pool_backward(op, dims); };
+    table[fmt::format("aten.fractional_max_pool{}d.default", dims)] = [dims](Op& op) { return fractional_max_pool(op, dims); };
+  }
+  table["aten.im2col.default"] = im2col;
+  table["aten.col2im.default"] = col2im;
+  table["aten.native_dropout_backward.default"] = dropout_backward;
+}
+
+}  // namespace coil::lowering
