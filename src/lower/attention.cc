@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "lower/find_attention.h"
-#include "lower/lowering.h"
+#include "lower/formula.h"
 
 namespace coil::lowering {
 namespace {
@@ -14,10 +14,12 @@ struct Problem {
   std::optional<View> mask;
   bool causal = false;
   double scale = 1;
+  double dropout = 0;
 };
 
 bool fits_template(const Problem& p) {
   const DType type = p.q.dtype;
+  if (p.dropout != 0) return false;
   if (type == DType::f64 || !is_float(type) || p.k.dtype != type || p.v.dtype != type) return false;
   for (Expr dim : {p.q.sizes[3], p.v.sizes[3]}) {
     std::optional<int64_t> n = const_int(dim);
@@ -73,6 +75,13 @@ View by_loops(Op& op, const Problem& p, DType dtype) {
     return p.causal ? pool.select(index_at_least(c[2], c[3]), e, none) : e;
   });
   View weights = softmax_of(op, "attention.softmax", shaped, 3, dtype, false, true);
+  if (p.dropout != 0) {
+    View kept = dropout_mask(op, weights.sizes, p.dropout);
+    const double factor = p.dropout < 1 ? 1 / (1 - p.dropout) : 0;
+    weights = op.rec.pointwise("attention.dropout", dtype, weights.sizes, [&](Coordinates c) {
+      return (Val(as(op.rec.at(weights, c), type)) * (Val(as(op.rec.at(kept, c), type)) * factor)).e;
+    });
+  }
   return matrix_product(op, "attention.values", dtype, weights, v, 2);
 }
 
@@ -93,10 +102,8 @@ View to_rank_four(Op& op, View v) {
 }
 
 Views attention(Op& op, const char* mask_name) {
-  if (op.has("dropout_p") && op.number("dropout_p") != 0) {
-    fail(ErrorCode::unsupported_feature, op.node.target + " with dropout: its result is random", "call model.eval() before torch.export.export");
-  }
   Problem p{op.tensor("query"), op.tensor("key"), op.tensor("value"), {}, false, 1};
+  if (op.has("dropout_p")) p.dropout = op.number("dropout_p");
   if (p.q.rank() > 4 || p.q.rank() < 2 || p.k.rank() != p.q.rank() || p.v.rank() != p.q.rank()) {
     fail(ErrorCode::unsupported_feature, op.node.target + " of tensors that are not of rank 2 to 4");
   }

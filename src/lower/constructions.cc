@@ -80,7 +80,9 @@ Views combinations(Op& op) {
   if (!n || *n > 64 || r > 6) fail(ErrorCode::unsupported_feature, "combinations of many or a dynamic number of elements");
   if (r == 0) return {View{out.dtype, out.sizes, zero_of(op, out.dtype).body}};
   std::vector<int64_t> rows = choices(*n, r, op.flag("with_replacement"));
-  View table = constant_table(op, "combinations.table", {static_cast<int64_t>(rows.size()) / r, r}, std::move(rows));
+  const int64_t ways = static_cast<int64_t>(rows.size()) / r;
+  if (ways == 0) return {View{out.dtype, out.sizes, zero_of(op, out.dtype).body}};
+  View table = constant_table(op, "combinations.table", {ways, r}, std::move(rows));
   return {op.rec.pointwise("combinations", out.dtype, out.sizes, [&](Coordinates c) {
     return op.rec.at(x, std::vector<Expr>{op.pool.checked_index(op.rec.at(table, c), x.sizes[0])});
   })};

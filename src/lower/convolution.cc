@@ -180,6 +180,56 @@ Geometry geometry(Op& op, size_t dims) {
   return g;
 }
 
+// The sum over the batch and all positions of what a weight was multiplied with. For a transposed convolution input and gradient
+// change places.
+View grad_weight(Op& op, const View& x, const View& grad, const View& w, const Geometry& g, const TensorType& out) {
+  const DType type = accumulate_type(out.dtype);
+  Sizes domain{x.sizes[0]};
+  domain.insert(domain.end(), grad.sizes.begin() + 2, grad.sizes.end());
+  Expr out_per_group = floor_div(grad.sizes[1], op.pool.index(g.groups));
+  return op.rec.reduce(op.name + ".weight", ReduceOp::sum, out.dtype, w.sizes, domain, [&](Coordinates c, Coordinates k) {
+    std::vector<Expr> at{k[0], floor_div(c[0], out_per_group) * w.sizes[1] + c[1]}, at_grad{k[0], c[0]};
+    Expr ok = op.pool.boolean(true);
+    for (size_t i = 0; i < g.dims; ++i) {
+      at.push_back(k[1 + i] * g.stride[i] + c[2 + i] * g.dilation[i] - g.padding[i]);
+      at_grad.push_back(k[1 + i]);
+      ok = both(ok, inside(at.back(), x.sizes[2 + i]));
+    }
+    Expr product = op.pool.op(ScalarOp::mul, {as(op.rec.at(x, at), type), as(op.rec.at(grad, at_grad), type)});
+    return masked(ok, product, op.constant(0, type));
+  });
+}
+
+Views convolution_backward(Op& op) {
+  View grad = op.tensor("grad_output"), x = op.tensor("input"), w = op.tensor("weight");
+  const size_t dims = w.rank() - 2;
+  Geometry g{dims, spatial(op.integers("stride"), dims), spatial(op.integers("padding"), dims), spatial(op.integers("dilation"), dims), op.integer("groups"),
+             op.flag("transposed")};
+  const Argument* a = op.node.find("output_mask");
+  const auto* mask = a ? std::get_if<std::vector<bool>>(a) : nullptr;
+  auto wanted = [&](size_t i) { return (!mask || (i < mask->size() && (*mask)[i])) && i < op.node.outputs.size() && op.graph.value(op.node.outputs[i]).is_tensor(); };
+  Views results(3);
+  const Sizes sizes = x.sizes;
+  const bool single = x.rank() == dims + 1;
+  if (single) {
+    x = unsqueezed(op, x, 0);
+    grad = unsqueezed(op, grad, 0);
+  }
+  if (wanted(0)) {
+    View gx = g.transposed ? by_window(op, grad, w, g, x.sizes) : transposed_window(op, grad, w, g, x.sizes);
+    results[0] = single ? squeezed(op, gx, 0) : gx;
+  }
+  if (wanted(1)) results[1] = g.transposed ? grad_weight(op, grad, x, w, g, op.out(1)) : grad_weight(op, x, grad, w, g, op.out(1));
+  if (wanted(2)) {
+    std::vector<size_t> others{0};
+    for (size_t i = 2; i < grad.rank(); ++i) others.push_back(i);
+    const DType type = accumulate_type(grad.dtype);
+    View sum = reduced(op, op.name + ".bias", ReduceOp::sum, type, grad, others, false, [&](Expr e, Coordinates) { return as(e, type); });
+    results[2] = converted(op, sum, op.out(2).dtype);
+  }
+  return results;
+}
+
 }  // namespace
 
 void add_convolution(Table& table) {
@@ -194,6 +244,7 @@ void add_convolution(Table& table) {
     };
     table[fmt::format("aten.conv_transpose{}d.{}", dims, dims == 1 ? "default" : "input")] = transposed;
   }
+  table["aten.convolution_backward.default"] = convolution_backward;
   for (const char* target : {"aten.convolution.default", "aten._convolution.default"}) {
     table[target] = [](Op& op) {
       Geometry g = geometry(op, op.tensor("weight").rank() - 2);

@@ -1,4 +1,8 @@
-// embedding_bag: sums, means or maxima of rows of a table, a bag of them for each result.
+// Rows of a table or of a tensor joined in groups: embedding_bag, segment_reduce; and embedding_renorm.
+#include <fmt/format.h>
+
+#include <cmath>
+
 #include "lower/formula.h"
 
 namespace coil::lowering {
@@ -56,6 +60,73 @@ Views embedding_bag(Op& op) {
   return results;
 }
 
+// Consecutive slices along an axis; the groups' lengths, or where they begin and the last one ends.
+Views segment_reduce(Op& op) {
+  View x = op.tensor("data");
+  const TensorType& out = op.out();
+  const std::string how = op.text("reduce");
+  const size_t axis = wrap_dim(op.integer("axis"), x.rank());
+  const DType type = accumulate_type(out.dtype);
+  const bool mean = how == "mean";
+  const ReduceOp reduce = how == "sum" || mean ? ReduceOp::sum : how == "prod" ? ReduceOp::prod : how == "max" ? ReduceOp::max : ReduceOp::min;
+  if (reduce == ReduceOp::min && how != "min") fail(ErrorCode::bad_program, fmt::format("segment_reduce: unknown reduce='{}'", how));
+  ExprPool& p = op.pool;
+  View ends;
+  const bool has_lengths = op.has("lengths");
+  View given = op.tensor(has_lengths ? "lengths" : "offsets");
+  if (has_lengths) {
+    ends = op.rec.scan("segment_reduce.ends", ScanOp::sum, DType::i64, given.sizes, static_cast<int>(given.rank() - 1),
+                       [&](Coordinates c) { return as(op.rec.at(given, c), DType::i64); });
+  }
+  auto at_segment = [&](const View& v, Coordinates c, Expr segment) {
+    std::vector<Expr> at(c.begin(), c.begin() + static_cast<long>(axis));
+    at.push_back(segment);
+    return Val(as(op.rec.at(v, at), DType::i64));
+  };
+  auto end = [&](Coordinates c) { return has_lengths ? at_segment(ends, c, c[axis]) : at_segment(given, c, c[axis] + 1); };
+  auto begin = [&](Coordinates c) { return has_lengths ? end(c) - at_segment(given, c, c[axis]) : at_segment(given, c, c[axis]); };
+  const double none = how == "prod" ? 1 : how == "max" ? -HUGE_VAL : how == "min" ? HUGE_VAL : 0;
+  const bool has_initial = op.has("initial");
+  View joined = op.rec.reduce("segment_reduce.join", reduce, type, out.sizes, {x.sizes[axis]}, [&](Coordinates c, Coordinates k) {
+    Val place = p.cast(k[0], DType::i64);
+    std::vector<Expr> at(c.begin(), c.end());
+    at[axis] = k[0];
+    return masked(both(place >= begin(c), place < end(c)).e, as(op.rec.at(x, at), type), op.constant(none, type));
+  });
+  return {op.rec.pointwise("segment_reduce", out.dtype, out.sizes, [&](Coordinates c) {
+    Val v = op.rec.at(joined, c), n = Val(as((end(c) - begin(c)).e, type));
+    if (has_initial) {
+      const double initial = op.number("initial");
+      v = how == "prod" ? v * initial : how == "max" ? max(v, initial) : how == "min" ? min(v, initial) : v + initial;
+    }
+    if (!mean) return v.e;
+    return select(n > 0.0, v / n, has_initial ? v : v.like(std::nan(""))).e;
+  })};
+}
+
+// Rows that an index names and whose norm is too large are scaled down.
+Views embedding_renorm(Op& op) {
+  View table = op.tensor("self"), indices = op.tensor("indices");
+  const TensorType& out = op.out();
+  const double limit = op.number("max_norm"), order = op.number("norm_type");
+  const DType type = accumulate_type(out.dtype);
+  ExprPool& p = op.pool;
+  View flat = reshaped(op, indices, {count(p, indices.sizes)});
+  View named = op.rec.reduce("embedding_renorm.named", ReduceOp::any, DType::boolean, {table.sizes[0]}, flat.sizes, [&](Coordinates c, Coordinates k) {
+    return p.op(ScalarOp::eq, {p.checked_index(as(op.rec.at(flat, k), DType::i64), table.sizes[0]), c[0]});
+  });
+  const bool extreme = std::isinf(order);
+  View sum = reduced(op, "embedding_renorm.sum", extreme ? ReduceOp::max : ReduceOp::sum, type, table, {1}, false, [&](Expr e, Coordinates) {
+    Val v = as(e, type);
+    return (order == 2 ? v * v : extreme || order == 1 ? abs(v) : pow(abs(v), order)).e;
+  });
+  return {op.rec.pointwise("embedding_renorm", out.dtype, out.sizes, [&](Coordinates c) {
+    Val s = op.rec.at(sum, c.first(1)), v = as(op.rec.at(table, c), type);
+    Val norm = order == 2 ? sqrt(s) : extreme || order == 1 ? s : pow(s, 1 / order);
+    return select(both(Val(op.rec.at(named, c.first(1))), norm > limit), v * (limit / (norm + 1e-7)), v).e;
+  })};
+}
+
 }  // namespace
 
 void add_embedding_bag(Table& table) {
@@ -63,6 +134,8 @@ void add_embedding_bag(Table& table) {
                              "aten._embedding_bag_forward_only.default"}) {
     table[target] = embedding_bag;
   }
+  table["aten.segment_reduce.default"] = segment_reduce;
+  table["aten.embedding_renorm.default"] = embedding_renorm;
 }
 
 }  // namespace coil::lowering

@@ -58,6 +58,9 @@ inline Val select(Val condition, Val a, double b) { return select(condition, a, 
 // log of the magnitude of the gamma function, in double precision (special.cc).
 Val log_gamma(Val x);
 
+// true with probability 1 - p for each element (random.cc).
+View dropout_mask(Op& op, const Sizes& sizes, double p);
+
 // One row of a table: an elementwise function, computed in `compute` (default: the result's type).
 using Function1 = std::function<Val(Val)>;
 using Function2 = std::function<Val(Val, Val)>;

@@ -1,4 +1,4 @@
-// Reads between the points of an image: grid_sampler (2-d) and bicubic upsampling.
+// Reads between the points of an image or a volume: grid_sampler and bicubic upsampling.
 #include <fmt/format.h>
 
 #include "lower/lowering.h"
@@ -19,14 +19,12 @@ struct Math {
   Expr size(Expr index) const { return as(p.cast(index, DType::i64), type); }
 };
 
-enum : int64_t { kBilinear = 0, kNearest = 1, kZeros = 0, kBorder = 1, kReflection = 2 };
+enum : int64_t { kBilinear = 0, kNearest = 1, kBicubic = 2, kZeros = 0, kBorder = 1, kReflection = 2 };
 
-// From [-1, 1] to positions in pixels, moved inside as the padding mode says.
-Expr pixel(const Math& m, Expr g, Expr size, int64_t padding, bool align) {
-  Expr n = m.size(size), one = m.c(1), half = m.c(0.5);
-  Expr x = align ? m.mul(m.mul(m.add(g, one), half), m.sub(n, one)) : m.mul(m.sub(m.mul(m.add(g, one), n), one), half);
+// A position in pixels, moved inside the image as the padding mode says.
+Expr inside_image(const Math& m, Expr x, Expr size, int64_t padding, bool align) {
   if (padding == kZeros) return x;
-  Expr zero = m.c(0), last = m.sub(n, one);
+  Expr zero = m.c(0), one = m.c(1), n = m.size(size), last = m.sub(n, one);
   if (padding == kReflection) {
     // Mirrored at the borders: centres of the outer pixels (align) or their edges.
     Expr low = align ? zero : m.c(-0.5), span = align ? last : n;
@@ -38,6 +36,13 @@ Expr pixel(const Math& m, Expr g, Expr size, int64_t padding, bool align) {
     x = m.p.select(m.p.op(ScalarOp::eq, {span, zero}), zero, mirrored);
   }
   return m.p.op(ScalarOp::minimum, {m.p.op(ScalarOp::maximum, {x, zero}), last});
+}
+
+// From [-1, 1] to positions in pixels.
+Expr pixel(const Math& m, Expr g, Expr size, int64_t padding, bool align) {
+  Expr n = m.size(size), one = m.c(1), half = m.c(0.5);
+  Expr x = align ? m.mul(m.mul(m.add(g, one), half), m.sub(n, one)) : m.mul(m.sub(m.mul(m.add(g, one), n), one), half);
+  return inside_image(m, x, size, padding, align);
 }
 
 // The image at whole positions, 0 outside.
@@ -52,13 +57,92 @@ Expr pixel_value(Op& op, const Math& m, const View& x, Coordinates c, Expr row, 
   return masked(inside_image, value, m.c(0));
 }
 
+// The volume at whole positions, 0 outside.
+Expr voxel_value(Op& op, const Math& m, const View& x, Coordinates c, const std::array<Expr, 3>& at) {
+  ExprPool& p = op.pool;
+  Expr ok = p.boolean(true);
+  std::vector<Expr> place{c[0], c[1]};
+  for (size_t i = 0; i < 3; ++i) {
+    Expr size = x.sizes[2 + i];
+    ok = both(ok, both(p.op(ScalarOp::ge, {at[i], m.c(0)}), p.op(ScalarOp::lt, {at[i], m.size(size)})));
+    place.push_back(p.checked_index(p.cast(at[i], DType::i64), size));
+  }
+  return masked(ok, as(op.rec.at(x, place), m.type), m.c(0));
+}
+
+Views grid_sampler_3d(Op& op) {
+  View x = op.tensor("input"), grid = op.tensor("grid");
+  const int64_t mode = op.integer("interpolation_mode"), padding = op.integer("padding_mode");
+  const bool align = op.flag("align_corners");
+  if (mode == kBicubic) fail(ErrorCode::bad_program, "grid_sampler with bicubic interpolation of volumes");
+  const TensorType& out = op.out();
+  const Math m{op.pool, accumulate_type(out.dtype)};
+  return {op.rec.pointwise("grid_sampler", out.dtype, out.sizes, [&](Coordinates c) {
+    std::array<Expr, 3> at, low, share;
+    for (size_t i = 0; i < 3; ++i) {  // the grid's numbers are x, y, z; the volume's dimensions z, y, x
+      Expr g = as(op.rec.at(grid, std::vector<Expr>{c[0], c[2], c[3], c[4], op.pool.index(static_cast<int64_t>(2 - i))}), m.type);
+      at[i] = pixel(m, g, x.sizes[2 + i], padding, align);
+      low[i] = m.f(ScalarOp::floor, at[i]);
+      share[i] = m.sub(at[i], low[i]);
+    }
+    if (mode == kNearest) {
+      for (Expr& e : at) e = m.f(ScalarOp::round, e);
+      return voxel_value(op, m, x, c, at);
+    }
+    Expr total;
+    for (size_t corner = 0; corner < 8; ++corner) {
+      std::array<Expr, 3> place;
+      Expr weight;
+      for (size_t i = 0; i < 3; ++i) {
+        const bool high = corner >> (2 - i) & 1;
+        place[i] = high ? m.add(low[i], m.c(1)) : low[i];
+        Expr part = high ? share[i] : m.sub(m.c(1), share[i]);
+        weight = weight ? m.mul(weight, part) : part;
+      }
+      Expr term = m.mul(voxel_value(op, m, x, c, place), weight);
+      total = total ? m.add(total, term) : term;
+    }
+    return total;
+  })};
+}
+
+std::array<Expr, 4> cubic_weights(const Math& m, Expr t);
+
+// Sixteen pixels around the position; those outside are moved inside as the padding mode says.
+Views grid_sampler_bicubic(Op& op) {
+  View x = op.tensor("input"), grid = op.tensor("grid");
+  const int64_t padding = op.integer("padding_mode");
+  const bool align = op.flag("align_corners");
+  const TensorType& out = op.out();
+  const Math m{op.pool, accumulate_type(out.dtype)};
+  return {op.rec.pointwise("grid_sampler", out.dtype, out.sizes, [&](Coordinates c) {
+    std::array<std::array<Expr, 4>, 2> places, weights;  // rows, columns
+    for (size_t i = 0; i < 2; ++i) {
+      Expr g = as(op.rec.at(grid, std::vector<Expr>{c[0], c[2], c[3], op.pool.index(static_cast<int64_t>(1 - i))}), m.type), size = x.sizes[2 + i];
+      Expr at = pixel(m, g, size, kZeros, align), low = m.f(ScalarOp::floor, at);
+      weights[i] = cubic_weights(m, m.sub(at, low));
+      for (size_t k = 0; k < 4; ++k) places[i][k] = inside_image(m, m.add(low, m.c(static_cast<double>(k) - 1)), size, padding, align);
+    }
+    Expr total;
+    for (size_t r = 0; r < 4; ++r) {
+      Expr line;
+      for (size_t k = 0; k < 4; ++k) {
+        Expr term = m.mul(pixel_value(op, m, x, c, places[0][r], places[1][k]), weights[1][k]);
+        line = line ? m.add(line, term) : term;
+      }
+      line = m.mul(line, weights[0][r]);
+      total = total ? m.add(total, line) : line;
+    }
+    return total;
+  })};
+}
+
 Views grid_sampler(Op& op) {
   View x = op.tensor("input"), grid = op.tensor("grid");
   const int64_t mode = op.integer("interpolation_mode"), padding = op.integer("padding_mode");
   const bool align = op.flag("align_corners");
-  if (x.rank() != 4 || (mode != kBilinear && mode != kNearest)) {
-    fail(ErrorCode::unsupported_feature, "grid_sampler in three dimensions or with bicubic interpolation");
-  }
+  if (x.rank() == 5) return grid_sampler_3d(op);
+  if (mode == kBicubic) return grid_sampler_bicubic(op);
   const TensorType& out = op.out();
   const Math m{op.pool, accumulate_type(out.dtype)};
   auto position = [&](Coordinates c, int64_t axis) {
@@ -144,7 +228,7 @@ Views bicubic(Op& op) {
 }  // namespace
 
 void add_grid_sampling(Table& table) {
-  for (const char* target : {"aten.grid_sampler.default", "aten.grid_sampler_2d.default"}) table[target] = grid_sampler;
+  for (const char* target : {"aten.grid_sampler.default", "aten.grid_sampler_2d.default", "aten.grid_sampler_3d.default"}) table[target] = grid_sampler;
   for (const char* overload : {"default", "vec"}) table[fmt::format("aten.upsample_bicubic2d.{}", overload)] = bicubic;
 }
 

@@ -32,9 +32,13 @@ Views index_select(Op& op) {
 Views gather(Op& op) {
   View x = op.tensor("self"), index = op.tensor("index");
   const TensorType& out = op.out();
+  for (Expr n : out.sizes) {
+    if (is_const(n, 0)) return {View{out.dtype, out.sizes, as(op.pool.constant_int(0, DType::i64), out.dtype)}};
+  }
   if (x.rank() == 0) return {broadcast(op, x, out.sizes)};
   const size_t dim = wrap_dim(op.integer("dim"), x.rank());
   if (index.rank() == 0) index = unsqueezed(op, index, 0);
+  if (index.rank() != x.rank()) fail(ErrorCode::bad_program, op.node.target + ": the index has another number of dimensions");
   View taken = op.rec.pointwise(op.name, out.dtype, index.sizes, [&](Coordinates c) {
     std::vector<Expr> at(c.begin(), c.end());
     at[dim] = checked_position(op, op.rec.at(index, c), x.sizes[dim]);

@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "loop/amounts.h"
+#include "lower/families.h"
 #include "lower/find_attention.h"
 #include "lower/lowering.h"
 #include "lower/outputs.h"
@@ -20,7 +21,7 @@ Table make_table() {
   for (auto add : {add_pointwise, add_activations, add_casts, add_assertions, add_views, add_reshapes, add_joins, add_padding, add_creation, add_indexing,
                    add_scatter, add_reductions, add_softmax, add_statistics, add_normalization, add_matmul, add_einsum, add_convolution,
                    add_pooling, add_attention, add_sorting, add_resampling, add_grid_sampling, add_losses,
-                   add_recurrent, add_distances, add_search, add_special, add_bessel, add_polynomials, add_incomplete_gamma, add_antialiasing, add_calculus, add_products, add_unpooling, add_embedding_bag, add_histograms, add_random, add_margin_losses, add_numeric, add_order_statistics, add_constructions, add_higher_order, add_fft, add_linalg}) {
+                   add_recurrent, add_distances, add_search, add_special, add_bessel, add_norm_backward, add_polynomials, add_incomplete_gamma, add_antialiasing, add_calculus, add_products, add_unpooling, add_embedding_bag, add_histograms, add_random, add_margin_losses, add_numeric, add_order_statistics, add_constructions, add_higher_order, add_fft, add_linalg}) {
     add(t);
   }
   return t;
@@ -157,6 +158,12 @@ Result<LoopProgram> lower(const Graph& graph) {
 }
 
 bool has_lowering(std::string_view target) { return lowering::table().contains(target) || lowering::complex_table().contains(target); }
+
+std::vector<std::string> lowered_operators() {
+  std::vector<std::string> names;
+  for (const auto& [name, lowering] : lowering::table()) names.push_back(name);
+  return names;
+}
 
 Status check_node(const Graph& graph, const Node& node) {
   lowering::Session session(graph.pool);

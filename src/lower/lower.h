@@ -2,7 +2,9 @@
 // are grouped by family, a file each.
 #pragma once
 
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "graph/graph.h"
 #include "loop/loop.h"
@@ -15,6 +17,8 @@ Result<LoopProgram> lower(const Graph& graph);
 
 // Whether the table has a row for the operator ("aten.add.Tensor").
 bool has_lowering(std::string_view target);
+// All operators with a lowering, sorted.
+std::vector<std::string> lowered_operators();
 
 // Lowers one node alone, with its operands as plain inputs: finds what lower() would refuse because of arguments or dtypes.
 Status check_node(const Graph& graph, const Node& node);

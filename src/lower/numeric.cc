@@ -49,18 +49,20 @@ Views nextafter(Op& op) {
   }, DType::f64)};
 }
 
-// Euclid, with as many steps as the widest pair of the type needs; x % 0 is x's own business: the divisor is kept from 0.
+// Euclid, with as many steps as the widest pair of the type needs, in double precision, whose quotients are exact: a vector
+// has no division of whole numbers.
 Val greatest_divisor(Val a, Val b) {
-  const int bits = byte_size(a.e->dtype) * 8;
-  const int steps = bits == 64 ? 92 : bits == 32 ? 46 : bits == 16 ? 23 : 13;
-  a = abs(a);
-  b = abs(b);
+  const DType type = a.e->dtype;
+  if (byte_size(type) > 2) fail(ErrorCode::unsupported_feature, "gcd and lcm of more than 16 bits: they need a loop");
+  const int steps = byte_size(type) == 2 ? 23 : 13;
+  a = abs(Val(as(a.e, DType::f64)));
+  b = abs(Val(as(b.e, DType::f64)));
   for (int i = 0; i < steps; ++i) {
-    Val done = equal(b, 0.0), rest = apply(ScalarOp::fmod, a, select(done, 1.0, b));
+    Val done = equal(b, 0.0), divisor = select(done, 1.0, b), rest = a - divisor * floor(a / divisor);
     a = select(done, a, b);
     b = select(done, b, rest);
   }
-  return a;
+  return as(a.e, type);
 }
 
 Val least_multiple(Val a, Val b) {

@@ -325,7 +325,7 @@ void add_unary_rows(Table& table) {
       return Views{is_float(x.dtype) ? map1(op, x, unary(row.op)) : x};
     };
   }
-  table["aten.positive.default"] = [](Op& op) { return Views{op.tensor("self")}; };
+  for (const char* target : {"aten.positive.default", "aten.conj_physical.default"}) table[target] = [](Op& op) { return Views{op.tensor("self")}; };
   table["aten.square.default"] = [](Op& op) {
     return Views{map1(op, op.tensor("self"), [&](Expr x) { return op.pool.op(ScalarOp::mul, {x, x}); })};
   };

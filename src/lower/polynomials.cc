@@ -61,17 +61,17 @@ struct Recurrence {
 };
 
 Views by_recurrence(Op& op, const Recurrence& r) {
-  constexpr int64_t kMost = 64, kMostConstant = 512;
+  constexpr int64_t kMost = 20, kMostConstant = 100;  // each step is code
   View x = op.operand("x"), n = op.operand("n");
   const bool constant = n.body->is_constant();
   int64_t steps = kMost;
   if (constant) {
     steps = std::max<int64_t>(static_cast<int64_t>(is_float(n.body->dtype) ? n.body->as_double() : static_cast<double>(n.body->as_int())), 0);
-    if (steps > kMostConstant) fail(ErrorCode::unsupported_feature, op.node.target + " of a degree above 512");
+    if (steps > kMostConstant) fail(ErrorCode::unsupported_feature, op.node.target + " of a degree above 100");
   } else {
     View largest = op.rec.reduce(op.name + ".degree", ReduceOp::max, DType::f64, {}, n.sizes, [&](Coordinates, Coordinates k) { return as(op.rec.at(n, k), DType::f64); });
     Val fits = !(Val(op.rec.at(largest, {})) >= static_cast<double>(kMost + 1));
-    op.rec.check(op.name, op.node.target + ": a degree above 64, which is not a constant", fits.e);
+    op.rec.check(op.name, op.node.target + ": a degree above 20, which is not a constant", fits.e);
   }
   return {map2(op, x, n, [&](Expr a, Expr b) {
     Val v = a, degree = trunc(Val(b)), before = v.like(1), now = r.first(v), value = select(degree <= 0.0, select(degree < 0.0, 0.0, before), now);

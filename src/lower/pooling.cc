@@ -183,6 +183,50 @@ Views adaptive_max_pool(Op& op, size_t dims) {
   return {values, indices};
 }
 
+// The gradient of each output, divided as the average was, at every input that its window showed.
+Views avg_pool_backward(Op& op, size_t dims) {
+  View grad = op.tensor("grad_output"), x = op.tensor("self");
+  const TensorType& out = op.out();
+  const Window w = window(op, x, dims);
+  const DType type = accumulate_type(out.dtype);
+  const bool count_padding = op.flag("count_include_pad");
+  return {op.rec.reduce(op.name, ReduceOp::sum, out.dtype, out.sizes, domain_of(op, w), [&](Coordinates c, Coordinates k) {
+    std::vector<Expr> at(c.begin(), c.end());
+    Expr ok = op.pool.boolean(true);
+    for (size_t i = 0; i < dims; ++i) {
+      const size_t d = w.first + i;
+      Expr reach = c[d] + w.padding[i] - k[i], stride = op.pool.index(w.stride[i]);
+      at[d] = floor_div(reach, stride);
+      if (w.stride[i] != 1) ok = both(ok, op.pool.op(ScalarOp::eq, {floor_mod(reach, stride), op.pool.index(0)}));
+      ok = both(ok, inside(at[d], grad.sizes[d]));
+    }
+    Expr n = op.has("divisor_override") ? op.pool.index(op.integer("divisor_override")) : divisor(op, x, w, at, count_padding, {});
+    Expr share = op.pool.op(ScalarOp::div, {as(op.rec.at(grad, at), type), as(op.pool.cast(n, DType::i64), type)});
+    return masked(ok, share, op.constant(0, type));
+  })};
+}
+
+Views adaptive_avg_pool_backward(Op& op, size_t dims) {
+  View grad = op.tensor("grad_output"), x = op.tensor("self");
+  const TensorType& out = op.out();
+  const size_t first = x.rank() - dims;
+  const DType type = accumulate_type(out.dtype);
+  Sizes domain(grad.sizes.begin() + static_cast<long>(first), grad.sizes.end());
+  return {op.rec.reduce(op.name, ReduceOp::sum, out.dtype, out.sizes, domain, [&](Coordinates c, Coordinates k) {
+    std::vector<Expr> at(c.begin(), c.end());
+    Expr ok = op.pool.boolean(true), n = op.pool.index(1);
+    for (size_t i = 0; i < dims; ++i) {
+      const size_t d = first + i;
+      AdaptiveDim a = adaptive_dim(op.pool, k[i], x.sizes[d], grad.sizes[d]);
+      ok = both(ok, both(index_at_least(c[d], a.begin), index_less(c[d], a.end)));
+      n = n * (a.end - a.begin);
+      at[d] = k[i];
+    }
+    Expr share = op.pool.op(ScalarOp::div, {as(op.rec.at(grad, at), type), as(op.pool.cast(n, DType::i64), type)});
+    return masked(ok, share, op.constant(0, type));
+  })};
+}
+
 }  // namespace
 
 void add_pooling(Table& table) {
@@ -190,6 +234,8 @@ void add_pooling(Table& table) {
     for (const char* kind : {"", "_with_indices"}) {
       table[fmt::format("aten.max_pool{}d{}.default", dims, kind)] = [dims](Op& op) { return max_pool(op, dims); };
     }
+    table[fmt::format("aten.avg_pool{}d_backward.default", dims)] = [dims](Op& op) { return avg_pool_backward(op, dims); };
+    table[fmt::format("aten._adaptive_avg_pool{}d_backward.default", dims)] = [dims](Op& op) { return adaptive_avg_pool_backward(op, dims); };
     table[fmt::format("aten.avg_pool{}d.default", dims)] = [dims](Op& op) { return avg_pool(op, dims); };
     for (const char* prefix : {"", "_"}) {
       table[fmt::format("aten.{}adaptive_avg_pool{}d.default", prefix, dims)] = [dims](Op& op) { return adaptive_avg_pool(op, dims); };

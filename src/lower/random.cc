@@ -162,11 +162,10 @@ Views dropout(Op& op, bool channels, bool alpha) {
     if (two) return {x, View{op.out(1).dtype, x.sizes, as(op.pool.boolean(true), op.out(1).dtype)}};
     return {x};
   }
-  const Random random(op);
   const DType type = compute_type(op.out().dtype);
   Sizes fate = x.sizes;
   if (channels) fate.resize(std::min<size_t>(fate.size(), 2));
-  View kept = op.rec.pointwise(op.name + ".mask", DType::boolean, fate, [&](Coordinates c) { return (random.inner(c, fate) >= p).e; });
+  View kept = dropout_mask(op, fate, p);
   View y = op.rec.pointwise(op.name, op.out().dtype, x.sizes, [&](Coordinates c) {
     Val v = as(op.rec.at(x, c), type), keep = as(op.rec.at(kept, c.first(fate.size())), type);
     if (p == 1) return (v * 0.0).e;
@@ -278,6 +277,11 @@ void add_random(Table& table) {
   table["aten.rrelu.default"] = [](Op& op) { return rrelu(op, false); };
   table["aten.rrelu_with_noise_functional.default"] = [](Op& op) { return rrelu(op, true); };
   add_distributions(table);
+}
+
+View dropout_mask(Op& op, const Sizes& sizes, double p) {
+  const Random random(op);
+  return op.rec.pointwise(op.name + ".mask", DType::boolean, sizes, [&](Coordinates c) { return (random.inner(c, sizes) >= p).e; });
 }
 
 void add_random_update(Session& session) {

@@ -24,6 +24,8 @@ constexpr std::pair<std::string_view, std::string_view> kRenamedOps[] = {
     {"aten.__ior__.Scalar", "aten.bitwise_or.Scalar"},   {"aten.__ior__.Tensor", "aten.bitwise_or.Tensor"},
     {"aten.__ixor__.Scalar", "aten.bitwise_xor.Scalar"}, {"aten.__ixor__.Tensor", "aten.bitwise_xor.Tensor"},
     {"aten.dropout_.default", "aten.dropout.default"},   {"aten.floor_divide_.Tensor", "aten.floor_divide.default"},
+    {"aten.bernoulli_.float", "aten.bernoulli.p"},       {"aten.bernoulli_.Tensor", "aten.bernoulli.Tensor"},
+    {"aten.embedding_renorm_.default", "aten.embedding_renorm.default"},
     {"aten.normal_.default", "aten.normal_functional.default"},
     {"aten.pow_.Scalar", "aten.pow.Tensor_Scalar"},      {"aten.pow_.Tensor", "aten.pow.Tensor_Tensor"},
 };

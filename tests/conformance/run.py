@@ -4,7 +4,8 @@ usage: python tests/conformance/run.py [--jobs 2] [--results FILE.jsonl] [--fres
 
 Results are appended to a JSONL file, one line for a pair of entry and dtype; a second run goes on where the first stopped (--fresh:
 starts over; --retry: does again what was not right). A pair that takes its worker process down, or more than its time, is recorded as such.
-PATTERN: names of entries as in a shell (`linalg.*`), or name:dtype. Without any: all. The whole takes about an hour of two cores.
+PATTERN: names of entries as in a shell (`linalg.*`), or name:dtype. Without any: all. The whole takes about half an hour of two cores,
+half of it for exports, which are kept. `--results FILE --report docs/coverage.md` with nothing left to do writes the report again.
 """
 
 import argparse
@@ -68,8 +69,8 @@ class Worker:
         return {"name": name, "dtype": dtype, "status": "export" if reason.startswith("exporting") else status, "reason": reason}
 
 
-def judge_all(pairs, jobs, results):
-    """Judges the pairs on some workers, appending to the file, in any order."""
+def judge_all(pairs, jobs, results, seconds=float("inf")):
+    """Judges the pairs on some workers, appending to the file, in any order; begins none after so many seconds."""
     todo, lock, done = queue.SimpleQueue(), threading.Lock(), 0
     for pair in pairs:
         todo.put(pair)
@@ -79,7 +80,7 @@ def judge_all(pairs, jobs, results):
         nonlocal done
         with open(results.with_suffix(f".log{number}"), "a") as log:
             worker = Worker(log)
-            while True:
+            while time.time() < start + seconds:
                 try:
                     name, dtype = todo.get_nowait()
                 except queue.Empty:
@@ -137,7 +138,10 @@ def main():
                 print(f"{r['name']}:{r['dtype']} {r['status']}: {r['reason']}")
     print(report.summary(results))
     if options.report:
-        options.report.write_text(report.text(results))
+        sys.path.insert(0, str(HERE.parents[0] / "python"))
+        import core_aten
+
+        options.report.write_text(report.text(results, core_aten.section()))
     bad = [r for r in results if r["status"] in ("wrong", "crash", "hang", "error")]
     return 1 if bad else 0
 

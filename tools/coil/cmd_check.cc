@@ -6,6 +6,7 @@
 
 #include "command.h"
 #include "load_model.h"
+#include "lower/lower.h"
 #include "terminal.h"
 
 namespace coil::tool {
@@ -14,7 +15,7 @@ namespace {
 struct Arguments {
   std::string model;
   CompileArguments compile;
-  bool json = false;
+  bool json = false, operators = false;
 };
 
 // "aten.add.Tensor" is what people call aten.add.Tensor; nothing is shortened, so that it can be searched for.
@@ -50,7 +51,17 @@ Json to_json(const std::string& model, const std::vector<CheckRow>& rows, size_t
   return {{"model", model}, {"native", missing == 0}, {"missing", missing}, {"ops", ops}};
 }
 
+// The operators that coil has code for, one a line.
+int list_operators() {
+  std::string text;
+  for (const std::string& name : lowered_operators()) text += name + "\n";
+  put(text);
+  return 0;
+}
+
 Result<int> check(const Arguments& a) {
+  if (a.operators) return list_operators();
+  if (a.model.empty()) return Error{ErrorCode::bad_option, "a model is needed", "", "coil check MODEL.pt2"};
   TRY(const ZipReader zip, ZipReader::open(a.model));
   TRY(const ProgramInput program, read_input_program(zip, a.compile));
   Progress silent;
@@ -66,11 +77,12 @@ Result<int> check(const Arguments& a) {
 
 Action add_check(CLI::App& app) {
   auto a = std::make_shared<Arguments>();
-  app.add_option("model", a->model, "exported program (.pt2 of torch.export.save)")->required()->type_name("MODEL.pt2");
+  app.add_option("model", a->model, "exported program (.pt2 of torch.export.save)")->type_name("MODEL.pt2");
   app.add_option("--dim", a->compile.dims, "name a dynamic dimension, by symbol (batch=s77) or input (batch=x:0)")
       ->allow_extra_args(false)
       ->type_name("NAME=WHICH");
   app.add_flag("--json", a->json, "print the rows as JSON");
+  app.add_flag("--operators", a->operators, "list the operators that coil has code for, without a model");
   app.footer(
       "Examples:\n"
       "  coil check model.pt2\n"

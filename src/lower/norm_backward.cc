@@ -1,0 +1,147 @@
+// Gradients of normalisations and of embeddings.
+#include "lower/families.h"
+#include "lower/formula.h"
+
+namespace coil::lowering {
+namespace {
+
+std::vector<bool> wanted(const Op& op) {
+  const Argument* a = op.node.find("output_mask");
+  const auto* mask = a ? std::get_if<std::vector<bool>>(a) : nullptr;
+  std::vector<bool> result = mask ? *mask : std::vector<bool>(3, true);
+  result.resize(3, false);
+  return result;
+}
+
+// With y = (x - mean) rstd w + b over a group of n elements, and g = grad w:
+// dx = rstd (g - (sum of g + xhat * sum of g xhat) / n). All as functions of x's coordinates.
+struct Normalised {
+  Op& op;
+  DType type;
+  std::function<Val(Coordinates)> grad, xhat, weight, rstd;
+};
+
+// Sums over `dims` of x's, kept with size 1, of a value at each point.
+View summed(const Normalised& n, const char* name, const View& x, const std::vector<size_t>& dims, bool keep, const std::function<Val(Coordinates)>& value) {
+  return reduced(n.op, n.op.name + name, ReduceOp::sum, n.type, x, dims, keep, [&](Expr, Coordinates at) { return value(at).e; });
+}
+
+View grad_input(const Normalised& n, const View& x, const std::vector<size_t>& dims, DType stored) {
+  Sizes domain;
+  for (size_t d : dims) domain.push_back(x.sizes[d]);
+  View plain = summed(n, ".sum", x, dims, true, [&](Coordinates at) { return n.grad(at) * n.weight(at); });
+  View along = summed(n, ".product", x, dims, true, [&](Coordinates at) { return n.grad(at) * n.weight(at) * n.xhat(at); });
+  Val number = as(n.op.pool.cast(count(n.op.pool, domain), DType::i64), n.type);
+  return n.op.rec.pointwise(n.op.name, stored, x.sizes, [&](Coordinates c) {
+    Val mean = (Val(read(plain, c)) + n.xhat(c) * Val(read(along, c))) / number;
+    return (n.rstd(c) * (n.grad(c) * n.weight(c) - mean)).e;
+  });
+}
+
+Views layer_norm_backward(Op& op) {
+  View grad = op.tensor("grad_out"), x = op.tensor("input"), mean = op.tensor("mean"), rstd = op.tensor("rstd");
+  const std::optional<View> weight = op.maybe_tensor("weight");
+  const std::vector<bool> mask = wanted(op);
+  const DType type = accumulate_type(x.dtype);
+  const size_t outer = x.rank() - op.indices("normalized_shape").size();
+  std::vector<size_t> inner_dims, outer_dims;
+  for (size_t i = 0; i < x.rank(); ++i) (i < outer ? outer_dims : inner_dims).push_back(i);
+  auto at = [&](const View& v, Coordinates c) { return Val(as(read(v, c), type)); };
+  const Normalised n{op, type, [&](Coordinates c) { return at(grad, c); }, [&](Coordinates c) { return (at(x, c) - at(mean, c)) * at(rstd, c); },
+                     [&](Coordinates c) { return weight ? at(*weight, c) : Val(op.constant(1, type)); }, [&](Coordinates c) { return at(rstd, c); }};
+  Views results(3);
+  if (mask[0]) results[0] = grad_input(n, x, inner_dims, op.out(0).dtype);
+  if (mask[1]) results[1] = converted(op, summed(n, ".weight", x, outer_dims, false, [&](Coordinates c) { return n.grad(c) * n.xhat(c); }), op.out(1).dtype);
+  if (mask[2]) results[2] = converted(op, summed(n, ".bias", x, outer_dims, false, n.grad), op.out(2).dtype);
+  return results;
+}
+
+// As [batch, groups, channels of a group, positions].
+Views group_norm_backward(Op& op) {
+  View x = op.tensor("input");
+  const Expr groups = op.index("group"), per_group = floor_div(op.index("C"), groups);
+  const Sizes split{op.index("N"), groups, per_group, op.index("HxW")};
+  const std::optional<View> weight = op.maybe_tensor("weight");
+  const std::vector<bool> mask = wanted(op);
+  const DType type = accumulate_type(x.dtype), stored = x.dtype;
+  const Sizes sizes = x.sizes;
+  View grad = reshaped(op, op.tensor("grad_out"), split), mean = op.tensor("mean"), rstd = op.tensor("rstd");
+  x = reshaped(op, x, split);
+  auto at = [&](const View& v, Coordinates c) { return Val(as(op.rec.at(v, c), type)); };
+  auto statistic = [&](const View& v, Coordinates c) { return at(v, c.first(2)); };
+  const Normalised n{op, type, [&](Coordinates c) { return at(grad, c); },
+                     [&](Coordinates c) { return (at(x, c) - statistic(mean, c)) * statistic(rstd, c); },
+                     [&](Coordinates c) { return weight ? at(*weight, std::vector<Expr>{c[1] * per_group + c[2]}) : Val(op.constant(1, type)); },
+                     [&](Coordinates c) { return statistic(rstd, c); }};
+  Views results(3);
+  if (mask[0]) results[0] = reshaped(op, grad_input(n, x, {2, 3}, stored), sizes);
+  auto per_channel = [&](const char* name, const std::function<Val(Coordinates)>& value, size_t i) {
+    return reshaped(op, converted(op, summed(n, name, x, {0, 3}, false, value), op.out(i).dtype), op.out(i).sizes);
+  };
+  if (mask[1]) results[1] = per_channel(".weight", [&](Coordinates c) { return n.grad(c) * n.xhat(c); }, 1);
+  if (mask[2]) results[2] = per_channel(".bias", n.grad, 2);
+  return results;
+}
+
+// In training by the statistics of the batch, else by the running ones, which do not depend on x.
+Views batch_norm_backward(Op& op) {
+  View grad = op.tensor("grad_out"), x = op.tensor("input");
+  const std::optional<View> weight = op.maybe_tensor("weight");
+  const std::vector<bool> mask = wanted(op);
+  const bool training = op.flag("train");
+  const DType type = accumulate_type(x.dtype);
+  View mean = op.tensor(training ? "save_mean" : "running_mean"), spread = op.tensor(training ? "save_invstd" : "running_var");
+  const double eps = op.number("eps");
+  std::vector<size_t> dims;
+  for (size_t i = 0; i < x.rank(); ++i) {
+    if (i != 1) dims.push_back(i);
+  }
+  auto channel = [&](const View& v, Coordinates c) { return Val(as(op.rec.at(v, c.subspan(1, 1)), type)); };
+  auto at = [&](const View& v, Coordinates c) { return Val(as(op.rec.at(v, c), type)); };
+  auto inverse = [&](Coordinates c) { return training ? channel(spread, c) : rsqrt(channel(spread, c) + eps); };
+  const Normalised n{op, type, [&](Coordinates c) { return at(grad, c); }, [&](Coordinates c) { return (at(x, c) - channel(mean, c)) * inverse(c); },
+                     [&](Coordinates c) { return weight ? channel(*weight, c) : Val(op.constant(1, type)); }, inverse};
+  Views results(3);
+  if (mask[0] && training) results[0] = grad_input(n, x, dims, op.out(0).dtype);
+  if (mask[0] && !training) {
+    results[0] = op.rec.pointwise(op.name, op.out(0).dtype, x.sizes, [&](Coordinates c) { return (n.grad(c) * n.weight(c) * inverse(c)).e; });
+  }
+  if (mask[1]) results[1] = converted(op, summed(n, ".weight", x, dims, false, [&](Coordinates c) { return n.grad(c) * n.xhat(c); }), op.out(1).dtype);
+  if (mask[2]) results[2] = converted(op, summed(n, ".bias", x, dims, false, n.grad), op.out(2).dtype);
+  return results;
+}
+
+// The sum of the gradients of all places that named a row; by frequency: their mean.
+Views embedding_backward(Op& op) {
+  View grad = op.tensor("grad_output"), indices = op.tensor("indices");
+  const TensorType& out = op.out();
+  ExprPool& p = op.pool;
+  Expr n = count(p, indices.sizes), rows = out.sizes.at(0), columns = out.sizes.at(1);
+  View flat = reshaped(op, indices, {n}), each = reshaped(op, grad, {n, columns});
+  const DType type = accumulate_type(out.dtype);
+  const Val padding = p.cast(op.index("padding_idx"), DType::i64);
+  auto names = [&](Expr row, Expr k) {
+    Val index = as(op.rec.at(flat, std::vector<Expr>{k}), DType::i64);
+    Val hit = p.op(ScalarOp::eq, {p.checked_index(index.e, rows), row});
+    return both(hit, unequal(index, padding));
+  };
+  View sum = op.rec.reduce("embedding_backward.sum", ReduceOp::sum, type, out.sizes, {n}, [&](Coordinates c, Coordinates k) {
+    return masked(names(c[0], k[0]).e, as(op.rec.at(each, std::vector<Expr>{k[0], c[1]}), type), op.constant(0, type));
+  });
+  if (!op.flag("scale_grad_by_freq")) return {converted(op, sum, out.dtype)};
+  View met = op.rec.reduce("embedding_backward.count", ReduceOp::sum, type, {rows}, {n}, [&](Coordinates c, Coordinates k) { return as(names(c[0], k[0]).e, type); });
+  return {op.rec.pointwise("embedding_backward", out.dtype, out.sizes, [&](Coordinates c) {
+    return (Val(op.rec.at(sum, c)) / max(Val(op.rec.at(met, c.first(1))), 1.0)).e;
+  })};
+}
+
+}  // namespace
+
+void add_norm_backward(Table& table) {
+  table["aten.native_layer_norm_backward.default"] = layer_norm_backward;
+  table["aten.native_group_norm_backward.default"] = group_norm_backward;
+  table["aten.native_batch_norm_backward.default"] = batch_norm_backward;
+  table["aten.embedding_dense_backward.default"] = embedding_backward;
+}
+
+}  // namespace coil::lowering

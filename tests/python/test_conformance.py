@@ -1,0 +1,66 @@
+"""A sample of the conformance run (tests/conformance): what docs/coverage.md says is right must be, nothing may be wrong or crash."""
+
+import sys
+
+import pytest
+
+import harness
+
+sys.path.insert(0, str(harness.REPO / "tests/conformance"))
+
+WANTED = 56  # pairs that are right, spread over the table
+OTHERS = 8  # pairs that are refused
+SECONDS = 240  # no new pair is begun after these
+
+
+def table():
+    """{(entry, dtype): mark} of docs/coverage.md."""
+    lines = (harness.REPO / "docs/coverage.md").read_text().split("## Pairs")[1].splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
+    return {(row[0], dtype): mark for row in rows[1:] for dtype, mark in zip(rows[0][1:], row[1:]) if mark}
+
+
+def spread(pairs, count):
+    """So many of them, in equal steps."""
+    return [pairs[i * len(pairs) // count] for i in range(min(count, len(pairs)))]
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    import run
+
+    marks = table()
+    chosen = [*spread([p for p, mark in marks.items() if mark == "✓"], WANTED), *spread([p for p, mark in marks.items() if mark[0].isdigit()], OTHERS)]
+    path = tmp_path_factory.mktemp("conformance") / "results.jsonl"
+    run.judge_all(chosen, harness.JOBS, path, SECONDS)
+    return marks, run.read_results(path)
+
+
+def test_enough_pairs_ran(results):
+    assert len(results[1]) >= WANTED // 2
+
+
+def test_right_stays_right(results):
+    marks, found = results
+    lost = {pair: (r["status"], r["reason"]) for pair, r in found.items() if marks[pair] == "✓" and r["status"] != "right"}
+    assert not lost
+
+
+def test_what_fails_is_refused(results):
+    marks, found = results
+    bad = {pair: (r["status"], r["reason"]) for pair, r in found.items() if r["status"] not in ("right", "refused")}
+    assert not bad
+
+
+def test_a_wrong_result_is_seen():
+    """The comparison itself: another value, dtype, shape, or NaN is no match."""
+    import evaluate
+    import torch
+
+    x = torch.tensor([1.0, 2.0, float("nan")])
+    assert evaluate.close(x.clone(), x, x.double(), None) is None
+    assert evaluate.close(x + 1, x, x.double(), None)
+    assert evaluate.close(x.double(), x, x.double(), None)
+    assert evaluate.close(x[:2], x, x.double(), None)
+    assert evaluate.close(torch.tensor([1.0, 2.0, 3.0]), x, x.double(), None)
+    assert evaluate.close(torch.tensor([1, 2]), torch.tensor([1, 3]), None, None)
