@@ -33,7 +33,7 @@ def reasons(result):
     """The reasons of a failure, without what is special to its values."""
     if result["status"] == "wrong":
         return ["wrong result"]
-    return [re.sub(r"\d{3,}", "N", part) for part in result["reason"].split(" | ")]
+    return [re.sub(r"(?<!E)\d{3,}", "N", part) for part in result["reason"].split(" | ")]
 
 
 def ranked(results):
