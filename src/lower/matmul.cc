@@ -124,6 +124,11 @@ View times_vector(Op& op, const View& a, const View& x) {
   return op.rec.reduce(op.name, ReduceOp::sum, type, op.out().sizes, {x.sizes[0]}, [&](Coordinates c, Coordinates k) {
     std::vector<Expr> at(c.begin(), c.end());
     at.push_back(k[0]);
+    if (is_complex(type)) {
+      const ComplexMath m(op.pool, part_type(type));
+      const Complex z = parts_of(op.rec.at(a, at));
+      return joined(m.mul(op.name == "vdot" ? m.conj(z) : z, parts_of(op.rec.at(x, k))));
+    }
     return op.pool.op(ScalarOp::mul, {as(op.rec.at(a, at), wide), as(op.rec.at(x, k), wide)});
   });
 }
@@ -148,24 +153,6 @@ Views linear(Op& op) {
   return {vector ? squeezed(op, y, 0) : y};
 }
 
-<<<<<<< HEAD
-// Products with a vector are sums over rows.
-View times_vector(Op& op, const View& a, const View& x) {
-  const DType type = op.out().dtype, wide = is_float(type) ? accumulate_type(type) : type;
-  return op.rec.reduce(op.name, ReduceOp::sum, type, op.out().sizes, {x.sizes[0]}, [&](Coordinates c, Coordinates k) {
-    std::vector<Expr> at(c.begin(), c.end());
-    at.push_back(k[0]);
-    if (is_complex(type)) {
-      const ComplexMath m(op.pool, part_type(type));
-      const Complex z = parts_of(op.rec.at(a, at));
-      return joined(m.mul(op.name == "vdot" ? m.conj(z) : z, parts_of(op.rec.at(x, k))));
-    }
-    return op.pool.op(ScalarOp::mul, {as(op.rec.at(a, at), wide), as(op.rec.at(x, k), wide)});
-  });
-}
-
-=======
->>>>>>> a5b40bd (Random numbers, orthogonal polynomials, incomplete gamma, histograms, embedding_bag, unpooling, antialiased upsampling and more; wrong answers of diff, linspace, msort, tensordot, logit and circular padding)
 Views matmul(Op& op) {
   View a = op.tensor("self"), b = op.tensor("other");
   const TensorType& out = op.out();

@@ -1,4 +1,4 @@
-// Sums of products that are no plain matrix product: addr, addbmm, inner, vecdot, powers and chains of matrices.
+// Sums of products that are no plain matrix product: addr, addbmm, inner.
 #include "lower/formula.h"
 
 namespace coil::lowering {
@@ -57,59 +57,12 @@ Views inner(Op& op) {
   })};
 }
 
-Views vecdot(Op& op) {
-  View a = op.tensor("x"), b = op.tensor("y");
-  const TensorType& out = op.out();
-  const size_t rank = out.sizes.size() + 1, dim = wrap_dim(op.integer("dim"), rank);
-  Sizes sizes = out.sizes;
-  const View& longer = a.rank() >= b.rank() ? a : b;
-  Expr n = longer.sizes[longer.rank() - (rank - dim)];
-  if (a.rank() == b.rank() && is_const(n, 1)) n = b.sizes[dim];
-  const DType type = is_float(out.dtype) ? accumulate_type(out.dtype) : out.dtype;
-  return {op.rec.reduce("vecdot", ReduceOp::sum, out.dtype, out.sizes, {n}, [&](Coordinates c, Coordinates k) {
-    std::vector<Expr> at(c.begin(), c.end());
-    at.insert(at.begin() + static_cast<long>(dim), k[0]);
-    return op.pool.op(ScalarOp::mul, {as(read(a, at), type), as(read(b, at), type)});
-  })};
-}
-
-Views matrix_power(Op& op) {
-  View x = op.tensor("self");
-  const int64_t n = op.integer("n");
-  const DType type = op.out().dtype;
-  if (n < 0) fail(ErrorCode::unsupported_feature, op.node.target + " with a negative exponent");
-  if (n == 0) {
-    const size_t row = x.rank() - 2;
-    Expr one = op.pool.op(ScalarOp::eq, {op.pool.var(static_cast<int32_t>(row)), op.pool.var(static_cast<int32_t>(row + 1))});
-    return {View{type, x.sizes, simplify_body(as(one, type), x.sizes)}};
-  }
-  std::optional<View> result;
-  for (int64_t rest = n;; x = matrix_product(op, op.name + ".square", type, x, x, x.rank() - 2)) {
-    if (rest & 1) result = result ? matrix_product(op, op.name, type, *result, x, x.rank() - 2) : x;
-    if ((rest >>= 1) == 0) return {*result};
-  }
-}
-
-Views multi_dot(Op& op) {
-  Views given = op.tensors("tensors");
-  const TensorType& out = op.out();
-  if (given.size() < 2) fail(ErrorCode::bad_program, op.node.target + " needs two tensors");
-  if (given[0].rank() == 1) given[0] = unsqueezed(op, given[0], 0);
-  if (given.back().rank() == 1) given.back() = unsqueezed(op, given.back(), 1);
-  View product = given[0];
-  for (size_t i = 1; i < given.size(); ++i) product = matrix_product(op, op.name, out.dtype, product, given[i], 0);
-  return {reshaped(op, product, out.sizes)};
-}
-
 }  // namespace
 
 void add_products(Table& table) {
   table["aten.addr.default"] = addr;
   table["aten.addbmm.default"] = addbmm;
   table["aten.inner.default"] = inner;
-  table["aten.linalg_vecdot.default"] = vecdot;
-  for (const char* target : {"aten.matrix_power.default", "aten.linalg_matrix_power.default"}) table[target] = matrix_power;
-  for (const char* target : {"aten.linalg_multi_dot.default", "aten.chain_matmul.default"}) table[target] = multi_dot;
 }
 
 }  // namespace coil::lowering

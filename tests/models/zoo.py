@@ -39,12 +39,8 @@ def programs():
     import ops_sizes
     import ops_special
 
-<<<<<<< HEAD
-    rows = [*ops_pointwise.PROGRAMS, *ops_core.PROGRAMS, *ops_nn.PROGRAMS, *ops_checks.PROGRAMS, *ops_sizes.PROGRAMS,
+    rows = [*ops_pointwise.PROGRAMS, *ops_core.PROGRAMS, *ops_nn.PROGRAMS, *ops_checks.PROGRAMS, *ops_sizes.PROGRAMS, *ops_special.PROGRAMS,
             *ops_complex.PROGRAMS, *ops_fft.PROGRAMS, *ops_linalg.PROGRAMS, *big.PROGRAMS]
-=======
-    rows = [*ops_pointwise.PROGRAMS, *ops_core.PROGRAMS, *ops_nn.PROGRAMS, *ops_checks.PROGRAMS, *ops_sizes.PROGRAMS, *ops_special.PROGRAMS, *big.PROGRAMS]
->>>>>>> f9be82f (Gradients of norms, pools, convolutions and embeddings; batch norm in training; segments, grid sampling of volumes; tests of random numbers and of the conformance run)
     table = {row.name: row for row in rows}
     assert len(table) == len(rows), "two programs of one name: " + str([r.name for r in rows if table[r.name] is not r])
     return table
