@@ -87,15 +87,15 @@ template <class T>
 CD_FN T softmax_base(T top) {
   return top == -(T)inf32() ? (T)0 : top;
 }
-template <int N, class T>
-CD_FN void softmax_step(T& top, T& sum, const T (&x)[N]) {
+template <int G, int W, class T>
+CD_FN void softmax_step(T& top, T& sum, const T (&x)[G][W]) {
   T now = top;
 #pragma unroll
-  for (int i = 0; i < N; ++i) now = maximum(now, x[i]);
+  for (int i = 0; i < G * W; ++i) now = maximum(now, x[i / W][i % W]);
   const T base = softmax_base(now);
   if (!(now == top)) sum *= exp(top - base), top = now;
 #pragma unroll
-  for (int i = 0; i < N; ++i) sum += quick_exp(x[i] - base);  // what is far below the largest hardly counts
+  for (int i = 0; i < G * W; ++i) sum += quick_exp(x[i / W][i % W] - base);  // what is far below the largest hardly counts
 }
 // This thread's part of the sum, for the largest of all.
 template <class T>
@@ -168,26 +168,32 @@ CD_FN i64 column_reduce_index(V x, i64 xi, S& slots, int set) {
   return xi;
 }
 
-// Inclusive scan over a block of T threads; `total` is the last one's result for all.
-template <class Op, int T, class S, class V>
-CD_FN V block_scan(V x, V identity, S& slots, V& total) {
+// Inclusive scan over a block of T threads, each of which has the G x W values that follow the previous one's: in place, after `carry`,
+// which becomes the last one's result for all.
+template <class Op, int T, int G, int W, class S, class V>
+CD_FN void block_scan(V (&x)[G][W], V& carry, S& slots) {
+#pragma unroll
+  for (int i = 1; i < G * W; ++i) x[i / W][i % W] = Op::combine(x[(i - 1) / W][(i - 1) % W], x[i / W][i % W]);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  V own = x[G - 1][W - 1];
 #pragma unroll
   for (int delta = 1; delta < 32; delta *= 2) {
-    const V y = shuffle_up(x, delta);
-    if (lane >= delta) x = Op::combine(y, x);
+    const V y = shuffle_up(own, delta);
+    if (lane >= delta) own = Op::combine(y, own);
   }
-  if (lane == 31) put(&slots.value[0][warp], x);
+  const V left = shuffle_up(own, 1);
+  if (lane == 31) put(&slots.value[0][warp], own);
   __syncthreads();
-  V before = identity, all = identity;
+  V before = carry;
+#pragma unroll
   for (int i = 0; i < T / 32; ++i) {
-    const V part = get<V>(&slots.value[0][i]);
-    if (i < warp) before = Op::combine(before, part);
-    all = Op::combine(all, part);
+    if (i == warp) before = carry;
+    carry = Op::combine(carry, get<V>(&slots.value[0][i]));
   }
   __syncthreads();
-  total = all;
-  return warp > 0 ? Op::combine(before, x) : x;
+  if (lane > 0) before = Op::combine(before, left);
+#pragma unroll
+  for (int i = 0; i < G * W; ++i) x[i / W][i % W] = Op::combine(before, x[i / W][i % W]);
 }
 
 }  // namespace cd

@@ -291,6 +291,7 @@ class Grouper {
 
 FusionResult fuse(LoopProgram program, const TargetTraits& target) {
   FusionResult result;
+  select_concats(program, target);
   const Epilogues epilogues = find_epilogues(program, result.not_fused);
   std::vector<bool> alive(program.loops.size(), true);
   inline_pointwise(program, epilogues, target, alive, result.not_fused);

@@ -20,6 +20,10 @@ struct BufferUse {
 };
 std::vector<BufferUse> buffer_uses(const LoopProgram& program);
 
+// Concatenations of few cheap pieces (TargetTraits::select_pieces) that only pointwise loops read become pointwise loops that choose the
+// piece at each point. Rotary embeddings: cat(-x2, x1) * sin.
+void select_concats(LoopProgram& program, const TargetTraits& target);
+
 Epilogues find_epilogues(const LoopProgram& program, std::vector<FusionNote>& notes);
 
 // Substitutes cheap or single-use pointwise producers into their consumers' bodies; the emptied producers are dropped from

@@ -23,6 +23,7 @@ struct TargetTraits {
   int64_t split_parts = 256;              // at most, for one result
   int inline_cost = 6;                    // a pointwise producer this cheap is recomputed in each of its consumers
   int max_inlined_loads = 3;
+  int select_pieces = 0;                  // a concatenation of at most so many cheap pieces is computed by the pointwise loops that read it
   bool packs_constant_weights = true;     // matrix products read constant weights in panels
   bool packs_convolution_weights = true;  // convolutions too; false: [oc][kh][kw][ic / groups]
   // Bytes of scratch that a template needs, over the symbols and `workers`; invalid: none. All fields of the kernel but `scratch` and

@@ -104,6 +104,21 @@ AtenNet transpose() {
   return n;
 }
 
+// cat(-x[:, 64:], x[:, :64]) * y
+AtenNet rotate_half() {
+  AtenNet n;
+  const std::vector<Expr> sizes = {n.batch(), n.dim(128)}, half = {n.batch(), n.dim(64)};
+  const ValueId x = n.input("x", sizes, DType::bf16), y = n.input("y", sizes, DType::bf16);
+  const auto part = [&](int64_t from) {
+    return n.call("aten.slice.Tensor", {{"self", x}, {"dim", n.dim(1)}, {"start", n.dim(from)}, {"end", n.dim(from + 64)}, {"step", n.dim(1)}}, half,
+                  DType::bf16);
+  };
+  const ValueId first = n.call("aten.neg.default", {{"self", part(64)}}, half, DType::bf16);
+  const ValueId turned = n.call("aten.cat.default", {{"tensors", std::vector<ValueId>{first, part(0)}}, {"dim", n.dim(1)}}, sizes, DType::bf16);
+  n.output(n.call("aten.mul.Tensor", {{"self", turned}, {"other", y}}, sizes, DType::bf16));
+  return n;
+}
+
 AtenNet gather() {
   AtenNet n;
   const ValueId table = n.input("table", n.dims({50, 32}), DType::bf16), ids = n.input("ids", {n.batch()}, DType::i64);
@@ -268,6 +283,7 @@ std::vector<NamedNet> golden_nets() {
   r.push_back({"pointwise_bf16", pointwise(DType::bf16)});
   r.push_back({"broadcast", broadcast()});
   r.push_back({"transpose", transpose()});
+  r.push_back({"rotate_half_bf16", rotate_half()});
   r.push_back({"gather", gather()});
   r.push_back({"row_sum_short", row_sum(100)});
   r.push_back({"row_sum_long", row_sum(100000)});

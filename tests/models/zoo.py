@@ -38,8 +38,10 @@ def programs():
     import ops_pointwise
     import ops_sizes
     import ops_special
+    import ops_vectors
 
     rows = [*ops_pointwise.PROGRAMS, *ops_core.PROGRAMS, *ops_nn.PROGRAMS, *ops_checks.PROGRAMS, *ops_sizes.PROGRAMS, *ops_special.PROGRAMS,
+            *ops_vectors.PROGRAMS,
             *ops_complex.PROGRAMS, *ops_fft.PROGRAMS, *ops_linalg.PROGRAMS, *big.PROGRAMS]
     table = {row.name: row for row in rows}
     assert len(table) == len(rows), "two programs of one name: " + str([r.name for r in rows if table[r.name] is not r])

@@ -158,6 +158,27 @@ TEST_F(ScheduleTest, ReadingElsewhereIsNotFusedAndSaysWhy) {
   EXPECT_FALSE(p.not_fused[0].reason.empty());
 }
 
+TEST_F(ScheduleTest, FewCheapPiecesAreChosenByTheirReader) {
+  for (const int pieces : {0, 2}) {
+    Recorder recorder{shared};
+    const std::vector<Expr> half = sizes({8, 4}), whole = sizes({8, 8});
+    const View x = recorder.input("x", DType::f32, half, contiguous_strides(pool, half));
+    const View y = recorder.pointwise("neg", DType::f32, half, [&](Coordinates i) { return pool.op(ScalarOp::neg, {recorder.at(x, i)}); });
+    const View joined = recorder.concat("cat", DType::f32, whole, 1, {y, x});
+    const View twice = recorder.pointwise("exp", DType::f32, whole, [&](Coordinates i) { return pool.op(ScalarOp::exp, {recorder.at(joined, i)}); });
+    LoopOutput out;
+    out.source = BufferId(twice.body->id);
+    out.name = "out";
+    recorder.program().buffer(out.source).strides = contiguous_strides(pool, whole);
+    recorder.program().outputs.push_back(out);
+    TargetTraits traits;
+    traits.select_pieces = pieces;
+    const auto plan = schedule(recorder.take(), traits);
+    ASSERT_TRUE(plan.ok());
+    EXPECT_EQ(plan.value().kernels.size(), pieces ? 1u : 3u) << to_string(plan.value());
+  }
+}
+
 TEST_F(ScheduleTest, ConvolutionsAreChannelsLast) {
   const View x = input("x", {batch, pool.index(8), pool.index(10), pool.index(10)});
   const View w = constant("w", {16, 8, 3, 3});

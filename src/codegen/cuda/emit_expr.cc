@@ -1,5 +1,7 @@
 #include "codegen/cuda/emit_expr.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "codegen/host/index_text.h"
@@ -51,6 +53,15 @@ Expr erf_beside_one(Expr e) {
     if (erf->is_op(ScalarOp::erf) && one->is_constant() && one == e->pool->constant(1, e->dtype)) return erf->args[0];
   }
   return {};
+}
+
+// b of masked(x < y, a, masked(x >= y, b, ...)); else nothing.
+Expr where_not(Expr e) {
+  const Expr c = e->args[0], other = e->args[2];
+  if (!other->is_op(ScalarOp::masked)) return {};
+  const Expr d = other->args[0];
+  const bool opposite = (c->is_op(ScalarOp::lt) && d->is_op(ScalarOp::ge)) || (c->is_op(ScalarOp::ge) && d->is_op(ScalarOp::lt));
+  return opposite && c->args[0]->dtype == DType::index && c->args == d->args ? other->args[1] : Expr();
 }
 
 }  // namespace
@@ -154,28 +165,100 @@ TempText Emitter::load(Expr e) {
 
 // The second operand is evaluated only where the first holds.
 TempText Emitter::masked(Expr e) {
-  const TempText condition = value(e->args[0]), other = value(e->args[2]);
+  if (can_mask_vectors(e)) return masked_vector(e);
+  const TempText condition = value(e->args[0]);
+  const Expr otherwise = where_not(e);
+  const std::string other = otherwise ? "" : " = " + value(e->args[2]).text;
   const bool lane = lanes(e);
   const bool in_body = lane || inside_mask_;
   std::string& out = in_body ? *place_.body : *place_.before;
   std::string& indent = in_body ? place_.body_indent : place_.before_indent;
   const std::string n = "m" + std::to_string(c_.next_name++);
-  out += fmt::format("{}{} {} = {};\n{}if ({}) {{\n", indent, register_type(e->dtype), n, other.text, indent, condition.text);
+  out += fmt::format("{}{} {}{};\n{}if ({}) {{\n", indent, register_type(e->dtype), n, other, indent, condition.text);
+  branch(e->args[1], n, out, indent);
+  if (otherwise) {
+    out += indent + "} else {\n";
+    branch(otherwise, n, out, indent);
+  }
+  out += indent + "}\n";
+  return {n, lane};
+}
+
+void Emitter::branch(Expr e, const std::string& result, std::string& out, std::string& indent) {
   const auto saved = memo_;
   const std::string saved_indent = indent;
   const Place saved_place = place_;
   const bool saved_inside = inside_mask_;
   indent += "  ";
+  const std::string inner = indent;
   place_.body = &out;
-  place_.body_indent = indent;
+  place_.body_indent = inner;
   inside_mask_ = true;
-  const TempText inside = value(e->args[1]);
+  const TempText inside = value(e);
   place_ = saved_place;
   inside_mask_ = saved_inside;
-  (in_body ? place_.body_indent : place_.before_indent) = saved_indent;
+  indent = saved_indent;
   memo_ = saved;
-  out += fmt::format("{}  {} = {};\n{}}}\n", saved_indent, n, inside.text, saved_indent);
-  return {n, lane};
+  out += fmt::format("{}{} = {};\n", inner, result, inside.text);
+}
+
+// Comparisons as "less than 0" of something that grows by one from lane to lane, and begins at a multiple of the width; or shrinks, and ends
+// at one.
+bool Emitter::same_for_lanes(Expr e) const {
+  if (!lanes(e)) return true;
+  if (e->kind != ExprKind::op || c_.skew) return false;
+  if (e->op == ScalarOp::logical_and || e->op == ScalarOp::logical_or || e->op == ScalarOp::logical_not)
+    return std::all_of(e->args.begin(), e->args.end(), [&](Expr a) { return same_for_lanes(a); });
+  const bool compares = e->op == ScalarOp::lt || e->op == ScalarOp::le || e->op == ScalarOp::gt || e->op == ScalarOp::ge;
+  if (!compares || e->args[0]->dtype != DType::index) return false;
+  const bool swapped = e->op == ScalarOp::gt || e->op == ScalarOp::le;  // a <= b is not b < a
+  const auto difference = as_affine(swapped ? e->args[1] - e->args[0] : e->args[0] - e->args[1], place_.lane_axis);
+  if (!difference || !difference->coefficient->is_constant()) return false;
+  std::set<std::string> conditions;
+  const int64_t step = difference->coefficient->as_int();
+  const bool right = (step == 1 && multiple_of(difference->base, place_.width, &conditions)) ||
+                     (step == -1 && multiple_of(difference->base + 1, place_.width, &conditions));
+  return right && conditions.empty();
+}
+
+bool Emitter::can_mask_vectors(Expr e) const {
+  if (place_.width == 1 || inside_mask_ || !lanes(e) || !same_for_lanes(e->args[0])) return false;
+  const auto reports = [](Expr n) { return n->is_op(ScalarOp::checked_index); };
+  if (any_of(e->args[0], reports) || any_of(e->args[2], reports)) return false;  // these are always computed
+  return !any_of(e, [&](Expr n) { return (n->kind == ExprKind::temp && temps_.at(n->id).lanes) || known_lanes_.contains(n.node()); });
+}
+
+std::string Emitter::first_lane_condition(Expr e) {
+  if (e->dtype == DType::index) return fmt::format("(cd::i64)({})", index(e, true));
+  if (!lanes(e)) return value(e).text;
+  std::string text;
+  for (Expr a : e->args) text += (text.empty() ? "" : ", ") + first_lane_condition(a);
+  return fmt::format("cd::{}({})", info(e->op).name, text);
+}
+
+TempText Emitter::masked_vector(Expr e) {
+  const Expr otherwise = where_not(e);
+  const std::string n = "m" + std::to_string(c_.next_name++), condition = first_lane_condition(e->args[0]), indent = place_.before_indent;
+  std::string text = fmt::format("{}{} {}[{}];\n{}if ({}) {{\n", indent, register_type(e->dtype), n, place_.width, indent, condition);
+  vector_branch(e->args[1], n, text, indent);
+  text += indent + "} else {\n";
+  vector_branch(otherwise ? otherwise : e->args[2], n, text, indent);
+  *place_.before += text + indent + "}\n";
+  return {n + "[v]", true};
+}
+
+void Emitter::vector_branch(Expr e, const std::string& result, std::string& out, const std::string& indent) {
+  const auto saved = memo_;
+  const Place saved_place = place_;
+  // What is named within the loop over the lanes is not there yet.
+  std::erase_if(memo_, [](const auto& known) { return known.second.lanes && !known.second.text.ends_with("[v]"); });
+  std::string before, body;
+  place_.before = &before, place_.body = &body;
+  place_.before_indent = indent + "  ", place_.body_indent = indent + "    ";
+  const TempText inside = value(e);
+  place_ = saved_place;
+  memo_ = saved;
+  out += fmt::format("{0}#pragma unroll\n{1}  for (int v = 0; v < {2}; ++v) {{\n{3}{1}    {4}[v] = {5};\n{1}  }}\n", before, indent, place_.width, body, result, inside.text);
 }
 
 std::string index_text(KernelContext& c, Expr e) {

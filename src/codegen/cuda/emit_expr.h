@@ -54,7 +54,10 @@ class Emitter {
   Emitter(KernelContext& context, const Place& place, std::map<int, TempText>& temps) : c_(context), place_(place), temps_(temps) {}
 
   // Loads of this node (by identity) read the given text, in lanes.
-  void know(Expr load, TempText text) { memo_[load.node()] = {std::move(text.text), text.lanes}; }
+  void know(Expr load, TempText text) {
+    if (text.lanes) known_lanes_.insert(load.node());
+    memo_[load.node()] = std::move(text);
+  }
 
   TempText value(Expr e);
   // A value named in the body, whatever it is, so that it may be used as a lane's.
@@ -67,6 +70,13 @@ class Emitter {
   TempText make(Expr e);
   TempText load(Expr e);
   TempText masked(Expr e);
+  void branch(Expr e, const std::string& result, std::string& out, std::string& indent);
+  // The same for whole vectors, where the condition does not change within one: so that loads in it may be wide.
+  bool same_for_lanes(Expr condition) const;
+  bool can_mask_vectors(Expr e) const;
+  std::string first_lane_condition(Expr e);
+  TempText masked_vector(Expr e);
+  void vector_branch(Expr e, const std::string& result, std::string& out, const std::string& indent);
   TempText named(const std::string& text, bool lanes, const char* prefix);
   bool lanes(Expr e) const;
   std::string pointer(BufferId id) { return c_.names.pointer(id); }
@@ -75,6 +85,7 @@ class Emitter {
   Place place_;
   std::map<int, TempText>& temps_;
   std::map<const ExprNode*, TempText> memo_;
+  std::set<const ExprNode*> known_lanes_;  // named in the body by others
   bool inside_mask_ = false;
 };
 

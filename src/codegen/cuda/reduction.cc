@@ -54,6 +54,7 @@ void ReductionWriter::choose_way() {
   if (k_.sequential) {
     way_ = outer_score > inner_score && outer >= 1024 ? Way::thread : Way::scan;
     threads_ = 256;
+    if (way_ == Way::scan) choose_scan(n);
     return;
   }
   const bool short_one = bound && *bound <= kShortReduction;
@@ -66,6 +67,17 @@ void ReductionWriter::choose_way() {
     way_ = Way::row;
     choose_row(n, bound);
   }
+}
+
+void ReductionWriter::choose_scan(int64_t n) {
+  width_ = access_width(c_, k_, last_axis());
+  if (width_ == 1 && n >= kSkewed) skew_row();
+  while (threads_ > 32 && threads_ / 2 * width_ >= n) threads_ /= 2;
+  int bytes = 1;
+  for (const Stmt& s : k_.stmts) bytes = std::max(bytes, byte_size(compute_type(s.dtype)));
+  const int64_t chunks = (n + threads_ * width_ - 1) / (threads_ * width_), most = std::max(kScannedBytes / (bytes * width_), 1);
+  // Points that are not read in chunks lie side by side for the threads of a warp.
+  chunks_ = width_ == 1 ? 1 : static_cast<int>(std::clamp<int64_t>(chunks, 1, most));
 }
 
 void ReductionWriter::choose_row(int64_t n, std::optional<int64_t> bound) {

@@ -34,6 +34,10 @@ std::string extreme(DType d, bool lowest) {
   }
 }
 
+std::string lanes_loop(const std::string& body, int width, const std::string& indent) {
+  return fmt::format("#pragma unroll\n{0}for (int v = 0; v < {1}; ++v) {{\n{2}{0}}}\n", indent, width, body);
+}
+
 std::string identity(ReduceOp op, DType d) {
   switch (op) {
     case ReduceOp::sum: return fmt::format("({})0", register_type(d));
@@ -135,17 +139,44 @@ const Stmt* ReductionWriter::softmax_sum(const std::vector<const Stmt*>& first, 
 std::string ReductionWriter::softmax_pass(const Stmt& top, const Stmt& sum) {
   const std::string number = std::to_string(c_.next_name++), type = register_type(top.value->dtype), largest = "top" + number, part = "part" + number;
   std::string text = fmt::format("  {} {} = {}, {} = 0;\n", type, largest, identity(ReduceOp::max, top.value->dtype), part);
-  text += row_loop([&](int width, const std::string& indent, const std::string&) {
+  const std::string x = "x" + number;
+  const auto fill = [&](int width, const std::string& indent, const std::string& element) {
     std::string before, body;
     const std::string inside = width > 1 ? indent + "  " : indent;
     Emitter emitter(c_, {&before, width > 1 ? &body : &before, indent, inside, width > 1 ? last_axis() : -1, width}, temps_);
-    const std::string value = emitter.lane_value(top.value), step = fmt::format("{}cd::softmax_step({}, {}, x{});\n", indent, largest, part, number);
-    if (width == 1) return before + fmt::format("{}const {} x{}[1] = {{{}}};\n", indent, type, number, value) + step;
-    return before + fmt::format("{0}{1} x{2}[{3}];\n#pragma unroll\n{0}for (int v = 0; v < {3}; ++v) {{\n{4}{5}x{2}[v] = {6};\n{0}}}\n", indent, type, number, width, body, inside, value) + step;
-  });
+    const std::string value = emitter.lane_value(top.value);
+    (width > 1 ? body : before) += fmt::format("{}{}{} = {};\n", inside, x, element, value);
+    return width > 1 ? before + lanes_loop(body, width, indent) : before;
+  };
+  if (k_.num_outer == last_axis()) {
+    text += softmax_batches(type, x, identity(ReduceOp::max, top.value->dtype), fill) + fmt::format("    cd::softmax_step({}, {}, {});\n  }}\n", largest, part, x);
+  } else {
+    text += row_loop([&](int width, const std::string& indent, const std::string&) {
+      return fmt::format("{0}{1} {2}[1][{3}];\n{4}{0}cd::softmax_step({5}, {6}, {2});\n", indent, type, x, width, fill(width, indent, width > 1 ? "[0][v]" : "[0][0]"), largest, part);
+    });
+  }
   text += combine({&top, largest});
   text += fmt::format("  {0} = cd::softmax_part({1}, {0}, {2});\n", part, largest, temps_.at(top.temp.index).text);
   return text + combine({&sum, part});
+}
+
+std::string ReductionWriter::softmax_batches(const std::string& type, const std::string& x, const std::string& none, const AtChunk& fill) {
+  constexpr int batch = 4;
+  const std::string ix = this->type(), v = axis(last_axis()).name, n = index(axis(last_axis()).size), skew = c_.skew ? " - skew" : "";
+  const std::string wide = width_ > 1 ? "a.wide && " : "", element = width_ > 1 ? "[u][v]" : "[u][0]", each = fmt::format("#pragma unroll\n      for (int u = 0; u < {}; ++u) {{\n", batch);
+  const std::string start = fmt::format("        const {} {} = (c + u * {}) * {}{};\n", ix, v, threads_, width_, skew);
+  std::string text = fmt::format("  for ({} c = y; c < {}; c += {}) {{\n    {} {}[{}][{}];\n", ix, index(chunk_count()), batch * threads_, type, x, batch, width_);
+  text += fmt::format("    if ({}{}(c + {}) * {}{} + {} <= {}) {{\n", wide, c_.skew ? fmt::format("c * {} >= skew && ", width_) : "", (batch - 1) * threads_, width_, skew, width_, n);
+  text += each + start + fill(width_, "        ", element) + "      }\n    } else {\n" + each + start;
+  if (width_ > 1) {
+    text += fmt::format("        if ({}{}{} + {} <= {}) {{\n", wide, c_.skew ? v + " >= 0 && " : "", v, width_, n) + fill(width_, "          ", element) + "          continue;\n        }\n";
+  }
+  text += fmt::format("#pragma unroll\n        for (int v = 0; v < {0}; ++v) {{\n          {1}[u][v] = {2};\n          const {3} {4}_at = {4} + v;\n          if ({5}{4}_at >= {6}) continue;\n",
+                      width_, x, none, ix, v, c_.skew ? v + "_at < 0 || " : "", n);
+  c_.vars[static_cast<size_t>(last_axis())] = v + "_at";
+  text += fill(1, "          ", "[u][v]") + "        }\n      }\n    }\n";
+  c_.vars[static_cast<size_t>(last_axis())] = v;
+  return text;
 }
 
 std::string ReductionWriter::combine(const Accumulator& a) {
@@ -209,7 +240,7 @@ std::string ReductionWriter::chunk(const std::vector<const Stmt*>& stmts, const 
     if (kept_values_[l].second == phase) out += fmt::format("{}read{}{} = {};\n", inside, l, element, emitter.lane_value(kept_values_[l].first));
   }
   if (width == 1) return before + after;
-  return before + fmt::format("{}for (int v = 0; v < {}; ++v) {{\n", "#pragma unroll\n" + indent, width) + body + indent + "}\n" + after;
+  return before + lanes_loop(body, width, indent) + after;
 }
 
 void ReductionWriter::know_scratch(Emitter& emitter, const std::vector<const Stmt*>& stmts, int row, const std::string& text, bool lanes) {
@@ -220,7 +251,7 @@ void ReductionWriter::know_scratch(Emitter& emitter, const std::vector<const Stm
   }
 }
 
-std::string ReductionWriter::row_loop(const std::function<std::string(int width, const std::string& indent, const std::string& element)>& at_chunk) {
+std::string ReductionWriter::row_loop(const AtChunk& at_chunk) {
   const std::string ix = type(), v = axis(last_axis()).name, n = index(axis(last_axis()).size), chunks = index(chunk_count());
   std::string text;
   const bool single = k_.num_outer == last_axis();
@@ -290,37 +321,59 @@ std::string ReductionWriter::serial_loop(const std::vector<const Stmt*>& stmts, 
 }
 
 std::string ReductionWriter::scan_code() {
-  const std::string ix = type(), v = axis(last_axis()).name, n = index(axis(last_axis()).size);
-  std::string text, declare, carry;
+  const std::string ix = type(), n = index(axis(last_axis()).size);
   needs_slots_ = true;
-  std::string head, tail;
-  std::vector<std::pair<const Stmt*, std::string>> scans;
+  const Stmt* scan = nullptr;
   for (const Stmt& s : k_.stmts) {
     if (s.kind != Stmt::Kind::scan) continue;
-    const std::string name = std::to_string(c_.next_name++);
-    scans.emplace_back(&s, name);
-    declare += fmt::format("  {0} carry{1} = {2};\n", register_type(s.dtype), name, identity(s.op, s.value->dtype));
+    CHECK(!scan, "a scan kernel has one scan");
+    scan = &s;
   }
-  CHECK(scans.size() == 1, "a scan kernel has one scan");
-  const auto& [scan, name] = scans[0];
-  std::string value_text;
-  {
-    Emitter emitter(c_, {&value_text, &value_text, "      ", "      ", -1, 1}, temps_);
-    const TempText t = emitter.value(scan->value);
-    value_text += fmt::format("      x{} = {};\n", name, t.text);
+  CHECK(scan, "a scan kernel without a scan");
+  const std::string number = std::to_string(c_.next_name++), x = "x" + number, carry = "carry" + number, first = identity(scan->op, scan->value->dtype);
+  std::string text;
+  if (c_.skew) text += fmt::format("  const {} skew = {} & {};\n", ix, index(c_.skew), width_ - 1);
+  text += fmt::format("  {0} {1} = {2}, {3}[{4}][{5}];\n  for ({6} base = 0; base < {7}{8}; base += {9}) {{\n", register_type(scan->value->dtype), carry, first, x, chunks_,
+                      width_, ix, n, c_.skew ? " + skew" : "", threads_ * chunks_ * width_);
+  text += fmt::format("#pragma unroll\n    for (int i = 0; i < {}; ++i) {}[i / {}][i % {}] = {};\n", chunks_ * width_, x, width_, width_, first);
+  text += scan_groups([&](int width, const std::string& indent, const std::string& element) {
+    std::string before, body;
+    const std::string inside = width > 1 ? indent + "  " : indent;
+    Emitter emitter(c_, {&before, width > 1 ? &body : &before, indent, inside, width > 1 ? last_axis() : -1, width}, temps_);
+    const std::string value = emitter.lane_value(scan->value);
+    (width > 1 ? body : before) += fmt::format("{}{}{} = {};\n", inside, x, element, value);
+    return width > 1 ? before + lanes_loop(body, width, indent) : before;
+  });
+  text += fmt::format("    cd::block_scan<{}, {}>({}, {}, slots);\n", op_type(scan->op), threads_, x, carry);
+  text += scan_groups([&](int width, const std::string& indent, const std::string& element) {
+    std::string before, body, after;
+    temps_[scan->temp.index] = {x + element, width > 1};
+    Emitter emitter(c_, {&before, width > 1 ? &body : &before, indent, width > 1 ? indent + "  " : indent, width > 1 ? last_axis() : -1, width}, temps_);
+    for (const Stmt& s : k_.stmts) {
+      if (s.kind == Stmt::Kind::store) emitter.store(s.buffer, s.offset, s.value, after, indent);
+    }
+    return width > 1 ? before + lanes_loop(body, width, indent) + after : before + after;
+  });
+  return text + "  }\n";
+}
+
+std::string ReductionWriter::scan_groups(const AtChunk& at_chunk) {
+  const std::string ix = type(), v = axis(last_axis()).name, n = index(axis(last_axis()).size), skew = c_.skew ? " - skew" : "";
+  const std::string each = fmt::format("#pragma unroll\n      for (int g = 0; g < {}; ++g) {{\n        const {} {} = base + (y * {} + g) * {}{};\n", chunks_, ix, v, chunks_, width_, skew);
+  if (width_ == 1) return each + fmt::format("        if ({} < {}) {{\n", v, n) + at_chunk(1, "          ", "[g][0]") + "        }\n      }\n";
+  const int own = chunks_ * width_;
+  // Without conditions between them, a thread's loads are all under way at once.
+  std::string text = fmt::format("    if (a.wide && {}base + (y + 1) * {}{} <= {}) {{\n", c_.skew ? fmt::format("base + y * {} >= skew && ", own) : "", own, skew, n);
+  text += each + at_chunk(width_, "        ", "[g][v]") + "      }\n    } else {\n" + each;
+  if (chunks_ > 1) {
+    text += fmt::format("        if (a.wide && {}{} + {} <= {}) {{\n", c_.skew ? v + " >= 0 && " : "", v, width_, n) + at_chunk(width_, "          ", "[g][v]") + "          continue;\n        }\n";
   }
-  text += fmt::format("  for ({0} base = 0; base < {1}; base += {2}) {{\n    const {0} {3} = base + y;\n    {4} x{5} = {6};\n    if ({3} < {1}) {{\n{7}    }}\n", ix, n,
-                      threads_, v, register_type(scan->value->dtype), name, identity(scan->op, scan->value->dtype), value_text);
-  text += fmt::format("    {0} all{1};\n    const {0} part{1} = cd::block_scan<{2}, {3}>(x{1}, {4}, slots, all{1});\n"
-                      "    const {0} scanned{1} = {2}::combine(carry{1}, part{1});\n    carry{1} = {2}::combine(carry{1}, all{1});\n",
-                      register_type(scan->value->dtype), name, op_type(scan->op), threads_, identity(scan->op, scan->value->dtype));
-  temps_[scan->temp.index] = {"scanned" + name, false};
-  std::string stores, after;
-  Emitter emitter(c_, {&stores, &stores, "      ", "      ", -1, 1}, temps_);
-  for (const Stmt& s : k_.stmts) {
-    if (s.kind == Stmt::Kind::store) emitter.store(s.buffer, s.offset, s.value, after, "      ");
-  }
-  return declare + text + fmt::format("    if ({} < {}) {{\n{}    }}\n  }}\n", v, n, stores);
+  text += fmt::format("#pragma unroll\n        for (int v = 0; v < {0}; ++v) {{\n          const {1} {2}_at = {2} + v;\n          if ({4}{2}_at >= {3}) continue;\n", width_, ix, v, n,
+                      c_.skew ? v + "_at < 0 || " : "");
+  c_.vars[static_cast<size_t>(last_axis())] = v + "_at";
+  text += at_chunk(1, "          ", "[g][v]") + "        }\n      }\n    }\n";
+  c_.vars[static_cast<size_t>(last_axis())] = v;
+  return text;
 }
 
 }  // namespace coil::cuda

@@ -1,6 +1,7 @@
 // Writes a kernel with reductions or scans; see reduction.cc.
 #pragma once
 
+#include <functional>
 #include <set>
 #include <utility>
 
@@ -12,10 +13,14 @@ constexpr int kColumns = 32;
 constexpr int kShortReduction = 64;      // points that one thread takes alone
 constexpr int kKeptRegisters = 64;       // of a thread, for values that later passes read again; half of it in the largest blocks
 constexpr int kUnrolledChunks = 16;
+constexpr int kScannedBytes = 64;        // of a thread's values in a scan
 constexpr int64_t kSkewed = 512;         // points of a row that may begin at odd addresses and still be read in chunks
 constexpr int kDear = 8;                 // operations of this cost are rather kept than repeated
 
 enum class Way { row, column, thread, scan };
+
+// The text of a chunk of `width` points; `element` indexes what a thread keeps of each point.
+using AtChunk = std::function<std::string(int width, const std::string& indent, const std::string& element)>;
 
 struct Accumulator {
   const Stmt* stmt = nullptr;
@@ -72,6 +77,9 @@ class ReductionWriter {
   // A pass that finds the largest x, followed by one that sums exp(x - largest), over rows that are too long to stay in registers: the
   // second's statement. `next`: the statement behind the first pass.
   const Stmt* softmax_sum(const std::vector<const Stmt*>& first, size_t next) const;
+  // The row in batches of chunks, so that a thread has several loads under way: declares x and fills it, -inf behind the row's end; the
+  // loop stays open.
+  std::string softmax_batches(const std::string& type, const std::string& x, const std::string& none, const AtChunk& fill);
   std::string softmax_pass(const Stmt& top, const Stmt& sum);
   std::string combine(const Accumulator& a);
   std::string update(const Accumulator& a, const std::string& value, const std::string& number, const std::string& indent);
@@ -80,13 +88,16 @@ class ReductionWriter {
   std::string chunk(const std::vector<const Stmt*>& stmts, const std::vector<Accumulator>& accumulators, int phase, int width, const std::string& indent, const std::string& element);
   void know_scratch(Emitter& emitter, const std::vector<const Stmt*>& stmts, int row, const std::string& text, bool lanes);
   // The row's chunks, each by the text that at_chunk gives for `width` points.
-  std::string row_loop(const std::function<std::string(int width, const std::string& indent, const std::string& element)>& at_chunk);
+  std::string row_loop(const AtChunk& at_chunk);
   // All inner points of a thread, one after the other: every one, or every `lines_`-th.
   std::string serial_loop(const std::vector<const Stmt*>& stmts, const std::vector<Accumulator>& accumulators);
   Expr inner_number() const { return point_number(); }
 
-  // Blocks of the scanned axis one after the other.
+  // Threads and values of a thread; blocks of the scanned axis come one after the other.
+  void choose_scan(int64_t n);
   std::string scan_code();
+  // What a thread does at each of its chunks.
+  std::string scan_groups(const AtChunk& at_chunk);
 
   const KernelPlan& plan_;
   const LoopKernel& k_;
@@ -97,7 +108,7 @@ class ReductionWriter {
   int threads_ = 32;     // row: of one row
   int lines_ = 8;        // column
   int width_ = 1;        // row: points of a chunk
-  int chunks_ = 0;       // row: chunks a thread, when they are few enough to stay in registers; 0: a loop
+  int chunks_ = 0;       // row: chunks a thread, when they are few enough to stay in registers; 0: a loop. scan: of a block of the axis
   std::vector<std::pair<Expr, int>> kept_values_;  // and the phase that computes them
   bool needs_slots_ = false;
   int set_ = 0;

@@ -304,6 +304,7 @@ TargetTraits traits(std::vector<int> sms, bool libraries) {
   t.parallel_points = 264;  // two blocks for each of some 132 multiprocessors
   t.recompute_cost = 8;
   t.inline_cost = 12;
+  t.select_pieces = 4;
   t.template_scratch = [sms = std::move(sms), libraries](const KernelPlan& plan, const TemplateKernel& k) {
     Expr bytes;
     for (const int sm : sms) {
