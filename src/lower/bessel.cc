@@ -24,8 +24,9 @@ Val i1e(Val x) {
   return select(a <= 8.0, fitted(kI1eNear, a, 0, 8) * x, select(x < 0.0, -far, far));
 }
 
-Val i0(Val x) { return select(isinf(x), HUGE_VAL, exp(abs(x)) * i0e(x)); }
-Val i1(Val x) { return select(isinf(x), x, exp(abs(x)) * i1e(x)); }
+// Of infinity NaN, as ATen.
+Val i0(Val x) { return exp(abs(x)) * i0e(x); }
+Val i1(Val x) { return exp(abs(x)) * i1e(x); }
 
 // sqrt(2 / (pi x)) (P cos(x - w) - Q sin(x - w)), or the same with sine and cosine exchanged: J and Y for x > 8.
 Val far_wave(std::span<const double> p, std::span<const double> q, Val x, double w, bool second_kind) {

@@ -77,7 +77,6 @@ op("nonzero_static", lambda x: torch.nonzero_static(x, size=9, fill_value=-5), l
 # Made of others
 op("gradient", lambda x, t: (*torch.gradient(x), *torch.gradient(x, spacing=0.5, edge_order=2), *torch.gradient(x, spacing=(t,), dim=1, edge_order=2)), lambda: (rand(5, 7), torch.tensor([0.0, 1.0, 1.5, 3.0, 4.0, 4.5, 6.0])))
 op("trapezoid", lambda y, x: (torch.trapezoid(y), torch.trapezoid(y, x), torch.cumulative_trapezoid(y, x, dim=0), torch.trapezoid(y, dx=2.5, dim=0)), lambda: (rand(6, 6), rand(6, 6)))
-op("cov", lambda x, w: (x.cov(), x.cov(correction=0, aweights=w), x.corrcoef(), x[0].cov()), lambda: (rand(4, 9), rand(9, low=0.1, high=2)))
 op("dist_renorm", lambda x, y: (torch.dist(x, y), torch.dist(x, y, 1), torch.dist(x, y, INF), x.renorm(2, 0, 1.5), x.trace(), F.pdist(x)), lambda: (rand(5, 5), rand(5, 5)))
 op("kron_block", lambda x, y: (torch.kron(x, y), torch.block_diag(x, y, x[0]), torch.cartesian_prod(x[0], y[0], x[1]), torch.combinations(x[0], 3)), lambda: (rand(3, 4), rand(2, 5)))
 op("triangles", lambda x: (torch.tril_indices(4, 5), torch.triu_indices(5, 4, 1), torch.vander(x), torch.vander(x, 3, True), torch.diagflat(x, 1)), lambda: (rand(4),))
@@ -104,7 +103,7 @@ op("unpool", lambda x: F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), 
 op("adaptive_max_pool_indices", lambda x: F.adaptive_max_pool2d(x, (3, 4), return_indices=True), lambda: (distinct(2, 3, 7, 9),))
 op("upsample_antialias", lambda x: (F.interpolate(x, (5, 17), mode="bilinear", antialias=True), F.interpolate(x, (4, 20), mode="bicubic", antialias=True)), lambda: (rand(2, 3, 13, 11),))
 op("batch_norm_training", lambda x, m, v: (F.batch_norm(x, m, v, training=True, momentum=0.3), F.instance_norm(x, m, v, use_input_stats=True), m * 1, v * 1), lambda: (rand(5, 3, 4, 4), rand(3), rand(3, low=0.5, high=2)))
-op("linear_vector_weight", F.linear, lambda: (rand(4, 7), rand(7), torch.tensor(0.5)))
+op("linear_vector_weight", lambda x, w: F.linear(x, w), lambda: (rand(4, 7), rand(7)))
 bags = lambda: (rand(11, 6), rand(9, dtype=I64, low=0, high=11), torch.tensor([0, 2, 2, 7]))
 op("embedding_bag", lambda w, i, o: tuple(F.embedding_bag(i, w, o, mode=m) for m in ("sum", "mean", "max")), bags)
 op("embedding_bag_more", lambda w, i, o: (F.embedding_bag(i, w, o, mode="sum", per_sample_weights=i * 0.5), F.embedding_bag(i, w, o, mode="mean", padding_idx=3), F.embedding_bag(i, w, o, mode="sum", include_last_offset=True)), bags)
