@@ -31,8 +31,18 @@ def run_layer_check():
     return (1, 0) if ok else (0, 1)
 
 
-def run_ctest(build, reports):
+def make_programs(reports):
+    """Exports the small test programs that are not in the cache yet; returns the file that lists their folders."""
+    folders = reports / "programs.txt"
+    command = [sys.executable, "-W", "ignore", ROOT / "tests/models/zoo.py", "make", "--jobs", str(os.cpu_count()), "--folders", folders]
+    subprocess.run(command, stderr=subprocess.DEVNULL)
+    return folders
+
+
+def run_ctest(build, reports, folders):
     env = dict(os.environ, GTEST_OUTPUT=f"xml:{reports}/")
+    if folders:
+        env["COIL_ZOO_FOLDERS"] = str(folders)
     junit = reports / "ctest-summary.xml"
     subprocess.run(["ctest", "--test-dir", build, "--output-on-failure", "-j", str(os.cpu_count()), "--output-junit", junit], env=env)
     passed = failed = 0
@@ -84,7 +94,8 @@ def main():
     reports = pathlib.Path(options.build).resolve() / "test-reports"
     shutil.rmtree(reports, ignore_errors=True)
     reports.mkdir(parents=True)
-    counts = [run_layer_check(), run_ctest(options.build, reports)]
+    folders = None if options.no_pytest else make_programs(reports)
+    counts = [run_layer_check(), run_ctest(options.build, reports, folders)]
     if not options.no_pytest:
         counts.append(run_pytest(options.build, reports, pytest_args))
     if options.fuzz:

@@ -165,13 +165,15 @@ TEST_F(LowerTest, AnUnknownOperatorIsNamedWithItsLine) {
 }
 
 TEST_F(LowerTest, CheckNodeRefusesWhatLowerRefuses) {
-  ValueId x = input("x", dims({2}));
-  node("aten.dropout.default", {{"input", x}, {"p", 0.5}, {"train", true}}, dims({2}));
-  node("aten.dropout.default", {{"input", x}, {"p", 0.5}, {"train", false}}, dims({2}));
-  const Status training = check_node(graph, graph.nodes[0]);
-  ASSERT_FALSE(training.ok());
-  EXPECT_EQ(training.error().code, ErrorCode::unsupported_feature);
-  EXPECT_NE(training.error().hint.find("eval"), std::string::npos);
+  ValueId x = input("x", dims({2, 3}));
+  ValueId matrix = input("matrix", dims({4, 3}));
+  ValueId batch = input("batch", dims({5, 4, 3}));
+  node("aten.linear.default", {{"input", x}, {"weight", batch}}, dims({2, 4}));
+  node("aten.linear.default", {{"input", x}, {"weight", matrix}}, dims({2, 4}));
+  const Status refused = check_node(graph, graph.nodes[0]);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::unsupported_feature);
+  EXPECT_NE(refused.error().message.find("not a matrix"), std::string::npos);
   EXPECT_TRUE(check_node(graph, graph.nodes[1]).ok());
 }
 

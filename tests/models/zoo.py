@@ -1,7 +1,8 @@
 """The programs that coil is tested with: exports each, in both forms, with inputs and eager's outputs, into a cache folder.
 
 usage: python tests/models/zoo.py list [PATTERN...]
-       python tests/models/zoo.py make [--jobs N] [PATTERN...]      patterns as in a shell; without any: every small program
+       python tests/models/zoo.py make [--jobs N] [--folders FILE] [PATTERN...]
+patterns as in a shell; without any: every small program. FILE gets the folder of each program made, one a line.
 
 A program NAME becomes NAME/NAME.aten.pt2 (as exported), NAME/NAME.core.pt2 (after run_decompositions()), NAME/TAG.npz (in_i
 and out_i, flattened; bf16 widened to float32) and NAME/meta.json (dtypes and tolerance). The folder is keyed by the text of the
@@ -176,6 +177,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("command", choices=["list", "make"])
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--folders", type=pathlib.Path)
     parser.add_argument("patterns", nargs="*")
     options = parser.parse_intermixed_args()
     names = matching(options.patterns)
@@ -197,6 +199,9 @@ def main():
         failed = make_some(names)
     for name, text in failed.items():
         print(f"FAILED {name}: {text}")
+    if options.folders:
+        made = [root() / key(programs()[name].source) / name for name in names if name not in failed]
+        options.folders.write_text("".join(f"{folder}\n" for folder in made))
     print(f"{len(names) - len(failed)} of {len(names)} programs in {root()}, {time.time() - start:.0f} s")
     return 1 if failed else 0
 
