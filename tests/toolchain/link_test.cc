@@ -127,9 +127,10 @@ TEST(Embedded, FilesAreTheRepositorys) {
   }
 }
 
-TEST(Embedded, ObjectsAreElf) {
+TEST(Embedded, ObjectsAreElfAndTheLibraryAnArchive) {
   for (const EmbeddedObject& object : embedded_objects()) {
-    EXPECT_TRUE(object.bytes().starts_with("\x7f" "ELF")) << object.name << " " << object.isa;
+    const std::string_view magic = object.name == "library" ? "!<arch>\n" : "\x7f" "ELF";
+    EXPECT_TRUE(object.bytes().starts_with(magic)) << object.name << " " << object.isa;
     EXPECT_EQ(reinterpret_cast<uintptr_t>(object.data) % 64, 0u);
   }
 }
