@@ -263,27 +263,69 @@ int32_t view_input(const Shim& shim, Tensor handle, size_t i, CoilTensorView* vi
 
 }  // namespace
 
+namespace {
+
+int32_t make_output(const Container* c, int32_t i, const int64_t* symbols, Tensor* outputs, void** data) {
+  const CoilModel* model = c->model;
+  int64_t sizes[COIL_MAX_RANK];
+  int64_t strides[COIL_MAX_RANK];
+  model->output_shape(symbols, i, sizes, strides);
+  const CoilTensorDesc& output = model->outputs[i];
+  Tensor* const slot = &outputs[place_of(i)];
+  if (!c->shim.aoti_torch_empty_strided(output.ndim, sizes, strides, output.dtype, model->device_type, c->device_index, slot) &&
+      !c->shim.aoti_torch_get_data_ptr(*slot, data))
+    return 0;
+  char list[256] = "";
+  for (int32_t d = 0, at = 0; d < output.ndim && at < 200; d++)
+    at += snprintf(list + at, sizeof list - static_cast<size_t>(at), d ? ", %lld" : "%lld", static_cast<long long>(sizes[d]));
+  return fail(401, "libtorch cannot allocate output '%s' of sizes [%s]", output.name, list);
+}
+
+}  // namespace
+
 int32_t make_outputs(const Container* c, const int64_t* symbols, Tensor* outputs, void** data) {
   const CoilModel* model = c->model;
   for (int32_t i = 0; i < model->num_outputs; i++) {
-    int64_t sizes[COIL_MAX_RANK];
-    int64_t strides[COIL_MAX_RANK];
-    model->output_shape(symbols, i, sizes, strides);
-    const CoilTensorDesc& output = model->outputs[i];
-    Tensor* const slot = &outputs[place_of(i)];
-    if (c->shim.aoti_torch_empty_strided(output.ndim, sizes, strides, output.dtype, model->device_type,
-                                         c->device_index, slot) ||
-        c->shim.aoti_torch_get_data_ptr(*slot, &data[i])) {
-      char list[256] = "";
-      for (int32_t d = 0, at = 0; d < output.ndim && at < 200; d++)
-        at += snprintf(list + at, sizeof list - static_cast<size_t>(at), d ? ", %lld" : "%lld", static_cast<long long>(sizes[d]));
-      return fail(401, "libtorch cannot allocate output '%s' of sizes [%s]", output.name, list);
-    }
+    const bool late = model->late_outputs && model->late_outputs[i];  // its size is not known yet
+    if (!late && make_output(c, i, symbols, outputs, &data[i])) return 1;
   }
   return 0;
 }
 
 namespace {
+
+// What a call allocates once data says how much: outputs and scratch memory.
+struct Late {
+  const Container* container;
+  Tensor* outputs;
+  void** blocks;  // each begins with the address of the one before
+};
+
+int32_t allocate(void* owner, int32_t output, int64_t bytes, const int64_t* symbols, void** data, CoilError* error) {
+  Late* late = static_cast<Late*>(owner);
+  if (output >= 0) {
+    if (!make_output(late->container, output, symbols, late->outputs, data)) return 0;
+  } else {
+    constexpr int64_t kHead = 64;
+    void* block = nullptr;
+    if (bytes >= 0 && bytes <= kMostBytes && !posix_memalign(&block, kHead, static_cast<size_t>(bytes + kHead))) {
+      *static_cast<void**>(block) = late->blocks;
+      late->blocks = static_cast<void**>(block);
+      *data = static_cast<uint8_t*>(block) + kHead;
+      return 0;
+    }
+    fail(401, "no memory for scratch space of %lld bytes, which the data asks for", static_cast<long long>(bytes));
+  }
+  *error = last_error;
+  return 1;
+}
+
+void free_late(Late* late) {
+  while (void** block = late->blocks) {
+    late->blocks = static_cast<void**>(*block);
+    free(block);
+  }
+}
 
 int32_t compute(Container* c, const CoilTensorView* views, const int64_t* symbols, Tensor* outputs) {
   const CoilModel* model = c->model;
@@ -300,10 +342,13 @@ int32_t compute(Container* c, const CoilTensorView* views, const int64_t* symbol
     return fail(401, "no memory for the scratch space of %lld bytes%s%s", static_cast<long long>(bytes),
                 formula ? ", by the formula " : "", formula ? formula : "");
   }
-  const CoilCall call = {symbols, c->constants, c->state, data, data + in, arena->data, &host, nullptr, nullptr, nullptr};
+  Late late = {c, outputs, nullptr};
+  const CoilCall call = {symbols, c->constants, c->state, data,    data + in, arena->data,
+                         &host,   nullptr,      nullptr,  nullptr, allocate,  &late};
   if (c->state) pthread_mutex_lock(&c->state_mutex);
   const int32_t failed = model->run(&call, &last_error);
   if (c->state) pthread_mutex_unlock(&c->state_mutex);
+  free_late(&late);
   give_arena(c, arena);
   return failed ? report() : 0;
 }

@@ -212,7 +212,9 @@ int32_t enqueue(Container* c, const CoilTensorView* views, const int64_t* symbol
                            nullptr,
                            cuda->loaded,
                            stream,
-                           cuda->device_flag};
+                           cuda->device_flag,
+                           nullptr,
+                           nullptr};
     failed = cuda->state ? run_with_state(c, call) : run_code(c, call);
   }
   if (arena) c->shim.aoti_torch_delete_tensor_object(arena);

@@ -11,6 +11,9 @@
  *   run         computes; deterministic, thread-safe for distinct arenas and outputs
  * All functions are re-entrant. Nothing here allocates, but for work space of library routines (device/library.h).
  *
+ * Sizes that depend on data (nonzero, x.item() as a size) are symbols that run solves: outputs with such sizes ("late" ones) have
+ * no data when run is called. run has CoilCall.allocate make them, and scratch memory whose size has no bound before.
+ *
  * On CUDA all data is in the memory of the device that load_device took, except symbolic scalar inputs (0-d int64 tensors),
  * which bind reads: those are on the CPU. run makes the device's context current for the calling thread (and leaves it so),
  * enqueues the work on CoilCall.stream and returns without waiting; what only the kernels can see (an index out of range in
@@ -75,6 +78,11 @@ typedef struct CoilCall {
   void* device;                /* of load_device, or null */
   void* stream;                /* CUstream of that device, null: its default stream */
   int32_t* flag;               /* device-accessible (pinned, mapped) memory, written when a kernel finds fault; null: nobody asks */
+  /* What only the data sizes; null unless the model is `reads_sizes`. Called from run, on its thread. output >= 0: gives that late
+   * output memory; `symbols` has the values for output_shape. output == -1: `bytes` of scratch memory (64-byte aligned) that is
+   * left alone until run has returned. Returns 0, or 1 with *error filled. */
+  int32_t (*allocate)(void* owner, int32_t output, int64_t bytes, const int64_t* symbols, void** data, CoilError* error);
+  void* owner;
 } CoilCall;
 
 typedef struct CoilTensorDesc {
@@ -122,6 +130,8 @@ typedef struct CoilModel {
   void (*flag_error)(int32_t flag, CoilError* error);
   /* Later than the rest: absent where struct_bytes ends before it. May be null. */
   void (*count_graphs)(void* device, CoilGraphCounts* counts);
+  int32_t reads_sizes;         /* not 0: run calls CoilCall.allocate */
+  const uint8_t* late_outputs; /* [num_outputs], 1: sized by data (output_shape before run gives sizes that mean nothing); or null */
 } CoilModel;
 
 /* The package's constants entry is the blob of constants_bytes, then optionally this trailer. Both hosts compare it with

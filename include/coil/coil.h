@@ -163,6 +163,7 @@ COIL_API void coil_context_destroy(coil_context* context);
  * An output with data == NULL is given memory, sizes and strides that the context owns, valid until its next run. One with data
  * is written in place: its dtype, sizes and strides must be those of the result (coil_infer tells them; NULL strides:
  * contiguous), its memory must overlap no other tensor of the call (COIL-E209 for both).
+ * A result whose size only data decides (torch.nonzero) is best passed without data.
  * The same inputs give the same bits, on any number of threads.
  * On CUDA this is coil_run_on with the device's default stream. */
 COIL_API coil_status coil_run(coil_context* context, const coil_tensor* inputs, int32_t num_inputs, coil_tensor* outputs,
@@ -188,7 +189,7 @@ COIL_API void coil_free(coil_model* model, void* data);
 COIL_API coil_status coil_copy_to_device(coil_context* context, void* device, const void* host, size_t bytes);
 COIL_API coil_status coil_copy_from_device(coil_context* context, void* host, const void* device, size_t bytes);
 /* Fills dtype, rank, sizes and strides of the outputs (memory of the context, until its next use) for inputs of these sizes,
- * data left as it is. Checks the inputs as coil_run does, and computes nothing. */
+ * data left as it is; sizes and strides that only the data decides are -1. Checks the inputs as coil_run does, and computes nothing. */
 COIL_API coil_status coil_infer(coil_context* context, const coil_tensor* inputs, int32_t num_inputs, coil_tensor* outputs,
                                 int32_t num_outputs);
 

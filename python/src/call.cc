@@ -1,5 +1,8 @@
 #include "call.h"
 
+#include <cstring>
+
+#include "coil/coil.h"
 #include "errors.h"
 
 namespace coil::python {
@@ -130,6 +133,11 @@ void CallableModel::allocate(Call& call, const std::vector<Shape>& shapes, Tenso
   const DlExchange* exchange = kind == TensorKind::torch ? torch_or_null()->exchange : nullptr;
   for (size_t i = 0; i < shapes.size(); ++i) {
     const CoilTensorDesc& desc = model_->code().outputs[i];
+    if (is_late(i)) {  // only the call itself tells its size
+      call.owners[i] = nb::object();
+      call.out[i] = {};
+      continue;
+    }
     call.owners[i] = empty(i, shapes[i], kind, first);
     if (exchange) {
       DlTensor t;
@@ -141,6 +149,25 @@ void CallableModel::allocate(Call& call, const std::vector<Shape>& shapes, Tenso
       call.out[i] = described.view();
       call.out[i].sizes = call.out[i].strides = nullptr;  // of `described`; filled below from the shapes
     }
+  }
+}
+
+bool CallableModel::is_late(size_t output) const {
+  const CoilModel& code = model_->code();
+  return code.late_outputs && code.late_outputs[output];
+}
+
+// Results that only the data sizes: the context made them, and its memory is for the next call.
+void CallableModel::copy_late(Call& call, TensorKind kind, const nb::object& first) {
+  for (size_t i = 0; i < call.out.size(); ++i) {
+    if (!is_late(i)) continue;
+    const CoilTensorView& made = call.out[i];
+    call.owners[i] = empty(i, {tuple_of(made.sizes, made.ndim), tuple_of(made.strides, made.ndim), in_rows(made)}, kind, first);
+    TensorIn described;
+    described.set(call.owners[i], model_->code().outputs[i].name);
+    size_t bytes = coil_dtype_bytes(made.dtype);  // without gaps, in some order of the dimensions
+    for (int32_t d = 0; d < made.ndim; ++d) bytes *= static_cast<size_t>(made.sizes[d]);
+    if (bytes) std::memcpy(described.view().data, made.data, bytes);
   }
 }
 
@@ -166,6 +193,7 @@ nb::list CallableModel::run(nb::handle flat) {
   if (kind != TensorKind::torch || !torch_or_null()->exchange) {  // sizes of objects that have no lasting ones
     dims.reserve(call.out.size() * 2 * COIL_MAX_RANK);
     for (size_t i = 0; i < shapes.size(); ++i) {
+      if (is_late(i)) continue;
       const size_t at = dims.size(), rank = static_cast<size_t>(PyTuple_Size(shapes[i].sizes.ptr()));
       for (const nb::object& list : {shapes[i].sizes, shapes[i].strides}) {
         for (size_t d = 0; d < rank; ++d) dims.push_back(PyLong_AsLongLong(PyTuple_GetItem(list.ptr(), static_cast<Py_ssize_t>(d))));
@@ -183,6 +211,7 @@ nb::list CallableModel::run(nb::handle flat) {
     if (!failed && model_->cuda() && kind != TensorKind::torch) failed = call.context.synchronise(&error);
   }
   if (failed) raise(error);
+  copy_late(call, kind, first);
   nb::list results = nb::steal<nb::list>(PyList_New(static_cast<Py_ssize_t>(call.owners.size())));
   for (size_t i = 0; i < call.owners.size(); ++i) PyList_SetItem(results.ptr(), static_cast<Py_ssize_t>(i), call.owners[i].release().ptr());
   return results;

@@ -48,6 +48,8 @@ class CallableModel {
   std::vector<Shape> infer(Call& call, size_t count);
   void allocate(Call& call, const std::vector<Shape>& shapes, TensorKind kind, const nb::object& first);
   nb::object empty(size_t output, const Shape& shape, TensorKind kind, const nb::object& first);
+  bool is_late(size_t output) const;
+  void copy_late(Call& call, TensorKind kind, const nb::object& first);
   nb::object empty_numpy(size_t output, const Shape& shape);
 
   std::shared_ptr<runtime::Model> model_;

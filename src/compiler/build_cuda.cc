@@ -75,6 +75,13 @@ Status refuse_library_calls(const LoopProgram& loops) {
 
 Result<TargetContents> build_cuda(const LoopProgram& loops, const Graph& graph, const CompileOptions& options, const Dump& dump, const StageDone& done) {
   TRY_STATUS(refuse_library_calls(loops));
+  for (const Loop& loop : loops.loops) {
+    const ReadSize* read = std::get_if<ReadSize>(&loop.def);
+    if (!read) continue;
+    return Error{ErrorCode::unsupported_feature,
+                 fmt::format("the size '{}' depends on data ('{}'), which programs for CUDA do not support yet", loops.pool->symbol_info(read->symbol).name, loop.origins.empty() ? "" : loop.origins[0].source),
+                 loop.origins.empty() ? "" : loop.origins[0].source, "compile for the CPU, or compute the size outside of the model"};
+  }
   // Loading NVRTC takes longer than scheduling a small program.
   std::future<Result<std::shared_ptr<const toolchain::Nvrtc>>> loading = std::async(std::launch::async, toolchain::Nvrtc::load);
   TargetContents t;

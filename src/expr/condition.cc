@@ -52,6 +52,11 @@ Condition negated(const Condition& c) {
   return Condition::join(c.kind == Kind::all ? Kind::any : Kind::all, std::move(parts));
 }
 
+bool depends_on_data(const Condition& c) {
+  return (c.a && depends_on_data(c.a)) || (c.b && depends_on_data(c.b)) ||
+         std::any_of(c.parts.begin(), c.parts.end(), [](const Condition& part) { return depends_on_data(part); });
+}
+
 Truth truth(const Condition& c) {
   switch (c.kind) {
     case Kind::less:

@@ -30,11 +30,14 @@ Truth truth(const Condition& c);
 // The condition as an index expression: 1 where it holds, 0 where it does not.
 Expr holds(ExprPool& pool, const Condition& c);
 
-// A condition over the sizes of the inputs without which a program must not run.
+bool depends_on_data(const Condition& c);
+
+// A condition over sizes without which a program must not run, or not run on, where a size is read from data.
 struct SizeCheck {
   Condition condition;
   std::string message;  // of the program's assertion; empty: the export assumed the condition (a guard)
   std::string where;    // "model.py:7 in forward: ...", possibly empty
+  bool also_asserted = false;  // a loop asserts it as well: to be checked here only where the sizes in it are read
 };
 
 // "2*batch <= n + 5 and batch % 2 == 0", in the user's names of dimensions.

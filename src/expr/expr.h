@@ -72,6 +72,7 @@ struct Symbol {
   std::string label;
   int64_t min = 0;
   int64_t max = INT64_MAX;  // INT64_MAX: unbounded
+  bool from_data = false;   // no input's size gives it: the program reads it from a tensor while it runs
 };
 
 class ExprPool {
@@ -146,6 +147,8 @@ Expr rewrite(Expr e, const std::function<Expr(Expr)>& leaf);
 void visit(Expr e, const std::function<void(Expr)>& f);
 bool any_of(Expr e, const std::function<bool(Expr)>& f);
 bool depends_on_var(Expr e, int32_t var);
+// Whether a symbol in it is read from a tensor (Symbol::from_data).
+bool depends_on_data(Expr e);
 // Sum of the operations' costs, shared nodes once.
 int cost(Expr e);
 

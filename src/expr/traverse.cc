@@ -61,6 +61,10 @@ void visit(Expr e, const std::function<void(Expr)>& f) {
 
 bool any_of(Expr e, const std::function<bool(Expr)>& f) { return walk(e, f); }
 
+bool depends_on_data(Expr e) {
+  return any_of(e, [](Expr n) { return n->kind == ExprKind::symbol && n->pool->symbol_info(SymbolId(n->id)).from_data; });
+}
+
 bool depends_on_var(Expr e, int32_t var) {
   return walk(e, [var](Expr x) { return x->kind == ExprKind::var && x->id == var; });
 }

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "frontend/data_numbers.h"
 #include "frontend/provenance.h"
 
@@ -167,7 +169,8 @@ std::optional<Json> find_argument(const std::vector<std::pair<std::string_view, 
 }  // namespace
 
 void GraphReader::assert_sizes(Condition condition, std::string message, const Node& node) {
-  if (truth(condition) == Truth::yes) return;
+  const bool from_data = depends_on_data(condition);  // its range is what the assertions leave, so it proves none of them
+  if (!from_data && truth(condition) == Truth::yes) return;
   // A branch that is not taken asserts nothing: those are checked where the branch is chosen.
   if (depth_ > 0) {
     DataNumbers(graph_, node).assert_true(holds(pool(), condition), std::move(message));
@@ -189,6 +192,7 @@ Status GraphReader::read_assertion(Json json, const Node& node) {
   if (name) {
     TRY(std::string_view symbol, name->as_string());
     if (const ValueId v = data_number(symbol); v.valid()) {
+      if (depth_ == 0) number_assertions_.push_back({symbol, message, where(node)});
       DataNumbers(graph_, node).assert_true(v, std::move(message));
       return ok_status();
     }
@@ -206,7 +210,7 @@ Status GraphReader::read_assertion(Json json, const Node& node) {
       return Error{ErrorCode::unsupported_feature, "an assertion whose condition is neither a number nor a tensor", {}, {}};
     }
   }
-  if (depth_ == 0 && truth(condition) == Truth::no)
+  if (depth_ == 0 && !depends_on_data(condition) && truth(condition) == Truth::no)
     return bad(fmt::format("an assertion of the program always fails: {}", message));
   assert_sizes(std::move(condition), std::move(message), node);
   return ok_status();
@@ -253,12 +257,93 @@ Status GraphReader::read_data_number(Json json, const Node& node, std::string_vi
     const ValueId* tensor = std::get_if<ValueId>(&operands[0]);
     if (!tensor) return bad("item() of something that is no tensor");
     TRY(v, data.read(*tensor, dtype, std::string(output)));
+    if (dtype == DType::i64) read_size(node, v, output);
   } else {
     TRY(v, data.compute(node.target, operands, dtype, std::string(output)));
   }
   if (defined_.contains(output)) return bad(fmt::format("'{}' is defined twice", output.substr(0, 200)));
   data_numbers_[output] = defined_[output] = v;
   return ok_status();
+}
+
+// The number as a symbol, for where it is a size: whether it is one shows later.
+void GraphReader::read_size(const Node& item, ValueId number, std::string_view name) {
+  const auto known = sym_ints_.find(name);
+  const std::string_view symbol = known == sym_ints_.end() ? std::string_view() : SymbolTable::symbol_name(known->second);
+  if (symbol.empty()) return;
+  Node node;
+  node.target = "coil.read_size";
+  node.name = item.name;
+  node.origins = item.origins;
+  node.arg_names = {"self", "symbol"};
+  node.args = {number, std::string(symbol)};
+  if (depth_ > 0) {  // a branch: what surrounds it may use the symbol before this one is settled
+    if (const Result<Expr> e = context_.symbols.sym_int(known->second); e.ok() && e.value()->kind == ExprKind::symbol && depends_on_data(e.value()))
+      bind(node, SymbolId(e.value()->id));
+  }
+  graph_.nodes.push_back(std::move(node));
+  item_symbols_.insert(std::string(symbol));
+}
+
+bool GraphReader::bind(Node& node, SymbolId symbol) {
+  if (!context_.bound.insert(symbol).second) return false;
+  node.binds.push_back(symbol);
+  return true;
+}
+
+// Symbols from data that the results' types are the first to mention.
+void GraphReader::bind_sizes(Node& node) {
+  for (ValueId id : node.outputs) {
+    if (!graph_.value(id).is_tensor()) continue;
+    for (Expr size : graph_.value(id).tensor().sizes) {
+      visit(size, [&](Expr e) {
+        if (e->kind != ExprKind::symbol || !depends_on_data(e) || item_symbols_.contains(pool().symbol_info(SymbolId(e->id)).name)) return;
+        bind(node, SymbolId(e->id));
+      });
+    }
+  }
+}
+
+namespace {
+
+bool mentions(const Argument& a, SymbolId symbol) {
+  const auto in = [&](Expr e) { return any_of(e, [&](Expr n) { return n->kind == ExprKind::symbol && n->id == symbol.index; }); };
+  if (const Expr* e = std::get_if<Expr>(&a)) return in(*e);
+  const auto* list = std::get_if<std::vector<Expr>>(&a);
+  return list && std::any_of(list->begin(), list->end(), in);
+}
+
+}  // namespace
+
+Status GraphReader::settle_data_sizes() {
+  read_number_assertions();
+  for (Node& node : graph_.nodes) {
+    if (node.target != "coil.read_size" || !node.binds.empty()) continue;
+    if (const auto symbol = pool().find_symbol(std::get<std::string>(node.args[1]))) bind(node, *symbol);
+  }
+  for (size_t i = 0; i < pool().num_symbols(); ++i) {
+    const SymbolId symbol(i);
+    if (!pool().symbol_info(symbol).from_data || context_.bound.contains(symbol)) continue;
+    Error error = context_.symbols.unknown_number(pool().symbol_info(symbol).name);
+    for (const Node& node : graph_.nodes) {
+      const bool here = std::any_of(node.args.begin(), node.args.end(), [&](const Argument& a) { return mentions(a, symbol); });
+      if (here && error.where.empty()) error.where = where(node);
+    }
+    return error;
+  }
+  return ok_status();
+}
+
+void GraphReader::read_number_assertions() {
+  const auto any_size = [&] {
+    return std::any_of(item_symbols_.begin(), item_symbols_.end(), [&](const std::string& name) { return pool().find_symbol(name).has_value(); });
+  };
+  if (!any_size()) return;
+  for (NumberAssertion& a : number_assertions_) {
+    Result<Condition> condition = sym_bool(a.condition);
+    if (!condition.ok() || !depends_on_data(condition.value())) continue;  // about floats: the loop does it
+    graph_.checks.push_back({std::move(condition).value(), std::move(a.message), std::move(a.where), true});
+  }
 }
 
 ValueId GraphReader::data_number(std::string_view name) {
@@ -342,6 +427,7 @@ Status GraphReader::read_node(Json json) {
   const std::optional<Schema>& schema = context_.schema(short_target);
   if (Status s = read_arguments(json, node, schema ? &*schema : nullptr); !s.ok()) return at(std::move(s).error(), node);
   if (Status s = read_outputs(json, node); !s.ok()) return at(std::move(s).error(), node);
+  bind_sizes(node);
   if (node.name.empty() && !node.outputs.empty()) node.name = graph_.value(node.outputs[0]).name;
   graph_.nodes.push_back(std::move(node));
   return ok_status();

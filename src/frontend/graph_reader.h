@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -20,6 +21,7 @@ struct ReaderContext {
   SymbolTable symbols;
   std::unordered_map<std::string_view, std::optional<Schema>> schemas;  // by target, as the JSON spells it
   int64_t nodes_left = 5'000'000;                                       // hostile files repeat themselves
+  std::set<SymbolId> bound;                                             // sizes from data that a node read so far binds
 
   explicit ReaderContext(std::shared_ptr<ExprPool> p) : pool(p), symbols(p) {}
   const std::optional<Schema>& schema(std::string_view target);
@@ -34,6 +36,7 @@ class GraphReader : public ArgumentSource {
   Status read_values();                                 // the tables of types
   Result<ValueId> define_input(std::string_view name);  // for each input
   Status read_nodes();
+  Status settle_data_sizes();                           // last: which numbers that are read from data are sizes
   Graph& graph() { return graph_; }
   Json json() const { return json_; }
 
@@ -63,6 +66,10 @@ class GraphReader : public ArgumentSource {
   Status read_assertion(Json json, const Node& node);
   Status read_range_assertion(Json json, const Node& node);
   Status read_data_number(Json json, const Node& node, std::string_view output, DType dtype);
+  void read_size(const Node& item, ValueId number, std::string_view name);
+  void bind_sizes(Node& node);
+  void read_number_assertions();
+  bool bind(Node& node, SymbolId symbol);
   void assert_sizes(Condition condition, std::string message, const Node& node);
   Result<Argument> known_number(Argument argument, const SchemaArg& schema);
 
@@ -74,6 +81,13 @@ class GraphReader : public ArgumentSource {
   Table tensors_, sym_ints_, sym_bools_, sym_floats_;
   std::unordered_map<std::string_view, ValueId> defined_;
   std::unordered_map<std::string_view, ValueId> data_numbers_;  // also in defined_
+  // Assertions about numbers from data: loops check them, and the host as well where the numbers are sizes.
+  struct NumberAssertion {
+    std::string_view condition;  // its name among the sym_bool_values
+    std::string message, where;
+  };
+  std::vector<NumberAssertion> number_assertions_;
+  std::set<std::string, std::less<>> item_symbols_;  // of numbers that item() reads
 };
 
 // An argument in the place of a graph's output: a value, or a constant.

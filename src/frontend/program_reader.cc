@@ -124,6 +124,7 @@ Result<Graph> read_document(Json program, WeightStore& weights) {
   TRY_STATUS(read_input_specs(reader, signature, weights));
   TRY_STATUS(reader.read_nodes());
   TRY_STATUS(read_output_specs(reader, signature));
+  TRY_STATUS(reader.settle_data_sizes());
   Graph graph = std::move(reader.graph());
   graph.torch_version = versions.torch_version;
   graph.schema_version = versions.schema_version;

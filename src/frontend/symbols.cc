@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cctype>
 #include <cstdlib>
 
@@ -11,10 +12,10 @@ namespace {
 // No tensor has a dimension this large; below it products of sizes are checked, above it they could overflow.
 constexpr int64_t kMaxSize = int64_t{1} << 48;
 
-bool is_unbacked(std::string_view name) {
-  return name.starts_with("zuf") || name.starts_with("zf") ||
-         (name.size() > 1 && name[0] == 'u' && std::isdigit(static_cast<unsigned char>(name[1])));
-}
+bool is_unbacked_float(std::string_view name) { return name.starts_with("zuf") || name.starts_with("zf"); }
+
+// A number that the program reads from data.
+bool is_unbacked(std::string_view name) { return name.size() > 1 && name[0] == 'u' && std::isdigit(static_cast<unsigned char>(name[1])); }
 
 }  // namespace
 
@@ -22,11 +23,13 @@ Status SymbolTable::read_ranges(Json constraints) {
   TRY(auto object, constraints.as_object());
   for (auto [name, range] : object) {
     Range r;
+    const bool unbacked = is_unbacked(name) || is_unbacked_float(name);
+    if (unbacked) r = {-kMaxSize, kMaxSize};
     // Floats and infinities bound nothing that we compute with.
     if (auto min = range.find("min_val"); min && min->is_int()) r.min = min->as_int().value();
     if (auto max = range.find("max_val"); max && max->is_int()) r.max = max->as_int().value();
+    if (unbacked) r = {std::clamp(r.min, -kMaxSize, kMaxSize), std::clamp(r.max, -kMaxSize, kMaxSize)};
     if (r.max > kMaxSize) r.max = INT64_MAX;
-    bool unbacked = is_unbacked(name);
     if (!unbacked && r.min > r.max)
       return Error{
           ErrorCode::bad_program, fmt::format("the range of dimension {} is empty: {} to {}", name, r.min, r.max), {}, {}};
@@ -37,20 +40,23 @@ Status SymbolTable::read_ranges(Json constraints) {
   return ok_status();
 }
 
+Error SymbolTable::unknown_number(std::string_view name) const {
+  const auto it = unbacked_.find(name);
+  return Error{ErrorCode::unsupported_feature,
+               fmt::format("a size or number depends on the values of a tensor ('{}'{})", name, it == unbacked_.end() ? "" : ", read at " + it->second),
+               {},
+               "compute it outside of the model and pass it as an input"};
+}
+
 Result<Expr> SymbolTable::symbol(std::string_view name) {
-  if (is_unbacked(name)) {
-    auto it = unbacked_.find(name);
-    return Error{ErrorCode::unsupported_feature,
-                 fmt::format("a size or number depends on the values of a tensor ('{}'{})", name,
-                             it == unbacked_.end() ? "" : ", read at " + it->second),
-                 {},
-                 "compute it outside of the model and pass it as an input"};
-  }
+  if (is_unbacked_float(name)) return unknown_number(name);
   if (auto id = pool_->find_symbol(name)) return pool_->symbol(*id);
   if (name.empty() || name.size() > 64 || pool_->num_symbols() >= 10000)
     return Error{ErrorCode::bad_program, "a symbol has a bad name, or there are too many", {}, {}};
   Symbol s;
   s.name = s.label = std::string(name);
+  s.from_data = is_unbacked(name);
+  if (s.from_data) s.min = -kMaxSize, s.max = kMaxSize;
   if (auto it = ranges_.find(name); it != ranges_.end()) {
     s.min = it->second.min;
     s.max = it->second.max;
@@ -102,14 +108,20 @@ Result<double> SymbolTable::sym_float(Json v) {
                {}};
 }
 
-void SymbolTable::note_unbacked(Json v, std::string_view where) {
+std::string_view SymbolTable::symbol_name(Json v) {
   auto expr = v.find("as_expr");
-  if (!expr || where.empty()) return;
+  if (!expr) return {};
   std::string_view text = text_or_empty(*expr, "expr_str");
   constexpr std::string_view kSymbol = "Symbol('";
-  if (!text.starts_with(kSymbol)) return;
+  if (!text.starts_with(kSymbol)) return {};
   text.remove_prefix(kSymbol.size());
-  unbacked_.emplace(std::string(text.substr(0, text.find('\''))), std::string(where));
+  const size_t end = text.find('\'');
+  return text.find("Symbol(", end) == text.npos ? text.substr(0, end) : std::string_view();
+}
+
+void SymbolTable::note_unbacked(Json v, std::string_view where) {
+  const std::string_view name = symbol_name(v);
+  if (!name.empty() && !where.empty()) unbacked_.emplace(std::string(name), std::string(where));
 }
 
 }  // namespace coil

@@ -28,6 +28,11 @@ class SymbolTable {
   // A SymFloat that is a constant.
   Result<double> sym_float(Json v);
 
+  // The error for a number from data that coil cannot follow.
+  Error unknown_number(std::string_view name) const;
+  // The name of the symbol that a SymInt is, "" where it is no single symbol.
+  static std::string_view symbol_name(Json v);
+
   // Says which node reads the symbol from data ("model.py:7 in forward: n = x.item()"), for errors.
   void note_unbacked(Json v, std::string_view where);
 

@@ -2,7 +2,8 @@
 //
 // Semantics. Values are immutable except through in-place operators ("add_") of training IR, which the pass `functionalize`
 // removes; later passes require a functional graph. Nodes are in topological order. Arguments are in schema order with defaults
-// filled in, so passes never look at schemas. Integers computed from sizes are expressions, not nodes.
+// filled in, so passes never look at schemas. Integers computed from sizes are expressions, not nodes. A size that depends on data is
+// a symbol that one node binds: the operator whose results have it, or "coil.read_size"(self: a 0-d i64 tensor), which x.item() becomes.
 #pragma once
 
 #include <cstdint>
@@ -75,6 +76,7 @@ struct Node {
   std::vector<Argument> args;
   std::vector<ValueId> outputs;          // a Tensor[] result is its elements
   std::vector<Origin> origins;
+  std::vector<SymbolId> binds;           // sizes of its results that only its data decides
 
   const Argument* find(std::string_view arg_name) const;
 };

@@ -177,6 +177,8 @@ Status Interpreter::run(const Loop& loop) {
   if (const Library* def = std::get_if<Library>(&loop.def)) {
     return Error{ErrorCode::unsupported_feature, "the interpreter does not call the library routine " + def->routine, {}, {}};
   }
+  if (const Compact* def = std::get_if<Compact>(&loop.def)) return run_compact(loop, *def);
+  if (const ReadSize* def = std::get_if<ReadSize>(&loop.def)) return run_read(loop, *def);
   return run_template(loop);
 }
 

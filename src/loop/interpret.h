@@ -20,6 +20,7 @@ class Interpreter {
   void set(BufferId buffer, TensorData data);
   // Evaluates one definition; what it reads must have contents. Errors: input_value (an index from data is out of range).
   Status run(const Loop& loop);
+  int64_t symbol(SymbolId id) const { return symbols_[static_cast<size_t>(id.index)]; }
   // A buffer's contents: dense row-major for computed ones.
   const TensorData& get(BufferId buffer) const;
 
@@ -30,6 +31,8 @@ class Interpreter {
   Status run_sort(const Loop& loop, const Sort& def);
   Status run_concat(const Loop& loop, const Concat& def);
   Status run_reduction(const Loop& loop, const Reduction& def);
+  Status run_compact(const Loop& loop, const Compact& def);
+  Status run_read(const Loop& loop, const ReadSize& def);
   Status run_template(const Loop& loop);
   template <class T>
   Status run_gemm(const Loop& loop, const Gemm& def);

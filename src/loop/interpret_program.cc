@@ -1,6 +1,8 @@
 // Whole programs: symbols from inputs, loops in order.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "loop/interpret.h"
 
 namespace coil {
@@ -75,20 +77,50 @@ Result<std::vector<int64_t>> bind_symbols(const LoopProgram& program, std::span<
   return symbols;
 }
 
-Result<std::vector<TensorData>> interpret(const LoopProgram& program, std::span<const TensorData> inputs) {
-  TRY(std::vector<int64_t> symbols, bind_symbols(program, inputs));
-  for (const SizeCheck& c : program.checks) {
-    const Expr fits = holds(*program.pool, c.condition);
-    if (evaluate_index(fits, [&](SymbolId id) { return symbols[static_cast<size_t>(id.index)]; })) continue;
+namespace {
+
+// The conditions of which `known` says that all sizes have values, and `due` that they are not checked yet.
+Status check_sizes(const LoopProgram& program, const std::function<int64_t(SymbolId)>& value, std::vector<char>& due,
+                   const std::function<bool(const Condition&)>& known) {
+  for (size_t i = 0; i < program.checks.size(); ++i) {
+    const SizeCheck& c = program.checks[i];
+    if (!due[i] || !known(c.condition)) continue;
+    due[i] = 0;
+    if (evaluate_index(holds(*program.pool, c.condition), value)) continue;
     if (c.message.empty()) return Error{ErrorCode::input_size, "the sizes must satisfy " + to_string(c.condition), {}, {}};
     return Error{ErrorCode::runtime_assert, "assertion failed: " + c.message, c.where, {}};
   }
+  return ok_status();
+}
+
+bool all_read(const Condition& c, const std::vector<SymbolId>& read) {
+  const auto known = [&](Expr e) {
+    return !e || !any_of(e, [&](Expr n) {
+      return n->kind == ExprKind::symbol && depends_on_data(n) && std::find(read.begin(), read.end(), SymbolId(n->id)) == read.end();
+    });
+  };
+  return known(c.a) && known(c.b) && std::all_of(c.parts.begin(), c.parts.end(), [&](const Condition& part) { return all_read(part, read); });
+}
+
+}  // namespace
+
+Result<std::vector<TensorData>> interpret(const LoopProgram& program, std::span<const TensorData> inputs) {
+  TRY(std::vector<int64_t> symbols, bind_symbols(program, inputs));
   Interpreter interpreter(program, std::move(symbols));
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (program.inputs[i].buffer.valid()) interpreter.set(program.inputs[i].buffer, inputs[i]);
   }
+  std::vector<char> due(program.checks.size(), 1);
+  std::vector<SymbolId> read;
+  const auto value = [&](SymbolId id) { return interpreter.symbol(id); };
+  const auto known = [&](const Condition& c) { return all_read(c, read); };
+  TRY_STATUS(check_sizes(program, value, due, known));
   for (const Loop& loop : program.loops) {
     const Status done = interpreter.run(loop);
+    if (const ReadSize* def = std::get_if<ReadSize>(&loop.def)) {
+      read.push_back(def->symbol);
+      TRY_STATUS(check_sizes(program, value, due, known));  // the program's own words first
+    }
     if (!done.ok() && !loop.assertion.empty()) return Error{ErrorCode::runtime_assert, loop.assertion, {}, {}};
     TRY_STATUS(done);
   }

@@ -49,10 +49,60 @@ std::vector<BodyRef> bodies(const LoopProgram& program, const Loop& loop) {
                    if (!domain.empty()) domain[static_cast<size_t>(d.dim)] = d.length;
                    result.push_back({d.body, std::move(domain)});
                  },
+                 [&](const Compact& d) {
+                   result.push_back({d.keep, {d.blocks, d.length}});
+                   result.push_back({d.start, {d.blocks}});
+                   result.push_back({d.value, {d.blocks, d.length}});
+                 },
                  [](const auto&) {},  // templates read operands, not bodies
              },
              loop.def);
   return result;
+}
+
+std::vector<SymbolId> data_symbols(const LoopProgram& program, const Loop& loop) {
+  std::vector<SymbolId> found;
+  if (program.data_sizes.empty()) return found;
+  const auto look = [&](Expr root) {
+    visit(root, [&](Expr e) {
+      if (e->kind != ExprKind::symbol || !depends_on_data(e)) return;
+      if (std::find(found.begin(), found.end(), SymbolId(e->id)) == found.end()) found.push_back(SymbolId(e->id));
+    });
+  };
+  const auto look_all = [&](const std::vector<Expr>& list) { std::for_each(list.begin(), list.end(), look); };
+  for (BufferId id : loop.outputs) look_all(program.buffer(id).sizes);
+  for (const BodyRef& ref : bodies(program, loop)) {
+    look(ref.body);
+    look_all(ref.domain);
+  }
+  std::visit(Overload{
+                 [&](const Concat& d) {
+                   for (const Concat::Piece& piece : d.pieces) look(piece.begin);
+                 },
+                 [&](const Gemm& d) {
+                   for (const auto* part : {&d.batch, &d.m, &d.n, &d.k, &d.a.coordinates, &d.b.coordinates}) look_all(*part);
+                 },
+                 [&](const Conv2d& d) {
+                   look_all(d.x_sizes);
+                   look_all(d.x.coordinates);
+                 },
+                 [&](const Attention& d) {
+                   look_all({d.batch, d.heads, d.kv_heads, d.q_len, d.kv_len, d.dim, d.v_dim});
+                   for (const Operand* o : {&d.q, &d.k, &d.v, d.mask ? &*d.mask : &d.q}) look_all(o->coordinates);
+                 },
+                 [&](const Library& d) {
+                   look_all(d.sizes);
+                   for (Expr e : {d.scratch, d.worker_scratch}) {
+                     if (e) look(e);
+                   }
+                 },
+                 [&](const ReadSize& d) {
+                   if (d.limit) look(d.limit);
+                 },
+                 [](const auto&) {},
+             },
+             loop.def);
+  return found;
 }
 
 std::vector<BufferId> reads(const LoopProgram& program, const Loop& loop) {
@@ -78,6 +128,13 @@ std::vector<BufferId> reads(const LoopProgram& program, const Loop& loop) {
     if (a->mask) add(a->mask->buffer);
   } else if (const Library* l = std::get_if<Library>(&loop.def)) {
     for (BufferId id : l->inputs) add(id);
+  } else if (const ReadSize* r = std::get_if<ReadSize>(&loop.def)) {
+    add(r->source);
+  }
+  for (SymbolId symbol : data_symbols(program, loop)) {
+    for (const auto& [known, buffer] : program.data_sizes) {
+      if (known == symbol) add(buffer);
+    }
   }
   return found;
 }
@@ -109,6 +166,10 @@ class Renumber {
       map(out.source);
       map(out.target);
     }
+    std::erase_if(program_.data_sizes, [this](auto& size) {
+      map(size.second);
+      return !size.second.valid();
+    });
   }
 
  private:
@@ -134,6 +195,10 @@ class Renumber {
   void rename(Library& d) const {
     for (BufferId& id : d.inputs) map(id);
   }
+  void rename(Compact& d) const {
+    for (Expr* e : {&d.keep, &d.start, &d.value}) rename(*e);
+  }
+  void rename(ReadSize& d) const { map(d.source); }
   void rename(Gemm& d) const {
     rename(d.a);
     rename(d.b);
@@ -154,6 +219,11 @@ class Renumber {
   bool identity_ = false;
 };
 
+bool mentions(const Condition& c, SymbolId symbol) {
+  const auto in = [&](Expr e) { return e && any_of(e, [&](Expr n) { return n->kind == ExprKind::symbol && n->id == symbol.index; }); };
+  return in(c.a) || in(c.b) || std::any_of(c.parts.begin(), c.parts.end(), [&](const Condition& part) { return mentions(part, symbol); });
+}
+
 }  // namespace
 
 LoopProgram dead_loops(LoopProgram program) {
@@ -166,6 +236,12 @@ LoopProgram dead_loops(LoopProgram program) {
     mark(out.target);
   }
   for (const LoopInput& in : program.inputs) mark(in.buffer);  // part of the interface, read or not
+  for (const SizeCheck& check : program.checks) {
+    if (check.also_asserted) continue;
+    for (const auto& [symbol, buffer] : program.data_sizes) {
+      if (mentions(check.condition, symbol)) mark(buffer);
+    }
+  }
   std::vector<Loop> kept;
   for (auto it = program.loops.rbegin(); it != program.loops.rend(); ++it) {
     bool needed = false;
@@ -177,6 +253,12 @@ LoopProgram dead_loops(LoopProgram program) {
   }
   std::reverse(kept.begin(), kept.end());
   program.loops = std::move(kept);
+  // Conditions on sizes that nothing reads: their assertions stay.
+  std::erase_if(program.checks, [&](const SizeCheck& check) {
+    return check.also_asserted && std::none_of(program.data_sizes.begin(), program.data_sizes.end(), [&](const auto& size) {
+             return live[static_cast<size_t>(size.second.index)] && mentions(check.condition, size.first);
+           });
+  });
   Renumber(program, live).run();
   return program;
 }

@@ -127,7 +127,21 @@ struct Library {
   Expr scratch, worker_scratch;      // bytes, for the call and for each worker; null: none
 };
 
-using LoopDef = std::variant<Pointwise, Reduction, Scan, Concat, Sort, Library, Gemm, Conv2d, Attention>;
+// Defines a one-dimensional buffer: for block b < blocks (variable 0) and j < length (variable 1), in order, `value` goes to element
+// start(b) + the number of kept ones before j in the block, where `keep` (bool) holds. `start`, `value` and the buffer are i64. Each element is written once.
+struct Compact {
+  Expr blocks, length, keep, start, value;
+};
+
+// Gives a symbol of kind from_data its value: that of `source`, a 0-d i64 buffer. Outside of the symbol's range or above `limit` (over
+// other symbols; null: none) the call fails. What mentions the symbol runs later: it `reads` the 0-d buffer that this defines.
+struct ReadSize {
+  SymbolId symbol;
+  BufferId source;
+  Expr limit;
+};
+
+using LoopDef = std::variant<Pointwise, Reduction, Scan, Concat, Sort, Library, Gemm, Conv2d, Attention, Compact, ReadSize>;
 
 struct Loop {
   LoopDef def;
@@ -162,7 +176,8 @@ struct LoopProgram {
   std::vector<LoopInput> inputs;
   std::vector<LoopOutput> outputs;
   std::vector<int> none_results;  // places among all flattened results (these and the user outputs) where the program gives None
-  std::vector<SizeCheck> checks;  // what the sizes must satisfy besides the inputs' shapes
+  std::vector<SizeCheck> checks;  // what the sizes must satisfy besides the inputs' shapes; of sizes from data: once they are read
+  std::vector<std::pair<SymbolId, BufferId>> data_sizes;  // symbols that ReadSize defines, with its buffers
 
   const BufferInfo& buffer(BufferId id) const { return buffers[static_cast<size_t>(id.index)]; }
   BufferInfo& buffer(BufferId id) { return buffers[static_cast<size_t>(id.index)]; }
@@ -177,7 +192,9 @@ struct BodyRef {
   std::vector<Expr> domain;
 };
 std::vector<BodyRef> bodies(const LoopProgram& program, const Loop& loop);
-// Buffers that a definition reads, each once, in order of first use.
+// The symbols from data that a definition, its results' sizes included, mentions.
+std::vector<SymbolId> data_symbols(const LoopProgram& program, const Loop& loop);
+// Buffers that a definition reads, each once, in order of first use; sizes from data count as reads of their ReadSize's buffer.
 std::vector<BufferId> reads(const LoopProgram& program, const Loop& loop);
 
 // Computed buffers that depend on constants alone become constants, by evaluation (interpret.cc). State is not constant.

@@ -104,6 +104,15 @@ class Printer {
          operand(d.q), operand(d.k), operand(d.v), d.mask ? " mask " + operand(*d.mask) : "");
   }
 
+  void print_def(const std::string& head, size_t, const Compact& d) {
+    line("{} = compact blocks {} of {} where {} from {}: {}", head, text(d.blocks), text(d.length), text(d.keep), text(d.start), text(d.value));
+  }
+  void print_def(const std::string&, size_t, const ReadSize& d) {
+    const Symbol& s = program_.pool->symbol_info(d.symbol);
+    const std::string most = s.max == INT64_MAX ? "" : fmt::format(" to {}", s.max);
+    line("read {} = {} in {}{}{}", s.label, program_.buffer(d.source).name, s.min, most.empty() ? " or more" : most, d.limit ? ", at most " + text(d.limit) : "");
+  }
+
   const LoopProgram& program_;
   PrintNames names_;
   std::string out_;

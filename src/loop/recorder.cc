@@ -151,6 +151,25 @@ void Recorder::check(std::string op, std::string message, Expr condition) {
   program_.outputs.push_back(std::move(out));
 }
 
+View Recorder::compact(std::string op, Expr size, Expr blocks, Expr length, const std::function<Expr(Coordinates)>& keep,
+                       const std::function<Expr(Expr)>& start, const std::function<Expr(Coordinates)>& value) {
+  const std::vector<Expr> domain = {blocks, length}, vars = variables(pool(), 2);
+  Compact def;
+  def.blocks = blocks;
+  def.length = length;
+  def.keep = simplify_body(pool().cast(keep(vars), DType::boolean), domain);
+  def.start = simplify_body(pool().cast(start(vars[0]), DType::i64), std::vector<Expr>{blocks});
+  def.value = simplify_body(pool().cast(value(vars), DType::i64), domain);
+  return define(std::move(op), DType::i64, {size}, def);
+}
+
+void Recorder::read_size(SymbolId symbol, Expr value, Expr limit) {
+  const std::string& name = pool().symbol_info(symbol).name;
+  const View source = pointwise(name + "_value", DType::i64, {}, [&](Coordinates) { return value; });
+  const View size = define(name, DType::i64, {}, ReadSize{symbol, BufferId(source.body->id), limit});
+  program_.data_sizes.emplace_back(symbol, BufferId(size.body->id));
+}
+
 View Recorder::reduce(std::string op, ReduceOp reduce, DType dtype, std::vector<Expr> sizes, std::vector<Expr> domain,
                       const std::function<Expr(Coordinates, Coordinates)>& body) {
   std::vector<Expr> vars = variables(pool(), sizes.size());

@@ -1,6 +1,7 @@
 // What every later stage may rely on.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <set>
 
 #include "loop/loop.h"
@@ -43,6 +44,20 @@ class Verifier {
     return ok_status();
   }
 
+  // Sizes from data have a ReadSize.
+  Status check_symbols(const Loop& loop) {
+    for (BufferId id : loop.outputs) {
+      for (Expr size : program_.buffer(id).sizes) {
+        if (any_of(size, [&](Expr e) { return e->kind == ExprKind::symbol && depends_on_data(e) && !is_read(SymbolId(e->id)); }))
+          return wrong("'{}' has a size that is never read", program_.buffer(id).name);
+      }
+    }
+    return ok_status();
+  }
+  bool is_read(SymbolId symbol) const {
+    return std::any_of(program_.data_sizes.begin(), program_.data_sizes.end(), [&](const auto& size) { return size.first == symbol; });
+  }
+
   Status check_loop(const Loop& loop) {
     const size_t expected = std::holds_alternative<Sort>(loop.def) ? 2 : 1;
     const bool any_number = std::holds_alternative<Library>(loop.def) && !loop.outputs.empty();
@@ -54,6 +69,7 @@ class Verifier {
     const std::string& name = program_.buffer(loop.outputs[0]).name;
     for (const BodyRef& ref : bodies(program_, loop)) TRY_STATUS(check_body(name, ref, loop));
     TRY_STATUS(check_template(name, loop));
+    TRY_STATUS(check_symbols(loop));
     for (BufferId id : reads(program_, loop)) {
       if (!exists(id) || !defined_[static_cast<size_t>(id.index)]) return wrong("'{}' reads a buffer before its definition", name);
     }
@@ -65,7 +81,7 @@ class Verifier {
     if (!ref.body) return wrong("'{}' has no body", name);
     const DType dtype = program_.buffer(loop.outputs[0]).dtype;
     const Reduction* reduction = std::get_if<Reduction>(&loop.def);
-    const bool free_type = reduction && (reduction->op == ReduceOp::argmax || reduction->op == ReduceOp::argmin);
+    const bool free_type = (reduction && (reduction->op == ReduceOp::argmax || reduction->op == ReduceOp::argmin)) || std::holds_alternative<Compact>(loop.def);
     if (!free_type && ref.body->dtype != compute_type(dtype)) {
       return wrong("the body of '{}' is {}, the buffer {}", name, coil::name(ref.body->dtype), coil::name(dtype));
     }
@@ -109,6 +125,14 @@ class Verifier {
       if (rank != 4) return wrong("'{}' is an attention of a wrong rank", name);
       for (const Operand* o : {&a->q, &a->k, &a->v}) TRY_STATUS(check_operand(name, *o, 4));
       if (a->mask) TRY_STATUS(check_operand(name, *a->mask, 4));
+    } else if (const Compact* k = std::get_if<Compact>(&loop.def)) {
+      const bool typed = k->keep->dtype == DType::boolean && k->start->dtype == DType::i64 && k->value->dtype == DType::i64 && program_.buffer(loop.outputs[0]).dtype == DType::i64;
+      if (rank != 1 || !typed) return wrong("'{}' compacts values of wrong types or to a wrong rank", name);
+    } else if (const ReadSize* r = std::get_if<ReadSize>(&loop.def)) {
+      const auto is_i64 = [&](BufferId id) { return exists(id) && program_.buffer(id).sizes.empty() && program_.buffer(id).dtype == DType::i64; };
+      if (!is_i64(r->source) || !is_i64(loop.outputs[0])) return wrong("'{}' reads a size from what is no 0-d i64 buffer", name);
+      const bool known = std::find(program_.data_sizes.begin(), program_.data_sizes.end(), std::pair(r->symbol, loop.outputs[0])) != program_.data_sizes.end();
+      if (!known || !program_.pool->symbol_info(r->symbol).from_data) return wrong("'{}' reads a symbol that is no size from data", name);
     }
     return ok_status();
   }

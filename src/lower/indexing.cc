@@ -1,4 +1,6 @@
 // Reads at positions that are data: gather, index_select, embedding, index. Every position goes through checked_index.
+#include <algorithm>
+
 #include "lower/lowering.h"
 
 namespace coil::lowering {
@@ -115,19 +117,55 @@ Views masked_index(Op& op) {
   })};
 }
 
+bool is_mask(const std::optional<View>& v) { return v && (is_bool(v->dtype) || v->dtype == DType::u8); }
+
+// A mask stands for as many index tensors as it has dimensions: the positions where it is true.
+std::vector<std::optional<View>> without_masks(Op& op, const View& x, const std::vector<std::optional<View>>& indices) {
+  const auto masks = std::count_if(indices.begin(), indices.end(), is_mask);
+  if (masks == 0) return indices;
+  if (masks > 1) fail(ErrorCode::unsupported_feature, "indexing with several masks", "combine them to one, or use torch.where");
+  std::vector<std::optional<View>> all;
+  const Sizes& out = op.out().sizes;
+  for (const std::optional<View>& v : indices) {
+    if (!is_mask(v)) {
+      all.push_back(v);
+      continue;
+    }
+    for (size_t d = 0; d < v->rank(); ++d) {
+      const Expr have = v->sizes[d], wanted = x.sizes.at(all.size() + d);
+      if (provably_equal(have, wanted)) continue;
+      if (!depends_on_data(have) && !depends_on_data(wanted))
+        fail(ErrorCode::bad_program, op.node.target + ": the mask has other sizes than what it selects from");
+      // Each has a symbol of its own. A position out of range is found where it is used.
+      op.rec.check("mask", "assertion failed: the mask has another size than what it selects from (" + where(op.node) + ")",
+                   op.pool.op(ScalarOp::eq, {op.pool.cast(have, DType::i64), op.pool.cast(wanted, DType::i64)}));
+    }
+    // Without a symbol of its own the export knows the size: where the index tensors' dimension stands.
+    size_t place = 0;
+    for (size_t i = 0; i < all.size() && all[i] == std::nullopt; ++i) ++place;
+    const Expr size = op.node.binds.empty() ? out.at(place) : op.pool.symbol(op.node.binds[0]);
+    const View mask = *v;
+    const Expr count_all = count(op.pool, mask.sizes);
+    const View positions = kept_positions(op, size, count_all, [&](Expr p) { return as(op.rec.at(mask, from_row_major(p, mask.sizes)), DType::boolean); });
+    for (size_t d = 0; d < mask.rank(); ++d) {
+      const Expr at = op.pool.checked_index(op.rec.at(positions, std::vector<Expr>{op.pool.var(0)}), count_all);
+      all.push_back(View{DType::i64, {size}, simplify_body(op.pool.cast(from_row_major(at, mask.sizes)[d], DType::i64), std::vector<Expr>{size})});
+    }
+    if (mask.rank() == 0) fail(ErrorCode::unsupported_feature, "indexing with a mask of rank 0", "use torch.where");
+  }
+  return all;
+}
+
 // x[i0, :, i2]: the index tensors broadcast together; their dimensions stand where the first one stood if the indexed
 // dimensions are adjacent, else in front.
 Views index(Op& op) {
   View x = op.tensor("self");
-  std::vector<std::optional<View>> indices = op.maybe_tensors("indices");
+  std::vector<std::optional<View>> indices = without_masks(op, x, op.maybe_tensors("indices"));
   indices.resize(x.rank());
   const TensorType& out = op.out();
   size_t first = x.rank(), last = 0, indexed = 0, rank = 0;
   for (size_t i = 0; i < indices.size(); ++i) {
     if (!indices[i]) continue;
-    if (is_bool(indices[i]->dtype) || indices[i]->dtype == DType::u8) {
-      fail(ErrorCode::unsupported_feature, "indexing with a mask: the size of the result depends on data", "use torch.where");
-    }
     first = std::min(first, i);
     last = i;
     ++indexed;

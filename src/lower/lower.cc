@@ -21,7 +21,7 @@ Table make_table() {
   for (auto add : {add_pointwise, add_activations, add_casts, add_assertions, add_views, add_reshapes, add_joins, add_padding, add_creation, add_indexing,
                    add_scatter, add_reductions, add_softmax, add_statistics, add_normalization, add_matmul, add_einsum, add_convolution,
                    add_pooling, add_attention, add_sorting, add_resampling, add_grid_sampling, add_losses,
-                   add_recurrent, add_distances, add_search, add_special, add_bessel, add_norm_backward, add_polynomials, add_incomplete_gamma, add_antialiasing, add_calculus, add_products, add_unpooling, add_embedding_bag, add_histograms, add_random, add_margin_losses, add_numeric, add_order_statistics, add_constructions, add_higher_order, add_fft, add_linalg}) {
+                   add_recurrent, add_data_sizes, add_distances, add_search, add_special, add_bessel, add_norm_backward, add_polynomials, add_incomplete_gamma, add_antialiasing, add_calculus, add_products, add_unpooling, add_embedding_bag, add_histograms, add_random, add_margin_losses, add_numeric, add_order_statistics, add_constructions, add_higher_order, add_fft, add_linalg}) {
     add(t);
   }
   return t;
@@ -65,6 +65,13 @@ void lower_node(Session& session, Scope& scope, const Node& node) {
     if (std::any_of(type.sizes.begin(), type.sizes.end(), [](Expr size) { return is_const(size, 0); })) {
       results[i] = {type.dtype, type.sizes, as(op.pool.constant_int(0, DType::i64), type.dtype)};
     }
+  }
+  for (SymbolId symbol : node.binds) {
+    const auto& known = session.recorder.program().data_sizes;
+    if (std::any_of(known.begin(), known.end(), [&](const auto& size) { return size.first == symbol; })) continue;
+    fail(ErrorCode::unsupported_feature,
+         fmt::format("{}: the size '{}' of its result depends on the values of a tensor", node.target, session.recorder.pool().symbol_info(symbol).name),
+         "compute it outside of the model and pass it as an input");
   }
   for (size_t i = 0; i < node.outputs.size() && i < results.size(); ++i) {
     const ValueInfo& info = scope.graph.value(node.outputs[i]);
@@ -140,6 +147,29 @@ void lower_nodes(Session& session, Scope& scope) {
 
 }  // namespace lowering
 
+namespace {
+
+// Files may mention sizes that nothing in them reads.
+Status check_data_sizes(const LoopProgram& program) {
+  std::string unknown;
+  const auto look = [&](Expr root) {
+    visit(root, [&](Expr e) {
+      if (e->kind != ExprKind::symbol || !depends_on_data(e)) return;
+      const auto reads_it = [&](const auto& size) { return size.first == SymbolId(e->id); };
+      if (std::none_of(program.data_sizes.begin(), program.data_sizes.end(), reads_it)) unknown = program.pool->symbol_info(SymbolId(e->id)).name;
+    });
+  };
+  for (const Loop& loop : program.loops) {
+    for (const BodyRef& ref : bodies(program, loop)) look(ref.body);
+    for (BufferId id : loop.outputs) std::for_each(program.buffer(id).sizes.begin(), program.buffer(id).sizes.end(), look);
+  }
+  if (unknown.empty()) return ok_status();
+  return Error{ErrorCode::unsupported_feature, "a size or number depends on the values of a tensor ('" + unknown + "') in a way that coil does not follow", {},
+               "compute it outside of the model and pass it as an input"};
+}
+
+}  // namespace
+
 Result<LoopProgram> lower(const Graph& graph) {
   CHECK(graph.pool != nullptr);
   lowering::Session session(graph.pool);
@@ -153,6 +183,7 @@ Result<LoopProgram> lower(const Graph& graph) {
     return std::move(e.error);
   }
   session.recorder.program().checks = graph.checks;
+  TRY_STATUS(check_data_sizes(session.recorder.program()));
   TRY_STATUS(check_amounts(session.recorder.program()));
   return dead_loops(find_attention(dead_loops(session.recorder.take())));
 }

@@ -132,6 +132,7 @@ void add_grid_sampling(Table& table);
 void add_losses(Table& table);
 void add_recurrent(Table& table);
 void add_distances(Table& table);
+void add_data_sizes(Table& table);
 void add_search(Table& table);
 void add_special(Table& table);
 void add_bessel(Table& table);
@@ -233,6 +234,12 @@ View matrix_product(Op& op, const std::string& name, DType dtype, const View& a,
 Expr wrapped_position(Op& op, Expr position, Expr size);
 // A position that is data as an index below `size`; another one fails the call, unless it stands in a branch that is not taken.
 Expr checked_position(Op& op, Expr position, Expr size);
+// --- sizes from data (data_sizes.cc)
+// The size of a result that only data decides is `value` (i64, of rank 0), at most `limit` (null: no bound is known): its symbol is
+// read, or, where the export says which size it is, that is checked.
+void bind_size(Op& op, Expr size, Expr value, Expr limit);
+// Row-major positions (i64, [size]) of the elements below `count` that `keep` (bool) holds for, ascending; binds `size`.
+View kept_positions(Op& op, Expr size, Expr count, const std::function<Expr(Expr position)>& keep);
 // softmax over dimension dim, in f32 (f64) until the result of type dtype
 View softmax_of(Op& op, const std::string& name, const View& x, size_t dim, DType dtype, bool log, bool masked_rows_zero = false);
 

@@ -29,6 +29,7 @@ const char* kind_name(const Kernel& k) {
   if (std::holds_alternative<SortKernel>(k.def)) return "sort";
   if (std::holds_alternative<LibraryKernel>(k.def)) return "library";
   if (std::holds_alternative<CopyKernel>(k.def)) return "copy";
+  if (std::holds_alternative<ReadKernel>(k.def)) return "read_size";
   const LoopDef& def = std::get<TemplateKernel>(k.def).def;
   return std::holds_alternative<Gemm>(def) ? "gemm" : std::holds_alternative<Conv2d>(def) ? "conv2d" : "attention";
 }
@@ -74,6 +75,7 @@ std::string manifest_text(const PackageContents& c) {
   for (size_t i = 0; i + 1 < plan.pool->num_symbols(); ++i) {  // the last one is `workers`
     const Symbol& s = plan.pool->symbol_info(SymbolId(i));
     symbols.push_back({{"name", s.label}, {"export_name", s.name}, {"min", std::max<int64_t>(s.min, 0)}, {"max", limit(s.max)}});
+    if (s.from_data) symbols.back()["from_data"] = true;  // read while the program runs
   }
   for (const LoopInput& in : plan.inputs) {
     inputs.push_back(in.buffer.valid() ? tensor(in.name, plan.buffer(in.buffer).info)

@@ -95,7 +95,8 @@ Result<Graph> common_subexpr(const Graph& graph) {
     for (Argument& a : mapped.args) a = builder.map(a);
     std::string key = Key(mapped).text();
     auto it = key.empty() ? seen.end() : seen.find(key);
-    if (it != seen.end() && builder.graph().node(it->second).outputs.size() == node.outputs.size()) {
+    // What gives a size its value stays; the same operator later may use its result.
+    if (it != seen.end() && node.binds.empty() && builder.graph().node(it->second).outputs.size() == node.outputs.size()) {
       Node& first = builder.graph().nodes[static_cast<size_t>(it->second.index)];
       first.origins = merge_origins(first.origins, node.origins);
       for (size_t i = 0; i < node.outputs.size(); ++i) builder.replace(node.outputs[i], first.outputs[i]);

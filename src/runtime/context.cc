@@ -1,6 +1,7 @@
 // See context.h.
 #include "runtime/context.h"
 
+#include <algorithm>
 #include <cstdarg>
 #include <cstdio>
 #include <mutex>
@@ -136,6 +137,7 @@ int32_t Context::bind(const CoilTensorView* inputs, int32_t num_inputs, int32_t 
   for (int32_t i = 0; i < num_outputs; i++) {
     Output& output = outputs_[static_cast<size_t>(i)];
     code_.output_shape(symbols_.data(), i, output.sizes, output.strides);
+    if (is_late(i)) std::fill_n(output.sizes, code_.outputs[i].ndim, int64_t{-1}), std::fill_n(output.strides, code_.outputs[i].ndim, int64_t{-1});
   }
   return 0;
 }
@@ -183,6 +185,8 @@ int32_t Context::infer(const CoilTensorView* inputs, int32_t num_inputs, CoilTen
 int32_t Context::check_overlap(const CoilTensorView* inputs, const CoilTensorView* outputs, CoilError* error) const {
   for (int32_t o = 0; o < code_.num_outputs; o++) {
     if (!outputs[o].data) continue;
+    const bool malformed = outputs[o].ndim != code_.outputs[o].ndim || (outputs[o].ndim && !outputs[o].sizes);
+    if (is_late(o) && malformed) continue;  // refused when its size is known
     const Span out = span_of(outputs[o]);
     const char* kind = nullptr;
     const char* name = nullptr;
@@ -214,7 +218,28 @@ int32_t Context::check_places(const CoilTensorView* inputs, const CoilTensorView
   return 0;
 }
 
+int32_t Context::allocate(int32_t output, int64_t bytes, const int64_t* symbols, void** data, CoilError* error) {
+  if (output >= 0) {
+    Output& o = outputs_[static_cast<size_t>(output)];
+    code_.output_shape(symbols, output, o.sizes, o.strides);
+    if (place_output(output, wishes_[output], error)) return 1;
+    *data = output_data_[static_cast<size_t>(output)];
+    return 0;
+  }
+  if (num_late_ == late_.size()) late_.emplace_back(model_->device());
+  Buffer& buffer = late_[num_late_++];
+  CoilError reason{};
+  if (!buffer.reserve(bytes, &reason)) {
+    fail(error, ErrorCode::out_of_memory, "no memory for scratch space of %lld bytes, which the data asks for: %s", static_cast<long long>(bytes), reason.message);
+    return 1;
+  }
+  arena_bytes_ += bytes;
+  *data = buffer.data();
+  return 0;
+}
+
 int32_t Context::call_code(void* stream, CoilError* error) {
+  num_late_ = 0;
   const CoilHost& host = model_->host();
   const CoilCall call = {symbols_.data(),
                          model_->constants(),
@@ -225,7 +250,11 @@ int32_t Context::call_code(void* stream, CoilError* error) {
                          session_ ? nullptr : &host,
                          model_->loaded(),
                          stream,
-                         session_ ? session_->flag() : nullptr};
+                         session_ ? session_->flag() : nullptr,
+                         [](void* owner, int32_t output, int64_t bytes, const int64_t* symbols, void** data, CoilError* problem) {
+                           return static_cast<Context*>(owner)->allocate(output, bytes, symbols, data, problem);
+                         },
+                         this};
   error->code = 0;
   if (!code_.run(&call, error)) return 0;
   return error->code ? error->code : fail(error, ErrorCode::internal, "the model's code failed without a reason");
@@ -257,8 +286,10 @@ int32_t Context::run(const CoilTensorView* inputs, int32_t num_inputs, CoilTenso
   }
   for (int32_t i = 0; i < num_inputs; i++) input_data_[static_cast<size_t>(i)] = inputs[i].data;
   output_bytes_ = 0;
+  wishes_ = outputs;
   bool owned = true;
   for (int32_t i = 0; i < num_outputs; i++) {
+    if (is_late(i)) continue;  // its size is not known yet
     if (int32_t code = place_output(i, outputs[i], error)) return code;
     owned &= outputs[i].data == nullptr;
   }

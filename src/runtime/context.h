@@ -54,6 +54,9 @@ class Context {
   int32_t enqueue(void* stream, CoilError* error);
   int32_t fail_arena(const CoilError& reason, CoilError* error) const;
   int32_t call_code(void* stream, CoilError* error);
+  bool is_late(int32_t i) const { return code_.late_outputs && code_.late_outputs[i]; }
+  // CoilCall.allocate.
+  int32_t allocate(int32_t output, int64_t bytes, const int64_t* symbols, void** data, CoilError* error);
   void describe(CoilTensorView* outputs) const;
 
   std::shared_ptr<const Model> model_;
@@ -63,6 +66,9 @@ class Context {
   std::vector<void*> output_data_;
   std::vector<Output> outputs_;
   Buffer arena_;
+  std::vector<Buffer> late_;                      // scratch memory that the code asks for once it knows its size
+  size_t num_late_ = 0;                           // of them in use
+  const CoilTensorView* wishes_ = nullptr;        // the caller's outputs, during a run
   std::unique_ptr<CudaSession> session_;  // on CUDA, once prepared
   int64_t arena_bytes_ = 0;
   int64_t output_bytes_ = 0;

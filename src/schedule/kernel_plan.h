@@ -14,10 +14,10 @@
 namespace coil {
 
 struct Placement {
-  enum class Kind : uint8_t { none, input, output, constant, state, arena };
+  enum class Kind : uint8_t { none, input, output, constant, state, arena, late };
   Kind kind = Kind::none;
-  int index = -1;   // input, output: position in the call; constant: row of KernelPlan::constants
-  Expr offset;      // bytes into the arena or the state block
+  int index = -1;   // input, output: position in the call; constant: row of KernelPlan::constants; late: row of KernelPlan::late_memory
+  Expr offset;      // bytes into the arena, the state block or the late memory
 };
 
 struct PlanBuffer {
@@ -43,6 +43,7 @@ struct Stmt {
   BufferId buffer;    // store
   Expr offset;        // store: linear element offset
   int phase = 0;      // inner statements: which pass over the inner axes runs it
+  Expr condition;     // store: null, or what has to hold for it to happen (and for `offset` to be in range)
   int scratch = -1;   // store: row of LoopKernel::scratch instead of a buffer (offset counts within the worker's part)
 };
 
@@ -103,9 +104,17 @@ struct CopyKernel {
   BufferId from, to;
 };
 
+// The host waits for `source` (0-d i64) and takes it as the value of a symbol, once it is found in the symbol's range, at most `limit`
+// (null: none), and all conditions of KernelPlan::checks hold of which it is the last symbol.
+struct ReadKernel {
+  SymbolId symbol;
+  BufferId source;
+  Expr limit;
+};
+
 struct Kernel {
   std::string name;                     // from the ops: "add_layer_norm"
-  std::variant<LoopKernel, TemplateKernel, SortKernel, LibraryKernel, CopyKernel> def;
+  std::variant<LoopKernel, TemplateKernel, SortKernel, LibraryKernel, CopyKernel, ReadKernel> def;
   std::vector<std::string> ops;         // of the loops it computes
   std::vector<Origin> origins;
   std::string assertion;                // not empty: what to say when its checked index fails
@@ -126,6 +135,12 @@ struct FusionNote {
   std::string producer, consumer, reason;
 };
 
+// Memory for buffers whose sizes have no bound before data is read: asked of the host once `after` has its value.
+struct LateMemory {
+  SymbolId after;
+  Expr bytes;
+};
+
 struct KernelPlan {
   std::shared_ptr<ExprPool> pool;
   std::vector<PlanBuffer> buffers;
@@ -137,6 +152,7 @@ struct KernelPlan {
   std::vector<SizeCheck> checks;        // what the sizes must satisfy besides the inputs' shapes
   std::vector<FusionNote> not_fused;
   Expr arena_bytes;                     // over the symbols and `workers`
+  std::vector<LateMemory> late_memory;
   SymbolId workers;                     // the number of workers, as a symbol
   uint64_t state_bytes = 0;
   uint64_t constants_bytes = 0;
@@ -145,6 +161,9 @@ struct KernelPlan {
   const PlanBuffer& buffer(BufferId id) const { return buffers[static_cast<size_t>(id.index)]; }
   PlanBuffer& buffer(BufferId id) { return buffers[static_cast<size_t>(id.index)]; }
 };
+
+// The symbol from data in these sizes that is read last; invalid: there is none.
+SymbolId last_data_symbol(const KernelPlan& plan, const std::vector<Expr>& exprs);
 
 std::string to_string(const KernelPlan& plan);
 

@@ -1,6 +1,7 @@
 // The memory plan: one arena a call, cut into slots that buffers with disjoint lifetimes share. A slot's size is an expression of the
 // dynamic sizes, so the peak is a formula.
 #include <algorithm>
+#include <unordered_map>
 
 #include "schedule/schedule.h"
 
@@ -19,6 +20,7 @@ class MemoryPlanner {
 
   void run() {
     if (target_.memory_per_worker) add_worker_scratch();
+    find_limits();
     find_lifetimes();
     place_interface();
     place_arena();
@@ -76,6 +78,7 @@ class MemoryPlanner {
     for (const Stmt& s : k.stmts) {
       touch_loads(s.value, i);
       touch_loads(s.offset, i);
+      touch_loads(s.condition, i);
       touch(s.buffer, i);
     }
     for (const WorkerScratch& s : k.scratch) touch(s.buffer, i);
@@ -102,6 +105,8 @@ class MemoryPlanner {
     touch(k.from, i);
     touch(k.to, i);
   }
+
+  void touch_kernel(const ReadKernel& k, int i) { touch(k.source, i); }
 
   void place_interface() {
     // Positions in the call: symbolic integers are inputs too, but no buffers.
@@ -130,8 +135,48 @@ class MemoryPlanner {
   struct Slot {
     Expr bytes;
     int free_after = -1;  // the last kernel that uses its present buffer
-    bool single_use = false;
+    int late = -1;        // row of the plan's late memory; -1: in the arena
   };
+
+  // Whether the expression does not fall where a size from data in it rises.
+  static bool grows(Expr e) {
+    if (!depends_on_data(e) || e->kind == ExprKind::symbol) return true;
+    if (e->is_op(ScalarOp::idiv)) return grows(e->args[0]) && e->args[1]->is_constant();
+    const bool fits = e->is_op(ScalarOp::iadd) || e->is_op(ScalarOp::imin) || e->is_op(ScalarOp::imax) ||
+                      (e->is_op(ScalarOp::imul) && std::all_of(e->args.begin(), e->args.end(), [](Expr a) { return provably_nonnegative(a); }));
+    return fits && std::all_of(e->args.begin(), e->args.end(), grows);
+  }
+
+  // The most that the expression may be before any data is read; null where that has no bound.
+  Expr bound(Expr e) {
+    if (!depends_on_data(e)) return e;
+    if (!grows(e)) return Expr();
+    bool known = true;
+    const Expr most = rewrite(e, [&](Expr leaf) {
+      if (leaf->kind != ExprKind::symbol || !depends_on_data(leaf)) return Expr();
+      const auto limit = limits_.find(leaf->id);
+      const Expr found = limit == limits_.end() || !limit->second ? Expr() : bound(limit->second);
+      known = known && found;
+      return found;
+    });
+    return known ? most : Expr();
+  }
+
+  void find_limits() {
+    for (const Kernel& k : plan_.kernels) {
+      if (const auto* read = std::get_if<ReadKernel>(&k.def)) limits_[read->symbol.index] = read->limit;
+    }
+  }
+
+  int late_row(const std::vector<Expr>& sizes) {
+    const SymbolId after = last_data_symbol(plan_, sizes);
+    CHECK(after.valid(), "a size from data that is never read");
+    for (size_t i = 0; i < plan_.late_memory.size(); ++i) {
+      if (plan_.late_memory[i].after == after) return static_cast<int>(i);
+    }
+    plan_.late_memory.push_back({after, pool().index(0)});
+    return static_cast<int>(plan_.late_memory.size()) - 1;
+  }
 
   // max(a, b), but a or b where the ranges of the dynamic sizes decide it: formulas are for reading.
   static Expr larger(Expr a, Expr b) {
@@ -141,11 +186,11 @@ class MemoryPlanner {
   }
 
   // A slot of the same size first, then the smallest that is large enough, then the largest free one, which grows.
-  size_t choose_slot(Expr bytes, int kernel) {
+  size_t choose_slot(Expr bytes, int kernel, int late) {
     std::optional<size_t> best;
     const int64_t wanted = typical(bytes);
     for (size_t s = 0; s < slots_.size(); ++s) {
-      if (slots_[s].free_after >= kernel) continue;
+      if (slots_[s].free_after >= kernel || slots_[s].late != late) continue;
       if (slots_[s].bytes == bytes) return s;
       const int64_t size = typical(slots_[s].bytes);
       if (!best) {
@@ -159,7 +204,7 @@ class MemoryPlanner {
       slots_[*best].bytes = larger(slots_[*best].bytes, bytes);
       return *best;
     }
-    slots_.push_back({bytes, -1, false});
+    slots_.push_back({bytes, -1, late});
     return slots_.size() - 1;
   }
 
@@ -171,19 +216,22 @@ class MemoryPlanner {
         PlanBuffer& buffer = plan_.buffers[b];
         if (lives_[b].first != kernel || buffer.placement.kind != Placement::Kind::none) continue;
         if (buffer.info.kind != BufferInfo::Kind::computed) continue;
-        const Expr bytes = bytes_of(buffer.info);
+        Expr bytes = bound(bytes_of(buffer.info));
+        const int late = bytes ? -1 : late_row(buffer.info.sizes);
+        if (!bytes) bytes = bytes_of(buffer.info);
         std::optional<size_t> slot = in_place_slot(BufferId(b), kernel, bytes, placed);
-        if (!slot) slot = choose_slot(bytes, kernel);
+        if (!slot) slot = choose_slot(bytes, kernel, late);
         slots_[*slot].free_after = std::max(slots_[*slot].free_after, lives_[b].last);
         placed.emplace_back(b, *slot);
-        buffer.placement.kind = Placement::Kind::arena;
+        buffer.placement = {late < 0 ? Placement::Kind::arena : Placement::Kind::late, late, Expr()};
       }
     }
     std::vector<Expr> offsets;
     Expr total = pool().index(0);
     for (const Slot& s : slots_) {
-      offsets.push_back(total);
-      total = total + s.bytes;
+      Expr& end = s.late < 0 ? total : plan_.late_memory[static_cast<size_t>(s.late)].bytes;
+      offsets.push_back(end);
+      end = end + s.bytes;
     }
     plan_.arena_bytes = total;
     for (const auto& [b, s] : placed) plan_.buffers[b].placement.offset = offsets[s];
@@ -226,6 +274,7 @@ class MemoryPlanner {
   const TargetTraits& target_;
   std::vector<Lifetime> lives_;
   std::vector<Slot> slots_;
+  std::unordered_map<int32_t, Expr> limits_;  // of symbols that are read
 };
 
 }  // namespace

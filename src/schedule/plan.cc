@@ -74,13 +74,17 @@ class Planner {
       emit(group.loops, sort_kernel(first, *sort));
     } else if (const auto* library = std::get_if<Library>(&first.def)) {
       emit(group.loops, library_kernel(first, *library));
+    } else if (const auto* compact = std::get_if<Compact>(&first.def)) {
+      emit(group.loops, compact_kernel(first, *compact));
+    } else if (const auto* read = std::get_if<ReadSize>(&first.def)) {
+      emit(group.loops, ReadKernel{read->symbol, read->source, read->limit});
     } else {
       emit(group.loops, template_kernel(group));
     }
     return ok_status();
   }
 
-  void emit(const std::vector<int>& rows, std::variant<LoopKernel, TemplateKernel, SortKernel, LibraryKernel, CopyKernel> def) {
+  void emit(const std::vector<int>& rows, decltype(Kernel::def) def) {
     Kernel k;
     for (int r : rows) {
       const Loop& l = loop(r);
@@ -169,6 +173,35 @@ class Planner {
     store.buffer = l.outputs[0];
     store.offset = substitute_vars(linear_offset(pool(), out, vars(out.sizes.size())), renumber);
     k.stmts = {step, store};
+    return k;
+  }
+
+  // A block is walked in order: the running count of kept elements says where each goes.
+  LoopKernel compact_kernel(const Loop& l, const Compact& compact) {
+    const BufferInfo& out = program_.buffer(l.outputs[0]);
+    LoopKernel k;
+    k.axes = {{compact.blocks, "i0"}, {compact.length, "r"}};
+    k.num_outer = 1;
+    k.sequential = true;
+    k.num_phases = 1;
+    Stmt count;
+    count.kind = Stmt::Kind::scan;
+    count.inner = true;
+    count.temp = TempId(0);
+    count.op = ReduceOp::sum;
+    count.dtype = DType::i64;
+    const Expr keep = plain(compact.keep), one = pool().constant_int(1, DType::i64);
+    count.value = pool().select(keep, one, pool().constant_int(0, DType::i64));
+    Stmt store;
+    store.inner = true;
+    store.dtype = out.dtype;
+    store.value = plain(compact.value);
+    store.buffer = l.outputs[0];
+    store.condition = keep;
+    const Expr before = pool().op(ScalarOp::sub, {pool().temp(TempId(0), DType::i64), one});
+    const Expr to = pool().checked_index(pool().op(ScalarOp::add, {plain(compact.start), before}), out.sizes[0]);
+    store.offset = linear_offset(pool(), out, std::vector<Expr>{to});
+    k.stmts = {count, store};
     return k;
   }
 

@@ -25,6 +25,13 @@ class PlanPrinter {
     for (const PlanBuffer& b : plan_.buffers) {
       if (b.placement.kind == Placement::Kind::arena) text += fmt::format("  {} at {}\n", b.info.name, to_string(b.placement.offset));
     }
+    for (size_t i = 0; i < plan_.late_memory.size(); ++i) {
+      text += fmt::format("after {}: {} bytes\n", plan_.pool->symbol_info(plan_.late_memory[i].after).label, to_string(plan_.late_memory[i].bytes));
+      for (const PlanBuffer& b : plan_.buffers) {
+        const bool here = b.placement.kind == Placement::Kind::late && b.placement.index == static_cast<int>(i);
+        if (here) text += fmt::format("  {} at {}\n", b.info.name, to_string(b.placement.offset));
+      }
+    }
     for (const FusionNote& n : plan_.not_fused) text += fmt::format("not fused: {} -> {}: {}\n", n.producer, n.consumer, n.reason);
     return text;
   }
@@ -41,7 +48,8 @@ class PlanPrinter {
       case Stmt::Kind::store: break;
     }
     const std::string to = s.scratch >= 0 ? fmt::format("scratch{}", s.scratch) : names_.buffer(s.buffer);
-    return fmt::format("{}{}[{}] = {}\n", lead, to, expr(s.offset), expr(s.value));
+    const std::string condition = s.condition ? " where " + expr(s.condition) : "";
+    return fmt::format("{}{}[{}] = {}{}\n", lead, to, expr(s.offset), expr(s.value), condition);
   }
 
   std::string print(const LoopKernel& k) const {
@@ -71,6 +79,10 @@ class PlanPrinter {
     return text + "\n";
   }
   std::string print(const CopyKernel& k) const { return fmt::format("  copy {} -> {}\n", names_.buffer(k.from), names_.buffer(k.to)); }
+  std::string print(const ReadKernel& k) const {
+    const std::string limit = k.limit ? ", at most " + expr(k.limit) : "";
+    return fmt::format("  read {} from {}{}\n", plan_.pool->symbol_info(k.symbol).label, names_.buffer(k.source), limit);
+  }
 
   const KernelPlan& plan_;
   PrintNames names_;

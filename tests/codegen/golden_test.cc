@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "codegen/cpu/cpu_kernels.h"
+#include "codegen/host/host_program.h"
 #include "codegen/host/index_text.h"
 #include "loop/recorder.h"
 #include "schedule/schedule.h"
@@ -113,6 +114,40 @@ TEST(Golden, LibraryCall) {
   call.worker_scratch = b.pool.index(512);
   const View z = b.rec.library("rfft", std::move(call), {t}, {{DType::c64, {b.batch, b.pool.index(5)}}})[0];
   expect_golden("library_call", b.finish(b.rec.pointwise("real", DType::f32, z.sizes, [&](Coordinates i) { return parts_of(b.rec.at(z, i)).re; })));
+}
+
+// Numbers of the elements that are not 0, and ones of a size that only data bounds: read by the host, then memory of its own.
+TEST(Golden, SizesFromData) {
+  Builder b;
+  ExprPool& p = b.pool;
+  const auto from_data = [&](const char* name) {
+    Symbol s;
+    s.name = s.label = name;
+    s.from_data = true;
+    return p.add_symbol(s);
+  };
+  const SymbolId kept = from_data("u0"), asked = from_data("u1");
+  const View x = b.input("x", DType::i64, {p.index(100)});
+  const Expr one = p.constant_int(1, DType::i64), zero = p.constant_int(0, DType::i64);
+  const auto keep = [&](Expr i) { return p.op(ScalarOp::ne, {b.rec.at(x, std::vector<Expr>{i}), zero}); };
+  const View count = b.rec.reduce("count", ReduceOp::sum, DType::i64, {}, {p.index(100)}, [&](Coordinates, Coordinates j) { return p.select(keep(j[0]), one, zero); });
+  b.rec.read_size(kept, count.body, p.index(100));
+  const View positions = b.rec.compact("positions", p.symbol(kept), p.index(1), p.index(100), [&](Coordinates c) { return keep(c[1]); },
+                                       [&](Expr) { return zero; }, [&](Coordinates c) { return p.cast(c[1], DType::i64); });
+  const View sum = b.rec.reduce("sum", ReduceOp::sum, DType::i64, {}, {p.symbol(kept)}, [&](Coordinates, Coordinates j) { return b.rec.at(positions, j); });
+  b.rec.read_size(asked, sum.body, Expr());
+  const View row = b.rec.scan("row", ScanOp::sum, DType::f32, {p.symbol(asked)}, 0, [&](Coordinates) { return p.constant(1, DType::f32); });
+  const View out = b.rec.pointwise("out", DType::f32, {p.symbol(asked)}, [&](Coordinates c) { return b.rec.at(row, std::vector<Expr>{p.symbol(asked) - 1 - c[0]}); });
+  LoopProgram program = b.finish(out);
+  program.checks.push_back({Condition::compare(Condition::Kind::less, p.symbol(kept), p.index(50)), "less than fifty", "m.py:3", false});
+  auto plan = schedule(program, cpu::traits());
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan.value().late_memory.size(), 1u);
+  const std::string host = host_program_text(plan.value(), cpu::generate_kernels(plan.value()), {});
+  for (const char* part : {"if (!", "less than fifty (m.py:3)", "call->allocate(call->owner, 0, 0, s, &made[0], error)", "call->allocate(call->owner, -1, ", "kLateOutputs[] = {1, }"}) {
+    EXPECT_NE(host.find(part), std::string::npos) << part << " is not in\n" << host;
+  }
+  expect_golden("sizes_from_data", std::move(program));
 }
 
 TEST(HostText, StringsAreEscaped) {

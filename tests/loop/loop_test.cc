@@ -137,6 +137,77 @@ TEST_F(LoopTest, AnIndexFromDataIsChecked) {
   }
 }
 
+// The numbers of the elements that are not 0, in blocks of 4.
+struct Kept {
+  SymbolId size;
+  View positions;
+};
+
+Kept kept_numbers(ExprPool& p, Recorder& rec, const View& x, Expr limit) {
+  Symbol symbol;
+  symbol.name = symbol.label = "u0";
+  symbol.from_data = true;
+  const SymbolId size = p.add_symbol(symbol);
+  const Expr one = p.constant_int(1, DType::i64), zero = p.constant_int(0, DType::i64);
+  const auto keep = [&](Expr b, Expr j) { return p.op(ScalarOp::ne, {rec.at(x, std::vector<Expr>{b * 4 + j}), p.constant(0, DType::f32)}); };
+  const View counts = rec.reduce("count", ReduceOp::sum, DType::i64, {p.index(2)}, {p.index(4)}, [&](Coordinates c, Coordinates j) { return p.select(keep(c[0], j[0]), one, zero); });
+  const View ends = rec.scan("ends", ScanOp::sum, DType::i64, {p.index(2)}, 0, [&](Coordinates c) { return rec.at(counts, c); });
+  rec.read_size(size, rec.at(ends, std::vector<Expr>{p.index(1)}), limit);
+  const View positions = rec.compact("positions", p.symbol(size), p.index(2), p.index(4), [&](Coordinates c) { return keep(c[0], c[1]); },
+                                     [&](Expr b) { return p.op(ScalarOp::sub, {rec.at(ends, std::vector<Expr>{b}), rec.at(counts, std::vector<Expr>{b})}); },
+                                     [&](Coordinates c) { return p.cast(c[0] * 4 + c[1], DType::i64); });
+  return {size, positions};
+}
+
+TEST_F(LoopTest, WhatIsKeptHasASizeFromData) {
+  const View x = input("x", DType::f32, sizes({8}));
+  const Kept kept = kept_numbers(p, rec, x, p.index(8));
+  output(rec.pointwise("twice", DType::i64, {p.symbol(kept.size)}, [&](Coordinates c) {
+    const Expr v = rec.at(kept.positions, c);
+    return p.op(ScalarOp::add, {v, v});
+  }));
+  const auto twice = [&](std::vector<float> in) {
+    const TensorData out = run({tensor<float>(DType::f32, {8}, in)})[0];
+    EXPECT_EQ(out.sizes, (std::vector<int64_t>{static_cast<int64_t>(values<int64_t>(out).size())}));
+    return values<int64_t>(out);
+  };
+  EXPECT_EQ(twice({0, 1, 0, 2, 3, 0, 0, 4}), (std::vector<int64_t>{2, 6, 8, 14}));
+  EXPECT_EQ(twice(std::vector<float>(8, 0)), std::vector<int64_t>());
+  EXPECT_EQ(twice(std::vector<float>(8, 1)).size(), 8u);
+  const std::string text = to_string(rec.program());
+  EXPECT_NE(text.find("read u0 = u0_value in 0 or more, at most 8"), std::string::npos) << text;
+  EXPECT_NE(text.find("compact blocks 2 of 4"), std::string::npos) << text;
+  EXPECT_EQ(dead_loops(rec.program()).data_sizes.size(), 1u);
+}
+
+TEST_F(LoopTest, ASizeFromDataIsChecked) {
+  const View x = input("x", DType::f32, sizes({8}));
+  const Kept kept = kept_numbers(p, rec, x, p.index(5));
+  output(kept.positions);
+  rec.program().checks.push_back({Condition::compare(Condition::Kind::less_equal, p.symbol(kept.size), p.index(3)), "at most three", "", false});
+  const auto message = [&](int ones) {
+    std::vector<float> in(8, 0);
+    std::fill_n(in.begin(), ones, 1.0f);
+    auto r = interpret(rec.program(), std::vector{tensor<float>(DType::f32, {8}, in)});
+    EXPECT_TRUE(r.ok() || r.error().code == ErrorCode::runtime_assert);
+    return r.ok() ? "" : r.error().message;
+  };
+  EXPECT_EQ(message(3), "");
+  EXPECT_EQ(message(4), "assertion failed: at most three");
+  EXPECT_EQ(message(6), "assertion failed: at most three");  // the program's words before ours
+  rec.program().checks.clear();
+  EXPECT_EQ(message(5), "");
+  EXPECT_EQ(message(6), "the size 'u0' that the program reads from data is 6, not in 0..5");
+}
+
+TEST_F(LoopTest, ASizeThatNothingReadsIsAMistake) {
+  Symbol symbol;
+  symbol.name = symbol.label = "u7";
+  symbol.from_data = true;
+  output(rec.pointwise("ones", DType::f32, {p.symbol(p.add_symbol(symbol))}, [&](Coordinates) { return p.constant(1, DType::f32); }));
+  EXPECT_FALSE(verify(rec.program()).ok());
+}
+
 TEST_F(LoopTest, ReductionsPropagateNaNAndCountFromTheFirst) {
   View x = input("x", DType::f32, sizes({3, 4}));
   for (ReduceOp op : {ReduceOp::sum, ReduceOp::prod, ReduceOp::max, ReduceOp::min}) {

@@ -14,13 +14,15 @@ import pytest
 import emulated_cuda
 import harness
 import ops_checks
+import ops_data_sizes
 import zoo
 
-CASES = [(name, form) for name in ops_checks.FAILING for form in ("aten", "core")]
+FAILING = ops_checks.FAILING | ops_data_sizes.FAILING
+CASES = [(name, form) for name in FAILING for form in ("aten", "core")]
 
 
 def zoo_names(**parameters):
-    return list(ops_checks.FAILING)
+    return list(FAILING)
 
 
 def check_message(text, code, wanted):
@@ -32,7 +34,7 @@ def check_message(text, code, wanted):
 def test_refused(name, form, tmp_path):
     package = tmp_path / "p.coil.pt2"
     harness.coil_ok("compile", zoo.make(name) / f"{name}.{form}.pt2", "-o", package)
-    for inputs, code, text in ops_checks.FAILING[name]:
+    for inputs, code, text in FAILING[name]:
         np.savez(tmp_path / "in.npz", **{f"in_{i}": zoo.widen(v) for i, v in enumerate(inputs)})
         done = harness.coil("run", package, "--input", tmp_path / "in.npz", "--output", tmp_path / "out.npz")
         assert done.returncode == 6, done.stderr
@@ -45,7 +47,7 @@ def test_refused(name, form, tmp_path):
 def test_stock_pytorch(tmp_path):
     """One process loads every package: eager refuses what coil's code in stock PyTorch refuses, and the next good call is right."""
     rows = []
-    for name in ops_checks.FAILING:
+    for name in FAILING:
         package = tmp_path / f"{name}.coil.pt2"
         harness.coil_ok("compile", zoo.make(name) / f"{name}.aten.pt2", "-o", package)
         rows.append([name, str(package)])
@@ -53,7 +55,7 @@ def test_stock_pytorch(tmp_path):
     done = subprocess.run([sys.executable, harness.REPO / "tests/python/torch_asserting.py", tmp_path / "request.json"], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     answer = json.loads(done.stdout.strip().splitlines()[-1])
-    for name, failing in ops_checks.FAILING.items():
+    for name, failing in FAILING.items():
         for (_, code, text), said in zip(failing, answer[name]["errors"], strict=True):
             assert said, f"{name}: stock PyTorch computed where the program asserts"
             check_message(said, code, text)

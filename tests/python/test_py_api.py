@@ -450,3 +450,20 @@ def test_constants_are_listed_replaced_and_swapped(tmp_path):
     # Without PyTorch, too.
     done = python(f"import numpy as np, coil\nm = coil.load({path!r})\nprint(m(np.zeros((3, 4), np.float32))['y'].shape, len(m.constant_names()))")
     assert done.stdout == "(3, 4) 5\n", done.stdout + done.stderr
+
+
+def test_sizes_from_data():
+    """Results whose sizes only the data decides: new tensors of each call."""
+    class Positive(torch.nn.Module):
+        def forward(self, x):
+            return x[x > 0] * 2, x.nonzero(), x + 1
+
+    compiled = coil.compile(Positive(), args=(torch.tensor([1.0, -2.0, 3.0]),))
+    kept = []
+    for x in (torch.tensor([1.0, -2.0, 3.0]), torch.zeros(3), torch.ones(3)):
+        kept.append((compiled(x), Positive()(x)))
+    for got, expected in kept:
+        for a, b in zip(got, expected, strict=True):
+            assert a.shape == b.shape and a.stride() == b.stride() and torch.equal(a, b)
+    values, positions, _ = compiled(np.array([0, 5, -1], np.float32))
+    assert isinstance(values, np.ndarray) and values.tolist() == [10] and positions.tolist() == [[1], [2]]

@@ -129,6 +129,8 @@ const CoilModel kModel = {
     .unload_device = cd::cuda_unload,
     .flag_error = flag_error,
     .count_graphs = cd::cuda_count_graphs,
+    .reads_sizes = 0,
+    .late_outputs = nullptr,
 };
 
 }  // namespace

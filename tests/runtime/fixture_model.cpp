@@ -187,6 +187,8 @@ const CoilModel kModel = {
     .unload_device = nullptr,
     .flag_error = nullptr,
     .count_graphs = nullptr,
+    .reads_sizes = 0,
+    .late_outputs = nullptr,
 };
 
 }  // namespace

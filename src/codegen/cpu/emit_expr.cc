@@ -209,7 +209,18 @@ std::string ExprEmitter::lane_division(Expr e) {
   return name({fmt::format("cd::{}({}, {})", f, x, lane_index(b)), true}, "n").text;
 }
 
-void ExprEmitter::store(const std::string& p, Expr offset, Expr v) {
+void ExprEmitter::store(const std::string& p, Expr offset, Expr v, Expr condition) {
+  if (condition) {
+    CHECK(context_.lane_var < 0, "a store of some lanes only");
+    out_ += fmt::format("{}if ({}) {{\n", indent_, value(condition).text);
+    const auto saved = memo_;
+    indent_ += "  ";
+    store(p, offset, v);
+    indent_.resize(indent_.size() - 2);
+    memo_ = saved;
+    out_ += indent_ + "}\n";
+    return;
+  }
   const bool vector = context_.lane_var >= 0;
   const Text t = value(v);
   if (!vector) {

@@ -36,8 +36,8 @@ class ExprEmitter {
   // A C++ int64 expression; must not depend on the lane variable except through its first value.
   std::string index(Expr e);
 
-  // Stores a value at a linear offset.
-  void store(const std::string& pointer, Expr offset, Expr value);
+  // Stores a value at a linear offset. `condition`: null, or (outside of lanes) what has to hold.
+  void store(const std::string& pointer, Expr offset, Expr value, Expr condition = {});
 
  private:
   Text make(Expr e);

@@ -187,7 +187,7 @@ class LoopWriter {
       context_.temps[s.temp.index] = {t.text, t.vector};
     } else {
       CHECK(s.kind == Stmt::Kind::store, "an outer statement that reduces");
-      emitter.store(s.scratch >= 0 ? context_.scratch.at(s.scratch) : names_.pointer(s.buffer), s.offset, s.value);
+      emitter.store(s.scratch >= 0 ? context_.scratch.at(s.scratch) : names_.pointer(s.buffer), s.offset, s.value, s.condition);
     }
   }
 

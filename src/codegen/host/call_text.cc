@@ -12,7 +12,7 @@ bool checks_index(const Kernel& k) {
     if (e) found = found || any_of(e, [](Expr n) { return n->is_op(ScalarOp::checked_index); });
   };
   if (const auto* loop = std::get_if<LoopKernel>(&k.def)) {
-    for (const Stmt& s : loop->stmts) look(s.value), look(s.offset);
+    for (const Stmt& s : loop->stmts) look(s.value), look(s.offset), look(s.condition);
   } else if (const auto* call = std::get_if<TemplateKernel>(&k.def)) {
     for (const Stmt& s : call->epilogue) look(s.value), look(s.offset);
   } else if (const auto* sort = std::get_if<SortKernel>(&k.def)) {
@@ -34,11 +34,13 @@ std::string buffer_address(const KernelPlan& plan, BufferId id) {
   const PlanBuffer& b = plan.buffer(id);
   switch (b.placement.kind) {
     case Placement::Kind::input: return fmt::format("call->inputs[{}]", b.placement.index);
-    case Placement::Kind::output: return fmt::format("call->outputs[{}]", b.placement.index);
+    case Placement::Kind::output:
+      return fmt::format("{}[{}]", last_data_symbol(plan, b.info.sizes).valid() ? "made" : "call->outputs", b.placement.index);
     case Placement::Kind::constant:
       return fmt::format("(void*)(call->constants + {}L)", plan.constants[static_cast<size_t>(b.placement.index)].offset);
     case Placement::Kind::state: return fmt::format("call->state + {}", host_index(b.placement.offset));
     case Placement::Kind::arena: return fmt::format("call->arena + {}", host_index(b.placement.offset));
+    case Placement::Kind::late: return fmt::format("late[{}] + {}", b.placement.index, host_index(b.placement.offset));
     case Placement::Kind::none: break;
   }
   CHECK(false, "buffer " + b.info.name + " has no place");

@@ -8,6 +8,7 @@
 #include "codegen/host/call_text.h"
 #include "codegen/host/index_text.h"
 #include "codegen/host/interface_text.h"
+#include "codegen/host/read_text.h"
 #include "schedule/schedule.h"
 #include "templates/packing.h"
 
@@ -110,6 +111,9 @@ class HostWriter {
                                 host_index(product(pool(), b.sizes) * byte_size(b.dtype)));
     }
     if (const auto* library = std::get_if<LibraryKernel>(&kernel.def)) return text + library_call(*library) + "  }\n";
+    if (const auto* read = std::get_if<ReadKernel>(&kernel.def)) {
+      return text + fmt::format("    s[{}] = *(const long*)({});\n", read->symbol.index, address(read->source)) + after_read_text(plan_, *read, kernel) + "  }\n";
+    }
     if (const auto* call = std::get_if<TemplateKernel>(&kernel.def)) return text + template_call(k, *call) + "  }\n";
     text += args(k);
     return text + fmt::format("    launch(host, kFunctions[chosen][{}], {}, {}, &args);\n  }}\n", launch.function, host_index(launch.items),
@@ -263,7 +267,7 @@ class HostWriter {
         "{}static int32_t run(const CoilCall* call, CoilError* error) {{\n  long s[{}];\n  for (int i = 0; i < {}; ++i) s[i] = call->symbols[i];\n"
         "  const CoilHost* host = call->host;\n  s[{}] = host->num_workers;\n  int flags[{}] = {{0}};\n  (void)flags, (void)error;\n",
         long_program ? "__attribute__((noinline, optnone)) " : "", n, n - 1, plan_.workers.index, flags_.size() + 1);
-    return text + calls + "  return 0;\n}\n\n";
+    return text + late_declarations(plan_) + calls + "  return 0;\n}\n\n";
   }
 
   std::string model() const {
@@ -271,10 +275,11 @@ class HostWriter {
     for (const LoopOutput& o : plan_.outputs) outputs += o.kind == LoopOutput::Kind::user;
     return fmt::format(
         "static const CoilModel kModel = {{\n    COIL_ABI_VERSION, sizeof(CoilModel), {}, {}, {}, COIL_CPU, kInputDescs, kOutputDescs,\n    {},\n    {},\n"
-        "    {}UL, 0x{:016x}UL, {}UL, {}UL, select, bind, output_shape, arena_bytes, run, nullptr, nullptr, nullptr, nullptr}};\n"
+        "    {}UL, 0x{:016x}UL, {}UL, {}UL, select, bind, output_shape, arena_bytes, run, nullptr, nullptr, nullptr, nullptr{}}};\n"
         "extern \"C\" __attribute__((visibility(\"default\"))) const CoilModel* coil_model(void) {{ return &kModel; }}\n",
         plan_.inputs.size(), outputs, plan_.pool->num_symbols() - 1, c_string(options_.in_spec), c_string(options_.out_spec), plan_.constants_bytes,
-        options_.constants_hash, plan_.state_offset, plan_.state_bytes);
+        options_.constants_hash, plan_.state_offset, plan_.state_bytes,
+        reads_sizes(plan_) ? fmt::format(", 1, {}", has_late_outputs(plan_) ? "kLateOutputs" : "nullptr") : "");
   }
 
   const KernelPlan& plan_;

@@ -22,7 +22,7 @@ class InterfaceWriter {
     // Guards first: the assertions are the last ones of the list.
     for (const bool asserted : {false, true}) {
       for (const SizeCheck& c : plan_.checks) {
-        if (c.message.empty() == asserted) continue;
+        if (c.message.empty() == asserted || depends_on_data(c.condition)) continue;
         num_assertions_ += asserted;
         expressions_.push_back(holds(*plan_.pool, c.condition));
         texts_[expressions_.size() - 1] = check_text(c);
@@ -108,15 +108,18 @@ class InterfaceWriter {
   }
 
   std::string limits() {
-    const std::vector<SizeLimit> limits = size_limits(plan_);
+    std::vector<SizeLimit> limits = size_limits(plan_);
+    const bool any = !limits.empty();
+    std::erase_if(limits, [](const SizeLimit& l) { return depends_on_data(l.amount); });  // measured when the data is read
     num_limits_ = limits.size();
     std::string rows, cases;
     for (size_t i = 0; i < limits.size(); ++i) {
       rows += fmt::format("    {{{}, {}}},\n", c_string(limits[i].what), c_string(size_text(limits[i].amount)));
       cases += fmt::format("    case {}: return {};\n", i, measure_text(plan_, limits[i].amount));
     }
-    if (limits.empty()) return "";
-    return "static inline double most(double a, double b) { return a > b ? a : b; }\nstatic const cd::Limit kLimits[] = {\n" + rows +
+    const std::string most = any ? "static inline double most(double a, double b) { return a > b ? a : b; }\n" : "";
+    if (limits.empty()) return most;
+    return most + "static const cd::Limit kLimits[] = {\n" + rows +
            "};\nstatic double measure(int32_t i, const int64_t* s) {\n  (void)s, (void)most;\n  switch (i) {\n" + cases + "  }\n  return 0;\n}\n";
   }
 
@@ -152,6 +155,19 @@ class InterfaceWriter {
         num_limits_ ? fmt::format(", kLimits, {}, measure", num_limits_) : "");
   }
 
+  // Which outputs only the data sizes.
+  std::string late_outputs() const {
+    std::string flags;
+    bool any = false;
+    for (const LoopOutput& o : plan_.outputs) {
+      if (o.kind != LoopOutput::Kind::user) continue;
+      const bool late = last_data_symbol(plan_, plan_.buffer(o.source).info.sizes).valid();
+      any |= late;
+      flags += late ? "1, " : "0, ";
+    }
+    return any ? "static const uint8_t kLateOutputs[] = {" + flags + "};\n" : "";
+  }
+
   std::string outputs() const {
     std::string descs, cases;
     int n = 0;
@@ -166,7 +182,7 @@ class InterfaceWriter {
       cases += "      break;\n";
     }
     return "static const CoilTensorDesc kOutputDescs[] = {\n" + descs + (descs.empty() ? "    {},\n" : "") +
-           "};\nstatic void output_shape(const int64_t* s, int32_t i, int64_t* sizes, int64_t* strides) {\n  (void)s, (void)sizes, (void)strides;\n"
+           "};\n" + late_outputs() + "static void output_shape(const int64_t* s, int32_t i, int64_t* sizes, int64_t* strides) {\n  (void)s, (void)sizes, (void)strides;\n"
            "  switch (i) {\n" +
            cases + "  }\n}\n";
   }

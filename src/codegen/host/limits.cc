@@ -19,6 +19,7 @@ class Collector {
 
   std::vector<SizeLimit> run() {
     add("the scratch space", plan_.arena_bytes);
+    for (const LateMemory& m : plan_.late_memory) add("the scratch space", m.bytes);
     for (size_t i = 0; i < plan_.buffers.size(); ++i) add_buffer(plan_.buffers[i]);
     for (const Kernel& k : plan_.kernels) std::visit([&](const auto& def) { add_kernel(k, def); }, k.def);
     for (const SizeCheck& c : plan_.checks) add_condition(c.condition);
@@ -26,7 +27,10 @@ class Collector {
     std::stable_sort(found_.begin(), found_.end(), [](const SizeLimit& a, const SizeLimit& b) { return typical(a.amount) > typical(b.amount); });
     std::vector<SizeLimit> kept;
     for (SizeLimit& limit : found_) {
-      const auto covers = [&](const SizeLimit& other) { return provably_nonnegative(other.amount - limit.amount); };
+      // What is known before the call starts is measured then, whatever becomes known later.
+      const auto covers = [&](const SizeLimit& other) {
+        return depends_on_data(other.amount) == depends_on_data(limit.amount) && provably_nonnegative(other.amount - limit.amount);
+      };
       const size_t compared = std::min(kept.size(), kComparedWith);
       if (std::none_of(kept.begin(), kept.begin() + static_cast<std::ptrdiff_t>(compared), covers)) kept.push_back(std::move(limit));
     }
@@ -53,7 +57,8 @@ class Collector {
     switch (b.placement.kind) {
       case Placement::Kind::input: kind = "input"; break;
       case Placement::Kind::output: kind = "output"; break;
-      case Placement::Kind::arena: kind = "the buffer"; break;
+      case Placement::Kind::arena:
+      case Placement::Kind::late: kind = "the buffer"; break;
       default: return;  // constants and state are fixed, other values live in registers: their loop counts
     }
     add(fmt::format("{} '{}'", kind, b.info.name), product_of(b.info.sizes) * byte_size(b.info.dtype));
@@ -86,6 +91,7 @@ class Collector {
     for (Expr size : l.def.sizes) add("a size of '" + k.name + "'", size);
   }
   void add_kernel(const Kernel&, const CopyKernel&) {}
+  void add_kernel(const Kernel&, const ReadKernel&) {}
 
   void add_condition(const Condition& c) {
     if (c.a) add("a side of the condition " + to_string(c), c.a);

@@ -1,0 +1,323 @@
+// Results whose sizes only the data decides: nonzero, masked_select, unique, repeat_interleave, bincount, and x.item() as a size.
+// What is kept is counted in blocks, the counts are summed up, the host reads the total, and then each block writes where it begins:
+// in parallel, and the same bits each time.
+#include <bit>
+
+#include "lower/lowering.h"
+
+namespace coil::lowering {
+
+namespace {
+
+constexpr int64_t kBlock = 1024;  // elements that one thread goes through in order
+
+Expr one_of(ExprPool& p) { return p.constant_int(1, DType::i64); }
+Expr zero_of(ExprPool& p) { return p.constant_int(0, DType::i64); }
+Expr number(Expr condition) { return condition->pool->select(condition, one_of(*condition->pool), zero_of(*condition->pool)); }
+Expr negation(Expr condition) { return condition->pool->op(ScalarOp::logical_not, {condition}); }
+Expr at(Op& op, const View& v, Expr position) { return op.rec.at(v, std::vector<Expr>{position}); }
+
+// The last element of a row that may be empty, then 0.
+Expr last_of(Op& op, const View& row) {
+  const Expr n = row.sizes[0];
+  return masked(inside(n - 1, n), at(op, row, n - 1), zero_of(op.pool));
+}
+
+}  // namespace
+
+void bind_size(Op& op, Expr size, Expr value, Expr limit) {
+  for (SymbolId symbol : op.node.binds) {
+    if (size == op.pool.symbol(symbol)) return op.rec.read_size(symbol, value, limit);
+  }
+  const Expr expected = op.pool.cast(size, DType::i64);
+  op.rec.check("size", "assertion failed: the size of a result that depends on data is not the one that the program was exported with (" + where(op.node) + ")",
+               op.pool.op(ScalarOp::eq, {value, expected}));
+}
+
+View kept_positions(Op& op, Expr size, Expr n, const std::function<Expr(Expr)>& keep) {
+  ExprPool& p = op.pool;
+  const bool small = n->is_constant() && n->as_int() <= kBlock;
+  const Expr length = small ? n : p.index(kBlock), blocks = small ? p.index(1) : ceil_div(n, length);
+  const auto kept = [&](Expr block, Expr j) {
+    const Expr position = block * length + j;
+    return masked(inside(position, n), keep(position), p.boolean(false));
+  };
+  const View counts = op.rec.reduce(op.name + ".count", ReduceOp::sum, DType::i64, {blocks}, {length},
+                                    [&](Coordinates c, Coordinates j) { return number(kept(c[0], j[0])); });
+  const View ends = op.rec.scan(op.name + ".ends", ScanOp::sum, DType::i64, {blocks}, 0, [&](Coordinates c) { return op.rec.at(counts, c); });
+  bind_size(op, size, last_of(op, ends), n);
+  return op.rec.compact(op.name + ".positions", size, blocks, length, [&](Coordinates c) { return kept(c[0], c[1]); },
+                        [&](Expr block) { return p.op(ScalarOp::sub, {at(op, ends, block), at(op, counts, block)}); },
+                        [&](Coordinates c) { return p.cast(c[0] * length + c[1], DType::i64); });
+}
+
+namespace {
+
+Expr is_set(Op& op, const View& v, Expr position) { return as(op.rec.at(v, from_row_major(position, v.sizes)), DType::boolean); }
+
+View nonzero_positions(Op& op, const View& x, Expr size) {
+  return kept_positions(op, size, count(op.pool, x.sizes), [&](Expr position) { return is_set(op, x, position); });
+}
+
+// Where element `row` of the positions stands in a tensor of these sizes.
+Sizes coordinates(Op& op, const View& positions, Expr row, const Sizes& sizes) {
+  return from_row_major(op.pool.checked_index(at(op, positions, row), count(op.pool, sizes)), sizes);
+}
+
+Views nonzero(Op& op) {
+  const View x = op.tensor("self");
+  const TensorType& out = op.out();
+  const View positions = nonzero_positions(op, x, out.sizes.at(0));
+  return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
+    const Sizes place = coordinates(op, positions, c[0], x.sizes);
+    Expr value = zero_of(op.pool);
+    for (size_t d = 0; d < place.size(); ++d) {
+      const Expr here = op.pool.op(ScalarOp::eq, {c[1], op.pool.index(static_cast<int64_t>(d))});
+      value = op.pool.select(here, op.pool.cast(place[d], DType::i64), value);
+    }
+    return value;
+  })};
+}
+
+// torch.where(condition): a row of coordinates for each dimension.
+Views nonzero_by_dimension(Op& op) {
+  View x = op.tensor(op.node.find("condition") ? "condition" : "self");
+  if (x.rank() == 0) x = reshaped(op, x, {op.pool.index(1)});
+  const View positions = nonzero_positions(op, x, op.out().sizes.at(0));
+  Views rows;
+  for (size_t d = 0; d < x.rank(); ++d) {
+    rows.push_back(op.rec.pointwise(op.name, DType::i64, op.out(d).sizes, [&](Coordinates c) { return op.pool.cast(coordinates(op, positions, c[0], x.sizes)[d], DType::i64); }));
+  }
+  return rows;
+}
+
+Sizes broadcast_sizes(Op& op, const View& a, const View& b) {
+  Sizes sizes(std::max(a.rank(), b.rank()), op.pool.index(1));
+  for (const View* v : {&a, &b}) {
+    for (size_t i = 0; i < v->rank(); ++i) {
+      Expr& s = sizes[sizes.size() - v->rank() + i];
+      if (is_const(s, 1)) s = v->sizes[i];
+    }
+  }
+  return sizes;
+}
+
+Views masked_select(Op& op) {
+  View x = op.tensor("self"), mask = op.tensor("mask");
+  const Sizes sizes = broadcast_sizes(op, x, mask);
+  x = broadcast(op, x, sizes);
+  mask = broadcast(op, mask, sizes);
+  const TensorType& out = op.out();
+  const View positions = nonzero_positions(op, mask, out.sizes.at(0));
+  return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) { return op.rec.at(x, coordinates(op, positions, c[0], sizes)); })};
+}
+
+// The number of elements of an ascending row that are at most `value` (or, not `or_equal`, less): by bisection, in as many steps as
+// the longest row takes.
+Expr count_up_to(Op& op, const View& row, Expr value, bool or_equal) {
+  ExprPool& p = op.pool;
+  const Expr n = p.cast(row.sizes[0], DType::i64);
+  constexpr int64_t kMost = int64_t{1} << 40;
+  const auto longest = static_cast<uint64_t>(std::clamp<int64_t>(upper_bound(row.sizes[0]).value_or(kMost), 1, kMost));
+  Expr found = zero_of(p);
+  for (uint64_t step = std::bit_floor(longest); step > 0; step /= 2) {
+    const Expr next = p.op(ScalarOp::add, {found, p.constant_int(static_cast<int64_t>(step), DType::i64)});
+    const Expr last = p.op(ScalarOp::sub, {p.op(ScalarOp::minimum, {next, n}), one_of(p)});
+    const Expr element = at(op, row, p.checked_index(last, row.sizes[0]));
+    const Expr below = p.op(or_equal ? ScalarOp::le : ScalarOp::lt, {element, value});
+    found = p.select(both(p.op(ScalarOp::le, {next, n}), below), next, found);
+  }
+  return found;
+}
+
+// For each of the results of repeating element i repeats[i] times, i.
+View repeated_positions(Op& op, const View& given, Expr size, Expr n) {
+  View repeats = op.rec.pointwise("repeats", DType::i64, {n}, [&](Coordinates c) { return as(read(given, c), DType::i64); });
+  const View fine = op.rec.reduce("repeats.check", ReduceOp::all, DType::boolean, {}, {n},
+                                  [&](Coordinates, Coordinates k) { return negation(op.pool.op(ScalarOp::lt, {op.rec.at(repeats, k), zero_of(op.pool)})); });
+  op.rec.check("repeats", "assertion failed: repeats can not be negative (" + where(op.node) + ")", as(fine.body, DType::boolean));
+  const View ends = op.rec.scan("repeats.ends", ScanOp::sum, DType::i64, {n}, 0, [&](Coordinates c) {
+    const Expr r = op.rec.at(repeats, c);
+    return op.pool.op(ScalarOp::maximum, {r, zero_of(op.pool)});
+  });
+  bind_size(op, size, last_of(op, ends), Expr());
+  return op.rec.pointwise("repeated", DType::i64, {size}, [&](Coordinates c) { return count_up_to(op, ends, op.pool.cast(c[0], DType::i64), true); });
+}
+
+Views repeat_interleave(Op& op) {
+  const View repeats = op.tensor("repeats");
+  if (repeats.rank() != 1) fail(ErrorCode::unsupported_feature, "repeat_interleave whose repeats have not one dimension");
+  return {converted(op, repeated_positions(op, repeats, op.out().sizes.at(0), repeats.sizes[0]), op.out().dtype)};
+}
+
+Views repeat_interleave_self(Op& op) {
+  View x = op.tensor("self");
+  const View repeats = op.tensor("repeats");
+  if (repeats.rank() > 1) fail(ErrorCode::bad_program, "repeat_interleave whose repeats have several dimensions");
+  if (!op.has("dim") || x.rank() == 0) x = reshaped(op, x, {count(op.pool, x.sizes)});
+  const size_t dim = op.has("dim") ? wrap_dim(op.integer("dim"), x.rank()) : 0;
+  const TensorType& out = op.out();
+  const View rows = repeated_positions(op, repeats, out.sizes.at(dim), x.sizes[dim]);
+  return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
+    std::vector<Expr> place(c.begin(), c.end());
+    place[dim] = op.pool.checked_index(at(op, rows, c[dim]), x.sizes[dim]);
+    return op.rec.at(x, place);
+  })};
+}
+
+// What the three forms of unique share: runs of equal elements among n in order, of which `begins` tells the first ones.
+struct Runs {
+  View positions;  // where each begins
+  View numbers;    // of element i its run's number; empty without inverse
+};
+
+Runs find_runs(Op& op, Expr size, Expr n, bool inverse, const std::function<Expr(Expr)>& begins) {
+  Runs runs;
+  runs.positions = kept_positions(op, size, n, begins);
+  if (!inverse) return runs;
+  const View order = op.rec.scan(op.name + ".numbers", ScanOp::sum, DType::i64, {n}, 0, [&](Coordinates c) { return number(begins(c[0])); });
+  runs.numbers = op.rec.view(order, order.sizes, [&](Coordinates c) { return std::vector<Expr>(c.begin(), c.end()); });
+  return runs;
+}
+
+Expr run_number(Op& op, const Runs& runs, Expr i) { return op.pool.op(ScalarOp::sub, {at(op, runs.numbers, i), one_of(op.pool)}); }
+
+View run_lengths(Op& op, const Runs& runs, const Sizes& sizes, Expr n) {
+  return op.rec.pointwise(op.name + ".counts", DType::i64, sizes, [&](Coordinates c) {
+    const Expr next = masked(inside(c[0] + 1, sizes[0]), at(op, runs.positions, c[0] + 1), op.pool.cast(n, DType::i64));
+    return op.pool.op(ScalarOp::sub, {next, at(op, runs.positions, c[0])});
+  });
+}
+
+View nothing(Op& op, size_t i) { return {op.out(i).dtype, op.out(i).sizes, zero_of(op.pool)}; }
+bool wants(const Op& op, std::string_view flag) { return op.node.find(flag) && op.flag(flag); }
+bool has_result(const Op& op, size_t i) { return i < op.node.outputs.size() && op.graph.value(op.node.outputs[i]).is_tensor(); }
+
+// Results 1 and 2, where they are wanted.
+void add_inverse_and_counts(Op& op, Views& results, const Runs& runs, Expr n, const std::function<Expr(Coordinates)>& inverse) {
+  const bool counts = wants(op, "return_counts");
+  if (has_result(op, 1)) {
+    results.push_back(inverse ? op.rec.pointwise(op.name + ".inverse", DType::i64, op.out(1).sizes, inverse) : nothing(op, 1));
+  }
+  if (has_result(op, 2)) results.push_back(counts ? run_lengths(op, runs, op.out(2).sizes, n) : nothing(op, 2));
+}
+
+Views unique(Op& op) {
+  const View given = op.tensor("self");
+  const Expr n = count(op.pool, given.sizes);
+  const DType sorted_as = is_bool(given.dtype) ? DType::u8 : given.dtype;
+  View x = reshaped(op, given, {n});
+  if (sorted_as != x.dtype) x = op.rec.pointwise("as_u8", sorted_as, {n}, [&](Coordinates c) { return as(op.rec.at(x, c), sorted_as); });
+  const auto [values, order] = op.rec.sort(op.name + ".sort", x, 0, n, false);
+  const View sorted = values, from = order;
+  const auto begins = [&](Expr i) {
+    const Expr differs = masked(inside(i - 1, n), op.pool.op(ScalarOp::ne, {at(op, sorted, i), at(op, sorted, i - 1)}), op.pool.boolean(true));
+    return differs;
+  };
+  const bool inverse = wants(op, "return_inverse");
+  const TensorType& out = op.out();
+  const Runs runs = find_runs(op, out.sizes.at(0), n, inverse, begins);
+  Views results = {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
+    return as(at(op, sorted, op.pool.checked_index(at(op, runs.positions, c[0]), n)), out.dtype);
+  })};
+  std::function<Expr(Coordinates)> inverse_of;
+  View back;
+  if (inverse) {  // where each element went: the order, sorted
+    back = op.rec.sort(op.name + ".back", from, 0, n, false).second;
+    const Sizes sizes = op.out(1).sizes;
+    inverse_of = [&, sizes](Coordinates c) { return run_number(op, runs, op.pool.checked_index(at(op, back, row_major(op.pool, c, sizes)), n)); };
+  }
+  add_inverse_and_counts(op, results, runs, n, inverse_of);
+  return results;
+}
+
+Views unique_consecutive(Op& op) {
+  View x = op.tensor("self");
+  const bool by_slices = op.node.find("dim") && op.has("dim");
+  if (!by_slices) x = reshaped(op, x, {count(op.pool, x.sizes)});
+  const size_t dim = by_slices ? wrap_dim(op.integer("dim"), x.rank()) : 0;
+  const Expr n = x.sizes.at(dim);
+  Sizes others = x.sizes;
+  others.erase(others.begin() + static_cast<std::ptrdiff_t>(dim));
+  const auto element = [&](Coordinates rest, Expr i) {
+    std::vector<Expr> place(rest.begin(), rest.end());
+    place.insert(place.begin() + static_cast<std::ptrdiff_t>(dim), i);
+    return op.rec.at(x, place);
+  };
+  const View differs = op.rec.reduce(op.name + ".differs", ReduceOp::any, DType::boolean, {n}, others, [&](Coordinates c, Coordinates rest) {
+    return masked(inside(c[0] - 1, n), op.pool.op(ScalarOp::ne, {element(rest, c[0]), element(rest, c[0] - 1)}), op.pool.boolean(true));
+  });
+  const bool inverse = wants(op, "return_inverse");
+  const TensorType& out = op.out();
+  // The first one begins a run even where slices have no elements.
+  const Runs runs = find_runs(op, out.sizes.at(dim), n, inverse, [&](Expr i) {
+    return op.pool.op(ScalarOp::logical_or, {negation(inside(i - 1, n)), as(at(op, differs, i), DType::boolean)});
+  });
+  Views results = {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
+    std::vector<Expr> place(c.begin(), c.end());
+    place[dim] = op.pool.checked_index(at(op, runs.positions, c[dim]), n);
+    return op.rec.at(x, place);
+  })};
+  std::function<Expr(Coordinates)> inverse_of;
+  if (inverse) {
+    const Sizes sizes = op.out(1).sizes;
+    inverse_of = [&, sizes](Coordinates c) { return run_number(op, runs, row_major(op.pool, c, sizes)); };
+  }
+  add_inverse_and_counts(op, results, runs, n, inverse_of);
+  return results;
+}
+
+Views bincount(Op& op) {
+  const View x = op.tensor("self");
+  const Expr n = x.sizes.at(0);
+  ExprPool& p = op.pool;
+  const auto value = [&](Expr i) { return as(at(op, x, i), DType::i64); };
+  const View least = op.rec.reduce("bincount.min", ReduceOp::min, DType::i64, {}, {n}, [&](Coordinates, Coordinates k) { return value(k[0]); });
+  const View most = op.rec.reduce("bincount.max", ReduceOp::max, DType::i64, {}, {n}, [&](Coordinates, Coordinates k) { return value(k[0]); });
+  op.rec.check("bincount", "assertion failed: bincount takes no negative numbers (" + where(op.node) + ")", negation(p.op(ScalarOp::lt, {least.body, zero_of(p)})));
+  const Expr shortest = p.cast(op.node.find("minlength") && op.has("minlength") ? op.index("minlength") : p.index(0), DType::i64);
+  const Expr top = masked(inside(p.index(0), n), p.op(ScalarOp::add, {most.body, one_of(p)}), zero_of(p));
+  const TensorType& out = op.out();
+  bind_size(op, out.sizes.at(0), p.op(ScalarOp::maximum, {p.op(ScalarOp::maximum, {top, shortest}), zero_of(p)}), Expr());
+  if (op.has("weights")) {
+    const View weights = op.tensor("weights");
+    return {op.rec.reduce(op.name, ReduceOp::sum, out.dtype, out.sizes, {n}, [&](Coordinates c, Coordinates k) {
+      const Expr here = p.op(ScalarOp::eq, {value(k[0]), p.cast(c[0], DType::i64)});
+      return p.select(here, as(op.rec.at(weights, k), out.dtype), op.constant(0, out.dtype));
+    })};
+  }
+  const View numbers = op.rec.pointwise("bincount.numbers", DType::i64, {n}, [&](Coordinates c) { return value(c[0]); });
+  const View sorted = op.rec.sort("bincount.sort", numbers, 0, n, false).first;
+  return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
+    const Expr here = p.cast(c[0], DType::i64);
+    const Expr counted = p.op(ScalarOp::sub, {count_up_to(op, sorted, here, true), count_up_to(op, sorted, here, false)});
+    return masked(inside(p.index(0), n), counted, zero_of(p));
+  })};
+}
+
+// x.item() as a size. In a branch that is not taken it may be any number.
+Views read_size(Op& op) {
+  if (op.node.binds.empty()) return {};
+  const SymbolId symbol = op.node.binds[0];
+  const Symbol& range = op.pool.symbol_info(symbol);
+  Expr value = op.tensor("self").body;
+  for (Expr taken : op.session.taken) value = op.pool.select(taken, value, op.pool.constant_int(std::max<int64_t>(range.min, 0), DType::i64));
+  op.rec.read_size(symbol, value, Expr());
+  return {};
+}
+
+}  // namespace
+
+void add_data_sizes(Table& table) {
+  table["coil.read_size"] = read_size;
+  for (const char* target : {"aten.nonzero.default", "aten.argwhere.default"}) table[target] = nonzero;
+  for (const char* target : {"aten.nonzero_numpy.default", "aten.where.default"}) table[target] = nonzero_by_dimension;
+  table["aten.masked_select.default"] = masked_select;
+  table["aten.repeat_interleave.Tensor"] = repeat_interleave;
+  table["aten.repeat_interleave.self_Tensor"] = repeat_interleave_self;
+  for (const char* target : {"aten._unique2.default", "aten._unique.default"}) table[target] = unique;
+  table["aten.unique_consecutive.default"] = unique_consecutive;
+  table["aten.bincount.default"] = bincount;
+}
+
+}  // namespace coil::lowering
