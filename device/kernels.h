@@ -23,6 +23,9 @@ extern "C" {
 /* Scratch of one worker, see coil_*_scratch_bytes. */
 #define COIL_GEMM_WORKER_BYTES 86016
 #define COIL_ATTENTION_WORKER_BYTES 262144
+/* Winograd convolutions: tiles of 4x4 pixels in a block, and blocks for each worker that may be transformed at a time. */
+#define COIL_WINOGRAD_TILES 14
+#define COIL_WINOGRAD_SPREAD 2
 
 /* rows x cols finished results, 1 <= rows <= COIL_TILE_ROWS, 1 <= cols <= COIL_TILE_COLS; element (r, c) of the tile is
  * acc[r * ld + c], its place in the problem (row + r, col + c) of `batch`. acc is 64-byte aligned, ld is a multiple of 16 and
@@ -57,7 +60,9 @@ typedef struct CoilGemm {
  * `x_c` != 1: then the kernel gathers; fast for few channels, as in a first layer on NCHW data). Epilogue: batch is 0, rows are
  * output pixels in order ((n * oh) + y) * ow + x and a tile may run over the end of a line or image, columns are channels.
  * groups: weights of group g are packed one after the other, each [ceil(oc_g/PANEL)][kh*kw*ic_g][PANEL], zero padded.
- * Depthwise (depthwise = 1, groups == ic == oc): weights [ceil(c/PANEL)][kh*kw][PANEL], zero padded. */
+ * Depthwise (depthwise = 1, groups == ic == oc): weights [ceil(c/PANEL)][kh*kw][PANEL], zero padded.
+ * Winograd (winograd = 1; float32, 3x3, strides and dilations 1, one group, x_c == 1, ic a multiple of 16): weights transformed,
+ * [ceil(oc/PANEL)][36][ic][PANEL], zero padded. An infinity or NaN of the input reaches all of the 4x4 outputs whose windows hold it. */
 typedef struct CoilConv2d {
   int64_t n, ic, ih, iw, oc, oh, ow, kh, kw;
   int64_t stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups;
@@ -67,6 +72,7 @@ typedef struct CoilConv2d {
   void* y;                     /* used when epilogue is null: [n][oh][ow][oc], dense */
   int32_t dtype;
   int32_t depthwise;
+  int32_t winograd;
   CoilEpilogue epilogue;
   const void* epilogue_context;
   void* scratch;
@@ -109,6 +115,9 @@ COIL_KERNELS(v4)
  *   gemm       k > 256 ? num_workers * COIL_GEMM_WORKER_BYTES : 0
  *   conv2d     depthwise ? 0 : (kh * kw * (ic / groups) > 256 ? num_workers * COIL_GEMM_WORKER_BYTES : 0)
  *                              + (x_c == 1 ? 0 : round_up(n * ih * iw * ic * 4, 64))
+ *   winograd   min(blocks, COIL_WINOGRAD_SPREAD * num_workers) * ceil(36 / (ic < 256 ? 256 / ic : 1)) * ceil(ic / 256) * COIL_WINOGRAD_TILES * 1088,
+ *              where ty x tx = ceil(oh / 4) x ceil(ow / 4) tiles of an image are cut into bx = ceil(tx / COIL_WINOGRAD_TILES) times
+ *              ceil(ty / (COIL_WINOGRAD_TILES / ceil(tx / bx))) blocks
  *   attention  num_workers * COIL_ATTENTION_WORKER_BYTES
  * num_workers is CoilHost.num_workers. Other fields than the sizes (and x_c) are not looked at. */
 int64_t coil_gemm_scratch_bytes(const CoilGemm* args, int32_t num_workers);

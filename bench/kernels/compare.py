@@ -1,6 +1,6 @@
 """The device library's kernels next to PyTorch (oneDNN, MKL), shape by shape, taking turns in one process.
 
-  python compare.py LIBRARY [gemm|bmm|resnet18|resnet50|mobilenet|small|depthwise|attention ...] [--threads 2] [--isa 4] [--dtype float32] [--match RESNET]
+  python compare.py LIBRARY [gemm|bmm|resnet18|resnet50|mobilenet|small|depthwise|attention ...] [--threads 2] [--isa 4] [--dtype float32] [--match RESNET] [--winograd]
 
 LIBRARY is built by build.sh. Times are lower quartiles, the best of the turns; a turn of each side follows the
 other, with a pause for the other's threads to go to sleep. Weights are packed before the timing on both sides (PyTorch: mkldnn-prepacked linear and convolution). With --threads 1 processor time is taken, which busy neighbours do not stretch."""
@@ -30,7 +30,7 @@ class Gemm(C.Structure):
 
 class Conv2d(C.Structure):
     _fields_ = fields([("i", "n ic ih iw oc oh ow kh kw stride_h stride_w pad_h pad_w dilation_h dilation_w groups"), ("p", "x"),
-                       ("i", "x_n x_c x_h x_w"), ("p", "w y"), ("s", "dtype depthwise"), ("p", "epilogue context scratch")])
+                       ("i", "x_n x_c x_h x_w"), ("p", "w y"), ("s", "dtype depthwise winograd"), ("p", "epilogue context scratch")])
 
 
 class Attention(C.Structure):
@@ -47,6 +47,17 @@ def panels(b):
     padded = torch.zeros(k, (n + PANEL - 1) // PANEL * PANEL, dtype=b.dtype)
     padded[:, :n] = b
     return padded.view(k, -1, PANEL).permute(1, 0, 2).contiguous()
+
+
+def winograd_weight(w):
+    """[oc, ic, 3, 3] -> [ceil(oc/32)][36][ic][32], as src/templates/packing.cc"""
+    points = torch.tensor([0, 0.5**0.5, -(0.5**0.5), 2**0.5, -(2**0.5)], dtype=torch.float64)
+    g = torch.stack([points**0, points, points**2], 1) / torch.tensor([[1], [-1.5], [-1.5], [6], [6]])
+    g = torch.cat([g, torch.tensor([[0.0, 0, 1]])])
+    oc, ic = w.shape[:2]
+    places = torch.zeros(36, ic, (oc + PANEL - 1) // PANEL * PANEL)
+    places[:, :, :oc] = torch.einsum("ip,ocpq,jq->ijco", g, w.double(), g).reshape(36, ic, oc).float()
+    return places.view(36, ic, -1, PANEL).permute(2, 0, 1, 3).contiguous()
 
 
 class Bench:
@@ -116,12 +127,12 @@ class Bench:
         out = (size + 2 * pad - kernel) // stride + 1
         y = torch.empty(n, out, out, oc, dtype=dtype)
         depthwise = groups > 1
-        flat = w.permute(2, 3, 1, 0).reshape(-1, oc)
-        packed = panels(flat)
+        winograd = self.args.winograd and kernel == 3 and stride == 1 and groups == 1 and ic % 16 == 0 and dtype == torch.float32
+        packed = winograd_weight(w) if winograd else panels(w.permute(2, 3, 1, 0).reshape(-1, oc))
         sn, sc, sh, sw = x.stride()
         g = Conv2d(n=n, ic=ic, ih=size, iw=size, oc=oc, oh=out, ow=out, kh=kernel, kw=kernel, stride_h=stride, stride_w=stride,
                    pad_h=pad, pad_w=pad, dilation_h=1, dilation_w=1, groups=groups, x=x.data_ptr(), x_n=sn, x_c=sc, x_h=sh,
-                   x_w=sw, w=packed.data_ptr(), y=y.data_ptr(), dtype=DTYPES[dtype], depthwise=depthwise)
+                   x_w=sw, w=packed.data_ptr(), y=y.data_ptr(), dtype=DTYPES[dtype], depthwise=depthwise, winograd=winograd)
         prepacked = torch.ops.mkldnn._reorder_convolution_weight(
             w.contiguous(memory_format=torch.channels_last), [pad, pad], [stride, stride], [1, 1], groups, list(x.shape))
         reference = lambda: torch.ops.mkldnn._convolution_pointwise(
@@ -200,6 +211,7 @@ def main():
     parser.add_argument("--isa", type=int, default=4)
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--winograd", action="store_true", help="3x3 convolutions with transformed weights")
     parser.add_argument("--match", default="")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)

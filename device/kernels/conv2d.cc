@@ -1,10 +1,11 @@
 // coil_conv2d as an implicit gemm: rows are output pixels, k runs over (tap, channel), and the copy of A's rows that the
 // blocked product makes anyway gathers each pixel's window. Inputs that are not channels-last are brought there first.
-// Depthwise convolutions and those of several images with small maps have kernels of their own.
+// Depthwise convolutions, those of several images with small maps and 3x3 ones with transformed weights have kernels of their own.
 #include "block.h"
 #include "depthwise.h"
 #include "small_maps.h"
 #include "transpose.h"
+#include "winograd.h"
 
 namespace COIL_KERNELS_NAMESPACE {
 namespace {
@@ -233,6 +234,7 @@ void conv2d(const CoilConv2d& c, const CoilHost* host) {
 extern "C" void COIL_KERNEL(coil_conv2d)(const CoilConv2d* args, const CoilHost* host) {
   using namespace COIL_KERNELS_NAMESPACE;
   if (args->depthwise) return depthwise_conv2d(*args, host);
+  if (args->winograd) return winograd_conv2d(*args, host);
   if (fits_small_maps(*args)) return small_maps_conv2d(*args, host);
   with_dtype(args->dtype, [&](auto* type) { conv2d<__remove_cvref(decltype(*type))>(*args, host); });
 }

@@ -7,8 +7,20 @@ extern "C" COIL_ONE_OF_MANY int64_t coil_gemm_scratch_bytes(const CoilGemm* args
   return args->k > 256 ? num_workers * static_cast<int64_t>(COIL_GEMM_WORKER_BYTES) : 0;
 }
 
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+static int64_t winograd_scratch_bytes(const CoilConv2d* args, int32_t num_workers) {
+  const int64_t tiles_y = ceil_div(args->oh, 4), tiles_x = ceil_div(args->ow, 4);
+  if (args->n * tiles_y * tiles_x <= 0) return 0;
+  const int64_t blocks_x = ceil_div(tiles_x, COIL_WINOGRAD_TILES), blocks_y = ceil_div(tiles_y, COIL_WINOGRAD_TILES / ceil_div(tiles_x, blocks_x));
+  const int64_t blocks = args->n * blocks_x * blocks_y, most = COIL_WINOGRAD_SPREAD * static_cast<int64_t>(num_workers);
+  const int64_t rows = ceil_div(36, args->ic < 256 ? 256 / args->ic : 1) * ceil_div(args->ic, 256) * COIL_WINOGRAD_TILES;
+  return (blocks < most ? blocks : most) * rows * 1088;
+}
+
 extern "C" COIL_ONE_OF_MANY int64_t coil_conv2d_scratch_bytes(const CoilConv2d* args, int32_t num_workers) {
   if (args->depthwise) return 0;
+  if (args->winograd) return winograd_scratch_bytes(args, num_workers);
   const int64_t k = args->kh * args->kw * (args->ic / args->groups);
   const int64_t partial = k > 256 ? num_workers * static_cast<int64_t>(COIL_GEMM_WORKER_BYTES) : 0;
   const int64_t channels_last = args->x_c == 1 ? 0 : (args->n * args->ih * args->iw * args->ic * 4 + 63) / 64 * 64;

@@ -12,7 +12,7 @@ from . import _runtime
 from ._errors import option_error
 from ._model import Model, _device_text
 
-OPTIONS: dict[str, Any] = {"dims": {}, "opt_level": 3, "threads": 0, "skip": (), "libraries": True, "graphs": True, "name": "", "tune": "off", "replaceable_constants": False}
+OPTIONS: dict[str, Any] = {"dims": {}, "opt_level": 3, "threads": 0, "skip": (), "libraries": True, "graphs": True, "winograd": True, "name": "", "tune": "off", "replaceable_constants": False}
 
 
 def settings_of(options: Mapping[str, Any] | None, target: str) -> dict:
@@ -63,7 +63,7 @@ def compile(  # noqa: A001
     `device`: where to run it; None: the first target that this machine can run. With a CUDA device and no target, the code is
     for that device.
     `options`: what the command line has: {"dims": {"batch": "x:0"}, "opt_level": 0..3, "threads": N, "skip": ["pass"],
-    "libraries": False, "graphs": False, "name": "of the package"}; and {"replaceable_constants": True}, for weights that
+    "libraries": False, "graphs": False, "winograd": False, "name": "of the package"}; and {"replaceable_constants": True}, for weights that
     `Model.load_constants` can replace (needs PyTorch to compile, and calls are slower).
     `num_threads`: of a call; 0: what this process may use.
 

@@ -48,6 +48,7 @@ Settings settings_of(const nb::dict& d) {
   s.compile.threads = nb::cast<int>(d["threads"]);
   s.compile.libraries = nb::cast<bool>(d["libraries"]);
   s.compile.graphs = nb::cast<bool>(d["graphs"]);
+  s.compile.winograd = nb::cast<bool>(d["winograd"]);
   s.compile.skip = nb::cast<std::vector<std::string>>(d["skip"]);
   s.read.dim_names = nb::cast<std::map<std::string, std::string>>(d["dims"]);
   s.name = nb::cast<std::string>(d["name"]);

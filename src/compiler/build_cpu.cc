@@ -99,7 +99,7 @@ Result<TargetContents> build_cpu(const LoopProgram& loops, const Graph& graph, c
   TargetContents t;
   t.device = "cpu";
   t.architectures = options.isas;
-  TRY(t.plan, schedule(loops, cpu::traits()));
+  TRY(t.plan, schedule(loops, cpu::traits(options.winograd)));
   layout_constants(t.plan);
   dump.text("plan", [&] { return to_string(t.plan); });
   done("schedule");

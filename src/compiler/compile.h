@@ -20,6 +20,7 @@ struct CompileOptions {
   std::vector<int> ptx;                         // likewise: as PTX, which the driver compiles for chips of this and any later capability
   bool libraries = true;                        // CUDA code may use cuBLASLt and cuDNN where the machine has them
   bool graphs = true;                           // repeated calls of CUDA code may become CUDA graphs
+  bool winograd = true;                         // 3x3 convolutions on the CPU may be computed by Winograd's filtering
   bool cuda_first = false;                      // the order of the two in the package: what stock PyTorch loads is the first
   int threads = 0;                              // of the compiler; 0: as many as it may use
   int opt_level = 3;

@@ -64,6 +64,7 @@ Result<CompileOptions> compile_options(const CompileSettings& settings) {
   options.opt_level = settings.opt_level;
   options.libraries = settings.libraries;
   options.graphs = settings.graphs;
+  options.winograd = settings.winograd;
   options.dump_folder = env("COIL_DUMP").value_or("");
   options.skip_passes = settings.skip;
   for (std::string& pass : split(env("COIL_SKIP").value_or(""), ',')) options.skip_passes.push_back(std::move(pass));

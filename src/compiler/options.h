@@ -16,6 +16,7 @@ struct CompileSettings {
   int threads = 0;                // 0: COIL_THREADS, or as many as the process may use
   int opt_level = 3;
   bool libraries = true;
+  bool winograd = true;  // 3x3 convolutions on the CPU by Winograd's filtering, where that is faster
   bool graphs = true;  // CUDA graphs of repeated calls
 };
 

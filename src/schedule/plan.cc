@@ -264,7 +264,7 @@ class Planner {
       pack_gemm_weight(k, *gemm);
     } else if (const auto* conv = std::get_if<Conv2d>(&k.def)) {
       operand(conv->x);
-      k.operands.push_back({packed_conv_weight(*conv), pool().index(0)});
+      k.operands.push_back({packed_conv_weight(*conv, k), pool().index(0)});
     } else {
       const auto& attention = std::get<Attention>(k.def);
       operand(attention.q);
@@ -325,13 +325,15 @@ class Planner {
     return true;
   }
 
-  BufferId packed_conv_weight(const Conv2d& conv) {
+  BufferId packed_conv_weight(const Conv2d& conv, const TemplateKernel& k) {
     const BufferInfo& w = program_.buffer(conv.weight);
     PlanConstant c;
     c.groups = conv.groups;
     const bool depthwise = conv.groups > 1 && w.sizes[0]->as_int() == conv.groups && w.sizes[1]->as_int() == 1;
+    const bool winograd = target_.winograd && target_.winograd(conv, k.operands[0].offset, k.result_sizes, w);
     c.packing = !target_.packs_convolution_weights ? PlanConstant::Packing::conv_ohwi
                 : depthwise                          ? PlanConstant::Packing::depthwise_weight
+                : winograd                           ? PlanConstant::Packing::winograd_weight
                                                      : PlanConstant::Packing::conv_weight;
     return packed_buffer(conv.weight, c);
   }

@@ -3,11 +3,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "expr/expr.h"
 
 namespace coil {
 
+struct BufferInfo;
+struct Conv2d;
 struct KernelPlan;
 struct TemplateKernel;
 
@@ -26,6 +29,8 @@ struct TargetTraits {
   int select_pieces = 0;                  // a concatenation of at most so many cheap pieces is computed by the pointwise loops that read it
   bool packs_constant_weights = true;     // matrix products read constant weights in panels
   bool packs_convolution_weights = true;  // convolutions too; false: [oc][kh][kw][ic / groups]
+  // Whether a convolution of this constant weight is computed by Winograd's filtering; x_offset: linear, over x's variables. Empty: never.
+  std::function<bool(const Conv2d& conv, Expr x_offset, const std::vector<Expr>& result_sizes, const BufferInfo& weight)> winograd;
   // Bytes of scratch that a template needs, over the symbols and `workers`; invalid: none. All fields of the kernel but `scratch` and
   // the epilogue are set; the plan has its buffers, without places.
   std::function<Expr(const KernelPlan& plan, const TemplateKernel& kernel)> template_scratch;

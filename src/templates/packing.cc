@@ -1,6 +1,7 @@
 // Packs constants into panels of COIL_PANEL columns.
 #include "templates/packing.h"
 
+#include <array>
 #include <cstring>
 
 #include "device/kernels.h"
@@ -63,6 +64,48 @@ std::vector<std::byte> pack_conv_weight(const void* weight, size_t element_bytes
 std::vector<std::byte> pack_depthwise_weight(const void* weight, size_t element_bytes, int64_t channels, int64_t kh,
                                              int64_t kw) {
   return pack_gemm_b(weight, element_bytes, kh * kw, channels, 1, kh * kw);
+}
+
+namespace {
+
+// G of F(4, 3) at the points 0, a, -a, b, -b, infinity with a^2 = 1/2, b^2 = 2: powers of each point over the product of its
+// differences to the other finite ones.
+using Transform = std::array<std::array<double, 3>, 6>;
+Transform winograd_transform() {
+  constexpr double a = 0.70710678118654752440, b = 1.41421356237309504880;
+  Transform g = {};
+  const std::array<double, 5> points = {0, a, -a, b, -b}, differences = {1, -1.5, -1.5, 6, 6};
+  for (size_t i = 0; i < points.size(); i++) {
+    double power = 1 / differences[i];
+    for (double& x : g[i]) {
+      x = power;
+      power *= points[i];
+    }
+  }
+  g[5] = {0, 0, 1};
+  return g;
+}
+
+}  // namespace
+
+std::vector<std::byte> pack_winograd_weight(const void* weight, int64_t oc, int64_t ic) {
+  constexpr int64_t kPlaces = 36;
+  const Transform g = winograd_transform();
+  std::vector<std::byte> packed(static_cast<size_t>(panels(oc) * kPlaces * ic * kPanel) * sizeof(float));
+  for (int64_t o = 0; o < oc; o++) {
+    for (int64_t c = 0; c < ic; c++) {
+      float w[9];
+      std::memcpy(w, static_cast<const std::byte*>(weight) + static_cast<size_t>(o * ic + c) * sizeof(w), sizeof(w));
+      for (int64_t place = 0; place < kPlaces; place++) {
+        double sum = 0;
+        for (size_t t = 0; t < 9; t++) sum += g[static_cast<size_t>(place / 6)][t / 3] * g[static_cast<size_t>(place % 6)][t % 3] * w[t];
+        const auto value = static_cast<float>(sum);
+        const int64_t at = ((o / kPanel * kPlaces + place) * ic + c) * kPanel + o % kPanel;
+        std::memcpy(packed.data() + static_cast<size_t>(at) * sizeof(float), &value, sizeof(value));
+      }
+    }
+  }
+  return packed;
 }
 
 }  // namespace coil::templates

@@ -13,12 +13,13 @@ struct ConvCase {
   int64_t far_pad = 0;       // more padding at the far side than at the near one
   bool channels_last = true;
   int64_t gap = 0;           // elements between pixels beyond the channels
+  bool winograd = false;
 };
 
 std::string describe(const ConvCase& c, int dtype) {
   std::string s = dtype_name(dtype);
   for (int64_t v : {c.n, c.ic, c.ih, c.iw, c.oc, c.kh, c.kw, c.stride_h, c.stride_w, c.pad_h, c.pad_w, c.dilation_h,
-                    c.dilation_w, c.groups, c.far_pad, static_cast<int64_t>(c.channels_last), c.gap}) {
+                    c.dilation_w, c.groups, c.far_pad, static_cast<int64_t>(c.channels_last), c.gap, static_cast<int64_t>(c.winograd)}) {
     s += " " + std::to_string(v);
   }
   return s;
@@ -92,9 +93,13 @@ void check(const ConvCase& c, int dtype) {
       }
     }
   }
-  const auto packed = args.depthwise ? templates::pack_depthwise_weight(w.data(), w.size(), c.oc, c.kh, c.kw)
-                                     : templates::pack_conv_weight(w.data(), w.size(), c.oc, group_ic, c.kh, c.kw, c.groups);
+  args.winograd = c.winograd;
+  const auto packed = c.winograd       ? templates::pack_winograd_weight(w.data(), c.oc, c.ic)
+                      : args.depthwise ? templates::pack_depthwise_weight(w.data(), w.size(), c.oc, c.kh, c.kw)
+                                       : templates::pack_conv_weight(w.data(), w.size(), c.oc, group_ic, c.kh, c.kw, c.groups);
   args.x = x.data(), args.w = packed.data();
+  // The transforms add up to 16 terms beside the sum's.
+  const auto allowed = [&](int type, double value) { return tolerance(type, value, k) * (c.winograd ? 4 : 1); };
   for (const IsaKernels& isa : runnable_kernels()) {
     SCOPED_TRACE(isa.name);
     Buffer first(dtype, want.size());
@@ -106,7 +111,7 @@ void check(const ConvCase& c, int dtype) {
       isa.conv2d(&args, host.get());
       int wrong = 0;
       for (size_t i = 0; i < want.size(); i++) {
-        if (!(std::fabs(y.get(i) - want[i]) <= tolerance(dtype, want[i], k)) && wrong++ < 3) {
+        if (!(std::fabs(y.get(i) - want[i]) <= allowed(dtype, want[i])) && wrong++ < 3) {
           ADD_FAILURE() << "pixel " << i / c.oc << " channel " << i % c.oc << " is " << y.get(i) << ", should be " << want[i];
         }
       }
@@ -122,7 +127,7 @@ void check(const ConvCase& c, int dtype) {
       ASSERT_TRUE(recorded.in_bounds);
       for (size_t i = 0; i < want.size(); i++) {
         ASSERT_EQ(recorded.seen[i], 1) << i;
-        ASSERT_NEAR(recorded.y[i], want[i] * 2, 2 * tolerance(COIL_FLOAT32, want[i], k));
+        ASSERT_NEAR(recorded.y[i], want[i] * 2, 2 * allowed(COIL_FLOAT32, want[i]));
       }
     }
   }
@@ -251,6 +256,24 @@ TEST(Conv2d, DepthwiseWidths) {
       }
     }
   }
+}
+
+// Images of whole and partial tiles, blocks of one and of several tile lines, padding beyond what a window covers, several chunks of
+// channels, several images: both ways of cutting the work, since tests run with one worker and with three.
+TEST(Conv2d, Winograd) {
+  const auto winograd = [](int64_t n, int64_t ic, int64_t ih, int64_t iw, int64_t oc, int64_t pad_h, int64_t pad_w, int64_t far_pad = 0, int64_t gap = 0) {
+    ConvCase c{n, ic, ih, iw, oc, 3, 3, 1, 1, pad_h, pad_w};
+    c.far_pad = far_pad, c.gap = gap, c.winograd = true;
+    check(c, COIL_FLOAT32);
+  };
+  for (int64_t size = 3; size <= 20; size++) winograd(1, 16, size, size + 1, 33, 1, 1);
+  for (int64_t size : {1, 2, 30, 57, 60}) winograd(1, 16, size, 2 * size + 1, 16, 1, 1);
+  for (int64_t pad : {0, 2, 5}) winograd(2, 32, 9, 14, 40, pad, 1);
+  for (int64_t pad : {0, 2, 5}) winograd(2, 32, 9, 14, 40, 1, pad, 1, 16);
+  for (int64_t ic : {48, 64, 80, 128, 144, 256, 272, 528}) winograd(1, ic, 10, 11, 20, 1, 1);
+  winograd(1, 64, 56, 56, 64, 1, 1);
+  winograd(9, 32, 7, 7, 70, 1, 1);
+  winograd(3, 16, 5, 240, 32, 1, 1);
 }
 
 TEST(Conv2d, ManyTasks) {

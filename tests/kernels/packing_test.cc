@@ -1,6 +1,8 @@
 // The packed layouts, element by element, as device/kernels.h describes them; and the scratch formulas.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "templates/packing.h"
 #include "tests/kernels/support.h"
 
@@ -87,6 +89,24 @@ TEST(Packing, DepthwiseWeight) {
   }
 }
 
+TEST(Packing, WinogradWeight) {
+  // A kernel with one tap t transforms to the outer product of the columns of G that belong to its line and its column.
+  const double a = std::sqrt(0.5), b = std::sqrt(2.0);
+  const double g[6][3] = {{1, 0, 0}, {1 / -1.5, a / -1.5, 0.5 / -1.5}, {1 / -1.5, -a / -1.5, 0.5 / -1.5}, {1 / 6., b / 6, 2 / 6.}, {1 / 6., -b / 6, 2 / 6.}, {0, 0, 1}};
+  const int64_t oc = 33, ic = 2;
+  for (int64_t tap = 0; tap < 9; tap++) {
+    std::vector<float> weight(static_cast<size_t>(oc * ic * 9));
+    weight[static_cast<size_t>((32 * ic + 1) * 9 + tap)] = 3;
+    const auto packed = templates::pack_winograd_weight(weight.data(), oc, ic);
+    ASSERT_EQ(packed.size(), size_t{2 * 36 * 2 * COIL_PANEL * 4});
+    for (int64_t i = 0; i < 2 * 36 * 2 * COIL_PANEL; i++) {
+      const int64_t place = i / (2 * COIL_PANEL) % 36;
+      const bool there = i >= 36 * 2 * COIL_PANEL && i / COIL_PANEL % 2 == 1 && i % COIL_PANEL == 0;
+      ASSERT_NEAR(element<float>(packed, i), there ? 3 * g[place / 6][tap / 3] * g[place % 6][tap % 3] : 0, 1e-6) << tap << " " << i;
+    }
+  }
+}
+
 TEST(Scratch, Formulas) {
   CoilGemm gemm = {};
   gemm.k = 256;
@@ -98,7 +118,11 @@ TEST(Scratch, Formulas) {
   EXPECT_EQ(coil_conv2d_scratch_bytes(&conv, 2), 896);   // 2 * 5 * 7 * 3 * 4 = 840, rounded up
   conv.x_c = 1, conv.ic = 64;
   EXPECT_EQ(coil_conv2d_scratch_bytes(&conv, 2), 2 * COIL_GEMM_WORKER_BYTES);
-  conv.groups = 64, conv.depthwise = 1;
+  conv.winograd = 1, conv.oh = 28, conv.ow = 28;  // 7 x 7 tiles of an image: 4 blocks of 2 lines; 4 places to a row of 256
+  EXPECT_EQ(coil_conv2d_scratch_bytes(&conv, 2), 4 * 9 * COIL_WINOGRAD_TILES * 1088);
+  conv.n = 1, conv.ic = 512;
+  EXPECT_EQ(coil_conv2d_scratch_bytes(&conv, 1), 2 * 36 * 2 * COIL_WINOGRAD_TILES * 1088);
+  conv.ic = 64, conv.winograd = 0, conv.groups = 64, conv.depthwise = 1;
   EXPECT_EQ(coil_conv2d_scratch_bytes(&conv, 2), 0);
   CoilAttention attention = {};
   EXPECT_EQ(coil_attention_scratch_bytes(&attention, 3), 3 * COIL_ATTENTION_WORKER_BYTES);

@@ -32,6 +32,7 @@ def programs():
     import big
     import ops_checks
     import ops_complex
+    import ops_conv
     import ops_core
     import ops_data_sizes
     import ops_fft
@@ -42,7 +43,7 @@ def programs():
     import ops_special
     import ops_vectors
 
-    rows = [*ops_pointwise.PROGRAMS, *ops_core.PROGRAMS, *ops_nn.PROGRAMS, *ops_checks.PROGRAMS, *ops_sizes.PROGRAMS, *ops_special.PROGRAMS,
+    rows = [*ops_pointwise.PROGRAMS, *ops_core.PROGRAMS, *ops_conv.PROGRAMS, *ops_nn.PROGRAMS, *ops_checks.PROGRAMS, *ops_sizes.PROGRAMS, *ops_special.PROGRAMS,
             *ops_vectors.PROGRAMS, *ops_data_sizes.PROGRAMS,
             *ops_complex.PROGRAMS, *ops_fft.PROGRAMS, *ops_linalg.PROGRAMS, *big.PROGRAMS]
     table = {row.name: row for row in rows}

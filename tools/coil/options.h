@@ -21,7 +21,7 @@ struct CompileArguments {
   std::vector<std::string> skip;
   int threads = 0;
   int opt_level = 3;
-  bool libraries = true, graphs = true;
+  bool libraries = true, graphs = true, winograd = true;
 };
 
 void add_compile_options(CLI::App& app, CompileArguments& arguments);

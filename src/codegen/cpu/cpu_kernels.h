@@ -32,7 +32,8 @@ struct CpuProgram {
   std::vector<CpuLaunch> launches;    // one per kernel of the plan
 };
 
-TargetTraits traits();
+// winograd: 3x3 convolutions may be computed by Winograd's filtering.
+TargetTraits traits(bool winograd = true);
 
 CpuProgram generate_kernels(const KernelPlan& plan);
 

@@ -1,5 +1,8 @@
 // What the scheduler should know of the CPU and its device library.
 #include "codegen/cpu/cpu_kernels.h"
+#include <algorithm>
+#include <array>
+
 #include "device/kernels.h"
 #include "schedule/schedule.h"
 
@@ -8,8 +11,41 @@ namespace {
 
 constexpr int64_t kGemmUnblockedK = 256;
 
+// Winograd's filtering reads 36 / 9 times the weights, and has two transforms for each tile of 4x4 pixels: it pays where there are
+// pixels enough. Nanoseconds of one thread with 512-bit vectors; those with 256 bits are slower at both.
+constexpr double kFlops = 100, kWeightBytes = 10, kTransform = 5;
+constexpr double kGain = 0.8;            // at most this part of the implicit product's time
+constexpr int64_t kFewestTiles = 9;      // of an image: a block's tiles are the rows of a product
+
+bool winograd_pays(const Conv2d& c, Expr x_offset, const std::vector<Expr>& result_sizes, const BufferInfo& weight) {
+  using Pair = std::array<int64_t, 2>;
+  if (weight.kind != BufferInfo::Kind::constant || weight.dtype != DType::f32) return false;
+  if (c.groups != 1 || c.kernel != Pair{3, 3} || c.stride != Pair{1, 1} || c.dilation != Pair{1, 1}) return false;
+  ExprPool& pool = *weight.sizes[0]->pool;
+  if (!(as_affine(x_offset, 1)->coefficient == pool.index(1))) return false;
+  if (!result_sizes[2]->is_constant() || !result_sizes[3]->is_constant()) return false;
+  const int64_t oc = weight.sizes[0]->as_int(), ic = weight.sizes[1]->as_int();
+  const int64_t tiles = ((result_sizes[2]->as_int() + 3) / 4) * ((result_sizes[3]->as_int() + 3) / 4);
+  if (ic % 16 != 0 || tiles < kFewestTiles) return false;
+  const auto images = static_cast<double>(std::max<int64_t>(lower_bound(result_sizes[0]).value_or(1), 1));
+  const auto pixels = static_cast<double>(result_sizes[2]->as_int() * result_sizes[3]->as_int());
+  const auto pairs = static_cast<double>(ic * ((oc + COIL_PANEL - 1) / COIL_PANEL * COIL_PANEL));
+  const double direct = images * pixels * 18 * pairs / kFlops;
+  const double filtering = images * static_cast<double>(tiles) * (72 * pairs / kFlops + kTransform * static_cast<double>(ic + oc)) + 144 * pairs / kWeightBytes;
+  return filtering < kGain * direct;
+}
+
 // As device/kernels.h states it.
-Expr template_scratch(const KernelPlan& plan, const TemplateKernel& k) {
+Expr winograd_scratch(ExprPool& pool, Expr workers, const TemplateKernel& k, int64_t ic) {
+  const auto div = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
+  const int64_t tiles_y = div(k.result_sizes[2]->as_int(), 4), tiles_x = div(k.result_sizes[3]->as_int(), 4);
+  const int64_t blocks_x = div(tiles_x, COIL_WINOGRAD_TILES), blocks_y = div(tiles_y, COIL_WINOGRAD_TILES / div(tiles_x, blocks_x));
+  const int64_t rows = div(36, ic < 256 ? 256 / ic : 1) * div(ic, 256) * COIL_WINOGRAD_TILES;
+  return index_min(k.result_sizes[0] * pool.index(blocks_x * blocks_y), workers * COIL_WINOGRAD_SPREAD) * (rows * 1088);
+}
+
+// As device/kernels.h states it.
+Expr template_scratch(const KernelPlan& plan, const TemplateKernel& k, bool winograd) {
   ExprPool& pool = *plan.pool;
   const Expr workers = pool.symbol(plan.workers), partial_sums = workers * COIL_GEMM_WORKER_BYTES;
   if (const auto* gemm = std::get_if<Gemm>(&k.def)) {
@@ -20,6 +56,7 @@ Expr template_scratch(const KernelPlan& plan, const TemplateKernel& k) {
   const BufferInfo& w = plan.buffer(k.operands[1].buffer).info;
   const bool depthwise = conv.groups > 1 && w.sizes[0]->as_int() == conv.groups && w.sizes[1]->as_int() == 1;
   if (depthwise) return Expr();
+  if (winograd && winograd_pays(conv, k.operands[0].offset, k.result_sizes, w)) return winograd_scratch(pool, workers, k, w.sizes[1]->as_int());
   Expr bytes = pool.index(0);
   if (w.sizes[1]->as_int() * conv.kernel[0] * conv.kernel[1] > kGemmUnblockedK) bytes = partial_sums;
   if (!(as_affine(k.operands[0].offset, 1)->coefficient == pool.index(1))) {
@@ -30,9 +67,10 @@ Expr template_scratch(const KernelPlan& plan, const TemplateKernel& k) {
 
 }  // namespace
 
-TargetTraits traits() {
+TargetTraits traits(bool winograd) {
   TargetTraits t;
-  t.template_scratch = template_scratch;
+  if (winograd) t.winograd = winograd_pays;
+  t.template_scratch = [winograd](const KernelPlan& plan, const TemplateKernel& k) { return template_scratch(plan, k, winograd); };
   t.parallel_points = 16;  // results of their own keep some 8 threads busy
   t.split_points = 1 << 16;
   t.split_parts = 64;

@@ -213,6 +213,7 @@ class HostWriter {
     CHECK(w, "a convolution's weight is packed");
     text += set("w", address(t.operands[1].buffer)) + set("dtype", dtype(t.operands[0].buffer));
     text += set("depthwise", std::string(w->packing == PlanConstant::Packing::depthwise_weight ? "1" : "0"));
+    if (w->packing == PlanConstant::Packing::winograd_weight) text += set("winograd", std::string("1"));
     if (t.epilogue.empty()) text += set("y", address(t.result));
     return text;
   }
