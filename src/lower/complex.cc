@@ -4,7 +4,7 @@
 // rows of their own in complex_pointwise.cc, complex_reductions.cc, fft.cc and linalg*.cc; an operator with neither is refused.
 #include <algorithm>
 
-#include "lower/lowering.h"
+#include "lower/families.h"
 
 namespace coil::lowering {
 namespace {
@@ -18,26 +18,29 @@ constexpr Movement kMovement[] = {
     {"alias"}, {"alias_copy"}, {"detach"}, {"detach_copy"}, {"lift_fresh"}, {"lift"}, {"lift_fresh_copy"}, {"contiguous"}, {"clone"},
     {"resolve_conj"}, {"resolve_neg"}, {"pin_memory"}, {"positive"}, {"permute"}, {"permute_copy"}, {"transpose"}, {"transpose_copy"},
     {"swapaxes"}, {"swapdims"}, {"t"}, {"t_copy"}, {"mT"}, {"numpy_T"}, {"movedim"}, {"moveaxis"}, {"expand"}, {"expand_as"},
-    {"broadcast_to"}, {"expand_copy"}, {"slice"}, {"slice_copy"}, {"narrow"}, {"select"}, {"select_copy"}, {"split"}, {"split_with_sizes"},
+    {"broadcast_to"}, {"expand_copy"}, {"slice"}, {"slice_copy"}, {"narrow"}, {"narrow_copy"}, {"select"}, {"select_copy"}, {"split"}, {"split_with_sizes"},
     {"split_with_sizes_copy"}, {"split_copy"}, {"unsafe_split"}, {"unsafe_split_with_sizes"}, {"chunk"}, {"unsafe_chunk"}, {"tensor_split"},
-    {"unbind"}, {"unbind_copy"}, {"flip"}, {"fliplr"}, {"flipud"}, {"roll"}, {"rot90"}, {"unfold"}, {"unfold_copy"}, {"diagonal"},
+    {"hsplit"}, {"vsplit"}, {"dsplit"}, {"block_diag"}, {"cartesian_prod"}, {"combinations"}, {"diagflat"}, {"_chunk_cat"}, {"im2col"},
+    {"resize"}, {"resize_as"},     {"unbind"}, {"unbind_copy"}, {"flip"}, {"fliplr"}, {"flipud"}, {"roll"}, {"rot90"}, {"unfold"}, {"unfold_copy"}, {"diagonal"},
     {"diagonal_copy"}, {"linalg_diagonal"}, {"as_strided"}, {"as_strided_copy"}, {"repeat"}, {"tile"}, {"repeat_interleave"}, {"tril"},
     {"triu"}, {"broadcast_tensors"}, {"meshgrid"}, {"view"}, {"reshape"}, {"_unsafe_view"}, {"view_copy"}, {"_reshape_alias"}, {"reshape_as"},
     {"view_as"}, {"flatten"}, {"unflatten"}, {"ravel"}, {"squeeze"}, {"squeeze_copy"}, {"unsqueeze"}, {"unsqueeze_copy"}, {"atleast_1d"},
     {"atleast_2d"}, {"atleast_3d"}, {"_reshape_copy"}, {"pixel_shuffle"}, {"pixel_unshuffle"}, {"channel_shuffle"}, {"native_channel_shuffle"},
     // joins, padding, creation, conversion
     {"cat"}, {"concat"}, {"concatenate"}, {"stack"}, {"hstack"}, {"vstack"}, {"dstack"}, {"column_stack"}, {"diff", "self prepend append"},
-    {"diag_embed"}, {"diag"}, {"slice_scatter", "self src"}, {"select_scatter", "self src"}, {"diagonal_scatter", "self src"}, {"pad"},
-    {"constant_pad_nd"}, {"reflection_pad1d"}, {"reflection_pad2d"}, {"reflection_pad3d"}, {"replication_pad1d"}, {"replication_pad2d"},
+    {"diag_embed"}, {"diag"}, {"as_strided_scatter", "self src"}, {"slice_scatter", "self src"}, {"select_scatter", "self src"}, {"diagonal_scatter", "self src"}, {"pad"},
+    {"constant_pad_nd", "value"}, {"reflection_pad1d"}, {"reflection_pad2d"}, {"reflection_pad3d"}, {"replication_pad1d"}, {"replication_pad2d"},
     {"replication_pad3d"}, {"zeros"}, {"zeros_like"}, {"new_zeros"}, {"empty"}, {"empty_like"}, {"new_empty"}, {"empty_strided"},
     {"new_empty_strided"}, {"empty_permuted"}, {"zero"}, {"ones"}, {"ones_like"}, {"new_ones"}, {"full"}, {"full_like"}, {"new_full"}, {"fill"},
     {"scalar_tensor"}, {"eye"}, {"to"}, {"_to_copy"}, {"type_as"}, {"convert_element_type"}, {"copy"}, {"_assert_tensor_metadata"},
     // data positions
     {"index_select"}, {"gather"}, {"take_along_dim"}, {"take"}, {"embedding"}, {"index"}, {"_unsafe_index"}, {"scatter", "src value"},
     {"scatter_add", "src"}, {"index_put", "values"}, {"_unsafe_index_put", "values"}, {"index_copy", "source"}, {"index_fill", "value"}, {"index_add", "source"},
-    {"where", "self other"}, {"masked_fill", "self value"},
+    {"where", "self other"}, {"masked_fill", "self value"}, {"masked_scatter", "self source"}, {"put", "self source"},
+    {"_unsafe_masked_index", "fill"}, {"_unsafe_masked_index_put_accumulate", "self values"},
     // the same for both parts
-    {"sum", "self"}, {"mean", "self"}, {"cumsum", "self"}, {"trace"},
+    {"sum", "self"}, {"mean", "self"}, {"cumsum", "self"}, {"trace"}, {"sum_to_size", "self"}, {"nan_to_num"}, {"rand"}, {"rand_like"}, {"randn"}, {"randn_like"}, {"uniform"}, {"normal_functional"},
+    {"dropout"}, {"native_dropout"}, {"feature_dropout"},
     // products, which know of complex numbers themselves
     {"mm"}, {"bmm"}, {"addmm", "self"}, {"baddbmm", "self"}, {"addmv", "self"}, {"matmul"}, {"linalg_matmul"}, {"linear"}, {"mv"}, {"dot"}, {"vdot"}, {"outer"},
     {"ger"}, {"einsum"}, {"conv1d"}, {"conv2d"}, {"conv3d"}, {"conv_transpose1d"}, {"conv_transpose2d"}, {"conv_transpose3d"}, {"convolution"},
@@ -86,6 +89,8 @@ const Table& complex_table() {
     add_complex_movement(t, table());
     add_complex_pointwise(t);
     add_complex_reductions(t);
+    add_complex_measures(t);
+    add_complex_ranges(t);
     add_fft(t);
     add_linalg(t);
     return t;

@@ -1,5 +1,7 @@
 #include "lower/complex_math.h"
 
+#include <cmath>
+
 namespace coil::lowering {
 
 Complex ComplexMath::mul(const Complex& a, const Complex& b) const {
@@ -44,8 +46,10 @@ Complex ComplexMath::exp(const Complex& z) const {
   const Expr size = one(ScalarOp::exp, z.re), flat = two(ScalarOp::eq, z.im, number(0));
   const Complex r{mul(size, one(ScalarOp::cos, z.im)), mul(size, one(ScalarOp::sin, z.im))};
   const Complex nothing = select(flat, {size, z.im}, r);  // exp(inf) * sin(0) is not NaN
+  // C99: whatever the angle, exp(-inf) is 0 and exp(inf) is of infinite size.
   const Expr vanishes = two(ScalarOp::eq, size, number(0));
-  return select(vanishes, real(0), nothing);
+  const Expr endless = two(ScalarOp::logical_and, two(ScalarOp::eq, size, number(INFINITY)), two(ScalarOp::ne, sub(z.im, z.im), number(0)));
+  return select(vanishes, real(0), select(endless, {size, number(NAN)}, nothing));
 }
 
 Complex ComplexMath::expm1(const Complex& z) const {
@@ -66,9 +70,7 @@ Complex ComplexMath::log1p(const Complex& z) const {
 }
 
 Complex ComplexMath::pow(const Complex& base, const Complex& exponent) const {
-  const Complex r = exp(mul(exponent, log(base)));
-  const Complex of_zero = select(is_zero(exponent), real(1), real(0));
-  return select(is_zero(base), of_zero, r);
+  return exp(mul(exponent, log(base)));
 }
 
 Complex ComplexMath::sinh(const Complex& z) const {
@@ -112,12 +114,28 @@ Complex ComplexMath::acosh(const Complex& z) const {
 }
 
 Complex ComplexMath::atanh(const Complex& z) const {
-  const Expr less = sub(number(1), z.re), y2 = mul(z.im, z.im);
-  const Expr quotient = div(mul(number(4), z.re), add(mul(less, less), y2));
-  const Expr re = mul(number(0.25), one(ScalarOp::log1p, quotient));
+  // The real part is odd: of the positive number no digits cancel.
+  const Expr x = one(ScalarOp::abs, z.re), near = sub(number(1), x), y2 = mul(z.im, z.im);
+  const Expr quotient = div(mul(number(4), x), add(mul(near, near), y2));
+  const Expr re = copysign(mul(number(0.25), one(ScalarOp::log1p, quotient)), z.re), less = sub(number(1), z.re);
   const Expr across = sub(mul(less, add(number(1), z.re)), y2);
   // On the cut beyond 1 the side is that of the sign of the imaginary part, as atan2 has it.
   return {re, mul(number(0.5), two(ScalarOp::atan2, mul(number(2), z.im), across))};
+}
+
+Complex ComplexMath::sinc(const Complex& z) const {
+  const Complex w = scaled(z, number(3.14159265358979323846));
+  return select(is_zero(z), real(1), div(sin(w), w));
+}
+
+// The one with the larger real part comes out of the logarithm. Two equal infinities give themselves.
+Complex ComplexMath::logaddexp(const Complex& a, const Complex& b) const {
+  const Expr a_first = two(ScalarOp::ge, a.re, b.re);
+  const Complex top = select(a_first, a, b), rest = select(a_first, b, a);
+  const Complex r = add(top, log1p(exp(sub(rest, top))));
+  const Expr endless = two(ScalarOp::logical_and, two(ScalarOp::eq, a.re, b.re), one(ScalarOp::isinf, a.re));
+  const Expr below = two(ScalarOp::lt, a.re, number(0));
+  return select(endless, select(below, a, log(add(exp(a), exp(b)))), r);
 }
 
 Expr ComplexMath::equal(const Complex& a, const Complex& b) const {

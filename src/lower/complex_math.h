@@ -46,6 +46,11 @@ class ComplexMath {
   Complex pow(const Complex& base, const Complex& exponent) const;
   Complex sigmoid(const Complex& z) const { return reciprocal(add(real(1), exp(neg(z)))); }
 
+  Complex silu(const Complex& z) const { return mul(z, sigmoid(z)); }
+  Complex sinc(const Complex& z) const;  // sin(pi z) / (pi z)
+  Complex logaddexp(const Complex& a, const Complex& b) const;
+  Complex ldexp(const Complex& a, const Complex& b) const { return mul(a, exp2(b)); }
+
   Complex sin(const Complex& z) const { return times_minus_i(sinh(times_i(z))); }
   Complex cos(const Complex& z) const { return cosh(times_i(z)); }
   Complex tan(const Complex& z) const { return times_minus_i(tanh(times_i(z))); }

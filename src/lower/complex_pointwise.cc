@@ -38,7 +38,7 @@ const UnaryRow kUnary[] = {
     {"sinh", &ComplexMath::sinh},     {"sqrt", &ComplexMath::sqrt},     {"tan", &ComplexMath::tan},       {"tanh", &ComplexMath::tanh},
     {"special_exp2", &ComplexMath::exp2}, {"special_expm1", &ComplexMath::expm1}, {"special_expit", &ComplexMath::sigmoid},
     {"special_log1p", &ComplexMath::log1p}, {"_conj", &ComplexMath::conj}, {"conj", &ComplexMath::conj}, {"conj_physical", &ComplexMath::conj},
-    {"_conj_physical", &ComplexMath::conj}, {"_conj_copy", &ComplexMath::conj},
+    {"_conj_physical", &ComplexMath::conj}, {"_conj_copy", &ComplexMath::conj},     {"silu", &ComplexMath::silu},         {"sinc", &ComplexMath::sinc},
 };
 
 View mapped(Op& op, const View& x, const std::function<Complex(const ComplexMath&, Complex)>& f) {
@@ -257,6 +257,8 @@ void add_complex_pointwise(Table& t) {
     t[target] = [](Op& op) { return Views{complex_of_pairs(op.tensor("self"))}; };
   }
   t["aten.complex.default"] = [](Op& op) { return make_complex(op, false); };
+  t["aten.logaddexp.default"] = [](Op& op) { return binary(op, &ComplexMath::logaddexp); };
+  t["aten.ldexp.Tensor"] = [](Op& op) { return binary(op, &ComplexMath::ldexp); };
   t["aten.polar.default"] = [](Op& op) { return make_complex(op, true); };
   for (const char* target : {"aten.adjoint.default", "aten.matrix_H.default", "aten.mH.default"}) t[target] = conjugate_transposed;
 }

@@ -1,4 +1,4 @@
-// Tensors put together from small ones, and tables of positions: block_diag, cartesian_prod, combinations, vander, triangles.
+// Tensors put together from small ones, and tables of positions: block_diag, cartesian_prod, combinations, triangles.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -29,6 +29,7 @@ Views block_diag(Op& op) {
   Views pieces;
   Expr left = op.pool.index(0);
   for (View v : op.tensors("tensors")) {
+    if (is_complex(out.dtype)) v = as_complex(v, out.dtype);
     while (v.rank() < 2) v = unsqueezed(op, v, 0);
     Sizes sizes{v.sizes[0], out.sizes[1]};
     std::vector<Expr> vars{op.pool.var(0), op.pool.var(1) - left};
@@ -106,19 +107,6 @@ Views triangle_indices(Op& op, bool lower) {
   const int64_t n = static_cast<int64_t>(second.size());
   numbers.insert(numbers.end(), second.begin(), second.end());
   return {converted(op, constant_table(op, op.name, {2, n}, std::move(numbers)), op.out().dtype)};
-}
-
-// Powers of x along the last dimension, from high to low unless `increasing`.
-Views vander(Op& op) {
-  View x = op.tensor("x");
-  if (x.rank() == 0) x = unsqueezed(op, x, 0);
-  const TensorType& out = op.out();
-  const bool increasing = op.node.find("increasing") ? op.flag("increasing") : true;
-  return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
-    Expr power = increasing ? c.back() : out.sizes.back() - 1 - c.back();
-    Expr base = as(op.rec.at(x, c.first(c.size() - 1)), out.dtype);
-    return op.pool.op(ScalarOp::pow, {base, as(op.pool.cast(power, DType::i64), out.dtype)});
-  })};
 }
 
 // The places of the first nonzero elements, in order; -1 (the fill value) where there are no more.
@@ -199,7 +187,6 @@ void add_constructions(Table& table) {
   table["aten.combinations.default"] = combinations;
   table["aten.tril_indices.default"] = [](Op& op) { return triangle_indices(op, true); };
   table["aten.triu_indices.default"] = [](Op& op) { return triangle_indices(op, false); };
-  for (const char* target : {"aten.vander.default", "aten.linalg_vander.default"}) table[target] = vander;
   table["aten.kron.default"] = kron;
   table["aten.nonzero_static.default"] = nonzero_static;
   for (const char* target : {"aten.pdist.default", "aten._pdist_forward.default"}) table[target] = pdist;

@@ -55,6 +55,9 @@ View by_template(Op& op, const View& x, const View& w, const Geometry& g, const 
   return op.rec.define(op.name, x.dtype, out_sizes, std::move(conv));
 }
 
+// A number of channels to divide by, where there may be none.
+Expr at_least_one(Expr n) { return index_max(n, n->pool->index(1)); }
+
 View one_line(Op& op, const View& v) { return unsqueezed(op, v, 2); }
 
 // sum over channels and window of x at o * stride - padding + k * dilation
@@ -62,7 +65,7 @@ View by_window(Op& op, const View& x, const View& w, const Geometry& g, const Si
   const DType type = x.dtype, wide = is_float(type) ? accumulate_type(type) : type;
   Sizes domain{w.sizes[1]};
   domain.insert(domain.end(), w.sizes.begin() + 2, w.sizes.end());
-  Expr out_per_group = floor_div(sizes[1], op.pool.index(g.groups));
+  Expr out_per_group = at_least_one(floor_div(sizes[1], op.pool.index(g.groups)));
   return op.rec.reduce(op.name, ReduceOp::sum, type, sizes, domain, [&](Coordinates c, Coordinates k) {
     std::vector<Expr> at{c[0], floor_div(c[1], out_per_group) * w.sizes[1] + k[0]}, at_w{c[1], k[0]};
     Expr ok = op.pool.boolean(true);
@@ -83,8 +86,9 @@ View transposed_window(Op& op, const View& x, const View& w, const Geometry& g, 
   Sizes domain{in_per_group};
   domain.insert(domain.end(), w.sizes.begin() + 2, w.sizes.end());
   return op.rec.reduce(op.name, ReduceOp::sum, type, sizes, domain, [&](Coordinates c, Coordinates k) {
-    Expr channel = floor_div(c[1], w.sizes[1]) * in_per_group + k[0];
-    std::vector<Expr> at{c[0], channel}, at_w{channel, floor_mod(c[1], w.sizes[1])};
+    const Expr out_per_group = at_least_one(w.sizes[1]);
+    Expr channel = floor_div(c[1], out_per_group) * in_per_group + k[0];
+    std::vector<Expr> at{c[0], channel}, at_w{channel, floor_mod(c[1], out_per_group)};
     Expr ok = op.pool.boolean(true);
     for (size_t i = 0; i < g.dims; ++i) {
       Expr reach = c[2 + i] + g.padding[i] - k[1 + i] * g.dilation[i], stride = op.pool.index(g.stride[i]);
@@ -186,7 +190,7 @@ View grad_weight(Op& op, const View& x, const View& grad, const View& w, const G
   const DType type = accumulate_type(out.dtype);
   Sizes domain{x.sizes[0]};
   domain.insert(domain.end(), grad.sizes.begin() + 2, grad.sizes.end());
-  Expr out_per_group = floor_div(grad.sizes[1], op.pool.index(g.groups));
+  Expr out_per_group = at_least_one(floor_div(grad.sizes[1], op.pool.index(g.groups)));
   return op.rec.reduce(op.name + ".weight", ReduceOp::sum, out.dtype, w.sizes, domain, [&](Coordinates c, Coordinates k) {
     std::vector<Expr> at{k[0], floor_div(c[0], out_per_group) * w.sizes[1] + c[1]}, at_grad{k[0], c[0]};
     Expr ok = op.pool.boolean(true);

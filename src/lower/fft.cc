@@ -262,6 +262,9 @@ Views istft(Op& op) {
     frames = c2r(op, onesided ? lines : sliced(op, lines, 2, op.pool.index(0), half), {2}, norm, n);
   }
   const DType type = part_type(frames.dtype);
+  if (const std::optional<View> given = op.maybe_tensor("window"); given && is_complex(given->dtype)) {
+    fail(ErrorCode::unsupported_feature, "istft with a complex window");
+  }
   const View window = window_of(op, type, n);
   const View weighted = op.rec.pointwise("istft.windowed", frames.dtype, frames.sizes, [&](Coordinates c) {
     return op.pool.op(ScalarOp::mul, {op.rec.at(frames, c), op.rec.at(window, c.subspan(2))});

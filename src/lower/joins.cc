@@ -82,7 +82,8 @@ Views chunk_cat(Op& op) {
   const size_t dim = wrap_dim(op.integer("dim"), op.tensors("tensors").at(0).rank());
   const int64_t chunks = op.integer("num_chunks");
   Views pieces;
-  for (const View& v : op.tensors("tensors")) {
+  for (View v : op.tensors("tensors")) {
+    if (is_complex(out.dtype)) v = as_complex(v, out.dtype);
     Expr length = floor_div(v.sizes[dim] + (chunks - 1), op.pool.index(chunks));
     Sizes rest(v.sizes.begin() + static_cast<long>(dim) + 1, v.sizes.end()), sizes(v.sizes.begin(), v.sizes.begin() + static_cast<long>(dim));
     Expr each = count(op.pool, rest);

@@ -63,6 +63,8 @@ View from_columns(Op& op, const View& columns, const Sizes& batch) { return tran
 
 Views call_linalg(Op& op, const char* routine, DType type, Sizes sizes, std::vector<int64_t> options, const Views& inputs,
                   const std::vector<Recorder::Result>& results) {
+  const DType part = is_complex(type) ? part_type(type) : type;
+  if (part != DType::f32 && part != DType::f64) fail(ErrorCode::unsupported_feature, fmt::format("{} of {}", op.node.target, coil::name(type)));
   Library call;
   call.routine = fmt::format("linalg_{}", routine);
   call.subject = op.name;

@@ -36,7 +36,7 @@ Views cholesky(Op& op, bool always) {
 
 LuFactors pivoted(Op& op) {
   if (op.has("pivot") && !op.flag("pivot")) fail(ErrorCode::unsupported_feature, op.node.target + " without pivoting", "PyTorch has it on CUDA only");
-  return lu_factors(op, op.tensor("A"));
+  return lu_factors(op, op.tensor(op.node.find("A") ? "A" : "self"));
 }
 
 Views lu_factor(Op& op, bool always) {
@@ -149,6 +149,7 @@ void add_linalg_factors(Table& t) {
     return Views{r[0], r[1]};
   };
   t["aten.linalg_lu_factor_ex.default"] = [](Op& op) { return lu_factor(op, false); };
+  t["aten._lu_with_info.default"] = [](Op& op) { return lu_factor(op, false); };
   t["aten.linalg_lu.default"] = [](Op& op) {
     const LuFactors f = pivoted(op);
     return unpacked(op, from_columns(op, f.columns, f.shape.batch), with_dims(op, f.pivots, f.shape.batch), true, true);

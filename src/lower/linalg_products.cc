@@ -25,10 +25,12 @@ View power(Op& op, const View& a, int64_t n) {
 }
 
 Views matrix_exp(Op& op) {
-  const View a = op.tensor("self");
+  const View self = op.tensor("self");
+  // Squaring loses digits: of real numbers in double precision.
+  const View a = is_complex(self.dtype) ? self : converted(op, self, DType::f64);
   const View columns = to_columns(op, a);
   const View x = call_linalg(op, "matrix_exp", a.dtype, {columns.sizes[0], columns.sizes[1]}, {}, {columns}, {{a.dtype, columns.sizes}})[0];
-  return {from_columns(op, x, matrix_shape(op, a).batch)};
+  return {converted(op, from_columns(op, x, matrix_shape(op, a).batch), self.dtype)};
 }
 
 // The cheapest order for constant sizes (dynamic programming); from the left for others.
@@ -135,7 +137,8 @@ Views tensorsolve(Op& op) {
 // Powers of x: columns x^0, x^1, ... (torch.vander: from the highest down)
 Views vander(Op& op, bool rising) {
   const TensorType& out = op.out();
-  const View x = op.tensor("x");
+  View x = op.tensor("x");
+  if (x.rank() == 0) x = unsqueezed(op, x, 0);
   const std::optional<int64_t> n = const_int(out.sizes.back());
   if (!n) fail(ErrorCode::unsupported_feature, op.node.target + " with a dynamic number of columns");
   const ComplexMath m(op.pool, compute_type(out.dtype));

@@ -138,6 +138,33 @@ Views pinv(Op& op, const char* atol, const char* rtol) {
   return {product_of(op, scaled_columns(op, adjoint(op, r.vh), r.s, t), adjoint(op, r.u))};
 }
 
+// A = U H with orthonormal columns in U and a positive semidefinite H: from the singular values.
+Views polar(Op& op) {
+  const View a = op.tensor("A");
+  const Svd r = svd_of(op, a, true, false);
+  check_info(op, r.info, Failure::svd, "linalg.polar");
+  const ComplexMath m(op.pool, part_type(a.dtype));
+  const View scaled = op.rec.pointwise("polar.scaled", a.dtype, r.vh.sizes, [&](Coordinates c) {
+    return m.mul(op.rec.at(r.vh, c), op.rec.at(r.s, c.first(c.size() - 1)));
+  });
+  return {product_of(op, r.u, r.vh), product_of(op, adjoint(op, r.vh), scaled)};
+}
+
+// The root of a positive semidefinite matrix from its lower triangle; negative eigenvalues count as 0.
+Views matrix_sqrth(Op& op) {
+  const View a = op.tensor("self");
+  const Eigh r = eigh_of(op, a, true, false);
+  check_info(op, r.info, Failure::eig, "linalg.matrix_sqrth");
+  const ComplexMath m(op.pool, part_type(a.dtype));
+  const View scaled = op.rec.pointwise("matrix_sqrth.scaled", a.dtype, r.vectors.sizes, [&](Coordinates c) {
+    std::vector<Expr> at(c.begin(), c.end() - 2);
+    at.push_back(c.back());
+    const Expr value = m.two(ScalarOp::maximum, op.rec.at(r.values, at), m.number(0));
+    return m.mul(op.rec.at(r.vectors, c), m.one(ScalarOp::sqrt, value));
+  });
+  return {product_of(op, scaled, adjoint(op, r.vectors))};
+}
+
 }  // namespace
 
 void add_linalg_spectra(Table& t) {
@@ -150,6 +177,8 @@ void add_linalg_spectra(Table& t) {
   t["aten.linalg_eigvalsh.default"] = [](Op& op) { return Views{eigh(op, "self", false)[0]}; };
   t["aten.linalg_eig.default"] = [](Op& op) { return eig(op, true); };
   for (const char* target : {"aten.linalg_eigvals.default", "aten._linalg_eigvals.default"}) t[target] = [](Op& op) { return eig(op, false); };
+  t["aten.linalg_polar.default"] = polar;
+  t["aten.linalg_matrix_sqrth.default"] = matrix_sqrth;
   for (const char* o : {".atol_rtol_tensor", ".atol_rtol_float"}) {
     t[std::string("aten.linalg_pinv") + o] = [](Op& op) { return pinv(op, "atol", "rtol"); };
     t[std::string("aten.linalg_matrix_rank") + o] = [](Op& op) { return matrix_rank(op, "atol", "rtol"); };

@@ -44,7 +44,11 @@ View Op::value(ValueId id) const {
 View Op::promoted(std::string_view arg, View v) const {
   for (std::string_view names = promoted_; !names.empty();) {
     const size_t end = std::min(names.find(' '), names.size());
-    if (names.substr(0, end) == arg) return v.dtype == promoted_type_ ? v : as_complex(v, promoted_type_);
+    if (names.substr(0, end) == arg) {
+      if (v.dtype == promoted_type_) return v;
+      if (is_complex(promoted_type_)) return as_complex(v, promoted_type_);
+      return {promoted_type_, v.sizes, as(parts_of(v.body).re, promoted_type_)};
+    }
     names.remove_prefix(std::min(end + 1, names.size()));
   }
   return v;

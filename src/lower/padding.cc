@@ -9,7 +9,7 @@ namespace {
 enum class Mode { constant, reflect, replicate, circular };
 
 // before[i] elements are added in front of dimension i; the result's sizes say how many come after.
-View padded(Op& op, const View& x, Mode mode, double value) {
+View padded(Op& op, const View& x, Mode mode) {
   const Sizes pad = op.indices(op.has("pad") ? "pad" : "padding");
   const Sizes& sizes = op.out().sizes;
   std::vector<Expr> before(x.rank(), op.pool.index(0));
@@ -36,7 +36,7 @@ View padded(Op& op, const View& x, Mode mode, double value) {
     }
     vars[i] = at;
   }
-  const View number{DType::f32, {}, op.pool.constant(value, DType::f64)};
+  const View number = mode == Mode::constant && op.has("value") ? op.operand("value") : View{DType::f32, {}, op.pool.constant(0, DType::f64)};
   const Expr fill = is_complex(x.dtype) ? as_complex(number, x.dtype).body : as(number.body, x.dtype);
   Expr body = masked(ok, op.rec.at(x, vars), fill);
   return {x.dtype, sizes, simplify_body(body, sizes)};
@@ -45,10 +45,10 @@ View padded(Op& op, const View& x, Mode mode, double value) {
 Views pad(Op& op) {
   const std::string mode = op.has("mode") ? op.text("mode") : "constant";
   View x = op.tensor("self");
-  if (mode == "constant") return {padded(op, x, Mode::constant, op.has("value") ? op.number("value") : 0)};
-  if (mode == "reflect") return {padded(op, x, Mode::reflect, 0)};
-  if (mode == "replicate") return {padded(op, x, Mode::replicate, 0)};
-  if (mode == "circular") return {padded(op, x, Mode::circular, 0)};
+  if (mode == "constant") return {padded(op, x, Mode::constant)};
+  if (mode == "reflect") return {padded(op, x, Mode::reflect)};
+  if (mode == "replicate") return {padded(op, x, Mode::replicate)};
+  if (mode == "circular") return {padded(op, x, Mode::circular)};
   fail(ErrorCode::bad_program, fmt::format("pad: unknown mode '{}'", mode));
 }
 
@@ -56,14 +56,14 @@ Views pad(Op& op) {
 
 void add_padding(Table& table) {
   table["aten.pad.default"] = pad;
-  table["aten.constant_pad_nd.default"] = [](Op& op) { return Views{padded(op, op.tensor("self"), Mode::constant, op.number("value"))}; };
-  table["aten._pad_circular.default"] = [](Op& op) { return Views{padded(op, op.tensor("self"), Mode::circular, 0)}; };
+  table["aten.constant_pad_nd.default"] = [](Op& op) { return Views{padded(op, op.tensor("self"), Mode::constant)}; };
+  table["aten._pad_circular.default"] = [](Op& op) { return Views{padded(op, op.tensor("self"), Mode::circular)}; };
   for (const char* kind : {"1d", "2d", "3d"}) {
     table[fmt::format("aten.reflection_pad{}.default", kind)] = [](Op& op) {
-      return Views{padded(op, op.tensor("self"), Mode::reflect, 0)};
+      return Views{padded(op, op.tensor("self"), Mode::reflect)};
     };
     table[fmt::format("aten.replication_pad{}.default", kind)] = [](Op& op) {
-      return Views{padded(op, op.tensor("self"), Mode::replicate, 0)};
+      return Views{padded(op, op.tensor("self"), Mode::replicate)};
     };
   }
 }

@@ -236,7 +236,7 @@ Views lerp(Op& op) {
 }
 
 Views nan_to_num(Op& op) {
-  const DType type = op.out().dtype;
+  const DType type = is_complex(op.out().dtype) ? part_type(op.out().dtype) : op.out().dtype;  // each part for itself
   View x = op.tensor("self");
   if (!is_float(type)) return {x};
   double limit = type == DType::f64 ? 1.7976931348623157e308 : type == DType::f32 ? 3.4028234663852886e38 : type == DType::f16 ? 65504.0 : 3.3895313892515355e38;

@@ -92,7 +92,7 @@ class Random {
   int64_t stream_;
 };
 
-DType accurate(DType type) { return is_float(type) ? type : DType::f32; }
+DType accurate(DType type) { return is_complex(type) ? part_type(type) : is_float(type) ? type : DType::f32; }
 
 using Element = std::function<Val(const Random&, Coordinates, const Sizes&)>;
 
@@ -100,7 +100,11 @@ using Element = std::function<Val(const Random&, Coordinates, const Sizes&)>;
 Views filled(Op& op, const Element& element) {
   const Random random(op);
   const TensorType& out = op.out();
-  return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) { return as(element(random, c, out.sizes).e, out.dtype); })};
+  Sizes sizes = out.sizes;
+  if (is_complex(out.dtype)) sizes.push_back(op.pool.index(2));  // a number of its own for each part
+  const DType type = is_complex(out.dtype) ? part_type(out.dtype) : out.dtype;
+  const View numbers = op.rec.pointwise(op.name, type, sizes, [&](Coordinates c) { return as(element(random, c, sizes).e, type); });
+  return {is_complex(out.dtype) ? complex_of_pairs(numbers) : numbers};
 }
 
 Views uniform_between(Op& op, double from, double to) {
@@ -108,14 +112,18 @@ Views uniform_between(Op& op, double from, double to) {
   return filled(op, [&](const Random& r, Coordinates c, const Sizes& s) { return r.uniform(c, s, type) * (to - from) + from; });
 }
 
-// mean + std * a normal number; both may be tensors.
-Views normal(Op& op, std::string_view mean, std::string_view std, bool exponential = false) {
+// mean + std * a normal number; both may be tensors. Of complex numbers both parts vary, half as much each; the mean is real.
+Views normal(Op& op, std::string_view mean, std::string_view deviation, bool exponential = false) {
   const DType type = accurate(op.out().dtype);
   auto value = [&](std::string_view arg, double otherwise, Coordinates c) {
     return arg.empty() ? Val(op.constant(otherwise, type)) : Val(as(read(op.operand(arg), c), type));
   };
   return filled(op, [&](const Random& r, Coordinates c, const Sizes& s) {
-    Val n = r.normal(c, s, type) * value(std, 1, c) + value(mean, 0, c);
+    if (is_complex(op.out().dtype)) {
+      const Val centre = select(Val(op.pool.op(ScalarOp::eq, {c.back(), op.pool.index(0)})), value(mean, 0, {}), 0.0);
+      return r.normal(c, s, type) * value(deviation, 1, {}) * std::sqrt(0.5) + centre;
+    }
+    Val n = r.normal(c, s, type) * value(deviation, 1, c) + value(mean, 0, c);
     return exponential ? exp(n) : n;
   });
 }

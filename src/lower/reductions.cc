@@ -17,8 +17,10 @@ bool keeps(const Op& op) { return op.node.find("keepdim") && op.flag("keepdim");
 Views simple(Op& op, ReduceOp reduce) {
   View x = op.tensor("self");
   const DType type = op.out().dtype;
-  const DType compute = reduce == ReduceOp::any || reduce == ReduceOp::all ? DType::boolean : type;
-  return {reduced(op, op.name, reduce, type, x, reduced_dims(op, x.rank()), keeps(op), [&](Expr e, Coordinates) { return as(e, compute); })};
+  const bool logical = reduce == ReduceOp::any || reduce == ReduceOp::all;  // bytes give bytes
+  const DType compute = logical ? DType::boolean : type;
+  View r = reduced(op, op.name, reduce, compute, x, reduced_dims(op, x.rank()), keeps(op), [&](Expr e, Coordinates) { return as(e, compute); });
+  return {converted(op, r, type)};
 }
 
 // Number of elements that a result sums up, in a floating type.

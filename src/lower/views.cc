@@ -213,6 +213,24 @@ Views as_strided(Op& op) {
   })};
 }
 
+// The storage seen with other sizes; what is beyond its end is 0 (in PyTorch: anything).
+Views resize(Op& op) {
+  const ValueId* id = std::get_if<ValueId>(op.node.find("self"));
+  const TensorType& base = op.graph.value(*id).tensor();
+  const Sizes& sizes = op.out().sizes;
+  const View x = op.tensor("self");
+  if (base.sizes == sizes) return {x};
+  if (base.strides != contiguous_strides(op.pool, base.sizes)) fail(ErrorCode::unsupported_feature, "resize of a tensor that is not contiguous");
+  if (op.has("memory_format") && op.out().strides != contiguous_strides(op.pool, sizes)) {
+    fail(ErrorCode::unsupported_feature, "resize to another memory format");
+  }
+  const Expr have = count(op.pool, x.sizes);
+  return {op.rec.pointwise(op.name, x.dtype, sizes, [&](Coordinates c) {
+    const Expr linear = row_major(op.pool, c, sizes);
+    return masked(index_less(linear, have, VarRanges{sizes}), op.rec.at(x, from_row_major(linear, x.sizes)), as(op.pool.constant_int(0, DType::i64), x.dtype));
+  })};
+}
+
 Views repeat(Op& op) {
   View x = op.tensor("self");
   const Sizes& sizes = op.out().sizes;
@@ -312,6 +330,7 @@ void add_views(Table& table) {
   for (const char* target : {"aten.diagonal.default", "aten.diagonal_copy.default", "aten.linalg_diagonal.default"}) table[target] = diagonal;
   for (const char* target : {"aten.as_strided.default", "aten.as_strided_copy.default"}) table[target] = as_strided;
   for (const char* target : {"aten.repeat.default", "aten.tile.default"}) table[target] = repeat;
+  for (const char* target : {"aten.resize.default", "aten.resize_as.default"}) table[target] = resize;
   table["aten.repeat_interleave.self_int"] = repeat_interleave;
   table["aten.tril.default"] = [](Op& op) { return triangle(op, true); };
   table["aten.triu.default"] = [](Op& op) { return triangle(op, false); };

@@ -25,7 +25,7 @@ constexpr std::string_view kPieces[] = {"slice",  "select", "narrow",           
 constexpr std::string_view kOneWay[] = {"expand",  "expand_as", "broadcast_to", "as_strided",   "unfold",
                                         "movedim", "moveaxis",  "tensor_split", "hsplit",       "vsplit",
                                         "dsplit",  "real",      "imag",         "view_as_real", "view_as_complex",
-                                        "conj",    "_conj"};
+                                        "conj",    "_conj",     "resize_",          "resize_as_"};
 constexpr std::string_view kDropouts[] = {"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"};
 
 bool same_layout(const TensorType& a, const TensorType& b) {

@@ -30,7 +30,7 @@ constexpr std::pair<std::string_view, std::string_view> kRenamedOps[] = {
     {"aten.pow_.Scalar", "aten.pow.Tensor_Scalar"},      {"aten.pow_.Tensor", "aten.pow.Tensor_Tensor"},
 };
 
-constexpr std::string_view kShapeChangers[] = {"squeeze_", "unsqueeze_", "transpose_", "t_", "detach_", "requires_grad_"};
+constexpr std::string_view kShapeChangers[] = {"squeeze_", "unsqueeze_", "transpose_", "t_", "detach_", "requires_grad_", "resize_", "resize_as_"};
 
 constexpr std::string_view kBooleanOps[] = {"eq",        "ne",          "lt",         "le",          "gt",
                                             "ge",        "less",        "less_equal", "greater",     "greater_equal",
@@ -38,6 +38,12 @@ constexpr std::string_view kBooleanOps[] = {"eq",        "ne",          "lt",   
 
 // Chains are followed by recursion, and files are hostile.
 constexpr int kMaxChain = 5000;
+
+// aten.atan2.out: writes its result to an argument of that name, and to nothing else.
+bool writes_out(const Node& node) {
+  const std::string_view overload = overload_name(node);
+  return (overload == "out" || overload.ends_with("_out")) && node.outputs.size() == 1 && value_arg(node, "out").valid();
+}
 
 bool is_inplace(const Node& node) {
   std::string_view name = aten_name(node);
@@ -49,6 +55,11 @@ bool is_inplace(const Node& node) {
 std::string functional_target(const Node& node) {
   for (auto [inplace, functional] : kRenamedOps) {
     if (inplace == node.target) return std::string(functional);
+  }
+  if (writes_out(node)) {
+    const std::string_view overload = overload_name(node);
+    const std::string stem = node.target.substr(0, node.target.size() - overload.size());
+    return stem + (overload == "out" ? "default" : std::string(overload.substr(0, overload.size() - 4)));
   }
   if (!std::binary_search(std::begin(kInplaceOps), std::end(kInplaceOps), std::string_view(node.target))) return {};
   std::string target = node.target;
@@ -70,6 +81,7 @@ bool updates_statistics(const Node& node) {
 // Operators that write to other arguments than the first.
 Status refuse_hidden_writes(const Node& node) {
   std::string_view name = aten_name(node);
+  if (writes_out(node)) return ok_status();
   bool lists = name.starts_with("_foreach_") || name.starts_with("_fused_");
   if ((lists && name.ends_with('_')) || (node.find("out") && value_arg(node, "out").valid()))
     return unsupported(node, "writing to this argument is not supported");
@@ -159,7 +171,7 @@ class Functionalizer {
 
   Status visit(const Node& node) {
     TRY_STATUS(refuse_hidden_writes(node));
-    if (is_inplace(node)) return write_node(node);
+    if (is_inplace(node) || writes_out(node)) return write_node(node);
     Node copy = node;
     TRY_STATUS(map_arguments(copy, node));
     if (updates_statistics(node)) return update_statistics(node, std::move(copy));
@@ -208,9 +220,12 @@ class Functionalizer {
   }
 
   Status write_node(const Node& node) {
-    const auto* self = node.args.empty() ? nullptr : std::get_if<ValueId>(&node.args[0]);
+    const ValueId out = value_arg(node, "out");
+    const auto* self = writes_out(node) ? &out : node.args.empty() ? nullptr : std::get_if<ValueId>(&node.args[0]);
     if (!self || !self->valid() || !graph_.value(*self).is_tensor())
       return unsupported(node, "the first argument is not a tensor");
+    if (out.valid() && graph_.value(node.outputs[0]).tensor().sizes != graph_.value(out).tensor().sizes)
+      return unsupported(node, "the argument that is written has other sizes than the result");
     TRY(ValueId written, new_content(node, *self));
     TRY_STATUS(write(*self, written, node));
     for (ValueId out : node.outputs) {  // the result is the written tensor by another name
@@ -253,6 +268,11 @@ class Functionalizer {
     call.target = functional_target(node);
     if (call.target.empty()) return unsupported(node, "the functional form of this in-place operator is not known");
     TRY_STATUS(map_arguments(call, node));
+    if (writes_out(node)) {
+      const auto at = std::find(call.arg_names.begin(), call.arg_names.end(), "out");
+      call.args.erase(call.args.begin() + (at - call.arg_names.begin()));
+      call.arg_names.erase(at);
+    }
     TensorType result = type;
     result.dtype = result_dtype(node, type.dtype);
     ValueId out = builder_.new_value(out_name(node), result);
@@ -272,7 +292,7 @@ class Functionalizer {
   // other types. (PyTorch refuses in-place operators whose numbers would promote.)
   DType result_dtype(const Node& node, DType self) const {
     std::string_view name = aten_name(node);
-    name.remove_suffix(1);
+    if (!writes_out(node)) name.remove_suffix(1);
     if (std::find(std::begin(kBooleanOps), std::end(kBooleanOps), name) != std::end(kBooleanOps)) return DType::boolean;
     static constexpr std::string_view kPromoting[] = {"add",         "sub",         "mul",          "div",      "pow",
                                                       "remainder",   "fmod",        "floor_divide", "atan2",    "bitwise_and",

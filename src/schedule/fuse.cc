@@ -186,6 +186,10 @@ class Grouper {
             why = "it reads " + program_.buffer(member.outputs[0]).name + " at other coordinates than its own";
             return;
           }
+          if (s.sizes[static_cast<size_t>(c->id)] != g.axis_sizes[static_cast<size_t>(axis)]) {  // the beginning of it only
+            why = "the loops run over different ranges";
+            return;
+          }
           int& bound = axis_of[static_cast<size_t>(c->id)];
           if (bound != -2 && bound != axis) why = "it reads what the producer makes in another order";
           bound = axis;

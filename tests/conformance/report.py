@@ -70,11 +70,40 @@ def table(results, numbers):
     return lines
 
 
-def text(results, more=()):
+def shares(results):
+    """[(what, number)] of a run through torch.compile."""
+    right = [r for r in results if r["status"] == "right"]
+    own = sum(r["in_pytorch"] == 0 for r in right)
+    none = sum(0 < r["operators"] == r["in_pytorch"] for r in right)
+    return [("computed by coil", own), ("some operators stay in PyTorch", len(right) - own - none), ("all operators stay in PyTorch", none),
+            *((status, sum(r["status"] == status for r in results)) for status in ("refused", "wrong", "crash", "hang", "error"))]
+
+
+def compiled_summary(results):
+    pairs = counted(results)
+    return f"{len(pairs)} pairs: " + ", ".join(f"{n} {what}" for what, n in shares(pairs)) + f"; apart: {len(results) - len(pairs)} that Dynamo or eager does not take"
+
+
+def compiled_section(results):
+    """Lines for the run through torch.compile."""
+    dtypes = [d for d in COLUMNS if any(r["dtype"] == d for r in counted(results))]
+    columns = [[n for _, n in shares([r for r in counted(results) if r["dtype"] == d])] for d in dtypes]
+    lines = ["## torch.compile", "", "The same samples through `torch.compile(backend=\"coil\", fullgraph=True)` (`tests/conformance/run.py --compiled`), compared with eager in the same way: "
+             + compiled_summary(results) + ".", "", "| | " + " | ".join(dtypes) + " |", "|---" * (len(dtypes) + 1) + "|"]
+    lines += [f"| {what} | " + " | ".join(str(column[i]) for column in columns) + " |" for i, (what, _) in enumerate(shares([]))]
+    count = collections.Counter(reason for r in results for reason in r.get("fallbacks", {}))
+    lines += ["", "What stays in PyTorch most often:", "", "| pairs | operator: reason |", "|---|---|"]
+    lines += [f"| {n} | {reason.replace('|', '/')} |" for reason, n in sorted(count.items(), key=lambda item: (-item[1], item[0]))[:40]]
+    bad = [r for r in results if r["status"] in ("refused", "wrong", "crash", "hang", "error")]
+    lines += ["", *(f"- {r['name']} {r['dtype']}: {r['status']}: {r['reason']}" for r in bad), *([""] if bad else [])]
+    return lines
+
+
+def text(results, more=(), compiled=()):
     """The whole file."""
     ranks = ranked(results)
     numbers = {reason: i + 1 for i, (reason, _) in enumerate(ranks)}
-    lines = [HEAD, f"**{summary(results)}.**", "", *columns(results), "", *more]
+    lines = [HEAD, f"**{summary(results)}.**", "", *columns(results), "", *more, *(compiled_section(compiled) if compiled else [])]
     lines += ["## Reasons", "", "| number | pairs | reason |", "|---|---|---|"]
     lines += [f"| {numbers[reason]} | {n} | {reason.replace('|', '/')} |" for reason, n in ranks]
     bad = [r for r in results if r["status"] in ("wrong", "crash", "hang", "error")]

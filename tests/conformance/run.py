@@ -6,6 +6,7 @@ Results are appended to a JSONL file, one line for a pair of entry and dtype; a 
 starts over; --retry: does again what was not right). A pair that takes its worker process down, or more than its time, is recorded as such.
 PATTERN: names of entries as in a shell (`linalg.*`), or name:dtype. Without any: all. The whole takes about half an hour of two cores,
 half of it for exports, which are kept. `--results FILE --report docs/coverage.md` with nothing left to do writes the report again.
+--compiled asks torch.compile(backend="coil", fullgraph=True) for the same; its results (another FILE) go into the report by --compiled-results.
 """
 
 import argparse
@@ -28,11 +29,11 @@ SECONDS = 240  # a pair's time
 class Worker:
     """A worker process, started again when it died."""
 
-    def __init__(self, log):
-        self.log, self.process = log, None
+    def __init__(self, log, way="evaluate"):
+        self.log, self.way, self.process = log, way, None
 
     def start(self):
-        self.process = subprocess.Popen([sys.executable, HERE / "worker.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, bufsize=0)
+        self.process = subprocess.Popen([sys.executable, HERE / "worker.py", self.way], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, bufsize=0)
         self.unread = b""
 
     def stop(self):
@@ -69,7 +70,7 @@ class Worker:
         return {"name": name, "dtype": dtype, "status": "export" if reason.startswith("exporting") else status, "reason": reason}
 
 
-def judge_all(pairs, jobs, results, seconds=float("inf")):
+def judge_all(pairs, jobs, results, seconds=float("inf"), way="evaluate"):
     """Judges the pairs on some workers, appending to the file, in any order; begins none after so many seconds."""
     todo, lock, done = queue.SimpleQueue(), threading.Lock(), 0
     for pair in pairs:
@@ -79,7 +80,7 @@ def judge_all(pairs, jobs, results, seconds=float("inf")):
     def work(number):
         nonlocal done
         with open(results.with_suffix(f".log{number}"), "a") as log:
-            worker = Worker(log)
+            worker = Worker(log, way)
             while time.time() < start + seconds:
                 try:
                     name, dtype = todo.get_nowait()
@@ -119,6 +120,8 @@ def main():
     parser.add_argument("--fresh", action="store_true")
     parser.add_argument("--retry", action="store_true")
     parser.add_argument("--report", type=pathlib.Path)
+    parser.add_argument("--compiled", action="store_true", help="through torch.compile(backend=\"coil\", fullgraph=True) instead")
+    parser.add_argument("--compiled-results", type=pathlib.Path, help="results of --compiled, for the report")
     parser.add_argument("--show", action="store_true", help="print what is not right")
     parser.add_argument("patterns", nargs="*")
     options = parser.parse_intermixed_args()
@@ -130,18 +133,18 @@ def main():
     pairs = matching(samples.pairs(), options.patterns)
     known = read_results(options.results)
     todo = [p for p in pairs if p not in known or (options.retry and known[p]["status"] not in ("right", "eager", "export"))]
-    judge_all(todo, options.jobs, options.results)
+    judge_all(todo, options.jobs, options.results, way="compiled" if options.compiled else "evaluate")
     results = [r for p in pairs if (r := read_results(options.results).get(p))]
     if options.show:
         for r in results:
             if r["status"] != "right":
                 print(f"{r['name']}:{r['dtype']} {r['status']}: {r['reason']}")
-    print(report.summary(results))
+    print(report.compiled_summary(results) if options.compiled else report.summary(results))
     if options.report:
         sys.path.insert(0, str(HERE.parents[0] / "python"))
         import core_aten
 
-        options.report.write_text(report.text(results, core_aten.section()))
+        options.report.write_text(report.text(results, core_aten.section(), list(read_results(options.compiled_results).values()) if options.compiled_results else []))
     bad = [r for r in results if r["status"] in ("wrong", "crash", "hang", "error")]
     return 1 if bad else 0
 

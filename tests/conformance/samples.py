@@ -252,7 +252,11 @@ def make_case(name, dtype, folder):
     except Exception as error:  # what its file format has no place for
         refused.append("torch.export.save: " + short(error))
         case["rows"], case["inputs"] = [], []
-    torch.save(case, folder / "case.tmp")
+    try:
+        torch.save(case, folder / "case.tmp")
+    except RuntimeError:  # inputs that share memory under several dtypes
+        case["inputs"] = [t.clone() for t in case["inputs"]]
+        torch.save(case, folder / "case.tmp")
     os.replace(folder / "case.tmp", folder / "case.pt")
 
 

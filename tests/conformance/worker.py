@@ -1,4 +1,6 @@
-"""A process that judges pairs: reads "name dtype" lines, writes a JSON line for each phase and each result. See run.py."""
+"""A process that judges pairs: reads "name dtype" lines, writes a JSON line for each phase and each result. See run.py.
+
+An argument names the way: evaluate (exported, standalone; the default) or compiled (torch.compile)."""
 
 import json
 import os
@@ -12,7 +14,9 @@ import torch
 
 torch.set_num_threads(1)
 
-import evaluate
+import importlib
+
+way = importlib.import_module(sys.argv[1] if len(sys.argv) > 1 else "evaluate")
 
 
 def main():
@@ -20,7 +24,7 @@ def main():
         name, dtype = line.split()
         start = time.time()
         try:
-            result = evaluate.verdict(name, dtype, lambda phase: print(json.dumps({"phase": phase}), file=channel))
+            result = way.verdict(name, dtype, lambda phase: print(json.dumps({"phase": phase}), file=channel))
         except Exception as error:  # a fault of these tests
             import traceback
 

@@ -114,3 +114,17 @@ class State(torch.nn.Module):
 op("state", State, lambda: (crand(4, 3),))
 op("rotary", lambda x, angle: torch.view_as_real(torch.view_as_complex(x.reshape(2, 5, 3, 4, 2)) * torch.polar(torch.ones_like(angle), angle)[None, :, None]).flatten(3),
    lambda: (rand(2, 5, 3, 8), rand(5, 4)))
+
+op("zero_powers", lambda b, e: (b ** e, b.exp()), lambda: (torch.zeros(6, dtype=C64), torch.tensor([0, 1j, 2, 2 + 1j, -1, 3 - 1j])))
+op("near_the_cut", lambda z: z.atanh(), lambda: (torch.tensor([-0.99197083 - 0.02410423j, 0.9999 + 1e-5j, -1 + 1e-4j, -3 - 1j, 0j, 0.25 - 4j]),), tolerance=1e-6)
+op("distances", lambda a, b: (torch.dist(a, b), torch.dist(a, b, 1), F.pairwise_distance(a, b), F.l1_loss(a, b), torch.renorm(a, 2, 0, 1.5), torch.isclose(a, a + 1e-9), torch.isclose(a, b),
+                              F.triplet_margin_loss(a, b, b * 2)), lambda: (crand(4, 6), crand(4, 6)))
+op("sums_of_products", lambda m, a, b, x, y: (torch.addr(m, a, b, beta=2j, alpha=1 - 1j), torch.addbmm(m, x, y, beta=0.5, alpha=1j), torch.inner(m, m), torch.kron(a, b),
+                                              torch.addmm(m, m, m.mT, beta=1j)), lambda: (crand(4, 4), crand(4), crand(4), crand(2, 4, 3), crand(2, 3, 4)), tolerance=1e-4)
+op("ranges", lambda y, x: (torch.linspace(1 + 2j, 4, 7), torch.logspace(0, 1j, 5), torch.trapezoid(y, dx=0.5), torch.trapezoid(y, x), torch.cumulative_trapezoid(y), *torch.gradient(y, spacing=0.5),
+                           y.softmax(1, dtype=F64), y.log_softmax(0, dtype=F32)), lambda: (crand(4, 6), crand(6)), tolerance=1e-4)
+op("more_functions", lambda z, e: (F.silu(z), torch.sinc(z), torch.logaddexp(z, z.flip(0)), torch.ldexp(z, torch.tensor(3)), e.nan_to_num(posinf=2.0, neginf=-3.0), e.nan_to_num()),
+   lambda: (crand(5, 6), torch.tensor([complex(float("inf"), 1), complex(2, float("nan")), complex(float("nan"), float("-inf"))])), tolerance=1e-4)
+op("more_movement", lambda z, m: (torch.block_diag(z, z.real, z[:2]), torch.cartesian_prod(z[0], z[1]), torch.combinations(z[0]), torch.diagflat(z), z.masked_scatter(m, z.flip(0)),
+                                  torch.put(z, torch.tensor([1, 5]), z[0, :2], accumulate=True), F.unfold(z[None, None], 2), torch.hsplit(z, 2)[1], F.pad(z, (1, 2), value=2.0),
+                                  z.real.sum_to_size(1, 4), z.sum_to_size(4)), lambda: (crand(4, 4), rand(4, 4) > 0))

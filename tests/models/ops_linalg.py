@@ -90,3 +90,7 @@ op("size_1", lambda a: (L.inv(a), L.det(a), L.svdvals(a), L.qr(a)[0], L.matrix_e
 op("strided", lambda a: (L.inv(a.mT), L.det(a[:, ::2, 1:4]), L.qr(a.mT[:, 1:])[1].abs()), lambda t: (positive(2, 5, 5, dtype=t),), SOME)
 op("large", lambda a, b: (L.solve(a, b), L.cholesky(a), L.svdvals(b), L.slogdet(a)[1], L.qr(b)[1].abs()), lambda t: (positive(130, 130, dtype=t) / 130, matrix(130, 70, dtype=t)), SOME)
 op("nan", lambda a: (*L.inv_ex(a), L.det(a), *L.cholesky_ex(a)[1:]), lambda t: (torch.stack([torch.eye(3, dtype=t), torch.full((3, 3), float("nan"), dtype=t)]),), (F32,))
+
+op("polar", lambda a: L.polar(a), lambda t: (matrix(2, 5, 3, dtype=t),), SOME)
+op("sqrth", lambda a: L.matrix_sqrth(a), lambda t: (positive(2, 4, 4, dtype=t),), SOME)
+op("vander_of_number", lambda a: L.vander(a, N=4), lambda t: (matrix(1, dtype=t)[0],), SOME)

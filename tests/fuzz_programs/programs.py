@@ -1,0 +1,160 @@
+"""Random programs as plain data: made from a seed, run by PyTorch, exported, shrunk.
+
+{"inputs": [{"shape", "dtype", "layout", "seed", "dynamic"}], "steps": [[operator, numbers of values, parameters]], "outputs": [numbers of values]}.
+Values are the inputs, then the steps' results.
+"""
+
+import random
+
+import torch
+
+import operators
+
+LAYOUTS = ["dense", "dense", "transposed", "expanded", "sliced", "offset"]
+SIZES = [0, 1, 2, 3, 4, 5, 7, 8, 9, 17, 33]
+MOST_ELEMENTS = 20_000
+
+
+def make_input(given):
+    """The tensor that an input stands for: small numbers of eighths, so that most of the arithmetic is exact."""
+    generator = torch.Generator().manual_seed(given["seed"])
+    shape, dtype, layout = given["shape"], getattr(torch, given["dtype"]), given["layout"]
+
+    def fill(sizes):
+        if dtype is torch.bool:
+            return torch.randint(0, 2, sizes, generator=generator).bool()
+        low = 0 if dtype is torch.uint8 else -8
+        if dtype.is_floating_point:
+            return (torch.randint(-16, 17, sizes, generator=generator) / 8).to(dtype)
+        return torch.randint(low, 9, sizes, generator=generator).to(dtype)
+
+    if layout == "transposed" and len(shape) >= 2:
+        return fill([*shape[:-2], shape[-1], shape[-2]]).mT
+    if layout == "expanded" and shape:
+        return fill([1, *shape[1:]]).expand(shape)
+    if layout == "sliced" and shape:
+        return fill([*shape[:-1], 2 * shape[-1]])[..., ::2]
+    if layout == "offset" and shape:
+        return fill([*shape[:-1], shape[-1] + 3])[..., 3:]
+    return fill(shape)
+
+
+def run(program, inputs, wide=False):
+    """All values."""
+    values = list(inputs)
+    for name, args, parameters in program["steps"]:
+        if wide and name == "to" and parameters[0] in operators.FLOATS:
+            parameters = ["float64"]
+        values.append(operators.TABLE[name][0](*(values[i] for i in args), *parameters))
+    return values
+
+
+def widened(inputs):
+    return [t.double() if t.is_floating_point() else t for t in inputs]
+
+
+def is_exact(value, wide):
+    """Whether nothing was rounded on the way to this value."""
+    return value.shape == wide.shape and (torch.equal(value, wide) if not value.is_floating_point() else torch.equal(value.double().nan_to_num(9e9), wide.double().nan_to_num(9e9)))
+
+
+def generate(seed):
+    rng = random.Random(seed)
+    inputs = []
+    common = [rng.choice(SIZES) for _ in range(3)]
+    favourite = rng.choice(operators.DTYPES)
+    for number in range(rng.randint(1, 3)):
+        shape = [rng.choice(common) if rng.random() < 0.75 else rng.choice(SIZES) for _ in range(rng.choice([0, 1, 2, 2, 3, 3, 4]))]
+        while torch.Size(shape).numel() > MOST_ELEMENTS // 4:
+            shape.pop()
+        dtype = favourite if rng.random() < 0.6 else rng.choice(operators.DTYPES)
+        dynamic = [d for d, n in enumerate(shape) if n >= 2 and rng.random() < 0.25] if seed % 3 == 0 else []
+        inputs.append({"shape": shape, "dtype": dtype, "layout": "dense" if dynamic else rng.choice(LAYOUTS), "seed": rng.randrange(1 << 30), "dynamic": dynamic})
+    program = {"inputs": inputs, "steps": [], "outputs": []}
+    values = [make_input(i) for i in inputs]
+    wide = widened(values)
+    names, weights = list(operators.TABLE), [row[3] for row in operators.TABLE.values()]
+    wanted, tries = rng.randint(2, 9), 0
+    while len(program["steps"]) < wanted and tries < 200:
+        tries += 1
+        name = rng.choices(names, weights)[0]
+        function, choose, jumps, _ = operators.TABLE[name]
+        try:
+            args, parameters = choose(operators.Chooser(rng, values))
+            if jumps and not all(is_exact(values[i], wide[i]) for i in args):
+                continue
+            value = function(*(values[i] for i in args), *parameters)
+            broad = function(*(wide[i] for i in args), *(["float64"] if name == "to" and parameters[0] in operators.FLOATS else parameters))
+        except Exception:  # not a choice that PyTorch takes
+            continue
+        if not isinstance(value, torch.Tensor) or value.numel() > MOST_ELEMENTS or value.dim() > 6 or value.is_complex():
+            continue
+        # A conversion of what an integer cannot hold may give anything.
+        if name == "to" and not value.is_floating_point() and value.dtype is not torch.bool and values[args[0]].is_floating_point():
+            limits = torch.iinfo(value.dtype)
+            v = values[args[0]].double()
+            if not bool(((v >= limits.min) & (v <= min(limits.max, 2**53))).all()):
+                continue
+        program["steps"].append([name, args, parameters])
+        values.append(value)
+        wide.append(broad)
+    used = {i for _, args, _ in program["steps"] for i in args}
+    first = len(inputs)
+    program["outputs"] = [i for i in range(first, len(values)) if i not in used or rng.random() < 0.2]
+    return program
+
+
+class Module(torch.nn.Module):
+    def __init__(self, program):
+        super().__init__()
+        self.program = program
+
+    def forward(self, *inputs):
+        values = run(self.program, inputs)
+        return tuple(values[i] for i in self.program["outputs"])
+
+
+def cut(program, keep):
+    """The program with these outputs, without what they do not need."""
+    count = len(program["inputs"])
+    needed = set(keep)
+    for number in reversed(range(len(program["steps"]))):
+        if count + number in needed:
+            needed.update(program["steps"][number][1])
+    order = sorted(needed)
+    place = {old: new for new, old in enumerate(order)}
+    return {"inputs": [program["inputs"][i] for i in order if i < count],
+            "steps": [[name, [place[a] for a in args], parameters] for number, (name, args, parameters) in enumerate(program["steps"]) if count + number in needed],
+            "outputs": [place[i] for i in keep]}
+
+
+def smaller(program, shapes):
+    """Simpler programs, boldest first; `shapes`: (shape, dtype) of all values."""
+    outputs, count = program["outputs"], len(program["inputs"])
+    for i in outputs:
+        if len(outputs) > 1:
+            yield cut(program, [i])
+    for number in range(len(program["steps"]) - 1):  # a result becomes an input
+        shape, dtype = shapes[count + number]
+        new = {"shape": shape, "dtype": dtype, "layout": "dense", "seed": number, "dynamic": []}
+        value = count + number
+        move = {**{i: i for i in range(count)}, value: count, **{i: i + 1 if i < value else i for i in range(count, len(shapes)) if i != value}}
+        steps = [[name, [move[a] for a in args], p] for k, (name, args, p) in enumerate(program["steps"]) if k != number]
+        yield cut({"inputs": [*program["inputs"], new], "steps": steps, "outputs": [move[i] for i in outputs]}, [move[i] for i in outputs])
+    for number, step in enumerate(program["steps"]):  # an earlier value instead of the last result
+        if count + number in outputs:
+            for a in step[1]:
+                if a >= count:
+                    yield cut(program, [a])
+    for k, given in enumerate(program["inputs"]):
+        for change in ({"dynamic": []}, {"layout": "dense"}):
+            if any(given[key] != value for key, value in change.items()):
+                yield {**program, "inputs": [{**x, **change} if j == k else x for j, x in enumerate(program["inputs"])]}
+
+
+def source(program):
+    """As text, for people."""
+    lines = [f"v{i} = input({x['shape']}, {x['dtype']}, {x['layout']}{', dynamic ' + str(x['dynamic']) if x['dynamic'] else ''})" for i, x in enumerate(program["inputs"])]
+    for i, (name, args, parameters) in enumerate(program["steps"], len(program["inputs"])):
+        lines.append(f"v{i} = {name}({', '.join([f'v{a}' for a in args] + [repr(p) for p in parameters])})")
+    return "\n".join([*lines, "return " + ", ".join(f"v{i}" for i in program["outputs"])])

@@ -1,0 +1,107 @@
+"""A process that tries programs: reads a JSON line {"seed": N} or {"program": ...}, writes a JSON line {"program", "status", "reason", "shapes"}.
+
+status: right; wrong; refused (an error of coil's that says so); crash (a bug that coil noticed); export (PyTorch cannot); trivial (no steps).
+"""
+
+import json
+import os
+import pathlib
+import sys
+
+channel = os.fdopen(os.dup(1), "w", buffering=1)
+os.dup2(2, 1)
+
+import torch
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(pathlib.Path(os.environ.get("COIL_BUILD", HERE.parents[1] / "build")) / "python")]
+torch.set_num_threads(1)
+
+import coil
+import programs
+
+# Of the largest magnitude of a result; eager's own error, eight times, comes on top.
+RELATIVE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+
+
+def difference(ours, eager, wide):
+    """None, or how a result differs."""
+    if ours.dtype != eager.dtype or ours.shape != eager.shape:
+        return f"{ours.dtype} {tuple(ours.shape)} instead of {eager.dtype} {tuple(eager.shape)}"
+    if programs.is_exact(eager, wide):
+        same = torch.equal(ours, eager) if not eager.is_floating_point() else torch.equal(ours.nan_to_num(9e9), eager.nan_to_num(9e9))
+        # An exact result may come out of inexact steps in another order: the tolerance below decides for floats.
+        if same or not eager.is_floating_point():
+            return None if same else values_of(ours, eager, ours != eager)
+    o, e, w = ours.double(), eager.double(), wide.double()
+    sure = e.isfinite() & w.isfinite()
+    special = (e.isnan() & w.isnan()) | (e.isinf() & w.isinf() & (e == w))
+    bad = special & ~((o == e) | (o.isnan() & e.isnan()))
+    if bad.any():
+        return values_of(ours, eager, bad)
+    if sure.any():
+        size = w[sure].abs().max()
+        allowed = RELATIVE[eager.dtype] * size + 8 * (e - w)[sure].abs().max() + torch.finfo(eager.dtype).tiny
+        bad = sure & ~((o - w).abs() <= allowed)
+        if bad.any():
+            return values_of(ours, eager, bad)
+    return None
+
+
+def values_of(ours, eager, bad):
+    i = int(bad.flatten().nonzero()[0])
+    return f"{int(bad.sum())} of {bad.numel()} elements; element {i}: {ours.flatten()[i].item()} instead of {eager.flatten()[i].item()}"
+
+
+def exported(program, inputs):
+    module = programs.Module(program)
+    dynamic = [{d: torch.export.Dim.DYNAMIC for d in x["dynamic"]} for x in program["inputs"]]
+    with torch.no_grad():
+        if any(dynamic):
+            try:
+                return torch.export.export(module, tuple(inputs), dynamic_shapes=(tuple(dynamic),))
+            except Exception:  # sizes that are not free after all
+                pass
+        return torch.export.export(module, tuple(inputs))
+
+
+def judged(program, decompose):
+    if not program["steps"]:
+        return "trivial", "", []
+    inputs = [programs.make_input(x) for x in program["inputs"]]
+    eager = programs.run(program, inputs)
+    wide = programs.run(program, programs.widened(inputs), wide=True)
+    shapes = [(list(v.shape), str(v.dtype).removeprefix("torch.")) for v in eager]
+    try:
+        exported_program = exported(program, inputs)
+        if decompose:
+            exported_program = exported_program.run_decompositions()
+    except Exception as error:
+        return "export", f"{type(error).__name__}: {error}".splitlines()[0][:200], shapes
+    try:
+        model = coil.compile(exported_program, options={"opt_level": 1})
+        results = model(*[t.clone() if t.is_contiguous() else t for t in inputs])
+    except coil.Error as error:
+        text = str(error).splitlines()[0][:200]
+        return ("crash" if "COIL-E9" in text or "COIL-E5" in text else "refused"), text, shapes
+    results = results if isinstance(results, tuple) else (results,)
+    for number, (ours, i) in enumerate(zip(results, program["outputs"], strict=True)):
+        problem = difference(ours, eager[i], wide[i])
+        if problem:
+            return "wrong", f"output {number}: {problem}", shapes
+    return "right", "", shapes
+
+
+def main():
+    for line in sys.stdin:
+        asked = json.loads(line)
+        program = asked.get("program") or programs.generate(asked["seed"])
+        print(json.dumps({"program": program}), file=channel)  # so that it is known should the process end
+        try:
+            status, reason, shapes = judged(program, asked.get("decompose", False))
+        except Exception as error:  # a shrunk program that PyTorch does not take
+            status, reason, shapes = "export", f"{type(error).__name__}: {error}"[:200], []
+        print(json.dumps({"program": program, "status": status, "reason": reason, "shapes": shapes}), file=channel)
+
+
+main()

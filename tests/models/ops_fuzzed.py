@@ -1,0 +1,31 @@
+"""What random programs (tests/fuzz_programs) found, made small: each was once wrong or ended the compiler."""
+
+import torch
+import torch.nn.functional as F
+
+from case import BF16, BOOL, F32, U8, rand, registry
+
+PROGRAMS, add = registry(__file__)
+
+
+def op(name, function, inputs, **options):
+    add(f"fuzzed_{name}", function, inputs, **options)
+
+
+# A loop that reads the beginning of what another makes does not run over the same points.
+op("beginning_of_reduction", lambda x: (x.mean(0)[:17], x.mean(0).logsumexp(0)), lambda: (rand(5, 33, dtype=BF16),))
+op("beginning_of_sum", lambda x: (x.sum(1)[:4] + 1, x.sum(1)), lambda: (rand(9, 7),))
+op("beginning_padded", lambda x: (F.pad(x.exp(), (0, 2), value=1).logsumexp([0, 1], True), x * 0), lambda: (rand(2, 9),))
+op("logical_of_bytes", lambda x: (x.any(1, True), x.all(0), x.any()), lambda: ((rand(7, 8) > 0.3).to(U8),))
+op("convolution_of_nothing", lambda x: torch.conv1d(x, x, None, 2, 2), lambda: (torch.zeros(4, 0, 4),))
+op("resized", lambda x: (x.clone().resize_(2, 3), x.clone().resize_(3, 2) + 1, x.clone().resize_as_(x.sum(0))), lambda: (rand(4, 3),))
+
+
+def written_results(x, y):
+    out, flags = torch.empty(5, 7), torch.empty(5, 7, dtype=BOOL)
+    torch.atan2(x, y, out=out)
+    torch.lt(x, y, out=flags)
+    return out + 1, flags
+
+
+op("written_results", written_results, lambda: (rand(5, 7, dtype=F32), rand(5, 7, dtype=F32)))
