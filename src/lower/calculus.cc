@@ -232,7 +232,7 @@ Views sum_to_size(Op& op) {
   for (size_t i = 0; i < x.rank(); ++i) {
     if (i < skip || (is_const(out.sizes[i - skip], 1) && !is_const(x.sizes[i], 1))) dims.push_back(i);
   }
-  if (dims.empty()) return {x};
+  if (dims.empty()) return {is_complex(out.dtype) ? x : converted(op, x, out.dtype)};
   return {reshaped(op, reduced(op, "sum_to_size", ReduceOp::sum, out.dtype, x, dims, true, [&](Expr e, Coordinates) { return as(e, out.dtype); }), out.sizes)};
 }
 
