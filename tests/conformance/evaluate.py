@@ -138,6 +138,8 @@ def near(actual, expected, wide):
         return False
     a, e, w = (t[~overflowed] for t in (a, e, w))
     finite = finite[~overflowed]
+    lost = ~e.isfinite() & w.isinf() & (a == w)  # eager's way to infinity went by NaN
+    a, e, w, finite = a[~lost], e[~lost], w[~lost], finite[~lost]
     if not torch.equal(finite, e.isfinite()) or not samples.same(a[~finite], e[~finite]):
         return False
     error, own, size = (a - w)[finite].abs(), (e - w)[finite].abs(), w[finite].abs()
