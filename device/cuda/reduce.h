@@ -66,6 +66,12 @@ CD_FN T shuffle_up(T x, int delta) {
   else return __shfl_up_sync(~0u, x, delta);
 }
 
+template <class T>
+CD_FN T shuffle_from(T x, int lane) {
+  if constexpr (sizeof(T) < 4) return (T)__shfl_sync(~0u, (i32)x, lane);
+  else return __shfl_sync(~0u, x, lane);
+}
+
 // Shared memory of a block's reductions: two sets, used in turn, so that one barrier a reduction is enough. `kSlots` partial results.
 template <int kSlots>
 struct Slots {
@@ -168,21 +174,28 @@ CD_FN i64 column_reduce_index(V x, i64 xi, S& slots, int set) {
   return xi;
 }
 
-// Inclusive scan over a block of T threads, each of which has the G x W values that follow the previous one's: in place, after `carry`,
-// which becomes the last one's result for all.
+// Inclusive scan over a block of T threads: in place, after `carry`, which becomes the last value's result for all. Warps follow one
+// another; a warp has G lines of 32 x W values, so that it reads and writes whole lines: x[g][v] is value (g * 32 + lane) * W + v of it.
 template <class Op, int T, int G, int W, class S, class V>
 CD_FN void block_scan(V (&x)[G][W], V& carry, S& slots) {
-#pragma unroll
-  for (int i = 1; i < G * W; ++i) x[i / W][i % W] = Op::combine(x[(i - 1) / W][(i - 1) % W], x[i / W][i % W]);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  V own = x[G - 1][W - 1];
+  V left[G], total;  // of the warp: what is left of the lane in a line, and the lines before
 #pragma unroll
-  for (int delta = 1; delta < 32; delta *= 2) {
-    const V y = shuffle_up(own, delta);
-    if (lane >= delta) own = Op::combine(y, own);
+  for (int g = 0; g < G; ++g) {
+#pragma unroll
+    for (int v = 1; v < W; ++v) x[g][v] = Op::combine(x[g][v - 1], x[g][v]);
+    V own = x[g][W - 1];
+#pragma unroll
+    for (int delta = 1; delta < 32; delta *= 2) {
+      const V y = shuffle_up(own, delta);
+      if (lane >= delta) own = Op::combine(y, own);
+    }
+    left[g] = shuffle_up(own, 1);
+    const V line = shuffle_from(own, 31);
+    if (g > 0) left[g] = lane > 0 ? Op::combine(total, left[g]) : total;
+    total = g > 0 ? Op::combine(total, line) : line;
   }
-  const V left = shuffle_up(own, 1);
-  if (lane == 31) put(&slots.value[0][warp], own);
+  if (lane == 0) put(&slots.value[0][warp], total);
   __syncthreads();
   V before = carry;
 #pragma unroll
@@ -191,9 +204,12 @@ CD_FN void block_scan(V (&x)[G][W], V& carry, S& slots) {
     carry = Op::combine(carry, get<V>(&slots.value[0][i]));
   }
   __syncthreads();
-  if (lane > 0) before = Op::combine(before, left);
 #pragma unroll
-  for (int i = 0; i < G * W; ++i) x[i / W][i % W] = Op::combine(before, x[i / W][i % W]);
+  for (int g = 0; g < G; ++g) {
+    const V first = g > 0 || lane > 0 ? Op::combine(before, left[g]) : before;
+#pragma unroll
+    for (int v = 0; v < W; ++v) x[g][v] = Op::combine(first, x[g][v]);
+  }
 }
 
 }  // namespace cd

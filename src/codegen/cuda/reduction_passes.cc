@@ -359,11 +359,13 @@ std::string ReductionWriter::scan_code() {
 
 std::string ReductionWriter::scan_groups(const AtChunk& at_chunk) {
   const std::string ix = type(), v = axis(last_axis()).name, n = index(axis(last_axis()).size), skew = c_.skew ? " - skew" : "";
-  const std::string each = fmt::format("#pragma unroll\n      for (int g = 0; g < {}; ++g) {{\n        const {} {} = base + (y * {} + g) * {}{};\n", chunks_, ix, v, chunks_, width_, skew);
+  // As cd::block_scan has it: lines of a warp.
+  const std::string place = chunks_ == 1 ? "y" : fmt::format("((y / 32 * {} + g) * 32 + y % 32)", chunks_);
+  const std::string each = fmt::format("#pragma unroll\n      for (int g = 0; g < {}; ++g) {{\n        const {} {} = base + {} * {}{};\n", chunks_, ix, v, place, width_, skew);
   if (width_ == 1) return each + fmt::format("        if ({} < {}) {{\n", v, n) + at_chunk(1, "          ", "[g][0]") + "        }\n      }\n";
-  const int own = chunks_ * width_;
+  const int own = 32 * chunks_ * width_;
   // Without conditions between them, a thread's loads are all under way at once.
-  std::string text = fmt::format("    if (a.wide && {}base + (y + 1) * {}{} <= {}) {{\n", c_.skew ? fmt::format("base + y * {} >= skew && ", own) : "", own, skew, n);
+  std::string text = fmt::format("    if (a.wide && {}base + (y / 32 + 1) * {}{} <= {}) {{\n", c_.skew ? fmt::format("base + y / 32 * {} >= skew && ", own) : "", own, skew, n);
   text += each + at_chunk(width_, "        ", "[g][v]") + "      }\n    } else {\n" + each;
   if (chunks_ > 1) {
     text += fmt::format("        if (a.wide && {}{} + {} <= {}) {{\n", c_.skew ? v + " >= 0 && " : "", v, width_, n) + at_chunk(width_, "          ", "[g][v]") + "          continue;\n        }\n";
