@@ -143,7 +143,7 @@ def run_sets(bench, model, case, tolerance, expect, row):
         model.reset_state()
         inputs = [off_by_one(t) for t in tensors()]
         bench.sync()
-        compare(model.run(inputs), expected, tolerance if not notes else 10 * tolerance, f"{tag}, addresses aligned to an element only")
+        compare(model.run(inputs), got if notes else expected, tolerance, f"{tag}, addresses aligned to an element only")
     if notes:
         row["notes"] = notes
     return worst
