@@ -42,6 +42,9 @@ Result<Graph> simplify(Graph graph, const CompileOptions& options, const Dump& d
   return run_passes(std::move(graph), passes);
 }
 
+// The host of a CUDA program does not wait for the device: it cannot steer by what is computed there.
+LowerOptions lowering(const CompileOptions& options) { return {options.cuda.empty() && options.ptx.empty()}; }
+
 Result<CompileReport> compile(const Graph& graph, ZipWriter& zip, const CompileOptions& options) {
   CompileReport report;
   Stopwatch watch(report);
@@ -52,7 +55,7 @@ Result<CompileReport> compile(const Graph& graph, ZipWriter& zip, const CompileO
   report.graph_nodes = simplified.nodes.size();
   watch.lap("simplify");
 
-  TRY(LoopProgram lowered, lower(simplified));
+  TRY(LoopProgram lowered, lower(simplified, lowering(options)));
   TRY(LoopProgram folded, fold_constants(std::move(lowered)));
   LoopProgram loops = dead_loops(std::move(folded));
   TRY_STATUS(verify(loops));
@@ -104,8 +107,8 @@ Result<std::vector<uint8_t>> compile_to_memory(const Graph& graph, const Compile
 
 namespace {
 
-Status check_support(const Graph& graph, const Node& node) {
-  if (has_lowering(node.target)) return check_node(graph, node);
+Status check_support(const Graph& graph, const Node& node, const CompileOptions& options) {
+  if (has_lowering(node.target)) return check_node(graph, node, lowering(options));
   return Error{ErrorCode::unsupported_op, "no code for this operator", "", ""};
 }
 
@@ -115,7 +118,7 @@ Result<std::vector<NodeProblem>> node_problems(const Graph& graph, const Compile
   TRY(Graph simplified, simplify(graph, options, Dump("", options.log)));
   std::vector<NodeProblem> problems;
   for (const Node& node : simplified.nodes) {
-    const Status status = check_support(simplified, node);
+    const Status status = check_support(simplified, node, options);
     if (!status.ok()) problems.push_back({node.name, node.target, status.error().message});
   }
   return problems;
@@ -131,7 +134,7 @@ Result<std::vector<CheckRow>> check_program(const Graph& graph, const CompileOpt
     CheckRow& row = rows[it->second];
     ++row.count;
     if (!row.supported) continue;
-    const Status status = check_support(simplified, node);
+    const Status status = check_support(simplified, node, options);
     if (!status.ok()) {
       row.supported = false;
       row.problem = status.error().message;

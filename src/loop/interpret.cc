@@ -179,6 +179,7 @@ Status Interpreter::run(const Loop& loop) {
   }
   if (const Compact* def = std::get_if<Compact>(&loop.def)) return run_compact(loop, *def);
   if (const ReadSize* def = std::get_if<ReadSize>(&loop.def)) return run_read(loop, *def);
+  if (const Region* def = std::get_if<Region>(&loop.def)) return run_region(loop, *def);
   return run_template(loop);
 }
 

@@ -33,6 +33,8 @@ class Interpreter {
   Status run_reduction(const Loop& loop, const Reduction& def);
   Status run_compact(const Loop& loop, const Compact& def);
   Status run_read(const Loop& loop, const ReadSize& def);
+  Status run_region(const Loop& loop, const Region& def);
+  Result<std::vector<TensorData>> run_part(const RegionPart& part);
   Status run_template(const Loop& loop);
   template <class T>
   Status run_gemm(const Loop& loop, const Gemm& def);

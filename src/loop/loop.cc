@@ -60,10 +60,12 @@ std::vector<BodyRef> bodies(const LoopProgram& program, const Loop& loop) {
   return result;
 }
 
-std::vector<SymbolId> data_symbols(const LoopProgram& program, const Loop& loop) {
-  std::vector<SymbolId> found;
-  if (program.data_sizes.empty()) return found;
+namespace {
+
+// Every symbol from data that the definition mentions, those of a region's parts included unless they read them themselves.
+void add_data_symbols(const LoopProgram& program, const Loop& loop, std::vector<SymbolId>& found) {
   const auto look = [&](Expr root) {
+    if (!root) return;
     visit(root, [&](Expr e) {
       if (e->kind != ExprKind::symbol || !depends_on_data(e)) return;
       if (std::find(found.begin(), found.end(), SymbolId(e->id)) == found.end()) found.push_back(SymbolId(e->id));
@@ -92,16 +94,32 @@ std::vector<SymbolId> data_symbols(const LoopProgram& program, const Loop& loop)
                  },
                  [&](const Library& d) {
                    look_all(d.sizes);
-                   for (Expr e : {d.scratch, d.worker_scratch}) {
-                     if (e) look(e);
-                   }
+                   look(d.scratch);
+                   look(d.worker_scratch);
                  },
-                 [&](const ReadSize& d) {
-                   if (d.limit) look(d.limit);
+                 [&](const ReadSize& d) { look(d.limit); },
+                 [&](const Region& d) {
+                   look(d.steps);
+                   for (const RegionPart& part : d.parts) {
+                     std::vector<SymbolId> inside;
+                     for (const Loop& l : part.program->loops) add_data_symbols(*part.program, l, inside);
+                     for (SymbolId symbol : inside) {
+                       const auto& own = part.program->data_sizes;
+                       const bool is_own = std::any_of(own.begin(), own.end(), [&](const auto& size) { return size.first == symbol; });
+                       if (!is_own && std::find(found.begin(), found.end(), symbol) == found.end()) found.push_back(symbol);
+                     }
+                   }
                  },
                  [](const auto&) {},
              },
              loop.def);
+}
+
+}  // namespace
+
+std::vector<SymbolId> all_data_symbols(const LoopProgram& program, const Loop& loop) {
+  std::vector<SymbolId> found;
+  add_data_symbols(program, loop, found);
   return found;
 }
 
@@ -130,8 +148,17 @@ std::vector<BufferId> reads(const LoopProgram& program, const Loop& loop) {
     for (BufferId id : l->inputs) add(id);
   } else if (const ReadSize* r = std::get_if<ReadSize>(&loop.def)) {
     add(r->source);
+  } else if (const Region* g = std::get_if<Region>(&loop.def)) {
+    if (g->predicate.valid()) add(g->predicate);
+    for (BufferId id : g->initial) add(id);
+    for (const RegionPart& part : g->parts) {
+      for (const auto& [inner, outer] : part.captures) {
+        if (std::find(loop.outputs.begin(), loop.outputs.end(), outer) == loop.outputs.end()) add(outer);
+      }
+    }
   }
-  for (SymbolId symbol : data_symbols(program, loop)) {
+  if (program.data_sizes.empty()) return found;
+  for (SymbolId symbol : all_data_symbols(program, loop)) {
     for (const auto& [known, buffer] : program.data_sizes) {
       if (known == symbol) add(buffer);
     }
@@ -199,6 +226,13 @@ class Renumber {
     for (Expr* e : {&d.keep, &d.start, &d.value}) rename(*e);
   }
   void rename(ReadSize& d) const { map(d.source); }
+  void rename(Region& d) const {
+    map(d.predicate);
+    for (BufferId& id : d.initial) map(id);
+    for (RegionPart& part : d.parts) {
+      for (auto& capture : part.captures) map(capture.second);
+    }
+  }
   void rename(Gemm& d) const {
     rename(d.a);
     rename(d.b);

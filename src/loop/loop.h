@@ -141,11 +141,36 @@ struct ReadSize {
   Expr limit;
 };
 
-using LoopDef = std::variant<Pointwise, Reduction, Scan, Concat, Sort, Library, Gemm, Conv2d, Attention, Compact, ReadSize>;
+struct LoopProgram;
+
+// A program of its own inside a Region. It shares the pool; symbols from data that the programs around it read are known to it. Its
+// buffers of kind input, dense and row-major, are `captures` of the buffers around it; its user outputs, dense and row-major, are what the
+// region says. It has no writes; its checks count where and when it runs.
+struct RegionPart {
+  std::shared_ptr<const LoopProgram> program;
+  std::vector<std::pair<BufferId, BufferId>> captures;  // its own buffer, that of the program around it
+};
+
+// Control flow over whole buffers, all dense and row-major.
+// branch: parts[0] gives the results where `predicate` (bool, 0-d) holds, otherwise parts[1] does; the other part does not run.
+// loop: parts[0] is a step, parts[1], if there, a condition of one bool that is asked before each step. The first initial.size() results
+// are carried: they begin as `initial`, the parts may capture them, and each step replaces them by its first results. The other results
+// have one more dimension, of size `steps`, at the front: step number `step` gives its row. `steps` is null where only the condition ends it.
+struct Region {
+  enum class Kind : uint8_t { branch, loop };
+  Kind kind = Kind::branch;
+  BufferId predicate;
+  std::vector<BufferId> initial;
+  SymbolId step;
+  Expr steps;
+  std::vector<RegionPart> parts;
+};
+
+using LoopDef = std::variant<Pointwise, Reduction, Scan, Concat, Sort, Library, Gemm, Conv2d, Attention, Compact, ReadSize, Region>;
 
 struct Loop {
   LoopDef def;
-  std::vector<BufferId> outputs;  // one; two for Sort; any number for Library
+  std::vector<BufferId> outputs;  // one; two for Sort; any number for Library and Region
   std::string op;                 // "relu", "layer_norm.mean": what a reader would call it; becomes part of kernel names
   std::vector<Origin> origins;
   std::string assertion;          // not empty: over one point, with a checked index that fails where this message is due
@@ -178,6 +203,7 @@ struct LoopProgram {
   std::vector<int> none_results;  // places among all flattened results (these and the user outputs) where the program gives None
   std::vector<SizeCheck> checks;  // what the sizes must satisfy besides the inputs' shapes; of sizes from data: once they are read
   std::vector<std::pair<SymbolId, BufferId>> data_sizes;  // symbols that ReadSize defines, with its buffers
+  std::vector<SymbolId> outer_sizes;  // of a region's part: symbols from data that the programs around it read
 
   const BufferInfo& buffer(BufferId id) const { return buffers[static_cast<size_t>(id.index)]; }
   BufferInfo& buffer(BufferId id) { return buffers[static_cast<size_t>(id.index)]; }
@@ -192,8 +218,8 @@ struct BodyRef {
   std::vector<Expr> domain;
 };
 std::vector<BodyRef> bodies(const LoopProgram& program, const Loop& loop);
-// The symbols from data that a definition, its results' sizes included, mentions.
-std::vector<SymbolId> data_symbols(const LoopProgram& program, const Loop& loop);
+// The symbols from data that a definition, its results' sizes included, mentions, and that a region's parts do not read themselves.
+std::vector<SymbolId> all_data_symbols(const LoopProgram& program, const Loop& loop);
 // Buffers that a definition reads, each once, in order of first use; sizes from data count as reads of their ReadSize's buffer.
 std::vector<BufferId> reads(const LoopProgram& program, const Loop& loop);
 

@@ -113,6 +113,29 @@ class Printer {
     line("read {} = {} in {}{}{}", s.label, program_.buffer(d.source).name, s.min, most.empty() ? " or more" : most, d.limit ? ", at most " + text(d.limit) : "");
   }
 
+  void print_def(const std::string& head, size_t, const Region& d) {
+    const auto name = [&](BufferId id) { return program_.buffer(id).name; };
+    if (d.kind == Region::Kind::branch) {
+      line("{} = branch by {}", head, name(d.predicate));
+    } else {
+      std::string initial;
+      for (BufferId id : d.initial) initial += (initial.empty() ? "" : ", ") + name(id);
+      line("{} = loop {}{} from [{}]", head, program_.pool->symbol_info(d.step).label, d.steps ? " < " + text(d.steps) : "", initial);
+    }
+    const char* titles[2][2] = {{"where it holds", "otherwise"}, {"step", "while"}};
+    for (size_t p = 0; p < d.parts.size(); ++p) {
+      std::string captures;
+      for (const auto& [own, outer] : d.parts[p].captures) captures += (captures.empty() ? "" : ", ") + d.parts[p].program->buffer(own).name + " = " + name(outer);
+      line("  {} [{}]", titles[d.kind == Region::Kind::loop][p], captures);
+      const std::string inside = to_string(*d.parts[p].program);
+      for (size_t begin = 0; begin < inside.size();) {
+        const size_t end = inside.find('\n', begin);
+        line("    {}", inside.substr(begin, end - begin));
+        begin = end + 1;
+      }
+    }
+  }
+
   const LoopProgram& program_;
   PrintNames names_;
   std::string out_;

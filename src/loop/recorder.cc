@@ -1,5 +1,7 @@
 #include "loop/recorder.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "loop/simplify_body.h"
@@ -220,13 +222,12 @@ std::pair<View, View> Recorder::sort(std::string op, const View& source, int dim
   return {values, load_of(indices)};
 }
 
-std::vector<View> Recorder::library(std::string op, Library call, const std::vector<View>& inputs, const std::vector<Result>& results) {
-  for (const View& v : inputs) call.inputs.push_back(stored(v, "copy"));
+std::vector<View> Recorder::several(const std::string& op, LoopDef def, const std::vector<Result>& results) {
   std::vector<View> views;
   for (const Result& r : results) {
     const bool first = views.empty();
     if (first) {
-      views.push_back(define(op, r.dtype, r.sizes, std::move(call)));
+      views.push_back(define(op, r.dtype, r.sizes, std::move(def)));
       continue;
     }
     BufferInfo info;
@@ -239,6 +240,49 @@ std::vector<View> Recorder::library(std::string op, Library call, const std::vec
     views.push_back(load_of(id));
   }
   return views;
+}
+
+std::vector<View> Recorder::library(std::string op, Library call, const std::vector<View>& inputs, const std::vector<Result>& results) {
+  for (const View& v : inputs) call.inputs.push_back(stored(v, "copy"));
+  return several(op, std::move(call), results);
+}
+
+std::vector<View> Recorder::region(std::string op, Region def, const std::vector<Result>& results) {
+  const bool checks = std::any_of(def.parts.begin(), def.parts.end(), [](const RegionPart& part) {
+    return std::any_of(part.program->outputs.begin(), part.program->outputs.end(), [](const LoopOutput& o) { return o.kind == LoopOutput::Kind::check; });
+  });
+  std::vector<View> views = several(op, std::move(def), results);
+  if (checks) {  // it counts even where nothing reads its results
+    LoopOutput out;
+    out.kind = LoopOutput::Kind::check;
+    out.source = program_.loops.back().outputs[0];
+    out.name = op;
+    program_.outputs.push_back(std::move(out));
+  }
+  return views;
+}
+
+BufferId Recorder::capture(const BufferInfo& outer) {
+  BufferInfo info = outer;
+  const BufferId id(program_.buffers.size());
+  if (info.kind != BufferInfo::Kind::constant) {
+    info.kind = BufferInfo::Kind::input;
+    info.data = {};
+    info.strides = contiguous_strides(pool(), info.sizes);
+    info.input = static_cast<int>(program_.inputs.size());
+    program_.inputs.push_back({id, Expr(), info.name});
+  }
+  return add_buffer(std::move(info));
+}
+
+void Recorder::result(const View& v, DType dtype, const std::vector<Expr>& sizes) {
+  const View copy = pointwise("result", dtype, sizes, [&](Coordinates c) { return at(v, c); });
+  LoopOutput out;
+  out.source = BufferId(copy.body->id);
+  BufferInfo& buffer = program_.buffer(out.source);
+  buffer.strides = contiguous_strides(pool(), buffer.sizes);
+  out.name = buffer.name;
+  program_.outputs.push_back(std::move(out));
 }
 
 Operand Recorder::operand(const View& v) {

@@ -76,18 +76,27 @@ class Recorder {
     std::vector<Expr> sizes;
   };
   std::vector<View> library(std::string op, Library call, const std::vector<View>& inputs, const std::vector<Result>& results);
+  // One view per result; what the region captures and begins with are buffers of this program.
+  std::vector<View> region(std::string op, Region def, const std::vector<Result>& results);
   View define(std::string op, DType dtype, std::vector<Expr> sizes, LoopDef def);  // templates
+  // For a region's part: an input (or constant) of this program that is a buffer of the program around it.
+  BufferId capture(const BufferInfo& outer);
+  // For a region's part: gives `v` as the next result.
+  void result(const View& v, DType dtype, const std::vector<Expr>& sizes);
 
   // An operand for a template: if v is a load at affine coordinates, that; else a stored copy.
   Operand operand(const View& v);
   // v as a stored buffer with identity coordinates (a copy is made unless it is one already).
   BufferId stored(const View& v, std::string_view name);
 
+  View load_of(BufferId buffer);
+
   LoopProgram& program() { return program_; }
+  std::shared_ptr<ExprPool> pool_pointer() const { return program_.pool; }
   LoopProgram take() { return std::move(program_); }
 
  private:
-  View load_of(BufferId buffer);
+  std::vector<View> several(const std::string& op, LoopDef def, const std::vector<Result>& results);
   // Sizes of the buffer that holds a value of this type; a recorded body over them (`rank` coordinates before the part's).
   std::vector<Expr> stored_sizes(DType dtype, std::vector<Expr> sizes);
   Expr recorded(Expr body, DType dtype, size_t rank, std::span<const Expr> domain);

@@ -55,12 +55,14 @@ class Verifier {
     return ok_status();
   }
   bool is_read(SymbolId symbol) const {
-    return std::any_of(program_.data_sizes.begin(), program_.data_sizes.end(), [&](const auto& size) { return size.first == symbol; });
+    const auto& outer = program_.outer_sizes;
+    return std::find(outer.begin(), outer.end(), symbol) != outer.end() ||
+           std::any_of(program_.data_sizes.begin(), program_.data_sizes.end(), [&](const auto& size) { return size.first == symbol; });
   }
 
   Status check_loop(const Loop& loop) {
     const size_t expected = std::holds_alternative<Sort>(loop.def) ? 2 : 1;
-    const bool any_number = std::holds_alternative<Library>(loop.def) && !loop.outputs.empty();
+    const bool any_number = (std::holds_alternative<Library>(loop.def) || std::holds_alternative<Region>(loop.def)) && !loop.outputs.empty();
     if (!any_number && loop.outputs.size() != expected) return wrong("'{}' defines {} buffers", loop.op, loop.outputs.size());
     for (BufferId id : loop.outputs) {
       if (!exists(id) || program_.buffer(id).kind != BufferInfo::Kind::computed) return wrong("'{}' defines what is not a computed buffer", loop.op);
@@ -133,7 +135,64 @@ class Verifier {
       if (!is_i64(r->source) || !is_i64(loop.outputs[0])) return wrong("'{}' reads a size from what is no 0-d i64 buffer", name);
       const bool known = std::find(program_.data_sizes.begin(), program_.data_sizes.end(), std::pair(r->symbol, loop.outputs[0])) != program_.data_sizes.end();
       if (!known || !program_.pool->symbol_info(r->symbol).from_data) return wrong("'{}' reads a symbol that is no size from data", name);
+    } else if (const Region* g = std::get_if<Region>(&loop.def)) {
+      return check_region(name, loop, *g);
     }
+    return ok_status();
+  }
+
+  Status check_region(const std::string& name, const Loop& loop, const Region& g) {
+    const bool branch = g.kind == Region::Kind::branch;
+    const size_t carried = g.initial.size();
+    if (branch ? g.parts.size() != 2 || carried > 0 : g.parts.empty() || g.parts.size() > 2 || carried > loop.outputs.size())
+      return wrong("'{}' is a region with a wrong number of parts or carried values", name);
+    if (branch && (!exists(g.predicate) || !is_bool(program_.buffer(g.predicate).dtype) || !program_.buffer(g.predicate).sizes.empty()))
+      return wrong("'{}' branches by what is no 0-d bool", name);
+    if (!branch && !g.steps && (g.parts.size() < 2 || carried < loop.outputs.size())) return wrong("'{}' is a loop without an end", name);
+    for (size_t i = 0; i < carried; ++i) {
+      if (!exists(g.initial[i]) || !same(program_.buffer(g.initial[i]), program_.buffer(loop.outputs[i]).sizes, loop.outputs[i])) return wrong("'{}' begins with other values than it carries", name);
+    }
+    for (size_t p = 0; p < g.parts.size(); ++p) {
+      const RegionPart& part = g.parts[p];
+      if (!part.program) return wrong("'{}' lacks a part", name);
+      TRY_STATUS(verify(*part.program));
+      for (const auto& [own, outer] : part.captures) {
+        if (!exists(outer) || !own.valid() || static_cast<size_t>(own.index) >= part.program->buffers.size()) return wrong("'{}' captures a buffer that does not exist", name);
+        if (!same(part.program->buffer(own), program_.buffer(outer).sizes, outer)) return wrong("'{}' captures '{}' as something else", name, program_.buffer(outer).name);
+      }
+      TRY_STATUS(check_results(name, loop, g, p));
+    }
+    return ok_status();
+  }
+
+  bool same(const BufferInfo& b, const std::vector<Expr>& sizes, BufferId other) const { return b.dtype == program_.buffer(other).dtype && b.sizes == sizes; }
+
+  Status check_results(const std::string& name, const Loop& loop, const Region& g, size_t number) {
+    const LoopProgram& part = *g.parts[number].program;
+    const bool condition = g.kind == Region::Kind::loop && number == 1;
+    size_t i = 0;
+    for (const LoopOutput& out : part.outputs) {
+      if (out.kind == LoopOutput::Kind::check) continue;
+      const BufferInfo& b = part.buffer(out.source);
+      if (out.kind != LoopOutput::Kind::user || i >= (condition ? 1 : loop.outputs.size())) return wrong("a part of '{}' has other results", name);
+      if (b.strides != contiguous_strides(*program_.pool, b.sizes)) return wrong("a part of '{}' has results that are not dense", name);
+      if (condition) {
+        if (!is_bool(b.dtype) || !b.sizes.empty()) return wrong("'{}' goes on by what is no 0-d bool", name);
+      } else {
+        std::vector<Expr> sizes = program_.buffer(loop.outputs[i]).sizes;
+        if (g.kind == Region::Kind::loop && i >= g.initial.size()) {
+          if (sizes.empty() || !(sizes[0] == g.steps)) return wrong("'{}' stacks rows to another number of steps", name);
+          sizes.erase(sizes.begin());
+        }
+        // Of results whose size data decides, each branch has its own.
+        for (size_t d = 0; g.kind == Region::Kind::branch && d < sizes.size() && d < b.sizes.size(); ++d) {
+          if (depends_on_data(sizes[d])) sizes[d] = b.sizes[d];
+        }
+        if (!same(b, sizes, loop.outputs[i])) return wrong("a part of '{}' gives a result of another type", name);
+      }
+      ++i;
+    }
+    if (i != (condition ? 1 : loop.outputs.size())) return wrong("a part of '{}' has fewer results", name);
     return ok_status();
   }
 

@@ -149,30 +149,39 @@ void lower_nodes(Session& session, Scope& scope) {
 
 namespace {
 
-// Files may mention sizes that nothing in them reads.
+// Files may mention sizes that nothing in them reads, and a branch may read a size that others use.
 Status check_data_sizes(const LoopProgram& program) {
   std::string unknown;
-  const auto look = [&](Expr root) {
-    visit(root, [&](Expr e) {
-      if (e->kind != ExprKind::symbol || !depends_on_data(e)) return;
-      const auto reads_it = [&](const auto& size) { return size.first == SymbolId(e->id); };
-      if (std::none_of(program.data_sizes.begin(), program.data_sizes.end(), reads_it)) unknown = program.pool->symbol_info(SymbolId(e->id)).name;
-    });
-  };
   for (const Loop& loop : program.loops) {
-    for (const BodyRef& ref : bodies(program, loop)) look(ref.body);
-    for (BufferId id : loop.outputs) std::for_each(program.buffer(id).sizes.begin(), program.buffer(id).sizes.end(), look);
+    for (SymbolId symbol : all_data_symbols(program, loop)) {
+      const auto reads_it = [&](const auto& size) { return size.first == symbol; };
+      const bool outer = std::find(program.outer_sizes.begin(), program.outer_sizes.end(), symbol) != program.outer_sizes.end();
+      if (!outer && std::none_of(program.data_sizes.begin(), program.data_sizes.end(), reads_it)) unknown = program.pool->symbol_info(symbol).name;
+    }
+    if (const Region* region = std::get_if<Region>(&loop.def)) {
+      for (const RegionPart& part : region->parts) TRY_STATUS(check_data_sizes(*part.program));
+    }
   }
   if (unknown.empty()) return ok_status();
   return Error{ErrorCode::unsupported_feature, "a size or number depends on the values of a tensor ('" + unknown + "') in a way that coil does not follow", {},
                "compute it outside of the model and pass it as an input"};
 }
 
+Status check_all_amounts(const LoopProgram& program) {
+  for (const Loop& loop : program.loops) {
+    const Region* region = std::get_if<Region>(&loop.def);
+    if (!region) continue;
+    for (const RegionPart& part : region->parts) TRY_STATUS(check_all_amounts(*part.program));
+  }
+  return check_amounts(program);
+}
+
 }  // namespace
 
-Result<LoopProgram> lower(const Graph& graph) {
+Result<LoopProgram> lower(const Graph& graph, const LowerOptions& options) {
   CHECK(graph.pool != nullptr);
   lowering::Session session(graph.pool);
+  session.regions = options.regions;
   lowering::Scope scope{graph, lowering::Views(graph.values.size())};
   try {
     lowering::add_inputs(session, scope);
@@ -184,7 +193,7 @@ Result<LoopProgram> lower(const Graph& graph) {
   }
   session.recorder.program().checks = graph.checks;
   TRY_STATUS(check_data_sizes(session.recorder.program()));
-  TRY_STATUS(check_amounts(session.recorder.program()));
+  TRY_STATUS(check_all_amounts(session.recorder.program()));
   return dead_loops(find_attention(dead_loops(session.recorder.take())));
 }
 
@@ -196,8 +205,9 @@ std::vector<std::string> lowered_operators() {
   return names;
 }
 
-Status check_node(const Graph& graph, const Node& node) {
+Status check_node(const Graph& graph, const Node& node, const LowerOptions& options) {
   lowering::Session session(graph.pool);
+  session.regions = options.regions;
   lowering::Scope scope{graph, lowering::Views(graph.values.size())};
   auto feed = [&](ValueId id) {
     if (!id.valid() || !graph.value(id).is_tensor() || scope.values[static_cast<size_t>(id.index)].body) return;

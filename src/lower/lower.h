@@ -13,7 +13,10 @@ namespace coil {
 
 // Requires a verified functional graph; shares its expression pool. Errors: unsupported_op, unsupported_dtype,
 // unsupported_feature and bad_program, each with the node's source line.
-Result<LoopProgram> lower(const Graph& graph);
+struct LowerOptions {
+  bool regions = true;  // control flow by the host; without it what can be written out in one line is, the rest is refused
+};
+Result<LoopProgram> lower(const Graph& graph, const LowerOptions& options = {});
 
 // Whether the table has a row for the operator ("aten.add.Tensor").
 bool has_lowering(std::string_view target);
@@ -21,6 +24,6 @@ bool has_lowering(std::string_view target);
 std::vector<std::string> lowered_operators();
 
 // Lowers one node alone, with its operands as plain inputs: finds what lower() would refuse because of arguments or dtypes.
-Status check_node(const Graph& graph, const Node& node);
+Status check_node(const Graph& graph, const Node& node, const LowerOptions& options = {});
 
 }  // namespace coil

@@ -25,6 +25,7 @@ struct LowerError {
 
 using Sizes = std::vector<Expr>;
 using Views = std::vector<View>;
+class Part;
 
 // What lives through the lowering of a program and its subgraphs.
 struct Session {
@@ -33,6 +34,11 @@ struct Session {
   std::unordered_map<const ExprNode*, View> unflattened;
   // Conditions (bool, of rank 0) under which the graph that is being lowered counts: those of the branches around it.
   std::vector<Expr> taken;
+
+  // Whether control flow becomes regions. Otherwise both branches are computed and one result chosen, and steps are written out.
+  bool regions = false;
+  Part* around = nullptr;  // of a region's part: what captures for it
+  bool in_loop = false;    // of a region's part: it runs more than once
 
   // Seed and number of the call, if an operator is random (random.cc), and how many are.
   View random_state;

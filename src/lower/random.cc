@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "lower/formula.h"
+#include "lower/regions.h"
 
 namespace coil::lowering {
 namespace {
@@ -35,9 +36,24 @@ Words philox(Words c, Val seed) {
 // The numbers of one operator.
 class Random {
  public:
-  explicit Random(Op& op) : op_(op), stream_(op.session.random_operators++) {
-    View& state = op.session.random_state;
+  explicit Random(Op& op) : op_(op) {
+    Session* first = &op.session;
+    for (; first->around; first = &first->around->outer()) {
+      if (first->in_loop) fail(ErrorCode::unsupported_feature, op.node.target + ": random numbers inside of a loop", "draw them before the loop");
+    }
+    stream_ = first->random_operators++;
+    find_state(op.session);
+  }
+
+  static void find_state(Session& session) {
+    View& state = session.random_state;
     if (state.body) return;
+    if (session.around) {
+      Session& outer = session.around->outer();
+      find_state(outer);
+      state = session.around->capture(outer.random_state);
+      return;
+    }
     TensorData data;
     auto held = std::make_shared<std::array<int64_t, 2>>(std::array<int64_t, 2>{kSeed, 0});
     data.bytes = {reinterpret_cast<const uint8_t*>(held->data()), sizeof(*held)};
@@ -45,7 +61,7 @@ class Random {
     data.dtype = DType::i64;
     data.sizes = {2};
     data.strides = {1};
-    state = op.rec.state("coil.random", std::move(data));
+    state = session.recorder.state("coil.random", std::move(data));
   }
 
   Words words(Coordinates c, const Sizes& sizes) const {

@@ -1,6 +1,6 @@
 // The kernel plan: which loops share a kernel, in what order kernels run, and where every buffer lives.
 //
-// Semantics. Kernels run one after the other. Expressions in a plan read buffers by one linear element offset,
+// Semantics. Kernels run one after the other, as far as control marks do not say otherwise. Expressions in a plan read buffers by one linear element offset,
 // `load(buffer, {offset})`; all layout is resolved. Temps name values within one kernel. Target-neutral: a code generator chooses
 // vector axes, tiles and threads.
 #pragma once
@@ -99,9 +99,10 @@ struct LibraryKernel {
   BufferId scratch;                   // invalid: none
 };
 
-// Plain copy of a whole dense buffer, for writes to state and inputs at the end of a call.
+// Plain copy of a whole dense buffer: writes to state and inputs at the end of a call, what loops carry, and their rows.
 struct CopyKernel {
   BufferId from, to;
+  Expr to_element;                    // where in `to` it begins; null: 0
 };
 
 // The host waits for `source` (0-d i64) and takes it as the value of a symbol, once it is found in the symbol's range, at most `limit`
@@ -112,9 +113,21 @@ struct ReadKernel {
   Expr limit;
 };
 
+// Control flow among the kernels, as properly nested marks. branch: what follows, up to `otherwise`, runs where the predicate (bool, 0-d)
+// holds, and what is between `otherwise` and `end` runs where it does not. loop: what follows, up to `end`, runs for step = 0, 1, ... below
+// `steps` (null: without an end of its own); stop_unless, directly inside, ends it where the predicate does not hold.
+struct ControlMark {
+  enum class Kind : uint8_t { branch, otherwise, loop, stop_unless, end };
+  Kind kind;
+  BufferId predicate;                 // branch, stop_unless
+  SymbolId step;                      // loop
+  Expr steps;
+  BufferId scratch;                   // branch, loop: what holds the memory of the kernels inside
+};
+
 struct Kernel {
   std::string name;                     // from the ops: "add_layer_norm"
-  std::variant<LoopKernel, TemplateKernel, SortKernel, LibraryKernel, CopyKernel, ReadKernel> def;
+  std::variant<LoopKernel, TemplateKernel, SortKernel, LibraryKernel, CopyKernel, ReadKernel, ControlMark> def;
   std::vector<std::string> ops;         // of the loops it computes
   std::vector<Origin> origins;
   std::string assertion;                // not empty: what to say when its checked index fails

@@ -1,5 +1,6 @@
 // Chooses the strides of computed buffers, and copies operands that a template cannot read where they are.
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "schedule/schedule.h"
@@ -28,7 +29,7 @@ class LayoutChooser {
       legalise(loop);
       program_.loops.push_back(std::move(loop));
       restride_attention();
-      restride_library();
+      restride_whole();
     }
     return std::move(program_);
   }
@@ -123,10 +124,10 @@ class LayoutChooser {
     program_.loops.push_back(std::move(copy));
   }
 
-  // Library routines write dense rows: other strides get a copy.
-  void restride_library() {
+  // Library routines and regions write dense rows: other strides get a copy.
+  void restride_whole() {
     const size_t row = program_.loops.size() - 1;
-    if (!std::holds_alternative<Library>(program_.loops[row].def)) return;
+    if (!std::holds_alternative<Library>(program_.loops[row].def) && !std::holds_alternative<Region>(program_.loops[row].def)) return;
     for (size_t i = 0; i < program_.loops[row].outputs.size(); ++i) {
       const BufferId wanted = program_.loops[row].outputs[i];
       BufferInfo dense = program_.buffer(wanted);
@@ -137,6 +138,13 @@ class LayoutChooser {
       const BufferId id(program_.buffers.size());
       program_.buffers.push_back(dense);
       program_.loops[row].outputs[i] = id;
+      if (auto* region = std::get_if<Region>(&program_.loops[row].def)) {
+        for (RegionPart& part : region->parts) {
+          for (auto& capture : part.captures) {
+            if (capture.second == wanted) capture.second = id;
+          }
+        }
+      }
       std::vector<Expr> at;
       for (size_t d = 0; d < dense.sizes.size(); ++d) at.push_back(pool().var(static_cast<int>(d)));
       Loop copy;
@@ -148,18 +156,34 @@ class LayoutChooser {
     }
   }
 
+  // `id` as a dense buffer, row by row.
+  void make_dense(BufferId& id, const Loop& user) {
+    const BufferInfo& b = program_.buffer(id);
+    if (b.strides == contiguous_strides(pool(), b.sizes)) return;
+    std::vector<int> vars;
+    Operand whole{id, {}};
+    for (size_t d = 0; d < b.sizes.size(); ++d) {
+      vars.push_back(static_cast<int>(d));
+      whole.coordinates.push_back(pool().var(static_cast<int>(d)));
+    }
+    copy_operand(whole, vars, std::vector<Expr>(b.sizes), user);
+    id = whole.buffer;
+  }
+
   void legalise_library(Loop& loop, Library& call) {
-    for (BufferId& id : call.inputs) {
-      const BufferInfo& b = program_.buffer(id);
-      if (b.strides == contiguous_strides(pool(), b.sizes)) continue;
-      std::vector<int> vars;
-      Operand whole{id, {}};
-      for (size_t d = 0; d < b.sizes.size(); ++d) {
-        vars.push_back(static_cast<int>(d));
-        whole.coordinates.push_back(pool().var(static_cast<int>(d)));
+    for (BufferId& id : call.inputs) make_dense(id, loop);
+  }
+
+  void legalise_region(Loop& loop, Region& region) {
+    for (BufferId& id : region.initial) make_dense(id, loop);
+    std::map<BufferId, BufferId> dense;
+    for (RegionPart& part : region.parts) {
+      for (auto& capture : part.captures) {
+        if (std::find(loop.outputs.begin(), loop.outputs.end(), capture.second) != loop.outputs.end()) continue;
+        const auto [known, fresh] = dense.try_emplace(capture.second, capture.second);
+        if (fresh) make_dense(known->second, loop);
+        capture.second = known->second;
       }
-      copy_operand(whole, vars, std::vector<Expr>(b.sizes), loop);
-      id = whole.buffer;
     }
   }
 
@@ -172,6 +196,7 @@ class LayoutChooser {
     if (auto* conv = std::get_if<Conv2d>(&loop.def)) legalise_conv(loop, *conv);
     if (auto* attention = std::get_if<Attention>(&loop.def)) legalise_attention(loop, *attention);
     if (auto* library = std::get_if<Library>(&loop.def)) legalise_library(loop, *library);
+    if (auto* region = std::get_if<Region>(&loop.def)) legalise_region(loop, *region);
   }
 
   void legalise_gemm(Loop& loop, Gemm& g) {

@@ -49,6 +49,7 @@ class MemoryPlanner {
       auto* loop = std::get_if<LoopKernel>(&k.def);
       if (!loop) continue;
       for (WorkerScratch& s : loop->scratch) {
+        if (s.buffer.valid()) continue;  // of a region's part: it has its place
         BufferInfo b;
         b.name = k.name + "_scratch";
         b.dtype = s.dtype;
@@ -68,9 +69,16 @@ class MemoryPlanner {
 
   void find_lifetimes() {
     lives_.assign(plan_.buffers.size(), {});
+    int depth = 0, begin = 0;
     for (size_t n = 0; n < plan_.kernels.size(); ++n) {
       const int i = static_cast<int>(n);
-      std::visit([&](auto& def) { touch_kernel(def, i); }, plan_.kernels[n].def);
+      const auto* mark = std::get_if<ControlMark>(&plan_.kernels[n].def);
+      const bool opens = mark && (mark->kind == ControlMark::Kind::branch || mark->kind == ControlMark::Kind::loop);
+      if (opens && depth++ == 0) begin = i;
+      // What lives in a region lives from its first mark to its last one: loops come back, and branches leave things out.
+      std::visit([&](auto& def) { touch_kernel(def, depth > 0 ? begin : i); }, plan_.kernels[n].def);
+      if (!mark || mark->kind != ControlMark::Kind::end || --depth > 0) continue;
+      for (int k = begin; k < i; ++k) std::visit([&](auto& def) { touch_kernel(def, i); }, plan_.kernels[static_cast<size_t>(k)].def);
     }
   }
 
@@ -107,6 +115,9 @@ class MemoryPlanner {
   }
 
   void touch_kernel(const ReadKernel& k, int i) { touch(k.source, i); }
+  void touch_kernel(const ControlMark& k, int i) {
+    for (BufferId id : {k.predicate, k.scratch}) touch(id, i);
+  }
 
   void place_interface() {
     // Positions in the call: symbolic integers are inputs too, but no buffers.
@@ -147,15 +158,17 @@ class MemoryPlanner {
     return fits && std::all_of(e->args.begin(), e->args.end(), grows);
   }
 
+  // Of a region's part, symbols that the programs around it read are known.
+  bool is_read(Expr e) const { return e->kind == ExprKind::symbol && limits_.contains(e->id); }
+
   // The most that the expression may be before any data is read; null where that has no bound.
   Expr bound(Expr e) {
-    if (!depends_on_data(e)) return e;
+    if (!any_of(e, [&](Expr n) { return is_read(n); })) return e;
     if (!grows(e)) return Expr();
     bool known = true;
     const Expr most = rewrite(e, [&](Expr leaf) {
-      if (leaf->kind != ExprKind::symbol || !depends_on_data(leaf)) return Expr();
-      const auto limit = limits_.find(leaf->id);
-      const Expr found = limit == limits_.end() || !limit->second ? Expr() : bound(limit->second);
+      if (!is_read(leaf)) return Expr();
+      const Expr limit = limits_.at(leaf->id), found = limit ? bound(limit) : Expr();
       known = known && found;
       return found;
     });

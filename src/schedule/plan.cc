@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "schedule/build.h"
+#include "schedule/renumber.h"
 
 namespace coil {
 namespace {
@@ -32,6 +33,7 @@ class Planner {
       plan_.kernels.push_back({"write_" + o.name, CopyKernel{o.source, o.target}, {"copy"}, {}});
     }
     plan_memory(plan_, target_);
+    place_parts();
     return std::move(plan_);
   }
 
@@ -78,6 +80,8 @@ class Planner {
       emit(group.loops, compact_kernel(first, *compact));
     } else if (const auto* read = std::get_if<ReadSize>(&first.def)) {
       emit(group.loops, ReadKernel{read->symbol, read->source, read->limit});
+    } else if (const auto* region = std::get_if<Region>(&first.def)) {
+      return add_region(group.loops, first, *region);
     } else {
       emit(group.loops, template_kernel(group));
     }
@@ -226,6 +230,97 @@ class Planner {
     return k;
   }
 
+  Status add_region(const std::vector<int>& rows, const Loop& l, const Region& region) {
+    std::vector<KernelPlan> parts;
+    for (const RegionPart& part : region.parts) {
+      TRY(KernelPlan plan, schedule(*part.program, target_));
+      parts.push_back(std::move(plan));
+    }
+    // One piece of memory for all parts: they do not run at once.
+    Expr bytes = pool().index(0);
+    for (const KernelPlan& part : parts) bytes = provably_nonnegative(part.arena_bytes - bytes) ? part.arena_bytes : index_max(bytes, part.arena_bytes);
+    const bool branch = region.kind == Region::Kind::branch;
+    const BufferId scratch = scratch_buffer(l.op + "_part", DType::u8, bytes);
+    if (branch) {
+      emit(rows, ControlMark{ControlMark::Kind::branch, region.predicate, {}, {}, scratch});
+      splice(std::move(parts[0]), region.parts[0], l.outputs, scratch);
+      emit(rows, ControlMark{ControlMark::Kind::otherwise, {}, {}, {}, {}});
+      splice(std::move(parts[1]), region.parts[1], l.outputs, scratch);
+      emit(rows, ControlMark{ControlMark::Kind::end, {}, {}, {}, {}});
+      return ok_status();
+    }
+    for (const KernelPlan& part : parts) {
+      if (part.late_memory.empty()) continue;
+      return Error{ErrorCode::unsupported_feature, "a loop whose steps need memory of a size that only data decides, without a bound", l.origins.empty() ? "" : l.origins[0].source, {}};
+    }
+    for (size_t i = 0; i < region.initial.size(); ++i) emit(rows, CopyKernel{region.initial[i], l.outputs[i], {}});
+    emit(rows, ControlMark{ControlMark::Kind::loop, {}, region.step, region.steps, scratch});
+    if (parts.size() > 1) {
+      const BufferId goes_on = part_result(parts[1], 0, l.op + "_while");
+      splice(std::move(parts[1]), region.parts[1], {goes_on}, scratch);
+      emit(rows, ControlMark{ControlMark::Kind::stop_unless, goes_on, {}, {}, {}});
+    }
+    std::vector<BufferId> next;
+    for (size_t i = 0; i < l.outputs.size(); ++i) next.push_back(part_result(parts[0], i, l.op + "_next"));
+    splice(std::move(parts[0]), region.parts[0], next, scratch);
+    for (size_t i = 0; i < next.size(); ++i) {
+      const bool carried = i < region.initial.size();
+      const Expr row = carried ? Expr() : pool().symbol(region.step) * product(pool(), plan_.buffer(next[i]).info.sizes);
+      emit(rows, CopyKernel{next[i], l.outputs[i], row});
+    }
+    emit(rows, ControlMark{ControlMark::Kind::end, {}, {}, {}, {}});
+    return ok_status();
+  }
+
+  // A buffer for result i of a part.
+  BufferId part_result(const KernelPlan& part, size_t i, std::string name) {
+    for (const LoopOutput& out : part.outputs) {
+      if (out.kind != LoopOutput::Kind::user || i-- > 0) continue;
+      BufferInfo info = part.buffer(out.source).info;
+      info.name = std::move(name);
+      plan_.buffers.push_back({std::move(info), {}});
+      break;
+    }
+    return BufferId(plan_.buffers.size() - 1);
+  }
+
+  // Adds a part's kernels, its results in `results`, its memory in `scratch`.
+  void splice(KernelPlan part, const RegionPart& region, const std::vector<BufferId>& results, BufferId scratch) {
+    std::vector<BufferId> ids(part.buffers.size());
+    for (const auto& [own, outer] : region.captures) ids[static_cast<size_t>(own.index)] = outer;
+    size_t result = 0;
+    for (const LoopOutput& out : part.outputs) {
+      if (out.kind == LoopOutput::Kind::user) ids[static_cast<size_t>(out.source.index)] = results[result++];
+    }
+    const int late = static_cast<int>(plan_.late_memory.size()), constants = static_cast<int>(plan_.constants.size());
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (ids[i].valid()) continue;
+      PlanBuffer b = part.buffers[i];
+      b.info.name = plan_.kernels.back().name + "." + b.info.name;
+      if (b.placement.kind == Placement::Kind::constant) b.placement.index += constants;
+      if (b.placement.kind == Placement::Kind::late) b.placement.index += late;
+      ids[i] = BufferId(plan_.buffers.size());
+      if (b.placement.kind == Placement::Kind::arena) in_parts_.emplace_back(ids[i], scratch);
+      plan_.buffers.push_back(std::move(b));
+    }
+    for (PlanConstant& c : part.constants) {
+      c.buffer = ids[static_cast<size_t>(c.buffer.index)];
+      plan_.constants.push_back(c);
+    }
+    plan_.late_memory.insert(plan_.late_memory.end(), part.late_memory.begin(), part.late_memory.end());
+    plan_.not_fused.insert(plan_.not_fused.end(), part.not_fused.begin(), part.not_fused.end());
+    for (Kernel& k : part.kernels) plan_.kernels.push_back(renumbered(std::move(k), ids));
+  }
+
+  // What parts have in their own memory, in the whole plan's.
+  void place_parts() {
+    for (const auto& [id, scratch] : in_parts_) {
+      const Placement& base = plan_.buffer(scratch).placement;
+      const Expr offset = base.offset + plan_.buffer(id).placement.offset;
+      plan_.buffer(id).placement = {base.kind, base.index, offset};
+    }
+  }
+
   LibraryKernel library_kernel(const Loop& l, const Library& call) {
     LibraryKernel k{call, l.outputs, {}};
     Expr bytes = pool().index(0);
@@ -366,6 +461,7 @@ class Planner {
   KernelPlan plan_;
   std::vector<bool> stored_;
   std::vector<std::pair<BufferId, PlanConstant>> packed_;
+  std::vector<std::pair<BufferId, BufferId>> in_parts_;  // buffers of regions' parts, and what holds their memory
 };
 
 }  // namespace

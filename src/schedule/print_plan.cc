@@ -78,7 +78,21 @@ class PlanPrinter {
     for (BufferId id : k.results) text += " " + names_.buffer(id);
     return text + "\n";
   }
-  std::string print(const CopyKernel& k) const { return fmt::format("  copy {} -> {}\n", names_.buffer(k.from), names_.buffer(k.to)); }
+  std::string print(const CopyKernel& k) const {
+    const std::string at = k.to_element ? fmt::format(" at {}", expr(k.to_element)) : "";
+    return fmt::format("  copy {} -> {}{}\n", names_.buffer(k.from), names_.buffer(k.to), at);
+  }
+  std::string print(const ControlMark& k) const {
+    switch (k.kind) {
+      case ControlMark::Kind::branch: return fmt::format("  if {}\n", names_.buffer(k.predicate));
+      case ControlMark::Kind::otherwise: return "  else\n";
+      case ControlMark::Kind::loop:
+        return fmt::format("  for {}{}\n", plan_.pool->symbol_info(k.step).label, k.steps ? " < " + expr(k.steps) : "");
+      case ControlMark::Kind::stop_unless: return fmt::format("  stop unless {}\n", names_.buffer(k.predicate));
+      case ControlMark::Kind::end: break;
+    }
+    return "  end\n";
+  }
   std::string print(const ReadKernel& k) const {
     const std::string limit = k.limit ? ", at most " + expr(k.limit) : "";
     return fmt::format("  read {} from {}{}\n", plan_.pool->symbol_info(k.symbol).label, names_.buffer(k.source), limit);

@@ -150,6 +150,37 @@ TEST(Golden, SizesFromData) {
   expect_golden("sizes_from_data", std::move(program));
 }
 
+// A branch whose parts have memory of their own; the host steers.
+TEST(Golden, Branch) {
+  Builder b;
+  ExprPool& p = b.pool;
+  const View x = b.input("x", DType::f32, {p.index(4), p.index(8)});
+  const View holds = b.rec.reduce("any", ReduceOp::any, DType::boolean, {}, x.sizes, [&](Coordinates, Coordinates r) {
+    return p.op(ScalarOp::gt, {b.rec.at(x, r), p.constant(1, DType::f32)});
+  });
+  Region region;
+  region.predicate = BufferId(holds.body->id);
+  for (const bool first : {true, false}) {
+    Recorder inner(b.shared);
+    RegionPart part;
+    const BufferId own = inner.capture(b.rec.program().buffer(BufferId(x.body->id)));
+    part.captures = {{own, BufferId(x.body->id)}};
+    const View v = inner.load_of(own);
+    const View sums = inner.scan("cumsum", ScanOp::sum, DType::f32, v.sizes, 1, [&](Coordinates c) { return inner.at(v, c); });
+    inner.result(first ? sums : inner.pointwise("neg", DType::f32, v.sizes, [&](Coordinates c) { return p.op(ScalarOp::neg, {inner.at(sums, c)}); }), DType::f32, v.sizes);
+    part.program = std::make_shared<const LoopProgram>(inner.take());
+    region.parts.push_back(std::move(part));
+  }
+  const View chosen = b.rec.region("cond", std::move(region), {{DType::f32, x.sizes}})[0];
+  LoopProgram program = b.finish(b.rec.pointwise("abs", DType::f32, x.sizes, [&](Coordinates i) { return p.op(ScalarOp::abs, {b.rec.at(chosen, i)}); }));
+  ASSERT_TRUE(verify(program).ok());
+  auto plan = schedule(program, cpu::traits());
+  ASSERT_TRUE(plan.ok());
+  const std::string host = host_program_text(plan.value(), cpu::generate_kernels(plan.value()), {});
+  for (const char* part : {"  if (*(const unsigned char*)(call->arena + ", "  } else {\n"}) EXPECT_NE(host.find(part), std::string::npos) << part << " is not in\n" << host;
+  expect_golden("branch", std::move(program));
+}
+
 TEST(HostText, StringsAreEscaped) {
   EXPECT_EQ(c_string("a\"b\\c\n"), "\"a\\\"b\\\\c\\012\"");
   EXPECT_EQ(c_string("what?" "?!"), "\"what\\077\\077!\"");

@@ -25,10 +25,11 @@ class HostWriter {
 
   std::string run() {
     std::string calls;
-    size_t k = 0;
-    for (; k < plan_.kernels.size() && !std::holds_alternative<CopyKernel>(plan_.kernels[k].def); ++k) calls += kernel_call(k);
+    size_t writes = plan_.kernels.size();
+    while (writes > 0 && std::holds_alternative<CopyKernel>(plan_.kernels[writes - 1].def)) --writes;
+    for (size_t k = 0; k < writes; ++k) calls += kernel_call(k);
     calls += flag_checks();  // before state and inputs are written
-    for (; k < plan_.kernels.size(); ++k) calls += kernel_call(k);
+    for (size_t k = writes; k < plan_.kernels.size(); ++k) calls += kernel_call(k);
     return prologue() + interface_text(plan_, false) + run_function(calls) + model();
   }
 
@@ -104,11 +105,13 @@ class HostWriter {
   std::string kernel_call(size_t k) {
     const Kernel& kernel = plan_.kernels[k];
     const auto& launch = program_.launches[k];
+    if (const auto* mark = std::get_if<ControlMark>(&kernel.def)) return control(*mark);
     std::string text = call_comment(kernel);
     if (const auto* copy = std::get_if<CopyKernel>(&kernel.def)) {
-      const BufferInfo& b = plan_.buffer(copy->to).info;
-      return text + fmt::format("    memcpy({}, {}, (size_t){});\n  }}\n", address(copy->to), address(copy->from),
-                                host_index(product(pool(), b.sizes) * byte_size(b.dtype)));
+      const BufferInfo& b = plan_.buffer(copy->from).info;
+      std::string to = address(copy->to);
+      if (copy->to_element) to = fmt::format("(char*)({}) + {}", to, host_index(copy->to_element * byte_size(b.dtype)));
+      return text + fmt::format("    memcpy({}, {}, (size_t){});\n  }}\n", to, address(copy->from), host_index(product(pool(), b.sizes) * byte_size(b.dtype)));
     }
     if (const auto* library = std::get_if<LibraryKernel>(&kernel.def)) return text + library_call(*library) + "  }\n";
     if (const auto* read = std::get_if<ReadKernel>(&kernel.def)) {
@@ -118,6 +121,23 @@ class HostWriter {
     text += args(k);
     return text + fmt::format("    launch(host, kFunctions[chosen][{}], {}, {}, &args);\n  }}\n", launch.function, host_index(launch.items),
                               host_index(launch.work));
+  }
+
+  std::string control(const ControlMark& mark) {
+    const auto holds = [&] { return fmt::format("*(const unsigned char*)({})", address(mark.predicate)); };
+    switch (mark.kind) {
+      case ControlMark::Kind::branch: flags_before_.push_back(-1); return fmt::format("  if ({}) {{\n", holds());
+      case ControlMark::Kind::otherwise: return "  } else {\n";
+      case ControlMark::Kind::loop:
+        flags_before_.push_back(static_cast<int>(flags_.size()));
+        return fmt::format("  for (s[{0}] = 0; {1}; ++s[{0}]) {{\n", mark.step.index, mark.steps ? fmt::format("s[{}] < {}", mark.step.index, host_index(mark.steps)) : "");
+      case ControlMark::Kind::stop_unless: return fmt::format("  if (!{}) break;\n", holds());
+      case ControlMark::Kind::end: break;
+    }
+    // A step that went wrong is the last one.
+    const int first = flags_before_.back();
+    flags_before_.pop_back();
+    return (first < 0 ? "" : flag_checks(static_cast<size_t>(first))) + "  }\n";
   }
 
   std::string set(const char* field, const std::string& value) const { return fmt::format("    t.{} = {};\n", field, value); }
@@ -240,9 +260,9 @@ class HostWriter {
   }
 
   // What the kernels found at fault, assertions first: they are the program's own words.
-  std::string flag_checks() const {
+  std::string flag_checks(size_t first = 0) const {
     std::string assertions, indices;
-    for (size_t i = 0; i < flags_.size(); ++i) {
+    for (size_t i = first; i < flags_.size(); ++i) {
       const Kernel& k = plan_.kernels[static_cast<size_t>(flags_[i])];
       const bool asserts = !k.assertion.empty();
       const std::string at = k.origins.empty() ? "" : k.origins[0].source;
@@ -287,6 +307,7 @@ class HostWriter {
   const cpu::CpuProgram& program_;
   const HostOptions& options_;
   std::vector<int> flags_;
+  std::vector<int> flags_before_;  // of the open regions: loops' first flag, -1 for branches
 };
 
 }  // namespace

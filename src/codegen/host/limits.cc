@@ -92,6 +92,9 @@ class Collector {
   }
   void add_kernel(const Kernel&, const CopyKernel&) {}
   void add_kernel(const Kernel&, const ReadKernel&) {}
+  void add_kernel(const Kernel& k, const ControlMark& mark) {
+    if (mark.kind == ControlMark::Kind::loop) add("the steps of '" + k.name + "'", mark.steps);
+  }
 
   void add_condition(const Condition& c) {
     if (c.a) add("a side of the condition " + to_string(c), c.a);

@@ -1,0 +1,82 @@
+#include "schedule/renumber.h"
+
+namespace coil {
+namespace {
+
+class Renumberer {
+ public:
+  explicit Renumberer(const std::vector<BufferId>& ids) : ids_(ids) {}
+
+  void operator()(LoopKernel& k) const {
+    for (Stmt& s : k.stmts) map(s);
+    for (WorkerScratch& s : k.scratch) map(s.buffer);
+  }
+  void operator()(TemplateKernel& k) const {
+    if (auto* g = std::get_if<Gemm>(&k.def)) {
+      map(g->a.buffer);
+      map(g->b.buffer);
+    } else if (auto* c = std::get_if<Conv2d>(&k.def)) {
+      map(c->x.buffer);
+      map(c->weight);
+    } else if (auto* a = std::get_if<Attention>(&k.def)) {
+      for (Operand* o : {&a->q, &a->k, &a->v}) map(o->buffer);
+      if (a->mask) map(a->mask->buffer);
+    }
+    for (PlanOperand& o : k.operands) map(o.buffer);
+    for (Stmt& s : k.epilogue) map(s);
+    map(k.result);
+    map(k.scratch);
+  }
+  void operator()(SortKernel& k) const {
+    map(k.def.body);
+    map(k.body);
+    for (BufferId* id : {&k.values, &k.indices, &k.scratch}) map(*id);
+  }
+  void operator()(LibraryKernel& k) const {
+    for (BufferId& id : k.def.inputs) map(id);
+    for (BufferId& id : k.results) map(id);
+    map(k.scratch);
+  }
+  void operator()(CopyKernel& k) const {
+    map(k.from);
+    map(k.to);
+  }
+  void operator()(ReadKernel& k) const { map(k.source); }
+  void operator()(ControlMark& k) const {
+    map(k.predicate);
+    map(k.scratch);
+  }
+
+ private:
+  void map(BufferId& id) const {
+    if (id.valid() && id.index < kScratchBase) id = ids_[static_cast<size_t>(id.index)];
+  }
+  void map(Expr& e) const {
+    if (!e) return;
+    e = rewrite(e, [this](Expr leaf) {
+      if (leaf->kind != ExprKind::load) return Expr();
+      BufferId id(leaf->id);
+      map(id);
+      ExprNode node = *leaf;  // linear loads: the coordinates are an offset, the type is the register's
+      node.id = id.index;
+      return leaf->pool->make(std::move(node));
+    });
+  }
+  void map(Stmt& s) const {
+    map(s.value);
+    map(s.offset);
+    map(s.condition);
+    map(s.buffer);
+  }
+
+  const std::vector<BufferId>& ids_;
+};
+
+}  // namespace
+
+Kernel renumbered(Kernel kernel, const std::vector<BufferId>& ids) {
+  std::visit(Renumberer(ids), kernel.def);
+  return kernel;
+}
+
+}  // namespace coil
