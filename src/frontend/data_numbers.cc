@@ -34,6 +34,8 @@ const std::vector<Row>& rows() {
       {"_operator.and_", "aten.logical_and.default", {"self", "other"}, Operands::as_they_are},
       {"_operator.or_", "aten.logical_or.default", {"self", "other"}, Operands::as_they_are},
       {"torch.sym_not", "aten.logical_not.default", {"self"}, Operands::as_they_are},
+      {"_operator.pow", "aten.pow.Tensor_Tensor", {"self", "exponent"}},
+      {"torch._sym_sqrt", "aten.sqrt.default", {"self"}, Operands::floating},
       {"torch.sym_max", "aten.maximum.default", {"self", "other"}},
       {"torch.sym_min", "aten.minimum.default", {"self", "other"}},
   };

@@ -155,6 +155,11 @@ class Translator {
     }
     if (name == "True" || name == "False") return name == "True" ? "true" : "false";
     if (name == "L") return input();
+    if (name == "torch") {  // torch.sym_min(a, b)
+      const std::string_view member = eat(".") ? word() : std::string_view();
+      if (member != "sym_min" && member != "sym_max") return std::nullopt;
+      return eat("(") ? function(member.substr(4)) : std::nullopt;
+    }
     return eat("(") ? function(name) : std::nullopt;
   }
   Text function(std::string_view name) {

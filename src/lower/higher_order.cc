@@ -333,6 +333,18 @@ Lowering refused(std::string why, std::string hint) {
   return [why = std::move(why), hint = std::move(hint)](Op& op) -> Views { fail(ErrorCode::unsupported_feature, op.node.target + ": " + why, hint); };
 }
 
+// A custom operator that writes to its arguments, made functional.
+Views writing_operator(Op& op) {
+  std::string name = "that it wraps";
+  for (const Argument& a : op.node.args) {
+    const std::string* text = std::get_if<std::string>(&a);
+    if (!text) continue;
+    name = text->starts_with("torch.ops.") ? text->substr(10) : *text;
+    break;
+  }
+  fail(ErrorCode::unsupported_op, "coil has no code for the operator " + name, "leave it outside of the model, or write it with PyTorch's operators");
+}
+
 // set_grad_enabled, autocast off and the like: a region that computes as if it stood in line.
 Views in_line(Op& op) {
   return inlined(op, only_graph(op), operands_of(op));
@@ -347,7 +359,7 @@ void add_higher_order(Table& table) {
   table["higher_order.associative_scan"] = associative_scan;
   table["higher_order.while_loop"] = while_loop;
   for (const char* target : {"higher_order.auto_functionalized", "higher_order.auto_functionalized_v2"}) {
-    table[target] = refused("a custom operator that writes to its arguments has no code that coil could call", "register a decomposition for it, and run_decompositions()");
+    table[target] = writing_operator;
   }
   for (const char* target : {"higher_order.triton_kernel_wrapper_functional", "higher_order.triton_kernel_wrapper_mutation"}) {
     table[target] = refused("Triton kernels are not supported", "write it with PyTorch's operators");

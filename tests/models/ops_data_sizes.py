@@ -105,6 +105,42 @@ sized("bincount", lambda x: torch.bincount(x), lambda: (rand(50, dtype=I64, low=
 op("bincount_weights", lambda x, w: (torch.bincount(x, w), torch.bincount(x, minlength=12)), lambda: (rand(50, dtype=I64, low=0, high=9), rand(50, dtype=F64)))
 
 
+# Numbers that are computed from sizes, and expressions of sizes that data decides
+def of_sizes(x, y):
+    a, b = x.shape[0], y.shape[0]
+    return x * (torch.sym_float(a) ** 0.5), x / a, x + a // 2, x + a % 3, torch.full((a,), a * 2.0), x.new_zeros(a * 2, a + 1).sum() + b / a
+
+
+def sym_functions(x, y):
+    a, b = x.shape[0], y.shape[0]
+    least = torch.sym_min(a, b)
+    return torch.arange(least), x[:least].sum(), torch.zeros(torch.sym_max(a, b) + 1), x * torch.sym_float(a) / torch.sym_sqrt(b)
+
+
+def expressions(n, x):
+    k = n.item()
+    torch._check(k >= 1)
+    torch._check(k <= 50)
+    v = torch.arange(k * 6).view(k, 2, 3)
+    return v.sum(0), torch.arange(2, k * 3 + 2, 3), x[None].expand(k, 4).sum(0), torch.arange(k).view(-1, 1).expand(-1, k).sum(), x * torch.sym_float(k), torch.zeros(torch.sym_max(k, 3))
+
+
+def joined(n, x):
+    k = n.item()
+    torch._check_is_size(k)
+    torch._check(k < 5)
+    return x.narrow(0, 0, k).sum(), torch.cat([x, torch.ones(k)]).cumsum(0), x.repeat(k + 1), torch.eye(k + 1), torch.ones(k, 3).t().contiguous().reshape(-1)
+
+
+PAIRS = {"some": lambda: (rand(5), rand(7)), "equal": lambda: (rand(4), rand(4)), "many": lambda: (rand(90), rand(30))}
+op("numbers_of_sizes", of_sizes, PAIRS["some"], dynamic=({0: AUTO}, {0: AUTO}), sets=PAIRS)
+op("sym_functions", sym_functions, PAIRS["some"], dynamic=({0: AUTO}, {0: AUTO}), sets=PAIRS)
+op("item_expressions", expressions, lambda: (number(4), rand(4)), sets={"one": lambda: (number(1), rand(4)), "many": lambda: (number(50), rand(4))})
+op("item_joined", joined, lambda: (number(3), rand(6)), sets={"none": lambda: (number(0), rand(6)), "some": lambda: (number(4), rand(6))})
+op("mask_joined", lambda x, m: (x[m].reshape(-1)[None].expand(2, -1).sum(1), F.pad(x[m], (1, 2)), torch.stack([x[m], x[m] * 2]).mean(0)), lambda: (rand(6), rand(6, dtype=BOOL)))
+op("mask_then_mask", lambda x, a, b: x[a][:, b], lambda: (rand(4, 5), rand(4, dtype=BOOL), rand(5, dtype=BOOL)))
+
+
 # Loops whose number of steps is known
 def running(x):
     from torch._higher_order_ops.scan import scan
