@@ -236,6 +236,9 @@ Views unique_consecutive(Op& op) {
   const bool by_slices = op.node.find("dim") && op.has("dim");
   if (!by_slices) x = reshaped(op, x, {count(op.pool, x.sizes)});
   const size_t dim = by_slices ? wrap_dim(op.integer("dim"), x.rank()) : 0;
+  if (op.out().sizes.size() != x.rank()) {  // torch.export does so for negative dimensions
+    fail(ErrorCode::bad_program, op.node.target + ": the program gives the result other dimensions than the operator has", "name the dimension by a number that is not negative");
+  }
   const Expr n = x.sizes.at(dim);
   Sizes others = x.sizes;
   others.erase(others.begin() + static_cast<std::ptrdiff_t>(dim));

@@ -6,8 +6,9 @@ import torch
 
 import harness
 
-# Handled before lowering, or no computation: sizes become expressions.
-ELSEWHERE = {"aten.sym_size.int", "aten.sym_stride.int", "aten.sym_numel.default", "aten.sym_storage_offset.default", "aten.sym_is_contiguous.default"}
+# Handled before lowering, or no computation: sizes become expressions, what writes becomes what computes (src/passes/functionalize.cc).
+ELSEWHERE = {"aten.sym_size.int", "aten.sym_stride.int", "aten.sym_numel.default", "aten.sym_storage_offset.default", "aten.sym_is_contiguous.default",
+             "aten.atan2.out", "aten.resize_.default"}
 
 
 def core_overloads():
