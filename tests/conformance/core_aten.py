@@ -8,7 +8,7 @@ import harness
 
 # Handled before lowering, or no computation: sizes become expressions, what writes becomes what computes (src/passes/functionalize.cc).
 ELSEWHERE = {"aten.sym_size.int", "aten.sym_stride.int", "aten.sym_numel.default", "aten.sym_storage_offset.default", "aten.sym_is_contiguous.default",
-             "aten.atan2.out", "aten.resize_.default"}
+             "aten.atan2.out", "aten.resize_.default", "aten._local_scalar_dense.default"}
 
 
 def core_overloads():
