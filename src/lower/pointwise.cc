@@ -183,9 +183,18 @@ Views power(Op& op) {
 }
 
 // min and max may be absent, numbers or tensors.
+// A bound that every value of the integer type keeps; the type itself may not hold it (-1 of a uint8).
+bool always_kept(const Op& op, std::string_view bound, DType dtype, bool low) {
+  if (is_float(dtype) || is_bool(dtype) || byte_size(dtype) == 8 || !op.is_scalar(bound)) return false;
+  const auto limit = static_cast<double>((low ? lowest(op.pool, dtype) : highest(op.pool, dtype))->as_int());
+  return low ? op.number(bound) <= limit : op.number(bound) >= limit;
+}
+
 Views clamp(Op& op, std::string_view low, std::string_view high) {
   const TensorType& out = op.out();
   View x = op.tensor("self");
+  if (!low.empty() && op.has(low) && always_kept(op, low, out.dtype, true)) low = "";
+  if (!high.empty() && op.has(high) && always_kept(op, high, out.dtype, false)) high = "";
   return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
     Expr e = as(read(x, c), out.dtype);
     if (!low.empty() && op.has(low)) e = op.pool.op(ScalarOp::maximum, {e, as(read(op.operand(low), c), out.dtype)});
@@ -317,7 +326,10 @@ void add_unary_rows(Table& table) {
     table[row.target] = [row](Op& op) { return Views{map1(op, op.tensor("self"), unary(row.op))}; };
   }
   for (const UnaryRow& row : kSame) {
-    table[row.target] = [row](Op& op) { return Views{map1(op, op.tensor("self"), unary(row.op))}; };
+    table[row.target] = [row](Op& op) {
+      View x = op.tensor("self");
+      return Views{is_bool(x.dtype) && row.op == ScalarOp::sign ? x : map1(op, x, unary(row.op))};
+    };
   }
   for (const UnaryRow& row : kRounding) {
     table[row.target] = [row](Op& op) {

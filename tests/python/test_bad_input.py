@@ -237,12 +237,12 @@ def test_unsupported_dtype(tmp_path):
 def test_data_dependent_size(tmp_path):
     import torch
 
-    class Nonzero(torch.nn.Module):
+    class Rows(torch.nn.Module):
         def forward(self, x):
-            return x.nonzero()
+            return x.unique(dim=0)
 
-    torch.export.save(torch.export.export(Nonzero(), (torch.rand(3, 2),)), tmp_path / "x.pt2")
-    compile_refused(tmp_path / "x.pt2", tmp_path, "nonzero", "test_bad_input.py:")
+    torch.export.save(torch.export.export(Rows(), (torch.rand(3, 2),)), tmp_path / "x.pt2")
+    compile_refused(tmp_path / "x.pt2", tmp_path, "unique_dim", "test_bad_input.py:")
 
 
 # The weights
