@@ -176,7 +176,6 @@ for _name in ("bert", "roberta", "electra", "deberta-v2", "mpnet", "xlm-roberta"
 _language("distilbert", inputs=_masked_inputs, dim=64, hidden_dim=128, n_layers=2, n_heads=4, **_MASKED)
 _language("albert", inputs=_masked_inputs, embedding_size=32, **_MASKED)
 _language("modernbert", inputs=_masked_inputs, **_MASKED)
-_language("nystromformer", inputs=_masked_inputs, segment_means_seq_len=16, num_landmarks=4, **_MASKED)
 _language("fnet", head="AutoModelForMaskedLM", family="BERT", use_tpu_fourier_optimizations=False)
 _language("gpt2", n_embd=64, n_layer=2, n_head=4, n_positions=64)
 _language("gpt_neo", hidden_size=64, num_layers=2, num_heads=4, attention_types=[[["global", "local"], 1]], window_size=8, intermediate_size=128)
@@ -235,7 +234,6 @@ def _vision(kind, size=64, head="AutoModelForImageClassification", family="ViT",
 
 
 _vision("vit", patch_size=16)
-_vision("deit", patch_size=16)
 _vision("beit", patch_size=16)
 _vision("dinov2", patch_size=16)
 _vision("segformer", head="AutoModelForSemanticSegmentation", family="segmentation", hidden_sizes=[16, 32, 48, 64], decoder_hidden_size=32, depths=[1, 1, 1, 1], hidden_size=None,
@@ -244,7 +242,7 @@ _vision("swin", embed_dim=24, depths=[1, 1], num_heads=[2, 2], window_size=4, hi
 _vision("convnextv2", family="CNN", hidden_sizes=[16, 32, 48, 64], depths=[1, 1, 2, 1], hidden_size=None, num_hidden_layers=None, num_attention_heads=None, intermediate_size=None)
 _vision("regnet", family="CNN", hidden_sizes=[16, 32, 48, 64], depths=[1, 1, 2, 1], groups_width=8, embedding_size=16, hidden_size=None, num_hidden_layers=None,
         num_attention_heads=None, intermediate_size=None)
-_vision("yolos", head="AutoModelForObjectDetection", family="detection", size=[64, 64], patch_size=16, num_detection_tokens=8)
+_vision("yolos", head="AutoModelForObjectDetection", family="detection", image_size=[64, 64], patch_size=16, num_detection_tokens=8)
 
 
 def _clip(kind):

@@ -5,7 +5,7 @@ usage: python tests/models/architectures.py [infer|train] [--jobs N] [--results 
 
 Each model runs in a process of its own; its result is one JSON line. A second run goes on where the first stopped (--fresh: anew; --retry: what
 was not right). PATTERN: names as in a shell. The package `coil` is taken from COIL_BUILD/python. Beside the tests' environment it wants
-`pip install timm==1.0.31 diffusers==0.42.1`; models of a package that is not installed are skipped.
+`pip install timm==1.0.31 diffusers==0.42.1 requests`; models of a package that is not installed are skipped.
 """
 
 import argparse
