@@ -226,11 +226,6 @@ bool mentions(const Condition& c, SymbolId symbol) {
 
 }  // namespace
 
-bool is_depthwise(const Conv2d& conv, const std::vector<Expr>& weight_sizes) {
-  const auto is = [](Expr e, int64_t value) { return e->is_constant() && e->as_int() == value; };
-  return conv.groups > 1 && is(weight_sizes[0], conv.groups) && is(weight_sizes[1], 1);
-}
-
 LoopProgram dead_loops(LoopProgram program) {
   std::vector<char> live(program.buffers.size(), 0);
   auto mark = [&](BufferId id) {

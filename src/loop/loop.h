@@ -95,8 +95,7 @@ struct Gemm {
   Operand a, b;
 };
 
-// out[n, oc, oh, ow] (logical order), x[n, ic, ih, iw], weight[oc, ic / groups, kh, kw] a whole buffer, its kernel of
-// fixed size. No bias.
+// out[n, oc, oh, ow] (logical order), x[n, ic, ih, iw], weight[oc, ic / groups, kh, kw] a whole buffer. No bias.
 // x's variables: n, c, h, w over its own sizes.
 struct Conv2d {
   Operand x;
@@ -105,9 +104,6 @@ struct Conv2d {
   std::array<int64_t, 2> kernel{}, stride{}, padding{}, dilation{};
   int64_t groups = 1;
 };
-
-// One input channel a group, as many groups as output channels: what the device libraries have a kernel of its own for.
-bool is_depthwise(const Conv2d& conv, const std::vector<Expr>& weight_sizes);
 
 // out[batch, heads, q_len, v_dim] = softmax(q k^T * scale + mask) v. Variables of each operand: batch, head, row, column.
 // k and v have kv_heads heads (heads % kv_heads == 0). mask: absent, bool (true attends) or float (added), broadcast.

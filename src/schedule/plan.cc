@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "schedule/build.h"
+#include "schedule/depthwise.h"
 
 namespace coil {
 namespace {

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "device/kernels.h"
+#include "schedule/depthwise.h"
 #include "schedule/schedule.h"
 
 namespace coil::cpu {

@@ -9,6 +9,7 @@
 #include "codegen/host/index_text.h"
 #include "codegen/host/interface_text.h"
 #include "codegen/host/read_text.h"
+#include "schedule/depthwise.h"
 #include "schedule/schedule.h"
 #include "templates/packing.h"
 
