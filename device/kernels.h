@@ -62,17 +62,20 @@ typedef struct CoilGemm {
  * groups: weights of group g are packed one after the other, each [ceil(oc_g/PANEL)][kh*kw*ic_g][PANEL], zero padded.
  * Depthwise (depthwise = 1, groups == ic == oc): weights [ceil(c/PANEL)][kh*kw][PANEL], zero padded.
  * Winograd (winograd = 1; float32, 3x3, strides and dilations 1, one group, x_c == 1, ic a multiple of 16): weights transformed,
- * [ceil(oc/PANEL)][36][ic][PANEL], zero padded. An infinity or NaN of the input reaches all of the 4x4 outputs whose windows hold it. */
+ * [ceil(oc/PANEL)][36][ic][PANEL], zero padded. An infinity or NaN of the input reaches all of the 4x4 outputs whose windows hold it.
+ * Weights that are known at run time only (w_plain) are [oc][ic / groups][kh][kw] with any strides: the call packs them first. */
 typedef struct CoilConv2d {
   int64_t n, ic, ih, iw, oc, oh, ow, kh, kw;
   int64_t stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups;
   const void* x;
   int64_t x_n, x_c, x_h, x_w;
-  const void* w;               /* packed at compile time */
+  const void* w;               /* packed at compile time, or as it is (w_plain) */
+  int64_t w_o, w_i, w_h, w_w;  /* strides of a plain weight */
   void* y;                     /* used when epilogue is null: [n][oh][ow][oc], dense */
   int32_t dtype;
   int32_t depthwise;
   int32_t winograd;
+  int32_t w_plain;
   CoilEpilogue epilogue;
   const void* epilogue_context;
   void* scratch;
@@ -114,12 +117,13 @@ COIL_KERNELS(v4)
  * (src/templates), a test keeps the two equal:
  *   gemm       k > 256 ? num_workers * COIL_GEMM_WORKER_BYTES : 0
  *   conv2d     depthwise ? 0 : (kh * kw * (ic / groups) > 256 ? num_workers * COIL_GEMM_WORKER_BYTES : 0)
- *                              + (x_c == 1 ? 0 : round_up(n * ih * iw * ic * 4, 64))
+ *                              + (x_c == 1 ? 0 : round_up(n * ih * iw * ic * 4, 64)),
+ *              and w_plain ? round_up(bytes of the packed weight, 64) : 0
  *   winograd   min(blocks, COIL_WINOGRAD_SPREAD * num_workers) * ceil(36 / (ic < 256 ? 256 / ic : 1)) * ceil(ic / 256) * COIL_WINOGRAD_TILES * 1088,
  *              where ty x tx = ceil(oh / 4) x ceil(ow / 4) tiles of an image are cut into bx = ceil(tx / COIL_WINOGRAD_TILES) times
  *              ceil(ty / (COIL_WINOGRAD_TILES / ceil(tx / bx))) blocks
  *   attention  num_workers * COIL_ATTENTION_WORKER_BYTES
- * num_workers is CoilHost.num_workers. Other fields than the sizes (and x_c) are not looked at. */
+ * num_workers is CoilHost.num_workers. Other fields than the sizes (and x_c, w_plain, dtype) are not looked at. */
 int64_t coil_gemm_scratch_bytes(const CoilGemm* args, int32_t num_workers);
 int64_t coil_conv2d_scratch_bytes(const CoilConv2d* args, int32_t num_workers);
 int64_t coil_attention_scratch_bytes(const CoilAttention* args, int32_t num_workers);

@@ -2,6 +2,7 @@
 // blocked product makes anyway gathers each pixel's window. Inputs that are not channels-last are brought there first.
 // Depthwise convolutions, those of several images with small maps and 3x3 ones with transformed weights have kernels of their own.
 #include "block.h"
+#include "conv_weight.h"
 #include "depthwise.h"
 #include "small_maps.h"
 #include "transpose.h"
@@ -233,8 +234,10 @@ void conv2d(const CoilConv2d& c, const CoilHost* host) {
 
 extern "C" void COIL_KERNEL(coil_conv2d)(const CoilConv2d* args, const CoilHost* host) {
   using namespace COIL_KERNELS_NAMESPACE;
-  if (args->depthwise) return depthwise_conv2d(*args, host);
-  if (args->winograd) return winograd_conv2d(*args, host);
-  if (fits_small_maps(*args)) return small_maps_conv2d(*args, host);
-  with_dtype(args->dtype, [&](auto* type) { conv2d<__remove_cvref(decltype(*type))>(*args, host); });
+  if (args->n * args->oh * args->ow * args->oc <= 0) return;
+  const CoilConv2d conv = args->w_plain ? pack_plain_weight(*args, host) : *args;
+  if (conv.depthwise) return depthwise_conv2d(conv, host);
+  if (conv.winograd) return winograd_conv2d(conv, host);
+  if (fits_small_maps(conv)) return small_maps_conv2d(conv, host);
+  with_dtype(conv.dtype, [&](auto* type) { conv2d<__remove_cvref(decltype(*type))>(conv, host); });
 }

@@ -1,6 +1,7 @@
 // Scaled dot-product attention: the template where it fits, else products and a softmax.
 #include <cmath>
 
+#include "lower/attention.h"
 #include "lower/find_attention.h"
 #include "lower/formula.h"
 
@@ -9,13 +10,7 @@ namespace {
 
 constexpr int64_t kMaxTemplateDim = 256;  // device/kernels.h, CoilAttention
 
-struct Problem {
-  View q, k, v;  // [batch, heads, length, dim]
-  std::optional<View> mask;
-  bool causal = false;
-  double scale = 1;
-  double dropout = 0;
-};
+using Problem = AttentionProblem;
 
 bool fits_template(const Problem& p) {
   const DType type = p.q.dtype;
@@ -61,19 +56,10 @@ View for_all_heads(Op& op, const View& v, Expr heads) {
 }
 
 View by_loops(Op& op, const Problem& p, DType dtype) {
-  ExprPool& pool = op.pool;
   const DType type = accumulate_type(dtype);
   View k = for_all_heads(op, p.k, p.q.sizes[1]), v = for_all_heads(op, p.v, p.q.sizes[1]);
   View scores = matrix_product(op, "attention.scores", dtype, p.q, permuted(op, k, {0, 1, 3, 2}), 2);
-  View shaped = op.rec.pointwise("attention.masked", type, scores.sizes, [&](Coordinates c) {
-    Expr none = lowest(pool, type);
-    Expr e = pool.op(ScalarOp::mul, {as(op.rec.at(scores, c), type), op.constant(p.scale, type)});
-    if (p.mask) {
-      Expr m = read(*p.mask, c);
-      e = is_bool(p.mask->dtype) ? pool.select(m, e, none) : pool.op(ScalarOp::add, {e, as(m, type)});
-    }
-    return p.causal ? pool.select(index_at_least(c[2], c[3]), e, none) : e;
-  });
+  View shaped = op.rec.pointwise("attention.masked", type, scores.sizes, [&](Coordinates c) { return attention_score(op, p, scores, type, c); });
   View weights = softmax_of(op, "attention.softmax", shaped, 3, dtype, false, true);
   if (p.dropout != 0) {
     View kept = dropout_mask(op, weights.sizes, p.dropout);
@@ -101,7 +87,37 @@ View to_rank_four(Op& op, View v) {
   return v;
 }
 
-Views attention(Op& op, const char* mask_name) {
+// log(sum of exp(score)) of each row: what the gradient finds the weights again by.
+View log_sum_exp(Op& op, const Problem& p, const TensorType& out) {
+  const DType type = accumulate_type(out.dtype);
+  const View k = for_all_heads(op, p.k, p.q.sizes[1]);
+  const View products = matrix_product(op, "attention.scores", type, converted(op, p.q, type), permuted(op, converted(op, k, type), {0, 1, 3, 2}), 2);
+  const View scores = op.rec.pointwise("attention.masked", type, products.sizes, [&](Coordinates c) { return attention_score(op, p, products, type, c); });
+  const View most = reduced(op, "attention.most", ReduceOp::max, type, scores, {3}, false);
+  const View sum = reduced(op, "attention.sum", ReduceOp::sum, type, scores, {3}, false, [&](Expr e, Coordinates at) {
+    return op.pool.op(ScalarOp::exp, {op.pool.op(ScalarOp::sub, {e, op.rec.at(most, at.first(3))})});
+  });
+  return op.rec.pointwise("attention.logsumexp", out.dtype, out.sizes, [&](Coordinates c) {
+    const Expr top = op.rec.at(most, c), none = lowest(op.pool, type);
+    const Expr value = op.pool.op(ScalarOp::add, {top, op.pool.op(ScalarOp::log, {op.rec.at(sum, c)})});
+    return op.pool.select(op.pool.op(ScalarOp::eq, {top, none}), none, value);  // a row that sees nothing
+  });
+}
+
+}  // namespace
+
+Expr attention_score(Op& op, const AttentionProblem& p, const View& products, DType type, Coordinates c) {
+  ExprPool& pool = op.pool;
+  const Expr none = lowest(pool, type);
+  Expr e = pool.op(ScalarOp::mul, {as(op.rec.at(products, c), type), op.constant(p.scale, type)});
+  if (p.mask) {
+    Expr m = read(*p.mask, c);
+    e = is_bool(p.mask->dtype) ? pool.select(m, e, none) : pool.op(ScalarOp::add, {e, as(m, type)});
+  }
+  return p.causal ? pool.select(index_at_least(c[2], c[3]), e, none) : e;
+}
+
+AttentionProblem attention_problem(Op& op, const char* mask_name) {
   Problem p{op.tensor("query"), op.tensor("key"), op.tensor("value"), {}, false, 1};
   if (op.has("dropout_p")) p.dropout = op.number("dropout_p");
   if (p.q.rank() > 4 || p.q.rank() < 2 || p.k.rank() != p.q.rank() || p.v.rank() != p.q.rank()) {
@@ -129,18 +145,33 @@ Views attention(Op& op, const char* mask_name) {
       p.mask.reset();
     }
   }
+  return p;
+}
+
+namespace {
+
+Views attention(Op& op, const char* mask_name) {
+  const Problem p = attention_problem(op, mask_name);
   const DType dtype = op.out().dtype;
   View result = fits_template(p) ? by_template(op, p, dtype) : by_loops(op, p, dtype);
-  Views results(op.node.outputs.size());  // logsumexp and seeds stay uncomputed: an error only where something uses them
+  Views results(op.node.outputs.size());  // seeds, and the second result of other forms, stay uncomputed: an error only where something uses them
   results[0] = reshaped(op, result, op.out().sizes);
+  return results;
+}
+
+// On the CPU the second result is the logarithm of the sum of each row, as its gradient wants it.
+Views attention_with_sums(Op& op) {
+  Views results = attention(op, "attn_mask");
+  const bool told = results.size() > 1 && op.graph.value(op.node.outputs[1]).is_tensor();
+  const Problem p = attention_problem(op, "attn_mask");
+  if (told && p.dropout == 0) results[1] = log_sum_exp(op, p, op.out(1));
   return results;
 }
 
 }  // namespace
 
 void add_attention(Table& table) {
-  for (const char* target : {"aten.scaled_dot_product_attention.default", "aten._scaled_dot_product_flash_attention_for_cpu.default",
-                             "aten._scaled_dot_product_attention_math.default",
+  for (const char* target : {"aten.scaled_dot_product_attention.default", "aten._scaled_dot_product_attention_math.default",
                              "aten._scaled_dot_product_attention_math_for_mps.default"}) {
     table[target] = [](Op& op) { return attention(op, "attn_mask"); };
   }
@@ -148,6 +179,7 @@ void add_attention(Table& table) {
                              "aten._scaled_dot_product_fused_attention_overrideable.default"}) {
     table[target] = [](Op& op) { return attention(op, "attn_bias"); };
   }
+  table["aten._scaled_dot_product_flash_attention_for_cpu.default"] = attention_with_sums;
   table["aten._scaled_dot_product_flash_attention.default"] = [](Op& op) { return attention(op, nullptr); };
 }
 

@@ -1,43 +1,14 @@
-// Convolutions: the 2-d template (1-d as one line of it) where it fits, else a sum over the window with masked loads.
-#include <fmt/format.h>
+// Convolutions: the 2-d template where it fits (1-d as one line of it, 3-d as images whose channels are those of all taps in depth;
+// transposed ones as the convolution with the turned weight, or as a product whose rows are added up), else a sum over the window with
+// masked loads.
+#include "lower/convolution.h"
 
-#include "lower/lowering.h"
+#include <algorithm>
+
+#include <fmt/format.h>
 
 namespace coil::lowering {
 namespace {
-
-struct Geometry {
-  size_t dims;  // spatial
-  std::vector<int64_t> stride, padding, dilation;
-  int64_t groups = 1;
-  bool transposed = false;
-};
-
-std::vector<int64_t> spatial(std::vector<int64_t> v, size_t dims) {
-  if (v.size() == 1) v.resize(dims, v[0]);
-  if (v.size() != dims) fail(ErrorCode::bad_program, "a convolution's stride, padding or dilation has a wrong length");
-  return v;
-}
-
-// Whether the body is of data known at compile time, so that it is folded into a constant. What reads nothing ("ones") is not.
-bool is_constant(Recorder& rec, Expr body) {
-  const LoopProgram& program = rec.program();
-  if (!any_of(body, [](Expr e) { return e->kind == ExprKind::load; })) return false;
-  return !any_of(body, [&](Expr e) {
-    if (e->kind != ExprKind::load) return false;
-    const BufferInfo& buffer = program.buffer(BufferId(e->id));
-    if (buffer.kind == BufferInfo::Kind::constant) return false;
-    if (buffer.kind != BufferInfo::Kind::computed) return true;
-    for (const Loop& loop : program.loops) {
-      if (loop.outputs[0] != BufferId(e->id)) continue;
-      for (const BodyRef& ref : bodies(program, loop)) {
-        if (!is_constant(rec, ref.body)) return true;
-      }
-      return bodies(program, loop).empty();
-    }
-    return true;
-  });
-}
 
 // x[n, c, h, w] and weight[oc, ic / groups, kh, kw]
 View by_template(Op& op, const View& x, const View& w, const Geometry& g, const Sizes& out_sizes) {
@@ -104,6 +75,95 @@ View transposed_window(Op& op, const View& x, const View& w, const Geometry& g, 
 
 View product(Op& op, const View& x, const View& w, Geometry g, const Sizes& sizes);
 
+Sizes spatial_sizes(const View& v) { return Sizes(v.sizes.begin() + 2, v.sizes.end()); }
+
+View as_lines(Op& op, const View& x, const View& w, Geometry g, const Sizes& sizes) {
+  for (auto [v, extra] : {std::pair(&g.stride, 1), std::pair(&g.padding, 0), std::pair(&g.dilation, 1)}) v->insert(v->begin(), extra);
+  Sizes line = sizes;
+  line.insert(line.begin() + 2, op.pool.index(1));
+  return squeezed(op, by_template(op, one_line(op, x), one_line(op, w), g, line), 2);
+}
+
+View by_images(Op& op, const View& x, const View& w, Geometry g, const Sizes& sizes) {
+  const View images = depth_folded(op, x, w.sizes[2]->as_int(), sizes[2], g);
+  const View weight = reshaped(op, w, {w.sizes[0], w.sizes[1] * w.sizes[2], w.sizes[3], w.sizes[4]});
+  g.dims = 2;
+  const View y = by_template(op, images, weight, g, {images.sizes[0], sizes[1], sizes[3], sizes[4]});
+  return op.rec.view(y, sizes, [&](Coordinates c) { return std::vector<Expr>{c[0] * sizes[2] + c[2], c[1], c[3], c[4]}; });
+}
+
+// With stride 1: the convolution with the weight turned around. Nothing where padding would have to be negative.
+std::optional<View> by_turned_weight(Op& op, const View& x, const View& w, Geometry g, const Sizes& sizes) {
+  g.transposed = false;
+  for (size_t i = 0; i < g.dims; ++i) {
+    g.padding[i] = g.dilation[i] * (w.sizes[2 + i]->as_int() - 1) - g.padding[i];
+    if (g.stride[i] != 1 || g.padding[i] < 0) return std::nullopt;
+  }
+  const Expr in = floor_div(w.sizes[0], op.pool.index(g.groups)), out = w.sizes[1];
+  Sizes turned = w.sizes;
+  turned[0] = out * g.groups;
+  turned[1] = in;
+  const View weight = op.rec.view(w, turned, [&](Coordinates c) {
+    std::vector<Expr> at{floor_div(c[0], out) * in + c[1], floor_mod(c[0], out)};
+    for (size_t i = 0; i < g.dims; ++i) at.push_back(w.sizes[2 + i] - 1 - c[2 + i]);
+    return at;
+  });
+  return product(op, x, weight, g, sizes);
+}
+
+// The product of each input pixel with all taps, [groups, n, i..., taps * oc / groups]; what falls on one output pixel is added up.
+View by_added_products(Op& op, const View& x, const View& w, const Geometry& g, const Sizes& sizes) {
+  ExprPool& p = op.pool;
+  const DType type = accumulate_type(x.dtype);  // in which the products are kept
+  const Expr groups = p.index(g.groups), in = floor_div(x.sizes[1], groups), out = w.sizes[1];
+  const Sizes images = spatial_sizes(x), kernel = spatial_sizes(w);
+  const auto append = [](Sizes a, const Sizes& b) {
+    a.insert(a.end(), b.begin(), b.end());
+    return a;
+  };
+  const View a = op.rec.view(converted(op, x, type), append(append({groups, x.sizes[0]}, images), {in}), [&](Coordinates c) {
+    return append({c[1], c[0] * in + c.back()}, Sizes(c.begin() + 2, c.end() - 1));
+  });
+  const View b = op.rec.view(converted(op, w, type), {groups, in, count(p, kernel) * out}, [&](Coordinates c) {
+    return append({c[0] * in + c[1], floor_mod(c[2], out)}, from_row_major(floor_div(c[2], out), kernel));
+  });
+  const View products = matrix_product(op, op.name + ".products", type, a, b, 1);
+  Sizes domain;
+  for (size_t i = 0; i < g.dims; ++i) {
+    const int64_t taps = kernel[i]->as_int();
+    domain.push_back(p.index(g.dilation[i] == 1 ? (taps + g.stride[i] - 1) / g.stride[i] : taps));
+  }
+  return op.rec.reduce(op.name, ReduceOp::sum, x.dtype, sizes, domain, [&](Coordinates c, Coordinates k) {
+    Sizes at{floor_div(c[1], out), c[0]}, taps;
+    Expr ok = p.boolean(true);
+    for (size_t i = 0; i < g.dims; ++i) {
+      const Expr reach = c[2 + i] + g.padding[i], stride = p.index(g.stride[i]);
+      Expr tap = k[i], from;
+      if (g.dilation[i] == 1) {  // only the taps that fit the stride: reach % stride, and every stride-th
+        tap = floor_mod(reach, stride) + k[i] * g.stride[i];
+        from = floor_div(reach, stride) - k[i];
+        ok = both(ok, index_less(tap, kernel[i]));
+      } else {
+        const Expr left = reach - k[i] * g.dilation[i];
+        from = floor_div(left, stride);
+        if (g.stride[i] != 1) ok = both(ok, p.op(ScalarOp::eq, {floor_mod(left, stride), p.index(0)}));
+      }
+      ok = both(ok, inside(from, images[i]));
+      at.push_back(from);
+      taps.push_back(tap);
+    }
+    at.push_back(row_major(p, taps, kernel) * out + floor_mod(c[1], out));
+    return masked(ok, as(op.rec.at(products, at), type), op.constant(0, type));
+  });
+}
+
+View transposed_convolution(Op& op, const View& x, const View& w, const Geometry& g, const Sizes& sizes) {
+  const bool single = is_const(w.sizes[1], 1) && is_const(x.sizes[1], g.groups);  // one channel a group: there is no product
+  if (!has_convolution_template(x, w)) return transposed_window(op, x, w, g, sizes);
+  if (std::optional<View> y = by_turned_weight(op, x, w, g, sizes)) return *y;
+  return single ? transposed_window(op, x, w, g, sizes) : by_added_products(op, x, w, g, sizes);
+}
+
 // A complex convolution as a real one: every channel becomes two, its parts, every number of the weight a matrix of two by two.
 View complex_convolution(Op& op, const View& x, const View& w, const Geometry& g, Sizes sizes) {
   ExprPool& p = op.pool;
@@ -137,15 +197,9 @@ View complex_convolution(Op& op, const View& x, const View& w, const Geometry& g
 
 View product(Op& op, const View& x, const View& w, Geometry g, const Sizes& sizes) {
   if (is_complex(x.dtype)) return complex_convolution(op, x, w, g, sizes);
-  if (g.transposed) return transposed_window(op, x, w, g, sizes);
-  bool fits = g.dims <= 2 && is_float(x.dtype) && x.dtype != DType::f64 && w.dtype == x.dtype && is_constant(op.rec, w.body);
-  for (Expr s : w.sizes) fits = fits && s->is_constant();
-  if (!fits) return by_window(op, x, w, g, sizes);
-  if (g.dims == 2) return by_template(op, x, w, g, sizes);
-  for (auto [v, extra] : {std::pair(&g.stride, 1), std::pair(&g.padding, 0), std::pair(&g.dilation, 1)}) v->insert(v->begin(), extra);
-  Sizes line = sizes;
-  line.insert(line.begin() + 2, op.pool.index(1));
-  return squeezed(op, by_template(op, one_line(op, x), one_line(op, w), g, line), 2);
+  if (g.transposed) return transposed_convolution(op, x, w, g, sizes);
+  if (!has_convolution_template(x, w)) return by_window(op, x, w, g, sizes);
+  return g.dims == 2 ? by_template(op, x, w, g, sizes) : g.dims == 1 ? as_lines(op, x, w, g, sizes) : by_images(op, x, w, g, sizes);
 }
 
 Views convolve(Op& op, Geometry g) {
@@ -184,57 +238,34 @@ Geometry geometry(Op& op, size_t dims) {
   return g;
 }
 
-// The sum over the batch and all positions of what a weight was multiplied with. For a transposed convolution input and gradient
-// change places.
-View grad_weight(Op& op, const View& x, const View& grad, const View& w, const Geometry& g, const TensorType& out) {
-  const DType type = accumulate_type(out.dtype);
-  Sizes domain{x.sizes[0]};
-  domain.insert(domain.end(), grad.sizes.begin() + 2, grad.sizes.end());
-  Expr out_per_group = at_least_one(floor_div(grad.sizes[1], op.pool.index(g.groups)));
-  return op.rec.reduce(op.name + ".weight", ReduceOp::sum, out.dtype, w.sizes, domain, [&](Coordinates c, Coordinates k) {
-    std::vector<Expr> at{k[0], floor_div(c[0], out_per_group) * w.sizes[1] + c[1]}, at_grad{k[0], c[0]};
-    Expr ok = op.pool.boolean(true);
-    for (size_t i = 0; i < g.dims; ++i) {
-      at.push_back(k[1 + i] * g.stride[i] + c[2 + i] * g.dilation[i] - g.padding[i]);
-      at_grad.push_back(k[1 + i]);
-      ok = both(ok, inside(at.back(), x.sizes[2 + i]));
-    }
-    Expr product = op.pool.op(ScalarOp::mul, {as(op.rec.at(x, at), type), as(op.rec.at(grad, at_grad), type)});
-    return masked(ok, product, op.constant(0, type));
+}  // namespace
+
+std::vector<int64_t> spatial(std::vector<int64_t> v, size_t dims) {
+  if (v.size() == 1) v.resize(dims, v[0]);
+  if (v.size() != dims) fail(ErrorCode::bad_program, "a convolution's stride, padding or dilation has a wrong length");
+  return v;
+}
+
+View convolution(Op& op, const View& x, const View& w, const Geometry& g, const Sizes& sizes) { return product(op, x, w, g, sizes); }
+
+bool has_convolution_template(const View& x, const View& w) {
+  const bool fixed = std::all_of(w.sizes.begin() + 2, w.sizes.end(), [](Expr s) { return s->is_constant(); });
+  const auto empty = [](const View& v) { return std::any_of(v.sizes.begin(), v.sizes.end(), [](Expr n) { return is_const(n, 0); }); };
+  if (empty(x) || empty(w)) return false;
+  return w.rank() <= 5 && is_float(x.dtype) && x.dtype != DType::f64 && w.dtype == x.dtype && fixed;
+}
+
+View depth_folded(Op& op, const View& x, int64_t kernel, Expr out_depth, Geometry& g) {
+  const int64_t stride = g.stride[0], padding = g.padding[0], dilation = g.dilation[0];
+  for (auto* v : {&g.stride, &g.padding, &g.dilation}) v->erase(v->begin());
+  g.dims = 2;
+  return op.rec.pointwise(op.name + ".images", x.dtype, {x.sizes[0] * out_depth, x.sizes[1] * kernel, x.sizes[3], x.sizes[4]}, [&](Coordinates c) {
+    const Expr taps = op.pool.index(kernel);
+    const Expr depth = floor_mod(c[0], out_depth) * stride + floor_mod(c[1], taps) * dilation - padding;
+    const Expr value = op.rec.at(x, std::vector<Expr>{floor_div(c[0], out_depth), floor_div(c[1], taps), depth, c[2], c[3]});
+    return masked(inside(depth, x.sizes[2]), value, op.constant(0, x.dtype));
   });
 }
-
-Views convolution_backward(Op& op) {
-  View grad = op.tensor("grad_output"), x = op.tensor("input"), w = op.tensor("weight");
-  const size_t dims = w.rank() - 2;
-  Geometry g{dims, spatial(op.integers("stride"), dims), spatial(op.integers("padding"), dims), spatial(op.integers("dilation"), dims), op.integer("groups"),
-             op.flag("transposed")};
-  const Argument* a = op.node.find("output_mask");
-  const auto* mask = a ? std::get_if<std::vector<bool>>(a) : nullptr;
-  auto wanted = [&](size_t i) { return (!mask || (i < mask->size() && (*mask)[i])) && i < op.node.outputs.size() && op.graph.value(op.node.outputs[i]).is_tensor(); };
-  Views results(3);
-  const Sizes sizes = x.sizes;
-  const bool single = x.rank() == dims + 1;
-  if (single) {
-    x = unsqueezed(op, x, 0);
-    grad = unsqueezed(op, grad, 0);
-  }
-  if (wanted(0)) {
-    View gx = g.transposed ? by_window(op, grad, w, g, x.sizes) : transposed_window(op, grad, w, g, x.sizes);
-    results[0] = single ? squeezed(op, gx, 0) : gx;
-  }
-  if (wanted(1)) results[1] = g.transposed ? grad_weight(op, grad, x, w, g, op.out(1)) : grad_weight(op, x, grad, w, g, op.out(1));
-  if (wanted(2)) {
-    std::vector<size_t> others{0};
-    for (size_t i = 2; i < grad.rank(); ++i) others.push_back(i);
-    const DType type = accumulate_type(grad.dtype);
-    View sum = reduced(op, op.name + ".bias", ReduceOp::sum, type, grad, others, false, [&](Expr e, Coordinates) { return as(e, type); });
-    results[2] = converted(op, sum, op.out(2).dtype);
-  }
-  return results;
-}
-
-}  // namespace
 
 void add_convolution(Table& table) {
   for (size_t dims = 1; dims <= 3; ++dims) {
@@ -248,7 +279,6 @@ void add_convolution(Table& table) {
     };
     table[fmt::format("aten.conv_transpose{}d.{}", dims, dims == 1 ? "default" : "input")] = transposed;
   }
-  table["aten.convolution_backward.default"] = convolution_backward;
   for (const char* target : {"aten.convolution.default", "aten._convolution.default"}) {
     table[target] = [](Op& op) {
       Geometry g = geometry(op, op.tensor("weight").rank() - 2);

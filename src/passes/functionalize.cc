@@ -73,7 +73,7 @@ Error unsupported(const Node& node, std::string message, std::string hint = {}) 
 // Normalisations that write their running statistics. (Those named functional return them.)
 bool updates_statistics(const Node& node) {
   const std::string_view name = aten_name(node);
-  if (name.find("norm") == std::string_view::npos || name.ends_with("functional") || !value_arg(node, "running_mean").valid()) return false;
+  if (name.find("norm") == std::string_view::npos || name.ends_with("functional") || name.ends_with("backward") || !value_arg(node, "running_mean").valid()) return false;
   return bool_arg(node, "training", false) || bool_arg(node, "use_input_stats", false) || bool_arg(node, "train", false) ||
          name == "_batch_norm_with_update";
 }
@@ -83,7 +83,8 @@ Status refuse_hidden_writes(const Node& node) {
   std::string_view name = aten_name(node);
   if (writes_out(node)) return ok_status();
   bool lists = name.starts_with("_foreach_") || name.starts_with("_fused_");
-  if ((lists && name.ends_with('_')) || (node.find("out") && value_arg(node, "out").valid()))
+  const bool gradient = name.ends_with("_backward");  // of an operator's result, which it only reads
+  if ((lists && name.ends_with('_')) || (!gradient && node.find("out") && value_arg(node, "out").valid()))
     return unsupported(node, "writing to this argument is not supported");
   return ok_status();
 }

@@ -223,6 +223,7 @@ class LayoutChooser {
 
   // The template reads unit-stride channels, or gathers from few channels.
   void legalise_conv(Loop& loop, Conv2d& c) {
+    legalise_conv_weight(loop, c);
     const Expr offset = offset_of(c.x, loop.def);
     bool ok = true;
     for (int v = 0; v < 4; ++v) ok = ok && as_affine(offset, v).has_value();
@@ -232,6 +233,18 @@ class LayoutChooser {
       if (channel->coefficient == pool().index(1) || (few && c.groups == 1)) return;
     }
     copy_operand(c.x, {0, 1, 2, 3}, c.x_sizes, loop, true);
+  }
+
+  // Where the template wants constant weights as [oc][kh][kw][ic], those of run time are copied to be so.
+  void legalise_conv_weight(Loop& loop, Conv2d& c) {
+    const BufferInfo& w = program_.buffer(c.weight);
+    if (w.kind == BufferInfo::Kind::constant || target_.packs_convolution_weights) return;
+    const Expr ic = w.sizes[1], row = w.sizes[3] * ic;
+    if (w.strides == std::vector<Expr>{w.sizes[2] * row, pool().index(1), row, ic} && w.kind == BufferInfo::Kind::computed) return;
+    Operand whole{c.weight, {}};
+    for (int d = 0; d < 4; ++d) whole.coordinates.push_back(pool().var(d));
+    copy_operand(whole, {0, 1, 2, 3}, std::vector<Expr>(w.sizes), loop, true);
+    c.weight = whole.buffer;
   }
 
   // A group's first head of an operand, if the other heads of the group repeat it.

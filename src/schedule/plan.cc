@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "schedule/build.h"
+#include "schedule/depthwise.h"
 #include "schedule/renumber.h"
 
 namespace coil {
@@ -359,7 +360,7 @@ class Planner {
       pack_gemm_weight(k, *gemm);
     } else if (const auto* conv = std::get_if<Conv2d>(&k.def)) {
       operand(conv->x);
-      k.operands.push_back({packed_conv_weight(*conv, k), pool().index(0)});
+      k.operands.push_back(conv_weight(*conv, k));
     } else {
       const auto& attention = std::get<Attention>(k.def);
       operand(attention.q);
@@ -420,17 +421,19 @@ class Planner {
     return true;
   }
 
-  BufferId packed_conv_weight(const Conv2d& conv, const TemplateKernel& k) {
+  // A constant weight in the layout that the template reads; another one as it is, over its own coordinates.
+  PlanOperand conv_weight(const Conv2d& conv, const TemplateKernel& k) {
     const BufferInfo& w = program_.buffer(conv.weight);
+    if (w.kind != BufferInfo::Kind::constant) return {conv.weight, linear_offset(pool(), w, vars(4))};
     PlanConstant c;
     c.groups = conv.groups;
-    const bool depthwise = conv.groups > 1 && w.sizes[0]->as_int() == conv.groups && w.sizes[1]->as_int() == 1;
+    const bool depthwise = is_depthwise(conv, w.sizes);
     const bool winograd = target_.winograd && target_.winograd(conv, k.operands[0].offset, k.result_sizes, w);
     c.packing = !target_.packs_convolution_weights ? PlanConstant::Packing::conv_ohwi
                 : depthwise                          ? PlanConstant::Packing::depthwise_weight
                 : winograd                           ? PlanConstant::Packing::winograd_weight
                                                      : PlanConstant::Packing::conv_weight;
-    return packed_buffer(conv.weight, c);
+    return {packed_buffer(conv.weight, c), pool().index(0)};
   }
 
   // The same constant packed the same way is kept once.

@@ -50,6 +50,35 @@ void record_epilogue(const void* context, int64_t batch, int64_t row, int64_t co
   }
 }
 
+// The weight [oc][ic / groups][kh][kw] in other orders of memory, slowest dimension first; plain weights of any strides must give
+// what packed ones give, to the bit.
+constexpr int kOrders[][4] = {{0, 1, 2, 3}, {0, 2, 3, 1}, {1, 2, 3, 0}, {3, 0, 2, 1}};
+
+void check_plain_weights(const ConvCase& c, CoilConv2d args, const Buffer& w, const Buffer& want, const IsaKernels& isa) {
+  const int64_t sizes[4] = {c.oc, c.ic / c.groups, c.kh, c.kw};
+  int64_t* strides[4] = {&args.w_o, &args.w_i, &args.w_h, &args.w_w};
+  args.w_plain = 1;
+  for (const auto& order : kOrders) {
+    int64_t stride = 1;
+    for (int d = 3; d >= 0; d--) {
+      *strides[order[d]] = stride;
+      stride *= sizes[order[d]];
+    }
+    Buffer turned(args.dtype, w.count());
+    for (int64_t i = 0; i < w.count(); i++) {
+      const int64_t x = i % c.kw, y = i / c.kw % c.kh, channel = i / c.kw / c.kh % sizes[1], o = i / c.kw / c.kh / sizes[1];
+      turned.set(o * args.w_o + channel * args.w_i + y * args.w_h + x * args.w_w, w.get(i));
+    }
+    TestHost host(3);
+    Buffer result(args.dtype, want.count());
+    Scratch scratch(coil_conv2d_scratch_bytes(&args, 3));
+    args.w = turned.data(), args.y = result.data(), args.scratch = scratch.data(), args.epilogue = nullptr;
+    isa.conv2d(&args, host.get());
+    ASSERT_TRUE(scratch.guards_intact());
+    ASSERT_TRUE(result == want) << "plain weights in the order " << order[0] << order[1] << order[2] << order[3];
+  }
+}
+
 void check(const ConvCase& c, int dtype) {
   SCOPED_TRACE(describe(c, dtype));
   std::mt19937 random(99);
@@ -118,7 +147,10 @@ void check(const ConvCase& c, int dtype) {
       ASSERT_EQ(wrong, 0);
       ASSERT_TRUE(y.guards_intact());
       ASSERT_TRUE(scratch.guards_intact());
-      if (workers == 1) first = y;
+      if (workers == 1) {
+        first = y;
+        check_plain_weights(c, args, w, y, isa);
+      }
       ASSERT_TRUE(y == first) << "threads changed the result";
       Recorded recorded{std::vector<float>(want.size()), std::vector<std::atomic<int>>(want.size()), c.oc, group_oc};
       if (args.depthwise) recorded.group_oc = c.oc;

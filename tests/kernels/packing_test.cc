@@ -124,6 +124,10 @@ TEST(Scratch, Formulas) {
   EXPECT_EQ(coil_conv2d_scratch_bytes(&conv, 1), 2 * 36 * 2 * COIL_WINOGRAD_TILES * 1088);
   conv.ic = 64, conv.winograd = 0, conv.groups = 64, conv.depthwise = 1;
   EXPECT_EQ(coil_conv2d_scratch_bytes(&conv, 2), 0);
+  conv.w_plain = 1, conv.oc = 64, conv.dtype = COIL_FLOAT32;
+  EXPECT_EQ(coil_conv2d_scratch_bytes(&conv, 2), 64 * 9 * 4);
+  conv.depthwise = 0, conv.groups = 2, conv.oc = 66;  // two groups of 33 channels: two panels each
+  EXPECT_EQ(coil_conv2d_scratch_bytes(&conv, 2), 2 * COIL_GEMM_WORKER_BYTES + 4 * 32 * 9 * 32 * 4);
   CoilAttention attention = {};
   EXPECT_EQ(coil_attention_scratch_bytes(&attention, 3), 3 * COIL_ATTENTION_WORKER_BYTES);
 }

@@ -17,8 +17,7 @@ unknown_operators: dict[str, str] = {}
 
 FREE = ""  # the reason of nodes that nobody counts
 _EMPTY = {torch.ops.aten.empty_strided.default, torch.ops.aten.empty.memory_format}
-_FLASH = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
-_CONVOLUTIONS = {torch.ops.aten.convolution.default}
+_CONVOLUTIONS = {torch.ops.aten.convolution.default, torch.ops.aten.convolution_backward.default}
 _SUPPORTED = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.float32, torch.float64, torch.bool,
               torch.bfloat16}
 
@@ -74,10 +73,8 @@ def _reason(node: Node, device: torch.device) -> str | None:
     name = operator_name(node.target)
     if device.type == "cuda" and name.startswith(_LIBRARIES) and not name.startswith(_LOOPS):
         return "coil computes it by a library for the CPU"
-    if node.target in _CONVOLUTIONS and base_of(node.args[1]).op != "get_attr":  # type: ignore[arg-type]
-        return "coil's convolutions are made for weights that are known when they are compiled"
-    if node.target is _FLASH and any(user.args[1] != 0 for user in node.users):
-        return "its second result is in a form that only its backward knows"
+    if node.target in _CONVOLUTIONS and device.type == "cuda" and base_of(node.args[1]).op != "get_attr":  # type: ignore[arg-type]
+        return "coil's convolutions on CUDA are made for weights that are known when they are compiled"
     if node.target._schema.is_mutable:
         return "it writes to its arguments"
     if not any(True for _ in tensors_of(node.meta.get("val"))):

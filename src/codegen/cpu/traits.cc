@@ -4,6 +4,7 @@
 #include <array>
 
 #include "device/kernels.h"
+#include "schedule/depthwise.h"
 #include "schedule/schedule.h"
 
 namespace coil::cpu {
@@ -54,11 +55,18 @@ Expr template_scratch(const KernelPlan& plan, const TemplateKernel& k, bool wino
   if (std::holds_alternative<Attention>(k.def)) return workers * COIL_ATTENTION_WORKER_BYTES;
   const auto& conv = std::get<Conv2d>(k.def);
   const BufferInfo& w = plan.buffer(k.operands[1].buffer).info;
-  const bool depthwise = conv.groups > 1 && w.sizes[0]->as_int() == conv.groups && w.sizes[1]->as_int() == 1;
-  if (depthwise) return Expr();
-  if (winograd && winograd_pays(conv, k.operands[0].offset, k.result_sizes, w)) return winograd_scratch(pool, workers, k, w.sizes[1]->as_int());
+  const bool depthwise = is_depthwise(conv, w.sizes);
+  const Expr depth = w.sizes[1] * w.sizes[2] * w.sizes[3];
+  const bool constant = plan.buffer(k.operands[1].buffer).placement.kind == Placement::Kind::constant;
+  if (constant && winograd && winograd_pays(conv, k.operands[0].offset, k.result_sizes, w)) return winograd_scratch(pool, workers, k, w.sizes[1]->as_int());
   Expr bytes = pool.index(0);
-  if (w.sizes[1]->as_int() * conv.kernel[0] * conv.kernel[1] > kGemmUnblockedK) bytes = partial_sums;
+  if (!constant) {  // packed by the call
+    const int64_t groups = depthwise ? 1 : conv.groups;
+    const Expr panels = ceil_div(floor_div(w.sizes[0], pool.index(groups)), pool.index(COIL_PANEL)) * groups;
+    bytes = ceil_div(panels * depth * (COIL_PANEL * byte_size(w.dtype)), pool.index(64)) * 64;
+  }
+  if (depthwise) return bytes == pool.index(0) ? Expr() : bytes;
+  if (!provably_less(depth, pool.index(kGemmUnblockedK + 1))) bytes = bytes + partial_sums;
   if (!(as_affine(k.operands[0].offset, 1)->coefficient == pool.index(1))) {
     bytes = bytes + ceil_div(product(pool, conv.x_sizes) * 4, pool.index(64)) * 64;
   }

@@ -9,6 +9,7 @@
 #include "codegen/host/index_text.h"
 #include "codegen/host/interface_text.h"
 #include "codegen/host/read_text.h"
+#include "schedule/depthwise.h"
 #include "schedule/schedule.h"
 #include "templates/packing.h"
 
@@ -229,11 +230,16 @@ class HostWriter {
     text += set("groups", std::to_string(c.groups)) + set("x", element_address(t.operands[0], 4));
     const char* strides[] = {"x_n", "x_c", "x_h", "x_w"};
     for (int v = 0; v < 4; ++v) text += set(strides[v], as_affine(x, v)->coefficient);
-    const PlanConstant* w = constant_of(t.operands[1].buffer);
-    CHECK(w, "a convolution's weight is packed");
-    text += set("w", address(t.operands[1].buffer)) + set("dtype", dtype(t.operands[0].buffer));
-    text += set("depthwise", std::string(w->packing == PlanConstant::Packing::depthwise_weight ? "1" : "0"));
-    if (w->packing == PlanConstant::Packing::winograd_weight) text += set("winograd", std::string("1"));
+    const PlanOperand& w = t.operands[1];
+    text += set("w", address(w.buffer)) + set("dtype", dtype(t.operands[0].buffer));
+    text += set("depthwise", std::string(is_depthwise(c, plan_.buffer(w.buffer).info.sizes) ? "1" : "0"));
+    const PlanConstant* packed = constant_of(w.buffer);
+    if (packed && packed->packing == PlanConstant::Packing::winograd_weight) text += set("winograd", std::string("1"));
+    if (!packed) {
+      const char* weight_strides[] = {"w_o", "w_i", "w_h", "w_w"};
+      for (int v = 0; v < 4; ++v) text += set(weight_strides[v], as_affine(w.offset, v)->coefficient);
+      text += set("w_plain", std::string("1"));
+    }
     if (t.epilogue.empty()) text += set("y", address(t.result));
     return text;
   }

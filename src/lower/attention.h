@@ -1,0 +1,23 @@
+// What attention and its gradient share.
+#pragma once
+
+#include <optional>
+
+#include "lower/lowering.h"
+
+namespace coil::lowering {
+
+struct AttentionProblem {
+  View q, k, v;  // [batch, heads, length, dim]
+  std::optional<View> mask;
+  bool causal = false;
+  double scale = 1;
+  double dropout = 0;
+};
+
+// The arguments query, key, value, the mask of that name (null: none), is_causal, scale and dropout_p.
+AttentionProblem attention_problem(Op& op, const char* mask_name);
+// q k^T * scale + mask at a point, of products [batch, heads, row, column]; where nothing is to be seen, the lowest number.
+Expr attention_score(Op& op, const AttentionProblem& p, const View& products, DType type, Coordinates c);
+
+}  // namespace coil::lowering

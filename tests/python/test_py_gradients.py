@@ -1,0 +1,116 @@
+"""torch.compile(backend="coil"): results and gradients of convolutions, pools, norms, attention and embeddings beside eager; none may stay in PyTorch."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from test_py_torch_compile import fresh, nothing_in_torch  # noqa: F401 (fresh is a fixture)
+
+F32, BF16 = torch.float32, torch.bfloat16
+
+
+def check(function, *tensors, tolerance=1e-5, **options):
+    """Results, and gradients of all floating arguments for a random gradient of the result: values, dtypes and strides."""
+    def run(f):
+        arguments = [t.clone().requires_grad_(t.is_floating_point()) for t in tensors]
+        y = f(*arguments)
+        torch.manual_seed(1)
+        y.backward(torch.randn_like(y))
+        return [y.detach(), *[a.grad for a in arguments if a.grad is not None]]
+
+    for ours, theirs in zip(run(torch.compile(function, backend="coil", **options)), run(function), strict=True):
+        assert ours.shape == theirs.shape and ours.dtype == theirs.dtype and ours.stride() == theirs.stride()
+        error = (ours.double() - theirs.double()).abs().max() / theirs.double().abs().max().clamp_min(1e-6)
+        assert error <= tolerance, f"{tuple(ours.shape)}: {error:.1e}"
+    nothing_in_torch()
+
+
+# (dims, images, channels in, out, groups, kernel, stride, padding, dilation, dtype, channels last)
+CONVOLUTIONS = [
+    (2, 2, 3, 40, 1, 3, 1, 1, 1, F32, False), (2, 2, 40, 36, 1, 3, 2, 1, 1, F32, False), (2, 5, 8, 33, 1, 1, 1, 0, 1, F32, True), (2, 1, 4, 6, 2, 5, 3, 2, 1, F32, False),
+    (2, 3, 4, 4, 4, 3, 2, 1, 1, F32, True), (2, 3, 4, 4, 4, 3, 1, 2, 2, F32, False), (2, 2, 8, 5, 1, 4, 4, 0, 1, F32, False), (2, 4, 16, 16, 1, 3, 2, 1, 1, BF16, False),
+    (1, 2, 4, 6, 2, 3, 2, 1, 1, F32, False), (1, 3, 5, 7, 1, 3, 1, 0, 2, F32, False), (3, 2, 3, 5, 1, 3, 2, 1, 1, F32, False), (3, 1, 4, 6, 2, 3, 1, 1, 1, F32, False),
+    (2, 2, 3, 4, 1, 3, 2, 1, 1, torch.float64, False),
+]
+
+
+@pytest.mark.parametrize("case", CONVOLUTIONS, ids=["-".join(map(str, c)).replace("torch.", "") for c in CONVOLUTIONS])
+@pytest.mark.parametrize("transposed", [False, True], ids=["plain", "transposed"])
+def test_convolution(case, transposed):
+    dims, images, into, out, groups, kernel, stride, padding, dilation, dtype, last = case
+    x = torch.randn(images, into, *[(13,), (9, 11), (5, 6, 7)][dims - 1], dtype=dtype)
+    w = torch.randn(*((into, out // groups) if transposed else (out, into // groups)), *[kernel] * dims, dtype=dtype)
+    options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    if transposed:
+        options["output_padding"] = int(stride > 1)
+    convolve = getattr(F, f"conv{'_transpose' if transposed else ''}{dims}d")
+    x = x.to(memory_format=torch.channels_last) if last else x
+    check(lambda x, w, b: convolve(x, w, b, **options), x, w, torch.randn(out, dtype=dtype), tolerance=2e-2 if dtype == BF16 else 1e-5)
+
+
+def test_convolution_of_a_dynamic_batch():
+    compiled = torch.compile(lambda x, w: F.conv2d(x, w, stride=2, padding=1).relu(), backend="coil", dynamic=True)
+    for images in (2, 7):
+        x, w = torch.randn(images, 6, 9, 9, requires_grad=True), torch.randn(8, 6, 3, 3, requires_grad=True)
+        compiled(x, w).square().sum().backward()
+        a, b = x.detach().clone().requires_grad_(), w.detach().clone().requires_grad_()
+        F.conv2d(a, b, stride=2, padding=1).relu().square().sum().backward()
+        torch.testing.assert_close(x.grad, a.grad, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(w.grad, b.grad, atol=1e-3, rtol=1e-4)
+    nothing_in_torch()
+
+
+def test_weights_that_change_between_calls():
+    """Also through .data, which no version counter tells."""
+    x, w = torch.randn(1, 3, 6, 6), torch.nn.Parameter(torch.randn(4, 3, 3, 3))
+    compiled = torch.compile(lambda x: F.conv2d(x, w), backend="coil")
+    with torch.no_grad():
+        for _ in range(3):
+            torch.testing.assert_close(compiled(x), F.conv2d(x, w), atol=1e-4, rtol=1e-4)
+            w.data.mul_(-2)
+
+
+@pytest.mark.parametrize("pool", [
+    lambda x: F.max_pool2d(x, 3, 2, 1), lambda x: F.max_pool2d(x, 2, 1, 0, 2), lambda x: F.avg_pool2d(x, 3, 2, 1), lambda x: F.avg_pool2d(x, 3, 2, 1, True, False),
+    lambda x: F.adaptive_avg_pool2d(x, (1, 1)), lambda x: F.adaptive_avg_pool2d(x, (3, 4)), lambda x: F.max_pool1d(x.flatten(2), 3), lambda x: F.avg_pool1d(x.flatten(2), 3),
+    lambda x: F.adaptive_max_pool2d(x, (2, 3)), lambda x: F.interpolate(x, scale_factor=2), lambda x: F.interpolate(x, size=(5, 6), mode="bilinear"),
+], ids=range(11))
+def test_pool(pool):
+    check(pool, torch.randn(2, 3, 7, 9))
+
+
+@pytest.mark.parametrize("dtype", [F32, BF16], ids=str)
+@pytest.mark.parametrize("masking", ["none", "causal", "bool", "float"])
+def test_attention(masking, dtype):
+    mask = {"bool": torch.rand(2, 1, 10, 12) > 0.3, "float": torch.randn(10, 12, dtype=dtype)}.get(masking)
+    if masking == "bool":
+        mask[0, 0, 3] = True
+    q, k, v = (torch.randn(2, 3, n, 16, dtype=dtype) for n in (10, 12, 12))
+    check(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=masking == "causal"), q, k, v, tolerance=3e-2 if dtype == BF16 else 1e-5)
+
+
+@pytest.mark.parametrize("norm", [
+    lambda x, w, b: F.batch_norm(x, torch.zeros(6), torch.ones(6), w, b, training=True), lambda x, w, b: F.group_norm(x, 3, w, b),
+    lambda x, w, b: F.layer_norm(x.transpose(1, 3), (6,), w, b), lambda x, w, b: F.instance_norm(x, weight=w, bias=b),
+], ids=["batch", "group", "layer", "instance"])
+def test_norm(norm):
+    check(norm, torch.randn(3, 6, 5, 4), torch.rand(6) + 0.5, torch.randn(6), tolerance=1e-4)
+
+
+@pytest.mark.parametrize("rows", [10, 5000])
+def test_embedding(rows):
+    check(lambda table: F.embedding(torch.tensor([[1, 2, 2, 0], [7, 9, 1, 2]]), table, padding_idx=2), torch.randn(rows, 8))
+
+
+def test_statistics_of_batch_norm_are_eagers():
+    import copy
+
+    ours = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU(), torch.nn.MaxPool2d(2))
+    theirs, x = copy.deepcopy(ours), torch.randn(4, 3, 10, 10)
+    compiled = torch.compile(ours, backend="coil")
+    for _ in range(3):
+        compiled(x).square().mean().backward()
+        theirs(x).square().mean().backward()
+    for (name, a), b in zip(ours.state_dict().items(), theirs.state_dict().values()):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4, msg=lambda m, name=name: f"{name}: {m}")
+    nothing_in_torch()
