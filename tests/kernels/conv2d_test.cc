@@ -149,7 +149,7 @@ void check(const ConvCase& c, int dtype) {
       ASSERT_TRUE(scratch.guards_intact());
       if (workers == 1) {
         first = y;
-        check_plain_weights(c, args, w, y, isa);
+        if (!c.winograd) check_plain_weights(c, args, w, y, isa);  // transformed weights are constants
       }
       ASSERT_TRUE(y == first) << "threads changed the result";
       Recorded recorded{std::vector<float>(want.size()), std::vector<std::atomic<int>>(want.size()), c.oc, group_oc};
