@@ -58,9 +58,12 @@ _vision_transformer("maxvit_t", 224)
 
 
 def _vit_small():
+    import torch
     import torchvision
 
-    return torchvision.models.VisionTransformer(64, 16, num_layers=4, num_heads=4, hidden_dim=128, mlp_dim=256), (image(),), {}
+    model = torchvision.models.VisionTransformer(64, 16, num_layers=4, num_heads=4, hidden_dim=128, mlp_dim=256)
+    torch.nn.init.normal_(model.heads.head.weight)  # zeros by default: all results would be equal
+    return model, (image(),), {}
 
 
 add("torchvision/vit", "ViT", _vit_small)
