@@ -17,7 +17,7 @@ import coil
 FUNCTIONS = {
     "pointwise": lambda a, b, n: (a * b + n).relu(),
     "softmax": lambda a, b, n: (a + b * n).softmax(-1),
-    "layer norm and product": lambda a, b, n: torch.nn.functional.layer_norm(a @ b.t() * n, (64,)).gelu(),
+    "layer norm and product": lambda a, b, n: torch.nn.functional.gelu(torch.nn.functional.layer_norm(a @ b.t() * n, (64,))),
 }
 
 
