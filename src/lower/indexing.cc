@@ -85,34 +85,46 @@ Views embedding(Op& op) {
   })};
 }
 
+// Where the dimensions of index tensors stand in the result: in place of the indexed ones where those are adjacent, else in front.
+struct IndexPlace {
+  size_t indexed = 0, place = 0, rank = 0;  // indexed dimensions, the first of the result's and how many they are
+
+  explicit IndexPlace(const std::vector<std::optional<View>>& indices) {
+    size_t first = indices.size(), last = 0;
+    for (size_t i = 0; i < indices.size(); ++i) {
+      if (!indices[i]) continue;
+      first = std::min(first, i);
+      last = i;
+      ++indexed;
+      rank = std::max(rank, indices[i]->rank());
+    }
+    if (indexed && last - first + 1 == indexed) place = first;
+  }
+
+  // x's coordinates at c of the result; position(i, value) is what the index of dimension i says.
+  std::vector<Expr> source(const std::vector<std::optional<View>>& indices, Coordinates c, const std::function<Expr(size_t, Expr)>& position) const {
+    std::vector<Expr> at;
+    size_t next = 0;
+    for (size_t i = 0; i < indices.size(); ++i) {
+      if (next == place) next += rank;
+      at.push_back(indices[i] ? position(i, read(*indices[i], c.subspan(place, rank))) : c[next++]);
+    }
+    return at;
+  }
+};
+
 // index where the mask is true (there the positions are inside), `fill` elsewhere.
 Views masked_index(Op& op) {
   View x = op.tensor("self"), mask = op.tensor("mask"), fill = op.operand("fill");
   std::vector<std::optional<View>> indices = op.maybe_tensors("indices");
   indices.resize(x.rank());
   const TensorType& out = op.out();
-  size_t first = x.rank(), last = 0, indexed = 0, rank = 0;
-  for (size_t i = 0; i < indices.size(); ++i) {
-    if (!indices[i]) continue;
-    first = std::min(first, i);
-    last = i;
-    ++indexed;
-    rank = std::max(rank, indices[i]->rank());
-  }
-  const size_t place = indexed && last - first + 1 == indexed ? first : 0;
+  const IndexPlace where(indices);
   return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
-    std::vector<Expr> at;
-    size_t next = 0;
     Expr use = as(read(mask, c), DType::boolean), zero = op.pool.constant_int(0, DType::i64);
-    for (size_t i = 0; i < x.rank(); ++i) {
-      if (next == place) next += rank;
-      if (!indices[i]) {
-        at.push_back(c[next++]);
-        continue;
-      }
-      Expr position = as(read(*indices[i], c.subspan(place, rank)), DType::i64);
-      at.push_back(wrapped_position(op, op.pool.select(use, position, zero), x.sizes[i]));
-    }
+    const std::vector<Expr> at = where.source(indices, c, [&](size_t i, Expr position) {
+      return wrapped_position(op, op.pool.select(use, as(position, DType::i64), zero), x.sizes[i]);
+    });
     return masked(use, op.rec.at(x, at), as(fill.body, out.dtype));
   })};
 }
@@ -163,29 +175,10 @@ Views index(Op& op) {
   std::vector<std::optional<View>> indices = without_masks(op, x, op.maybe_tensors("indices"));
   indices.resize(x.rank());
   const TensorType& out = op.out();
-  size_t first = x.rank(), last = 0, indexed = 0, rank = 0;
-  for (size_t i = 0; i < indices.size(); ++i) {
-    if (!indices[i]) continue;
-    first = std::min(first, i);
-    last = i;
-    ++indexed;
-    rank = std::max(rank, indices[i]->rank());
-  }
-  if (indexed == 0) return {x};
-  const bool adjacent = last - first + 1 == indexed;
-  const size_t place = adjacent ? first : 0;
+  const IndexPlace where(indices);
+  if (where.indexed == 0) return {x};
   return {op.rec.pointwise("index", out.dtype, out.sizes, [&](Coordinates c) {
-    std::vector<Expr> at;
-    size_t next = 0;
-    for (size_t i = 0; i < x.rank(); ++i) {
-      if (next == place) next += rank;  // the index tensors' own dimensions
-      if (indices[i]) {
-        at.push_back(wrapped_position(op, read(*indices[i], c.subspan(place, rank)), x.sizes[i]));
-      } else {
-        at.push_back(c[next++]);
-      }
-    }
-    return op.rec.at(x, at);
+    return op.rec.at(x, where.source(indices, c, [&](size_t i, Expr position) { return wrapped_position(op, position, x.sizes[i]); }));
   })};
 }
 
