@@ -28,7 +28,7 @@ test: venv
 	@tools/configure.sh $(BUILD)
 	@[ -d $(BUILD)/python ] || cmake $(BUILD) > $(BUILD)/configure.log
 	@ninja -C $(BUILD) -j$(JOBS)
-	@$(PYTHON) tools/run_tests.py --build $(BUILD) --fuzz 20
+	@$(PYTHON) tools/run_tests.py --build $(BUILD) --fuzz 60
 
 bench: build venv
 	@ninja -C $(BUILD) -j$(JOBS) all_bench

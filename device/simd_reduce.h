@@ -42,6 +42,9 @@ CD_REDUCTION(hmin, minimum)
 
 CD_FN bool hany(maskv m) { return __builtin_reduce_or(m) != 0; }
 CD_FN bool hall(maskv m) { return __builtin_reduce_and(m) != 0; }
+// Of booleans, which are masks in vectors: a bool, not a lane of all ones.
+CD_FN bool hmax(maskv m) { return hany(m); }
+CD_FN bool hmin(maskv m) { return hall(m); }
 CD_FN bool hany(bool m) { return m; }
 CD_FN bool hall(bool m) { return m; }
 

@@ -1,6 +1,6 @@
 """Random programs against eager PyTorch.
 
-usage: python tests/fuzz_programs/run.py [--seconds 60] [--seed 0] [--jobs 1] [--keep FILE.jsonl] [--program JSON] [--shrink 1]
+usage: python tests/fuzz_programs/run.py [--seconds 60] [--programs N] [--seed 0] [--jobs 1] [--keep FILE.jsonl] [--program JSON] [--shrink 1]
 
 Each seed is one program: inputs of odd, empty and strided shapes, a few operators, perhaps dynamic sizes. It is exported (every second one decomposed
 as well), compiled, run, and compared; what is wrong or ends the process is made smaller and printed. Exit code 1 if there was any.
@@ -83,6 +83,7 @@ def shrunk(worker, found, decompose, seconds=60):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--programs", type=int, default=sys.maxsize, help="at most so many: the same ones on every machine")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--keep", type=pathlib.Path, help="append what failed to this file, a JSON line each")
@@ -98,13 +99,15 @@ def main():
         print(programs.source(answer["program"]), answer["status"], answer["reason"], sep="\n")
         return 1 if answer["status"] in BAD else 0
     start, lock, counts, reasons = time.time(), threading.Lock(), collections.Counter(), collections.Counter()
-    seeds = iter(range(options.seed, sys.maxsize))
+    seeds = iter(range(options.seed, min(options.seed + options.programs, sys.maxsize)))
 
     def work():
         worker = Worker(log)
         while time.time() < start + options.seconds:
             with lock:
-                seed = next(seeds)
+                seed = next(seeds, None)
+            if seed is None:
+                break
             decompose = bool(seed % 2)
             found = worker.ask({"seed": seed, "decompose": decompose})
             counts[found["status"]] += 1

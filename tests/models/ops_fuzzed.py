@@ -18,6 +18,7 @@ op("beginning_of_sum", lambda x: (x.sum(1)[:4] + 1, x.sum(1)), lambda: (rand(9, 
 op("beginning_padded", lambda x: (F.pad(x.exp(), (0, 2), value=1).logsumexp([0, 1], True), x * 0), lambda: (rand(2, 9),))
 op("logical_of_bytes", lambda x: (x.any(1, True), x.all(0), x.any()), lambda: ((rand(7, 8) > 0.3).to(U8),))
 op("sign_of_bools", lambda x: (x.sign() >= x, x.sgn() & x), lambda: (rand(33, dtype=BOOL),))
+op("extremes_of_bools", lambda x: (x.amax([0, 1], True) == x, x.amin(1, True) != x, x.amax(0) ^ x), lambda: (rand(7, 35, dtype=BOOL),))
 op("clamp_beyond_the_type", lambda x, y: (x.clamp(-1, 2), x.clamp(min=-300), x.clamp(max=300), y.clamp(-200, 5), y.clamp(-5, 200)),
    lambda: (torch.arange(256).to(U8), torch.arange(-128, 128).to(torch.int8)))
 op("convolution_of_nothing", lambda x: torch.conv1d(x, x, None, 2, 2), lambda: (torch.zeros(4, 0, 4),))
