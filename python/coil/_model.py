@@ -11,6 +11,7 @@ from . import _runtime
 from ._constants import read_constants
 from ._errors import InputError, make_error, option_error
 from ._pytree import Spec
+from ._strides import run_with_copies
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,16 +118,15 @@ class Model:
         except InputError as error:
             if error.number != 205:
                 raise
-            outputs = self._run(self._contiguous(flat))
+            outputs = run_with_copies(self._run, flat, self._may_copy)
         if self._single:
             return outputs[0]
         if self._tuple:
             return tuple(outputs)
         return self._nest(outputs)
 
-    def _contiguous(self, flat: Sequence[Any]) -> list:
-        """The same tensors in rows, where the program expects them so; copies of what it only reads."""
-        return [x if info.mutated else _in_rows(x) for info, x in zip(self.inputs, flat)]
+    def _may_copy(self, index: int) -> bool:
+        return index >= len(self.inputs) or not self.inputs[index].mutated
 
     def _flatten(self, args: tuple, kwargs: dict) -> list:
         if self._in_spec is None:
@@ -250,12 +250,6 @@ class Model:
         takes = ", ".join(map(str, self.inputs))
         gives = ", ".join(map(str, self.outputs))
         return f"<coil.Model {self.name!r} on {self.device} ({self.isa}): ({takes}) -> ({gives})>"
-
-
-def _in_rows(tensor: Any) -> Any:
-    if hasattr(tensor, "resolve_neg"):
-        return tensor.resolve_conj().resolve_neg().contiguous()
-    return tensor.copy(order="C") if type(tensor).__module__ == "numpy" else tensor
 
 
 def _check_fixed(name: str, position: int, found: Any, wanted: Any) -> None:

@@ -244,6 +244,25 @@ def test_strided_inputs_are_copied(compiled, linear):
     np.testing.assert_allclose(compiled(x.numpy()), linear(x).detach().numpy(), atol=1e-5)
 
 
+def test_inputs_get_the_strides_of_the_program():
+    """A program exported for an input with gaps takes any other: the copy has the same gaps."""
+    rows, columns = torch.export.Dim("rows", min=1, max=64), torch.export.Dim("columns", min=2, max=99)
+    for dims in ({0: rows}, {0: rows, 1: columns}):
+        model = coil.compile(lambda a, b: (a * 2 + 1, a - b), args=(torch.randn(4, 12)[:, ::2], torch.randn(6, 4).t()), dynamic_shapes=(dims, dims))
+        for n in (1, 5, 64):
+            for x in (torch.randn(n, 12)[:, ::2], torch.randn(n, 6), torch.randn(6, n).t()):
+                doubled, zero = model(x, x)
+                assert torch.equal(doubled, x * 2 + 1) and not zero.any()
+                assert np.array_equal(model(x.numpy(), x.numpy())[0], doubled.numpy())
+
+
+def test_inputs_that_overlap_in_the_program_are_not_copied():
+    model = coil.compile(lambda a: a + 1, args=(torch.randn(1, 4).expand(3, 4),))
+    assert torch.equal(model(torch.ones(1, 4).expand(3, 4)), torch.full((3, 4), 2.0))
+    with pytest.raises(coil.InputError, match="COIL-E205"):
+        model(torch.randn(3, 4))
+
+
 def test_lazy_negation_is_seen(compiled, linear):
     lazy = torch.randn(3, 16, dtype=torch.complex64).conj().imag
     assert lazy.is_neg()

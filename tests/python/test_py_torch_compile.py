@@ -159,6 +159,26 @@ def test_dynamic_shapes():
     nothing_in_torch()
 
 
+def test_strided_inputs_of_dynamic_sizes():
+    compiled = torch.compile(lambda a: a * 2 + 1, backend="coil", dynamic=True)
+    for n in (4, 7, 9):
+        for x in (torch.randn(n, 2 * n)[:, ::2], torch.randn(n, 2 * n, 3)[:, :, 1], torch.randn(n, n + 5)[:, 1:4], torch.randn(n, 3).t()):
+            assert_same(compiled(x), x * 2 + 1)
+
+
+def test_lazily_negated_and_conjugated_inputs():
+    x = torch.randn(4, dtype=torch.complex64)
+    check(lambda a: a * 2, x.conj().imag)
+    compiled = torch.compile(lambda a: (a * 2).abs(), backend="coil")
+    for y in (x.conj(), x):
+        torch.testing.assert_close(compiled(y), (y * 2).abs())
+
+
+def test_numbers_read_out_of_tensors():
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        check(lambda a: a * a.sum().item() + a.max().int().item(), torch.randn(5), fullgraph=True)
+
+
 def test_dynamic_results_and_arguments():
     def function(a, n, factor):
         return a.shape[0] * 2, a[:n].sum(), None, 3.5, a * factor + torch.arange(a.shape[1]) * n
@@ -426,6 +446,25 @@ def test_gradient_through_a_strided_tangent():
     (found,) = torch.autograd.grad(compiled(a).t()[1].sum(), a)
     (expected,) = torch.autograd.grad((a.sin() * 2).t()[1].sum(), a)
     torch.testing.assert_close(found, expected)
+
+
+def test_gradients_share_no_memory():
+    """The gradient of the first row of a sum of one item is a view of that of the whole; what is done to it in place (clipping) must not reach
+    the other."""
+    class Tokens(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.places = nn.Parameter(torch.randn(1, 1, 4)), nn.Parameter(torch.randn(1, 3, 4))
+
+        def forward(self, x):
+            return torch.cat([self.first.expand(x.shape[0], -1, -1), x], 1) + self.places
+
+    module, x = Tokens(), torch.randn(1, 2, 4)
+    torch.compile(module, backend="coil")(x).square().sum().backward()
+    gradients = [module.first.grad, module.places.grad]
+    kept = gradients[1].clone()
+    gradients[0].zero_()
+    assert torch.equal(gradients[1], kept) and kept.abs().min() > 0
 
 
 def test_checkpointing():

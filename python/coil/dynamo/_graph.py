@@ -16,7 +16,7 @@ from .._errors import Error, make_error
 from .._stats import stats
 from ._decompositions import operator_name
 from ._program import Program, build_program, find_problems
-from ._rewrite import draw_masks_first
+from ._rewrite import draw_masks_first, separate_gradients
 from ._split import Split, is_number, is_view, size_sources
 from ._support import graph_device, torch_nodes
 
@@ -30,6 +30,8 @@ def compile_graph(gm: GraphModule, example_inputs: Sequence[Any], *, settings: d
     device = graph_device(gm.graph)
     settings = dict(settings, target=target_of(device) if device.type in ("cpu", "cuda") else "cpu", name=kind)
     draw_masks_first(gm.graph, size_sources(gm.graph))
+    if kind == "backward":
+        separate_gradients(gm.graph)
     reasons = torch_nodes(gm.graph, device)
     operators = [n for n in gm.graph.nodes if n.op == "call_function" and not is_number(n) and n.target is not operator.getitem]
     stats.operators += len(operators)

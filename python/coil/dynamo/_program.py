@@ -19,6 +19,7 @@ from torch.fx import Node
 from .. import _runtime
 from .._errors import Error, InputError, InternalError, make_error
 from .._stats import stats
+from .._strides import run_with_copies
 from ._decompositions import operator_name
 from ._serialize import CannotSerialize, ProgramWriter, sizes_expression
 from ._split import Split, base_of, is_number, is_view, producer
@@ -60,7 +61,7 @@ def build_program(split: Split, level: int, nodes: list[Node], settings: dict, d
         stats.cache_hits += 1
     else:
         model = _cache[key] = _compile(parts, settings, device)
-    return Program(parts.inputs, parts.symbols, parts.outputs, _caller(model, parts.inputs))
+    return Program(parts.inputs, parts.symbols, parts.outputs, _caller(model))
 
 
 def _compile(parts: _Parts, settings: dict, device: torch.device) -> "_runtime.Model":
@@ -124,8 +125,11 @@ def _outputs(split: Split, members: set[Node]) -> list[Node]:
     wanted: list[Node] = []
 
     def outside(user: Node) -> bool:
-        return user.op == "output" or (user in split.level and not is_view(user) and user.target is not operator.getitem and user not in members
-                                       and not is_number(user))
+        if user.op == "output":
+            return True
+        if is_number(user):
+            return split.asks_for_tensor(user)
+        return user in split.level and not is_view(user) and user.target is not operator.getitem and user not in members
 
     def visit(node: Node) -> None:
         if any(outside(user) for user in node.users):
@@ -220,10 +224,8 @@ def _short(error: Error) -> str:
 
 # ---- Calls
 
-def _caller(model: "_runtime.Model", inputs: list[Node]) -> Callable[..., list]:
+def _caller(model: "_runtime.Model") -> Callable[..., list]:
     run = model.run
-    examples = [n.meta["val"] for n in inputs]
-    orders = [_stride_order(e) for e in examples]
 
     def coil_program(*args: Any) -> list:
         try:
@@ -232,19 +234,6 @@ def _caller(model: "_runtime.Model", inputs: list[Node]) -> Callable[..., list]:
             if error.number != 205:
                 raise
         stats.strided_copies += 1
-        return run([_restride(a, orders[i]) if i < len(orders) else a for i, a in enumerate(args)])
+        return run_with_copies(run, args, lambda index: True)
 
     return coil_program
-
-
-def _stride_order(example: torch.Tensor) -> tuple[int, ...]:
-    """Dimensions by falling stride, as they were at compile time."""
-    strides = [s if isinstance(s, int) else (s.node.hint if s.node.has_hint() else 0) for s in example.stride()]
-    return tuple(sorted(range(len(strides)), key=lambda d: -strides[d]))
-
-
-def _restride(tensor: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:
-    """A copy whose dimensions lie as the program expects them."""
-    tensor = tensor.detach().resolve_conj().resolve_neg()
-    return torch.empty_permuted(tensor.shape, order, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
-

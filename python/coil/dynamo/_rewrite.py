@@ -12,6 +12,35 @@ from torch.fx import Graph, Node
 aten = torch.ops.aten
 
 
+def separate_gradients(graph: Graph) -> None:
+    """Results that are views of one memory become memory of their own, but for one of them. A parameter keeps the gradient that it is
+    given, as it is: what is then done to one gradient in place (clipping) must not be done to another."""
+    output = next(n for n in graph.nodes if n.op == "output")
+    groups: dict[Node, dict[Node, None]] = {}
+    for node in output.all_input_nodes:
+        if isinstance(node.meta.get("val"), torch.Tensor):
+            groups.setdefault(_memory_of(node), {})[node] = None
+    copies: dict[Node, Node] = {}
+    for sharing in groups.values():
+        for node in list(sharing)[1:]:
+            with graph.inserting_before(output):
+                copy = copies[node] = graph.call_function(aten.clone.default, (node,))
+            copy.meta.update(val=aten.clone.default(node.meta["val"]), stack_trace=node.meta.get("stack_trace"))
+    if copies:
+        output.args = torch.fx.map_arg(output.args, lambda n: copies.get(n, n))
+
+
+def _memory_of(node: Node) -> Node:
+    """The node whose memory a node's value lies in."""
+    while True:
+        operator_ = node.args[0] if node.target is operator.getitem else node
+        target = operator_.target
+        returned = target._schema.returns if isinstance(target, torch._ops.OpOverload) else ()
+        if not returned or returned[0].alias_info is None or not operator_.args or not isinstance(operator_.args[0], Node):
+            return node
+        node = operator_.args[0]
+
+
 def draw_masks_first(graph: Graph, sizes: dict[sympy.Symbol, tuple[Node, int | None]]) -> None:
     """Dropout as a mask times a number. PyTorch draws the mask, from a tensor that is only like the input: so it can draw it before
     the input is known, in the order and the layout in which eager draws it, and coil's program is not cut in two."""

@@ -25,6 +25,8 @@ VIEWS = {
 # Those that give a list of views.
 VIEW_LISTS = {aten.unbind.int, aten.split.Tensor, aten.split_with_sizes.default}
 
+_SIZES = {aten.sym_size.int, aten.sym_stride.int, aten.sym_numel.default, aten.sym_storage_offset.default}
+
 
 def is_view(node: Node) -> bool:
     """Whether the node's value is another's memory, seen otherwise: its first argument's."""
@@ -93,6 +95,14 @@ class Split:
 
     def is_torch(self, node: Node) -> bool:
         return node in self.in_torch
+
+    def asks_for_tensor(self, number: Node) -> bool:
+        """Whether Python reads this number out of its tensor: an element of it, or a size that is not told to coil alone."""
+        if number not in self.level or not any(isinstance(n.meta.get("val"), torch.Tensor) for n in number.all_input_nodes):
+            return False
+        if number.target not in _SIZES:
+            return True
+        return any(user.op == "output" or user in self.level and (self.is_torch(user) or is_number(user)) for user in number.users)
 
     def is_coil(self, node: Node) -> bool:
         """An operator that coil computes."""

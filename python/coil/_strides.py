@@ -1,0 +1,62 @@
+"""Inputs that lie in memory in another way than a program expects: copies that lie as it does."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from typing import Any, Callable, Sequence
+
+from ._errors import InputError
+
+# What the package's code says of the first input that lies otherwise (device/host_support.cc), and the binding of lazy views.
+_EXPECTED = re.compile(r"COIL-E205: input '.*' \((\d+)\): .*expected strides \[([-\d, ]*)\]", re.DOTALL)
+
+
+def run_with_copies(run: Callable[[Sequence[Any]], list], flat: Sequence[Any], may_copy: Callable[[int], bool]) -> list:
+    """Runs with copies of the inputs that an E205 complains of. Those that `may_copy` forbids, since the program writes to them, are
+    left as they are, and so are those whose places in the program overlap: for them the error is raised."""
+    inputs = [_resolved(x) if may_copy(i) else x for i, x in enumerate(flat)]
+    copied: set[int] = set()
+    while True:
+        try:
+            return run(inputs)
+        except InputError as error:
+            match = _EXPECTED.match(str(error)) if error.number == 205 else None
+            if match is None or int(match[1]) in copied or not may_copy(int(match[1])):
+                raise
+            index = int(match[1])
+            copy = _copy(inputs[index], [int(s) for s in match[2].split(",") if s.strip()])
+            if copy is None:
+                raise
+        inputs[index] = copy
+        copied.add(index)
+
+
+def _resolved(value: Any) -> Any:
+    """Without PyTorch's lazy signs."""
+    return value.resolve_conj().resolve_neg() if hasattr(value, "resolve_neg") else value
+
+
+def _copy(value: Any, strides: list[int]) -> Any:
+    """A copy with these strides; None when there can be none."""
+    is_torch = hasattr(value, "resolve_neg")
+    if _overlaps(tuple(value.shape), strides) or not (is_torch or type(value).__module__ == "numpy"):
+        return None
+    if is_torch:
+        made = importlib.import_module("torch").empty_strided(value.shape, strides, dtype=value.dtype, device=value.device)
+        return made.copy_(value.detach())
+    numpy = importlib.import_module("numpy")
+    reach = 1 + sum((n - 1) * s for n, s in zip(value.shape, strides)) if value.size else 0
+    made = numpy.lib.stride_tricks.as_strided(numpy.empty(reach, value.dtype), value.shape, [s * value.itemsize for s in strides])
+    made[...] = value
+    return made
+
+
+def _overlaps(shape: tuple[int, ...], strides: list[int]) -> bool:
+    """Whether two elements may lie in one place, judged as PyTorch does: each stride is beyond what the smaller ones reach."""
+    reach = 0
+    for stride, size in sorted((s, n) for s, n in zip(strides, shape) if n > 1):
+        if stride <= reach:
+            return True
+        reach += (size - 1) * stride
+    return False
