@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes two tables from an installed PyTorch.
 
-src/frontend/aten_schemas.inc: the schema of every ATen, prims and quantized_decomposed operator. Exported programs omit arguments
+src/frontend/aten_schemas.inc: the schema of every ATen, prims, quantized_decomposed and torchao operator. Exported programs omit arguments
 that have their default value, so the reader needs each operator's argument names, types and defaults. One C++ string literal per
 operator, sorted by name: "aten.add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor".
 
@@ -16,12 +16,19 @@ import re
 import torch
 import torch.ao.quantization.fx._decomposed  # noqa: F401  registers quantized_decomposed
 
-NAMESPACES = ("aten", "prims", "quantized_decomposed")
+NAMESPACES = ("aten", "prims", "quantized_decomposed", "torchao")
 SOURCE = pathlib.Path(__file__).resolve().parent.parent / "src"
 
 
+def operators():
+    names = torch._C._dispatch_get_all_op_names()  # before torchao's import has PyTorch's own compiler register its internals
+    import torchao.quantization  # noqa: F401
+
+    return names + [name for name in torch._C._dispatch_get_all_op_names() if name.startswith("torchao::")]
+
+
 def schemas():
-    for qualified in torch._C._dispatch_get_all_op_names():
+    for qualified in operators():
         name, _, overload = qualified.partition(".")
         if name.split("::")[0] not in NAMESPACES:
             continue

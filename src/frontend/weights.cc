@@ -92,7 +92,7 @@ Result<TensorData> WeightStore::get(std::string_view fqn) {
   if (auto pickled = meta.find("use_pickle")) {
     TRY(bool use_pickle, pickled->as_bool());
     if (use_pickle)
-      return bad(fqn, "is pickled (a tensor subclass), which coil does not read", "export the model with plain tensors");
+      return bad(fqn, "is pickled (a tensor subclass), which coil does not read", "program.run_decompositions() before torch.export.save makes plain tensors of them");
   }
   TRY(std::string_view path, meta.get_string("path_name"));
   TRY(Json tensor, meta.get("tensor_meta"));

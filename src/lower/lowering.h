@@ -158,6 +158,7 @@ void add_constructions(Table& table);
 void add_higher_order(Table& table);
 void add_fft(Table& table);
 void add_linalg(Table& table);
+void add_quantization(Table& table);
 
 // Has the call write the state of the random numbers back.
 void add_random_update(Session& session);
