@@ -35,6 +35,9 @@ extern "C" {
 typedef void (*CoilEpilogue)(const void* context, int64_t batch, int64_t row, int64_t col, int64_t rows, int64_t cols,
                              float* acc, int64_t ld);
 
+/* COIL_BLOCK_RULE. A task of a blocked product computes block_tiles tiles of rows (of 14 rows with 512-bit vectors, 6 with 256) by
+ * block_panels panels of columns; what is too large for the kernel's buffers is cut to what fits them. Sums do not depend on it. */
+
 /* C[b] = A[b] * B[b] for b in [0, batch). Strides are in elements; a batch stride of 0 shares the operand.
  * B is either packed (b_packed: panels [ceil(n/COIL_PANEL)][k][COIL_PANEL], zero padded, b_batch elements apart) or strided.
  * A strided B is packed block by block by each worker, or read in place. Nothing outside the operands is read, nothing
@@ -50,6 +53,7 @@ typedef struct CoilGemm {
   int64_t c_batch, c_row;      /* c's column stride is 1 */
   int32_t dtype;               /* COIL_FLOAT32, COIL_BFLOAT16, COIL_FLOAT16: a, b and c */
   int32_t b_packed;
+  int32_t block_tiles, block_panels;  /* the blocks of a task, see COIL_BLOCK_RULE; 0: as the kernel finds best */
   CoilEpilogue epilogue;
   const void* epilogue_context;
   void* scratch;
@@ -76,6 +80,8 @@ typedef struct CoilConv2d {
   int32_t depthwise;
   int32_t winograd;
   int32_t w_plain;
+  int32_t implicit;            /* not 0: by the implicit product also where the kernel for small maps fits */
+  int32_t block_tiles, block_panels;  /* of the implicit product: as of CoilGemm */
   CoilEpilogue epilogue;
   const void* epilogue_context;
   void* scratch;

@@ -152,6 +152,16 @@ typedef struct CoilResults {
 /* A hidden string: the formula of arena_bytes in the user's words, for messages. May be absent. */
 #define COIL_ARENA_FORMULA_SYMBOL coil_arena_formula
 
+/* Builds that a tuner makes (and no package holds) export COIL_TUNING_SYMBOL: run takes kernel k's numbers (Choice in
+ * schedule/kernel_plan.h) from choices[k], and calls `hook`, if there is one, before and after each kernel that is tuned, on its own
+ * thread; `results`: null before; after: the addresses of the buffers that the kernel wrote, in the plan's order, then null. */
+typedef struct CoilTuning {
+  const int32_t (*choices)[4];
+  void (*hook)(void* owner, int32_t kernel, void* const* results);
+  void* owner;
+} CoilTuning;
+#define COIL_TUNING_SYMBOL "coil_tuning"
+
 /* The one symbol that coil's runtime looks up. */
 typedef const CoilModel* (*CoilModelFn)(void);
 #define COIL_MODEL_SYMBOL "coil_model"

@@ -64,6 +64,7 @@ struct Product {
   bool columns_are_batches;   // a batch is a group of n columns of one result
   bool bfloat16_dot;          // A's rows are copied as bfloat16 for tile_product_dot
   void* scratch;
+  int64_t asked_tiles, asked_panels;  // the caller's wish for a task's block; 0: none
   // Set by plan():
   int64_t tile_rows, block_rows, block_panels, row_blocks, panel_blocks, tasks;
   bool resident;              // one tile of rows whose chunks fit the buffer at once: no partial sums in memory

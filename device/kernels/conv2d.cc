@@ -194,6 +194,8 @@ void multiply(const CoilConv2d& c, Source& source, void* scratch, const CoilHost
   p.columns_are_batches = true;
   p.bfloat16_dot = source.bits;
   p.scratch = scratch;
+  p.asked_tiles = c.block_tiles;
+  p.asked_panels = c.block_panels;
   // A tile that is one line of a small map can skip the taps above and below.
   if (c.pad_h > 0 && c.ow >= 7 && c.ow <= kTileRows && row_capacity(c.ow) == c.ow) p.tile_rows = c.ow;
   plan(p, host->num_workers);
@@ -238,6 +240,6 @@ extern "C" void COIL_KERNEL(coil_conv2d)(const CoilConv2d* args, const CoilHost*
   const CoilConv2d conv = args->w_plain ? pack_plain_weight(*args, host) : *args;
   if (conv.depthwise) return depthwise_conv2d(conv, host);
   if (conv.winograd) return winograd_conv2d(conv, host);
-  if (fits_small_maps(conv)) return small_maps_conv2d(conv, host);
+  if (!conv.implicit && fits_small_maps(conv)) return small_maps_conv2d(conv, host);
   with_dtype(conv.dtype, [&](auto* type) { conv2d<__remove_cvref(decltype(*type))>(conv, host); });
 }

@@ -61,6 +61,8 @@ void gemm(const CoilGemm& g, const CoilHost* host) {
   const bool rows_fit_dot = g.b_packed && g.a_col == 1 && g.m >= kFewestDotRows;
   p.bfloat16_dot = __is_same(T, BFloat16) && rows_fit_dot && has_bfloat16_dot();
   p.scratch = g.scratch;
+  p.asked_tiles = g.block_tiles;
+  p.asked_panels = g.block_panels;
   if (is_gemv(g)) return gemv(g, p.epilogue, p.epilogue_context, host);
   plan(p, host->num_workers);
   GemmSource<T> source = {g, p.bfloat16_dot};

@@ -214,8 +214,13 @@ void plan(Product& p, int32_t workers) {
   int64_t block_tiles = chunks == 0 ? 1 : ceil_div(tiles, max64(ceil_div(tiles, most_tiles), 1));
   int64_t block_panels = min64(kBlockPanels, max64(panels, 1));
   auto tasks = [&] { return p.batch * ceil_div(tiles, max64(block_tiles, 1)) * ceil_div(panels, block_panels); };
+  const bool asked = chunks > 0 && p.asked_tiles > 0 && p.asked_panels > 0;
+  if (asked) {
+    block_tiles = min64(p.asked_tiles, max64(most_tiles, 1));
+    block_panels = min64(p.asked_panels, block_panels);
+  }
   // Smaller blocks until every worker has a few, so that a slow one holds up nobody.
-  while (workers > 1 && tasks() < 4 * workers) {
+  while (!asked && workers > 1 && tasks() < 4 * workers) {
     const bool few_panels = block_panels <= 2;
     if (block_panels * kPanel > block_tiles * p.tile_rows && block_panels > 1 && !(few_panels && block_tiles > 1)) {
       block_panels = (block_panels + 1) / 2;

@@ -12,7 +12,8 @@ from . import _runtime
 from ._errors import option_error
 from ._model import Model, _device_text
 
-OPTIONS: dict[str, Any] = {"dims": {}, "opt_level": 3, "threads": 0, "skip": (), "libraries": True, "graphs": True, "winograd": True, "name": "", "tune": "off", "replaceable_constants": False}
+OPTIONS: dict[str, Any] = {"dims": {}, "opt_level": 3, "threads": 0, "skip": (), "libraries": True, "graphs": True, "winograd": True, "name": "", "tune": "off",
+                           "tune_budget": "", "tune_threads": 0, "warm": {}, "record": "", "replay": "", "replaceable_constants": False}
 
 
 def settings_of(options: Mapping[str, Any] | None, target: str) -> dict:
@@ -21,8 +22,11 @@ def settings_of(options: Mapping[str, Any] | None, target: str) -> dict:
     for key in given:
         if key not in OPTIONS:
             raise option_error(f"there is no option '{key}'", "options: " + ", ".join(OPTIONS))
-    if given.pop("tune") != "off":
-        raise option_error("coil has no tuner yet", "leave 'tune' out, or give \"off\"")
+    for key in ("record", "replay"):
+        given[key] = os.fspath(given[key])
+    given["tune_budget"] = str(given["tune_budget"] or "")
+    # {"batch": [1, 8, 64]} is --warm batch=1,8,64.
+    given["warm"] = [f"{name}={','.join(map(str, sizes))}" for name, sizes in dict(given["warm"]).items()]
     skip = given["skip"]
     given["skip"] = skip.split(",") if isinstance(skip, str) else list(skip)
     # {"batch": "x:0"} as on the command line; the reader takes it the other way round.
@@ -63,7 +67,8 @@ def compile(  # noqa: A001
     `device`: where to run it; None: the first target that this machine can run. With a CUDA device and no target, the code is
     for that device.
     `options`: what the command line has: {"dims": {"batch": "x:0"}, "opt_level": 0..3, "threads": N, "skip": ["pass"],
-    "libraries": False, "graphs": False, "winograd": False, "name": "of the package"}; and {"replaceable_constants": True}, for weights that
+    "libraries": False, "graphs": False, "winograd": False, "name": "of the package", "tune": "fast" or "max", "tune_budget": "30s",
+    "warm": {"batch": [1, 8, 64]}, "record": "tuning.json", "replay": "tuning.json"}; and {"replaceable_constants": True}, for weights that
     `Model.load_constants` can replace (needs PyTorch to compile, and calls are slower).
     `num_threads`: of a call; 0: what this process may use.
 

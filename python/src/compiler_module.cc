@@ -49,6 +49,12 @@ Settings settings_of(const nb::dict& d) {
   s.compile.libraries = nb::cast<bool>(d["libraries"]);
   s.compile.graphs = nb::cast<bool>(d["graphs"]);
   s.compile.winograd = nb::cast<bool>(d["winograd"]);
+  s.compile.tune = nb::cast<std::string>(d["tune"]);
+  s.compile.tune_budget = nb::cast<std::string>(d["tune_budget"]);
+  s.compile.tune_threads = nb::cast<int>(d["tune_threads"]);
+  s.compile.warm = nb::cast<std::vector<std::string>>(d["warm"]);
+  s.compile.record = nb::cast<std::string>(d["record"]);
+  s.compile.replay = nb::cast<std::string>(d["replay"]);
   s.compile.skip = nb::cast<std::vector<std::string>>(d["skip"]);
   s.read.dim_names = nb::cast<std::map<std::string, std::string>>(d["dims"]);
   s.name = nb::cast<std::string>(d["name"]);
@@ -107,6 +113,7 @@ nb::dict report_of(const CompileReport& r, double read_seconds) {
   d["code_bytes"] = r.code_bytes;
   d["constants_bytes"] = r.constants_bytes;
   d["arena_bytes"] = r.arena_formula;
+  d["tuning"] = r.tuning ? nb::object(nb::str(tune::record_text(*r.tuning).c_str())) : nb::object(nb::none());
   return d;
 }
 
@@ -129,6 +136,7 @@ nb::tuple compile_with(F make_source, const std::optional<std::string>& output, 
     } else {
       package->bytes = value_or_throw(compile_to_memory(source.graph(), options, &report));
     }
+    if (report.tuning && !s.compile.record.empty()) throw_if(save_record(s.compile.record, *report.tuning));
   }
   const nb::object result = output ? nb::none() : nb::cast(package.release(), nb::rv_policy::take_ownership);
   return nb::make_tuple(result, report_of(report, read_seconds));

@@ -1,5 +1,5 @@
 // The CPU target: kernels compiled per instruction set in parallel, the device library's objects added.
-#include "compiler/build_target.h"
+#include "compiler/cpu_target.h"
 
 #include <algorithm>
 #include <set>
@@ -10,7 +10,7 @@
 #include "base/parallel.h"
 #include "codegen/constants.h"
 #include "codegen/cpu/cpu_kernels.h"
-#include "codegen/host/host_program.h"
+#include "device/model_abi.h"
 #include "schedule/schedule.h"
 #include "toolchain/compile.h"
 #include "toolchain/embedded.h"
@@ -87,28 +87,46 @@ toolchain::CompileRequest host_request(const std::string& text) {
   return host;
 }
 
-Result<std::vector<uint8_t>> link_model(std::vector<toolchain::LinkInput> inputs) {
+Result<std::vector<uint8_t>> link_model(std::vector<toolchain::LinkInput> inputs, const std::vector<std::string>& more_exports) {
   toolchain::LinkRequest link;
   link.inputs = std::move(inputs);
   link.exports = {"coil_model", "AOTInductor*"};
+  link.exports.insert(link.exports.end(), more_exports.begin(), more_exports.end());
   link.needed = {"libm.so.6", "libc.so.6"};  // the process may have loaded them out of sight
   return toolchain::link_shared(link);
 }
 
-Result<TargetContents> build_cpu(const LoopProgram& loops, const Graph& graph, const CompileOptions& options, const Dump& dump, const StageDone& done) {
+Result<CpuPlan> plan_cpu(const LoopProgram& loops, const CompileOptions& options, const KeepPackings& keep) {
+  CpuPlan p;
+  TRY(p.plan, schedule(loops, cpu::traits({options.winograd, keep})));
+  layout_constants(p.plan);
+  p.program = cpu::generate_kernels(p.plan);
+  return p;
+}
+
+Result<TargetContents> build_cpu(const LoopProgram& loops, const Graph& graph, const CompileOptions& options, const tune::Record* record, const Dump& dump,
+                                 const StageDone& done) {
+  TRY(CpuPlan plan, plan_cpu(loops, options, record ? packings_of(*record) : KeepPackings()));
+  HostOptions host;
+  if (record) {
+    TRY_STATUS(apply_record(plan, *record));
+    host.tuned_isa = record->hardware.isa;
+  }
+  dump.text("plan", [&] { return to_string(plan.plan); });
+  done("schedule");
+  return build_plan(std::move(plan), graph, options, std::move(host), dump, done);
+}
+
+Result<TargetContents> build_plan(CpuPlan plan, const Graph& graph, const CompileOptions& options, HostOptions host, const Dump& dump, const StageDone& done) {
   TargetContents t;
   t.device = "cpu";
   t.architectures = options.isas;
-  TRY(t.plan, schedule(loops, cpu::traits(options.winograd)));
-  layout_constants(t.plan);
-  dump.text("plan", [&] { return to_string(t.plan); });
-  done("schedule");
-
-  const cpu::CpuProgram kernels = cpu::generate_kernels(t.plan);
+  t.plan = std::move(plan.plan);
+  const cpu::CpuProgram kernels = std::move(plan.program);
   t.num_functions = kernels.functions.size();
   for (const cpu::CpuLaunch& l : kernels.launches) t.functions.push_back(l.function < 0 ? "" : kernels.functions[static_cast<size_t>(l.function)].name);
   t.constants_hash = constants_identity(t.plan);
-  HostOptions host;
+  t.tuned_isa = host.tuned_isa;
   host.in_spec = graph.in_spec;
   host.out_spec = graph.out_spec;
   host.isas = options.isas;
@@ -139,7 +157,7 @@ Result<TargetContents> build_cpu(const LoopProgram& loops, const Graph& graph, c
   std::vector<toolchain::LinkInput> inputs;
   for (size_t i = 0; i < objects.size(); ++i) inputs.push_back({requests[i].name, objects[i]});
   for (auto list : {neutral_objects(false), kernel_objects(t.plan, options.isas), library_objects(t.plan)}) inputs.insert(inputs.end(), list.begin(), list.end());
-  TRY(t.code, link_model(std::move(inputs)));
+  TRY(t.code, link_model(std::move(inputs), host.timed.empty() ? std::vector<std::string>() : std::vector<std::string>{COIL_TUNING_SYMBOL}));
   done("build");
   return t;
 }

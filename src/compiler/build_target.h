@@ -11,13 +11,18 @@
 #include "package/package_writer.h"
 #include "toolchain/compile.h"
 #include "toolchain/link.h"
+#include "tune/record.h"
 
 namespace coil {
 
 // Called when a stage ends: "schedule", "generate", "build".
 using StageDone = std::function<void(const std::string& stage)>;
 
-Result<TargetContents> build_cpu(const LoopProgram& loops, const Graph& graph, const CompileOptions& options, const Dump& dump, const StageDone& done);
+// record: the choices of a tuner; null: the kernels' own rules.
+Result<TargetContents> build_cpu(const LoopProgram& loops, const Graph& graph, const CompileOptions& options, const tune::Record* record, const Dump& dump,
+                                 const StageDone& done);
+// Tunes the program on this machine (options.tune). Errors: bad_option for a --warm that the program does not have; those of a call.
+Result<tune::Record> tune_cpu(const LoopProgram& loops, const Graph& graph, const CompileOptions& options);
 Result<TargetContents> build_cuda(const LoopProgram& loops, const Graph& graph, const CompileOptions& options, const Dump& dump, const StageDone& done);
 
 // --- shared by the two
@@ -26,7 +31,7 @@ std::vector<toolchain::LinkInput> neutral_objects(bool cuda);
 // The host program's text as a request for the baseline machine.
 toolchain::CompileRequest host_request(const std::string& text);
 // One shared object that exports a model's entry points.
-Result<std::vector<uint8_t>> link_model(std::vector<toolchain::LinkInput> inputs);
+Result<std::vector<uint8_t>> link_model(std::vector<toolchain::LinkInput> inputs, const std::vector<std::string>& more_exports = {});
 
 // Non-tensor inputs whose values the export fixed, as the manifest has them.
 std::vector<FixedArgument> fixed_arguments(const Graph& graph);

@@ -74,7 +74,13 @@ Result<CompileReport> compile(const Graph& graph, ZipWriter& zip, const CompileO
   for (const std::string& device : devices) {
     const std::string suffix = contents.targets.empty() ? "" : " " + device;
     const auto lap = [&](const std::string& stage) { watch.lap(stage + suffix); };
-    TRY(TargetContents target, device == "cpu" ? build_cpu(loops, simplified, options, dump, lap) : build_cuda(loops, simplified, options, dump, lap));
+    const tune::Record* record = options.tune.replay ? &*options.tune.replay : nullptr;
+    if (device == "cpu" && options.tune.mode != TuneOptions::Mode::off) {
+      TRY(report.tuning, tune_cpu(loops, simplified, options));
+      record = &*report.tuning;
+      watch.lap("tune");
+    }
+    TRY(TargetContents target, device == "cpu" ? build_cpu(loops, simplified, options, record, dump, lap) : build_cuda(loops, simplified, options, dump, lap));
     // PyTorch looks for the files of "model" by the beginning of their names: the others must not begin like it.
     if (!contents.targets.empty()) target.model = device;
     report.kernels += target.plan.kernels.size();

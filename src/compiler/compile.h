@@ -2,6 +2,8 @@
 #pragma once
 
 #include <functional>
+#include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,8 +12,21 @@
 #include "base/result.h"
 #include "frontend/program_reader.h"
 #include "graph/graph.h"
+#include "tune/record.h"
 
 namespace coil {
+
+// Choosing how kernels run by timing them on this machine.
+struct TuneOptions {
+  enum class Mode : uint8_t { off, fast, max };
+  Mode mode = Mode::off;
+  double seconds = 0;                                  // 0: 10 (fast), 60 (max)
+  int threads = 0;                                     // of the timed calls; 0: as many as the process may use
+  std::map<std::string, std::vector<int64_t>> warm;    // sizes of dynamic dimensions that matter, by the user's names
+  std::optional<tune::Record> known;                   // its entries are taken as they are, if it is of this machine
+  std::optional<tune::Record> replay;                  // all choices come from here, nothing is timed; not with a mode
+  std::function<void(double done)> progress;           // 0 to 1
+};
 
 struct CompileOptions {
   std::string name;                             // the package's root folder; empty: "model"
@@ -24,6 +39,7 @@ struct CompileOptions {
   bool cuda_first = false;                      // the order of the two in the package: what stock PyTorch loads is the first
   int threads = 0;                              // of the compiler; 0: as many as it may use
   int opt_level = 3;
+  TuneOptions tune;
   std::vector<std::string> skip_passes;
   Log log;
   std::string dump_folder;                      // COIL_DUMP: texts of every stage; empty: none
@@ -40,6 +56,7 @@ struct CompileReport {
   size_t graph_nodes = 0, loops = 0, kernels = 0, functions = 0;
   uint64_t code_bytes = 0, constants_bytes = 0, package_bytes = 0;
   std::string arena_formula;
+  std::optional<tune::Record> tuning;  // what the tuner found
 };
 
 // Errors are those of the reader and the lowerings, and file_unwritable. The file appears only when it is complete.

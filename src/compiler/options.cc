@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+#include <filesystem>
 
 #include "base/env.h"
+#include "base/files.h"
 
 namespace coil {
 
@@ -51,6 +54,83 @@ Status parse_target(const std::string& text, CompileOptions& options) {
   return ok_status();
 }
 
+namespace {
+
+Error bad(const std::string& message, const std::string& hint = "") { return Error{ErrorCode::bad_option, message, "", hint}; }
+
+// "30s", "2m", "500ms", "30": seconds.
+Result<double> duration(const std::string& text) {
+  size_t end = 0;
+  double value = -1;
+  try {
+    value = std::stod(text, &end);
+  } catch (const std::exception&) {
+  }
+  const std::string unit = text.substr(std::min(end, text.size()));
+  const double factor = unit == "ms" ? 1e-3 : unit == "s" || unit.empty() ? 1 : unit == "m" ? 60 : -1;
+  if (!(value > 0) || factor < 0 || !(value * factor < 1e7)) return bad(fmt::format("'{}' is no duration", text), "write it like 30s, 2m or 500ms");
+  return value * factor;
+}
+
+Result<std::vector<int64_t>> numbers(const std::string& text) {
+  std::vector<int64_t> out;
+  for (const std::string& part : split(text, ',')) {
+    int64_t v = 0;
+    const auto [end, problem] = std::from_chars(part.data(), part.data() + part.size(), v);
+    if (problem != std::errc() || end != part.data() + part.size() || v < 1) return bad(fmt::format("'{}' is no list of sizes", text));
+    out.push_back(v);
+  }
+  if (out.empty()) return bad("a list of sizes is empty");
+  return out;
+}
+
+Result<tune::Record> read_record(const std::string& path) {
+  TRY(const std::string text, read_text_file(path, uint64_t{1} << 28));
+  return tune::parse_record(text, path);
+}
+
+Status read_tuning(const CompileSettings& s, CompileOptions& options) {
+  TuneOptions& t = options.tune;
+  if (s.tune != "off" && s.tune != "fast" && s.tune != "max") return bad(fmt::format("there is no tuning '{}'", s.tune), "off, fast or max");
+  t.mode = s.tune == "fast" ? TuneOptions::Mode::fast : s.tune == "max" ? TuneOptions::Mode::max : TuneOptions::Mode::off;
+  const bool tunes = t.mode != TuneOptions::Mode::off;
+  if (tunes && options.isas.empty()) return bad("the tuner is for the CPU so far; code for CUDA follows measured tables", "leave --tune out, or add cpu to --target");
+  if (!tunes && (!s.tune_budget.empty() || !s.warm.empty() || !s.record.empty() || s.tune_threads > 0))
+    return bad("a tuning budget, threads, sizes to warm or a record to write need a tuner", "add --tune fast or --tune max");
+  if (tunes && !s.replay.empty()) return bad("a record is replayed without tuning", "leave out --tune or --replay");
+  if (s.tune_threads < 0 || s.tune_threads > kMostThreads) return bad(fmt::format("the number of threads is {}, expected 1 to {}", s.tune_threads, kMostThreads));
+  t.threads = s.tune_threads;
+  if (!s.tune_budget.empty()) {
+    TRY(t.seconds, duration(s.tune_budget));
+  }
+  for (const std::string& item : s.warm) {
+    const size_t at = item.find('=');
+    if (at == std::string::npos || at == 0) return bad(fmt::format("--warm '{}' is not of the form NAME=SIZE,SIZE", item));
+    TRY(std::vector<int64_t> sizes, numbers(item.substr(at + 1)));
+    auto& list = t.warm[item.substr(0, at)];
+    list.insert(list.end(), sizes.begin(), sizes.end());
+  }
+  if (!s.replay.empty()) {
+    TRY(t.replay, read_record(s.replay));
+  }
+  std::error_code ignored;
+  if (!s.record.empty() && std::filesystem::exists(s.record, ignored)) {
+    TRY(t.known, read_record(s.record));
+  }
+  return ok_status();
+}
+
+}  // namespace
+
+Status save_record(const std::string& path, tune::Record record) {
+  std::error_code ignored;
+  if (std::filesystem::exists(path, ignored)) {
+    TRY(const tune::Record before, read_record(path));
+    TRY_STATUS(tune::merge(record, before));
+  }
+  return write_file(path, std::string_view(tune::record_text(record)));
+}
+
 Result<CompileOptions> compile_options(const CompileSettings& settings) {
   CompileOptions options;
   TRY_STATUS(parse_target(settings.target, options));
@@ -65,6 +145,7 @@ Result<CompileOptions> compile_options(const CompileSettings& settings) {
   options.libraries = settings.libraries;
   options.graphs = settings.graphs;
   options.winograd = settings.winograd;
+  TRY_STATUS(read_tuning(settings, options));
   options.dump_folder = env("COIL_DUMP").value_or("");
   options.skip_passes = settings.skip;
   for (std::string& pass : split(env("COIL_SKIP").value_or(""), ',')) options.skip_passes.push_back(std::move(pass));

@@ -18,10 +18,19 @@ struct CompileSettings {
   bool libraries = true;
   bool winograd = true;  // 3x3 convolutions on the CPU by Winograd's filtering, where that is faster
   bool graphs = true;  // CUDA graphs of repeated calls
+  std::string tune = "off";        // off, fast, max
+  std::string tune_budget;         // "30s", "2m", "500ms"; empty: the mode's own
+  int tune_threads = 0;            // of the timed calls; 0: as many as the process may use
+  std::vector<std::string> warm;   // "batch=1,8,64"
+  std::string record;              // a tuning record to take known choices from, if the file exists; the caller writes it afterwards
+  std::string replay;              // a tuning record that has all choices
 };
 
 // With COIL_DEBUG, COIL_DUMP, COIL_SKIP and COIL_THREADS. bad_option.
 Result<CompileOptions> compile_options(const CompileSettings& settings);
+
+// Writes a tuning record for --record: with the entries for other problems that the file has already. tuning_record, file_unwritable.
+Status save_record(const std::string& path, tune::Record record);
 
 // "cpu,cuda:sm_90" into isas, cuda, ptx and cuda_first; what is named first comes first in the package. "cpu" is all of its levels.
 // bad_option.

@@ -1,6 +1,7 @@
 // data/coil/manifest.json
 #include <nlohmann/json.hpp>
 
+#include "codegen/cpu/choices.h"
 #include "codegen/host/host_program.h"
 #include "package/package_writer.h"
 
@@ -35,6 +36,13 @@ const char* kind_name(const Kernel& k) {
   return std::holds_alternative<Gemm>(def) ? "gemm" : std::holds_alternative<Conv2d>(def) ? "conv2d" : "attention";
 }
 
+// "batch" and [{"up_to": 12, "run": "winograd"}, {"up_to": null, "run": "own rule"}]
+Json choices(const Kernel& k) {
+  Json rows = Json::array();
+  for (const ChoiceTable::Row& r : k.choices.rows) rows.push_back({{"up_to", limit(r.up_to)}, {"run", cpu::choice_text(k, r.choice)}});
+  return {{"by", size_text(k.choices.key)}, {"rows", rows}};
+}
+
 Json kernels(const TargetContents& t) {
   Json rows = Json::array();
   for (size_t i = 0; i < t.plan.kernels.size(); ++i) {
@@ -49,6 +57,7 @@ Json kernels(const TargetContents& t) {
                     {"ops", k.ops},
                     {"function", f.empty() ? Json(nullptr) : Json(f)},
                     {"origins", origins}});
+    if (!k.choices.rows.empty()) rows.back()["choices"] = choices(k);
   }
   return rows;
 }
@@ -117,6 +126,7 @@ std::string manifest_text(const PackageContents& c) {
     if (!t.needs.empty()) target["needs"] = t.needs;
     if (!t.uses.empty()) target["uses"] = t.uses;
     if (t.graphs) target["graphs"] = true;
+    if (!t.tuned_isa.empty()) target["tuned_for"] = t.tuned_isa;
     // What is above is the first target's; a later one has its own.
     if (&t != &first) target.update({{"memory", memory(t.plan)}, {"kernels", kernels(t)}});
     m["targets"].push_back(std::move(target));

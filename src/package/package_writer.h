@@ -33,6 +33,7 @@ struct TargetContents {
   std::vector<std::string> needs;          // libraries of the machine beside libc
   std::vector<std::string> uses;           // libraries that make it faster; without them it works too
   bool graphs = false;                     // repeated calls may become CUDA graphs
+  std::string tuned_isa;                   // the one that the kernels' choices are for; empty: not tuned
   std::vector<GeneratedSource> sources;
 };
 

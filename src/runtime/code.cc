@@ -124,6 +124,8 @@ Status Code::choose() {
   return ok_status();
 }
 
+void* Code::symbol(const char* name) const { return handle_ ? dlsym(handle_, name) : nullptr; }
+
 Code::Code(Code&& other) noexcept
     : file_(std::exchange(other.file_, -1)),
       handle_(std::exchange(other.handle_, nullptr)),

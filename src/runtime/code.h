@@ -23,6 +23,7 @@ class Code {
 
   const CoilModel& model() const { return model_; }
   const char* isa() const { return isa_; }
+  void* symbol(const char* name) const;  // null: the code does not export it
 
  private:
   Code() = default;

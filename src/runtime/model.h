@@ -34,6 +34,7 @@ class Model {
   ~Model();
 
   const CoilModel& code() const { return code_.model(); }
+  void* symbol(const char* name) const { return code_.symbol(name); }  // of the code; null: it exports none of that name
   const std::string& isa() const { return isa_; }  // "x86-64-v4", "sm_90"
   const Manifest& manifest() const { return package_.manifest; }
   const Target& target() const { return target_; }  // which of the manifest's it is

@@ -5,6 +5,7 @@
 // vector axes, tiles and threads.
 #pragma once
 
+#include <array>
 #include <string>
 #include <variant>
 #include <vector>
@@ -75,6 +76,7 @@ struct PlanOperand {
 struct TemplateKernel {
   LoopDef def;                        // Gemm, Conv2d or Attention; operands' coordinates are as in the loop program
   std::vector<PlanOperand> operands;  // gemm: a, b; conv2d: x, weight; attention: q, k, v [, mask]
+  std::vector<PlanOperand> weights;   // conv2d: the same weight packed otherwise, for the choices that want it so
   std::vector<Expr> result_sizes;
   BufferId result;                    // where the plain result goes when there is no epilogue
   Expr result_offset;                 // over the result's coordinates
@@ -125,12 +127,30 @@ struct ControlMark {
   BufferId scratch;                   // branch, loop: what holds the memory of the kernels inside
 };
 
+// One of the ways in which a target can run a kernel: numbers that the target understands. All zero: as its own rules say.
+struct Choice {
+  std::array<int32_t, 4> values{};
+  auto operator<=>(const Choice&) const = default;
+};
+
+// Which choice serves which sizes: the first row with key <= up_to; the last row's up_to is INT64_MAX. No rows: the target's own rules.
+struct ChoiceTable {
+  struct Row {
+    int64_t up_to = INT64_MAX;
+    Choice choice;
+    bool operator==(const Row&) const = default;
+  };
+  Expr key;
+  std::vector<Row> rows;
+};
+
 struct Kernel {
   std::string name;                     // from the ops: "add_layer_norm"
   std::variant<LoopKernel, TemplateKernel, SortKernel, LibraryKernel, CopyKernel, ReadKernel, ControlMark> def;
   std::vector<std::string> ops;         // of the loops it computes
   std::vector<Origin> origins;
   std::string assertion;                // not empty: what to say when its checked index fails
+  ChoiceTable choices;
 };
 
 // A constant of the package. Packed ones hold a template's layout; their bytes are made when the package is written.

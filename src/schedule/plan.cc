@@ -360,7 +360,7 @@ class Planner {
       pack_gemm_weight(k, *gemm);
     } else if (const auto* conv = std::get_if<Conv2d>(&k.def)) {
       operand(conv->x);
-      k.operands.push_back(conv_weight(*conv, k));
+      add_conv_weight(*conv, k);
     } else {
       const auto& attention = std::get<Attention>(k.def);
       operand(attention.q);
@@ -421,19 +421,30 @@ class Planner {
     return true;
   }
 
-  // A constant weight in the layout that the template reads; another one as it is, over its own coordinates.
-  PlanOperand conv_weight(const Conv2d& conv, const TemplateKernel& k) {
+  // A constant weight in the layouts that the template reads; another one as it is, over its own coordinates.
+  void add_conv_weight(const Conv2d& conv, TemplateKernel& k) {
+    using Packing = PlanConstant::Packing;
     const BufferInfo& w = program_.buffer(conv.weight);
-    if (w.kind != BufferInfo::Kind::constant) return {conv.weight, linear_offset(pool(), w, vars(4))};
-    PlanConstant c;
-    c.groups = conv.groups;
-    const bool depthwise = is_depthwise(conv, w.sizes);
-    const bool winograd = target_.winograd && target_.winograd(conv, k.operands[0].offset, k.result_sizes, w);
-    c.packing = !target_.packs_convolution_weights ? PlanConstant::Packing::conv_ohwi
-                : depthwise                          ? PlanConstant::Packing::depthwise_weight
-                : winograd                           ? PlanConstant::Packing::winograd_weight
-                                                     : PlanConstant::Packing::conv_weight;
-    return {packed_buffer(conv.weight, c), pool().index(0)};
+    if (w.kind != BufferInfo::Kind::constant) {
+      k.operands.push_back({conv.weight, linear_offset(pool(), w, vars(4))});
+      return;
+    }
+    std::vector<Packing> packings;
+    if (!target_.packs_convolution_weights) {
+      packings = {Packing::conv_ohwi};
+    } else if (is_depthwise(conv, w.sizes)) {
+      packings = {Packing::depthwise_weight};
+    } else if (target_.convolution_packings) {
+      packings = target_.convolution_packings(conv, k.operands[0].offset, k.result_sizes, w);
+    }
+    if (packings.empty()) packings = {Packing::conv_weight};
+    for (const Packing& packing : packings) {
+      PlanConstant c;
+      c.groups = conv.groups;
+      c.packing = packing;
+      const PlanOperand operand = {packed_buffer(conv.weight, c), pool().index(0)};
+      (&packing == &packings[0] ? k.operands : k.weights).push_back(operand);
+    }
   }
 
   // The same constant packed the same way is kept once.

@@ -65,6 +65,7 @@ class PlanPrinter {
   std::string print(const TemplateKernel& k) const {
     std::string text = fmt::format("  template {}", std::holds_alternative<Gemm>(k.def) ? "gemm" : std::holds_alternative<Conv2d>(k.def) ? "conv2d" : "attention");
     for (const PlanOperand& o : k.operands) text += fmt::format(" {}[{}]", names_.buffer(o.buffer), expr(o.offset));
+    for (const PlanOperand& o : k.weights) text += fmt::format(" or {}", names_.buffer(o.buffer));
     text += k.epilogue.empty() ? " -> " + names_.buffer(k.result) + "\n" : "\n";
     for (const Stmt& s : k.epilogue) text += print(s);
     return text;

@@ -5,14 +5,9 @@
 #include <functional>
 #include <vector>
 
-#include "expr/expr.h"
+#include "schedule/kernel_plan.h"
 
 namespace coil {
-
-struct BufferInfo;
-struct Conv2d;
-struct KernelPlan;
-struct TemplateKernel;
 
 struct TargetTraits {
   bool convolution_channels_last = true;  // the layout that the convolution template reads and writes
@@ -29,8 +24,10 @@ struct TargetTraits {
   int select_pieces = 0;                  // a concatenation of at most so many cheap pieces is computed by the pointwise loops that read it
   bool packs_constant_weights = true;     // matrix products read constant weights in panels
   bool packs_convolution_weights = true;  // convolutions too; false: [oc][kh][kw][ic / groups]
-  // Whether a convolution of this constant weight is computed by Winograd's filtering; x_offset: linear, over x's variables. Empty: never.
-  std::function<bool(const Conv2d& conv, Expr x_offset, const std::vector<Expr>& result_sizes, const BufferInfo& weight)> winograd;
+  // How a convolution wants this constant weight packed (by default, and for each other choice that it shall have); x_offset: linear,
+  // over x's variables. Empty, or giving nothing: conv_weight.
+  std::function<std::vector<PlanConstant::Packing>(const Conv2d& conv, Expr x_offset, const std::vector<Expr>& result_sizes, const BufferInfo& weight)>
+      convolution_packings;
   // Bytes of scratch that a template needs, over the symbols and `workers`; invalid: none. All fields of the kernel but `scratch` and
   // the epilogue are set; the plan has its buffers, without places.
   std::function<Expr(const KernelPlan& plan, const TemplateKernel& kernel)> template_scratch;

@@ -161,7 +161,7 @@ def test_tied_and_strided_weights():
 def test_options(linear_program):
     one = coil.compile(linear_program, target="cpu:x86-64-v3", options={"opt_level": 1, "threads": 1})
     assert one.isa == "x86-64-v3"
-    for options, text in (({"speed": "much"}, "there is no option 'speed'"), ({"tune": "fast"}, "no tuner"), ({"opt_level": 7}, "0 to 3"),
+    for options, text in (({"speed": "much"}, "there is no option 'speed'"), ({"tune": "much"}, "no tuning 'much'"), ({"tune_budget": "5s"}, "need a tuner"), ({"opt_level": 7}, "0 to 3"),
                           ({"dims": {"rows": "nothing:0"}}, "nothing")):
         with pytest.raises(coil.Error, match=text):
             coil.compile(linear_program, options=options)

@@ -1,6 +1,5 @@
 """torch.compile(backend="coil"): inference and training beside eager, and what the statistics say of both."""
 
-import logging
 import os
 import subprocess
 import sys
@@ -71,13 +70,11 @@ print("fine")
     assert done.stdout == "fine\n", done.stdout + done.stderr
 
 
-def test_modes_and_options(caplog):
+def test_modes_and_options():
     x = torch.randn(8)
     for mode in ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"):
         torch._dynamo.reset()
-        with caplog.at_level(logging.WARNING, logger="coil"):
-            check(lambda a: a.sin(), x, mode=mode)
-    assert "no tuner" in caplog.text
+        check(lambda a: a.sin(), x, mode=mode, options=None)
     torch._dynamo.reset()
     check(lambda a: a.cos(), x, options={"opt_level": 1, "fallback": "error"})
     torch._dynamo.reset()

@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <memory>
 
+#include "base/files.h"
+#include "compiler/options.h"
 #include "command.h"
 #include "compile_log.h"
 #include "interrupt.h"
@@ -15,7 +17,7 @@ namespace coil::tool {
 namespace {
 
 struct Arguments {
-  std::string model, output;
+  std::string model, output, tune_log;
   CompileArguments compile;
   bool json = false, quiet = false;
 };
@@ -38,7 +40,10 @@ Json to_json(const Arguments& a, const CompileReport& r, const CompileOptions& o
   Json stages = Json::object(), targets = Json::array();
   for (const StageTime& s : r.stages) stages[s.stage] = s.seconds;
   for (const std::string& name : target_names(options)) targets.push_back(name);
+  Json tuning = nullptr;
+  if (r.tuning) tuning = Json::parse(tune::record_text(*r.tuning));
   return {{"model", a.model},
+          {"tuning", tuning},
           {"output", a.output},
           {"seconds", seconds},
           {"stages", stages},
@@ -62,6 +67,41 @@ std::string stage_detail(const std::string& stage, const CompileReport& r, const
   return "";
 }
 
+// A line for each problem that something else than its own rule serves, and what it brought.
+std::string tuning_text(const tune::Record& record, const Style& style) {
+  std::string text = style.bold("Tuned") + fmt::format(" for {} in {}: {}, {} of the program\n", record.hardware.text(), seconds_text(record.seconds),
+                                                        count_text(record.entries.size(), "problem"), count_text(static_cast<size_t>(record.runs), "run"));
+  Table table;
+  size_t own = 0;
+  for (const tune::Entry& e : record.entries) {
+    if (e.rows.size() == 1 && e.rows[0].choice.empty()) {
+      ++own;
+      continue;
+    }
+    std::string rows;
+    int64_t from = 1;
+    for (const tune::Row& r : e.rows) {
+      const std::string range = r.up_to == INT64_MAX ? (from > 1 ? fmt::format("{} {}-: ", e.key, from) : "") : fmt::format("{} {}-{}: ", e.key, from, r.up_to);
+      rows += (rows.empty() ? "" : "; ") + range + r.text;
+      from = r.up_to + 1;
+    }
+    std::string reason;
+    for (const tune::MeasuredPoint& p : e.measured) {
+      if (reason.empty() && p.reason.starts_with("faster") && p.chosen != "own rule") reason = p.reason;
+    }
+    table.add({e.kernel, rows, style.dim(reason)});
+  }
+  text += table.text();
+  if (own > 0) text += fmt::format("  {} as before\n", count_text(own, "problem"));
+  for (const tune::WholeProgram& w : record.whole) {
+    std::string sizes;
+    for (const auto& [name, value] : w.sizes) sizes += fmt::format(" {}={}", name, value);
+    text += fmt::format("  whole program{}: {} untuned, {} tuned{}\n", sizes, seconds_text(w.untuned * 1e-6), style.bold(seconds_text(w.tuned * 1e-6)),
+                        w.kept ? "" : " (not surely faster: stays as it was)");
+  }
+  return text;
+}
+
 std::string summary(const Arguments& a, const CompileReport& r, const CompileOptions& options, uint64_t bytes,
                     double seconds) {
   const Style style;
@@ -73,7 +113,15 @@ std::string summary(const Arguments& a, const CompileReport& r, const CompileOpt
   sizes.add({"package", fmt::format("{}: code {}, weights {}", bytes_text(bytes), bytes_text(r.code_bytes),
                                     bytes_text(r.constants_bytes))});
   sizes.add({"scratch memory of a call", fmt::format("{} bytes", r.arena_formula)});
-  return text + sizes.text();
+  text += sizes.text();
+  return r.tuning ? text + tuning_text(*r.tuning, style) : text;
+}
+
+// The record for machines, with what it had of other programs; the tables for readers.
+Status write_tuning(const Arguments& a, const CompileReport& report) {
+  if (!report.tuning) return ok_status();
+  if (!a.tune_log.empty()) TRY_STATUS(write_file(a.tune_log, std::string_view(tune::record_tables(*report.tuning))));
+  return a.compile.record.empty() ? ok_status() : save_record(a.compile.record, *report.tuning);
 }
 
 Result<int> compile(Arguments& a) {
@@ -95,6 +143,7 @@ Result<int> compile(Arguments& a) {
   progress.finish();
   report.stages.insert(report.stages.begin(), {"read", program.read_seconds});
   const double seconds = seconds_now() - start;
+  TRY_STATUS(write_tuning(a, report));
   TRY(const ZipReader package, ZipReader::open(a.output));
   log_compile(options.log, report, package);
   const uint64_t bytes = package.bytes().size();
@@ -113,6 +162,7 @@ Action add_compile(CLI::App& app) {
   app.add_option("model", a->model, "exported program (.pt2 of torch.export.save)")->required()->type_name("MODEL.pt2");
   app.add_option("-o,--output", a->output, "package to write; default: MODEL.coil.pt2 beside the program")->type_name("FILE");
   add_compile_options(app, a->compile);
+  app.add_option("--tune-log", a->tune_log, "write what the tuner timed, a table for each problem")->type_name("FILE");
   add_threads_option(app, a->compile.threads, "threads of the compiler; default: all that this process may use");
   app.add_flag("--json", a->json, "print the summary as JSON");
   app.add_flag("-q,--quiet", a->quiet, "print nothing but errors");
@@ -122,6 +172,9 @@ Action add_compile(CLI::App& app) {
       "  coil compile model.pt2 -o /tmp/model.coil.pt2 --dim batch=x:0 --dim seq=ids:1\n"
       "  coil compile model.pt2 --target cpu:x86-64-v3        one instruction set: half the time and size\n"
       "  coil compile model.pt2 --target cpu,cuda:sm_90       for both; needs NVRTC (COIL_NVRTC), but no GPU\n"
+      "  coil compile model.pt2 --tune fast --record model.tune.json\n"
+      "  coil compile model.pt2 --replay model.tune.json      the same package again, on any machine\n"
+      "  coil compile model.pt2 --tune max --tune-budget 30s --warm batch=1,8,64 --tune-log tables.txt\n"
       "The package runs with `coil run`, with coil's C library, and in PyTorch: torch._inductor.aoti_load_package.");
   return [a] { return compile(*a); };
 }

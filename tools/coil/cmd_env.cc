@@ -2,11 +2,11 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <fstream>
 #include <memory>
 
 #include "archive_kind.h"
 #include "base/env.h"
+#include "base/machine.h"
 #include "base/parallel.h"
 #include "command.h"
 #include "runtime/cpu_limits.h"
@@ -16,14 +16,6 @@
 
 namespace coil::tool {
 namespace {
-
-std::string cpu_name() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("model name")) return line.substr(std::min(line.find(':') + 2, line.size()));
-  }
-  return "unknown";
-}
 
 std::vector<std::string> levels() {
   std::vector<std::string> names;

@@ -144,6 +144,36 @@ std::string arena_text(const Json& m, const Style& style) {
   return table.empty() ? "" : style.bold("Buffers in the scratch block") + "\n" + table.text();
 }
 
+// "batch 1-12: winograd, 13-: own rule"
+std::string choices_text(const Json& choices) {
+  if (!choices.is_object()) return "";
+  std::string text;
+  int64_t from = 1;
+  for (const Json& r : choices.at("rows")) {
+    const bool last = r.at("up_to").is_null();
+    const std::string range = last ? (from > 1 ? fmt::format("{}-: ", from) : "") : fmt::format("{}-{}: ", from, r["up_to"].get<int64_t>());
+    text += (text.empty() ? (range.empty() ? "" : choices.at("by").get<std::string>() + " ") : ", ") + range + r.at("run").get<std::string>();
+    if (!last) from = r["up_to"].get<int64_t>() + 1;
+  }
+  return text;
+}
+
+// The kernels that a tuner has run otherwise than by their own rules; equal ones once.
+std::string tuned_text(const Json& m, const Style& style) {
+  std::string isa;
+  for (const Json& t : m.value("targets", Json::array())) isa = t.is_object() && t.contains("tuned_for") ? t["tuned_for"].get<std::string>() : isa;
+  if (isa.empty()) return "";
+  Table table;
+  std::vector<std::pair<std::string, std::string>> seen;
+  for (const Json& k : m.at("kernels")) {
+    std::pair<std::string, std::string> row = {k.at("name").get<std::string>(), choices_text(k.value("choices", Json()))};
+    if (row.second.empty() || std::find(seen.begin(), seen.end(), row) != seen.end()) continue;
+    seen.push_back(row);
+    table.add({row.first, row.second});
+  }
+  return style.bold("Tuned") + fmt::format(" for x86-64-{}\n", isa) + (seen.empty() ? "  every kernel runs by its own rules\n" : table.text());
+}
+
 std::string kernels_text(const Json& m, const Style& style) {
   std::string text = style.bold("Kernels") + ", in the order in which a call runs them\n";
   size_t n = 0;
@@ -151,6 +181,8 @@ std::string kernels_text(const Json& m, const Style& style) {
     const std::string function = k.at("function").is_string() ? k["function"].get<std::string>() : "(copy)";
     text += fmt::format("  {:>3}  {}  {}  {}\n", n++, style.bold(function), k.at("kind").get<std::string>(),
                         fmt::join(k.at("ops").get<std::vector<std::string>>(), ", "));
+    const std::string choices = choices_text(k.value("choices", Json()));
+    if (!choices.empty()) text += "         tuned: " + choices + "\n";
     std::vector<std::string> seen;
     for (const Json& o : k.value("origins", Json::array())) {
       const std::string line = origin_text(o);
@@ -266,6 +298,7 @@ Result<std::string> target_details(const Json& m, const InspectArguments& a, con
     TRY(const std::string examples, memory_examples(m, a.shapes, style));
     text += examples + arena_text(m, style);
   }
+  text += tuned_text(m, style);
   if (a.kernels) text += kernels_text(m, style);
   if (a.fusion) text += fusion_text(m, style);
   return text;

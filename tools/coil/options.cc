@@ -31,6 +31,14 @@ void add_compile_options(CLI::App& app, CompileArguments& a) {
                         "CUDA code launches its kernels one by one, also where a repeated call is faster as a CUDA graph");
   app.add_flag_callback("--no-winograd", [&a] { a.winograd = false; },
                         "CPU code computes 3x3 convolutions by plain sums only: 2 to 4 times slower; an infinity or NaN then reaches no neighbour's 4x4 tile");
+  app.add_option("--tune", a.tune, "times ways to run each kernel on this machine, within the whole program, and keeps the fastest: fast (10 s), max (60 s)")
+      ->check(CLI::IsMember({"off", "fast", "max"}))
+      ->type_name("off|fast|max");
+  app.add_option("--tune-budget", a.tune_budget, "how long the tuner may take: 30s, 2m, 500ms")->type_name("TIME");
+  app.add_option("--tune-threads", a.tune_threads, "threads of the timed calls; default: all that this process may use")->check(CLI::Range(1, kMostThreads))->type_name("N");
+  app.add_option("--warm", a.warm, "sizes of a dynamic dimension that matter: batch=1,8,64")->allow_extra_args(false)->type_name("DIM=SIZES");
+  app.add_option("--record", a.record, "tuning record (JSON): what it knows of this machine is taken from it, what is new is added")->type_name("FILE");
+  app.add_option("--replay", a.replay, "makes all choices as this tuning record says, without timing: the same package byte for byte")->type_name("FILE");
   app.add_option("--skip", a.skip, "leave out a graph pass, to bisect a wrong result (also COIL_SKIP)")
       ->allow_extra_args(false)
       ->type_name("PASS");
@@ -61,6 +69,12 @@ Result<CompileOptions> compile_options(const CompileArguments& arguments, Progre
   settings.libraries = arguments.libraries;
   settings.graphs = arguments.graphs;
   settings.winograd = arguments.winograd;
+  settings.tune = arguments.tune;
+  settings.tune_budget = arguments.tune_budget;
+  settings.tune_threads = arguments.tune_threads;
+  settings.warm = arguments.warm;
+  settings.record = arguments.record;
+  settings.replay = arguments.replay;
   for (const std::string& item : arguments.skip) {
     for (std::string& pass : split(item, ',')) settings.skip.push_back(std::move(pass));
   }
@@ -69,6 +83,10 @@ Result<CompileOptions> compile_options(const CompileArguments& arguments, Progre
   options.progress = [&progress, begun](std::string_view name, size_t, size_t total) {
     if (!begun->exchange(true)) progress.begin("compiling kernels", total);
     progress.step(name);
+  };
+  options.tune.progress = [&progress, begun = std::make_shared<int>(-1)](double done) {
+    if (*begun < 0) progress.begin("tuning", 100);
+    for (*begun = std::max(*begun, 0); *begun < static_cast<int>(done * 100); ++*begun) progress.step("");
   };
   return options;
 }

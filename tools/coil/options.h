@@ -22,6 +22,9 @@ struct CompileArguments {
   int threads = 0;
   int opt_level = 3;
   bool libraries = true, graphs = true, winograd = true;
+  std::string tune = "off", tune_budget, record, replay;
+  int tune_threads = 0;
+  std::vector<std::string> warm;
 };
 
 void add_compile_options(CLI::App& app, CompileArguments& arguments);

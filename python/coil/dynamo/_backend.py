@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 from typing import Any, Callable, Mapping, Sequence
 
 import torch
@@ -15,8 +14,6 @@ from .._errors import option_error
 from ._decompositions import decompositions
 from ._graph import compile_graph
 
-log = logging.getLogger("coil")
-
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 
@@ -24,10 +21,10 @@ def compile_fx(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], mode: st
                options: Mapping[str, Any] | None = None) -> Callable[..., Any]:
     """Compiles a graph of Dynamo.
 
-    `mode`: "default", "reduce-overhead" (the same: repeated calls on CUDA become CUDA graphs anyway), "max-autotune" (the same,
-    since there is no tuner yet), "max-autotune-no-cudagraphs" (without CUDA graphs).
+    `mode`: "default", "reduce-overhead" (the same: repeated calls on CUDA become CUDA graphs anyway), "max-autotune" (as
+    "tune": "max" for graphs on the CPU: up to a minute each; on CUDA as "default"), "max-autotune-no-cudagraphs" (without CUDA graphs).
     `options`: "fallback": "torch" (default) runs operators that coil has no code for in PyTorch, "error" refuses the graph;
-    "opt_level", "threads", "libraries", "graphs", "skip" as on the command line.
+    "opt_level", "threads", "libraries", "graphs", "skip", "tune", "tune_budget" as on the command line.
     """
     _check_mode(mode or "default")
     given = dict(options or {})
@@ -36,6 +33,8 @@ def compile_fx(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], mode: st
         raise option_error(f"'fallback' is {fallback!r}", '"torch" or "error"')
     if mode == "max-autotune-no-cudagraphs":
         given.setdefault("graphs", False)
+    if mode and mode.startswith("max-autotune"):
+        given.setdefault("tune", "max")
     settings = settings_of(given, "cpu")  # checked once, here; the target is each graph's own
     compiler = functools.partial(compile_graph, settings=settings, fallback=fallback)
     backend = aot_autograd(
@@ -52,5 +51,3 @@ def compile_fx(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], mode: st
 def _check_mode(mode: str) -> None:
     if mode not in MODES:
         raise option_error(f"there is no mode '{mode}'", "modes: " + ", ".join(MODES))
-    if mode.startswith("max-autotune"):
-        log.warning('mode="%s": coil has no tuner yet; compiling as "default"', mode)

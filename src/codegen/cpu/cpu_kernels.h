@@ -2,6 +2,7 @@
 // the instruction set: the same text is compiled once for each.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -32,8 +33,13 @@ struct CpuProgram {
   std::vector<CpuLaunch> launches;    // one per kernel of the plan
 };
 
-// winograd: 3x3 convolutions may be computed by Winograd's filtering.
-TargetTraits traits(bool winograd = true);
+struct CpuSettings {
+  bool winograd = true;  // 3x3 convolutions may be computed by Winograd's filtering
+  // Which packings of a convolution's weight the package holds, of those that make sense (the one of the target's own rule first), for
+  // the problem of that text (choices.h). Empty: the first alone.
+  std::function<std::vector<PlanConstant::Packing>(const std::string& problem, const std::vector<PlanConstant::Packing>& possible)> keep_packings;
+};
+TargetTraits traits(const CpuSettings& settings = {});
 
 CpuProgram generate_kernels(const KernelPlan& plan);
 

@@ -1,8 +1,10 @@
 // What the scheduler should know of the CPU and its device library.
-#include "codegen/cpu/cpu_kernels.h"
 #include <algorithm>
 #include <array>
+#include <limits>
 
+#include "codegen/cpu/choices.h"
+#include "codegen/cpu/cpu_kernels.h"
 #include "device/kernels.h"
 #include "schedule/depthwise.h"
 #include "schedule/schedule.h"
@@ -16,24 +18,37 @@ constexpr int64_t kGemmUnblockedK = 256;
 // pixels enough. Nanoseconds of one thread with 512-bit vectors; those with 256 bits are slower at both.
 constexpr double kFlops = 100, kWeightBytes = 10, kTransform = 5;
 constexpr double kGain = 0.8;            // at most this part of the implicit product's time
+constexpr double kLeastRatio = 0.3, kMostRatio = 1.8;  // between them a tuner may find it otherwise
 constexpr int64_t kFewestTiles = 9;      // of an image: a block's tiles are the rows of a product
 
-bool winograd_pays(const Conv2d& c, Expr x_offset, const std::vector<Expr>& result_sizes, const BufferInfo& weight) {
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+// The time of Winograd's filtering as a part of the implicit product's.
+double winograd_ratio(const Conv2d& c, Expr x_offset, const std::vector<Expr>& result_sizes, const BufferInfo& weight) {
   using Pair = std::array<int64_t, 2>;
-  if (weight.kind != BufferInfo::Kind::constant || weight.dtype != DType::f32) return false;
-  if (c.groups != 1 || c.kernel != Pair{3, 3} || c.stride != Pair{1, 1} || c.dilation != Pair{1, 1}) return false;
+  if (weight.kind != BufferInfo::Kind::constant || weight.dtype != DType::f32) return kNever;
+  if (c.groups != 1 || c.kernel != Pair{3, 3} || c.stride != Pair{1, 1} || c.dilation != Pair{1, 1}) return kNever;
   ExprPool& pool = *weight.sizes[0]->pool;
-  if (!(as_affine(x_offset, 1)->coefficient == pool.index(1))) return false;
-  if (!result_sizes[2]->is_constant() || !result_sizes[3]->is_constant()) return false;
+  if (!(as_affine(x_offset, 1)->coefficient == pool.index(1))) return kNever;
+  if (!result_sizes[2]->is_constant() || !result_sizes[3]->is_constant()) return kNever;
   const int64_t oc = weight.sizes[0]->as_int(), ic = weight.sizes[1]->as_int();
   const int64_t tiles = ((result_sizes[2]->as_int() + 3) / 4) * ((result_sizes[3]->as_int() + 3) / 4);
-  if (ic % 16 != 0 || tiles < kFewestTiles) return false;
+  if (ic % 16 != 0 || tiles < kFewestTiles) return kNever;
   const auto images = static_cast<double>(std::max<int64_t>(lower_bound(result_sizes[0]).value_or(1), 1));
   const auto pixels = static_cast<double>(result_sizes[2]->as_int() * result_sizes[3]->as_int());
   const auto pairs = static_cast<double>(ic * ((oc + COIL_PANEL - 1) / COIL_PANEL * COIL_PANEL));
   const double direct = images * pixels * 18 * pairs / kFlops;
   const double filtering = images * static_cast<double>(tiles) * (72 * pairs / kFlops + kTransform * static_cast<double>(ic + oc)) + 144 * pairs / kWeightBytes;
-  return filtering < kGain * direct;
+  return filtering / direct;
+}
+
+// Those that make sense, the own rule's first.
+std::vector<PlanConstant::Packing> packings(const Conv2d& c, Expr x_offset, const std::vector<Expr>& result_sizes, const BufferInfo& weight) {
+  using Packing = PlanConstant::Packing;
+  const double ratio = winograd_ratio(c, x_offset, result_sizes, weight);
+  std::vector<Packing> out = {ratio < kGain ? Packing::winograd_weight : Packing::conv_weight};
+  if (ratio > kLeastRatio && ratio < kMostRatio) out.push_back(ratio < kGain ? Packing::conv_weight : Packing::winograd_weight);
+  return out;
 }
 
 // As device/kernels.h states it.
@@ -45,40 +60,61 @@ Expr winograd_scratch(ExprPool& pool, Expr workers, const TemplateKernel& k, int
   return index_min(k.result_sizes[0] * pool.index(blocks_x * blocks_y), workers * COIL_WINOGRAD_SPREAD) * (rows * 1088);
 }
 
-// As device/kernels.h states it.
-Expr template_scratch(const KernelPlan& plan, const TemplateKernel& k, bool winograd) {
+// Of a convolution with this weight, as device/kernels.h states it. Zero: none.
+Expr conv_scratch(const KernelPlan& plan, const TemplateKernel& k, BufferId weight) {
   ExprPool& pool = *plan.pool;
   const Expr workers = pool.symbol(plan.workers), partial_sums = workers * COIL_GEMM_WORKER_BYTES;
-  if (const auto* gemm = std::get_if<Gemm>(&k.def)) {
-    return provably_less(product(pool, gemm->k), pool.index(kGemmUnblockedK + 1)) ? Expr() : partial_sums;
-  }
-  if (std::holds_alternative<Attention>(k.def)) return workers * COIL_ATTENTION_WORKER_BYTES;
   const auto& conv = std::get<Conv2d>(k.def);
-  const BufferInfo& w = plan.buffer(k.operands[1].buffer).info;
-  const bool depthwise = is_depthwise(conv, w.sizes);
+  const BufferInfo& w = plan.buffer(weight).info;
+  const Placement& place = plan.buffer(weight).placement;
+  const bool depthwise = is_depthwise(conv, w.sizes), constant = place.kind == Placement::Kind::constant;
   const Expr depth = w.sizes[1] * w.sizes[2] * w.sizes[3];
-  const bool constant = plan.buffer(k.operands[1].buffer).placement.kind == Placement::Kind::constant;
-  if (constant && winograd && winograd_pays(conv, k.operands[0].offset, k.result_sizes, w)) return winograd_scratch(pool, workers, k, w.sizes[1]->as_int());
+  if (constant && plan.constants[static_cast<size_t>(place.index)].packing == PlanConstant::Packing::winograd_weight) {
+    return winograd_scratch(pool, workers, k, w.sizes[1]->as_int());
+  }
   Expr bytes = pool.index(0);
   if (!constant) {  // packed by the call
     const int64_t groups = depthwise ? 1 : conv.groups;
     const Expr panels = ceil_div(floor_div(w.sizes[0], pool.index(groups)), pool.index(COIL_PANEL)) * groups;
     bytes = ceil_div(panels * depth * (COIL_PANEL * byte_size(w.dtype)), pool.index(64)) * 64;
   }
-  if (depthwise) return bytes == pool.index(0) ? Expr() : bytes;
+  if (depthwise) return bytes;
   if (!provably_less(depth, pool.index(kGemmUnblockedK + 1))) bytes = bytes + partial_sums;
   if (!(as_affine(k.operands[0].offset, 1)->coefficient == pool.index(1))) {
     bytes = bytes + ceil_div(product(pool, conv.x_sizes) * 4, pool.index(64)) * 64;
+  }
+  return bytes;
+}
+
+// As device/kernels.h states it, for any of the kernel's choices.
+Expr template_scratch(const KernelPlan& plan, const TemplateKernel& k) {
+  ExprPool& pool = *plan.pool;
+  const Expr workers = pool.symbol(plan.workers);
+  if (const auto* gemm = std::get_if<Gemm>(&k.def)) {
+    return provably_less(product(pool, gemm->k), pool.index(kGemmUnblockedK + 1)) ? Expr() : workers * COIL_GEMM_WORKER_BYTES;
+  }
+  if (std::holds_alternative<Attention>(k.def)) return workers * COIL_ATTENTION_WORKER_BYTES;
+  Expr bytes = conv_scratch(plan, k, k.operands[1].buffer);
+  for (const PlanOperand& w : k.weights) {
+    const Expr more = conv_scratch(plan, k, w.buffer);
+    bytes = provably_nonnegative(bytes - more) ? bytes : provably_nonnegative(more - bytes) ? more : index_max(bytes, more);
   }
   return bytes == pool.index(0) ? Expr() : bytes;
 }
 
 }  // namespace
 
-TargetTraits traits(bool winograd) {
+TargetTraits traits(const CpuSettings& settings) {
   TargetTraits t;
-  if (winograd) t.winograd = winograd_pays;
-  t.template_scratch = [winograd](const KernelPlan& plan, const TemplateKernel& k) { return template_scratch(plan, k, winograd); };
+  if (settings.winograd) {
+    t.convolution_packings = [keep = settings.keep_packings](const Conv2d& c, Expr x_offset, const std::vector<Expr>& result_sizes, const BufferInfo& weight) {
+      std::vector<PlanConstant::Packing> possible = packings(c, x_offset, result_sizes, weight);
+      if (keep) return keep(conv_problem_text(c, x_offset, result_sizes, weight), possible);
+      possible.resize(1);
+      return possible;
+    };
+  }
+  t.template_scratch = template_scratch;
   t.parallel_points = 16;  // results of their own keep some 8 threads busy
   t.split_points = 1 << 16;
   t.split_parts = 64;

@@ -1,10 +1,28 @@
 #include "codegen/host/call_text.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "codegen/host/index_text.h"
 
 namespace coil {
+
+std::vector<BufferId> written_buffers(const Kernel& kernel) {
+  std::vector<BufferId> out;
+  const auto add = [&](BufferId id) {
+    if (id.valid() && std::find(out.begin(), out.end(), id) == out.end()) out.push_back(id);
+  };
+  if (const auto* loop = std::get_if<LoopKernel>(&kernel.def)) {
+    for (const Stmt& s : loop->stmts) {
+      if (s.kind == Stmt::Kind::store && s.scratch < 0) add(s.buffer);
+    }
+  } else if (const auto* t = std::get_if<TemplateKernel>(&kernel.def)) {
+    for (const Stmt& s : t->epilogue) add(s.buffer);
+    if (t->epilogue.empty()) add(t->result);
+  }
+  return out;
+}
 
 bool checks_index(const Kernel& k) {
   bool found = false;

@@ -7,6 +7,9 @@
 
 namespace coil {
 
+// The buffers that a kernel writes, each once, in the order of its stores.
+std::vector<BufferId> written_buffers(const Kernel& kernel);
+
 // Whether a kernel may find an index from data out of range, and then reports it.
 bool checks_index(const Kernel& kernel);
 

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "codegen/cpu/choices.h"
 #include "codegen/host/call_text.h"
 #include "codegen/host/index_text.h"
 #include "codegen/host/interface_text.h"
@@ -26,12 +27,13 @@ class HostWriter {
 
   std::string run() {
     std::string calls;
+    if (tuning()) calls += "  const CoilHost one_thread = {1, nullptr, nullptr};\n";
     size_t writes = plan_.kernels.size();
     while (writes > 0 && std::holds_alternative<CopyKernel>(plan_.kernels[writes - 1].def)) --writes;
     for (size_t k = 0; k < writes; ++k) calls += kernel_call(k);
     calls += flag_checks();  // before state and inputs are written
     for (size_t k = writes; k < plan_.kernels.size(); ++k) calls += kernel_call(k);
-    return prologue() + interface_text(plan_, false) + run_function(calls) + model();
+    return prologue() + choices_table() + interface_text(plan_, false) + run_function(calls) + model();
   }
 
  private:
@@ -45,11 +47,11 @@ class HostWriter {
         "extern \"C\" void* memcpy(void*, const void*, size_t);\n\n";
     text += fmt::format(
         "// Small work stays on the calling thread; `work` is in vector operations an item.\n"
-        "static inline void launch(const CoilHost* host, CoilChunkFn f, int64_t items, int64_t work, void* args) {{\n"
-        "  if (items <= 0) return;\n  const int64_t grain = {}L / (work + 1) + 1;\n"
+        "static inline void launch(const CoilHost* host, CoilChunkFn f, int64_t items, int64_t work, void* args{}) {{\n"
+        "  if (items <= 0) return;\n  const int64_t grain = {} / (work + 1) + 1;\n"
         "  if (items <= grain || host->num_workers == 1) return f(args, 0, items, 0);\n"
         "  host->parallel_for(host->pool, items, grain, f, args);\n}}\n\n",
-        kChunkWork);
+        tuning() ? ", int32_t chunk = 0" : "", tuning() ? fmt::format("(chunk > 0 ? chunk : {}L)", kChunkWork) : fmt::format("{}L", kChunkWork));
     for (const std::string& routine : library_routines(plan_)) text += fmt::format("COIL_LIBRARY_ROUTINE({});\n", routine);
     text += "// The kernels, one row an instruction set.\n";
     for (const std::string& isa : options_.isas) {
@@ -80,6 +82,55 @@ class HostWriter {
             "  if (row >= 0) chosen = row;\n  return row < 0;\n}\n\n";
     return text;
   }
+
+  // --- choices: `way` is the numbers of the kernel at hand
+  bool timed(size_t k) const { return k < options_.timed.size() && options_.timed[k]; }
+  bool chooses(size_t k) const { return timed(k) || !plan_.kernels[k].choices.rows.empty(); }
+  bool tuning() const {
+    for (size_t k = 0; k < plan_.kernels.size(); ++k) {
+      if (chooses(k)) return true;
+    }
+    return false;
+  }
+
+  int way_row(const Choice& choice) {
+    const auto it = std::find(ways_.begin(), ways_.end(), choice);
+    if (it != ways_.end()) return static_cast<int>(it - ways_.begin());
+    ways_.push_back(choice);
+    return static_cast<int>(ways_.size()) - 1;
+  }
+
+  std::string way(size_t k) {
+    if (!chooses(k)) return "";
+    if (timed(k)) return fmt::format("    const int32_t* way = coil_tuning.choices[{}];\n", k);
+    const ChoiceTable& table = plan_.kernels[k].choices;
+    const auto isa = std::find(options_.isas.begin(), options_.isas.end(), options_.tuned_isa);
+    if (isa == options_.isas.end()) return "    const int32_t* way = kWays[0];\n";
+    std::string row;
+    for (const ChoiceTable::Row& r : table.rows) {
+      const bool last = &r == &table.rows.back();
+      row += last ? std::to_string(way_row(r.choice)) : fmt::format("({}) <= {}L ? {} : ", host_index(table.key), r.up_to, way_row(r.choice));
+    }
+    return fmt::format("    const int32_t* way = kWays[chosen != {} ? 0 : {}];\n", isa - options_.isas.begin(), row);
+  }
+
+  std::string choices_table() const {
+    if (!options_.timed.empty()) return "extern \"C\" __attribute__((visibility(\"default\"))) CoilTuning coil_tuning;\nCoilTuning coil_tuning;\n\n";
+    if (ways_.size() == 1 && !tuning()) return "";
+    std::string text = "// How kernels are run: numbers that a tuner chose, 0 where the kernel's own rule serves.\nstatic const int32_t kWays[][4] = {";
+    for (const Choice& c : ways_) text += fmt::format("{{{}, {}, {}, {}}}, ", c.values[0], c.values[1], c.values[2], c.values[3]);
+    return text + "};\n\n";
+  }
+
+  std::string hook(size_t k, bool after) const {
+    if (!timed(k)) return "";
+    std::string results;
+    for (BufferId id : written_buffers(plan_.kernels[k])) results += address(id) + ", ";
+    return after ? fmt::format("    void* const results[] = {{{}nullptr}};\n    if (coil_tuning.hook) coil_tuning.hook(coil_tuning.owner, {}, results);\n", results, k)
+                 : fmt::format("    if (coil_tuning.hook) coil_tuning.hook(coil_tuning.owner, {}, nullptr);\n", k);
+  }
+
+  std::string host(size_t k) const { return chooses(k) ? "way[3] == 1 ? &one_thread : host" : "host"; }
 
   std::string address(BufferId id) const { return buffer_address(plan_, id); }
 
@@ -118,10 +169,12 @@ class HostWriter {
     if (const auto* read = std::get_if<ReadKernel>(&kernel.def)) {
       return text + fmt::format("    s[{}] = *(const long*)({});\n", read->symbol.index, address(read->source)) + after_read_text(plan_, *read, kernel) + "  }\n";
     }
-    if (const auto* call = std::get_if<TemplateKernel>(&kernel.def)) return text + template_call(k, *call) + "  }\n";
-    text += args(k);
-    return text + fmt::format("    launch(host, kFunctions[chosen][{}], {}, {}, &args);\n  }}\n", launch.function, host_index(launch.items),
-                              host_index(launch.work));
+    text += way(k);
+    if (const auto* call = std::get_if<TemplateKernel>(&kernel.def)) return text + hook(k, false) + template_call(k, *call) + hook(k, true) + "  }\n";
+    text += args(k) + hook(k, false);
+    text += fmt::format("    launch({}, kFunctions[chosen][{}], {}, {}, &args{});\n", host(k), launch.function, host_index(launch.items), host_index(launch.work),
+                        chooses(k) ? ", way[1]" : "");
+    return text + hook(k, true) + "  }\n";
   }
 
   std::string control(const ControlMark& mark) {
@@ -166,14 +219,28 @@ class HostWriter {
       text += gemm_call(t, *gemm);
     } else if (const auto* conv = std::get_if<Conv2d>(&t.def)) {
       text += conv_call(t, *conv);
+      if (chooses(k)) text += conv_method(t);
     } else {
-      return text + attention_call(t, std::get<Attention>(t.def));
+      return text + attention_call(t, std::get<Attention>(t.def)) + fmt::format("    kAttention[chosen](&t, {});\n", host(k));
     }
+    if (chooses(k)) text += "    t.block_tiles = way[1];\n    t.block_panels = way[2];\n";
     if (!t.epilogue.empty()) {
       text += fmt::format("    t.epilogue = (CoilEpilogue)kFunctions[chosen][{}];\n    t.epilogue_context = &args;\n", program_.launches[k].function);
     }
     text += set("scratch", t.scratch.valid() ? address(t.scratch) : "nullptr");
-    return text + (std::holds_alternative<Gemm>(t.def) ? "    kGemm[chosen](&t, host);\n" : "    kConv2d[chosen](&t, host);\n");
+    return text + fmt::format("    {}[chosen](&t, {});\n", std::holds_alternative<Gemm>(t.def) ? "kGemm" : "kConv2d", host(k));
+  }
+
+  // The weight as the chosen method wants it.
+  std::string conv_method(const TemplateKernel& t) const {
+    std::string text;
+    for (const int32_t method : {cpu::kDirect, cpu::kWinograd}) {
+      const PlanOperand* w = cpu::weight_of(plan_, t, method);
+      if (!w || w == &t.operands[1]) continue;
+      text += fmt::format("    if ({}) {{\n  {}  {}    }}\n", method == cpu::kWinograd ? "way[0] == 3" : "way[0] == 1 || way[0] == 2", set("w", address(w->buffer)),
+                          set("winograd", std::string(method == cpu::kWinograd ? "1" : "0")));
+    }
+    return text + "    t.implicit = way[0] == 2;\n";
   }
 
   std::string dtype(BufferId id) const { return std::to_string(info(plan_.buffer(id).info.dtype).shim_number); }
@@ -261,8 +328,7 @@ class HostWriter {
     text += set("scale", fmt::format("(float){:.17g}", a.scale)) + set("o", address(t.result));
     text += set("o_batch", as_affine(t.result_offset, 0)->coefficient) + set("o_head", as_affine(t.result_offset, 1)->coefficient) +
             set("o_row", as_affine(t.result_offset, 2)->coefficient);
-    text += set("scratch", address(t.scratch));
-    return text + "    kAttention[chosen](&t, host);\n";
+    return text + set("scratch", address(t.scratch));
   }
 
   // What the kernels found at fault, assertions first: they are the program's own words.
@@ -312,6 +378,7 @@ class HostWriter {
   const KernelPlan& plan_;
   const cpu::CpuProgram& program_;
   const HostOptions& options_;
+  std::vector<Choice> ways_ = {Choice{}};
   std::vector<int> flags_;
   std::vector<int> flags_before_;  // of the open regions: loops' first flag, -1 for branches
 };

@@ -13,6 +13,8 @@ struct HostOptions {
   std::string in_spec, out_spec;         // JSON texts
   std::vector<std::string> isas;         // "v3", "v4": in rising order
   uint64_t constants_hash = 0;
+  std::string tuned_isa;                 // the one that the plan's choices are for; the others follow their own rules
+  std::vector<bool> timed;               // for a tuner (see CoilTuning): which kernels it times. Empty: a package's program
 };
 
 std::string host_program_text(const KernelPlan& plan, const cpu::CpuProgram& program, const HostOptions& options);

@@ -1,0 +1,216 @@
+#include "codegen/cpu/choices.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "codegen/host/host_program.h"
+#include "device/kernels.h"
+#include "schedule/depthwise.h"
+#include "schedule/schedule.h"
+
+namespace coil::cpu {
+namespace {
+
+using Packing = PlanConstant::Packing;
+using Sizes = std::function<int64_t(SymbolId)>;
+
+// The blocked product of device/kernels/block.h.
+constexpr int64_t kBlockRows = 84, kMostPanels = 8;
+
+// Nanoseconds of one thread: multiply-adds by 512-bit vectors, one element of A copied, one byte of B read again, one task begun, other
+// threads woken. They order candidates; what is chosen is timed.
+constexpr double kMultiplyAdds = 40, kCopiedElement = 0.12, kByteOfB = 0.03, kTask = 150, kWake = 4000;
+constexpr double kSmallWork = 1 << 18;      // vector operations of a loop that one thread may do as fast
+constexpr double kSmallProduct = 1 << 23;   // multiply-adds, likewise
+
+std::string texts(const std::vector<Expr>& sizes) {
+  std::vector<std::string> parts;
+  for (Expr e : sizes) parts.push_back(size_text(e));
+  return fmt::format("[{}]", fmt::join(parts, ", "));
+}
+
+const TemplateKernel* as_template(const Kernel& k) { return std::get_if<TemplateKernel>(&k.def); }
+const Conv2d* as_conv(const Kernel& k) {
+  const TemplateKernel* t = as_template(k);
+  return t ? std::get_if<Conv2d>(&t->def) : nullptr;
+}
+const Gemm* as_gemm(const Kernel& k) {
+  const TemplateKernel* t = as_template(k);
+  return t ? std::get_if<Gemm>(&t->def) : nullptr;
+}
+
+Packing packing_of(const KernelPlan& plan, BufferId id) {
+  const Placement& p = plan.buffer(id).placement;
+  return p.kind == Placement::Kind::constant ? plan.constants[static_cast<size_t>(p.index)].packing : Packing::plain;
+}
+
+std::string gemm_text(const KernelPlan& plan, const TemplateKernel& t, const Gemm& g) {
+  ExprPool& pool = *plan.pool;
+  const int m0 = static_cast<int>(g.batch.size()), n0 = m0 + static_cast<int>(g.m.size()), k0 = n0 + static_cast<int>(g.n.size());
+  const auto stride = [&](Expr offset, int first, const std::vector<Expr>& sizes) {
+    const auto s = merged_stride(offset, first, sizes);
+    return s ? size_text(*s) : std::string("?");
+  };
+  const Expr a = t.operands[0].offset, b = t.operands[1].offset;
+  const std::string b_text = packing_of(plan, t.operands[1].buffer) == Packing::gemm_b ? "packed"
+                                                                                       : fmt::format("strides {}, {}, {}", stride(b, 0, g.batch), stride(b, k0, g.k), stride(b, n0, g.n));
+  return fmt::format("gemm {}, a {} strides {}, {}, {}, b {}",
+                     texts({product(pool, g.batch), product(pool, g.m), product(pool, g.n), product(pool, g.k)}), name(plan.buffer(t.operands[0].buffer).info.dtype),
+                     stride(a, 0, g.batch), stride(a, m0, g.m), stride(a, k0, g.k), b_text);
+}
+
+// A product as the blocked kernel sees it.
+struct Blocked {
+  double batch, rows, columns, depth;
+};
+
+double predicted(const Blocked& p, int64_t block_tiles, int64_t block_panels, int64_t tile_rows, const Machine& machine) {
+  const double tiles = std::ceil(p.rows / static_cast<double>(tile_rows)), panels = std::ceil(p.columns / COIL_PANEL);
+  const double row_blocks = std::ceil(tiles / static_cast<double>(block_tiles)), panel_blocks = std::ceil(panels / static_cast<double>(block_panels));
+  const double tasks = p.batch * row_blocks * panel_blocks, threads = machine.threads;
+  const double waves = std::ceil(tasks / threads) * threads / std::max(tasks, 1.0);
+  const double compute = p.batch * p.rows * panels * COIL_PANEL * p.depth / (kMultiplyAdds * machine.lanes / 16);
+  const double copies = p.batch * p.rows * p.depth * panel_blocks * kCopiedElement;
+  const double reads = p.batch * panels * COIL_PANEL * 4 * p.depth * row_blocks * kByteOfB;
+  return (compute + copies + reads + tasks * kTask) / threads * waves + (threads > 1 ? kWake : 0);
+}
+
+void add_blocks(const Blocked& p, int32_t method, const Machine& machine, std::vector<std::pair<double, Choice>>& out) {
+  const int64_t tile_rows = machine.lanes == 16 ? 14 : 6;
+  const auto tiles = static_cast<int64_t>(std::ceil(p.rows / static_cast<double>(tile_rows))), panels = static_cast<int64_t>(std::ceil(p.columns / COIL_PANEL));
+  for (int64_t block_tiles = 1; block_tiles <= std::min(tiles, kBlockRows / tile_rows); block_tiles += block_tiles < 4 ? 1 : 2) {
+    for (int64_t block_panels = 1; block_panels <= std::min(panels, kMostPanels); block_panels *= 2) {
+      Choice c;
+      c.values = {method, static_cast<int32_t>(block_tiles), static_cast<int32_t>(block_panels), 0};
+      out.emplace_back(predicted(p, block_tiles, block_panels, tile_rows, machine), c);
+    }
+  }
+}
+
+Choice only(size_t place, int32_t value) {
+  Choice c;
+  c.values[place] = value;
+  return c;
+}
+
+// The own rule, `first` in their order, then the cheapest of `rest`.
+std::vector<Choice> ordered(const std::vector<Choice>& first, std::vector<std::pair<double, Choice>> rest, size_t most) {
+  std::vector<Choice> out = {Choice{}};
+  out.insert(out.end(), first.begin(), first.end());
+  std::stable_sort(rest.begin(), rest.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (const auto& [cost, choice] : rest) out.push_back(choice);
+  if (out.size() > most) out.resize(most);
+  return out;
+}
+
+std::vector<Choice> conv_candidates(const KernelPlan& plan, const TemplateKernel& t, const Conv2d& c, const Sizes& sizes, const Machine& machine, size_t most) {
+  if (packing_of(plan, t.operands[1].buffer) == Packing::depthwise_weight) return {Choice{}};
+  const std::vector<Expr>& w = plan.buffer(t.operands[1].buffer).info.sizes;
+  const auto value = [&](Expr e) { return static_cast<double>(evaluate_index(e, sizes)); };
+  const auto groups = static_cast<double>(c.groups);
+  const Blocked p = {groups, value(t.result_sizes[0]) * value(t.result_sizes[2]) * value(t.result_sizes[3]), value(w[0]) / groups, value(w[1]) * value(w[2]) * value(w[3])};
+  std::vector<Choice> first;
+  const bool own_winograd = packing_of(plan, t.operands[1].buffer) == Packing::winograd_weight;
+  if (!own_winograd && weight_of(plan, t, kWinograd)) first.push_back(only(kMethod, kWinograd));
+  if (own_winograd && weight_of(plan, t, kDirect)) first.push_back(only(kMethod, kDirect));
+  std::vector<std::pair<double, Choice>> rest;
+  if (weight_of(plan, t, kImplicit)) add_blocks(p, kImplicit, machine, rest);
+  if (machine.threads > 1 && p.batch * p.rows * p.columns * p.depth < kSmallProduct) first.push_back(only(kThreads, 1));
+  return ordered(first, std::move(rest), most);
+}
+
+}  // namespace
+
+const PlanOperand* weight_of(const KernelPlan& plan, const TemplateKernel& k, int32_t method) {
+  const PlanOperand& own = k.operands[1];
+  if (method == kOwnMethod) return &own;
+  const Packing wanted = method == kWinograd ? Packing::winograd_weight : Packing::conv_weight;
+  const auto fits = [&](const PlanOperand& w) {
+    const Packing packing = packing_of(plan, w.buffer);
+    return packing == wanted || (packing == Packing::plain && wanted == Packing::conv_weight);
+  };
+  if (fits(own)) return &own;
+  const auto it = std::find_if(k.weights.begin(), k.weights.end(), fits);
+  return it == k.weights.end() ? nullptr : &*it;
+}
+
+const std::array<const char*, 4>& value_names(const Kernel& kernel) {
+  static constexpr std::array<const char*, 4> kLoop = {"", "chunk_work", "", "threads"}, kConv = {"method", "block_tiles", "block_panels", "threads"},
+                                              kGemm = {"", "block_tiles", "block_panels", "threads"}, kOther = {"", "", "", "threads"};
+  if (std::holds_alternative<LoopKernel>(kernel.def)) return kLoop;
+  return as_conv(kernel) ? kConv : as_gemm(kernel) ? kGemm : kOther;
+}
+
+std::string choice_text(const Kernel& kernel, const Choice& choice) {
+  const auto& v = choice.values;
+  std::vector<std::string> parts;
+  if (as_conv(kernel) && v[kMethod]) parts.push_back(v[kMethod] == kWinograd ? "winograd" : v[kMethod] == kDirect ? "direct" : "implicit product");
+  if (std::holds_alternative<LoopKernel>(kernel.def)) {
+    if (v[kChunkWork]) parts.push_back(fmt::format("chunks of {} operations", v[kChunkWork]));
+  } else if (v[kBlockTiles] || v[kBlockPanels]) {
+    parts.push_back(fmt::format("blocks of {} tiles x {} panels", v[kBlockTiles], v[kBlockPanels]));
+  }
+  if (v[kThreads]) parts.push_back(v[kThreads] == 1 ? "one thread" : fmt::format("{} threads", v[kThreads]));
+  return parts.empty() ? "own rule" : fmt::format("{}", fmt::join(parts, ", "));
+}
+
+std::string conv_problem_text(const Conv2d& c, Expr x_offset, const std::vector<Expr>& result_sizes, const BufferInfo& weight) {
+  std::vector<Expr> strides;
+  for (int v = 0; v < 4; ++v) strides.push_back(as_affine(x_offset, v)->coefficient);
+  return fmt::format("conv2d x {} strides {}, weight {} {}, result {}, stride {}x{} padding {}x{} dilation {}x{} groups {}", texts(c.x_sizes), texts(strides),
+                     name(weight.dtype), texts(weight.sizes), texts(result_sizes), c.stride[0], c.stride[1], c.padding[0], c.padding[1], c.dilation[0], c.dilation[1],
+                     c.groups);
+}
+
+std::string problem_text(const KernelPlan& plan, const Kernel& kernel, const std::string& function) {
+  if (std::holds_alternative<LoopKernel>(kernel.def)) return "loop " + function;
+  const TemplateKernel* t = as_template(kernel);
+  if (!t) return "";
+  if (const Conv2d* c = as_conv(kernel)) return conv_problem_text(*c, t->operands[0].offset, t->result_sizes, plan.buffer(t->operands[1].buffer).info);
+  if (const Gemm* g = as_gemm(kernel)) return gemm_text(plan, *t, *g);
+  const auto& a = std::get<Attention>(t->def);
+  return fmt::format("attention {} {}{}", name(plan.buffer(t->operands[0].buffer).info.dtype), texts({a.batch, a.heads, a.kv_heads, a.q_len, a.kv_len, a.dim, a.v_dim}),
+                     a.causal ? " causal" : "");
+}
+
+Expr choice_key(const KernelPlan& plan, const Kernel& kernel, const CpuLaunch& launch) {
+  if (const Gemm* g = as_gemm(kernel)) return product(*plan.pool, g->batch) * product(*plan.pool, g->m);
+  if (as_conv(kernel)) return as_template(kernel)->result_sizes[0] * as_template(kernel)->result_sizes[2] * as_template(kernel)->result_sizes[3];
+  if (as_template(kernel)) return std::get<Attention>(as_template(kernel)->def).q_len * std::get<Attention>(as_template(kernel)->def).batch;
+  return launch.items;
+}
+
+std::vector<Choice> candidates(const KernelPlan& plan, const Kernel& kernel, const CpuLaunch& launch, const Sizes& sizes, const Machine& machine, size_t most) {
+  const auto value = [&](Expr e) { return static_cast<double>(evaluate_index(e, sizes)); };
+  const bool several = machine.threads > 1;
+  if (std::holds_alternative<LoopKernel>(kernel.def)) {
+    if (!several) return {Choice{}};
+    const double work = value(launch.items) * (value(launch.work) + 1);
+    std::vector<Choice> first;
+    if (work < kSmallWork) first.push_back(only(kThreads, 1));
+    for (const int32_t chunk : {2048, 32768}) {
+      if (work > 2 * chunk) first.push_back(only(kChunkWork, chunk));
+    }
+    return ordered(first, {}, most);
+  }
+  const TemplateKernel* t = as_template(kernel);
+  if (!t) return {Choice{}};
+  if (const Conv2d* c = as_conv(kernel)) return conv_candidates(plan, *t, *c, sizes, machine, most);
+  std::vector<Choice> first;
+  if (const Gemm* g = as_gemm(kernel)) {
+    const auto total = [&](const std::vector<Expr>& dims) { return value(product(*plan.pool, dims)); };
+    const Blocked p = {total(g->batch), total(g->m), total(g->n), total(g->k)};
+    if (several && p.batch * p.rows * p.columns * p.depth < kSmallProduct) first.push_back(only(kThreads, 1));
+    std::vector<std::pair<double, Choice>> rest;
+    add_blocks(p, kOwnMethod, machine, rest);
+    return ordered(first, std::move(rest), most);
+  }
+  const auto& a = std::get<Attention>(t->def);
+  if (several && value(a.batch) * value(a.heads) * value(a.q_len) * value(a.kv_len) * value(a.dim) < kSmallProduct) first.push_back(only(kThreads, 1));
+  return ordered(first, {}, most);
+}
+
+}  // namespace coil::cpu

@@ -1,0 +1,48 @@
+// The ways in which the CPU can run a kernel: what a tuner may choose among, and how a choice is named, kept and written into the
+// host program. The numbers of a Choice are those below; zero leaves that point to the kernel's own rule.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "codegen/cpu/cpu_kernels.h"
+
+namespace coil::cpu {
+
+// Places in Choice::values.
+inline constexpr size_t kMethod = 0;       // convolutions: see Method
+inline constexpr size_t kBlockTiles = 1;   // products, implicit convolutions: tiles of rows in a block
+inline constexpr size_t kChunkWork = 1;    // loop kernels: vector operations of the smallest chunk that is handed to another thread
+inline constexpr size_t kBlockPanels = 2;  // products, implicit convolutions: panels of 32 columns in a block
+inline constexpr size_t kThreads = 3;      // at most so many
+
+// direct: of weights packed as they are, by the convolution's own rules; implicit: of these by the implicit product, whatever the rules
+// say; winograd: of transformed weights.
+enum Method : int32_t { kOwnMethod, kDirect, kImplicit, kWinograd };
+
+// The names under which choices are recorded, by kind of kernel: "method", "block_tiles", ... Empty: no such number.
+const std::array<const char*, 4>& value_names(const Kernel& kernel);
+// For readers: "winograd", "blocks of 3 x 2", "one thread"; "own rule".
+std::string choice_text(const Kernel& kernel, const Choice& choice);
+
+// What is chosen for: equal texts are one problem. Empty: there is nothing to choose. `function`: of the kernel's text, if it has one.
+std::string problem_text(const KernelPlan& plan, const Kernel& kernel, const std::string& function);
+std::string conv_problem_text(const Conv2d& conv, Expr x_offset, const std::vector<Expr>& result_sizes, const BufferInfo& weight);
+
+// The number by which the choices of a kernel differ: rows of a product, images of a convolution, items of a loop.
+Expr choice_key(const KernelPlan& plan, const Kernel& kernel, const CpuLaunch& launch);
+
+// Choices worth timing for these sizes with so many threads, the kernel's own rule first, then by a cost model; at most `most`.
+// lanes: floats in a vector of the instruction set in question.
+struct Machine {
+  int threads = 1;
+  int lanes = 16;
+};
+std::vector<Choice> candidates(const KernelPlan& plan, const Kernel& kernel, const CpuLaunch& launch, const std::function<int64_t(SymbolId)>& sizes,
+                               const Machine& machine, size_t most);
+
+// A convolution's weight for a method; null: the kernel does not have it.
+const PlanOperand* weight_of(const KernelPlan& plan, const TemplateKernel& kernel, int32_t method);
+
+}  // namespace coil::cpu

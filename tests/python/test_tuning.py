@@ -1,0 +1,205 @@
+"""The tuner: what it writes, that a record makes the same package again, and that every choice a record can name computes the right thing."""
+
+import copy
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import harness
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory):
+    """name -> (path, module, sizes): a small network of convolutions, and products of any number of rows."""
+    import torch
+
+    torch.manual_seed(0)
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.c = torch.nn.Conv2d(16, 48, 3, padding=1), torch.nn.Conv2d(48, 48, 3, padding=1), torch.nn.Conv2d(48, 32, 1)
+
+        def forward(self, x):
+            return self.c(self.b(self.a(x).relu()).relu()).mean((2, 3))
+
+    folder = tmp_path_factory.mktemp("tuning")
+    batch = torch.export.Dim("batch", min=1, max=64)
+    mlp = torch.nn.Sequential(torch.nn.Linear(300, 200), torch.nn.GELU(), torch.nn.Linear(200, 40), torch.nn.Softmax(-1))
+    made = {}
+    for name, module, x, dims in (("net", Net(), torch.randn(2, 16, 24, 24), None), ("mlp", mlp, torch.randn(8, 300), ({0: batch},))):
+        path = folder / f"{name}.pt2"
+        torch.export.save(torch.export.export(module.eval(), (x,), dynamic_shapes=dims), path)
+        made[name] = (path, module)
+    return made
+
+
+@pytest.fixture(scope="module")
+def records(programs, tmp_path_factory):
+    """name -> a record of a short tuning."""
+    folder = tmp_path_factory.mktemp("records")
+    made = {}
+    for name, (path, _) in programs.items():
+        harness.coil_ok("compile", path, "-o", folder / f"{name}.coil.pt2", "--tune", "max", "--tune-budget", "2s", "--record", folder / f"{name}.json",
+                        "--tune-log", folder / f"{name}.txt")
+        made[name] = folder / f"{name}.json"
+    return made
+
+
+def run(package, x, folder):
+    np.save(folder / "x.npy", x)
+    harness.coil_ok("run", package, "--input", folder / "x.npy", "--output", folder / "y.npz")
+    return harness.load_outputs(folder / "y.npz")[0]
+
+
+def eager(module, x):
+    import torch
+
+    with torch.no_grad():
+        return module(torch.from_numpy(x)).numpy()
+
+
+def inputs(name, batch):
+    shape = (2, 16, 24, 24) if name == "net" else (batch, 300)
+    return np.random.default_rng(batch).standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("name", ("net", "mlp"))
+def test_a_tuned_package_is_right_and_replays(name, programs, records, tmp_path):
+    path, module = programs[name]
+    package = records[name].with_suffix("").with_suffix(".coil.pt2")
+    for batch in (1, 2, 7, 33, 64):
+        x = inputs(name, batch)
+        assert harness.max_error(run(package, x, tmp_path), eager(module, x)) < 1e-5
+    again = tmp_path / package.name
+    harness.coil_ok("compile", path, "-o", again, "--replay", records[name])
+    assert again.read_bytes() == package.read_bytes()
+
+
+def test_what_a_record_and_its_tables_say(records):
+    record = json.loads(records["net"].read_text())
+    assert record["coil_tuning"] == 1 and record["hardware"]["threads"] >= 1 and record["runs"] > 10
+    problems = [p["problem"] for p in record["problems"]]
+    assert len(problems) == len(set(problems)) >= 3
+    winograd = [t for p in record["problems"] for m in p["measured"] for t in m["timings"] if t["choice"] in ("winograd", "direct")]
+    assert winograd and all(t["median_us"] > 0 for t in winograd if "fault" not in t)
+    assert not any("fault" in t for p in record["problems"] for m in p["measured"] for t in m["timings"])
+    (whole,) = record["whole_program"]
+    assert whole["untuned_us"] > 0 and whole["tuned_us"] > 0
+    tables = records["net"].with_suffix(".txt").read_text()
+    assert "AUTOTUNE conv2d x [2, 16, 24, 24]" in tables and "<- chosen" in tables
+
+
+CHOICES = ({"method": 1}, {"method": 2}, {"method": 2, "block_tiles": 1, "block_panels": 1}, {"method": 2, "block_tiles": 99, "block_panels": 99}, {"method": 3}, {"threads": 1},
+           {"method": 2, "block_tiles": 3, "block_panels": 2, "threads": 1})
+
+
+@pytest.mark.parametrize("choice", CHOICES, ids=lambda c: ",".join(f"{k}={v}" for k, v in c.items()))
+def test_every_choice_of_convolutions_is_right(choice, programs, records, tmp_path):
+    path, module = programs["net"]
+    record = json.loads(records["net"].read_text())
+    given = 0
+    for p in record["problems"]:
+        fits = p["problem"].startswith("conv2d") and (choice.get("method") != 3 or "48, 3, 3]" in p["problem"])
+        p["rows"] = [{"up_to": None, "choice": choice if fits else {}, "text": ""}]
+        given += fits
+    assert given
+    (tmp_path / "r.json").write_text(json.dumps(record))
+    harness.coil_ok("compile", path, "-o", tmp_path / "p.pt2", "--replay", tmp_path / "r.json")
+    assert harness.max_error(run(tmp_path / "p.pt2", inputs("net", 2), tmp_path), eager(module, inputs("net", 2))) < 1e-5
+
+
+def test_choices_by_size(programs, records, tmp_path):
+    path, module = programs["mlp"]
+    record = json.loads(records["mlp"].read_text())
+    for p in record["problems"]:
+        blocks = {"block_tiles": 2, "block_panels": 1} if p["problem"].startswith("gemm") else {"chunk_work": 2048}
+        p["rows"] = [{"up_to": 3, "choice": {"threads": 1}, "text": ""}, {"up_to": 20, "choice": blocks, "text": ""}, {"up_to": None, "choice": {}, "text": ""}]
+    (tmp_path / "r.json").write_text(json.dumps(record))
+    harness.coil_ok("compile", path, "-o", tmp_path / "p.pt2", "--replay", tmp_path / "r.json")
+    for batch in (1, 3, 4, 20, 21, 64):
+        x = inputs("mlp", batch)
+        assert harness.max_error(run(tmp_path / "p.pt2", x, tmp_path), eager(module, x)) < 1e-5
+    shown = harness.coil_ok("inspect", tmp_path / "p.pt2").stdout
+    assert "1-3: one thread, 4-20: blocks of 2 tiles x 1 panels, 21-: own rule" in shown, shown
+
+
+def test_records_that_do_not_fit(programs, records, tmp_path):
+    path, _ = programs["net"]
+    good = json.loads(records["net"].read_text())
+
+    def replay(record):
+        (tmp_path / "r.json").write_text(record if isinstance(record, str) else json.dumps(record))
+        return harness.coil("compile", path, "-o", tmp_path / "p.pt2", "--replay", tmp_path / "r.json")
+
+    missing = copy.deepcopy(good)
+    gone = missing["problems"].pop(1)
+    harness.assert_refused(replay(missing), gone["problem"], code=407)
+    harness.assert_refused(replay("{"), "r.json", code=407)
+    for choice in ({"method": 9}, {"speed": 2}, {"threads": -1}):
+        strange = copy.deepcopy(good)
+        strange["problems"][0]["rows"] = [{"up_to": None, "choice": choice, "text": ""}]
+        harness.assert_refused(replay(strange), "choice for", code=407)
+    unordered = copy.deepcopy(good)
+    unordered["problems"][0]["rows"] = [{"up_to": 5, "choice": {}, "text": ""}]
+    harness.assert_refused(replay(unordered), "do not rise", code=407)
+    assert not (tmp_path / "p.pt2").exists()
+
+
+def test_known_problems_are_not_timed_again(programs, records, tmp_path):
+    path, _ = programs["net"]
+    record = tmp_path / "r.json"
+    record.write_bytes(records["net"].read_bytes())
+    report = harness.coil_json("compile", path, "-o", tmp_path / "p.pt2", "--tune", "fast", "--record", record)
+    assert report["tuning"]["runs"] == 0
+    assert json.loads(record.read_text())["problems"] == json.loads(records["net"].read_text())["problems"]
+
+
+def test_records_merge(programs, records, tmp_path):
+    record = tmp_path / "r.json"
+    record.write_bytes(records["mlp"].read_bytes())
+    harness.coil_ok("compile", programs["net"][0], "-o", tmp_path / "p.pt2", "--tune", "fast", "--tune-budget", "500ms", "--record", record)
+    both = {p["problem"] for p in json.loads(record.read_text())["problems"]}
+    for name in ("net", "mlp"):
+        assert {p["problem"] for p in json.loads(records[name].read_text())["problems"]} <= both
+
+
+def test_options_that_make_no_sense(programs, tmp_path):
+    path, _ = programs["mlp"]
+    out = ["-o", tmp_path / "p.pt2"]
+    for options, text in ((["--tune-budget", "3s"], "need a tuner"), (["--tune", "fast", "--tune-budget", "soon"], "no duration"), (["--tune", "fast", "--warm", "rows=3"], "no dynamic dimension"),
+                          (["--tune", "fast", "--warm", "batch=65"], "1 to 64"), (["--tune", "fast", "--warm", "batch"], "NAME=SIZE"), (["--replay", tmp_path / "none.json"], "none.json"),
+                          (["--tune", "fast", "--target", "cuda:sm_90"], "for the CPU")):
+        harness.assert_refused(harness.coil("compile", path, *out, "--dim", "batch=input:0", *options), text)
+        assert not (tmp_path / "p.pt2").exists()
+
+
+def test_from_python(programs, tmp_path):
+    import torch
+
+    import coil
+
+    path, module = programs["mlp"]
+    record = tmp_path / "r.json"
+    model = coil.compile(path, options={"tune": "fast", "tune_budget": "1s", "record": record, "dims": {"rows": "input:0"}, "warm": {"rows": [3, 50]}})
+    tried = {m["sizes"]["rows"] for p in json.loads(record.read_text())["problems"] for m in p["measured"]}
+    assert {3, 50} <= tried
+    x = torch.randn(5, 300)
+    torch.testing.assert_close(model(x), module(x), atol=1e-5, rtol=1e-5)
+    again = coil.compile(path, tmp_path / "again.pt2", options={"replay": record, "dims": {"rows": "input:0"}})
+    torch.testing.assert_close(again(x), model(x), atol=0, rtol=0)
+    assert json.loads(model.report["tuning"])["runs"] > 0
+
+
+def test_stock_pytorch_runs_a_tuned_package(programs, records):
+    code = f"""
+import torch
+model = torch._inductor.aoti_load_package({str(records['net'].with_suffix('').with_suffix('.coil.pt2'))!r})
+print(tuple(model(torch.ones(2, 16, 24, 24)).shape))
+"""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=300, env=os.environ)
+    assert done.stdout.strip() == "(2, 32)", done.stdout + done.stderr
