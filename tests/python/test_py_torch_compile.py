@@ -8,6 +8,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch._higher_order_ops import scan, while_loop
+from torch._higher_order_ops.map import map as map_rows
 
 import harness
 import coil
@@ -302,13 +304,56 @@ def test_random_numbers_are_eagers():
     assert_same(torch.compile(function, backend="coil")(x), expected)
 
 
-def test_control_flow():
-    def function(a):
-        return torch.cond(a.sum() > 0, lambda t: t.sin(), lambda t: t.cos(), (a,)) * 2
+def _nested(x, y):
+    def inner(x, y):
+        return torch.cond(y.sum() > 0, lambda x, y: x * 3 + y, lambda x, y: (x * y).sort().values, (x, y))
 
-    compiled = check(function, torch.rand(4))
+    return torch.cond(x.sum() > 0, inner, lambda x, y: inner(y, x) - 1, (x + 0, y * 2))
+
+
+CONTROL = {
+    "cond": lambda a, b: torch.cond(a.sum() > 0, lambda t: (t.sin() + b, t * 3), lambda t: (t.cos(), t * 2), (a,))[0] * 2,
+    "nested": _nested,
+    "between": lambda a, b: torch.cond((a @ b) > 0, lambda t: t.view(2, -1) * t.shape[0], lambda t: t.view(2, -1) + 1, (a.exp(),)).sum(0),
+    "while_loop": lambda a, b: while_loop(lambda i, x: i < 5, lambda i, x: (i + 1, x * 2 + b), (torch.tensor(0), a)),
+    "scan": lambda a, b: scan(lambda c, x: (c + x, (c * x).sin() + 1), b, torch.stack([a, b, a])),
+    "map": lambda a, b: map_rows(lambda x, y: x * 2 + y, torch.stack([a, b]), b),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", CONTROL)
+def test_control_flow_is_compiled(name, dynamic):
+    function = CONTROL[name]
+    compiled = torch.compile(function, backend="coil", dynamic=dynamic)
+    reference = torch.compile(function, backend="eager", dynamic=dynamic)
+    x, y = torch.rand(4) + 0.1, torch.rand(4) + 0.1
+    for a, b in ((x, y), (-x, y), (x, -y), (-x, -y)):
+        torch.testing.assert_close(compiled(a, b), reference(a, b))
+    nothing_in_torch()
+
+
+def test_control_flow_that_stays_in_torch_is_counted():
+    def function(a):
+        return torch.cond(a.sum() > 0, lambda t: F.dropout(t, 0.5), lambda t: t * 2, (a,)) + 1
+
     x = -torch.rand(4) - 1
-    assert_same(compiled(x), function(x))
+    torch.testing.assert_close(torch.compile(function, backend="coil")(x), x * 2 + 1)
+    stats = coil.compile_stats()
+    assert stats.fallback_operators == 1 and "higher_order.cond: of aten.native_dropout.default inside of it" in str(stats), str(stats)
+
+
+def test_train_through_a_branch():
+    class Branches(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one, self.other = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x):
+            return torch.cond(x.sum() > 0, lambda x: self.one(x).relu(), lambda x: self.other(x).sin(), (x,)) * 2
+
+    train(Branches, lambda step: (torch.rand(3, 4) * (-1) ** step,), square, steps=4)
+    nothing_in_torch()
 
 
 def test_data_dependent_sizes():

@@ -12,7 +12,9 @@ aten = torch.ops.aten
 
 
 def operator_name(op: Any) -> str:
-    """"aten.add.Tensor", as coil's tables have it."""
+    """"aten.add.Tensor", "higher_order.cond", as coil's tables have it."""
+    if not isinstance(op, torch._ops.OpOverload):
+        return f"higher_order.{op.name()}" if isinstance(op, torch._ops.HigherOrderOperator) else str(op)
     return f"{op.namespace}.{op._opname}.{op._overloadname}"
 
 

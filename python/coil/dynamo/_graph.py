@@ -14,6 +14,7 @@ from torch.fx.graph import _BoxedCodeGen
 from .. import _runtime
 from .._errors import Error, make_error
 from .._stats import stats
+from ._control import inner_nodes, is_control
 from ._decompositions import operator_name
 from ._program import Program, build_program, find_problems
 from ._rewrite import draw_masks_first, separate_gradients
@@ -36,7 +37,7 @@ def compile_graph(gm: GraphModule, example_inputs: Sequence[Any], *, settings: d
         separate_gradients(gm.graph)
     reasons = torch_nodes(gm.graph, device)
     operators = [n for n in gm.graph.nodes if n.op == "call_function" and not is_number(n) and n.target is not operator.getitem]
-    stats.operators += len(operators)
+    stats.operators += len(operators) + sum(1 for n in operators if is_control(n) for inner in inner_nodes(n) if not is_number(inner))
     programs, split = _compile_programs(gm, settings, device, reasons)
     used = {n: reason for n, reason in reasons.items() if n in split.level and reason}
     if used and fallback == "error":
@@ -90,8 +91,7 @@ def _compile_programs(gm: GraphModule, settings: dict, device: torch.device, rea
 def _count_fallbacks(used: dict[Node, str], kind: str) -> None:
     stats.fallback_operators += len(used)
     for node, reason in used.items():
-        name = operator_name(node.target) if isinstance(node.target, torch._ops.OpOverload) else str(node.target)
-        row = f"{name}: {reason}"
+        row = f"{operator_name(node.target)}: {reason}"
         if row not in stats.fallbacks:
             log.info("%s graph: %s runs in PyTorch", kind, row)
         stats.fallbacks[row] = stats.fallbacks.get(row, 0) + 1

@@ -20,6 +20,7 @@ from .. import _runtime
 from .._errors import Error, InputError, InternalError, make_error
 from .._stats import stats
 from .._strides import run_with_copies
+from ._control import graph_behind
 from ._decompositions import operator_name
 from ._serialize import CannotSerialize, ProgramWriter, sizes_expression
 from ._split import Split, base_of, is_number, is_view, producer
@@ -89,7 +90,7 @@ def _write(split: Split, level: int, nodes: list[Node]) -> _Parts:
 
     def need(node: Node) -> None:
         """Makes a value that an operator reads known to the program: a view by its way from the base, anything else as an input."""
-        if node in written or is_number(node) or isinstance(node.meta.get("val"), torch.SymInt):
+        if node in written or is_number(node) or isinstance(node.meta.get("val"), torch.SymInt) or graph_behind(node) is not None:
             return
         written.add(node)
         if is_view(node):

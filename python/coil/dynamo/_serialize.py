@@ -14,6 +14,8 @@ import torch
 from torch.fx import Node
 
 from .._errors import Error
+from ._control import graph_behind, is_control
+from ._decompositions import operator_name
 
 DTYPES = {torch.uint8: 1, torch.int8: 2, torch.int16: 3, torch.int32: 4, torch.int64: 5, torch.float16: 6, torch.float32: 7,
           torch.float64: 8, torch.complex32: 9, torch.complex64: 10, torch.complex128: 11, torch.bool: 12, torch.bfloat16: 13,
@@ -35,20 +37,22 @@ class ProgramWriter:
     """Collects the parts of one program. Values are named by their operator and a number of their own, so that equal parts of a
     graph (the layers of a network) become equal programs."""
 
-    def __init__(self) -> None:
+    def __init__(self, outer: "ProgramWriter | None" = None, prefix: str = "") -> None:
+        """`outer`: of the graph that this one is an argument in; names begin with `prefix`."""
         self.tensors: dict[str, Any] = {}
         self.numbers: dict[str, Any] = {}
         self.nodes: list[dict] = []
         self.traces: list[str] = []
-        self.symbols: dict[str, sympy.Symbol] = {}
+        self.symbols: dict[str, sympy.Symbol] = outer.symbols if outer else {}
         self._text: dict[sympy.Expr, str] = {}
         self.names: dict[Node, str] = {}
+        self._prefix = prefix
 
     def name(self, node: Node) -> str:
         name = self.names.get(node)
         if name is None:
             word = "x" if node.op != "call_function" else getattr(node.target, "_opname", "part")
-            name = self.names[node] = f"{word}_{len(self.names)}"
+            name = self.names[node] = f"{self._prefix}{word}_{len(self.names)}"
         return name
 
     # ---- values
@@ -72,6 +76,9 @@ class ProgramWriter:
     # ---- nodes
 
     def add(self, node: Node) -> None:
+        if is_control(node):
+            self.add_control(node)
+            return
         schema = node.target._schema  # type: ignore[union-attr]
         inputs = []
         for position, parameter in enumerate(schema.arguments):
@@ -82,6 +89,52 @@ class ProgramWriter:
         self.nodes.append({"target": f"torch.ops.{node.target.namespace}.{node.target._opname}.{node.target._overloadname}",
                            "inputs": inputs, "outputs": self.outputs(node), "name": self.name(node)})
         self.traces.append(node.meta.get("stack_trace") or "")
+
+    def add_control(self, node: Node) -> None:
+        """A branch or a loop: its graphs, and what they take."""
+        name = self.name(node)
+        inputs = []
+        for position, value in enumerate(node.args):
+            graph = graph_behind(value)
+            if graph is not None:
+                label = f"{name}_graph_{position}"
+                argument = {"as_graph": {"name": label, "graph": ProgramWriter(self, label + "_").inner_graph(graph)}}
+            elif isinstance(value, (list, tuple)):
+                operands = [operand for operand in value if not _is_size(operand)]
+                if not all(map(_is_tensor, operands)):
+                    raise CannotSerialize(f"an operand of {node.target} is no tensor")
+                argument = {"as_tensors": [{"name": self.name(operand)} for operand in operands]}
+            elif _is_tensor(value):
+                argument = {"as_tensor": {"name": self.name(value)}}
+            elif isinstance(value, (bool, int)):
+                argument = {"as_bool": value} if isinstance(value, bool) else {"as_int": value}
+            else:
+                raise CannotSerialize(f"an argument of {node.target} is a {type(value).__name__}")
+            inputs.append({"name": "", "arg": argument, "kind": 1})
+        self.nodes.append({"target": f"torch.ops.{operator_name(node.target)}", "inputs": inputs, "outputs": self.outputs(node), "name": name})
+        self.traces.append(node.meta.get("stack_trace") or "")
+
+    def inner_graph(self, module: torch.fx.GraphModule) -> dict:
+        """The JSON of a graph that is an argument. Sizes that it takes are known by their expressions: they are left out here as they
+        are where it is called."""
+        takes: list[dict] = []
+        gives: list[dict] = []
+        for node in module.graph.nodes:
+            value = node.meta.get("val")
+            if node.op == "placeholder" and not isinstance(value, torch.SymInt):
+                self.define_tensor(self.name(node), value)
+                takes.append({"as_tensor": {"name": self.name(node)}})
+            elif node.op == "output":
+                results = node.args[0] if isinstance(node.args[0], (list, tuple)) else [node.args[0]]
+                if not all(map(_is_tensor, results)):
+                    raise CannotSerialize("a result of an inner graph is no tensor")
+                gives = [{"as_tensor": {"name": self.name(r)}} for r in results]
+            elif node.op == "get_attr" and graph_behind(node) is None:
+                raise CannotSerialize("an inner graph has a constant of its own")
+            elif node.op == "call_function" and node.target is not operator.getitem and not isinstance(value, (torch.SymInt, int)):
+                self.add(node)
+        return {"inputs": takes, "outputs": gives, "nodes": [{**n, "metadata": {}} for n in self.nodes], "tensor_values": self.tensors,
+                "sym_int_values": self.numbers, "sym_bool_values": {}, "sym_float_values": {}, "is_single_tensor_return": False}
 
     def outputs(self, node: Node) -> list[dict]:
         value = node.meta["val"]
@@ -102,7 +155,7 @@ class ProgramWriter:
                 self.names[element] = name
             self.define_tensor(name, item)
             results.append({"name": name})
-        if len(node.target._schema.returns) == 1:  # type: ignore[union-attr]
+        if not is_control(node) and len(node.target._schema.returns) == 1:  # type: ignore[union-attr]
             return [{"as_tensors": results}]
         return [r if "as_none" in r else {"as_tensor": r} for r in results]
 
@@ -186,6 +239,15 @@ class ProgramWriter:
         for node, trace in zip(self.nodes, self.traces):
             node["metadata"] = {"stack_trace": trace} if trace else {}
         return json.dumps(program)
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, Node) and isinstance(value.meta.get("val"), torch.Tensor)
+
+
+def _is_size(value: Any) -> bool:
+    """A symbolic integer with an expression of known symbols."""
+    return isinstance(value, Node) and sizes_expression(value.meta.get("val")) is not None
 
 
 def _number(value: float) -> float | str:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from ._control import control_reason, is_control
 from ._decompositions import draws, operator_name
 from ._serialize import DTYPES
 from ._split import base_of, is_number, is_view, tensors_of
@@ -63,14 +64,16 @@ def is_dense(tensor: torch.Tensor) -> bool:
 def _reason(node: Node, device: torch.device) -> str | None:
     if device.type not in ("cpu", "cuda"):
         return f"device {device.type}"
+    if is_control(node):
+        return control_reason(node, lambda inner: None if is_number(inner) else _reason(inner, device)) or _values_reason(node, device)
     if not isinstance(node.target, torch._ops.OpOverload):
         return "not an operator"
     if draws(node):
         return "random numbers are PyTorch's"
-    known = unknown_operators.get(operator_name(node.target))
+    name = operator_name(node.target)
+    known = unknown_operators.get(name)
     if known:
         return known
-    name = operator_name(node.target)
     if device.type == "cuda" and name.startswith(_LIBRARIES) and not name.startswith(_LOOPS):
         return "coil computes it by a library for the CPU"
     if node.target in _CONVOLUTIONS and device.type == "cuda" and base_of(node.args[1]).op != "get_attr":  # type: ignore[arg-type]
@@ -81,6 +84,10 @@ def _reason(node: Node, device: torch.device) -> str | None:
         return "it has no tensor result"
     if not is_view(node) and any(not is_dense(t) for t in tensors_of(node.meta.get("val"))):
         return "a result with gaps"
+    return _values_reason(node, device)
+
+
+def _values_reason(node: Node, device: torch.device) -> str | None:
     for value in [node.meta.get("val"), *(n.meta.get("val") for n in node.all_input_nodes)]:
         reason = _value_reason(value, device)
         if reason:
