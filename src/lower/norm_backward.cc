@@ -1,6 +1,7 @@
 // Gradients of normalisations and of embeddings.
 #include "lower/families.h"
 #include "lower/formula.h"
+#include "lower/row_sums.h"
 
 namespace coil::lowering {
 namespace {
@@ -125,8 +126,13 @@ Views embedding_backward(Op& op) {
     Val hit = p.op(ScalarOp::eq, {p.checked_index(index.e, rows), row});
     return both(hit, unequal(index, padding));
   };
-  View sum = op.rec.reduce("embedding_backward.sum", ReduceOp::sum, type, out.sizes, {n}, [&](Coordinates c, Coordinates k) {
-    return masked(names(c[0], k[0]).e, as(op.rec.at(each, std::vector<Expr>{k[0], c[1]}), type), op.constant(0, type));
+  auto value = [&](Expr k, Expr column) { return as(op.rec.at(each, std::vector<Expr>{k, column}), type); };
+  auto row = [&](Expr k) {
+    Val index = as(op.rec.at(flat, std::vector<Expr>{k}), DType::i64);
+    return select(equal(index, padding), p.cast(rows, DType::i64), p.cast(checked_position(op, index.e, rows), DType::i64)).e;
+  };
+  View sum = many_rows(rows, n) ? summed_rows(op, {"embedding_backward.rows", type, rows, columns, n, row, value}) : op.rec.reduce("embedding_backward.sum", ReduceOp::sum, type, out.sizes, {n}, [&](Coordinates c, Coordinates k) {
+    return masked(names(c[0], k[0]).e, value(k[0], c[1]), op.constant(0, type));
   });
   if (!op.flag("scale_grad_by_freq")) return {converted(op, sum, out.dtype)};
   View met = op.rec.reduce("embedding_backward.count", ReduceOp::sum, type, {rows}, {n}, [&](Coordinates c, Coordinates k) { return as(names(c[0], k[0]).e, type); });

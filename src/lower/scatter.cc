@@ -2,7 +2,7 @@
 // it (the last one wins, so results repeat), which is right for every size and quick for few positions.
 #include <fmt/format.h>
 
-#include "lower/lowering.h"
+#include "lower/row_sums.h"
 
 namespace coil::lowering {
 namespace {
@@ -325,6 +325,30 @@ Views index_put(Op& op) {
   };
   if (accumulate) {
     const DType type = is_float(out.dtype) ? accumulate_type(out.dtype) : is_bool(out.dtype) ? DType::i64 : out.dtype;
+    // The first dimensions name rows of a table.
+    Sizes named, rest;
+    for (size_t d = 0; d < x.rank(); ++d) (d < put.dims.size() ? named : rest).push_back(x.sizes[d]);
+    const Expr rows = count(op.pool, named), columns = count(op.pool, rest), n = count(op.pool, put.sizes);
+    if (!mask && is_float(out.dtype) && put.dims.back() + 1 == put.dims.size() && many_rows(rows, n)) {
+      auto row = [&](Expr k) {
+        const Sizes b = from_row_major(k, put.sizes);
+        std::vector<Expr> at;
+        for (size_t t = 0; t < put.dims.size(); ++t) at.push_back(wrapped_position(op, read(put.tensors[t], b), named[t]));
+        return op.pool.cast(row_major(op.pool, at, named), DType::i64);
+      };
+      auto value = [&](Expr k, Expr column) {
+        Sizes c(put.dims.size(), op.pool.index(0));
+        const Sizes inner = from_row_major(column, rest);
+        c.insert(c.end(), inner.begin(), inner.end());
+        return as(value_at(c, from_row_major(k, put.sizes)), type);
+      };
+      Sizes shape = named;
+      shape.insert(shape.end(), rest.begin(), rest.end());
+      View total = reshaped(op, summed_rows(op, {"index_put.rows", type, rows, columns, n, row, value}), shape);
+      return {op.rec.pointwise("index_put", out.dtype, out.sizes, [&](Coordinates c) {
+        return op.pool.op(ScalarOp::add, {as(op.rec.at(x, c), type), op.rec.at(total, c)});
+      })};
+    }
     View total = op.rec.reduce("index_put.total", ReduceOp::sum, type, out.sizes, put.sizes, [&](Coordinates c, Coordinates b) {
       return masked(hit([&](size_t t) { return c[put.dims[t]]; }, b), as(value_at(c, b), type), as(i64(op, 0), type));
     });

@@ -132,6 +132,13 @@ op("scatter", lambda x, i, v: (x.scatter(1, i, v), x.scatter(1, i, 2.5)), lambda
 op("scatter_add", lambda x, i, v: x.scatter_add(0, i, v), lambda: (rand(5, 8), rand(9, 8, dtype=I64, low=0, high=5), rand(9, 8)))
 op("scatter_reduce", lambda x, i, v: (x.scatter_reduce(0, i, v, "amax"), x.scatter_reduce(0, i, v, "sum")), lambda: (rand(5, 8), rand(9, 8, dtype=I64, low=0, high=5), rand(9, 8)))
 op("index_put", lambda x, i, v: x.index_put((i,), v), lambda: (rand(9, 8), torch.tensor([0, 4, 7]), rand(3, 8)))
+# Tables of many rows: the rows that are added are sorted first.
+ROWS = lambda *shape: torch.randint(0, 300, shape)
+op("index_put_many_rows", lambda x, i, v: x.index_put((i,), v, accumulate=True), lambda: (rand(300, 5), ROWS(40, 7), rand(40, 7, 5)), dynamic=(None, {0: Dim.AUTO}, {0: Dim.AUTO}),
+   sets={"some": lambda: (rand(300, 5), ROWS(40, 7), rand(40, 7, 5)), "long": lambda: (rand(300, 5), ROWS(300, 7), rand(300, 7, 5)), "one": lambda: (rand(300, 5), ROWS(40, 7) * 0 - 2, rand(40, 7, 5))})
+op("index_put_many_places", lambda x, i, j, v: x.index_put((i, j), v, accumulate=True), lambda: (rand(300, 20, 3), ROWS(9, 1) - 300, ROWS(8) % 20, rand(9, 8, 3)))
+op("embedding_backward_many_rows", lambda g, i: (torch.ops.aten.embedding_dense_backward(g, i, 300, 7, False), torch.ops.aten.embedding_dense_backward(g, i, 300, -1, True)),
+   lambda: (rand(33, 9, 4), ROWS(33, 9)), dynamic=({0: Dim.AUTO}, {0: Dim.AUTO}), sets={"many": lambda: (rand(33, 9, 4), ROWS(33, 9)), "few rows": lambda: (rand(300, 9, 4), ROWS(300, 9) % 5 + 5)})
 op("index_put_accumulate", lambda x, i, v: x.index_put((i,), v, accumulate=True), lambda: (rand(9, 8), torch.tensor([0, 4, 4]), rand(3, 8)))
 op("index_add", lambda x, i, v: x.index_add(0, i, v), lambda: (rand(9, 8), torch.tensor([0, 4, 4]), rand(3, 8)))
 op("index_fill_copy", lambda x, i, v: (x.index_fill(0, i, 1.0), x.index_copy(0, i, v)), lambda: (rand(9, 8), torch.tensor([0, 4, 6]), rand(3, 8)))

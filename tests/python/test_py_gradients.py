@@ -102,6 +102,16 @@ def test_embedding(rows):
     check(lambda table: F.embedding(torch.tensor([[1, 2, 2, 0], [7, 9, 1, 2]]), table, padding_idx=2), torch.randn(rows, 8))
 
 
+def test_rows_of_a_table_in_any_number():
+    """Gradients of picked rows, which are added to 700 of them: none, a few, many of one kind."""
+    table = torch.randn(700, 3, requires_grad=True)
+    compiled = torch.compile(lambda t, i: (t[i] ** 2).sum() + F.embedding(i % 700, t).cos().sum(), backend="coil", dynamic=True)
+    for rows in (torch.randint(-700, 700, (300,)), torch.randint(0, 3, (2000,)), torch.randint(-700, 700, (17,)), torch.zeros(0, dtype=torch.int64)):
+        ours, = torch.autograd.grad(compiled(table, rows), table)
+        theirs, = torch.autograd.grad((table[rows] ** 2).sum() + F.embedding(rows % 700, table).cos().sum(), table)
+        torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-3)
+
+
 def test_statistics_of_batch_norm_are_eagers():
     import copy
 
