@@ -1,48 +1,77 @@
-"""What torch.compile(backend="coil") takes for small functions beyond Dynamo's and AOTAutograd's own time.
+"""What torch.compile(backend="coil") takes for small functions beyond Dynamo's and AOTAutograd's own time. About half a minute.
 
-usage: PYTHONPATH=build/python python bench/torch_compile_latency.py
+usage: PYTHONPATH=build/python python bench/torch_compile_latency.py [--rounds N] [--json FILE]
 
-The same functions with a backend that compiles nothing ("aot_eager", through the same decompositions and partitioner as far as it has them) are the
-base; coil's own share is what its statistics add up: writing the programs down, compiling, opening them. Medians of seven, seconds of wall time and,
-since other work on the machine stretches that, of processor time.
+Each round compiles each function with a backend that compiles nothing ("aot_eager") and with coil, each round with another
+number in it, so that nothing comes from coil's cache. "own" is what coil's statistics add up (writing the programs down, compiling and
+opening them); "beyond" the first call's time less that of aot_eager in the same round. Medians, and the middle half of the rounds, in seconds
+of processor time, which other work on the machine stretches less than wall time; the wall time of "own" beside it.
 """
 
+import argparse
+import json
 import statistics
 import time
 
 import torch
+import torch.nn.functional as F
 
 import coil
 
 FUNCTIONS = {
     "pointwise": lambda a, b, n: (a * b + n).relu(),
     "softmax": lambda a, b, n: (a + b * n).softmax(-1),
-    "layer norm and product": lambda a, b, n: torch.nn.functional.gelu(torch.nn.functional.layer_norm(a @ b.t() * n, (64,))),
+    "layer norm and product": lambda a, b, n: F.gelu(F.layer_norm(a @ b.t() * n, (64,))),
 }
 
 
-def timed(function, backend, number, grad):
+def first_call(function, backend, number, grad):
+    """Processor seconds of the first call (and of backward), and coil's share of them in processor and wall time."""
     torch._dynamo.reset()
     coil.reset_compile_stats()
     a, b = torch.randn(64, 64, requires_grad=grad), torch.randn(64, 64)
-    wall, processor = time.perf_counter(), time.process_time()
+    start = time.process_time()
     y = torch.compile(lambda a, b: function(a, b, number), backend=backend)(a, b)
     if grad:
         y.sum().backward()
+    seconds = time.process_time() - start
     stats = coil.compile_stats()
-    return time.perf_counter() - wall, time.process_time() - processor, stats.serialize_seconds + stats.compile_seconds + stats.load_seconds
+    return seconds, stats.serialize_seconds + stats.compile_seconds + stats.load_seconds, stats.packages
+
+
+def row(values):
+    quarters = statistics.quantiles(values, n=4)
+    return {"median": statistics.median(values), "from": quarters[0], "to": quarters[2]}
+
+
+def measure(function, grad, rounds):
+    for backend in ("coil", "aot_eager"):  # the first use loads the compiler
+        first_call(function, backend, 0.5, grad)
+    totals, own, beyond, packages = [], [], [], 0
+    for i in range(rounds):
+        base = first_call(function, "aot_eager", 1.0 + i, grad)[0]
+        seconds, share, packages = first_call(function, "coil", 1.0 + i, grad)
+        totals.append(seconds)
+        own.append(share)
+        beyond.append(seconds - base)
+    return {"programs": packages, "first call": row(totals), "beyond": row(beyond), "own wall": row(own)}
 
 
 def main():
-    print(f"torch {torch.__version__}\n{'':34}{'coil wall':>11}{'cpu':>8}{'aot_eager wall':>16}{'cpu':>8}{'coil own share':>16}")
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--json")
+    options = parser.parse_args()
+    results = {}
+    print(f"torch {torch.__version__}; processor seconds, median (middle half)\n{'':38}{'programs':>9}{'first call':>24}{'beyond aot_eager':>24}{'own (wall)':>24}")
     for name, function in FUNCTIONS.items():
         for grad in (False, True):
-            timed(function, "coil", 0.5, grad)  # the compiler's first use loads it
-            timed(function, "aot_eager", 0.5, grad)
-            ours = [timed(function, "coil", 1.0 + i, grad) for i in range(7)]
-            base = [timed(function, "aot_eager", 1.0 + i, grad) for i in range(7)]
-            median = lambda rows, i: statistics.median(r[i] for r in rows)
-            print(f"{name + (' and gradient' if grad else ''):34}{median(ours, 0):11.3f}{median(ours, 1):8.3f}{median(base, 0):16.3f}{median(base, 1):8.3f}{median(ours, 2):16.3f}")
+            result = results[name + (" and gradient" if grad else "")] = measure(function, grad, options.rounds)
+            cells = [f"{r['median']:.3f} ({r['from']:.3f}-{r['to']:.3f})" for r in (result["first call"], result["beyond"], result["own wall"])]
+            print(f"{name + (' and gradient' if grad else ''):38}{result['programs']:9}" + "".join(f"{c:>24}" for c in cells), flush=True)
+    if options.json:
+        with open(options.json, "w") as file:
+            json.dump(results, file, indent=1)
 
 
 if __name__ == "__main__":
