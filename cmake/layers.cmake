@@ -36,3 +36,4 @@ endforeach()
 
 # fmt: Debian ships no static libfmt. base/fmt_impl.cc compiles it once; header-only use would cost every file 2 s.
 target_link_libraries(coil_base PUBLIC ${COIL_ZLIB_STATIC} Threads::Threads)
+target_link_libraries(coil_cache PUBLIC ${COIL_HIREDIS_STATIC})

@@ -9,7 +9,7 @@ namespace coil {
 namespace {
 
 constexpr EnvVar kEnvVars[] = {
-    {"COIL_CACHE", "~/.cache/coil", "Folder for caches that outlive a process."},
+    {"COIL_CACHE", "~/.cache/coil/results", "Where compiled kernels and the tuner's choices are kept: a folder, redis://host:port, or off."},
     {"COIL_COLOR", "auto", "Colour in the terminal: auto, always or never."},
     {"COIL_CUBLASLT", "libcublasLt.so.13 or .12", "The cuBLASLt that CUDA packages may use; a missing file: none."},
     {"COIL_CUDA_DRIVER", "libcuda.so.1", "The CUDA driver library that the runtime and CUDA packages load."},

@@ -182,9 +182,9 @@ Status AtomicFile::write_at(uint64_t offset, std::span<const uint8_t> bytes) {
   return ok_status();
 }
 
-Status AtomicFile::commit() {
+Status AtomicFile::commit(bool flush) {
   CHECK(fd_ >= 0, "the file is finished");
-  int error = ::fsync(fd_) != 0 && errno != EINVAL && errno != EROFS ? errno : 0;
+  int error = flush && ::fsync(fd_) != 0 && errno != EINVAL && errno != EROFS ? errno : 0;
   if (error == 0 && temporary_.empty()) {  // give the nameless file a temporary name: linkat cannot replace
     const std::string name = temporary_name(path_);
     if (::linkat(AT_FDCWD, fmt::format("/proc/self/fd/{}", fd_).c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) != 0) {
@@ -200,10 +200,10 @@ Status AtomicFile::commit() {
   return ok_status();
 }
 
-Status write_file(const std::string& path, std::span<const uint8_t> bytes) {
+Status write_file(const std::string& path, std::span<const uint8_t> bytes, bool flush) {
   TRY(AtomicFile file, AtomicFile::create(path));
   TRY_STATUS(file.write(bytes));
-  return file.commit();
+  return file.commit(flush);
 }
 
 Status write_file(const std::string& path, std::string_view text) {

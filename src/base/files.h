@@ -46,8 +46,9 @@ class AtomicFile {
   Status write(std::span<const uint8_t> bytes);                       // appends
   Status write_at(uint64_t offset, std::span<const uint8_t> bytes);   // overwrites what was written before
   uint64_t size() const { return size_; }
-  // Flushes to disk and gives the file its name, replacing an existing one. The object is finished after that.
-  Status commit();
+  // Flushes to disk and gives the file its name, replacing an existing one. The object is finished after that. flush: false for what
+  // may as well be lost, or come back cut off, when the machine stops.
+  Status commit(bool flush = true);
 
  private:
   AtomicFile() = default;
@@ -58,7 +59,7 @@ class AtomicFile {
   std::string temporary_;  // empty while the file has no name
 };
 
-Status write_file(const std::string& path, std::span<const uint8_t> bytes);
+Status write_file(const std::string& path, std::span<const uint8_t> bytes, bool flush = true);
 Status write_file(const std::string& path, std::string_view text);
 
 }  // namespace coil

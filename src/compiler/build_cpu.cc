@@ -153,7 +153,7 @@ Result<TargetContents> build_plan(CpuPlan plan, const Graph& graph, const Compil
   TRY(const std::vector<toolchain::Bytes> objects,
       toolchain::compile_all(requests, threads, [&](size_t finished, size_t total, std::string_view name) {
         if (options.progress) options.progress(name, finished, total);
-      }));
+      }, options.cache.get()));
   std::vector<toolchain::LinkInput> inputs;
   for (size_t i = 0; i < objects.size(); ++i) inputs.push_back({requests[i].name, objects[i]});
   for (auto list : {neutral_objects(false), kernel_objects(t.plan, options.isas), library_objects(t.plan)}) inputs.insert(inputs.end(), list.begin(), list.end());

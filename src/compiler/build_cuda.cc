@@ -125,7 +125,7 @@ Result<TargetContents> build_cuda(const LoopProgram& loops, const Graph& graph, 
   const int threads = options.threads > 0 ? options.threads : usable_cpus();
   TRY(const std::vector<toolchain::Bytes> cubins, nvrtc->compile_all(requests, threads, [&](size_t finished, size_t total, std::string_view name) {
         if (options.progress) options.progress(name, finished, total);
-      }));
+      }, options.cache.get()));
 
   cuda::HostOptions host;
   host.in_spec = graph.in_spec;

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -10,6 +11,7 @@
 
 #include "base/log.h"
 #include "base/result.h"
+#include "cache/cache.h"
 #include "frontend/program_reader.h"
 #include "graph/graph.h"
 #include "tune/record.h"
@@ -40,6 +42,7 @@ struct CompileOptions {
   int threads = 0;                              // of the compiler; 0: as many as it may use
   int opt_level = 3;
   TuneOptions tune;
+  std::shared_ptr<cache::Cache> cache;  // of compiled kernels and tuned problems; null: none
   std::vector<std::string> skip_passes;
   Log log;
   std::string dump_folder;                      // COIL_DUMP: texts of every stage; empty: none

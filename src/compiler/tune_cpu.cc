@@ -2,10 +2,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <set>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include "base/env.h"
 #include "base/machine.h"
 #include "base/zip_writer.h"
 #include "compiler/cpu_profiler.h"
@@ -111,7 +112,7 @@ std::vector<SymbolValues> points_of(const KernelPlan& plan, const TuneOptions& o
   return out;
 }
 
-// A tuner's build, loaded.
+// What is tuned; once something has to be timed, a tuner's build of it, loaded.
 struct Build {
   CpuPlan plan;
   std::vector<CpuProblem> problems;
@@ -119,10 +120,14 @@ struct Build {
   std::shared_ptr<runtime::Model> model;
 };
 
-Result<std::unique_ptr<Build>> make_build(const LoopProgram& loops, const Graph& graph, const CompileOptions& options) {
-  auto b = std::make_unique<Build>();
-  TRY(b->plan, plan_cpu(loops, options, [](const std::string&, const std::vector<PlanConstant::Packing>& possible) { return possible; }));
-  b->problems = problems_of(b->plan);
+// The instruction set that the runtime would choose.
+std::string isa_of(const CompileOptions& options) {
+  const std::optional<std::string> wanted = env("COIL_ISA");
+  const bool v4 = __builtin_cpu_supports("x86-64-v4") && wanted != "v3";
+  return v4 && std::find(options.isas.begin(), options.isas.end(), "v4") != options.isas.end() ? "v4" : "v3";
+}
+
+Status load_build(Build* b, const Graph& graph, const CompileOptions& options, int threads) {
   HostOptions host;
   host.timed.resize(b->plan.plan.kernels.size());
   for (const CpuProblem& p : b->problems) {
@@ -140,10 +145,10 @@ Result<std::unique_ptr<Build>> make_build(const LoopProgram& loops, const Graph&
   TRY_STATUS(write_package(zip, contents));
   b->package = zip.finish_in_memory();
   runtime::ModelOptions model;
-  model.num_threads = options.tune.threads > 0 ? options.tune.threads : runtime::allowed_cpus();
+  model.num_threads = threads;
   model.device = "cpu";
   TRY(b->model, runtime::Model::open_memory(b->package, model));
-  return b;
+  return ok_status();
 }
 
 std::map<std::string, int64_t> names_of(const KernelPlan& plan, const SymbolValues& values) {
@@ -158,8 +163,9 @@ std::function<int64_t(SymbolId)> lookup(const KernelPlan& plan, const SymbolValu
 
 class Tuner {
  public:
-  Tuner(Build& build, const TuneOptions& options, double begin) : build_(build), plan_(build.plan.plan), options_(options), begin_(begin) {
-    record_.hardware = {cpu_name(), build.model->isa().substr(build.model->isa().rfind('-') + 1), build.model->host().num_workers};
+  Tuner(Build& build, const Graph& graph, const CompileOptions& options, double begin)
+      : build_(build), graph_(graph), plan_(build.plan.plan), all_(options), options_(options.tune), begin_(begin) {
+    record_.hardware = {cpu_name(), isa_of(options), options.tune.threads > 0 ? options.tune.threads : runtime::allowed_cpus()};
   }
 
   Result<tune::Record> run() {
@@ -169,6 +175,8 @@ class Tuner {
     find_candidates(fast ? kFastCandidates : kMaxCandidates);
     tune::SearchResult found;
     if (!points_.empty() && anything_to_time()) {
+      TRY_STATUS(load_build(&build_, graph_, all_, record_.hardware.threads));
+      CHECK(build_.model->isa() == "x86-64-" + record_.hardware.isa, "the runtime chooses another instruction set");
       TRY(const std::unique_ptr<CpuProfiler> profiler, CpuProfiler::make(build_.model, plan_, build_.problems, points_, choices_));
       tune::SearchOptions search;
       search.samples = fast ? kFastSamples : kMaxSamples;
@@ -191,11 +199,41 @@ class Tuner {
 
   bool is_known(size_t p) const { return known_.contains(p); }
 
+  // From the caller's record, then from the cache.
   void reuse_known() {
-    if (!options_.known || !(options_.known->hardware == record_.hardware)) return;
+    const bool fits = options_.known && options_.known->hardware == record_.hardware;
     for (size_t p = 0; p < build_.problems.size(); ++p) {
-      if (options_.known->find(build_.problems[p].text)) known_.insert(p);
+      const tune::Entry* entry = fits ? options_.known->find(build_.problems[p].text) : nullptr;
+      if (entry) {
+        known_[p] = *entry;
+      } else if (std::optional<cache::Bytes> bytes = all_.cache ? all_.cache->get(cache_key(p)) : std::nullopt) {
+        const Result<tune::Record> record = tune::parse_record({reinterpret_cast<const char*>(bytes->data()), bytes->size()}, "cache");
+        if (record.ok() && record.value().entries.size() == 1) known_[p] = record.value().entries[0];
+      }
     }
+  }
+
+  // All that a problem's choices depend on.
+  cache::Key cache_key(size_t p) const {
+    std::string ranges, warm;
+    for (const SymbolId id : free_symbols(plan_)) {
+      const Symbol& s = plan_.pool->symbol_info(id);
+      ranges += fmt::format("{}{} {}..{}", ranges.empty() ? "" : ", ", s.label, s.min, s.max);
+    }
+    for (const auto& [name, sizes] : options_.warm) warm += fmt::format("{}={} ", name, fmt::join(sizes, ","));
+    const tune::Hardware& h = record_.hardware;
+    return {"tuning", build_.problems[p].text,
+            {{"processor", h.cpu}, {"instruction set", h.isa}, {"threads", std::to_string(h.threads)}, {"mode", options_.mode == Mode::fast ? "fast" : "max"}, {"dimensions", ranges},
+             {"sizes that matter", warm}, {"winograd", all_.winograd ? "yes" : "no"}, {"coil", COIL_VERSION}}};
+  }
+
+  void keep(size_t p, const tune::Entry& entry, bool complete) const {
+    if (!all_.cache || !complete) return;
+    tune::Record one;
+    one.hardware = record_.hardware;
+    one.entries = {entry};
+    const std::string text = tune::record_text(one);
+    all_.cache->put(cache_key(p), {reinterpret_cast<const uint8_t*>(text.data()), text.size()});
   }
 
   bool usable(size_t p, const Choice& c) const {
@@ -242,7 +280,7 @@ class Tuner {
     }
     for (size_t p = 0; p < build_.problems.size(); ++p) {
       if (is_known(p)) {
-        record_.entries.push_back(*options_.known->find(build_.problems[p].text));
+        record_.entries.push_back(known_.at(p));
         continue;
       }
       tune::Entry e;
@@ -259,6 +297,7 @@ class Tuner {
         if (choices_[i][p].size() > 1 && found.points[i].timed) e.measured.push_back(measured(i, p, key, r));
       }
       e.rows = rows_of(p, by_key);
+      keep(p, e, std::all_of(found.points.begin(), found.points.end(), [](const tune::PointResult& r) { return r.timed; }));
       record_.entries.push_back(std::move(e));
     }
   }
@@ -292,11 +331,13 @@ class Tuner {
   }
 
   Build& build_;
+  const Graph& graph_;
   const KernelPlan& plan_;
+  const CompileOptions& all_;
   const TuneOptions& options_;
   const double begin_;
   tune::Record record_;
-  std::set<size_t> known_;
+  std::map<size_t, tune::Entry> known_;  // by problem
   std::vector<SymbolValues> points_;
   std::vector<std::vector<std::vector<Choice>>> choices_;  // [point][problem]
 };
@@ -305,9 +346,11 @@ class Tuner {
 
 Result<tune::Record> tune_cpu(const LoopProgram& loops, const Graph& graph, const CompileOptions& options) {
   const double begin = now();
-  TRY(const std::unique_ptr<Build> build, make_build(loops, graph, options));
-  TRY_STATUS(check_warm(build->plan.plan, options.tune.warm));
-  return Tuner(*build, options.tune, begin).run();
+  Build build;
+  TRY(build.plan, plan_cpu(loops, options, [](const std::string&, const std::vector<PlanConstant::Packing>& possible) { return possible; }));
+  build.problems = problems_of(build.plan);
+  TRY_STATUS(check_warm(build.plan.plan, options.tune.warm));
+  return Tuner(build, graph, options, begin).run();
 }
 
 }  // namespace coil

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "cache/cache.h"
 
 namespace coil::toolchain {
 
@@ -48,9 +49,12 @@ Result<std::string> compile_to_assembly(const CompileRequest& request);
 // are, and the name of the last.
 using CompileProgress = std::function<void(size_t done, size_t total, std::string_view name)>;
 
-// The objects of `requests`, in order, compiled on up to `threads` threads. Equal requests (names aside) are compiled once. The
-// error is that of the first request that fails.
-Result<std::vector<Bytes>> compile_all(std::span<const CompileRequest> requests, int threads, const CompileProgress& progress = {});
+// The objects of `requests`, in order, compiled on up to `threads` threads. Equal requests (names aside) are compiled once; what `cache`
+// (null: none) has is not compiled, what it lacks is added. The error is that of the first request that fails.
+Result<std::vector<Bytes>> compile_all(std::span<const CompileRequest> requests, int threads, const CompileProgress& progress = {}, cache::Cache* cache = nullptr);
+
+std::string compiler_version();      // of the clang inside: "clang 19.1.7"
+std::string device_headers_hash();   // of the headers that generated code may include
 
 // Identity of the object that a request gives: equal keys, equal bytes. 32 hex digits.
 std::string compile_key(const CompileRequest& request);

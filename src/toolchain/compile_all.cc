@@ -5,9 +5,12 @@
 #include <numeric>
 #include <optional>
 
+#include <fmt/format.h>
+
 #include "base/hash.h"
 #include "base/parallel.h"
 #include "toolchain/compile.h"
+#include "toolchain/embedded.h"
 
 namespace coil::toolchain {
 
@@ -35,7 +38,44 @@ std::string compile_key(const CompileRequest& request) {
   return hex(hash128(text));
 }
 
-Result<std::vector<Bytes>> compile_all(std::span<const CompileRequest> requests, int threads, const CompileProgress& progress) {
+namespace {
+
+// Its size first, so that parts cannot run into each other.
+void add(StreamHash64& hash, std::string_view text) {
+  const std::string size = std::to_string(text.size()) + ":";
+  for (const std::string_view part : {std::string_view(size), text}) hash.update({reinterpret_cast<const uint8_t*>(part.data()), part.size()});
+}
+
+cache::Key cache_key(const CompileRequest& request, const std::string& device_headers) {
+  StreamHash64 headers;
+  for (const VirtualFile& file : request.headers) add(headers, file.path), add(headers, file.text);
+  std::string defines, flags;
+  for (const std::string& d : request.defines) defines += d + " ";
+  for (const std::string& f : request.flags) flags += f + " ";
+  return {"object",
+          fmt::format("{} of text {}", request.name, hex(hash128(request.source))),
+          {{"compiler", compiler_version()}, {"cpu", request.cpu}, {"optimisation", std::to_string(request.opt_level)}, {"defines", defines}, {"flags", flags},
+           {"headers", hex(headers.digest())}, {"device headers", device_headers}, {"coil", COIL_VERSION}}};
+}
+
+Result<Bytes> compile_cached(const CompileRequest& request, const std::string& device_headers, cache::Cache& cache) {
+  const cache::Key key = cache_key(request, device_headers);
+  if (std::optional<Bytes> known = cache.get(key)) return std::move(*known);
+  TRY(Bytes object, compile_cpp(request));
+  cache.put(key, object);
+  return object;
+}
+
+}  // namespace
+
+std::string device_headers_hash() {
+  StreamHash64 hash;
+  for (const EmbeddedFile& file : embedded_files()) add(hash, file.path), add(hash, file.text());
+  return hex(hash.digest());
+}
+
+Result<std::vector<Bytes>> compile_all(std::span<const CompileRequest> requests, int threads, const CompileProgress& progress, cache::Cache* cache) {
+  const std::string device_headers = cache ? device_headers_hash() : "";
   std::map<std::string, size_t> seen;   // key -> index of the unique request
   std::vector<size_t> unique;           // first request of each key
   std::vector<size_t> uses;             // how many requests have the key
@@ -61,7 +101,7 @@ Result<std::vector<Bytes>> compile_all(std::span<const CompileRequest> requests,
   parallel_each(order.size(), threads, [&](size_t k) {
     const size_t u = order[k];
     const CompileRequest& request = requests[unique[u]];
-    results[u].emplace(compile_cpp(request));
+    results[u].emplace(cache ? compile_cached(request, device_headers, *cache) : compile_cpp(request));
     if (!progress) return;
     const std::lock_guard lock(progress_mutex);
     done += uses[u];

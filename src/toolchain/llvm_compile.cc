@@ -1,6 +1,7 @@
 // The one place that talks to clang. See compile.h.
 #include <clang/Basic/Diagnostic.h>
 #include <clang/Basic/DiagnosticOptions.h>
+#include <clang/Basic/Version.h>
 #include <clang/CodeGen/CodeGenAction.h>
 #include <clang/Frontend/CompilerInstance.h>
 #include <clang/Frontend/CompilerInvocation.h>
@@ -161,5 +162,7 @@ Result<std::string> compile_to_assembly(const CompileRequest& request) {
   if (!run_clang(request, true, output, messages)) return clang_error(request, std::move(messages));
   return std::string(output.begin(), output.end());
 }
+
+std::string compiler_version() { return "clang " CLANG_VERSION_STRING; }
 
 }  // namespace coil::toolchain

@@ -129,12 +129,22 @@ Result<Bytes> Nvrtc::compile(const CudaRequest& r) const {
   return out;
 }
 
-Result<std::vector<Bytes>> Nvrtc::compile_all(std::span<const CudaRequest> requests, int threads, const CompileProgress& progress) const {
+Result<std::vector<Bytes>> Nvrtc::compile_all(std::span<const CudaRequest> requests, int threads, const CompileProgress& progress, cache::Cache* cache) const {
+  const std::string device_headers = cache ? device_headers_hash() : "";
   std::vector<std::optional<Result<Bytes>>> results(requests.size());
   std::mutex mutex;
   size_t done = 0;
   parallel_each(requests.size(), threads, [&](size_t i) {
-    results[i].emplace(compile(requests[i]));
+    const CudaRequest& r = requests[i];
+    const cache::Key key = {"cubin", fmt::format("{} of text {}", r.name, hex(hash128(r.source))),
+                            {{"nvrtc", version_}, {"architecture", r.arch}, {"ptx", r.ptx ? "yes" : "no"}, {"device headers", device_headers}, {"coil", COIL_VERSION}}};
+    std::optional<Bytes> known = cache ? cache->get(key) : std::nullopt;
+    if (known) {
+      results[i].emplace(std::move(*known));
+    } else {
+      results[i].emplace(compile(r));
+      if (cache && results[i]->ok()) cache->put(key, results[i]->value());
+    }
     if (!progress) return;
     const std::lock_guard lock(mutex);
     progress(++done, requests.size(), requests[i].name);

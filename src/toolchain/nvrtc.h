@@ -33,8 +33,8 @@ class Nvrtc {
   // Thread-safe. Errors: internal with NVRTC's messages (generated code that does not compile is a bug), unsupported_arch for an
   // architecture that this NVRTC does not know.
   Result<Bytes> compile(const CudaRequest& request) const;
-  // All of them on up to `threads` threads, in order.
-  Result<std::vector<Bytes>> compile_all(std::span<const CudaRequest> requests, int threads, const CompileProgress& progress = {}) const;
+  // All of them on up to `threads` threads, in order; with a cache as toolchain::compile_all.
+  Result<std::vector<Bytes>> compile_all(std::span<const CudaRequest> requests, int threads, const CompileProgress& progress = {}, cache::Cache* cache = nullptr) const;
 
   const std::string& version() const { return version_; }  // "13.0"
 

@@ -15,6 +15,9 @@ import numpy as np
 REPO = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPO / "tests" / "models"))
 
+# What other runs kept must not decide what a test sees.
+os.environ["COIL_CACHE"] = "off"
+
 BUILD = pathlib.Path(os.environ.get("COIL_BUILD", REPO / "build"))
 COIL = pathlib.Path(os.environ.get("COIL_BIN", BUILD / "coil"))
 PYTHON_PATH = BUILD.resolve() / "python"  # the package `coil`

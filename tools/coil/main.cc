@@ -26,6 +26,7 @@ constexpr CommandRow kCommands[] = {
     {"bench", "Measure load time, call time and memory", add_bench},
     {"inspect", "Show what a package or a program holds, without running it", add_inspect},
     {"check", "List every operator of a program as native or missing", add_check},
+    {"cache", "Look after what compiles keep: pack, unpack, explain, clear", add_cache},
     {"env", "Show version, machine and environment variables", add_env},
 };
 

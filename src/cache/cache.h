@@ -1,0 +1,80 @@
+// Results that are worth keeping between processes: objects of compiled kernels, choices of the tuner. Content-addressed: a key says
+// everything that a result depends on, so an entry is right or absent, never out of date.
+//
+// Entries check themselves: what is cut off, overwritten or of another key counts as absent. Any number of processes may use one place;
+// nothing is locked, an entry appears whole or not at all. No failure of a cache is an error of a compile.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/hash.h"
+#include "base/result.h"
+#include "cache/store.h"
+
+namespace coil::cache {
+
+struct Field {
+  std::string name, value;
+  bool operator==(const Field&) const = default;
+};
+
+// kind: "object", "tuning". subject: what it is of; entries of one subject are compared to explain a miss. fields: all else that it
+// depends on. Short texts: hash long ones.
+struct Key {
+  std::string kind, subject;
+  std::vector<Field> fields;
+  bool operator==(const Key&) const = default;
+  std::string folder() const;  // of its subject: "object/0123456789abcdef/"
+  std::string name() const;    // of the entry
+};
+
+struct Lookup {
+  Key key;
+  bool hit = false;
+};
+
+struct Totals {
+  uint64_t entries = 0, bytes = 0;
+};
+
+// Thread-safe.
+class Cache {
+ public:
+  // place: a folder (made when something is kept), or redis://host:port[/database]. bad_option for a malformed one.
+  static Result<std::shared_ptr<Cache>> open(const std::string& place);
+  // COIL_CACHE: null when it is "off"; its default is a folder of the user's. Null as well where there is no home.
+  static Result<std::shared_ptr<Cache>> from_env();
+  explicit Cache(std::unique_ptr<Store> store) : store_(std::move(store)) {}
+
+  std::optional<Bytes> get(const Key& key);
+  void put(const Key& key, std::span<const uint8_t> payload);
+
+  // Why a key has no entry: the fields in which the nearest entry of its subject differs.
+  std::string explain(const Key& key);
+  std::vector<Lookup> lookups() const;  // of this object, in order
+  std::string problem() const;          // the last failure of the place, in words; empty: none
+  void read_only() { read_only_ = true; }
+  std::string place() const { return store_->place(); }
+
+  // --- upkeep. file_unreadable, file_unwritable: the place does not answer.
+  Result<Totals> totals();
+  Result<Totals> clear();
+  Result<Totals> pack(const std::string& path);    // all good entries into a zip
+  Result<Totals> unpack(const std::string& path);  // what is good of a zip that pack wrote
+
+ private:
+  void note(const Status& status);
+  std::unique_ptr<Store> store_;
+  mutable std::mutex mutex_;
+  std::vector<Lookup> lookups_;
+  std::string problem_;
+  bool read_only_ = false;
+};
+
+}  // namespace coil::cache

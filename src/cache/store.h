@@ -1,0 +1,34 @@
+// Where entries lie: names to bytes. Names are of letters, digits, '-', '.' and '/'.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace coil::cache {
+
+using Bytes = std::vector<uint8_t>;
+
+inline constexpr uint64_t kMostEntryBytes = uint64_t{256} << 20;
+
+// Thread-safe.
+class Store {
+ public:
+  virtual ~Store() = default;
+  virtual std::string place() const = 0;
+  virtual Result<std::optional<Bytes>> get(const std::string& name) = 0;
+  virtual Status put(const std::string& name, std::span<const uint8_t> bytes) = 0;  // replaces
+  virtual Status remove(const std::string& name) = 0;                               // absent: nothing happens
+  virtual Result<std::vector<std::string>> list(const std::string& prefix) = 0;     // in order
+};
+
+std::unique_ptr<Store> folder_store(const std::string& folder);
+// "host:port[/database]". Connects at the first use; after a failure it is left alone for the life of the object. bad_option.
+Result<std::unique_ptr<Store>> redis_store(const std::string& address);
+
+}  // namespace coil::cache
