@@ -144,6 +144,7 @@ Result<int> compile(Arguments& a) {
   report.stages.insert(report.stages.begin(), {"read", program.read_seconds});
   const double seconds = seconds_now() - start;
   TRY_STATUS(write_tuning(a, report));
+  if (options.cache && !options.cache->problem().empty()) note("nothing could be kept for later compiles: " + options.cache->problem());
   TRY(const ZipReader package, ZipReader::open(a.output));
   log_compile(options.log, report, package);
   const uint64_t bytes = package.bytes().size();
