@@ -21,6 +21,7 @@ demo: deps
 	@tools/demo.sh $(BUILD)
 
 venv: deps
+	@tools/install_deps.sh test
 	@tools/make_venv.sh $(COIL_VENV)
 
 # The environment comes first: it has what the Python package is built with.
