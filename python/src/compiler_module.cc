@@ -113,6 +113,7 @@ nb::dict report_of(const CompileReport& r, double read_seconds) {
   d["code_bytes"] = r.code_bytes;
   d["constants_bytes"] = r.constants_bytes;
   d["arena_bytes"] = r.arena_formula;
+  d["hints"] = nb::cast(r.hints);
   d["tuning"] = r.tuning ? nb::object(nb::str(tune::record_text(*r.tuning).c_str())) : nb::object(nb::none());
   return d;
 }

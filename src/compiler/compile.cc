@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/parallel.h"
+#include "codegen/cpu/choices.h"
 #include "codegen/host/host_program.h"
 #include "compiler/build_target.h"
 #include "compiler/dump.h"
@@ -84,6 +85,7 @@ Result<CompileReport> compile(const Graph& graph, ZipWriter& zip, const CompileO
     // PyTorch looks for the files of "model" by the beginning of their names: the others must not begin like it.
     if (!contents.targets.empty()) target.model = device;
     report.kernels += target.plan.kernels.size();
+    if (device == "cpu") report.hints = cpu::hints(target.plan);
     report.functions += target.num_functions;
     report.code_bytes += target.code.size();
     report.constants_bytes += target.plan.constants_bytes;

@@ -60,6 +60,7 @@ struct CompileReport {
   uint64_t code_bytes = 0, constants_bytes = 0, package_bytes = 0;
   std::string arena_formula;
   std::optional<tune::Record> tuning;  // what the tuner found
+  std::vector<std::string> hints;      // what in the program's shapes costs speed on the CPU
 };
 
 // Errors are those of the reader and the lowerings, and file_unwritable. The file appears only when it is complete.

@@ -168,6 +168,17 @@ def test_records_merge(programs, records, tmp_path):
         assert {p["problem"] for p in json.loads(records[name].read_text())["problems"]} <= both
 
 
+def test_hints(tmp_path):
+    import torch
+
+    module = torch.nn.Sequential(torch.nn.Conv2d(24, 32, 3, padding=1), torch.nn.Conv2d(32, 33, 3, padding=1)).eval()
+    torch.export.save(torch.export.export(module, (torch.randn(1, 24, 32, 32),)), tmp_path / "conv.pt2")
+    hints = harness.coil_json("compile", tmp_path / "conv.pt2")["hints"]
+    assert len(hints) == 2 and "24 input channels are no multiple of 16: no Winograd filtering" in hints[0], hints
+    assert "33 output channels are no multiple of 32: 48 % of the sums are padding" in hints[1], hints
+    assert harness.coil_json("compile", harness.DIGITS, "-o", tmp_path / "digits.pt2")["hints"] == []
+
+
 def test_options_that_make_no_sense(programs, tmp_path):
     path, _ = programs["mlp"]
     out = ["-o", tmp_path / "p.pt2"]

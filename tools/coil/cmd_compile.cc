@@ -44,6 +44,7 @@ Json to_json(const Arguments& a, const CompileReport& r, const CompileOptions& o
   if (r.tuning) tuning = Json::parse(tune::record_text(*r.tuning));
   return {{"model", a.model},
           {"tuning", tuning},
+          {"hints", r.hints},
           {"output", a.output},
           {"seconds", seconds},
           {"stages", stages},
@@ -114,7 +115,10 @@ std::string summary(const Arguments& a, const CompileReport& r, const CompileOpt
                                     bytes_text(r.constants_bytes))});
   sizes.add({"scratch memory of a call", fmt::format("{} bytes", r.arena_formula)});
   text += sizes.text();
-  return r.tuning ? text + tuning_text(*r.tuning, style) : text;
+  if (!r.tuning) return text;
+  text += tuning_text(*r.tuning, style);
+  for (const std::string& hint : r.hints) text += fmt::format("  hint: {}\n", hint);
+  return text;
 }
 
 // The record for machines, with what it had of other programs; the tables for readers.

@@ -42,6 +42,9 @@ struct Machine {
 std::vector<Choice> candidates(const KernelPlan& plan, const Kernel& kernel, const CpuLaunch& launch, const std::function<int64_t(SymbolId)>& sizes,
                                const Machine& machine, size_t most);
 
+// What in the program's shapes costs speed, a sentence each, in the program's order: "linear: 10 columns are no multiple of 32: ...".
+std::vector<std::string> hints(const KernelPlan& plan);
+
 // A convolution's weight for a method; null: the kernel does not have it.
 const PlanOperand* weight_of(const KernelPlan& plan, const TemplateKernel& kernel, int32_t method);
 
