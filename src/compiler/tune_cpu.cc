@@ -184,12 +184,18 @@ class Tuner {
       const double budget = options_.seconds > 0 ? options_.seconds : fast ? kFastSeconds : kMaxSeconds;
       search.seconds = std::max(0.0, budget - (now() - begin_));
       search.now = now;
+      for (const SymbolValues& point : points_) {
+        double cost = 1;
+        for (const SymbolId id : free_symbols(plan_)) cost *= static_cast<double>(std::max<int64_t>(point[static_cast<size_t>(id.index)], 1));
+        search.costs.push_back(cost);
+      }
       search.progress = options_.progress;
       TRY(found, tune::search(counts(), *profiler, search));
     }
     write_record(found);
     record_.seconds = now() - begin_;
     record_.runs = found.runs;
+    record_.least_seconds = found.least_seconds;
     return std::move(record_);
   }
 

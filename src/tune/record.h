@@ -68,6 +68,7 @@ struct Record {
   std::vector<Entry> entries;   // in the program's order
   std::vector<WholeProgram> whole;
   double seconds = 0;           // that the tuning took
+  double least_seconds = 0;     // not 0: the budget was too small for the program; so much would do
   int runs = 0;                 // of the program
   const Entry* find(std::string_view problem) const;
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include <fmt/format.h>
 
@@ -12,9 +13,11 @@ constexpr int kFewSamples = 3, kSomeSamples = 6;
 constexpr double kFarOff = 1.15, kOff = 1.04;  // medians beyond these times the best are given up after few and some samples
 constexpr double kLeastGain = 0.015;           // of a candidate over the own rule
 constexpr double kWholeGain = 0.003;           // of the program
+constexpr double kProbePart = 0.15;            // of all time, to find out what a call takes
 constexpr double kFewestRuns = 30;             // of a point, for it to be worth beginning
 constexpr int kFewestPairs = 6, kMostPairs = 40;
 constexpr double kSearchPart = 0.75;           // of a point's time; the rest is for the whole program
+constexpr double kCheckPart = 0.4;
 
 double quantile(std::vector<double> v, double q) {
   if (v.empty()) return 0;
@@ -24,7 +27,7 @@ double quantile(std::vector<double> v, double q) {
 
 struct Candidate {
   std::vector<double> samples;
-  bool alive = true, wrong = false;
+  bool checked = false, alive = true, wrong = false;
 };
 
 class PointSearch {
@@ -37,10 +40,9 @@ class PointSearch {
   Result<PointResult> run() {
     PointResult result;
     const double begin = options_.now(), search_end = begin + (end_ - begin) * kSearchPart;
-    TRY(RunTimes reference, call(own(), false, true));  // makes the reference, warms up
-    (void)reference;
-    TRY_STATUS(check_candidates());
-    result.timed = options_.now() < end_;
+    TRY_STATUS(call(own(), false, true));  // makes the reference, warms up
+    TRY_STATUS(check_candidates(begin + (end_ - begin) * kCheckPart));
+    result.timed = true;
     TRY_STATUS(sample(search_end));
     std::vector<size_t> chosen = own();
     for (size_t p = 0; p < problems_.size(); ++p) {
@@ -62,7 +64,8 @@ class PointSearch {
   }
 
   // Every candidate once against the reference. Whoever is found unlike it is run alone: what came before may be to blame.
-  Status check_candidates() {
+  // What there was no time to check is given up.
+  Status check_candidates(double end) {
     size_t most = 1;
     for (const auto& p : problems_) most = std::max(most, p.size());
     for (size_t c = 1; c < most; ++c) {
@@ -73,20 +76,24 @@ class PointSearch {
           if (c < problems_[p].size() && !problems_[p][c].wrong) choice[p] = c;
         }
         TRY(const RunTimes times, call(choice, false, true));
-        if (times.wrong < 0) continue;
+        if (times.wrong < 0) {
+          for (size_t p = 0; p < problems_.size(); ++p) problems_[p][choice[p]].checked = true;
+          continue;
+        }
         const auto p = static_cast<size_t>(times.wrong);
         std::vector<size_t> alone = own();
         alone[p] = choice[p];
-        if (choice[p] == 0) {  // an own rule: it is the rounding of earlier ones that it makes much of
-          break;
-        }
+        // An own rule, or one that is right alone: it is the rounding of earlier ones that it makes much of. They stay unchecked.
+        if (choice[p] == 0) break;
         TRY(const RunTimes checked, call(alone, false, true));
         if (checked.wrong != times.wrong) break;
         problems_[p][c].wrong = true;
-        problems_[p][c].alive = false;
         again = true;
       }
-      if (options_.now() > end_) break;
+      if (options_.now() > end) break;
+    }
+    for (auto& candidates : problems_) {
+      for (size_t c = 1; c < candidates.size(); ++c) candidates[c].alive = candidates[c].checked && !candidates[c].wrong;
     }
     return ok_status();
   }
@@ -198,6 +205,39 @@ class PointSearch {
   int runs_ = 0;
 };
 
+// The points that can have runs enough within the time, important ones before others. Each is called once or twice to know, the cheap
+// ones first: what is dearer than one that is too dear is not called at all.
+Result<std::vector<bool>> affordable(const std::vector<std::vector<size_t>>& counts, Profiler& profiler, const SearchOptions& options, SearchResult& result) {
+  std::vector<size_t> order(counts.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  if (!options.costs.empty()) std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return options.costs[a] < options.costs[b]; });
+  std::vector<double> seconds(counts.size(), -1);
+  const double begin = options.now();
+  for (const size_t i : order) {
+    double once = 0;
+    for (int attempt = 0; attempt < 2; ++attempt) {  // the first one warms up
+      TRY(const RunTimes times, profiler.run({i, std::vector<size_t>(counts[i].size(), 0), false, false}));
+      ++result.runs;
+      once = times.seconds;
+      if (once * kFewestRuns > 2 * options.seconds) break;
+    }
+    if (once * kFewestRuns > options.seconds) {
+      if (i == order[0]) result.least_seconds = std::ceil(once * kFewestRuns * 1.2);
+      break;
+    }
+    seconds[i] = once;
+    if (options.now() - begin > kProbePart * options.seconds) break;
+  }
+  std::vector<bool> usable(counts.size(), false);
+  double left = options.seconds * (1 - kProbePart);
+  for (size_t i = 0; i < counts.size(); ++i) {
+    if (seconds[i] < 0 || (seconds[i] * kFewestRuns > left && std::count(usable.begin(), usable.end(), true) > 0)) continue;
+    usable[i] = true;
+    left -= seconds[i] * kFewestRuns;
+  }
+  return usable;
+}
+
 }  // namespace
 
 Result<SearchResult> search(const std::vector<std::vector<size_t>>& counts, Profiler& profiler, const SearchOptions& options) {
@@ -207,18 +247,12 @@ Result<SearchResult> search(const std::vector<std::vector<size_t>>& counts, Prof
   inner.progress = [&](double now) {
     if (options.progress) options.progress(std::clamp((now - begin) / std::max(options.seconds, 1e-9), 0.0, 1.0));
   };
-  // As many points as can have runs enough; the first call makes the reference and warms up.
-  size_t points = counts.size();
-  if (points > 1) {
-    const Profiler::Call first = {0, std::vector<size_t>(counts[0].size(), 0), false, false};
-    TRY_STATUS(profiler.run(first));
-    TRY(const RunTimes once, profiler.run(first));
-    result.runs += 2;
-    points = std::min(points, static_cast<size_t>(std::max(1.0, options.seconds / (kFewestRuns * std::max(once.seconds, 1e-9)))));
-  }
+  TRY(const std::vector<bool> usable, affordable(counts, profiler, options, result));
+  size_t points = static_cast<size_t>(std::count(usable.begin(), usable.end(), true));
   for (size_t i = 0; i < counts.size(); ++i) {
     const double now = options.now();
-    if (i >= points || (now >= end && i > 0)) {  // the own rules serve the rest
+    if (!usable[i] || now >= end) {  // the own rules serve it
+      points -= usable[i];
       PointResult untimed;
       for (size_t n : counts[i]) {
         ProblemResult r;
@@ -229,7 +263,8 @@ Result<SearchResult> search(const std::vector<std::vector<size_t>>& counts, Prof
       result.points.push_back(std::move(untimed));
       continue;
     }
-    PointSearch point(i, counts[i], profiler, inner, now + (end - now) / static_cast<double>(points - i));
+    PointSearch point(i, counts[i], profiler, inner, now + (end - now) / static_cast<double>(points));
+    --points;
     TRY(PointResult found, point.run());
     result.runs += point.runs();
     result.points.push_back(std::move(found));

@@ -37,6 +37,7 @@ struct SearchOptions {
   double seconds = 10;                 // for all points together
   int samples = 12;                    // of a candidate; more while a point took less than `least` seconds
   double least = 0;
+  std::vector<double> costs;           // of the points, roughly, in any unit; empty: in order. The cheap ones are looked at first
   std::function<double()> now;         // seconds
   std::function<void(double done)> progress;  // 0 to 1; may be empty
 };
@@ -57,12 +58,13 @@ struct PointResult {
   std::vector<ProblemResult> problems;
   double untuned = 0, tuned = 0;  // seconds of a call, medians of runs in turns; equal if nothing was chosen
   bool kept = false;              // false: nothing was chosen, or it was not surely faster (then every `chosen` is 0 again)
-  bool timed = false;             // false: there was no time left for this point
+  bool timed = false;             // false: there was no time for this point
 };
 
 struct SearchResult {
   std::vector<PointResult> points;
   int runs = 0;
+  double least_seconds = 0;       // not 0: no point could be timed, a budget of so many seconds would do for the cheapest
 };
 
 // counts[point][problem]: how many candidates there are, at least 1. Points come in the order of their importance.

@@ -143,7 +143,7 @@ TEST(SearchTest, PointsShareTheTimeAndSomeGetNone) {
   fake.rest = 1;
   fake.speeds = {{1e-3, 1e-3}};
   SearchOptions options;
-  options.seconds = 70;
+  options.seconds = 100;
   options.samples = 1000;
   options.now = [&] { return fake.machine.clock; };
   const auto r = search(std::vector<std::vector<size_t>>(30, {2}), fake, options);
@@ -154,7 +154,44 @@ TEST(SearchTest, PointsShareTheTimeAndSomeGetNone) {
   EXPECT_EQ(r.value().points[29].problems[0].chosen, 0u);
   EXPECT_TRUE(r.value().points[1].timed);
   EXPECT_FALSE(r.value().points[2].timed);
-  EXPECT_LE(fake.machine.clock, 77);
+  EXPECT_LE(fake.machine.clock, 110);
+}
+
+TEST(SearchTest, ABudgetThatIsTooSmallIsSaid) {
+  Fake fake;
+  fake.rest = 1;
+  fake.speeds = {{1e-3, 0.1e-3}};
+  SearchOptions options;
+  options.seconds = 5;
+  const auto r = fake.search_with(options);
+  ASSERT_TRUE(r.ok());
+  EXPECT_FALSE(only_point(r).timed);
+  EXPECT_EQ(only_point(r).problems[0].chosen, 0u);
+  EXPECT_NEAR(r.value().least_seconds, 37, 1);
+  EXPECT_LE(fake.machine.clock, 5.5);
+}
+
+TEST(SearchTest, DearPointsAreLeftOut) {
+  // The first point takes a second a call, the second a hundredth.
+  class Two : public Fake {
+   public:
+    Result<RunTimes> run(const Call& call) override {
+      rest = call.point == 0 ? 1 : 0.01;
+      return Fake::run(call);
+    }
+  } fake;
+  fake.speeds = {{1e-3, 0.1e-3}};
+  SearchOptions options;
+  options.seconds = 5;
+  options.costs = {100, 1};
+  options.now = [&] { return fake.machine.clock; };
+  const auto r = search({{2}, {2}}, fake, options);
+  ASSERT_TRUE(r.ok());
+  EXPECT_FALSE(r.value().points[0].timed);
+  EXPECT_TRUE(r.value().points[1].timed);
+  EXPECT_EQ(r.value().points[1].problems[0].chosen, 1u);
+  EXPECT_EQ(r.value().least_seconds, 0);
+  EXPECT_LE(fake.machine.clock, 5.5);
 }
 
 TEST(SearchTest, TheSameRunsGiveTheSameChoices) {

@@ -94,11 +94,18 @@ std::string tuning_text(const tune::Record& record, const Style& style) {
   }
   text += table.text();
   if (own > 0) text += fmt::format("  {} as before\n", count_text(own, "problem"));
+  if (record.least_seconds > 0) text += fmt::format("  nothing was timed: the budget is too small for calls as long as this program's; give at least --tune-budget {:.0f}s\n", record.least_seconds);
+  size_t kept_sizes = 0;
+  for (const tune::WholeProgram& w : record.whole) kept_sizes += w.kept;
   for (const tune::WholeProgram& w : record.whole) {
+    if (!w.kept && record.whole.size() > 4) continue;
     std::string sizes;
     for (const auto& [name, value] : w.sizes) sizes += fmt::format(" {}={}", name, value);
     text += fmt::format("  whole program{}: {} untuned, {} tuned{}\n", sizes, seconds_text(w.untuned * 1e-6), style.bold(seconds_text(w.tuned * 1e-6)),
                         w.kept ? "" : " (not surely faster: stays as it was)");
+  }
+  if (record.whole.size() > 4 && kept_sizes < record.whole.size()) {
+    text += fmt::format("  {} other sizes not surely faster: they stay as they were\n", record.whole.size() - kept_sizes);
   }
   return text;
 }

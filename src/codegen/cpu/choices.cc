@@ -176,12 +176,25 @@ std::string problem_text(const KernelPlan& plan, const Kernel& kernel, const std
                      a.causal ? " causal" : "");
 }
 
-Expr choice_key(const KernelPlan& plan, const Kernel& kernel, const CpuLaunch& launch) {
+// "batch" of "64*batch": as good to decide by, and what a reader knows.
+static Expr without_factor(ExprPool& pool, Expr e) {
+  for (size_t i = 0; i < pool.num_symbols(); ++i) {
+    const Expr symbol = pool.symbol(SymbolId(i));
+    if (symbol == e) return e;
+    const int64_t factor = evaluate_index(e, [&](SymbolId id) { return id == SymbolId(i) ? 1 : 0; });
+    if (factor > 0 && e == symbol * factor) return symbol;
+  }
+  return e;
+}
+
+static Expr plain_key(const KernelPlan& plan, const Kernel& kernel, const CpuLaunch& launch) {
   if (const Gemm* g = as_gemm(kernel)) return product(*plan.pool, g->batch) * product(*plan.pool, g->m);
   if (as_conv(kernel)) return as_template(kernel)->result_sizes[0] * as_template(kernel)->result_sizes[2] * as_template(kernel)->result_sizes[3];
   if (as_template(kernel)) return std::get<Attention>(as_template(kernel)->def).q_len * std::get<Attention>(as_template(kernel)->def).batch;
   return launch.items;
 }
+
+Expr choice_key(const KernelPlan& plan, const Kernel& kernel, const CpuLaunch& launch) { return without_factor(*plan.pool, plain_key(plan, kernel, launch)); }
 
 std::vector<Choice> candidates(const KernelPlan& plan, const Kernel& kernel, const CpuLaunch& launch, const Sizes& sizes, const Machine& machine, size_t most) {
   const auto value = [&](Expr e) { return static_cast<double>(evaluate_index(e, sizes)); };
