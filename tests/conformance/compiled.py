@@ -95,10 +95,14 @@ def verdict(name, dtype, report=lambda phase: None):
     with torch.no_grad():
         rows = [{**samples.expectation(op, call), "sample": row["sample"]} for call, row in zip(calls, rows)]
     whole = tried(name, dtype, case, calls, rows, report)
-    if whole["status"] in ("right", "wrong") or len(rows) == 1:
+    return narrowed(whole, [lambda c=c, r=r: tried(name, dtype, case, [c], [r], report) for c, r in zip(calls, rows)])
+
+
+def narrowed(whole, singles):
+    """The verdict of all samples in one graph, or, where that was not possible, of each alone."""
+    if whole["status"] in ("right", "wrong") or len(singles) == 1:
         return whole
-    # Which of them?
-    each = [tried(name, dtype, case, [call], [row], report) for call, row in zip(calls, rows)]
+    each = [single() for single in singles]
     usable = [r for r in each if r["status"] != "export"]
     if not usable:
         return whole

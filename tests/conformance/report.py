@@ -51,11 +51,14 @@ def columns(results):
     return lines
 
 
-def table(results, numbers):
+def table(results, numbers, extra):
+    """Extra: {column: results}, of which float32 is shown."""
     by_name = collections.defaultdict(dict)
     for r in results:
         by_name[r["name"]][r["dtype"]] = r
-    lines = ["| entry | " + " | ".join(COLUMNS) + " |", "|---" * (len(COLUMNS) + 1) + "|"]
+    marks = {what: {r["name"]: MARKS.get(r["status"], r["status"]) for r in rows if r["dtype"] == "float32"} for what, rows in extra.items() if rows}
+    titles = [*COLUMNS, *marks]
+    lines = ["| entry | " + " | ".join(titles) + " |", "|---" * (len(titles) + 1) + "|"]
     for name, row in by_name.items():
         cells = []
         for dtype in COLUMNS:
@@ -66,6 +69,7 @@ def table(results, numbers):
                 cells.append(", ".join(str(numbers[reason]) for reason in dict.fromkeys(reasons(r))))
             else:
                 cells.append(MARKS[r["status"]])
+        cells += [of.get(name, "") for of in marks.values()]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return lines
 
@@ -84,13 +88,17 @@ def compiled_summary(results):
     return f"{len(pairs)} pairs: " + ", ".join(f"{n} {what}" for what, n in shares(pairs)) + f"; apart: {len(results) - len(pairs)} that Dynamo or eager does not take"
 
 
-def compiled_section(results):
-    """Lines for the run through torch.compile."""
+COMPILED = ("torch.compile", "The same samples through `torch.compile(backend=\"coil\", fullgraph=True)` (`tests/conformance/run.py --compiled`), compared with eager in the same way")
+GRADIENTS = ("Gradients", "The gradients of the differentiable entries' samples through `torch.compile(backend=\"coil\", fullgraph=True)` and `backward` "
+             "(`tests/conformance/run.py --gradients`), compared with eager's in the same way; operators of both graphs are counted")
+
+
+def compiled_section(results, title, what):
+    """Lines for a run through torch.compile."""
     dtypes = [d for d in COLUMNS if any(r["dtype"] == d for r in counted(results))]
     columns = [[n for _, n in shares([r for r in counted(results) if r["dtype"] == d])] for d in dtypes]
-    lines = ["## torch.compile", "", "The same samples through `torch.compile(backend=\"coil\", fullgraph=True)` (`tests/conformance/run.py --compiled`), compared with eager in the same way: "
-             + compiled_summary(results) + ".", "", "| | " + " | ".join(dtypes) + " |", "|---" * (len(dtypes) + 1) + "|"]
-    lines += [f"| {what} | " + " | ".join(str(column[i]) for column in columns) + " |" for i, (what, _) in enumerate(shares([]))]
+    lines = [f"## {title}", "", f"{what}: {compiled_summary(results)}.", "", "| | " + " | ".join(dtypes) + " |", "|---" * (len(dtypes) + 1) + "|"]
+    lines += [f"| {row} | " + " | ".join(str(column[i]) for column in columns) + " |" for i, (row, _) in enumerate(shares([]))]
     count = collections.Counter(reason for r in results for reason in r.get("fallbacks", {}))
     lines += ["", "What stays in PyTorch most often:", "", "| pairs | operator: reason |", "|---|---|"]
     lines += [f"| {n} | {reason.replace('|', '/')} |" for reason, n in sorted(count.items(), key=lambda item: (-item[1], item[0]))[:40]]
@@ -99,11 +107,11 @@ def compiled_section(results):
     return lines
 
 
-def text(results, more=(), compiled=()):
-    """The whole file."""
+def text(results, more=(), compiled=(), gradients=()):
+    """The whole file; compiled, gradients: results through torch.compile."""
     ranks = ranked(results)
     numbers = {reason: i + 1 for i, (reason, _) in enumerate(ranks)}
-    lines = [HEAD, f"**{summary(results)}.**", "", *columns(results), "", *more, *(compiled_section(compiled) if compiled else [])]
+    lines = [HEAD, f"**{summary(results)}.**", "", *columns(results), "", *more, *(compiled_section(compiled, *COMPILED) if compiled else []), *(compiled_section(gradients, *GRADIENTS) if gradients else [])]
     lines += ["## Reasons", "", "| number | pairs | reason |", "|---|---|---|"]
     lines += [f"| {numbers[reason]} | {n} | {reason.replace('|', '/')} |" for reason, n in ranks]
     bad = [r for r in results if r["status"] in ("wrong", "crash", "hang", "error")]
@@ -111,5 +119,5 @@ def text(results, more=(), compiled=()):
         lines += ["", "## Wrong answers and crashes", ""] + [f"- {r['name']} {r['dtype']}: {r['status']}: {r['reason']}" for r in bad]
     lost = [r for r in results if r["status"] == "export"]
     lines += ["", "## What torch.export cannot export", ""] + [f"- {r['name']} {r['dtype']}: {r['reason']}" for r in lost]
-    lines += ["", "## Pairs", "", "✓ right, a number: the reason above, –: torch.export cannot, empty: eager does not support it.", "", *table(results, numbers), ""]
+    lines += ["", "## Pairs", "", "✓ right, a number: the reason above, –: torch.export cannot, empty: eager does not support it. The last columns: float32 through torch.compile.", "", *table(results, numbers, {"compiled": compiled, "gradient": gradients}), ""]
     return "\n".join(lines)

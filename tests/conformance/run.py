@@ -7,6 +7,7 @@ starts over; --retry: does again what was not right). A pair that takes its work
 PATTERN: names of entries as in a shell (`linalg.*`), or name:dtype. Without any: all. The whole takes about half an hour of two cores,
 half of it for exports, which are kept. `--results FILE --report docs/coverage.md` with nothing left to do writes the report again.
 --compiled asks torch.compile(backend="coil", fullgraph=True) for the same; its results (another FILE) go into the report by --compiled-results.
+--gradients asks it for the gradients of the differentiable entries; these results go into the report by --gradient-results.
 """
 
 import argparse
@@ -122,6 +123,8 @@ def main():
     parser.add_argument("--report", type=pathlib.Path)
     parser.add_argument("--compiled", action="store_true", help="through torch.compile(backend=\"coil\", fullgraph=True) instead")
     parser.add_argument("--compiled-results", type=pathlib.Path, help="results of --compiled, for the report")
+    parser.add_argument("--gradients", action="store_true", help="gradients of the differentiable entries through torch.compile(backend=\"coil\", fullgraph=True) instead")
+    parser.add_argument("--gradient-results", type=pathlib.Path, help="results of --gradients, for the report")
     parser.add_argument("--show", action="store_true", help="print what is not right")
     parser.add_argument("patterns", nargs="*")
     options = parser.parse_intermixed_args()
@@ -130,21 +133,23 @@ def main():
     import report
     import samples
 
-    pairs = matching(samples.pairs(), options.patterns)
+    way = "gradients" if options.gradients else "compiled" if options.compiled else "evaluate"
+    pairs = matching(samples.gradient_pairs() if options.gradients else samples.pairs(), options.patterns)
     known = read_results(options.results)
     todo = [p for p in pairs if p not in known or (options.retry and known[p]["status"] not in ("right", "eager", "export"))]
-    judge_all(todo, options.jobs, options.results, way="compiled" if options.compiled else "evaluate")
+    judge_all(todo, options.jobs, options.results, way=way)
     results = [r for p in pairs if (r := read_results(options.results).get(p))]
     if options.show:
         for r in results:
             if r["status"] != "right":
                 print(f"{r['name']}:{r['dtype']} {r['status']}: {r['reason']}")
-    print(report.compiled_summary(results) if options.compiled else report.summary(results))
+    print(report.summary(results) if way == "evaluate" else report.compiled_summary(results))
     if options.report:
         sys.path.insert(0, str(HERE.parents[0] / "python"))
         import core_aten
 
-        options.report.write_text(report.text(results, core_aten.section(), list(read_results(options.compiled_results).values()) if options.compiled_results else []))
+        others = [list(read_results(path).values()) if path else [] for path in (options.compiled_results, options.gradient_results)]
+        options.report.write_text(report.text(results, core_aten.section(), *others))
     bad = [r for r in results if r["status"] in ("wrong", "crash", "hang", "error")]
     return 1 if bad else 0
 

@@ -51,6 +51,11 @@ def pairs():
     return [(name, dtype_name(dtype)) for name, op in entries().items() for dtype in supported(op)]
 
 
+def gradient_pairs():
+    """Those that eager differentiates."""
+    return [(name, dtype_name(d)) for name, op in entries().items() for d in supported(op) if op.supports_autograd and d in op.supported_backward_dtypes("cpu")]
+
+
 def said(value):
     """A non-tensor argument as text that is the same in each run."""
     return getattr(value, "__name__", type(value).__name__) if callable(value) and not isinstance(value, torch.dtype) else repr(value)
@@ -78,11 +83,11 @@ def usable(sample):
             and sum(t.numel() for t in tensors) <= MAX_ELEMENTS)
 
 
-def chosen(op, dtype):
+def chosen(op, dtype, requires_grad=False):
     """Up to MAX_SAMPLES samples that differ as much as possible: each time the one with the most that is new."""
     torch.manual_seed(17)
     seen = []
-    for sample in op.sample_inputs("cpu", dtype, requires_grad=False):
+    for sample in op.sample_inputs("cpu", dtype, requires_grad=requires_grad):
         if usable(sample):
             seen.append((features(sample), sample))
         if len(seen) == MAX_SEEN:

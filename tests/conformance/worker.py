@@ -1,6 +1,6 @@
 """A process that judges pairs: reads "name dtype" lines, writes a JSON line for each phase and each result. See run.py.
 
-An argument names the way: evaluate (exported, standalone; the default) or compiled (torch.compile)."""
+An argument names the way: evaluate (exported, standalone; the default) compiled (torch.compile) or gradients (through it)."""
 
 import json
 import os

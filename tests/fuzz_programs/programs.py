@@ -1,6 +1,6 @@
 """Random programs as plain data: made from a seed, run by PyTorch, exported, shrunk.
 
-{"inputs": [{"shape", "dtype", "layout", "seed", "dynamic"}], "steps": [[operator, numbers of values, parameters]], "outputs": [numbers of values]}.
+{"inputs": [{"shape", "dtype", "layout", "seed", "dynamic", "special"}], "steps": [[operator, numbers of values, parameters]], "outputs": [numbers of values]}.
 Values are the inputs, then the steps' results.
 """
 
@@ -10,13 +10,14 @@ import torch
 
 import operators
 
-LAYOUTS = ["dense", "dense", "transposed", "expanded", "sliced", "offset"]
-SIZES = [0, 1, 2, 3, 4, 5, 7, 8, 9, 17, 33]
+LAYOUTS = ["dense", "dense", "transposed", "expanded", "sliced", "offset", "reversed", "rows"]
+SIZES = [0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 7, 8, 8, 9, 15, 16, 17, 32, 33, 65]
+SPECIAL = [float("nan"), float("inf"), float("-inf"), -0.0]
 MOST_ELEMENTS = 20_000
 
 
 def make_input(given):
-    """The tensor that an input stands for: small numbers of eighths, so that most of the arithmetic is exact."""
+    """The tensor that an input stands for: small numbers of eighths, so that most of the arithmetic is exact; "special": some that are no numbers."""
     generator = torch.Generator().manual_seed(given["seed"])
     shape, dtype, layout = given["shape"], getattr(torch, given["dtype"]), given["layout"]
 
@@ -25,11 +26,19 @@ def make_input(given):
             return torch.randint(0, 2, sizes, generator=generator).bool()
         low = 0 if dtype is torch.uint8 else -8
         if dtype.is_floating_point:
-            return (torch.randint(-16, 17, sizes, generator=generator) / 8).to(dtype)
+            numbers = torch.randint(-16, 17, sizes, generator=generator) / 8
+            if given.get("special") and numbers.numel():
+                some = torch.randint(0, numbers.numel(), (min(4, numbers.numel()),), generator=generator)
+                numbers.view(-1)[some] = torch.tensor(SPECIAL[: len(some)])
+            return numbers.to(dtype)
         return torch.randint(low, 9, sizes, generator=generator).to(dtype)
 
     if layout == "transposed" and len(shape) >= 2:
         return fill([*shape[:-2], shape[-1], shape[-2]]).mT
+    if layout == "reversed" and len(shape) >= 2:
+        return fill(shape[::-1]).permute(*range(len(shape) - 1, -1, -1))
+    if layout == "rows" and len(shape) >= 2:
+        return fill([2 * shape[0] + 1, *shape[1:]])[1::2]
     if layout == "expanded" and shape:
         return fill([1, *shape[1:]]).expand(shape)
     if layout == "sliced" and shape:
@@ -58,6 +67,29 @@ def is_exact(value, wide):
     return value.shape == wide.shape and (torch.equal(value, wide) if not value.is_floating_point() else torch.equal(value.double().nan_to_num(9e9), wide.double().nan_to_num(9e9)))
 
 
+def is_sure(name, parameters, args, wide, value):
+    """Whether rounding cannot have decided a step's result: nothing before an operator that jumps was rounded, an integer can hold what becomes one."""
+    if operators.TABLE[name][2] and not all(is_exact(a, w) for a, w in zip(args, wide)):
+        return False
+    if name == "to" and not value.is_floating_point() and value.dtype is not torch.bool and args[0].is_floating_point():
+        limits, v = torch.iinfo(value.dtype), args[0].double()
+        return bool(((v >= limits.min) & (v <= min(limits.max, 2**53))).all())
+    return True
+
+
+def are_sure(program, values, wide):
+    """The same of all steps."""
+    first = len(program["inputs"])
+    return all(is_sure(name, parameters, [values[i] for i in args], [wide[i] for i in args], values[first + k]) for k, (name, args, parameters) in enumerate(program["steps"]))
+
+
+def resized(program):
+    """The program with other sizes in its dynamic dimensions, or None."""
+    if not any(x["dynamic"] for x in program["inputs"]):
+        return None
+    return {**program, "inputs": [{**x, "shape": [n + 2 if d in x["dynamic"] else n for d, n in enumerate(x["shape"])]} for x in program["inputs"]]}
+
+
 def generate(seed):
     rng = random.Random(seed)
     inputs = []
@@ -69,32 +101,26 @@ def generate(seed):
             shape.pop()
         dtype = favourite if rng.random() < 0.6 else rng.choice(operators.DTYPES)
         dynamic = [d for d, n in enumerate(shape) if n >= 2 and rng.random() < 0.25] if seed % 3 == 0 else []
-        inputs.append({"shape": shape, "dtype": dtype, "layout": "dense" if dynamic else rng.choice(LAYOUTS), "seed": rng.randrange(1 << 30), "dynamic": dynamic})
+        inputs.append({"shape": shape, "dtype": dtype, "layout": "dense" if dynamic else rng.choice(LAYOUTS), "seed": rng.randrange(1 << 30), "dynamic": dynamic, "special": rng.random() < 0.08})
     program = {"inputs": inputs, "steps": [], "outputs": []}
     values = [make_input(i) for i in inputs]
     wide = widened(values)
     names, weights = list(operators.TABLE), [row[3] for row in operators.TABLE.values()]
-    wanted, tries = rng.randint(2, 9), 0
+    wanted, tries = rng.choice([2, 3, 4, 5, 6, 7, 8, 9, 12]), 0
     while len(program["steps"]) < wanted and tries < 200:
         tries += 1
         name = rng.choices(names, weights)[0]
-        function, choose, jumps, _ = operators.TABLE[name]
+        function, choose, _, _ = operators.TABLE[name]
         try:
             args, parameters = choose(operators.Chooser(rng, values))
-            if jumps and not all(is_exact(values[i], wide[i]) for i in args):
-                continue
             value = function(*(values[i] for i in args), *parameters)
             broad = function(*(wide[i] for i in args), *(["float64"] if name == "to" and parameters[0] in operators.FLOATS else parameters))
         except Exception:  # not a choice that PyTorch takes
             continue
         if not isinstance(value, torch.Tensor) or value.numel() > MOST_ELEMENTS or value.dim() > 6 or value.is_complex():
             continue
-        # A conversion of what an integer cannot hold may give anything.
-        if name == "to" and not value.is_floating_point() and value.dtype is not torch.bool and values[args[0]].is_floating_point():
-            limits = torch.iinfo(value.dtype)
-            v = values[args[0]].double()
-            if not bool(((v >= limits.min) & (v <= min(limits.max, 2**53))).all()):
-                continue
+        if not is_sure(name, parameters, [values[i] for i in args], [wide[i] for i in args], value):
+            continue
         program["steps"].append([name, args, parameters])
         values.append(value)
         wide.append(broad)
@@ -136,7 +162,7 @@ def smaller(program, shapes):
             yield cut(program, [i])
     for number in range(len(program["steps"]) - 1):  # a result becomes an input
         shape, dtype = shapes[count + number]
-        new = {"shape": shape, "dtype": dtype, "layout": "dense", "seed": number, "dynamic": []}
+        new = {"shape": shape, "dtype": dtype, "layout": "dense", "seed": number, "dynamic": [], "special": False}
         value = count + number
         move = {**{i: i for i in range(count)}, value: count, **{i: i + 1 if i < value else i for i in range(count, len(shapes)) if i != value}}
         steps = [[name, [move[a] for a in args], p] for k, (name, args, p) in enumerate(program["steps"]) if k != number]
@@ -147,14 +173,14 @@ def smaller(program, shapes):
                 if a >= count:
                     yield cut(program, [a])
     for k, given in enumerate(program["inputs"]):
-        for change in ({"dynamic": []}, {"layout": "dense"}):
-            if any(given[key] != value for key, value in change.items()):
+        for change in ({"dynamic": []}, {"layout": "dense"}, {"special": False}):
+            if any(given.get(key, value) != value for key, value in change.items()):
                 yield {**program, "inputs": [{**x, **change} if j == k else x for j, x in enumerate(program["inputs"])]}
 
 
 def source(program):
     """As text, for people."""
-    lines = [f"v{i} = input({x['shape']}, {x['dtype']}, {x['layout']}{', dynamic ' + str(x['dynamic']) if x['dynamic'] else ''})" for i, x in enumerate(program["inputs"])]
+    lines = [f"v{i} = input({x['shape']}, {x['dtype']}, {x['layout']}{', dynamic ' + str(x['dynamic']) if x['dynamic'] else ''}{', special' if x.get('special') else ''})" for i, x in enumerate(program["inputs"])]
     for i, (name, args, parameters) in enumerate(program["steps"], len(program["inputs"])):
         lines.append(f"v{i} = {name}({', '.join([f'v{a}' for a in args] + [repr(p) for p in parameters])})")
     return "\n".join([*lines, "return " + ", ".join(f"v{i}" for i in program["outputs"])])

@@ -65,12 +65,44 @@ def exported(program, inputs):
         return torch.export.export(module, tuple(inputs))
 
 
+def compared(model, program, inputs, eager, wide):
+    """None, or what is wrong."""
+    results = model(*[t.clone() if t.is_contiguous() else t for t in inputs])
+    results = results if isinstance(results, tuple) else (results,)
+    for number, (ours, i) in enumerate(zip(results, program["outputs"], strict=True)):
+        problem = difference(ours, eager[i], wide[i])
+        if problem:
+            return f"output {number}: {problem}"
+    return None
+
+
+def values_of_program(program):
+    """Inputs, all values, all values in double precision."""
+    inputs = [programs.make_input(x) for x in program["inputs"]]
+    return inputs, programs.run(program, inputs), programs.run(program, programs.widened(inputs), wide=True)
+
+
+def other_sizes(model, program):
+    """None, or what is wrong with other dynamic sizes, where PyTorch and the exported program take them."""
+    try:
+        inputs, eager, wide = values_of_program(program)
+    except Exception:
+        return None
+    if not programs.are_sure(program, eager, wide):
+        return None
+    try:
+        problem = compared(model, program, inputs, eager, wide)
+        return problem and "other sizes: " + problem
+    except coil.Error as error:
+        if "COIL-E9" in str(error):
+            raise
+        return None
+
+
 def judged(program, decompose):
     if not program["steps"]:
         return "trivial", "", []
-    inputs = [programs.make_input(x) for x in program["inputs"]]
-    eager = programs.run(program, inputs)
-    wide = programs.run(program, programs.widened(inputs), wide=True)
+    inputs, eager, wide = values_of_program(program)
     shapes = [(list(v.shape), str(v.dtype).removeprefix("torch.")) for v in eager]
     try:
         exported_program = exported(program, inputs)
@@ -79,17 +111,17 @@ def judged(program, decompose):
     except Exception as error:
         return "export", f"{type(error).__name__}: {error}".splitlines()[0][:200], shapes
     try:
+        by_pytorch = exported_program.module()
         model = coil.compile(exported_program, options={"opt_level": 1})
-        results = model(*[t.clone() if t.is_contiguous() else t for t in inputs])
+        problem = compared(model, program, inputs, eager, wide)
+        if problem and compared(by_pytorch, program, inputs, eager, wide):
+            return "export", "PyTorch's own exported program gives other results", shapes
+        if not problem and (other := programs.resized(program)):
+            problem = other_sizes(model, other)
     except coil.Error as error:
         text = str(error).splitlines()[0][:200]
         return ("crash" if "COIL-E9" in text or "COIL-E5" in text else "refused"), text, shapes
-    results = results if isinstance(results, tuple) else (results,)
-    for number, (ours, i) in enumerate(zip(results, program["outputs"], strict=True)):
-        problem = difference(ours, eager[i], wide[i])
-        if problem:
-            return "wrong", f"output {number}: {problem}", shapes
-    return "right", "", shapes
+    return ("wrong" if problem else "right"), problem or "", shapes
 
 
 def main():

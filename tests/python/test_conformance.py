@@ -11,10 +11,12 @@ sys.path.insert(0, str(harness.REPO / "tests/conformance"))
 WANTED = 56  # pairs that are right, spread over the table
 OTHERS = 8  # pairs that are refused
 SECONDS = 240  # no new pair is begun after these
+THROUGH_TORCH = 20  # entries of each kind through torch.compile
+WAYS = {"gradient": "gradients"}  # columns and what judges them
 
 
 def table():
-    """{(entry, dtype): mark} of docs/coverage.md."""
+    """{(entry, dtype or "gradient"): mark} of docs/coverage.md."""
     lines = (harness.REPO / "docs/coverage.md").read_text().split("## Pairs")[1].splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
     return {(row[0], dtype): mark for row in rows[1:] for dtype, mark in zip(rows[0][1:], row[1:]) if mark}
@@ -30,6 +32,7 @@ def results(tmp_path_factory):
     import run
 
     marks = table()
+    marks = {pair: mark for pair, mark in marks.items() if pair[1] not in WAYS}
     chosen = [*spread([p for p, mark in marks.items() if mark == "✓"], WANTED), *spread([p for p, mark in marks.items() if mark[0].isdigit()], OTHERS)]
     path = tmp_path_factory.mktemp("conformance") / "results.jsonl"
     run.judge_all(chosen, harness.JOBS, path, SECONDS)
@@ -50,6 +53,29 @@ def test_what_fails_is_refused(results):
     marks, found = results
     bad = {pair: (r["status"], r["reason"]) for pair, r in found.items() if r["status"] not in ("right", "refused")}
     assert not bad
+
+
+@pytest.mark.parametrize("column", WAYS)
+def test_through_torch_compile(tmp_path, column):
+    import run
+
+    right = [(name, "float32") for (name, what), mark in table().items() if what == column and mark == "✓"]
+    chosen = spread(right, THROUGH_TORCH)
+    assert len(chosen) == THROUGH_TORCH
+    run.judge_all(chosen, harness.JOBS, tmp_path / "results.jsonl", way=WAYS[column])
+    found = run.read_results(tmp_path / "results.jsonl")
+    assert {pair: (r["status"], r["reason"]) for pair, r in found.items()} == {pair: ("right", "") for pair in chosen}
+
+
+def test_a_wrong_gradient_is_seen():
+    import gradients
+    import torch
+
+    x = torch.tensor([1.0, 2.0, float("nan")])
+    assert gradients.difference([x.clone(), None], [x, None], None, None) is None
+    assert gradients.difference([None], [torch.zeros(3)], None, None) is None
+    for ours in (x + 1, x.double(), x[:2], None):
+        assert gradients.difference([ours], [x], None, None)
 
 
 def test_a_wrong_result_is_seen():

@@ -9,7 +9,7 @@ FOLDER = harness.REPO / "tests/fuzz_programs"
 
 
 def test_random_programs():
-    done = subprocess.run([sys.executable, "-W", "ignore", FOLDER / "run.py", "--seconds", "500", "--programs", "240", "--seed", "7000"], capture_output=True, text=True, timeout=700)
+    done = subprocess.run([sys.executable, "-W", "ignore", FOLDER / "run.py", "--seconds", "500", "--programs", "240", "--seed", "7000"], capture_output=True, text=True, timeout=1200)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     last = [line for line in done.stdout.splitlines() if " programs from seed " in line][0]
     assert " right" in last, done.stdout
