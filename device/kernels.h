@@ -22,6 +22,8 @@ extern "C" {
 #define COIL_TILE_COLS 64
 /* Scratch of one worker, see coil_*_scratch_bytes. */
 #define COIL_GEMM_WORKER_BYTES 86016
+/* A packed panel of a product of integers: [ceil(k/4)][COIL_PANEL][4] int8, then COIL_PANEL int32, see CoilGemm. */
+#define COIL_INTEGER_PANEL_BYTES(k) (((k) + 3) / 4 * 4 * COIL_PANEL + COIL_PANEL * 4)
 #define COIL_ATTENTION_WORKER_BYTES 262144
 /* Winograd convolutions: tiles of 4x4 pixels in a block, and blocks for each worker that may be transformed at a time. */
 #define COIL_WINOGRAD_TILES 14
@@ -42,7 +44,11 @@ typedef void (*CoilEpilogue)(const void* context, int64_t batch, int64_t row, in
  * B is either packed (b_packed: panels [ceil(n/COIL_PANEL)][k][COIL_PANEL], zero padded, b_batch elements apart) or strided.
  * A strided B is packed block by block by each worker, or read in place. Nothing outside the operands is read, nothing
  * outside C is written. batch, m, n, k may be 0; k == 0 gives zeros (through the epilogue). b_batch of a packed B counts the
- * padding: 0, or ceil(n/COIL_PANEL)*COIL_PANEL*k. */
+ * padding: 0, or ceil(n/COIL_PANEL)*COIL_PANEL*k.
+ * Quantised weights (b_bits; packed, batch 1): int8 panels as above, or of 4 bits [ceil(n/COIL_PANEL)][k][COIL_PANEL/2], byte j being column j
+ * (low bits) and j + 16 with 8 added. An element counts as (b - zero) * scale in float32, as computed for its group of rows of k.
+ * Integers (dtype COIL_UINT8 or COIL_INT8 for A; packed, batch 1): B int8 in panels of COIL_INTEGER_PANEL_BYTES(k) bytes, four rows of a column
+ * side by side, zero padded, then the columns' sums times -128; sums are exact (modulo 2^32), the epilogue's tile holds int32, c is int32. */
 typedef struct CoilGemm {
   int64_t batch, m, n, k;
   const void* a;
@@ -57,6 +63,10 @@ typedef struct CoilGemm {
   CoilEpilogue epilogue;
   const void* epilogue_context;
   void* scratch;
+  int32_t b_bits;              /* 8, 4: a packed B of integers beside an A of floats; 0: B is of dtype */
+  int64_t b_group;
+  const float* b_scale;        /* [ceil(k / b_group)][n], or null: 1 */
+  const float* b_zero;         /* the same shape, or null: 0 */
 } CoilGemm;
 
 /* 2-D convolution (cross-correlation, zero padding; the pads may differ at the far side: oh and ow say how far it goes), input

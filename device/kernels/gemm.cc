@@ -1,5 +1,6 @@
 // coil_gemm: batched products of strided or packed operands.
 #include "block.h"
+#include "gemm_quantised.h"
 #include "gemv.h"
 #include "transpose.h"
 
@@ -29,6 +30,11 @@ struct GemmSource {
 
   __attribute__((noinline)) PanelChunk panel_b(int64_t batch, int64_t panel, int64_t k0, int64_t k, float* buffer,
                                                int64_t tiles) const {
+    if (g.b_bits == 8 && !g.b_scale && !g.b_zero) return {static_cast<const int8_t*>(g.b) + panel * g.k * kPanel + k0 * kPanel, kPanel, COIL_INT8};
+    if (g.b_bits) {
+      dequantise_panel(g, panel, k0, k, buffer);
+      return {buffer, kPanel, COIL_FLOAT32};
+    }
     const T* b = static_cast<const T*>(g.b) + batch * g.b_batch;
     if (g.b_packed) return {b + panel * g.k * kPanel + k0 * kPanel, kPanel, g.dtype};
     b += k0 * g.b_row + panel * kPanel * g.b_col;
@@ -58,7 +64,7 @@ void gemm(const CoilGemm& g, const CoilHost* host) {
   p.k = g.k;
   p.epilogue = g.epilogue ? g.epilogue : store_tile;
   p.epilogue_context = g.epilogue ? g.epilogue_context : &to;
-  const bool rows_fit_dot = g.b_packed && g.a_col == 1 && g.m >= kFewestDotRows;
+  const bool rows_fit_dot = g.b_packed && !g.b_bits && g.a_col == 1 && g.m >= kFewestDotRows;
   p.bfloat16_dot = __is_same(T, BFloat16) && rows_fit_dot && has_bfloat16_dot();
   p.scratch = g.scratch;
   p.asked_tiles = g.block_tiles;
@@ -74,5 +80,6 @@ void gemm(const CoilGemm& g, const CoilHost* host) {
 
 extern "C" void COIL_KERNEL(coil_gemm)(const CoilGemm* args, const CoilHost* host) {
   using namespace COIL_KERNELS_NAMESPACE;
+  if (args->dtype == COIL_UINT8 || args->dtype == COIL_INT8) return integer_gemm(*args, host);
   with_dtype(args->dtype, [&](auto* type) { gemm<__remove_cvref(decltype(*type))>(*args, host); });
 }

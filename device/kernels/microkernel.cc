@@ -180,6 +180,7 @@ void tile_product_dot(int64_t, const float*, const void*, int64_t, int64_t, floa
 void tile_product(int64_t k, const float* a, const void* b, int64_t ldb, int32_t b_dtype, int64_t rows, int64_t cols,
                   float* acc, bool accumulate) {
   const int64_t capacity = row_capacity(rows);
+  if (b_dtype == COIL_INT8) return run_columns(k, a, static_cast<const int8_t*>(b), ldb, capacity, cols, acc, accumulate);
   with_dtype(b_dtype, [&](auto* type) {
     run_columns(k, a, static_cast<decltype(type)>(b), ldb, capacity, cols, acc, accumulate);
   });

@@ -61,6 +61,7 @@ COIL_INLINE Vec load(const float* p) { return load_raw<Vec>(p); }
 COIL_INLINE Vec load(const BFloat16* p) {
   return __builtin_bit_cast(Vec, __builtin_convertvector(load_raw<Lanes<uint16_t>>(p), VecU32) << 16);
 }
+COIL_INLINE Vec load(const int8_t* p) { return __builtin_convertvector(__builtin_convertvector(load_raw<Lanes<int8_t>>(p), VecI32), Vec); }
 COIL_INLINE Vec load(const Float16* p) { return __builtin_convertvector(load_raw<Lanes<Float16>>(p), Vec); }
 
 COIL_INLINE float load_one(const float* p) { return *p; }
@@ -123,7 +124,7 @@ COIL_INLINE void store_partial(T* p, Vec v, int64_t n) {
 COIL_INLINE int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 COIL_INLINE int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
 COIL_INLINE int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-COIL_INLINE int64_t element_bytes(int32_t dtype) { return dtype == COIL_FLOAT32 ? 4 : 2; }
+COIL_INLINE int64_t element_bytes(int32_t dtype) { return dtype == COIL_FLOAT32 ? 4 : dtype == COIL_INT8 ? 1 : 2; }
 
 // Calls f with a null pointer of the element type of `dtype` (float32, bfloat16 or float16).
 template <class F>

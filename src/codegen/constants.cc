@@ -26,6 +26,8 @@ uint64_t packed_size(const KernelPlan& plan, const PlanConstant& c) {
   switch (c.packing) {
     case PlanConstant::Packing::plain:
     case PlanConstant::Packing::conv_ohwi: return static_cast<uint64_t>(numel(d.sizes)) * bytes;
+    case PlanConstant::Packing::gemm_b_4bit: return static_cast<uint64_t>(templates::packed_gemm_b_elements(c.k, c.n)) / 2;
+    case PlanConstant::Packing::gemm_b_integer: return static_cast<uint64_t>(templates::packed_integer_b_bytes(c.k, c.n));
     case PlanConstant::Packing::gemm_b: return static_cast<uint64_t>(c.batch * templates::packed_gemm_b_elements(c.k, c.n)) * bytes;
     case PlanConstant::Packing::conv_weight:
       return static_cast<uint64_t>(c.groups * panels(d.sizes[0] / c.groups) * d.sizes[1] * d.sizes[2] * d.sizes[3]) * bytes;
@@ -94,6 +96,8 @@ std::vector<uint8_t> constant_bytes(const KernelPlan& plan, const PlanConstant& 
       return take(templates::pack_depthwise_weight(plain.data(), item, d.sizes[0], d.sizes[2], d.sizes[3]));
     case PlanConstant::Packing::winograd_weight: return take(templates::pack_winograd_weight(plain.data(), d.sizes[0], d.sizes[1]));
     case PlanConstant::Packing::conv_ohwi: return channels_innermost(d);
+    case PlanConstant::Packing::gemm_b_4bit: return take(templates::pack_4bit_b(plain.data(), c.k, c.n, c.row_stride, c.col_stride));
+    case PlanConstant::Packing::gemm_b_integer: return take(templates::pack_integer_b(plain.data(), c.k, c.n, c.row_stride, c.col_stride));
     case PlanConstant::Packing::gemm_b: break;
   }
   std::vector<uint8_t> out;

@@ -44,7 +44,10 @@ Result<Graph> simplify(Graph graph, const CompileOptions& options, const Dump& d
 }
 
 // The host of a CUDA program does not wait for the device: it cannot steer by what is computed there.
-LowerOptions lowering(const CompileOptions& options) { return {options.cuda.empty() && options.ptx.empty()}; }
+LowerOptions lowering(const CompileOptions& options) {
+  const bool cpu = options.cuda.empty() && options.ptx.empty();
+  return {.regions = cpu, .quantised_products = cpu};
+}
 
 Result<CompileReport> compile(const Graph& graph, ZipWriter& zip, const CompileOptions& options) {
   CompileReport report;

@@ -319,11 +319,29 @@ void Interpreter::store(BufferId buffer, const std::vector<T>& values) {
 
 Status Interpreter::run_template(const Loop& loop) {
   if (const Gemm* def = std::get_if<Gemm>(&loop.def)) {
-    const bool wide = program_.buffer(def->a.buffer).dtype == DType::f64;
+    const bool wide = program_.buffer(def->a.buffer).dtype == DType::f64 || is_int(program_.buffer(def->a.buffer).dtype);
     return wide ? run_gemm<double>(loop, *def) : run_gemm<float>(loop, *def);
   }
   if (const Conv2d* def = std::get_if<Conv2d>(&loop.def)) return run_conv(loop, *def);
   return run_attention(loop, std::get<Attention>(loop.def));
+}
+
+// b is [k][columns].
+template <class T>
+Status Interpreter::dequantise(const Gemm::Quantised& q, size_t columns, std::vector<T>& b) {
+  std::vector<Expr> whole{program_.pool->var(0), program_.pool->var(1)};
+  const auto values = [&](BufferId id, T otherwise) -> Result<std::vector<T>> {
+    const size_t groups = columns ? b.size() / columns / static_cast<size_t>(q.group) : 0;
+    if (!id.valid()) return std::vector<T>(groups * columns, otherwise);
+    return gathered<T>(Operand{id, whole}, sizes(program_.buffer(id).sizes), {0, 1});
+  };
+  TRY(const std::vector<T> scale, values(q.scale, 1));
+  TRY(const std::vector<T> zero, values(q.zero, 0));
+  for (size_t i = 0; i < b.size(); ++i) {
+    const size_t at = i / columns / static_cast<size_t>(q.group) * columns + i % columns;
+    b[i] = (b[i] - zero[at]) * scale[at];
+  }
+  return ok_status();
 }
 
 template <class T>
@@ -347,6 +365,7 @@ Status Interpreter::run_gemm(const Loop& loop, const Gemm& def) {
   TRY(std::vector<T> b, gathered<T>(def.b, db, vb));
   const size_t rows = static_cast<size_t>(product(m)), columns = static_cast<size_t>(product(n)), depth = static_cast<size_t>(product(k));
   const size_t batches = static_cast<size_t>(product(batch));
+  if (def.quantised) TRY_STATUS(dequantise(*def.quantised, columns, b));
   std::vector<T> c(batches * rows * columns);
   for (size_t t = 0; t < batches; ++t) {
     for (size_t i = 0; i < rows; ++i) {

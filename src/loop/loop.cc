@@ -136,6 +136,8 @@ std::vector<BufferId> reads(const LoopProgram& program, const Loop& loop) {
   if (const Gemm* g = std::get_if<Gemm>(&loop.def)) {
     add(g->a.buffer);
     add(g->b.buffer);
+    if (g->quantised && g->quantised->scale.valid()) add(g->quantised->scale);
+    if (g->quantised && g->quantised->zero.valid()) add(g->quantised->zero);
   } else if (const Conv2d* c = std::get_if<Conv2d>(&loop.def)) {
     add(c->x.buffer);
     add(c->weight);
@@ -236,6 +238,8 @@ class Renumber {
   void rename(Gemm& d) const {
     rename(d.a);
     rename(d.b);
+    if (d.quantised && d.quantised->scale.valid()) map(d.quantised->scale);
+    if (d.quantised && d.quantised->zero.valid()) map(d.quantised->zero);
   }
   void rename(Conv2d& d) const {
     rename(d.x);

@@ -89,10 +89,17 @@ struct Operand {
 };
 
 // out[b..., m..., n...] = sum over k... of a(b, m, k) * b(b, n, k). Variables are numbered batch, m, n, k in this order for both
-// operands and the result. Accumulates in float32 (float64 for f64).
+// operands and the result. Accumulates in float32 (float64 for f64), or exactly in int32: a of bytes (i8, u8), b i8, the result i32.
+// With `quantised` b is a constant of i8 beside an a of floats and stands for (b - zero) * scale, in float32.
 struct Gemm {
   std::vector<Expr> batch, m, n, k;
   Operand a, b;
+  // `group` rows of k share a scale and a zero point of each column: f32 constants [k / group, n], invalid for 1 and 0.
+  struct Quantised {
+    int64_t group = 1;
+    BufferId scale, zero;
+  };
+  std::optional<Quantised> quantised;
 };
 
 // out[n, oc, oh, ow] (logical order), x[n, ic, ih, iw], weight[oc, ic / groups, kh, kw] a whole buffer. No bias.

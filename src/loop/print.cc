@@ -93,7 +93,12 @@ class Printer {
     line("{} = library {} {} sizes {} options [{}]: {}", head, d.routine, name(d.dtype), list(d.sizes), options, inputs);
   }
   void print_def(const std::string& head, size_t, const Gemm& d) {
-    line("{} = gemm batch {} m {} n {} k {}: {} * {}", head, list(d.batch), list(d.m), list(d.n), list(d.k), operand(d.a), operand(d.b));
+    std::string quantised;
+    if (d.quantised) {
+      const auto name_of = [&](BufferId id) { return id.valid() ? program_.buffer(id).name : std::string("-"); };
+      quantised = fmt::format(" in groups of {} with scale {} zero {}", d.quantised->group, name_of(d.quantised->scale), name_of(d.quantised->zero));
+    }
+    line("{} = gemm batch {} m {} n {} k {}: {} * {}{}", head, list(d.batch), list(d.m), list(d.n), list(d.k), operand(d.a), operand(d.b), quantised);
   }
   void print_def(const std::string& head, size_t, const Conv2d& d) {
     line("{} = conv2d kernel {}x{} stride {}x{} padding {}x{} dilation {}x{} groups {}: {} * {}", head, d.kernel[0], d.kernel[1], d.stride[0],

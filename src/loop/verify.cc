@@ -111,6 +111,15 @@ class Verifier {
     return ok_status();
   }
 
+  Status check_quantised(const std::string& name, const Gemm& g) {
+    for (BufferId id : {g.quantised->scale, g.quantised->zero}) {
+      if (!id.valid()) continue;
+      const bool fits = exists(id) && program_.buffer(id).dtype == DType::f32 && program_.buffer(id).sizes.size() == 2 && program_.buffer(id).sizes[1] == g.n[0];
+      if (!fits) return wrong("'{}' has scales or zero points of a wrong type or shape", name);
+    }
+    return g.quantised->group > 0 ? ok_status() : wrong("'{}' has groups without rows", name);
+  }
+
   Status check_template(const std::string& name, const Loop& loop) {
     const size_t rank = program_.buffer(loop.outputs[0]).sizes.size();
     if (const Gemm* g = std::get_if<Gemm>(&loop.def)) {
@@ -118,7 +127,10 @@ class Verifier {
       if (results != rank) return wrong("'{}' has rank {} for {} variables of its gemm", name, rank, results);
       TRY_STATUS(check_operand(name, g->a, results + g->k.size()));
       TRY_STATUS(check_operand(name, g->b, results + g->k.size()));
-      if (program_.buffer(g->a.buffer).dtype != program_.buffer(g->b.buffer).dtype) return wrong("'{}' multiplies different types", name);
+      const DType a = program_.buffer(g->a.buffer).dtype, b = program_.buffer(g->b.buffer).dtype, out = program_.buffer(loop.outputs[0]).dtype;
+      const bool integers = (a == DType::i8 || a == DType::u8) && b == DType::i8 && out == DType::i32 && !g->quantised;
+      if (!integers && !(g->quantised ? is_float(a) && b == DType::i8 : a == b)) return wrong("'{}' multiplies different types", name);
+      if (g->quantised) TRY_STATUS(check_quantised(name, *g));
     } else if (const Conv2d* c = std::get_if<Conv2d>(&loop.def)) {
       if (rank != 4 || c->x_sizes.size() != 4) return wrong("'{}' is a convolution of a wrong rank", name);
       TRY_STATUS(check_operand(name, c->x, 4));

@@ -9,6 +9,7 @@
 #include "loop/amounts.h"
 #include "lower/families.h"
 #include "lower/find_attention.h"
+#include "lower/find_quantised.h"
 #include "lower/lowering.h"
 #include "lower/outputs.h"
 
@@ -194,7 +195,8 @@ Result<LoopProgram> lower(const Graph& graph, const LowerOptions& options) {
   session.recorder.program().checks = graph.checks;
   TRY_STATUS(check_data_sizes(session.recorder.program()));
   TRY_STATUS(check_all_amounts(session.recorder.program()));
-  return dead_loops(find_attention(dead_loops(session.recorder.take())));
+  LoopProgram program = dead_loops(find_attention(dead_loops(session.recorder.take())));
+  return options.quantised_products ? dead_loops(find_quantised(std::move(program))) : std::move(program);
 }
 
 bool has_lowering(std::string_view target) { return lowering::table().contains(target) || lowering::complex_table().contains(target); }

@@ -15,6 +15,7 @@ namespace coil {
 // unsupported_feature and bad_program, each with the node's source line.
 struct LowerOptions {
   bool regions = true;  // control flow by the host; without it what can be written out in one line is, the rest is refused
+  bool quantised_products = false;  // products of quantised matrices as such (find_quantised.h); the target's templates know them
 };
 Result<LoopProgram> lower(const Graph& graph, const LowerOptions& options = {});
 

@@ -357,7 +357,9 @@ class Planner {
     if (const auto* gemm = std::get_if<Gemm>(&k.def)) {
       operand(gemm->a);
       operand(gemm->b);
-      pack_gemm_weight(k, *gemm);
+      const bool packed = pack_gemm_weight(k, *gemm);
+      CHECK(packed || !is_int(program_.buffer(gemm->b.buffer).dtype), "a quantised weight that cannot be packed");
+      if (gemm->quantised) add_scales(k, *gemm->quantised);
     } else if (const auto* conv = std::get_if<Conv2d>(&k.def)) {
       operand(conv->x);
       add_conv_weight(*conv, k);
@@ -372,6 +374,25 @@ class Planner {
     if (bytes) k.scratch = scratch_buffer(first.op + "_scratch", DType::u8, bytes);
     if (group.loops.size() > 1 || !stores_itself(k)) add_epilogue(k, group);
     return k;
+  }
+
+  // The tables that follow a and b; zero points of 0 are none.
+  void add_scales(TemplateKernel& k, const Gemm::Quantised& q) {
+    Gemm::Quantised kept = q;
+    if (q.zero.valid() && program_.buffer(q.zero).kind == BufferInfo::Kind::constant) {
+      const std::span<const uint8_t> bytes = program_.buffer(q.zero).data.bytes;
+      if (std::all_of(bytes.begin(), bytes.end(), [](uint8_t b) { return b == 0; })) kept.zero = BufferId();
+    }
+    for (BufferId id : {kept.scale, kept.zero}) {
+      if (id.valid()) k.operands.push_back({id, pool().index(0)});
+    }
+    std::get<Gemm>(k.def).quantised = kept;
+  }
+
+  // Whether all of a constant's numbers (i8) are in [-8, 7].
+  static bool has_4_bits(const BufferInfo& b) {
+    const std::span<const uint8_t> bytes = b.data.bytes;
+    return std::all_of(bytes.begin(), bytes.end(), [](uint8_t v) { return static_cast<int8_t>(v) >= -8 && static_cast<int8_t>(v) < 8; });
   }
 
   // The templates' own stores know one layout each: rows of columns (gemm), dense channels-last (convolution), rows (attention).
@@ -416,7 +437,9 @@ class Planner {
     const Expr base = substitute_vars(offset, std::vector<Expr>(static_cast<size_t>(k0) + g.k.size(), pool().index(0)));
     if (g.batch.empty()) c.batch_stride = 0;
     if (!(base == pool().index(0))) return false;  // a slice of a weight: packed at run time
-    c.packing = PlanConstant::Packing::gemm_b;
+    c.packing = is_int(program_.buffer(k.result).dtype)      ? PlanConstant::Packing::gemm_b_integer
+                : g.quantised && has_4_bits(source) ? PlanConstant::Packing::gemm_b_4bit
+                                                    : PlanConstant::Packing::gemm_b;
     k.operands[1] = {packed_buffer(k.operands[1].buffer, c), pool().index(0)};
     return true;
   }

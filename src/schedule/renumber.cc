@@ -15,6 +15,8 @@ class Renumberer {
     if (auto* g = std::get_if<Gemm>(&k.def)) {
       map(g->a.buffer);
       map(g->b.buffer);
+      if (g->quantised && g->quantised->scale.valid()) map(g->quantised->scale);
+      if (g->quantised && g->quantised->zero.valid()) map(g->quantised->zero);
     } else if (auto* c = std::get_if<Conv2d>(&k.def)) {
       map(c->x.buffer);
       map(c->weight);

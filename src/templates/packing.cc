@@ -30,6 +30,8 @@ template <class Source>
 void fill_panels(const void* from, size_t element_bytes, std::byte* to, int64_t k, int64_t n, const Source& source) {
   if (element_bytes == 4) {
     fill_panels<uint32_t>(from, to, k, n, source);
+  } else if (element_bytes == 1) {
+    fill_panels<uint8_t>(from, to, k, n, source);
   } else {
     fill_panels<uint16_t>(from, to, k, n, source);
   }
@@ -44,6 +46,38 @@ std::vector<std::byte> pack_gemm_b(const void* b, size_t element_bytes, int64_t 
   std::vector<std::byte> packed(packed_gemm_b_elements(k, n) * element_bytes);
   fill_panels(b, element_bytes, packed.data(), k, n,
               [&](int64_t row, int64_t col) { return row * row_stride + col * col_stride; });
+  return packed;
+}
+
+std::vector<std::byte> pack_4bit_b(const void* b, int64_t k, int64_t n, int64_t row_stride, int64_t col_stride) {
+  const auto* from = static_cast<const int8_t*>(b);
+  std::vector<std::byte> packed(static_cast<size_t>(packed_gemm_b_elements(k, n) / 2), std::byte{0x88});
+  for (int64_t row = 0; row < k; row++) {
+    for (int64_t col = 0; col < n; col++) {
+      const int64_t within = col % kPanel, half = within / 16;
+      std::byte& to = packed[static_cast<size_t>(((col / kPanel) * k + row) * 16 + within % 16)];
+      const auto bits = static_cast<std::byte>(from[row * row_stride + col * col_stride] + 8);
+      to = half ? (to & std::byte{0x0f}) | (bits << 4) : (to & std::byte{0xf0}) | bits;
+    }
+  }
+  return packed;
+}
+
+int64_t packed_integer_b_bytes(int64_t k, int64_t n) { return panels(n) * COIL_INTEGER_PANEL_BYTES(k); }
+
+std::vector<std::byte> pack_integer_b(const void* b, int64_t k, int64_t n, int64_t row_stride, int64_t col_stride) {
+  const auto* from = static_cast<const int8_t*>(b);
+  std::vector<std::byte> packed(static_cast<size_t>(packed_integer_b_bytes(k, n)));
+  for (int64_t col = 0; col < n; col++) {
+    std::byte* panel = packed.data() + col / kPanel * COIL_INTEGER_PANEL_BYTES(k);
+    int32_t sum = 0;
+    for (int64_t row = 0; row < k; row++) {
+      const int8_t value = from[row * row_stride + col * col_stride];
+      panel[(row / 4 * kPanel + col % kPanel) * 4 + row % 4] = static_cast<std::byte>(value);
+      sum -= 128 * value;
+    }
+    std::memcpy(panel + (k + 3) / 4 * 4 * kPanel + col % kPanel * 4, &sum, sizeof(sum));
+  }
   return packed;
 }
 

@@ -7,7 +7,7 @@
 
 namespace coil::templates {
 
-// Packing only moves elements, so all it needs of a dtype is its size: 2 (bfloat16, float16) or 4 bytes (float32).
+// Packing only moves elements, so all it needs of a dtype is its size: 1 (int8), 2 (bfloat16, float16) or 4 bytes (float32).
 
 // One batch of B, [k][n] with strides in elements, as panels [ceil(n/32)][k][32], zero padded. A batched constant is the
 // batches one after the other: CoilGemm::b_batch is packed_gemm_b_elements(k, n). A linear layer's weight [n][k] is packed with
@@ -15,6 +15,15 @@ namespace coil::templates {
 int64_t packed_gemm_b_elements(int64_t k, int64_t n);
 std::vector<std::byte> pack_gemm_b(const void* b, size_t element_bytes, int64_t k, int64_t n, int64_t row_stride,
                                    int64_t col_stride);
+
+// The same of int8 numbers in [-8, 7] in half the bytes: panels [ceil(n/32)][k][16], byte j of a row being columns j (low bits) and j + 16,
+// with 8 added.
+std::vector<std::byte> pack_4bit_b(const void* b, int64_t k, int64_t n, int64_t row_stride, int64_t col_stride);
+
+// int8 for products of integers: panels of [ceil(k/4)][32][4] (four rows of a column side by side), zero padded, each followed by 32 int32
+// sums of its columns times -128, by which a product with unsigned bytes a + 128 is corrected.
+int64_t packed_integer_b_bytes(int64_t k, int64_t n);
+std::vector<std::byte> pack_integer_b(const void* b, int64_t k, int64_t n, int64_t row_stride, int64_t col_stride);
 
 // A convolution's weight, dense [oc][ic / groups][kh][kw] as PyTorch stores it: per group panels
 // [ceil(oc_g/32)][kh * kw * ic_g][32], zero padded. oc must be a multiple of groups; ic_per_group is weight.size(1).

@@ -57,9 +57,10 @@ std::string gemm_text(const KernelPlan& plan, const TemplateKernel& t, const Gem
   const Expr a = t.operands[0].offset, b = t.operands[1].offset;
   const std::string b_text = packing_of(plan, t.operands[1].buffer) == Packing::gemm_b ? "packed"
                                                                                        : fmt::format("strides {}, {}, {}", stride(b, 0, g.batch), stride(b, k0, g.k), stride(b, n0, g.n));
-  return fmt::format("gemm {}, a {} strides {}, {}, {}, b {}",
+  const std::string quantised = g.quantised ? fmt::format(" quantised by {}", g.quantised->group) : "";
+  return fmt::format("gemm {}, a {} strides {}, {}, {}, b {}{}",
                      texts({product(pool, g.batch), product(pool, g.m), product(pool, g.n), product(pool, g.k)}), name(plan.buffer(t.operands[0].buffer).info.dtype),
-                     stride(a, 0, g.batch), stride(a, m0, g.m), stride(a, k0, g.k), b_text);
+                     stride(a, 0, g.batch), stride(a, m0, g.m), stride(a, k0, g.k), b_text, quantised);
 }
 
 // A product as the blocked kernel sees it.

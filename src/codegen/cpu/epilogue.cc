@@ -28,12 +28,13 @@ KernelText epilogue_text(const KernelPlan& plan, const TemplateKernel& k) {
       written.push_back(s.buffer);
     }
   };
-  body += "  for (long row = row0; row < row0 + rows; ++row) {\n    const float* tile = acc + (row - row0) * ld - col0;\n    long col = col0;\n";
+  body += "  for (long row = row0; row < row0 + rows; ++row) {\n    const @TILE@* tile = (const @TILE@*)acc + (row - row0) * ld - col0;\n    long col = col0;\n";
   body += "    for (; col + COIL_LANES <= col0 + cols; col += COIL_LANES) {\n";
   pass(false);
   body += "    }\n    if (col < col0 + cols) {\n      const int lanes = (int)(col0 + cols - col);\n";
   pass(true);
   body += "    }\n  }\n";
+  replace_all(body, "@TILE@", is_int(plan.buffer(k.result).info.dtype) ? "int" : "float");
   KernelText t;
   t.body = "extern \"C\" COIL_KERNEL void @NAME@(const void* context, [[maybe_unused]] long batch, long row0, long col0, long rows, long cols, float* acc,\n"
            "    long ld) {\n  const coil_args& a = *(const coil_args*)context;\n  [[maybe_unused]] const long* s = a.s;\n" +

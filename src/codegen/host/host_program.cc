@@ -263,6 +263,7 @@ class HostWriter {
     if (packed) {
       text += set("b_packed", std::string("1"));
       text += set("b_batch", std::to_string(packed->batch_stride == 0 ? 0 : templates::packed_gemm_b_elements(packed->k, packed->n)));
+      if (g.quantised) text += quantised_text(t, *g.quantised, packed->packing == PlanConstant::Packing::gemm_b_4bit);
     } else {
       text += set("b_batch", stride(b, 0, g.batch)) + set("b_row", stride(b, k0, g.k)) + set("b_col", stride(b, n0, g.n));
     }
@@ -270,6 +271,14 @@ class HostWriter {
       const Expr n = product(pool(), g.n);
       text += set("c", address(t.result)) + set("c_row", n) + set("c_batch", product(pool(), g.m) * n);
     }
+    return text;
+  }
+
+  std::string quantised_text(const TemplateKernel& t, const Gemm::Quantised& q, bool four_bits) const {
+    std::string text = set("b_bits", std::string(four_bits ? "4" : "8")) + set("b_group", std::to_string(q.group));
+    size_t next = 2;
+    if (q.scale.valid()) text += set("b_scale", "(const float*)" + address(t.operands[next++].buffer));
+    if (q.zero.valid()) text += set("b_zero", "(const float*)" + address(t.operands[next].buffer));
     return text;
   }
 

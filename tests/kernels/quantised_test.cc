@@ -1,0 +1,114 @@
+// Products with quantised weights, and products of bytes, against plain loops.
+#include <gtest/gtest.h>
+
+#include "templates/packing.h"
+#include "tests/kernels/support.h"
+
+namespace coil::testing {
+namespace {
+
+std::vector<int8_t> numbers(std::mt19937& random, int64_t count, int low, int high) {
+  std::uniform_int_distribution<int> values(low, high);
+  std::vector<int8_t> out(static_cast<size_t>(count));
+  for (int8_t& v : out) v = static_cast<int8_t>(values(random));
+  return out;
+}
+
+// Exactly as many bytes as the operand has, so that the address sanitizer sees what is read beyond it.
+void check_integers(int64_t m, int64_t n, int64_t k, bool is_signed, int64_t a_row, int64_t a_col, bool transposed_b) {
+  SCOPED_TRACE(std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k) + (is_signed ? " signed" : " unsigned"));
+  std::mt19937 random(7);
+  const std::vector<int8_t> a = numbers(random, m > 0 ? (m - 1) * a_row + (k - 1) * a_col + 1 : 0, -128, 127), b = numbers(random, k * n, -128, 127);
+  const auto packed = templates::pack_integer_b(b.data(), k, n, transposed_b ? 1 : n, transposed_b ? k : 1);
+  std::vector<int32_t> want(static_cast<size_t>(m * n));
+  for (int64_t i = 0; i < m; i++) {
+    for (int64_t j = 0; j < n; j++) {
+      int32_t sum = 0;
+      for (int64_t p = 0; p < k; p++) {
+        const int8_t x = a[static_cast<size_t>(i * a_row + p * a_col)];
+        sum += (is_signed ? x : static_cast<uint8_t>(x)) * b[static_cast<size_t>(transposed_b ? j * k + p : p * n + j)];
+      }
+      want[static_cast<size_t>(i * n + j)] = sum;
+    }
+  }
+  for (const IsaKernels& isa : runnable_kernels()) {
+    for (int workers : {1, 3}) {
+      std::vector<int32_t> c(static_cast<size_t>(m * n), -1);
+      CoilGemm g = {};
+      g.batch = 1, g.m = m, g.n = n, g.k = k;
+      g.a = a.data(), g.a_row = a_row, g.a_col = a_col;
+      g.b = packed.data(), g.b_packed = 1;
+      g.c = c.data(), g.c_row = n;
+      g.dtype = is_signed ? COIL_INT8 : COIL_UINT8;
+      isa.gemm(&g, TestHost(workers).get());
+      ASSERT_EQ(c, want) << isa.name;
+    }
+  }
+}
+
+TEST(Quantised, ProductsOfBytesAreExact) {
+  for (bool is_signed : {true, false}) {
+    for (int64_t m : {1, 2, 3, 5, 6, 7, 13, 14, 15, 29, 90}) check_integers(m, 40, 37, is_signed, 37, 1, true);
+    for (int64_t n : {1, 16, 31, 32, 33, 100}) check_integers(9, n, 64, is_signed, 70, 1, false);
+    for (int64_t k : {1, 2, 3, 4, 5, 511, 512, 513, 1030}) check_integers(17, 33, k, is_signed, k, 1, true);
+    check_integers(20, 70, 100, is_signed, 1, 20, true);
+    check_integers(200, 300, 600, is_signed, 600, 1, true);
+    check_integers(0, 8, 8, is_signed, 8, 1, true);
+  }
+}
+
+void check_weight(int64_t m, int64_t n, int64_t k, int bits, int64_t group, bool scaled, bool shifted, int dtype) {
+  SCOPED_TRACE(std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k) + " of " + std::to_string(bits) + " bits in groups of " + std::to_string(group));
+  std::mt19937 random(11);
+  Buffer a(dtype, m * k);
+  a.fill(random);
+  const int top = bits == 4 ? 7 : 127;
+  const std::vector<int8_t> b = numbers(random, n * k, -top - 1, top);
+  std::uniform_real_distribution<float> scales(0.5f / static_cast<float>(top), 1.0f / static_cast<float>(top)), zeros(-3, 3);
+  std::vector<float> scale(static_cast<size_t>(k / group * n)), zero(scale.size());
+  for (float& s : scale) s = scales(random);
+  for (float& z : zero) z = std::nearbyint(zeros(random));
+  const auto packed = bits == 4 ? templates::pack_4bit_b(b.data(), k, n, 1, k) : templates::pack_gemm_b(b.data(), 1, k, n, 1, k);
+  ASSERT_EQ(static_cast<int64_t>(packed.size()) * 8, templates::packed_gemm_b_elements(k, n) * bits);
+  for (const IsaKernels& isa : runnable_kernels()) {
+    Buffer c(dtype, m * n);
+    CoilGemm g = {};
+    g.batch = 1, g.m = m, g.n = n, g.k = k;
+    g.a = a.data(), g.a_row = k, g.a_col = 1;
+    g.b = packed.data(), g.b_packed = 1, g.b_bits = bits, g.b_group = group;
+    g.b_scale = scaled ? scale.data() : nullptr;
+    g.b_zero = shifted ? zero.data() : nullptr;
+    g.c = c.data(), g.c_row = n;
+    g.dtype = dtype;
+    Scratch scratch(coil_gemm_scratch_bytes(&g, 3));
+    g.scratch = scratch.data();
+    isa.gemm(&g, TestHost(3).get());
+    ASSERT_TRUE(c.guards_intact() && scratch.guards_intact());
+    for (int64_t i = 0; i < m; i++) {
+      for (int64_t j = 0; j < n; j++) {
+        double sum = 0, size = 0;
+        for (int64_t p = 0; p < k; p++) {
+          const auto at = static_cast<size_t>(p / group * n + j);
+          const double w = (b[static_cast<size_t>(j * k + p)] - (shifted ? zero[at] : 0.0f)) * (scaled ? scale[at] : 1.0f);
+          sum += w * a.get(i * k + p);
+          size += std::fabs(w * a.get(i * k + p));
+        }
+        ASSERT_NEAR(c.get(i * n + j), sum, tolerance(dtype, sum, k) + 1e-6 * size) << isa.name << " " << i << "," << j;
+      }
+    }
+  }
+}
+
+TEST(Quantised, Weights) {
+  for (int bits : {8, 4}) {
+    for (int64_t m : {1, 2, 7, 20, 100}) check_weight(m, 70, 96, bits, 32, true, true, COIL_FLOAT32);
+    for (int64_t n : {1, 8, 31, 33, 64}) check_weight(3, n, 300, bits, 300, true, false, COIL_FLOAT32);
+    check_weight(5, 40, 1024, bits, 64, true, false, COIL_FLOAT32);
+    check_weight(5, 40, 600, bits, 600, false, false, COIL_FLOAT32);
+    check_weight(5, 40, 600, bits, 1, true, true, COIL_FLOAT32);
+    for (int dtype : {COIL_BFLOAT16, COIL_FLOAT16}) check_weight(9, 40, 384, bits, 128, true, true, dtype);
+  }
+}
+
+}  // namespace
+}  // namespace coil::testing
