@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ._bench import do_bench
 from ._compile import compile
 from ._errors import (ArchiveError, AssertionFailed, Error, FileError, InputError, InternalError, MissingFileError, OptionError,
                       OutOfMemoryError, PackageError, ProgramError, UnsupportedError)
@@ -24,7 +25,7 @@ from ._stats import CompileStats, compile_stats, reset_compile_stats
 __all__ = [
     "ArchiveError", "AssertionFailed", "CompileStats", "Dim", "Error", "FileError", "InputError", "InternalError",
     "MissingFileError", "Model", "OptionError", "OutOfMemoryError", "PackageError", "ProgramError", "TensorInfo",
-    "UnsupportedError", "__version__", "aoti_compile_and_package", "aoti_load_package", "compile", "compile_stats", "load",
+    "UnsupportedError", "__version__", "aoti_compile_and_package", "aoti_load_package", "compile", "compile_stats", "do_bench", "load",
     "reset_compile_stats",
 ]
 

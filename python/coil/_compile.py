@@ -13,7 +13,7 @@ from ._errors import option_error
 from ._model import Model, _device_text
 
 OPTIONS: dict[str, Any] = {"dims": {}, "opt_level": 3, "threads": 0, "skip": (), "libraries": True, "graphs": True, "winograd": True, "name": "", "tune": "off",
-                           "tune_budget": "", "tune_threads": 0, "warm": {}, "record": "", "replay": "", "replaceable_constants": False}
+                           "tune_budget": "", "tune_memory": "", "tune_threads": 0, "warm": {}, "record": "", "replay": "", "replaceable_constants": False}
 
 
 def settings_of(options: Mapping[str, Any] | None, target: str) -> dict:
@@ -24,7 +24,8 @@ def settings_of(options: Mapping[str, Any] | None, target: str) -> dict:
             raise option_error(f"there is no option '{key}'", "options: " + ", ".join(OPTIONS))
     for key in ("record", "replay"):
         given[key] = os.fspath(given[key])
-    given["tune_budget"] = str(given["tune_budget"] or "")
+    for key in ("tune_budget", "tune_memory"):
+        given[key] = str(given[key] or "")
     # {"batch": [1, 8, 64]} is --warm batch=1,8,64.
     given["warm"] = [f"{name}={','.join(map(str, sizes))}" for name, sizes in dict(given["warm"]).items()]
     skip = given["skip"]

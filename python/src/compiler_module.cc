@@ -51,6 +51,7 @@ Settings settings_of(const nb::dict& d) {
   s.compile.winograd = nb::cast<bool>(d["winograd"]);
   s.compile.tune = nb::cast<std::string>(d["tune"]);
   s.compile.tune_budget = nb::cast<std::string>(d["tune_budget"]);
+  s.compile.tune_memory = nb::cast<std::string>(d["tune_memory"]);
   s.compile.tune_threads = nb::cast<int>(d["tune_threads"]);
   s.compile.warm = nb::cast<std::vector<std::string>>(d["warm"]);
   s.compile.record = nb::cast<std::string>(d["record"]);

@@ -72,6 +72,22 @@ Result<double> duration(const std::string& text) {
   return value * factor;
 }
 
+// "64MB", "1GiB", "4096": bytes.
+Result<uint64_t> memory_size(const std::string& text) {
+  uint64_t value = 0;
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const std::string_view unit(end, static_cast<size_t>(text.data() + text.size() - end));
+  uint64_t factor = 0;
+  for (const auto& [name, bytes] : std::initializer_list<std::pair<std::string_view, uint64_t>>{
+           {"", 1}, {"B", 1}, {"KB", 1000}, {"MB", 1000'000}, {"GB", 1000'000'000}, {"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}}) {
+    if (unit == name) factor = bytes;
+  }
+  uint64_t bytes = 0;
+  if (problem != std::errc() || factor == 0 || value == 0 || __builtin_mul_overflow(value, factor, &bytes))
+    return bad(fmt::format("'{}' is no amount of memory", text), "write it like 64MB or 1GiB");
+  return bytes;
+}
+
 Result<std::vector<int64_t>> numbers(const std::string& text) {
   std::vector<int64_t> out;
   for (const std::string& part : split(text, ',')) {
@@ -95,13 +111,16 @@ Status read_tuning(const CompileSettings& s, CompileOptions& options) {
   t.mode = s.tune == "fast" ? TuneOptions::Mode::fast : s.tune == "max" ? TuneOptions::Mode::max : TuneOptions::Mode::off;
   const bool tunes = t.mode != TuneOptions::Mode::off;
   if (tunes && options.isas.empty()) return bad("the tuner is for the CPU so far; code for CUDA follows measured tables", "leave --tune out, or add cpu to --target");
-  if (!tunes && (!s.tune_budget.empty() || !s.warm.empty() || !s.record.empty() || s.tune_threads > 0))
-    return bad("a tuning budget, threads, sizes to warm or a record to write need a tuner", "add --tune fast or --tune max");
+  if (!tunes && (!s.tune_budget.empty() || !s.warm.empty() || !s.record.empty() || !s.tune_memory.empty() || s.tune_threads > 0))
+    return bad("a tuning budget, threads, memory, sizes to warm or a record to write need a tuner", "add --tune fast or --tune max");
   if (tunes && !s.replay.empty()) return bad("a record is replayed without tuning", "leave out --tune or --replay");
   if (s.tune_threads < 0 || s.tune_threads > kMostThreads) return bad(fmt::format("the number of threads is {}, expected 1 to {}", s.tune_threads, kMostThreads));
   t.threads = s.tune_threads;
   if (!s.tune_budget.empty()) {
     TRY(t.seconds, duration(s.tune_budget));
+  }
+  if (!s.tune_memory.empty()) {
+    TRY(t.memory, memory_size(s.tune_memory));
   }
   for (const std::string& item : s.warm) {
     const size_t at = item.find('=');

@@ -20,6 +20,7 @@ struct CompileSettings {
   bool graphs = true;  // CUDA graphs of repeated calls
   std::string tune = "off";        // off, fast, max
   std::string tune_budget;         // "30s", "2m", "500ms"; empty: the mode's own
+  std::string tune_memory;         // "64MB", "1GiB", bytes; empty: no bound
   int tune_threads = 0;            // of the timed calls; 0: as many as the process may use
   std::vector<std::string> warm;   // "batch=1,8,64"
   std::string record;              // a tuning record to take known choices from, if the file exists; the caller writes it afterwards

@@ -112,6 +112,20 @@ std::vector<SymbolValues> points_of(const KernelPlan& plan, const TuneOptions& o
   return out;
 }
 
+size_t most_points(const TuneOptions& options) { return options.mode == Mode::fast ? kFastPoints : kMaxPoints; }
+
+int threads_of(const TuneOptions& options) { return options.threads > 0 ? options.threads : runtime::allowed_cpus(); }
+
+// Bytes of scratch memory of a call, at the largest of the sizes that are tried.
+uint64_t most_scratch(const KernelPlan& plan, const TuneOptions& options) {
+  uint64_t most = 0;
+  for (const SymbolValues& point : points_of(plan, options, most_points(options))) {
+    const auto value = [&](SymbolId id) { return id == plan.workers ? threads_of(options) : point[static_cast<size_t>(id.index)]; };
+    most = std::max(most, static_cast<uint64_t>(evaluate_index(plan.arena_bytes, value)));
+  }
+  return most;
+}
+
 // What is tuned; once something has to be timed, a tuner's build of it, loaded.
 struct Build {
   CpuPlan plan;
@@ -165,12 +179,12 @@ class Tuner {
  public:
   Tuner(Build& build, const Graph& graph, const CompileOptions& options, double begin)
       : build_(build), graph_(graph), plan_(build.plan.plan), all_(options), options_(options.tune), begin_(begin) {
-    record_.hardware = {cpu_name(), isa_of(options), options.tune.threads > 0 ? options.tune.threads : runtime::allowed_cpus()};
+    record_.hardware = {cpu_name(), isa_of(options), threads_of(options.tune)};
   }
 
   Result<tune::Record> run() {
     const bool fast = options_.mode == Mode::fast;
-    points_ = points_of(plan_, options_, fast ? kFastPoints : kMaxPoints);
+    points_ = points_of(plan_, options_, most_points(options_));
     reuse_known();
     find_candidates(fast ? kFastCandidates : kMaxCandidates);
     tune::SearchResult found;
@@ -230,7 +244,7 @@ class Tuner {
     const tune::Hardware& h = record_.hardware;
     return {"tuning", build_.problems[p].text,
             {{"processor", h.cpu}, {"instruction set", h.isa}, {"threads", std::to_string(h.threads)}, {"mode", options_.mode == Mode::fast ? "fast" : "max"}, {"dimensions", ranges},
-             {"sizes that matter", warm}, {"winograd", all_.winograd ? "yes" : "no"}, {"coil", COIL_VERSION}}};
+             {"sizes that matter", warm}, {"memory", std::to_string(options_.memory)}, {"winograd", all_.winograd ? "yes" : "no"}, {"coil", COIL_VERSION}}};
   }
 
   void keep(size_t p, const tune::Entry& entry, bool complete) const {
@@ -354,8 +368,11 @@ Result<tune::Record> tune_cpu(const LoopProgram& loops, const Graph& graph, cons
   const double begin = now();
   Build build;
   TRY(build.plan, plan_cpu(loops, options, [](const std::string&, const std::vector<PlanConstant::Packing>& possible) { return possible; }));
-  build.problems = problems_of(build.plan);
   TRY_STATUS(check_warm(build.plan.plan, options.tune.warm));
+  if (options.tune.memory > 0 && most_scratch(build.plan.plan, options.tune) > options.tune.memory) {
+    TRY(build.plan, plan_cpu(loops, options));
+  }
+  build.problems = problems_of(build.plan);
   return Tuner(build, graph, options, begin).run();
 }
 

@@ -15,8 +15,9 @@ constexpr double kLeastGain = 0.015;           // of a candidate over the own ru
 constexpr double kWholeGain = 0.003;           // of the program
 constexpr double kProbePart = 0.15;            // of all time, to find out what a call takes
 constexpr double kFewestRuns = 30;             // of a point, for it to be worth beginning
+constexpr double kLargePart = 0.25;            // of the largest saving: what is kept if all choices together are not faster
 constexpr int kFewestPairs = 6, kMostPairs = 40;
-constexpr double kSearchPart = 0.75;           // of a point's time; the rest is for the whole program
+constexpr double kSearchPart = 0.7;            // of a point's time; the rest is for the whole program
 constexpr double kCheckPart = 0.4;
 
 double quantile(std::vector<double> v, double q) {
@@ -44,12 +45,8 @@ class PointSearch {
     TRY_STATUS(check_candidates(begin + (end_ - begin) * kCheckPart));
     result.timed = true;
     TRY_STATUS(sample(search_end));
-    std::vector<size_t> chosen = own();
-    for (size_t p = 0; p < problems_.size(); ++p) {
-      result.problems.push_back(decide(problems_[p]));
-      chosen[p] = result.problems[p].chosen;
-    }
-    TRY_STATUS(compare(chosen, result));
+    for (const auto& candidates : problems_) result.problems.push_back(decide(candidates));
+    TRY_STATUS(settle(result));
     return result;
   }
 
@@ -167,11 +164,15 @@ class PointSearch {
     return r;
   }
 
+  struct Comparison {
+    double untuned = 0, tuned = 0;
+    bool faster = false;
+  };
+
   // With the choices and without, in turns.
-  Status compare(const std::vector<size_t>& chosen, PointResult& result) {
-    const bool any = std::any_of(chosen.begin(), chosen.end(), [](size_t c) { return c > 0; });
+  Result<Comparison> compare(const std::vector<size_t>& chosen) {
     std::vector<double> untuned, tuned, ratios;
-    while (any && static_cast<int>(ratios.size()) < kMostPairs && (static_cast<int>(ratios.size()) < kFewestPairs || options_.now() < end_)) {
+    while (static_cast<int>(ratios.size()) < kMostPairs && (static_cast<int>(ratios.size()) < kFewestPairs || options_.now() < end_)) {
       const bool first = ratios.size() % 2 == 0;
       TRY(const RunTimes a, call(first ? own() : chosen, false, false));
       TRY(const RunTimes b, call(first ? chosen : own(), false, false));
@@ -180,19 +181,43 @@ class PointSearch {
       ratios.push_back(tuned.back() / untuned.back());
       if (options_.progress) options_.progress(options_.now());
     }
-    if (!any) {
+    const auto faster = std::count_if(ratios.begin(), ratios.end(), [](double r) { return r < 1; });
+    return Comparison{quantile(untuned, 0.5), quantile(tuned, 0.5),
+                      quantile(ratios, 0.5) < 1 - kWholeGain && static_cast<double>(faster) >= 0.6 * static_cast<double>(ratios.size())};
+  }
+
+  // All choices if the program is faster with them, else those that save most, else none.
+  Status settle(PointResult& result) {
+    std::vector<size_t> chosen = own();
+    double most = 0;
+    const auto saved = [&](size_t p) {
+      const ProblemResult& r = result.problems[p];
+      return r.candidates[0].median - r.candidates[r.chosen].median;
+    };
+    for (size_t p = 0; p < chosen.size(); ++p) {
+      chosen[p] = result.problems[p].chosen;
+      most = std::max(most, saved(p));
+    }
+    if (most <= 0) {
       TRY(const RunTimes once, call(own(), false, false));
       result.untuned = result.tuned = once.seconds;
       return ok_status();
     }
-    result.untuned = quantile(untuned, 0.5);
-    result.tuned = quantile(tuned, 0.5);
-    const auto faster = std::count_if(ratios.begin(), ratios.end(), [](double r) { return r < 1; });
-    result.kept = quantile(ratios, 0.5) < 1 - kWholeGain && static_cast<double>(faster) >= 0.6 * static_cast<double>(ratios.size());
-    for (ProblemResult& p : result.problems) {
-      if (result.kept || p.chosen == 0) continue;
-      p.chosen = 0;
-      p.reason += ", but the whole program was not surely faster";
+    TRY(Comparison c, compare(chosen));
+    std::vector<size_t> few = chosen;
+    for (size_t p = 0; p < few.size(); ++p) few[p] = saved(p) >= kLargePart * most ? few[p] : 0;
+    if (!c.faster && few != chosen && options_.now() < end_) {
+      chosen = few;
+      TRY(c, compare(chosen));
+    }
+    result.untuned = c.untuned;
+    result.tuned = c.tuned;
+    result.kept = c.faster;
+    for (size_t p = 0; p < chosen.size(); ++p) {
+      ProblemResult& r = result.problems[p];
+      if (r.chosen == 0 || (c.faster && chosen[p] == r.chosen)) continue;
+      r.chosen = 0;
+      r.reason += ", but the whole program was not surely faster";
     }
     return ok_status();
   }

@@ -179,6 +179,19 @@ def test_hints(tmp_path):
     assert harness.coil_json("compile", harness.DIGITS, "-o", tmp_path / "digits.pt2")["hints"] == []
 
 
+def test_memory_bounds_what_the_tuner_adds(programs, tmp_path):
+    path, _ = programs["net"]
+
+    def compiled(*options):
+        return harness.coil_json("compile", path, "-o", tmp_path / "p.pt2", "--tune", "fast", "--tune-budget", "1s", *options)["tuning"]
+
+    def methods(tuning):
+        return {t["choice"] for p in tuning["problems"] for m in p["measured"] for t in m["timings"]} & {"winograd", "direct"}
+
+    assert methods(compiled("--tune-memory", "1GiB")) and not methods(compiled("--tune-memory", "1KB"))
+    harness.assert_refused(harness.coil("compile", path, "--tune", "fast", "--tune-memory", "much"), "64MB", code=402)
+
+
 def test_options_that_make_no_sense(programs, tmp_path):
     path, _ = programs["mlp"]
     out = ["-o", tmp_path / "p.pt2"]
@@ -204,6 +217,29 @@ def test_from_python(programs, tmp_path):
     again = coil.compile(path, tmp_path / "again.pt2", options={"replay": record, "dims": {"rows": "input:0"}})
     torch.testing.assert_close(again(x), model(x), atol=0, rtol=0)
     assert json.loads(model.report["tuning"])["runs"] > 0
+
+
+def test_do_bench():
+    import time
+
+    import coil
+
+    calls = []
+
+    def call():
+        calls.append(0)
+        time.sleep(0.002)
+
+    assert coil.do_bench(call, warmup=0, rep=0) >= 2 and len(calls) == 4
+    low, high = coil.do_bench(call, warmup=0, rep=20, quantiles=(0.0, 1.0))
+    times = coil.do_bench(call, warmup=0, rep=20, return_mode="all")
+    assert 2 <= low <= high and times == sorted(times) and len(times) >= 3
+    waited = []
+    coil.do_bench(lambda: None, warmup=0, rep=0, synchronize=lambda: waited.append(0))
+    assert len(waited) == 6
+    for wrong in ({"return_mode": "mode"}, {"quantiles": (1.5,)}):
+        with pytest.raises(coil.OptionError):
+            coil.do_bench(call, **wrong)
 
 
 def test_stock_pytorch_runs_a_tuned_package(programs, records):

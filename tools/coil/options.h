@@ -22,7 +22,7 @@ struct CompileArguments {
   int threads = 0;
   int opt_level = 3;
   bool libraries = true, graphs = true, winograd = true;
-  std::string tune = "off", tune_budget, record, replay;
+  std::string tune = "off", tune_budget, tune_memory, record, replay;
   int tune_threads = 0;
   std::vector<std::string> warm;
 };
