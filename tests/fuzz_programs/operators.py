@@ -261,7 +261,8 @@ operator("scatter", lambda x, i, d, v: x.scatter(d, i.long().abs() % max(1, x.sh
 operator("scatter_reduce", lambda x, i, s, d, r, k: x.scatter_reduce(d, i.long().abs() % max(1, x.shape[d]), s, r, include_self=k),
          lambda c: ([j := c.ranked(1), c.integer(), c.like(j)], [c.dim(j), c.rng.choice(["sum", "prod", "mean", "amax", "amin"]), c.bool()]), jumps=True)
 operator("index_fill", lambda x, i, d, v: x.index_fill(d, i.flatten().long().abs() % max(1, x.shape[d]), v), lambda c: ([j := c.ranked(1), c.integer()], [c.dim(j), c.int(-2, 2)]), jumps=True)
-operator("bucketize", lambda x, y, r: torch.bucketize(x, y.flatten().sort().values, right=r), lambda c: ([i := c.any(), c.like(i)], [c.bool()]), jumps=True, weight=0.5)
+# (Boundaries that are NaN are in no order: where eager's binary search ends among them depends on its steps.)
+operator("bucketize", lambda x, y, r: torch.bucketize(x, y.flatten().nan_to_num().sort().values, right=r), lambda c: ([i := c.any(), c.like(i)], [c.bool()]), jumps=True, weight=0.5)
 operator("masked_sum", lambda x, d: (x * (x > 0)).sum(d), lambda c: ([i := c.any()], [c.dims(i)]), jumps=True)
 operator("selected_sum", lambda x, y: x[y > 0].sum(), lambda c: ([i := c.any(), i if c.bool() else c.like(i)], []), jumps=True, weight=0.5)
 operator("embedding_bag", lambda i, w, m: F.embedding_bag(i.long().abs() % max(1, w.shape[0]), w, mode=m), lambda c: ([c.integer(), c.floating(2)], [c.rng.choice(["sum", "mean", "max"])]), jumps=True, weight=0.5)
