@@ -115,17 +115,23 @@ Views logcumsumexp(Op& op) {
   if (x.rank() == 0) return {x};
   const int dim = static_cast<int>(wrap_dim(op.integer("dim"), x.rank()));
   const DType type = accumulate_type(out.dtype);
-  // Relative to the maximum of the whole row.
-  View top = reduced(op, "logcumsumexp.max", ReduceOp::max, type, x, {static_cast<size_t>(dim)}, true);
-  auto shift = [&](Coordinates c) {
+  ExprPool& p = op.pool;
+  const auto finite = [&](Expr e) { return p.op(ScalarOp::logical_not, {p.op(ScalarOp::logical_or, {p.op(ScalarOp::isnan, {e}), p.op(ScalarOp::isinf, {e})})}); };
+  // Relative to the largest finite number of the whole row. In double precision the sums reach 700 below it; what is lower still is lost
+  // beside nothing but itself, and the running maximum stands for it (too small by at most the logarithm of how many there are).
+  View top = reduced(op, "logcumsumexp.max", ReduceOp::max, type, x, {static_cast<size_t>(dim)}, true,
+                     [&](Expr e, Coordinates) { return p.select(finite(as(e, type)), as(e, type), lowest(p, type)); });
+  const auto shift = [&](Coordinates c) {
     Expr m = as(read(top, c), type);
-    return op.pool.select(op.pool.op(ScalarOp::isinf, {m}), op.constant(0, type), m);
+    return p.select(p.op(ScalarOp::isinf, {m}), op.constant(0, type), m);
   };
-  View sums = op.rec.scan("logcumsumexp.sum", ScanOp::sum, type, out.sizes, dim, [&](Coordinates c) {
-    return op.pool.op(ScalarOp::exp, {op.pool.op(ScalarOp::sub, {as(op.rec.at(x, c), type), shift(c)})});
+  View sums = op.rec.scan("logcumsumexp.sum", ScanOp::sum, DType::f64, out.sizes, dim, [&](Coordinates c) {
+    return p.op(ScalarOp::exp, {as(p.op(ScalarOp::sub, {as(op.rec.at(x, c), type), shift(c)}), DType::f64)});
   });
+  View running = op.rec.scan("logcumsumexp.running", ScanOp::max, type, out.sizes, dim, [&](Coordinates c) { return as(op.rec.at(x, c), type); });
   return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
-    return op.pool.op(ScalarOp::add, {op.pool.op(ScalarOp::log, {op.rec.at(sums, c)}), shift(c)});
+    Expr sum = op.rec.at(sums, c), result = p.op(ScalarOp::add, {as(p.op(ScalarOp::log, {sum}), type), shift(c)});
+    return p.select(p.op(ScalarOp::eq, {sum, p.constant(0, DType::f64)}), as(op.rec.at(running, c), type), result);
   })};
 }
 

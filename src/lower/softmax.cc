@@ -7,7 +7,10 @@ namespace {
 Views softmax(Op& op, bool log) {
   View x = op.tensor("self");
   const TensorType& out = op.out();
-  if (x.rank() == 0) return {View{out.dtype, {}, op.constant(log ? 0 : 1, out.dtype)}};
+  if (x.rank() == 0) {  // 0 or 1, but of what is not finite
+    Expr e = as(x.body, accumulate_type(out.dtype)), zero = op.pool.op(ScalarOp::sub, {e, e});
+    return {View{out.dtype, {}, as(log ? zero : op.pool.op(ScalarOp::exp, {zero}), out.dtype)}};
+  }
   return {softmax_of(op, op.name, x, wrap_dim(op.integer("dim"), x.rank()), out.dtype, log)};
 }
 

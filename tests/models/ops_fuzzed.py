@@ -21,6 +21,9 @@ op("sign_of_bools", lambda x: (x.sign() >= x, x.sgn() & x), lambda: (rand(33, dt
 op("extremes_of_bools", lambda x: (x.amax([0, 1], True) == x, x.amin(1, True) != x, x.amax(0) ^ x), lambda: (rand(7, 35, dtype=BOOL),))
 op("clamp_beyond_the_type", lambda x, y: (x.clamp(-1, 2), x.clamp(min=-300), x.clamp(max=300), y.clamp(-200, 5), y.clamp(-5, 200)),
    lambda: (torch.arange(256).to(U8), torch.arange(-128, 128).to(torch.int8)))
+op("softmax_of_one_number", lambda x: (x.log_softmax(0), x.softmax(0), (x * 0).log_softmax(0)), lambda: (torch.tensor(float("inf")),))
+op("cumulative_exponentials", lambda x: x.logcumsumexp(1),
+   lambda: (torch.tensor([[-1000.0, 0, 1], [1, float("inf"), 2], [-float("inf"), -float("inf"), 3], [1, float("nan"), 2], [0, 1000, -1000], [90, -90, 89]]),))
 op("convolution_of_nothing", lambda x: torch.conv1d(x, x, None, 2, 2), lambda: (torch.zeros(4, 0, 4),))
 op("resized", lambda x: (x.clone().resize_(2, 3), x.clone().resize_(3, 2) + 1, x.clone().resize_as_(x.sum(0))), lambda: (rand(4, 3),))
 
