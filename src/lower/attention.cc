@@ -135,6 +135,13 @@ AttentionProblem attention_problem(Op& op, const char* mask_name) {
   p.q = to_rank_four(op, p.q);
   p.k = to_rank_four(op, p.k);
   p.v = to_rank_four(op, p.v);
+  // A query of one batch, or of one head, meets all of the keys'.
+  for (const size_t d : {size_t{0}, size_t{1}}) {
+    if (p.q.sizes[d] != op.pool.index(1) || p.k.sizes[d] == op.pool.index(1)) continue;
+    std::vector<Expr> sizes = p.q.sizes;
+    sizes[d] = p.k.sizes[d];
+    p.q = broadcast(op, p.q, sizes);
+  }
   for (View* v : {&p.k, &p.v}) *v = broadcast(op, *v, {p.q.sizes[0], v->sizes[1], v->sizes[2], v->sizes[3]});
   if (mask_name && op.has(mask_name)) {
     View mask = op.tensor(mask_name);

@@ -21,6 +21,8 @@ op("sign_of_bools", lambda x: (x.sign() >= x, x.sgn() & x), lambda: (rand(33, dt
 op("extremes_of_bools", lambda x: (x.amax([0, 1], True) == x, x.amin(1, True) != x, x.amax(0) ^ x), lambda: (rand(7, 35, dtype=BOOL),))
 op("clamp_beyond_the_type", lambda x, y: (x.clamp(-1, 2), x.clamp(min=-300), x.clamp(max=300), y.clamp(-200, 5), y.clamp(-5, 200)),
    lambda: (torch.arange(256).to(U8), torch.arange(-128, 128).to(torch.int8)))
+op("attention_of_one_query_batch", lambda q, k: (F.scaled_dot_product_attention(q, k, k), F.scaled_dot_product_attention(q[:, None], k[:, None], k[:, None])),
+   lambda: (rand(1, 4, 8), rand(3, 5, 8)))
 op("softmax_of_one_number", lambda x: (x.log_softmax(0), x.softmax(0), (x * 0).log_softmax(0)), lambda: (torch.tensor(float("inf")),))
 op("cumulative_exponentials", lambda x: x.logcumsumexp(1),
    lambda: (torch.tensor([[-1000.0, 0, 1], [1, float("inf"), 2], [-float("inf"), -float("inf"), 3], [1, float("nan"), 2], [0, 1000, -1000], [90, -90, 89]]),))
