@@ -1,4 +1,4 @@
-// Problems of a plan, and a record's choices in it.
+// Problems of a CPU plan, and a record's choices in it.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -9,18 +9,6 @@ namespace coil {
 namespace {
 
 using Packing = PlanConstant::Packing;
-
-// Null: a name that the kernel does not have.
-std::optional<Choice> choice_of(const Kernel& kernel, const tune::NamedChoice& named) {
-  const auto& names = cpu::value_names(kernel);
-  Choice c;
-  for (const auto& [name, value] : named) {
-    const auto it = std::find_if(names.begin(), names.end(), [&](const char* n) { return *n && name == n; });
-    if (it == names.end() || value < 0) return std::nullopt;
-    c.values[static_cast<size_t>(it - names.begin())] = value;
-  }
-  return c;
-}
 
 int32_t method_of(const tune::NamedChoice& choice) {
   const auto it = choice.find("method");
@@ -34,23 +22,9 @@ std::string CpuPlan::function_of(size_t kernel) const {
   return row < 0 ? "" : program.functions[static_cast<size_t>(row)].name;
 }
 
-std::vector<CpuProblem> problems_of(const CpuPlan& plan) {
-  std::vector<CpuProblem> out;
-  for (size_t k = 0; k < plan.plan.kernels.size(); ++k) {
-    const std::string text = cpu::problem_text(plan.plan, plan.plan.kernels[k], plan.function_of(k));
-    if (text.empty()) continue;
-    const auto it = std::find_if(out.begin(), out.end(), [&](const CpuProblem& p) { return p.text == text; });
-    if (it == out.end()) out.push_back({text, {k}});
-    else it->kernels.push_back(k);
-  }
-  return out;
-}
-
-tune::NamedChoice named(const Kernel& kernel, const Choice& choice) {
-  tune::NamedChoice out;
-  for (size_t i = 0; i < choice.values.size(); ++i) {
-    if (choice.values[i]) out[cpu::value_names(kernel)[i]] = choice.values[i];
-  }
+std::vector<std::string> problem_texts(const CpuPlan& plan) {
+  std::vector<std::string> out;
+  for (size_t k = 0; k < plan.plan.kernels.size(); ++k) out.push_back(cpu::problem_text(plan.plan, plan.plan.kernels[k], plan.function_of(k)));
   return out;
 }
 
@@ -71,30 +45,19 @@ KeepPackings packings_of(const tune::Record& record) {
 }
 
 Status apply_record(CpuPlan& plan, const tune::Record& record) {
-  for (const CpuProblem& problem : problems_of(plan)) {
-    const tune::Entry* entry = record.find(problem.text);
-    if (!entry) {
-      return Error{ErrorCode::tuning_record, fmt::format("the tuning record has no entry for '{}' (kernel {})", problem.text, plan.plan.kernels[problem.kernels[0]].name), "",
-                   "tune the program again with --tune and --record, or leave --replay out"};
+  std::vector<RecordedKernel> kernels;
+  const std::vector<std::string> texts = problem_texts(plan);
+  for (size_t k = 0; k < texts.size(); ++k) {
+    const Kernel& kernel = plan.plan.kernels[k];
+    if (texts[k].empty()) {
+      kernels.emplace_back();
+      continue;
     }
-    for (const size_t k : problem.kernels) {
-      Kernel& kernel = plan.plan.kernels[k];
-      ChoiceTable table{cpu::choice_key(plan.plan, kernel, plan.program.launches[k]), {}};
-      for (const tune::Row& row : entry->rows) {
-        const std::optional<Choice> choice = choice_of(kernel, row.choice);
-        const auto* t = std::get_if<TemplateKernel>(&kernel.def);
-        const bool has_weight = !t || !std::holds_alternative<Conv2d>(t->def) || cpu::weight_of(plan.plan, *t, method_of(row.choice));
-        if (!choice || !has_weight) {
-          return Error{ErrorCode::tuning_record, fmt::format("the tuning record's choice for '{}' is not one that this version of coil has", problem.text), "",
-                       "tune the program again with --tune and --record"};
-        }
-        table.rows.push_back({row.up_to, *choice});
-      }
-      const bool own_rule = table.rows.size() == 1 && table.rows[0].choice == Choice{};
-      if (!own_rule) kernel.choices = std::move(table);
-    }
+    kernels.push_back({texts[k], cpu::choice_key(plan.plan, kernel, plan.program.launches[k]), &cpu::value_names(kernel),
+                       [&plan, &kernel](const Choice& c) { return cpu::has_weight_for(plan.plan, kernel, c); },
+                       [&kernel](const Choice& c) { return cpu::choice_text(kernel, c); }});
   }
-  return ok_status();
+  return apply_record(plan.plan, kernels, record);
 }
 
 }  // namespace coil

@@ -80,7 +80,7 @@ struct CpuProfiler::Input {
   std::vector<uint8_t> bytes, kept;  // kept: what the program overwrites
 };
 
-CpuProfiler::CpuProfiler(std::shared_ptr<const runtime::Model> model, const KernelPlan& plan, const std::vector<CpuProblem>& problems,
+CpuProfiler::CpuProfiler(std::shared_ptr<const runtime::Model> model, const KernelPlan& plan, const std::vector<TuningProblem>& problems,
                          const std::vector<SymbolValues>& points, const std::vector<std::vector<std::vector<Choice>>>& choices)
     : model_(std::move(model)), plan_(plan), problems_(problems), points_(points), choices_(choices), context_(model_), problem_of_(plan.kernels.size(), -1),
       numbers_(plan.kernels.size() + 1), outputs_(static_cast<size_t>(model_->code().num_outputs)) {
@@ -93,7 +93,7 @@ CpuProfiler::~CpuProfiler() {
   if (tuning_) tuning_->hook = nullptr;
 }
 
-Result<std::unique_ptr<CpuProfiler>> CpuProfiler::make(std::shared_ptr<const runtime::Model> model, const KernelPlan& plan, const std::vector<CpuProblem>& problems,
+Result<std::unique_ptr<CpuProfiler>> CpuProfiler::make(std::shared_ptr<const runtime::Model> model, const KernelPlan& plan, const std::vector<TuningProblem>& problems,
                                                        const std::vector<SymbolValues>& points, const std::vector<std::vector<std::vector<Choice>>>& choices) {
   std::unique_ptr<CpuProfiler> p(new CpuProfiler(std::move(model), plan, problems, points, choices));
   p->tuning_ = static_cast<CoilTuning*>(p->model_->symbol(COIL_TUNING_SYMBOL));

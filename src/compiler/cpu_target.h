@@ -7,6 +7,7 @@
 #include "codegen/cpu/choices.h"
 #include "codegen/host/host_program.h"
 #include "compiler/build_target.h"
+#include "compiler/tuner.h"
 #include "tune/record.h"
 
 namespace coil {
@@ -21,17 +22,12 @@ struct CpuPlan {
 using KeepPackings = std::function<std::vector<PlanConstant::Packing>(const std::string& problem, const std::vector<PlanConstant::Packing>& possible)>;
 Result<CpuPlan> plan_cpu(const LoopProgram& loops, const CompileOptions& options, const KeepPackings& keep = {});
 
-// Kernels that are one problem, in the program's order. Copies, sorts and the like are none.
-struct CpuProblem {
-  std::string text;
-  std::vector<size_t> kernels;
-};
-std::vector<CpuProblem> problems_of(const CpuPlan& plan);
+// Of each kernel; empty: there is nothing to choose.
+std::vector<std::string> problem_texts(const CpuPlan& plan);
 
 // The packings that a record's choices want, and its choices in a plan that has them. tuning_record, naming the problem that it lacks.
 KeepPackings packings_of(const tune::Record& record);
 Status apply_record(CpuPlan& plan, const tune::Record& record);
-tune::NamedChoice named(const Kernel& kernel, const Choice& choice);
 
 // Compiles and links. host: timed and tuned_isa are the caller's business. dump, done: as of build_cpu.
 Result<TargetContents> build_plan(CpuPlan plan, const Graph& graph, const CompileOptions& options, HostOptions host, const Dump& dump, const StageDone& done);

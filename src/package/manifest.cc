@@ -1,7 +1,6 @@
 // data/coil/manifest.json
 #include <nlohmann/json.hpp>
 
-#include "codegen/cpu/choices.h"
 #include "codegen/host/host_program.h"
 #include "package/package_writer.h"
 
@@ -39,7 +38,7 @@ const char* kind_name(const Kernel& k) {
 // "batch" and [{"up_to": 12, "run": "winograd"}, {"up_to": null, "run": "own rule"}]
 Json choices(const Kernel& k) {
   Json rows = Json::array();
-  for (const ChoiceTable::Row& r : k.choices.rows) rows.push_back({{"up_to", limit(r.up_to)}, {"run", cpu::choice_text(k, r.choice)}});
+  for (const ChoiceTable::Row& r : k.choices.rows) rows.push_back({{"up_to", limit(r.up_to)}, {"run", r.text}});
   return {{"by", size_text(k.choices.key)}, {"rows", rows}};
 }
 

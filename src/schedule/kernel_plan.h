@@ -138,6 +138,7 @@ struct ChoiceTable {
   struct Row {
     int64_t up_to = INT64_MAX;
     Choice choice;
+    std::string text;  // for readers: "winograd"
     bool operator==(const Row&) const = default;
   };
   Expr key;

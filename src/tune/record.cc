@@ -27,6 +27,11 @@ std::string sizes_text(const std::map<std::string, int64_t>& sizes) {
   return fmt::format("{}", fmt::join(parts, " "));
 }
 
+Json hardware_json(const Hardware& h) {
+  if (h.is_gpu()) return {{"gpu", h.processor}, {"architecture", h.isa}, {"multiprocessors", h.units}};
+  return {{"cpu", h.processor}, {"isa", h.isa}, {"threads", h.units}};
+}
+
 Json to_json(const Entry& e) {
   Json rows = Json::array(), measured = Json::array();
   for (const Row& r : e.rows) {
@@ -90,8 +95,9 @@ bool rises(const Entry& e) {
 
 Record record_of(const Json& j) {
   Record r;
-  const Json& hardware = j.at("hardware");
-  r.hardware = {hardware.at("cpu").get<std::string>(), hardware.at("isa").get<std::string>(), hardware.at("threads").get<int>()};
+  const Json& h = j.at("hardware");
+  const bool gpu = h.contains("gpu");
+  r.hardware = {h.at(gpu ? "gpu" : "cpu").get<std::string>(), h.at(gpu ? "architecture" : "isa").get<std::string>(), h.at(gpu ? "multiprocessors" : "threads").get<int>()};
   r.seconds = j.value("seconds", 0.0);
   r.runs = j.value("runs", 0);
   for (const Json& e : j.at("problems")) r.entries.push_back(entry_of(e));
@@ -108,7 +114,10 @@ Record record_of(const Json& j) {
 
 }  // namespace
 
-std::string Hardware::text() const { return fmt::format("{}, x86-64-{}, {} thread{}", cpu, isa, threads, threads == 1 ? "" : "s"); }
+std::string Hardware::text() const {
+  if (is_gpu()) return fmt::format("{}, {}, {} multiprocessors", processor, isa, units);
+  return fmt::format("{}, x86-64-{}, {} thread{}", processor, isa, units, units == 1 ? "" : "s");
+}
 
 const Entry* Record::find(std::string_view problem) const {
   const auto it = std::find_if(entries.begin(), entries.end(), [&](const Entry& e) { return e.problem == problem; });
@@ -123,7 +132,7 @@ std::string record_text(const Record& r) {
   for (const Entry& e : r.entries) problems.push_back(to_json(e));
   const Json j = {{"coil_tuning", kFormat},
                   {"coil", COIL_VERSION},
-                  {"hardware", {{"cpu", r.hardware.cpu}, {"isa", r.hardware.isa}, {"threads", r.hardware.threads}}},
+                  {"hardware", hardware_json(r.hardware)},
                   {"seconds", rounded(r.seconds)},
                   {"runs", r.runs},
                   {"whole_program", whole},

@@ -15,11 +15,12 @@ namespace coil::tune {
 
 // What results depend on. Records of equal keys may stand in for one another.
 struct Hardware {
-  std::string cpu;      // "AMD EPYC 9R14"
-  std::string isa;      // "v4": the instruction set that the choices are for
-  int threads = 1;
+  std::string processor;  // "AMD EPYC 9R14", "NVIDIA H200"
+  std::string isa;        // the instruction set that the choices are for: "v4" (of x86-64), "sm_90"
+  int units = 1;          // threads, multiprocessors
   bool operator==(const Hardware&) const = default;
-  std::string text() const;  // "AMD EPYC 9R14, x86-64-v4, 2 threads"
+  bool is_gpu() const { return isa.starts_with("sm_"); }
+  std::string text() const;  // "AMD EPYC 9R14, x86-64-v4, 2 threads", "NVIDIA H200, sm_90, 132 multiprocessors"
 };
 
 // A choice by its target's names for the numbers; none: the kernel's own rule.
@@ -70,6 +71,7 @@ struct Record {
   double seconds = 0;           // that the tuning took
   double least_seconds = 0;     // not 0: the budget was too small for the program; so much would do
   int runs = 0;                 // of the program
+  bool untimed = false;         // nothing was timed for want of a device; what was to be timed is built and in the cache
   const Entry* find(std::string_view problem) const;
 };
 

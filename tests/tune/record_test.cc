@@ -67,7 +67,7 @@ TEST(RecordTest, MergesWhatIsNew) {
 
 TEST(RecordTest, OfAnotherMachineDoesNotMerge) {
   Record a = example(), b = example();
-  b.hardware.threads = 8;
+  b.hardware.units = 8;
   const Status merged = merge(a, b);
   ASSERT_FALSE(merged.ok());
   EXPECT_NE(merged.error().message.find("8 threads"), std::string::npos);

@@ -138,6 +138,10 @@ const PlanOperand* weight_of(const KernelPlan& plan, const TemplateKernel& k, in
   return it == k.weights.end() ? nullptr : &*it;
 }
 
+bool has_weight_for(const KernelPlan& plan, const Kernel& kernel, const Choice& choice) {
+  return !as_conv(kernel) || weight_of(plan, *as_template(kernel), choice.values[kMethod]);
+}
+
 const std::array<const char*, 4>& value_names(const Kernel& kernel) {
   static constexpr std::array<const char*, 4> kLoop = {"", "chunk_work", "", "threads"}, kConv = {"method", "block_tiles", "block_panels", "threads"},
                                               kGemm = {"", "block_tiles", "block_panels", "threads"}, kOther = {"", "", "", "threads"};

@@ -47,5 +47,7 @@ std::vector<std::string> hints(const KernelPlan& plan);
 
 // A convolution's weight for a method; null: the kernel does not have it.
 const PlanOperand* weight_of(const KernelPlan& plan, const TemplateKernel& kernel, int32_t method);
+// Whether the plan has what the choice asks of the kernel's weight.
+bool has_weight_for(const KernelPlan& plan, const Kernel& kernel, const Choice& choice);
 
 }  // namespace coil::cpu

@@ -1,0 +1,263 @@
+#include "compiler/tuner.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <map>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "codegen/host/host_program.h"
+
+namespace coil {
+namespace {
+
+using Mode = TuneOptions::Mode;
+
+constexpr double kFastSeconds = 10, kMaxSeconds = 60;
+constexpr int kFastSamples = 10, kMaxSamples = 30;
+constexpr double kFastLeast = 0.1, kMaxLeast = 0.5;  // seconds of a point
+constexpr size_t kFastCandidates = 5, kMaxCandidates = 12;
+
+class Tuner {
+ public:
+  Tuner(TuningTarget& target, const CompileOptions& options, double begin)
+      : target_(target), plan_(target.plan()), problems_(target.problems()), all_(options), options_(options.tune), begin_(begin) {
+    record_.hardware = target.hardware();
+  }
+
+  Result<tune::Record> run() {
+    const bool fast = options_.mode == Mode::fast;
+    points_ = points_of(plan_, options_);
+    reuse_known();
+    find_candidates(fast ? kFastCandidates : kMaxCandidates);
+    tune::SearchResult found;
+    if (!points_.empty() && anything_to_time()) {
+      const double budget = options_.seconds > 0 ? options_.seconds : fast ? kFastSeconds : kMaxSeconds;
+      TRY(const std::unique_ptr<tune::Profiler> profiler, target_.profiler(points_, choices_, budget - (tuning_clock() - begin_)));
+      tune::SearchOptions search;
+      search.samples = fast ? kFastSamples : kMaxSamples;
+      search.least = fast ? kFastLeast : kMaxLeast;
+      search.seconds = std::max(0.0, budget - (tuning_clock() - begin_));
+      search.now = tuning_clock;
+      for (const SymbolValues& point : points_) {
+        double cost = 1;
+        for (const SymbolId id : free_symbols(plan_)) cost *= static_cast<double>(std::max<int64_t>(point[static_cast<size_t>(id.index)], 1));
+        search.costs.push_back(cost);
+      }
+      search.progress = options_.progress;
+      if (profiler) {
+        TRY(found, tune::search(counts(), *profiler, search));
+      }
+      record_.untimed = !profiler;
+    }
+    write_record(found);
+    record_.seconds = tuning_clock() - begin_;
+    record_.runs = found.runs;
+    record_.least_seconds = found.least_seconds;
+    return std::move(record_);
+  }
+
+ private:
+  size_t first(size_t p) const { return problems_[p].kernels[0]; }
+
+  bool is_known(size_t p) const { return known_.contains(p); }
+
+  // From the caller's record, then from the cache.
+  void reuse_known() {
+    const bool fits = options_.known && options_.known->hardware == record_.hardware;
+    for (size_t p = 0; p < problems_.size(); ++p) {
+      const tune::Entry* entry = fits ? options_.known->find(problems_[p].text) : nullptr;
+      if (entry) {
+        known_[p] = *entry;
+      } else if (std::optional<cache::Bytes> bytes = all_.cache ? all_.cache->get(cache_key(p)) : std::nullopt) {
+        const Result<tune::Record> record = tune::parse_record({reinterpret_cast<const char*>(bytes->data()), bytes->size()}, "cache");
+        if (record.ok() && record.value().entries.size() == 1) known_[p] = record.value().entries[0];
+      }
+    }
+  }
+
+  // All that a problem's choices depend on.
+  cache::Key cache_key(size_t p) const {
+    std::string ranges, warm;
+    for (const SymbolId id : free_symbols(plan_)) {
+      const Symbol& s = plan_.pool->symbol_info(id);
+      ranges += fmt::format("{}{} {}..{}", ranges.empty() ? "" : ", ", s.label, s.min, s.max);
+    }
+    for (const auto& [name, sizes] : options_.warm) warm += fmt::format("{}={} ", name, fmt::join(sizes, ","));
+    const tune::Hardware& h = record_.hardware;
+    cache::Key key = {"tuning", problems_[p].text,
+                      {{"processor", h.processor}, {"instruction set", h.isa}, {"threads", std::to_string(h.units)}, {"mode", options_.mode == Mode::fast ? "fast" : "max"},
+                       {"dimensions", ranges}, {"sizes that matter", warm}, {"memory", std::to_string(options_.memory)}, {"coil", COIL_VERSION}}};
+    for (auto& field : target_.cache_fields()) key.fields.push_back(std::move(field));
+    return key;
+  }
+
+  void keep(size_t p, const tune::Entry& entry, bool complete) const {
+    if (!all_.cache || !complete) return;
+    tune::Record one;
+    one.hardware = record_.hardware;
+    one.entries = {entry};
+    const std::string text = tune::record_text(one);
+    all_.cache->put(cache_key(p), {reinterpret_cast<const uint8_t*>(text.data()), text.size()});
+  }
+
+  void find_candidates(size_t most) {
+    for (const SymbolValues& point : points_) {
+      auto& row = choices_.emplace_back();
+      for (size_t p = 0; p < problems_.size(); ++p) {
+        row.push_back(is_known(p) || depends_on_data(choice_key(p)) ? std::vector<Choice>{Choice{}} : target_.candidates(first(p), lookup(plan_, point, target_.workers()), most));
+      }
+    }
+  }
+
+  Expr choice_key(size_t p) const { return target_.choice_key(first(p)); }
+  std::string text(size_t p, const Choice& c) const { return target_.choice_text(first(p), c); }
+
+  bool anything_to_time() const {
+    for (const auto& row : choices_) {
+      for (const auto& c : row) {
+        if (c.size() > 1) return true;
+      }
+    }
+    return false;
+  }
+
+  std::vector<std::vector<size_t>> counts() const {
+    std::vector<std::vector<size_t>> out;
+    for (const auto& row : choices_) {
+      auto& n = out.emplace_back();
+      for (const auto& c : row) n.push_back(c.size());
+    }
+    return out;
+  }
+
+  void write_record(const tune::SearchResult& found) {
+    for (size_t i = 0; i < found.points.size(); ++i) {
+      const tune::PointResult& r = found.points[i];
+      if (r.timed) record_.whole.push_back({names_of(plan_, points_[i]), r.untuned * 1e6, r.tuned * 1e6, r.kept});
+    }
+    for (size_t p = 0; p < problems_.size(); ++p) {
+      if (is_known(p)) {
+        record_.entries.push_back(known_.at(p));
+        continue;
+      }
+      tune::Entry e;
+      e.problem = problems_[p].text;
+      e.kernel = plan_.kernels[first(p)].name;
+      e.kernels = static_cast<int>(problems_[p].kernels.size());
+      e.key = size_text(choice_key(p));
+      std::map<int64_t, Choice> by_key;
+      for (size_t i = 0; i < found.points.size(); ++i) {
+        const tune::ProblemResult& r = found.points[i].problems[p];
+        const Choice chosen = choices_[i][p][r.chosen];
+        const int64_t key = depends_on_data(choice_key(p)) ? 0 : evaluate_index(choice_key(p), lookup(plan_, points_[i], target_.workers()));
+        if (found.points[i].timed) by_key.try_emplace(key, chosen);  // of several points with one key the more important counts
+        if (choices_[i][p].size() > 1 && found.points[i].timed) e.measured.push_back(measured(i, p, key, r));
+      }
+      if (record_.untimed) continue;
+      e.rows = rows_of(p, by_key);
+      keep(p, e, std::all_of(found.points.begin(), found.points.end(), [](const tune::PointResult& r) { return r.timed; }));
+      record_.entries.push_back(std::move(e));
+    }
+  }
+
+  tune::MeasuredPoint measured(size_t i, size_t p, int64_t key, const tune::ProblemResult& r) const {
+    tune::MeasuredPoint m{names_of(plan_, points_[i]), key, {}, text(p, choices_[i][p][r.chosen]), r.reason};
+    for (size_t c = 0; c < r.candidates.size(); ++c) {
+      const tune::CandidateTimes& t = r.candidates[c];
+      if (t.samples == 0 && !t.wrong) continue;
+      m.timings.push_back({text(p, choices_[i][p][c]), t.median * 1e6, t.low * 1e6, t.high * 1e6, t.samples, t.wrong ? "wrong result" : ""});
+    }
+    return m;
+  }
+
+  // Between two sizes that were tried the change is at their geometric mean.
+  std::vector<tune::Row> rows_of(size_t p, const std::map<int64_t, Choice>& by_key) const {
+    std::vector<tune::Row> rows;
+    const auto add = [&](int64_t up_to, const Choice& c) {
+      tune::Row row{up_to, named(target_.names(first(p)), c), text(p, c)};
+      if (!rows.empty() && rows.back().choice == row.choice) rows.back().up_to = up_to;
+      else rows.push_back(std::move(row));
+    };
+    for (auto it = by_key.begin(); it != by_key.end(); ++it) {
+      const auto next = std::next(it);
+      add(next == by_key.end() ? INT64_MAX : static_cast<int64_t>(std::sqrt(static_cast<double>(it->first) * static_cast<double>(next->first))), it->second);
+    }
+    if (rows.empty()) add(INT64_MAX, Choice{});
+    return rows;
+  }
+
+  TuningTarget& target_;
+  const KernelPlan& plan_;
+  const std::vector<TuningProblem>& problems_;
+  const CompileOptions& all_;
+  const TuneOptions& options_;
+  const double begin_;
+  tune::Record record_;
+  std::map<size_t, tune::Entry> known_;  // by problem
+  std::vector<SymbolValues> points_;
+  TuningTarget::Candidates choices_;
+};
+
+}  // namespace
+
+double tuning_clock() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+Result<tune::Record> run_tuner(TuningTarget& target, const CompileOptions& options, double begin) { return Tuner(target, options, begin).run(); }
+
+std::vector<TuningProblem> problems_of(const std::vector<std::string>& texts) {
+  std::vector<TuningProblem> out;
+  for (size_t k = 0; k < texts.size(); ++k) {
+    if (texts[k].empty()) continue;
+    const auto it = std::find_if(out.begin(), out.end(), [&](const TuningProblem& p) { return p.text == texts[k]; });
+    if (it == out.end()) out.push_back({texts[k], {k}});
+    else it->kernels.push_back(k);
+  }
+  return out;
+}
+
+tune::NamedChoice named(const ChoiceNames& names, const Choice& choice) {
+  tune::NamedChoice out;
+  for (size_t i = 0; i < choice.values.size(); ++i) {
+    if (choice.values[i]) out[names[i]] = choice.values[i];
+  }
+  return out;
+}
+
+std::optional<Choice> choice_of(const ChoiceNames& names, const tune::NamedChoice& named) {
+  Choice c;
+  for (const auto& [name, value] : named) {
+    const auto it = std::find_if(names.begin(), names.end(), [&](const char* n) { return *n && name == n; });
+    if (it == names.end() || value < 0) return std::nullopt;
+    c.values[static_cast<size_t>(it - names.begin())] = value;
+  }
+  return c;
+}
+
+Status apply_record(KernelPlan& plan, const std::vector<RecordedKernel>& kernels, const tune::Record& record) {
+  for (size_t k = 0; k < kernels.size(); ++k) {
+    const RecordedKernel& kernel = kernels[k];
+    if (kernel.problem.empty()) continue;
+    const tune::Entry* entry = record.find(kernel.problem);
+    if (!entry) {
+      return Error{ErrorCode::tuning_record, fmt::format("the tuning record has no entry for '{}' (kernel {})", kernel.problem, plan.kernels[k].name), "",
+                   "tune the program again with --tune and --record, or leave --replay out"};
+    }
+    ChoiceTable table{kernel.key, {}};
+    for (const tune::Row& row : entry->rows) {
+      const std::optional<Choice> choice = choice_of(*kernel.names, row.choice);
+      if (!choice || !kernel.has(*choice)) {
+        return Error{ErrorCode::tuning_record, fmt::format("the tuning record's choice for '{}' is not one that this version of coil has", kernel.problem), "",
+                     "tune the program again with --tune and --record"};
+      }
+      table.rows.push_back({row.up_to, *choice, kernel.text(*choice)});
+    }
+    const bool own_rule = table.rows.size() == 1 && table.rows[0].choice == Choice{};
+    if (!own_rule) plan.kernels[k].choices = std::move(table);
+  }
+  return ok_status();
+}
+
+}  // namespace coil
