@@ -45,8 +45,9 @@ View by_window(Op& op, const View& x, const View& w, const Geometry& g, const Si
       at_w.push_back(k[1 + i]);
       ok = both(ok, inside(at.back(), x.sizes[2 + i]));
     }
-    Expr product = op.pool.op(ScalarOp::mul, {as(op.rec.at(x, at), wide), as(op.rec.at(w, at_w), wide)});
-    return masked(ok, product, as(op.pool.constant_int(0, DType::i64), wide));
+    // The padding's zeros are multiplied: beside a weight that is NaN or infinite they give NaN.
+    const Expr pixel = masked(ok, as(op.rec.at(x, at), wide), as(op.pool.constant_int(0, DType::i64), wide));
+    return op.pool.op(ScalarOp::mul, {pixel, as(op.rec.at(w, at_w), wide)});
   });
 }
 

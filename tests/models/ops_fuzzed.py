@@ -26,6 +26,9 @@ op("attention_of_one_query_batch", lambda q, k: (F.scaled_dot_product_attention(
 op("softmax_of_one_number", lambda x: (x.log_softmax(0), x.softmax(0), (x * 0).log_softmax(0)), lambda: (torch.tensor(float("inf")),))
 op("cumulative_exponentials", lambda x: x.logcumsumexp(1),
    lambda: (torch.tensor([[-1000.0, 0, 1], [1, float("inf"), 2], [-float("inf"), -float("inf"), 3], [1, float("nan"), 2], [0, 1000, -1000], [90, -90, 89]]),))
+op("product_of_nothing", lambda x: (x.mT @ x, x[:, :, :0] @ x.transpose(3, 4)), lambda: (torch.zeros(15, 8, 0, 3, 0, dtype=torch.float16),))
+op("padding_beside_infinite_weights", lambda x, w: F.conv1d(x, w, None, 1, 2),
+   lambda: (rand(3, 2, 9, dtype=torch.float64), torch.tensor([float("inf"), 1, -2, 3, float("nan"), 1, 2, 3, -1, 1, 4, 2], dtype=torch.float64).reshape(2, 2, 3)))
 op("convolution_of_nothing", lambda x: torch.conv1d(x, x, None, 2, 2), lambda: (torch.zeros(4, 0, 4),))
 op("resized", lambda x: (x.clone().resize_(2, 3), x.clone().resize_(3, 2) + 1, x.clone().resize_as_(x.sum(0))), lambda: (rand(4, 3),))
 
