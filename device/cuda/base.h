@@ -70,6 +70,10 @@ CD_FN T cdiv(T a, T b) {
 
 CD_FN f32 nan32() { return __int_as_float(0x7fc00000); }
 CD_FN f64 nan64() { return __longlong_as_double(0x7ff8000000000000ll); }
+CD_FN i32 bits(f32 x) { return __float_as_int(x); }
+CD_FN i64 bits(f64 x) { return __double_as_longlong(x); }
+CD_FN f32 from_bits(i32 x) { return __int_as_float(x); }
+CD_FN f64 from_bits(i64 x) { return __longlong_as_double(x); }
 CD_FN f32 inf32() { return __int_as_float(0x7f800000); }
 CD_FN f64 inf64() { return __longlong_as_double(0x7ff0000000000000ll); }
 

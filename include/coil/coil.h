@@ -60,7 +60,12 @@ typedef enum coil_dtype {
   COIL_DTYPE_COMPLEX64 = 9, /* pairs: real part, imaginary part */
   COIL_DTYPE_COMPLEX128 = 10,
   COIL_DTYPE_BOOL = 11,
-  COIL_DTYPE_BFLOAT16 = 15
+  COIL_DTYPE_BFLOAT16 = 15,
+  COIL_DTYPE_FLOAT8_E5M2 = 23,
+  COIL_DTYPE_FLOAT8_E4M3FN = 24,
+  COIL_DTYPE_FLOAT8_E5M2FNUZ = 25,
+  COIL_DTYPE_FLOAT8_E4M3FNUZ = 26,
+  COIL_DTYPE_FLOAT8_E8M0FNU = 44
 } coil_dtype;
 
 typedef enum coil_device_type { COIL_DEVICE_CPU = 0, COIL_DEVICE_CUDA = 1 } coil_device_type;

@@ -6,18 +6,20 @@ import importlib
 from typing import Any
 
 DTYPES = {0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 5: "float16", 6: "float32", 7: "float64", 9: "complex64",
-          10: "complex128", 11: "bool", 15: "bfloat16"}
+          10: "complex128", 11: "bool", 15: "bfloat16", 23: "float8_e5m2", 24: "float8_e4m3fn", 25: "float8_e5m2fnuz", 26: "float8_e4m3fnuz",
+          44: "float8_e8m0fnu"}
 
 
 def numpy_dtype(number: int) -> Any:
     """The dtype of results, by the runtime's number."""
     numpy = importlib.import_module("numpy")
-    if DTYPES[number] != "bfloat16":
-        return numpy.dtype(DTYPES[number])
+    name = DTYPES[number]
+    if name != "bfloat16" and not name.startswith("float8"):
+        return numpy.dtype(name)
     try:
-        return numpy.dtype(importlib.import_module("ml_dtypes").bfloat16)
+        return numpy.dtype(getattr(importlib.import_module("ml_dtypes"), name))
     except ImportError:
-        raise TypeError("a result is bfloat16, which NumPy has only with the package ml_dtypes; install it, or pass torch tensors") from None
+        raise TypeError(f"a result is {name}, which NumPy has only with the package ml_dtypes; install it, or pass torch tensors") from None
 
 
 def empty_numpy(sizes: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> Any:

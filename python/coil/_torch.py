@@ -22,6 +22,9 @@ is_conj = torch._C.TensorBase.is_conj
 
 dtypes = {0: torch.uint8, 1: torch.int8, 2: torch.int16, 3: torch.int32, 4: torch.int64, 5: torch.float16, 6: torch.float32,
           7: torch.float64, 8: torch.complex32, 9: torch.complex64, 10: torch.complex128, 11: torch.bool, 15: torch.bfloat16}
+for _number, _name in {23: "float8_e5m2", 24: "float8_e4m3fn", 25: "float8_e5m2fnuz", 26: "float8_e4m3fnuz", 44: "float8_e8m0fnu"}.items():
+    if hasattr(torch, _name):  # the last one came with PyTorch 2.7
+        dtypes[_number] = getattr(torch, _name)
 _numbers = {dtype: number for number, dtype in dtypes.items()}
 
 

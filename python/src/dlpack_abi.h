@@ -17,6 +17,7 @@ struct DlDtype {
   uint16_t lanes;
 };
 inline constexpr uint8_t kDlInt = 0, kDlUint = 1, kDlFloat = 2, kDlBfloat = 4, kDlComplex = 5, kDlBool = 6;
+inline constexpr uint8_t kDlFloat8E4m3fn = 10, kDlFloat8E4m3fnuz = 11, kDlFloat8E5m2 = 12, kDlFloat8E5m2fnuz = 13, kDlFloat8E8m0fnu = 14;
 
 struct DlTensor {
   void* data;

@@ -25,6 +25,11 @@ constexpr const char* dtype_name(int32_t dtype) {
     case COIL_COMPLEX128: return "complex128";
     case COIL_BOOL: return "bool";
     case COIL_BFLOAT16: return "bfloat16";
+    case COIL_FLOAT8_E5M2: return "float8_e5m2";
+    case COIL_FLOAT8_E4M3FN: return "float8_e4m3fn";
+    case COIL_FLOAT8_E5M2FNUZ: return "float8_e5m2fnuz";
+    case COIL_FLOAT8_E4M3FNUZ: return "float8_e4m3fnuz";
+    case COIL_FLOAT8_E8M0FNU: return "float8_e8m0fnu";
     default: return "unknown";
   }
 }

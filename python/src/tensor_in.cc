@@ -34,6 +34,11 @@ int32_t dtype_number(const DlDtype& d) {
     case kDlComplex << 8 | 128: return COIL_COMPLEX128;
     case kDlBool << 8 | 8: return COIL_BOOL;
     case kDlBfloat << 8 | 16: return COIL_BFLOAT16;
+    case kDlFloat8E4m3fn << 8 | 8: return COIL_FLOAT8_E4M3FN;
+    case kDlFloat8E4m3fnuz << 8 | 8: return COIL_FLOAT8_E4M3FNUZ;
+    case kDlFloat8E5m2 << 8 | 8: return COIL_FLOAT8_E5M2;
+    case kDlFloat8E5m2fnuz << 8 | 8: return COIL_FLOAT8_E5M2FNUZ;
+    case kDlFloat8E8m0fnu << 8 | 8: return COIL_FLOAT8_E8M0FNU;
     default: return -1;
   }
 }

@@ -55,7 +55,7 @@ class TensorIn {
 struct Torch {
   nb::object empty_cpu;       // (sizes, strides, dtype) -> tensor
   nb::object empty;           // torch.empty_strided
-  nb::object dtypes[32];      // by number
+  nb::object dtypes[64];      // by number
   nb::object device_class;    // torch.device
   const DlExchange* exchange = nullptr;  // null: PyTorch before 2.10
 };

@@ -116,7 +116,7 @@ void layout_constants(KernelPlan& plan) {
   for (PlanConstant& c : plan.constants) {
     const TensorData& d = plan.buffer(c.buffer).info.data;
     c.bytes = packed_size(plan, c);
-    const Key key{d.bytes.data(), d.offset, d.sizes, d.strides, static_cast<int>(c.packing) * 16 + static_cast<int>(d.dtype),
+    const Key key{d.bytes.data(), d.offset, d.sizes, d.strides, static_cast<int>(c.packing) * 32 + static_cast<int>(d.dtype),
                   {c.k, c.n, c.groups, c.batch, c.batch_stride, c.row_stride, c.col_stride}};
     const auto [it, fresh] = placed.try_emplace(key, at);
     c.offset = it->second;

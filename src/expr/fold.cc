@@ -44,6 +44,12 @@ bool is_commutative(ScalarOp op) {
          op == bit_and || op == bit_or || op == bit_xor;
 }
 
+// The integer of a float's size, and the other way round.
+DType same_bits(DType d) {
+  if (is_float(d)) return d == DType::f64 ? DType::i64 : DType::i32;
+  return d == DType::i64 ? DType::f64 : DType::f32;
+}
+
 bool needs_float(ScalarOp op) { return op == div || (op >= sqrt && op <= hypot && op != pow); }
 bool needs_integer(ScalarOp op) { return op >= bit_and && op <= shr; }
 
@@ -237,7 +243,8 @@ std::string_view operand_error(ScalarOp op, std::span<const Expr> args) {
     if (a->dtype != dtype) return "operands of different types";
   }
   if (dtype != compute_type(dtype)) return "a storage type in arithmetic";
-  if (needs_float(op) && !is_float(dtype)) return "needs floating-point operands";
+  if ((needs_float(op) || op == bits) && !is_float(dtype)) return "needs floating-point operands";
+  if (op == from_bits && dtype != DType::i32 && dtype != DType::i64) return "needs i32 or i64";
   if (needs_integer(op) && is_float(dtype)) return "needs integer operands";
   if (is_index_op(op) && dtype != DType::index) return "needs index operands";
   return {};
@@ -250,6 +257,7 @@ Expr ExprPool::op(ScalarOp op, std::vector<Expr> args) {
   for (Expr a : args) CHECK(a->pool == this, "an operand of another pool");
   const DType result = info(op).result == ResultRule::boolean        ? DType::boolean
                        : info(op).result == ResultRule::first_of_two ? args[1]->dtype
+                       : info(op).result == ResultRule::bits         ? same_bits(args[0]->dtype)
                                                                      : args[0]->dtype;
   if (result == DType::index && !args.empty() && args[0]->dtype == DType::index) {
     if (Expr e = index_form(op, args)) return e;

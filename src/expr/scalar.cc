@@ -397,6 +397,12 @@ Value apply_scalar(ScalarOp op, DType dtype, std::span<const Value> args) {
     if (op == ScalarOp::isinf) return {.i = is_float(dtype) && std::isinf(args[0].f)};
     return {.i = is_float(dtype) ? compare_values(op, args[0].f, args[1].f) : compare_values(op, args[0].i, args[1].i)};
   }
+  if (op == ScalarOp::bits) {
+    return {.i = dtype == DType::f64 ? std::bit_cast<int64_t>(args[0].f) : std::bit_cast<int32_t>(static_cast<float>(args[0].f))};
+  }
+  if (op == ScalarOp::from_bits) {
+    return {.f = dtype == DType::i64 ? std::bit_cast<double>(args[0].i) : std::bit_cast<float>(static_cast<int32_t>(args[0].i))};
+  }
   if (is_float(dtype)) {
     const double r = args.size() == 1 ? float_unary(op, args[0].f) : float_binary(op, dtype, args[0].f, args[1].f);
     return {.f = round_to(r, compute_type(dtype))};

@@ -89,7 +89,10 @@ bool fast_common(ScalarOp op, DType type, const Slot* const* a, int64_t n, Slot&
   }
 }
 
-bool gives_float(ScalarOp op, DType type) { return is_float(type) && info(op).result != ResultRule::boolean; }
+bool gives_float(ScalarOp op, DType type) {
+  if (info(op).result == ResultRule::bits) return !is_float(type);
+  return is_float(type) && info(op).result != ResultRule::boolean;
+}
 
 }  // namespace
 

@@ -21,7 +21,7 @@ std::vector<Expr> joined(std::initializer_list<const std::vector<Expr>*> parts) 
 }  // namespace
 
 TensorFace face(const BufferInfo& buffer) {
-  TensorFace f{buffer.dtype, buffer.sizes, buffer.strides};
+  TensorFace f{buffer.float8.value_or(buffer.dtype), buffer.sizes, buffer.strides};
   if (!buffer.pairs) return f;
   f.dtype = complex_type(buffer.dtype);
   f.sizes.pop_back();

@@ -50,9 +50,17 @@ BufferId Recorder::add_buffer(BufferInfo info) {
 View Recorder::load_of(BufferId buffer) {
   const BufferInfo& info = program_.buffer(buffer);
   std::vector<Expr> vars = variables(pool(), info.sizes.size());
-  if (!info.pairs) return {info.dtype, info.sizes, pool().load(buffer, info.dtype, vars)};
+  if (!info.pairs) return {info.float8.value_or(info.dtype), info.sizes, pool().load(buffer, info.dtype, vars)};
   vars.back() = part(pool());
   return {complex_type(info.dtype), {info.sizes.begin(), info.sizes.end() - 1}, pool().load(buffer, info.dtype, vars)};
+}
+
+// The type and the sizes that a program sees, as the buffer has them.
+void Recorder::describe(BufferInfo& info, DType dtype, std::vector<Expr> sizes) {
+  info.dtype = part_type(dtype);
+  info.pairs = is_complex(dtype);
+  if (is_float8(dtype)) info.float8 = dtype;
+  info.sizes = stored_sizes(dtype, std::move(sizes));
 }
 
 std::vector<Expr> Recorder::stored_sizes(DType dtype, std::vector<Expr> sizes) {
@@ -71,9 +79,7 @@ View Recorder::input(std::string name, DType dtype, std::vector<Expr> sizes, std
   BufferInfo info;
   info.kind = BufferInfo::Kind::input;
   info.name = name;
-  info.dtype = part_type(dtype);
-  info.pairs = is_complex(dtype);
-  info.sizes = stored_sizes(dtype, std::move(sizes));
+  describe(info, dtype, std::move(sizes));
   info.strides = std::move(strides);
   if (info.pairs) {
     for (Expr& s : info.strides) s = s * 2;
@@ -89,6 +95,10 @@ View Recorder::constant(std::string name, TensorData data) {
   BufferInfo info;
   info.kind = BufferInfo::Kind::constant;
   info.name = std::move(name);
+  if (is_float8(data.dtype)) {
+    info.float8 = data.dtype;
+    data.dtype = DType::u8;
+  }
   if (is_complex(data.dtype)) {
     info.pairs = true;
     data.dtype = part_type(data.dtype);
@@ -126,9 +136,7 @@ Expr Recorder::at(const View& v, Coordinates coordinates) {
 View Recorder::define(std::string op, DType dtype, std::vector<Expr> sizes, LoopDef def) {
   BufferInfo info;
   info.name = op;
-  info.dtype = part_type(dtype);
-  info.pairs = is_complex(dtype);
-  info.sizes = stored_sizes(dtype, std::move(sizes));
+  describe(info, dtype, std::move(sizes));
   BufferId id = add_buffer(std::move(info));
   program_.loops.push_back({std::move(def), {id}, std::move(op), origins_});
   return load_of(id);
@@ -232,9 +240,7 @@ std::vector<View> Recorder::several(const std::string& op, LoopDef def, const st
     }
     BufferInfo info;
     info.name = op + ".result";
-    info.dtype = part_type(r.dtype);
-    info.pairs = is_complex(r.dtype);
-    info.sizes = stored_sizes(r.dtype, r.sizes);
+    describe(info, r.dtype, r.sizes);
     const BufferId id = add_buffer(std::move(info));
     program_.loops.back().outputs.push_back(id);
     views.push_back(load_of(id));

@@ -98,6 +98,7 @@ class Recorder {
  private:
   std::vector<View> several(const std::string& op, LoopDef def, const std::vector<Result>& results);
   // Sizes of the buffer that holds a value of this type; a recorded body over them (`rank` coordinates before the part's).
+  void describe(BufferInfo& info, DType dtype, std::vector<Expr> sizes);
   std::vector<Expr> stored_sizes(DType dtype, std::vector<Expr> sizes);
   Expr recorded(Expr body, DType dtype, size_t rank, std::span<const Expr> domain);
   BufferId add_buffer(BufferInfo info);

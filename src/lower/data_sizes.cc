@@ -1,7 +1,10 @@
 // Results whose sizes only the data decides: nonzero, masked_select, unique, repeat_interleave, bincount, and x.item() as a size.
 // What is kept is counted in blocks, the counts are summed up, the host reads the total, and then each block writes where it begins:
 // in parallel, and the same bits each time.
+#include <algorithm>
 #include <bit>
+
+#include <fmt/format.h>
 
 #include "lower/lowering.h"
 
@@ -231,6 +234,52 @@ Views unique(Op& op) {
   return results;
 }
 
+// Of slices along a dimension, in the order of their elements from the first to the last: sorted by the last one first, each time
+// stably.
+Views unique_dim(Op& op) {
+  const View given = op.tensor("self");
+  const size_t dim = wrap_dim(op.integer("dim"), given.rank());
+  const Expr n = given.sizes.at(dim);
+  Sizes others = given.sizes;
+  others.erase(others.begin() + static_cast<std::ptrdiff_t>(dim));
+  constexpr int64_t kLongest = 64;
+  const std::optional<int64_t> length = const_int(count(op.pool, others));
+  if (!length || *length < 1 || *length > kLongest) fail(ErrorCode::unsupported_feature, fmt::format("{} of slices with not 1 to {} elements", op.node.target, kLongest));
+  const DType type = is_bool(given.dtype) ? DType::u8 : given.dtype;
+  const View x = op.rec.pointwise(op.name + ".rows", type, {n, op.pool.index(*length)}, [&](Coordinates c) {
+    Sizes place = from_row_major(c[1], others);
+    place.insert(place.begin() + static_cast<std::ptrdiff_t>(dim), c[0]);
+    return as(op.rec.at(given, place), type);
+  });
+  View order{DType::i64, {n}, op.pool.cast(op.pool.var(0), DType::i64)};
+  const auto slice = [&](Expr i) { return op.pool.checked_index(at(op, order, i), n); };
+  for (int64_t k = *length; k-- > 0;) {
+    const View keys = op.rec.pointwise(op.name + ".keys", type, {n}, [&](Coordinates c) { return op.rec.at(x, Sizes{slice(c[0]), op.pool.index(k)}); });
+    const View moved = op.rec.sort(op.name + ".sort", keys, 0, n, false).second;
+    order = op.rec.pointwise(op.name + ".order", DType::i64, {n}, [&](Coordinates c) { return at(op, order, op.pool.checked_index(at(op, moved, c[0]), n)); });
+  }
+  const View differs = op.rec.reduce(op.name + ".differs", ReduceOp::any, DType::boolean, {n}, {x.sizes[1]}, [&](Coordinates c, Coordinates k) {
+    const auto element = [&](Expr i) { return op.rec.at(x, Sizes{slice(i), k[0]}); };
+    return masked(inside(c[0] - 1, n), op.pool.op(ScalarOp::ne, {element(c[0]), element(c[0] - 1)}), op.pool.boolean(true));
+  });
+  const bool inverse = wants(op, "return_inverse");
+  const TensorType& out = op.out();
+  const Runs runs = find_runs(op, out.sizes.at(dim), n, inverse, [&](Expr i) { return as(at(op, differs, i), DType::boolean); });
+  Views results = {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
+    std::vector<Expr> place(c.begin(), c.end());
+    place[dim] = slice(op.pool.checked_index(at(op, runs.positions, c[dim]), n));
+    return op.rec.at(given, place);
+  })};
+  std::function<Expr(Coordinates)> inverse_of;
+  View back;
+  if (inverse) {
+    back = op.rec.sort(op.name + ".back", order, 0, n, false).second;
+    inverse_of = [&](Coordinates c) { return run_number(op, runs, op.pool.checked_index(at(op, back, c[0]), n)); };
+  }
+  add_inverse_and_counts(op, results, runs, n, inverse_of);
+  return results;
+}
+
 Views unique_consecutive(Op& op) {
   View x = op.tensor("self");
   const bool by_slices = op.node.find("dim") && op.has("dim");
@@ -319,6 +368,7 @@ void add_data_sizes(Table& table) {
   table["aten.repeat_interleave.Tensor"] = repeat_interleave;
   table["aten.repeat_interleave.self_Tensor"] = repeat_interleave_self;
   for (const char* target : {"aten._unique2.default", "aten._unique.default"}) table[target] = unique;
+  table["aten.unique_dim.default"] = unique_dim;
   table["aten.unique_consecutive.default"] = unique_consecutive;
   table["aten.bincount.default"] = bincount;
 }

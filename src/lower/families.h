@@ -9,6 +9,7 @@ void add_norm_backward(Table& table);
 void add_convolution_backward(Table& table);
 void add_attention_backward(Table& table);
 void add_grouped_products(Table& table);
+void add_reinterpret(Table& table);
 void add_complex_measures(Table& table);  // rows of complex_table(), as the next
 void add_complex_ranges(Table& table);
 

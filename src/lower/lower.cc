@@ -22,7 +22,7 @@ Table make_table() {
   for (auto add : {add_pointwise, add_activations, add_casts, add_assertions, add_views, add_reshapes, add_joins, add_padding, add_creation, add_indexing,
                    add_scatter, add_reductions, add_softmax, add_statistics, add_normalization, add_matmul, add_einsum, add_convolution,
                    add_pooling, add_attention, add_sorting, add_resampling, add_grid_sampling, add_losses,
-                   add_recurrent, add_data_sizes, add_distances, add_search, add_special, add_bessel, add_norm_backward, add_convolution_backward, add_attention_backward, add_grouped_products, add_polynomials, add_incomplete_gamma, add_antialiasing, add_calculus, add_products, add_unpooling, add_embedding_bag, add_histograms, add_random, add_margin_losses, add_numeric, add_order_statistics, add_constructions, add_higher_order, add_fft, add_linalg, add_quantization}) {
+                   add_recurrent, add_data_sizes, add_distances, add_search, add_special, add_bessel, add_norm_backward, add_convolution_backward, add_attention_backward, add_grouped_products, add_polynomials, add_incomplete_gamma, add_antialiasing, add_calculus, add_products, add_unpooling, add_embedding_bag, add_histograms, add_random, add_margin_losses, add_numeric, add_order_statistics, add_constructions, add_higher_order, add_fft, add_linalg, add_quantization, add_reinterpret}) {
     add(t);
   }
   return t;
@@ -48,11 +48,11 @@ void inline_generator(LoopProgram& program, View& result) {
 }
 
 void lower_node(Session& session, Scope& scope, const Node& node) {
-  const bool complex = is_complex_node(scope.graph, node);
-  const Table& rows = complex ? complex_table() : table();
+  const bool float8 = is_float8_node(scope.graph, node), complex = !float8 && is_complex_node(scope.graph, node);
+  const Table& rows = float8 ? float8_table() : complex ? complex_table() : table();
   auto row = rows.find(node.target);
   if (row == rows.end()) {
-    fail(ErrorCode::unsupported_op, fmt::format("coil has no code for the operator {}{}", node.target, complex ? " of complex numbers" : ""),
+    fail(ErrorCode::unsupported_op, fmt::format("coil has no code for the operator {}{}", node.target, float8 ? " of float8 numbers" : complex ? " of complex numbers" : ""),
          "run `coil check` for all such operators; program.run_decompositions() may replace it");
   }
   session.recorder.set_origins(node.origins);
@@ -199,7 +199,7 @@ Result<LoopProgram> lower(const Graph& graph, const LowerOptions& options) {
   return options.quantised_products ? dead_loops(find_quantised(std::move(program))) : std::move(program);
 }
 
-bool has_lowering(std::string_view target) { return lowering::table().contains(target) || lowering::complex_table().contains(target); }
+bool has_lowering(std::string_view target) { return lowering::table().contains(target) || lowering::complex_table().contains(target) || lowering::float8_table().contains(target); }
 
 std::vector<std::string> lowered_operators() {
   std::vector<std::string> names;

@@ -87,11 +87,14 @@ class Op {
   // The tensors of argument i (of a higher-order operator, whose arguments have no names): one or a list.
   Views tensors_at(size_t i) const;
 
-  // Arguments of these names are seen as complex numbers.
+  // Arguments of these names are seen as complex (float8) numbers.
   void promote(std::string_view names, DType dtype) {
     promoted_ = names;
     promoted_type_ = dtype;
   }
+
+  // Arguments of float8 types are seen as f32.
+  void decode() { decodes_ = true; }
 
   // A real scalar argument as a constant of the compute type of `dtype`.
   Expr scalar(std::string_view arg, DType dtype) const;
@@ -106,6 +109,7 @@ class Op {
 
   std::string_view promoted_;  // separated by spaces
   DType promoted_type_ = DType::c64;
+  bool decodes_ = false;
 };
 
 using Lowering = std::function<Views(Op&)>;
@@ -167,6 +171,12 @@ const Table& table();
 // The rows for nodes that take or give complex numbers, and no others (complex.cc): own ones, and those of table() that are right
 // for numbers of two parts as they are.
 const Table& complex_table();
+// Likewise for nodes that take or give float8 numbers (float8.cc).
+const Table& float8_table();
+bool is_float8_node(const Graph& graph, const Node& node);
+// The values of a float8 view as f32; a view (of any type) as float8 numbers of `type`. Nothing is stored.
+View decoded(const View& v);
+View encoded(const View& v, DType type);
 void add_complex_movement(Table& complex, const Table& rows);
 void add_complex_pointwise(Table& complex);
 void add_complex_reductions(Table& complex);

@@ -29,11 +29,20 @@ Views frexp(Op& op) {
   return {mantissa, power};
 }
 
-// The next number of the result's type from a towards b.
+// The next number from a towards b: the floats of a sign are in the order of their bits.
+Val next_float(Val a, Val b) {
+  const Val bits = apply(ScalarOp::bits, a), zero = equal(a, 0.0);
+  const Val next = select(apply(ScalarOp::logical_xor, a > b, a < 0.0), bits - 1.0, bits + 1.0);
+  const Val first = apply(ScalarOp::from_bits, bits.like(1));
+  const Val moved = select(zero, select(b < 0.0, -first, first), apply(ScalarOp::from_bits, select(zero, bits, next)));
+  return select(either(isnan(a), isnan(b)), a + b, select(equal(a, b), b, moved));
+}
+
+// The next number of the result's type from a towards b; those of 16 bits have no bits of their own in registers.
 Views nextafter(Op& op) {
   const DType type = op.out().dtype;
-  if (type == DType::f64) fail(ErrorCode::unsupported_feature, "nextafter of float64");
-  const int digits = type == DType::f32 ? 23 : type == DType::bf16 ? 7 : 10, least = type == DType::f16 ? -14 : -126;
+  if (byte_size(type) > 2) return {map2(op, op.operand("self"), op.operand("other"), [](Expr a, Expr b) { return next_float(a, b).e; }, type)};
+  const int digits = type == DType::bf16 ? 7 : 10, least = type == DType::f16 ? -14 : -126;
   return {map2(op, op.operand("self"), op.operand("other"), [&](Expr first, Expr second) {
     Val a = first, b = second, size = abs(a);
     Val e = max(exponent_of(select(equal(size, 0.0), 1.0, min(size, 1e300))), static_cast<double>(least));

@@ -36,7 +36,7 @@ View Op::value(ValueId id) const {
   const ValueInfo& info = graph.value(id);
   if (const Expr* e = std::get_if<Expr>(&info.type)) return {DType::i64, {}, pool.cast(*e, DType::i64)};
   const View& v = scope.values[static_cast<size_t>(id.index)];
-  if (v.body) return v;
+  if (v.body) return decodes_ && is_float8(v.dtype) ? decoded(v) : v;
   std::string producer = info.producer.valid() ? graph.node(info.producer).target : "an input";
   fail(ErrorCode::unsupported_op, fmt::format("{} uses a result of {} that coil does not compute ('{}')", node.target, producer, info.name));
 }
@@ -47,6 +47,7 @@ View Op::promoted(std::string_view arg, View v) const {
     if (names.substr(0, end) == arg) {
       if (v.dtype == promoted_type_) return v;
       if (is_complex(promoted_type_)) return as_complex(v, promoted_type_);
+      if (is_float8(promoted_type_)) return encoded(v, promoted_type_);
       return {promoted_type_, v.sizes, as(parts_of(v.body).re, promoted_type_)};
     }
     names.remove_prefix(std::min(end + 1, names.size()));

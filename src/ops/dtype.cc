@@ -10,6 +10,11 @@ constexpr DTypeInfo kTypes[] = {
     {DType::f16, "f16", "float16", "cd::f16", 2, 5, 6},        {DType::bf16, "bf16", "bfloat16", "cd::bf16", 2, 15, 13},
     {DType::f32, "f32", "float32", "float", 4, 6, 7},          {DType::f64, "f64", "float64", "double", 8, 7, 8},
     {DType::c64, "c64", "complex64", "float", 8, 9, 10},       {DType::c128, "c128", "complex128", "double", 16, 10, 11},
+    {DType::f8e4m3fn, "f8e4m3fn", "float8_e4m3fn", "uint8_t", 1, 24, 29},
+    {DType::f8e5m2, "f8e5m2", "float8_e5m2", "uint8_t", 1, 23, 30},
+    {DType::f8e4m3fnuz, "f8e4m3fnuz", "float8_e4m3fnuz", "uint8_t", 1, 26, 31},
+    {DType::f8e5m2fnuz, "f8e5m2fnuz", "float8_e5m2fnuz", "uint8_t", 1, 25, 32},
+    {DType::f8e8m0fnu, "f8e8m0fnu", "float8_e8m0fnu", "uint8_t", 1, 44, 33},
     {DType::index, "index", "index", "int64_t", 8, -1, -1},
 };
 

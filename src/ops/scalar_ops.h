@@ -14,7 +14,7 @@ enum class ScalarOp : uint8_t {
 #undef OP
 };
 
-enum class ResultRule : uint8_t { same, boolean, first_of_two, any };
+enum class ResultRule : uint8_t { same, boolean, first_of_two, bits, any };
 
 struct ScalarOpInfo {
   std::string_view name;

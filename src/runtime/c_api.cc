@@ -37,7 +37,8 @@ static_assert(sizeof(coil_tensor) == sizeof(CoilTensorView) && offsetof(coil_ten
               offsetof(coil_tensor, dtype) == offsetof(CoilTensorView, dtype) &&
               offsetof(coil_tensor, device_type) == offsetof(CoilTensorView, device_type) &&
               offsetof(coil_tensor, device_index) == offsetof(CoilTensorView, device_index));
-static_assert(COIL_DTYPE_FLOAT32 == +COIL_FLOAT32 && COIL_DTYPE_COMPLEX128 == +COIL_COMPLEX128 && COIL_DTYPE_BFLOAT16 == +COIL_BFLOAT16 && COIL_DTYPE_BOOL == +COIL_BOOL);
+static_assert(COIL_DTYPE_FLOAT32 == +COIL_FLOAT32 && COIL_DTYPE_COMPLEX128 == +COIL_COMPLEX128 && COIL_DTYPE_BFLOAT16 == +COIL_BFLOAT16 && COIL_DTYPE_BOOL == +COIL_BOOL && COIL_DTYPE_FLOAT8_E4M3FN == +COIL_FLOAT8_E4M3FN &&
+              COIL_DTYPE_FLOAT8_E8M0FNU == +COIL_FLOAT8_E8M0FNU);
 
 namespace {
 
@@ -162,6 +163,16 @@ const char* coil_dtype_name(int32_t dtype) {
       return "bool";
     case COIL_DTYPE_BFLOAT16:
       return "bfloat16";
+    case COIL_DTYPE_FLOAT8_E5M2:
+      return "float8_e5m2";
+    case COIL_DTYPE_FLOAT8_E4M3FN:
+      return "float8_e4m3fn";
+    case COIL_DTYPE_FLOAT8_E5M2FNUZ:
+      return "float8_e5m2fnuz";
+    case COIL_DTYPE_FLOAT8_E4M3FNUZ:
+      return "float8_e4m3fnuz";
+    case COIL_DTYPE_FLOAT8_E8M0FNU:
+      return "float8_e8m0fnu";
     default:
       return "unknown";
   }
@@ -172,6 +183,11 @@ size_t coil_dtype_bytes(int32_t dtype) {
     case COIL_DTYPE_UINT8:
     case COIL_DTYPE_INT8:
     case COIL_DTYPE_BOOL:
+    case COIL_DTYPE_FLOAT8_E5M2:
+    case COIL_DTYPE_FLOAT8_E4M3FN:
+    case COIL_DTYPE_FLOAT8_E5M2FNUZ:
+    case COIL_DTYPE_FLOAT8_E4M3FNUZ:
+    case COIL_DTYPE_FLOAT8_E8M0FNU:
       return 1;
     case COIL_DTYPE_INT16:
     case COIL_DTYPE_FLOAT16:

@@ -173,6 +173,15 @@ AtenNet softmax() {
   return n;
 }
 
+AtenNet float8() {
+  AtenNet net;
+  const std::vector<Expr> sizes{net.batch(), net.dim(32)};
+  const ValueId x = net.input("x", sizes, DType::bf16), y = net.input("y", sizes, DType::f8e5m2);
+  net.output(net.call("aten._to_copy.default", {{"self", x}, {"dtype", DType::f8e4m3fn}}, sizes, DType::f8e4m3fn));
+  net.output(net.call("aten._to_copy.default", {{"self", y}, {"dtype", DType::bf16}}, sizes, DType::bf16));
+  return net;
+}
+
 AtenNet cumsum() {
   AtenNet n;
   const std::vector<Expr> sizes = {n.batch(), n.dim(300)};
@@ -281,6 +290,7 @@ AtenNet attention(DType dtype, int64_t width, bool one_query) {
 std::vector<NamedNet> golden_nets() {
   std::vector<NamedNet> r;
   r.push_back({"pointwise_bf16", pointwise(DType::bf16)});
+  r.push_back({"float8", float8()});
   r.push_back({"broadcast", broadcast()});
   r.push_back({"transpose", transpose()});
   r.push_back({"rotate_half_bf16", rotate_half()});

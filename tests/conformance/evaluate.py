@@ -157,7 +157,7 @@ def distribution(name, model, inputs, row, first):
     count = len(row["values"])
     ours = [samples.summary(model.call_tensors(inputs)[first : first + count]) for _ in range(samples.CALLS)]
     for leaf in range(count):
-        for statistic in range(len(row["calls"][0][leaf])) if name not in SIGNLESS else [1]:
+        for statistic in [s for s in range(len(row["calls"][0][leaf])) if name not in SIGNLESS or s == 1]:
             a, b = [c[leaf][statistic] for c in ours], [c[leaf][statistic] for c in row["calls"]]
             if np.allclose([np.min(a), np.max(a)], [np.min(b), np.max(b)], rtol=1e-3, atol=1e-6):  # constant but for rounding
                 continue

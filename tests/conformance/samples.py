@@ -156,10 +156,10 @@ def summary(values):
     """Numbers of one call of a random operator, to be compared between many calls: [leaf][statistic]."""
     rows = []
     for v in values:
-        if not isinstance(v, torch.Tensor) or v.numel() == 0 or v.is_complex():
+        if not isinstance(v, torch.Tensor) or v.numel() == 0:
             rows.append([])
             continue
-        flat = v.detach().double().flatten().nan_to_num(0, 1e6, -1e6)
+        flat = (v.detach().abs() if v.is_complex() else v.detach()).double().flatten().nan_to_num(0, 1e6, -1e6)
         rows.append([flat.mean().item(), flat.abs().mean().item(), flat[0].item(), flat[-1].item()])
     return rows
 

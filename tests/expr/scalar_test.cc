@@ -83,7 +83,7 @@ TEST(Scalar, AgreesWithPyTorch) {
   for (const ScalarOpInfo& row : kScalarOps) {
     const ScalarOp op = *scalar_op_from_name(row.name);
     const bool has_own_test = is_index_op(op) || row.name.starts_with("logical_") || op == ScalarOp::select ||
-                              op == ScalarOp::masked || op == ScalarOp::checked_index;
+                              op == ScalarOp::masked || op == ScalarOp::checked_index || op == ScalarOp::bits || op == ScalarOp::from_bits;
     EXPECT_TRUE(has_own_test || seen.count(std::string(row.name))) << row.name << " has no reference";
   }
 }

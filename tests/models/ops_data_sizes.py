@@ -97,6 +97,10 @@ op("unique_all", lambda x: torch.unique(x, return_inverse=True, return_counts=Tr
 op("unique_float", lambda x: torch.unique((x * 2).round(), return_inverse=True), lambda: (rand(300),))
 op("unique_nan", lambda x: torch.unique(x, return_counts=True), lambda: (torch.tensor([1.0, float("nan"), 1.0, float("nan"), -0.0, 0.0, float("inf")]),))
 op("unique_bool", lambda x: torch.unique(x > 0, return_counts=True), lambda: (rand(9),))
+op("unique_rows", lambda x: torch.unique(x, dim=0, return_inverse=True, return_counts=True), lambda: (rand(50, 3, dtype=I64, low=0, high=3),), dynamic=({0: AUTO},),
+   sets={"other": lambda: (rand(9, 3, dtype=I64, low=-1, high=1),), "one": lambda: (rand(2, 3, dtype=I64, low=5, high=6),)})
+op("unique_columns", lambda x: torch.unique(x, dim=1, return_inverse=True, return_counts=True), lambda: (rand(2, 30, 2, low=0, high=2).round(),))
+op("unique_rows_bool", lambda x: torch.unique(x > 0, dim=-1), lambda: (rand(3, 20),))
 op("unique_consecutive", lambda x: torch.unique_consecutive(x, return_inverse=True, return_counts=True), lambda: (rand(60, dtype=I64, low=0, high=3),), dynamic=({0: AUTO},),
    sets={"some": lambda: (rand(60, dtype=I64, low=0, high=3),), "long": lambda: (rand(3000, dtype=I64, low=0, high=2),)})
 op("unique_consecutive_rows", lambda x: torch.unique_consecutive(x, return_inverse=True, return_counts=True, dim=0), lambda: (rand(20, 2, dtype=U8, low=0, high=2),))

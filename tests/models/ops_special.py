@@ -40,6 +40,8 @@ op("special_laguerre_legendre", lambda x, n: (torch.special.laguerre_polynomial_
 # The make-up of numbers
 op("frexp", torch.frexp, lambda: (torch.tensor([0.0, -0.0, 1.0, -3.7, 0.5, 1e-40, 3e38, INF, -INF, NAN, 7.999]),))
 op("nextafter", torch.nextafter, lambda: (torch.tensor([0.0, 1.0, 1.0, -2.0, 3e38, INF, 1e-45, NAN, 5.0]), torch.tensor([1.0, 2.0, 0.0, 0.0, INF, 0.0, -1.0, 1.0, 5.0])))
+op("nextafter_f64", torch.nextafter, lambda: tuple(t.repeat(2) for t in (torch.tensor([0.0, 1.0, 1.0, -2.0, -2.0, 1.7e308, INF, -INF, 5e-324, -5e-324, NAN, 5.0, 0.0, 3.0, 2.2250738585072014e-308],
+   dtype=F64), torch.tensor([1.0, 2.0, 0.0, 0.0, -9.0, INF, 0.0, 0.0, -1.0, 1.0, 1.0, 5.0, -1.0, NAN, 0.0], dtype=F64))), tolerance=0.0)
 op("nextafter_bf16", torch.nextafter, lambda: (torch.tensor([0.0, 1.0, 1.0, -2.0, INF], dtype=BF16), torch.tensor([1.0, 2.0, 0.0, 0.0, 0.0], dtype=BF16)))
 op("gcd_lcm", lambda x, y: (torch.gcd(x, y), torch.lcm(x, y)), lambda: (torch.tensor([0, 12, -18, 7, 0, 89, 100], dtype=I16), torch.tensor([0, 18, 12, 0, 5, 55, 75], dtype=I16)))
 op("isclose", lambda x, y: (torch.isclose(x, y), torch.isclose(x, y, equal_nan=True), torch.isclose(x, y, rtol=0.5)), lambda: (torch.tensor([1.0, NAN, INF, -INF, 2.0, 0.0]), torch.tensor([1.0 + 1e-6, NAN, INF, INF, 3.0, 1e-9])))

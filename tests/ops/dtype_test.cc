@@ -58,6 +58,11 @@ TEST(DType, Kinds) {
   EXPECT_EQ(compute_type(DType::i8), DType::i8);
   EXPECT_TRUE(is_int(DType::index) && is_int(DType::u8) && !is_int(DType::boolean) && !is_int(DType::f16));
   EXPECT_EQ(byte_size(DType::bf16), 2);
+  for (DType d : {DType::f8e4m3fn, DType::f8e5m2, DType::f8e4m3fnuz, DType::f8e5m2fnuz, DType::f8e8m0fnu}) {
+    EXPECT_TRUE(is_float8(d) && !is_float(d) && !is_int(d) && !is_complex(d)) << name(d);
+    EXPECT_EQ(part_type(d), DType::u8);
+    EXPECT_EQ(compute_type(d), DType::u8);
+  }
 }
 
 TEST(ScalarOps, NamesFindTheirRows) {

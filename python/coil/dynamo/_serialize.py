@@ -19,7 +19,7 @@ from ._decompositions import operator_name
 
 DTYPES = {torch.uint8: 1, torch.int8: 2, torch.int16: 3, torch.int32: 4, torch.int64: 5, torch.float16: 6, torch.float32: 7,
           torch.float64: 8, torch.complex32: 9, torch.complex64: 10, torch.complex128: 11, torch.bool: 12, torch.bfloat16: 13,
-          torch.uint16: 28, torch.float8_e4m3fn: 29, torch.float8_e5m2: 30, torch.uint32: 34, torch.uint64: 35}
+          torch.uint16: 28, torch.float8_e4m3fn: 29, torch.float8_e5m2: 30, torch.float8_e4m3fnuz: 31, torch.float8_e5m2fnuz: 32, torch.float8_e8m0fnu: 33, torch.uint32: 34, torch.uint64: 35}
 LAYOUTS = {torch.sparse_coo: 1, torch.sparse_csr: 2, torch.strided: 7}
 MEMORY_FORMATS = {torch.contiguous_format: 1, torch.channels_last: 2, torch.channels_last_3d: 3, torch.preserve_format: 4}
 

@@ -20,7 +20,8 @@ FREE = ""  # the reason of nodes that nobody counts
 _EMPTY = {torch.ops.aten.empty_strided.default, torch.ops.aten.empty.memory_format}
 _CONVOLUTIONS = {torch.ops.aten.convolution.default, torch.ops.aten.convolution_backward.default}
 _SUPPORTED = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.float32, torch.float64, torch.bool,
-              torch.bfloat16, torch.complex64, torch.complex128}
+              torch.bfloat16, torch.complex64, torch.complex128, torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz,
+              torch.float8_e8m0fnu}
 
 # What coil computes by a library for the CPU; the second list begins alike, but is loops.
 _LIBRARIES = tuple(f"aten.{name}" for name in ("linalg_", "_linalg_", "cholesky", "lu_", "geqrf", "ormqr", "orgqr", "triangular_solve", "matrix_exp",
