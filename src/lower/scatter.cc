@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "lower/row_sums.h"
+#include "lower/storage.h"
 
 namespace coil::lowering {
 namespace {
@@ -218,13 +219,14 @@ Views masked_scatter(Op& op) {
 
 // A strided view of the storage (here: the elements in row-major order) replaced by src.
 Views as_strided_scatter(Op& op) {
-  View x = op.tensor("self"), src = op.tensor("src");
+  const Storage storage = storage_of_self(op);
+  const View& x = storage.elements;
+  View src = op.tensor("src");
   const Sizes strides = op.indices("stride");
-  Expr offset = op.has("storage_offset") ? op.index("storage_offset") : op.pool.index(0);
   View flat = reshaped(op, x, {count(op.pool, x.sizes)});
   if (src.rank() == 0) src = unsqueezed(op, src, 0);
   View winner = op.rec.reduce("as_strided_scatter.writer", ReduceOp::max, DType::i64, flat.sizes, src.sizes, [&](Coordinates c, Coordinates k) {
-    Expr linear = offset;
+    Expr linear = storage.offset;
     for (size_t i = 0; i < strides.size(); ++i) linear = linear + k[i] * strides[i];
     Expr number = op.pool.cast(row_major(op.pool, k, src.sizes), DType::i64);
     return op.pool.select(op.pool.op(ScalarOp::eq, {linear, c[0]}), number, i64(op, -1));
@@ -234,7 +236,9 @@ Views as_strided_scatter(Op& op) {
     Sizes at = from_row_major(found_index(op, w, count(op.pool, src.sizes)), src.sizes);
     return masked(op.pool.op(ScalarOp::ge, {w, i64(op, 0)}), as(op.rec.at(src, at), x.dtype), op.rec.at(flat, c));
   });
-  return {reshaped(op, result, x.sizes)};
+  std::vector<size_t> back(x.rank());
+  for (size_t i = 0; i < back.size(); ++i) back[storage.order[i]] = i;
+  return {permuted(op, reshaped(op, result, x.sizes), back)};
 }
 
 // x[..., mask, ...] = values, the mask in place `at` of the indices: values of size 1 there serve all, else they are taken in order.

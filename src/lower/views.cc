@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "lower/lowering.h"
+#include "lower/storage.h"
 
 namespace coil::lowering {
 namespace {
@@ -196,20 +196,13 @@ Views diagonal(Op& op) {
   })};
 }
 
-// The storage of a dense tensor is its elements in row-major order.
 Views as_strided(Op& op) {
-  const ValueId* id = std::get_if<ValueId>(op.node.find("self"));
-  const TensorType& base = op.graph.value(*id).tensor();
-  if (base.strides != contiguous_strides(op.pool, base.sizes)) {
-    fail(ErrorCode::unsupported_feature, op.node.target + " of a tensor that is not contiguous");
-  }
-  View x = op.tensor("self");
+  const Storage storage = storage_of_self(op);
   const Sizes strides = op.indices("stride");
-  Expr offset = op.has("storage_offset") ? op.index("storage_offset") : op.pool.index(0);
-  return {op.rec.view(x, op.out().sizes, [&](Coordinates c) {
-    Expr linear = offset;
+  return {op.rec.view(storage.elements, op.out().sizes, [&](Coordinates c) {
+    Expr linear = storage.offset;
     for (size_t i = 0; i < c.size(); ++i) linear = linear + c[i] * strides[i];
-    return from_row_major(simplify_index(linear, VarRanges{op.out().sizes}), x.sizes);
+    return from_row_major(simplify_index(linear, VarRanges{op.out().sizes}), storage.elements.sizes);
   })};
 }
 

@@ -24,8 +24,8 @@ import programs
 RELATIVE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 
 
-def difference(ours, eager, wide):
-    """None, or how a result differs."""
+def difference(ours, eager, wide, relative):
+    """None, or how a result differs, `relative` to the largest magnitude."""
     if ours.dtype != eager.dtype or ours.shape != eager.shape:
         return f"{ours.dtype} {tuple(ours.shape)} instead of {eager.dtype} {tuple(eager.shape)}"
     if programs.is_exact(eager, wide):
@@ -41,7 +41,7 @@ def difference(ours, eager, wide):
         return values_of(ours, eager, bad)
     if sure.any():
         size = w[sure].abs().max()
-        allowed = RELATIVE[eager.dtype] * size + 8 * (e - w)[sure].abs().max() + torch.finfo(eager.dtype).tiny
+        allowed = max(relative, RELATIVE[eager.dtype]) * size + 8 * (e - w)[sure].abs().max() + torch.finfo(eager.dtype).tiny
         bad = sure & ~((o - w).abs() <= allowed)
         if bad.any():
             return values_of(ours, eager, bad)
@@ -70,7 +70,9 @@ def compared(model, program, inputs, eager, wide):
     results = model(*[t.clone() if t.is_contiguous() else t for t in inputs])
     results = results if isinstance(results, tuple) else (results,)
     for number, (ours, i) in enumerate(zip(results, program["outputs"], strict=True)):
-        problem = difference(ours, eager[i], wide[i])
+        # What was rounded in a less precise type on the way stays so.
+        relative = max([RELATIVE[v.dtype] for v in eager[: i + 1] if v.dtype in RELATIVE], default=0.0)
+        problem = difference(ours, eager[i], wide[i], relative)
         if problem:
             return f"output {number}: {problem}"
     return None

@@ -30,6 +30,8 @@ op("product_of_nothing", lambda x: (x.mT @ x, x[:, :, :0] @ x.transpose(3, 4)), 
 op("padding_beside_infinite_weights", lambda x, w: F.conv1d(x, w, None, 1, 2),
    lambda: (rand(3, 2, 9, dtype=torch.float64), torch.tensor([float("inf"), 1, -2, 3, float("nan"), 1, 2, 3, -1, 1, 4, 2], dtype=torch.float64).reshape(2, 2, 3)))
 op("convolution_of_nothing", lambda x: torch.conv1d(x, x, None, 2, 2), lambda: (torch.zeros(4, 0, 4),))
+op("strided_in_the_order_of_memory", lambda x: (x.t().as_strided((2, 3), (1, 2)), (x * 2).permute(1, 0).as_strided((4, 3), (1, 5), 2), x.t().as_strided((2,), (3,), 4)), lambda: (rand(5, 8),))
+op("written_in_the_order_of_memory", lambda x, y: (x.t().as_strided_scatter(y, (2, 3), (1, 2), 3) + 1, (x + 1).as_strided_scatter(y, (2, 3), (1, 2), 3)), lambda: (rand(5, 8), rand(2, 3)))
 op("resized", lambda x: (x.clone().resize_(2, 3), x.clone().resize_(3, 2) + 1, x.clone().resize_as_(x.sum(0))), lambda: (rand(4, 3),))
 
 

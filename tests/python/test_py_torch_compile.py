@@ -533,3 +533,20 @@ def test_an_assertion_of_the_program():
     assert_same(compiled(torch.arange(4.0), torch.tensor([1, 2])), torch.tensor([2.0, 4.0]))
     with pytest.raises((coil.InputError, IndexError), match="out of"):
         compiled(torch.arange(4.0), torch.tensor([1, 9]))
+
+
+STRIDED = {
+    "input": lambda x: x.as_strided((2,), (1,), 0) + 1,
+    "input_default": lambda x: x.as_strided((2,), (1,)) + 1,
+    "slice": lambda x: x[3:].as_strided((2, 2), (2, 1), 1) + 1,
+    "computed_slice": lambda x: (x + 1)[3:].as_strided((2, 2), (2, 1), 1) + 1,
+    "computed": lambda x: (x + 1).as_strided((2, 2), (2, 1), 1) + 1,
+    "twice": lambda x: (x * 2).as_strided((3, 3), (5, 1), 2).as_strided((2, 2), (1, 1), 0) + 1,
+    "written": lambda x: x.as_strided_scatter(torch.zeros(2, 2), (2, 2), (2, 1), 5) + 1,
+}
+
+
+@pytest.mark.parametrize("name", STRIDED)
+def test_offsets_count_from_the_storage(name):
+    """An input may begin later than its storage, a view later than what it is a part of."""
+    check(STRIDED[name], torch.arange(40.0)[3:23], fullgraph=True, dynamic=False)

@@ -23,7 +23,7 @@ from .._strides import run_with_copies
 from ._control import graph_behind
 from ._decompositions import operator_name
 from ._serialize import CannotSerialize, ProgramWriter, sizes_expression
-from ._split import Split, base_of, is_number, is_view, producer
+from ._split import STRIDED, Split, base_of, is_number, is_view, producer
 from ._support import is_dense, unknown_operators
 
 log = logging.getLogger("coil")
@@ -149,8 +149,8 @@ def _outputs(split: Split, members: set[Node]) -> list[Node]:
 
 
 def split_reads(node: Node, split: Split) -> bool:
-    """Whether another of coil's programs reads this view: it takes the base."""
-    return is_view(node) and any(user in split.level and split.is_coil(user) for user in node.users)
+    """Whether another of coil's programs, or an operator that looks at the storage, reads this view: it takes the base."""
+    return is_view(node) and any(user in split.level and (split.is_coil(user) or user.target in STRIDED) for user in node.users)
 
 
 def _can_be_computed(node: Node) -> bool:

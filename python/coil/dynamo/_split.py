@@ -25,6 +25,9 @@ VIEWS = {
 # Those that give a list of views.
 VIEW_LISTS = {aten.unbind.int, aten.split.Tensor, aten.split_with_sizes.default}
 
+# The position of the offset among their arguments; it counts from the beginning of the storage, which may be before that of the tensor.
+STRIDED = {aten.as_strided.default: 3, aten.as_strided_copy.default: 3, aten.as_strided_scatter.default: 4}
+
 _SIZES = {aten.sym_size.int, aten.sym_stride.int, aten.sym_numel.default, aten.sym_storage_offset.default}
 
 

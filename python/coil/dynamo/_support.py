@@ -11,7 +11,7 @@ from torch.fx import Node
 from ._control import control_reason, is_control
 from ._decompositions import draws, operator_name
 from ._serialize import DTYPES
-from ._split import base_of, is_number, is_view, tensors_of
+from ._split import STRIDED, base_of, is_number, is_view, tensors_of
 
 # Operators that coil was found to have no code for, whatever their arguments.
 unknown_operators: dict[str, str] = {}
@@ -81,11 +81,21 @@ def _reason(node: Node, device: torch.device) -> str | None:
         return "coil's convolutions on CUDA are made for weights that are known when they are compiled"
     if node.target._schema.is_mutable:
         return "it writes to its arguments"
+    if _strides_elsewhere(node):
+        return "an offset in the storage of an input or a view"
     if not any(True for _ in tensors_of(node.meta.get("val"))):
         return "it has no tensor result"
     if not is_view(node) and any(not is_dense(t) for t in tensors_of(node.meta.get("val"))):
         return "a result with gaps"
     return _values_reason(node, device)
+
+
+def _strides_elsewhere(node: Node) -> bool:
+    place = STRIDED.get(node.target)  # type: ignore[arg-type]
+    if place is None or (node.args[place] if len(node.args) > place else node.kwargs.get("storage_offset")) is None:
+        return False
+    base = node.args[0]
+    return is_view(base) or base.op != "call_function" or base.target in STRIDED  # type: ignore[arg-type, union-attr]
 
 
 def _values_reason(node: Node, device: torch.device) -> str | None:
