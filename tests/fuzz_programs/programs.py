@@ -71,10 +71,6 @@ def is_sure(name, parameters, args, wide, value):
     """Whether rounding cannot have decided a step's result: nothing before an operator that jumps was rounded, an integer can hold what becomes one."""
     if operators.TABLE[name][2] and not all(is_exact(a, w) for a, w in zip(args, wide)):
         return False
-    if name == "to" and value.dtype is torch.bool and args[0].is_floating_point():
-        # What is exactly 0 in one order of additions may be next to it in another.
-        sizes = wide[0].abs().nan_to_num(1.0)
-        return bool((sizes > 1e-3 * sizes.max()).all()) if sizes.numel() else True
     if name == "to" and not value.is_floating_point() and value.dtype is not torch.bool and args[0].is_floating_point():
         limits, v = torch.iinfo(value.dtype), args[0].double()
         return bool(((v >= limits.min) & (v <= min(limits.max, 2**53))).all())
@@ -85,6 +81,17 @@ def are_sure(program, values, wide):
     """The same of all steps."""
     first = len(program["inputs"])
     return all(is_sure(name, parameters, [values[i] for i in args], [wide[i] for i in args], values[first + k]) for k, (name, args, parameters) in enumerate(program["steps"]))
+
+
+def tells_zeros(program):
+    """Whether a number that a Fourier transform gave becomes true or false: what is exactly 0 in one order of additions may be next to it in another."""
+    first, inexact = len(program["inputs"]), set()
+    for k, (name, args, parameters) in enumerate(program["steps"]):
+        if name.startswith("fft") or inexact & set(args):
+            if name == "to" and parameters[0] == "bool":
+                return True
+            inexact.add(first + k)
+    return False
 
 
 def resized(program):
