@@ -17,7 +17,7 @@ set(COIL_ISA_FLAGS_any -march=x86-64-v2)
 
 set(device_dir ${CMAKE_BINARY_DIR}/device)
 file(MAKE_DIRECTORY ${device_dir})
-file(GLOB device_texts RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS device/*.h device/kernels/*.h device/cuda/*.h device/kernels/*.cc device/*.cc)
+file(GLOB device_texts RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS device/*.h device/kernels/*.h device/cuda/*.h device/user/*.h device/kernels/*.cc device/*.cc)
 file(GLOB device_kernels RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS device/kernels/*.cc)
 file(GLOB device_neutral RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS device/*.cc)
 

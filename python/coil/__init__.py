@@ -16,17 +16,18 @@ from typing import Any
 
 from ._bench import do_bench
 from ._compile import compile
-from ._errors import (ArchiveError, AssertionFailed, Error, FileError, InputError, InternalError, MissingFileError, OptionError,
+from ._errors import (ArchiveError, AssertionFailed, Error, FileError, InputError, InternalError, KernelError, MissingFileError, OptionError,
                       OutOfMemoryError, PackageError, ProgramError, UnsupportedError)
+from ._kernels import UserKernel, register_kernel
 from ._model import Dim, Model, TensorInfo, load
 from ._runtime import __version__
 from ._stats import CompileStats, compile_stats, reset_compile_stats
 
 __all__ = [
-    "ArchiveError", "AssertionFailed", "CompileStats", "Dim", "Error", "FileError", "InputError", "InternalError",
+    "ArchiveError", "AssertionFailed", "CompileStats", "Dim", "Error", "FileError", "InputError", "InternalError", "KernelError",
     "MissingFileError", "Model", "OptionError", "OutOfMemoryError", "PackageError", "ProgramError", "TensorInfo",
-    "UnsupportedError", "__version__", "aoti_compile_and_package", "aoti_load_package", "compile", "compile_stats", "do_bench", "load",
-    "reset_compile_stats",
+    "UnsupportedError", "UserKernel", "__version__", "aoti_compile_and_package", "aoti_load_package", "compile", "compile_stats", "do_bench", "load",
+    "register_kernel", "reset_compile_stats",
 ]
 
 

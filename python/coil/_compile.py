@@ -10,10 +10,11 @@ from typing import Any, Mapping
 
 from . import _runtime
 from ._errors import option_error
+from ._kernels import registrations
 from ._model import Model, _device_text
 
 OPTIONS: dict[str, Any] = {"dims": {}, "opt_level": 3, "threads": 0, "skip": (), "libraries": True, "graphs": True, "winograd": True, "name": "", "tune": "off",
-                           "tune_budget": "", "tune_memory": "", "tune_threads": 0, "warm": {}, "record": "", "replay": "", "replaceable_constants": False}
+                           "tune_budget": "", "tune_memory": "", "tune_threads": 0, "warm": {}, "record": "", "replay": "", "replaceable_constants": False, "kernels": None}
 
 
 def settings_of(options: Mapping[str, Any] | None, target: str) -> dict:
@@ -32,6 +33,7 @@ def settings_of(options: Mapping[str, Any] | None, target: str) -> dict:
     given["skip"] = skip.split(",") if isinstance(skip, str) else list(skip)
     # {"batch": "x:0"} as on the command line; the reader takes it the other way round.
     given["dims"] = {where: name for name, where in dict(given["dims"]).items()}
+    given["kernels"], given["kernel_files"] = registrations(given["kernels"])
     given["target"] = target
     return given
 
@@ -58,6 +60,7 @@ def compile(  # noqa: A001
     device: Any = None,
     options: Mapping[str, Any] | None = None,
     num_threads: int = 0,
+    kernels: Any = None,
 ) -> Model:
     """Compiles a program and returns it as a callable.
 
@@ -72,11 +75,13 @@ def compile(  # noqa: A001
     "warm": {"batch": [1, 8, 64]}, "record": "tuning.json", "replay": "tuning.json"}; and {"replaceable_constants": True}, for weights that
     `Model.load_constants` can replace (needs PyTorch to compile, and calls are slower).
     `num_threads`: of a call; 0: what this process may use.
+    `kernels`: kernels of the user's operators in the program: what `coil.register_kernel` gave, or files or folders of registrations; None: all
+    that are registered.
 
     Nothing is written unless `output` asks for it. Errors are `coil.Error`s, with the command line's texts.
     """
     device = _device_text(device)
-    settings = settings_of(options, target or host_target(device))
+    settings = settings_of(options if kernels is None else dict(options or {}, kernels=kernels), target or host_target(device))
     output = None if output is None else os.fspath(output)
     package, report = _compile_any(program, output, args, kwargs, dynamic_shapes, settings)
     if output is not None:

@@ -16,5 +16,8 @@ def compile_json(json: str, weights: Mapping[str, Weight], output: str | None,
 def unsupported(json: str, settings: dict[str, Any]) -> list[tuple[str, str, str]]:
     """(node, operator, problem) of each node that cannot be compiled."""
 
+def check_kernel(registration: str) -> None:
+    """Raises what is wrong with a user kernel's registration, as JSON."""
+
 def has_lowering(target: str) -> bool:
     """Whether coil has code for an operator, "aten.add.Tensor"."""

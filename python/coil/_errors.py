@@ -54,13 +54,17 @@ class OptionError(Error, ValueError):
     """An option or an environment variable that is wrong (COIL-E402)."""
 
 
+class KernelError(Error, ValueError):
+    """A user's kernel: its registration (COIL-E408), or its source (COIL-E409)."""
+
+
 class InternalError(Error, RuntimeError):
     """A bug in coil (COIL-E901)."""
 
 
 def _kind(number: int) -> type[Error]:
     exact = {1: MissingFileError, 104: ProgramError, 106: ProgramError, 211: AssertionFailed, 401: OutOfMemoryError,
-             402: OptionError, 406: OptionError, 901: InternalError}
+             402: OptionError, 406: OptionError, 408: KernelError, 409: KernelError, 901: InternalError}
     if number in exact:
         return exact[number]
     ranges = [(1, 9, FileError), (10, 19, ArchiveError), (101, 199, UnsupportedError), (201, 299, InputError),

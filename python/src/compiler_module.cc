@@ -59,6 +59,7 @@ Settings settings_of(const nb::dict& d) {
   s.compile.skip = nb::cast<std::vector<std::string>>(d["skip"]);
   s.read.dim_names = nb::cast<std::map<std::string, std::string>>(d["dims"]);
   s.name = nb::cast<std::string>(d["name"]);
+  s.read.kernels = value_or_throw(user_kernels(nb::cast<std::vector<std::string>>(d["kernels"]), nb::cast<std::vector<std::string>>(d["kernel_files"])));
   return s;
 }
 
@@ -190,5 +191,6 @@ NB_MODULE(_compiler, m) {
   m.def("compile_archive", &coil::python::compile_archive, "archive"_a, "output"_a.none(), "settings"_a);
   m.def("compile_json", &coil::python::compile_json, "json"_a, "weights"_a, "output"_a.none(), "settings"_a);
   m.def("unsupported", &coil::python::unsupported, "json"_a, "settings"_a);
+  m.def("check_kernel", [](const std::string& registration) { coil::python::value_or_throw(coil::user_kernels({registration}, {})); }, "registration"_a);
   m.def("has_lowering", [](const std::string& target) { return coil::has_lowering(target); }, "target"_a);
 }

@@ -22,19 +22,25 @@ namespace {
 // Text of one translation unit; small enough that both cores have work, large enough that headers are parsed rarely.
 constexpr size_t kUnitBytes = 24 * 1024;
 
-std::vector<GeneratedSource> kernel_units(const cpu::CpuProgram& program) {
-  std::vector<GeneratedSource> units;
+struct KernelUnit {
+  GeneratedSource source;
+  const cpu::CpuFunction* user = nullptr;  // a user's kernel
+};
+
+std::vector<KernelUnit> kernel_units(const cpu::CpuProgram& program) {
+  std::vector<KernelUnit> units;
   std::set<std::string> headers;
   std::string body;
   const auto flush = [&] {
     if (body.empty()) return;
     std::string text = "#include \"kernel_args.h\"\n";
     for (const std::string& h : headers) text += "#include \"" + h + "\"\n";
-    units.push_back({fmt::format("kernels_{}.cc", units.size()), text + "\n" + body});
+    units.push_back({{fmt::format("kernels_{}.cc", units.size()), text + "\n" + body}, nullptr});
     headers.clear();
     body.clear();
   };
   for (const cpu::CpuFunction& f : program.functions) {
+    if (f.user) continue;
     // A unit holds kernels that need the same headers, as far as it fills up: math headers cost more than most kernels.
     const bool more_headers = std::any_of(f.headers.begin(), f.headers.end(), [&](const std::string& h) { return !headers.contains(h); });
     if (!body.empty() && (body.size() + f.text.size() > kUnitBytes || (more_headers && body.size() > kUnitBytes / 2))) flush();
@@ -42,7 +48,47 @@ std::vector<GeneratedSource> kernel_units(const cpu::CpuProgram& program) {
     body += f.text + "\n";
   }
   flush();
+  for (const cpu::CpuFunction& f : program.functions) {
+    if (!f.user) continue;
+    headers.insert(f.headers.begin(), f.headers.end());
+    body = f.text;
+    flush();
+    units.back().user = &f;
+  }
   return units;
+}
+
+toolchain::CompileRequest unit_request(const KernelUnit& unit) {
+  toolchain::CompileRequest r;
+  r.name = unit.source.name;
+  r.source = unit.source.text;
+  if (!unit.user) return r;
+  const UserKernelCode& code = *unit.user->user->cpu;
+  for (const auto& [file, text] : code.headers) r.headers.push_back({file, text});
+  for (const char* file : kUserHeaders) r.headers.push_back({fmt::format("include/{}", file), "#include \"user/math.h\"\n"});
+  r.user_kernel = unit.user->user->name;
+  r.user_hint = "coil calls it as " + unit.user->user_call;
+  return r;
+}
+
+// A target that a user's kernel has no source for.
+Error no_source(const Loop& loop, const UserKernel& kernel, const char* target, const char* field) {
+  return {ErrorCode::user_kernel, fmt::format("user kernel '{}' has no source for {}", kernel.name, target), loop.origins.empty() ? "" : loop.origins[0].source,
+          fmt::format("give the registration a \"{}\", or choose another --target", field)};
+}
+
+Status check_part(const LoopProgram& loops, bool cuda) {
+  for (const Loop& loop : loops.loops) {
+    if (const auto* user = std::get_if<UserCall>(&loop.def)) {
+      const UserKernel& k = *user->kernel;
+      if (cuda && !k.cuda) return no_source(loop, k, "CUDA", "cuda");
+      if (!cuda && !k.cpu) return no_source(loop, k, "the CPU", "cpu");
+    }
+    if (const auto* region = std::get_if<Region>(&loop.def)) {
+      for (const RegionPart& part : region->parts) TRY_STATUS(check_part(*part.program, cuda));
+    }
+  }
+  return ok_status();
 }
 
 toolchain::LinkInput embedded_input(const toolchain::EmbeddedObject& o) {
@@ -69,6 +115,8 @@ std::vector<toolchain::LinkInput> library_objects(const KernelPlan& plan) {
 }
 
 }  // namespace
+
+Status check_user_kernels(const LoopProgram& loops, bool cuda) { return check_part(loops, cuda); }
 
 std::vector<toolchain::LinkInput> neutral_objects(bool cuda) {
   std::vector<toolchain::LinkInput> inputs;
@@ -97,6 +145,7 @@ Result<std::vector<uint8_t>> link_model(std::vector<toolchain::LinkInput> inputs
 }
 
 Result<CpuPlan> plan_cpu(const LoopProgram& loops, const CompileOptions& options, const KeepPackings& keep) {
+  TRY_STATUS(check_user_kernels(loops, false));
   CpuPlan p;
   TRY(p.plan, schedule(loops, cpu::traits({options.winograd, keep})));
   layout_constants(p.plan);
@@ -122,7 +171,8 @@ Result<TargetContents> build_plan(CpuPlan plan, const Graph& graph, const Compil
   t.device = "cpu";
   t.architectures = options.isas;
   t.plan = std::move(plan.plan);
-  const cpu::CpuProgram kernels = std::move(plan.program);
+  cpu::CpuProgram kernels = std::move(plan.program);
+  cpu::drop_configs(kernels, t.plan, host.timed);
   t.num_functions = kernels.functions.size();
   for (const cpu::CpuLaunch& l : kernels.launches) t.functions.push_back(l.function < 0 ? "" : kernels.functions[static_cast<size_t>(l.function)].name);
   t.constants_hash = constants_identity(t.plan);
@@ -134,13 +184,11 @@ Result<TargetContents> build_plan(CpuPlan plan, const Graph& graph, const Compil
   const std::string host_text = host_program_text(t.plan, kernels, host);
   done("generate");
 
-  t.sources = kernel_units(kernels);
   std::vector<toolchain::CompileRequest> requests;
-  for (const GeneratedSource& unit : t.sources) {
+  for (const KernelUnit& unit : kernel_units(kernels)) {
+    t.sources.push_back(unit.source);
     for (const std::string& isa : options.isas) {
-      toolchain::CompileRequest r;
-      r.name = unit.name;
-      r.source = unit.text;
+      toolchain::CompileRequest r = unit_request(unit);
       r.cpu = "x86-64-" + isa;
       r.opt_level = options.opt_level;
       requests.push_back(std::move(r));

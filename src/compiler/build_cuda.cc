@@ -22,18 +22,19 @@ struct CudaUnit {
   std::set<std::string> headers;
   std::set<int> sms;
   std::string body;
-  bool large = false;  // a template: a unit of its own, they take longest
+  bool large = false;  // a template or a user's kernel: a unit of its own
+  const cuda::CudaFunction* user = nullptr;
 };
 
 // Functions that are compiled for the same architectures, in units that threads can share.
 std::vector<CudaUnit> cuda_units(const cuda::CudaProgram& program) {
   std::vector<CudaUnit> out;
   for (const cuda::CudaFunction& f : program.functions) {
-    const bool large = std::any_of(f.headers.begin(), f.headers.end(), [](const std::string& h) { return h == "cuda/params.h"; });
+    const bool large = f.user || std::any_of(f.headers.begin(), f.headers.end(), [](const std::string& h) { return h == "cuda/params.h"; });
     const auto fits = [&](const CudaUnit& u) { return !large && !u.large && u.sms == f.sms && u.body.size() + f.text.size() <= kUnitBytes; };
     auto place = std::find_if(out.begin(), out.end(), fits);
     if (place == out.end()) {
-      out.push_back({{}, f.sms, "", large});
+      out.push_back({{}, f.sms, "", large, f.user ? &f : nullptr});
       place = out.end() - 1;
     }
     place->headers.insert(f.headers.begin(), f.headers.end());
@@ -61,6 +62,13 @@ std::vector<Image> images_of(const CudaUnit& u, const CompileOptions& options) {
   return out;
 }
 
+void add_user(toolchain::CudaRequest& r, const cuda::CudaFunction& f) {
+  for (const auto& [file, text] : f.user->cuda->headers) r.headers.push_back({file, text});
+  for (const char* file : kUserHeaders) r.headers.push_back({file, "\n"});  // what they declare is built in
+  r.user_kernel = f.user->name;
+  r.user_hint = "coil calls it as " + f.user_call;
+}
+
 // Library routines are CPU code.
 Status refuse_library_calls(const LoopProgram& loops) {
   for (const Loop& loop : loops.loops) {
@@ -75,6 +83,7 @@ Status refuse_library_calls(const LoopProgram& loops) {
 
 Result<TargetContents> build_cuda(const LoopProgram& loops, const Graph& graph, const CompileOptions& options, const Dump& dump, const StageDone& done) {
   TRY_STATUS(refuse_library_calls(loops));
+  TRY_STATUS(check_user_kernels(loops, true));
   for (const Loop& loop : loops.loops) {
     const ReadSize* read = std::get_if<ReadSize>(&loop.def);
     if (!read) continue;
@@ -117,7 +126,8 @@ Result<TargetContents> build_cuda(const LoopProgram& loops, const Graph& graph, 
     t.sources.push_back({name, text + "\n" + u.body});
     for (const Image& image : images_of(u, options)) {
       const bool ptx = image.kind == kPtx;
-      requests.push_back({name, t.sources.back().text, ptx ? fmt::format("compute_{}", image.sm) : arch_name(image.sm), ptx});
+      requests.push_back({name, t.sources.back().text, ptx ? fmt::format("compute_{}", image.sm) : arch_name(image.sm), ptx, {}, "", ""});
+      if (u.user) add_user(requests.back(), *u.user);
       images.push_back(image);
     }
   }

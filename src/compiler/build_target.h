@@ -26,6 +26,10 @@ Result<tune::Record> tune_cpu(const LoopProgram& loops, const Graph& graph, cons
 Result<TargetContents> build_cuda(const LoopProgram& loops, const Graph& graph, const CompileOptions& options, const Dump& dump, const StageDone& done);
 
 // --- shared by the two
+// Headers of the C++ library that the sources of user kernels may include: device/user/math.h has their functions.
+inline constexpr const char* kUserHeaders[] = {"cmath", "math.h", "cstdint", "cstddef", "cstring", "algorithm"};
+// user_kernel where a user's kernel has no source for the target.
+Status check_user_kernels(const LoopProgram& loops, bool cuda);
 // The device library's objects for all machines, with the parts for CUDA or without.
 std::vector<toolchain::LinkInput> neutral_objects(bool cuda);
 // The host program's text as a request for the baseline machine.

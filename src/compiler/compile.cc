@@ -119,7 +119,12 @@ Result<std::vector<uint8_t>> compile_to_memory(const Graph& graph, const Compile
 namespace {
 
 Status check_support(const Graph& graph, const Node& node, const CompileOptions& options) {
-  if (has_lowering(node.target)) return check_node(graph, node, lowering(options));
+  if (node.user) {
+    const bool cuda = !options.cuda.empty() || !options.ptx.empty();
+    if (!options.isas.empty() && !node.user->cpu) return Error{ErrorCode::user_kernel, "the user kernel has no source for the CPU", "", ""};
+    if (cuda && !node.user->cuda) return Error{ErrorCode::user_kernel, "the user kernel has no source for CUDA", "", ""};
+  }
+  if (node.user || has_lowering(node.target)) return check_node(graph, node, lowering(options));
   return Error{ErrorCode::unsupported_op, "no code for this operator", "", ""};
 }
 

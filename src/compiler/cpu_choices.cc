@@ -54,7 +54,7 @@ Status apply_record(CpuPlan& plan, const tune::Record& record) {
       continue;
     }
     kernels.push_back({texts[k], cpu::choice_key(plan.plan, kernel, plan.program.launches[k]), &cpu::value_names(kernel),
-                       [&plan, &kernel](const Choice& c) { return cpu::has_weight_for(plan.plan, kernel, c); },
+                       [&plan, &kernel](const Choice& c) { return cpu::can_run(plan.plan, kernel, c); },
                        [&kernel](const Choice& c) { return cpu::choice_text(kernel, c); }});
   }
   return apply_record(plan.plan, kernels, record);

@@ -65,13 +65,26 @@ double value_at(DType dtype, const void* data, int64_t index) {
       std::memcpy(&f, &bits, sizeof f);
       return f;
     }
-    default: return 0;
+    case DType::f16: {
+      const uint16_t bits = read(uint16_t{});
+      const int exponent = (bits >> 10) & 31, fraction = bits & 1023;
+      const double size = exponent == 31 ? (fraction ? NAN : INFINITY) : exponent ? std::ldexp(1024 + fraction, exponent - 25) : std::ldexp(fraction, -24);
+      return bits & 0x8000 ? -size : size;
+    }
+    case DType::i64: return static_cast<double>(read(int64_t{}));
+    case DType::i32: return read(int32_t{});
+    case DType::i16: return read(int16_t{});
+    case DType::i8: return read(int8_t{});
+    default: return read(uint8_t{});
   }
 }
 
 // How far results may be from the reference's, as a part of the largest: roundings of what came before count as well.
-double tolerance(DType dtype) { return dtype == DType::bf16 ? 0.1 : dtype == DType::f32 ? 3e-3 : 1e-6; }
-bool is_checked(DType dtype) { return dtype == DType::bf16 || dtype == DType::f32 || dtype == DType::f64; }
+double tolerance(DType dtype) { return dtype == DType::bf16 ? 0.1 : dtype == DType::f16 ? 0.02 : dtype == DType::f32 ? 3e-3 : dtype == DType::f64 ? 1e-6 : 0; }
+// Whole numbers of our own kernels come from roundings; users' may be wrong.
+bool is_checked(const Kernel& kernel, DType dtype) {
+  return dtype == DType::bf16 || dtype == DType::f32 || dtype == DType::f64 || std::holds_alternative<UserCallKernel>(kernel.def);
+}
 
 }  // namespace
 
@@ -80,7 +93,7 @@ struct CpuProfiler::Input {
   std::vector<uint8_t> bytes, kept;  // kept: what the program overwrites
 };
 
-CpuProfiler::CpuProfiler(std::shared_ptr<const runtime::Model> model, const KernelPlan& plan, const std::vector<TuningProblem>& problems,
+CpuProfiler::CpuProfiler(std::shared_ptr<runtime::Model> model, const KernelPlan& plan, const std::vector<TuningProblem>& problems,
                          const std::vector<SymbolValues>& points, const std::vector<std::vector<std::vector<Choice>>>& choices)
     : model_(std::move(model)), plan_(plan), problems_(problems), points_(points), choices_(choices), context_(model_), problem_of_(plan.kernels.size(), -1),
       numbers_(plan.kernels.size() + 1), outputs_(static_cast<size_t>(model_->code().num_outputs)) {
@@ -93,7 +106,7 @@ CpuProfiler::~CpuProfiler() {
   if (tuning_) tuning_->hook = nullptr;
 }
 
-Result<std::unique_ptr<CpuProfiler>> CpuProfiler::make(std::shared_ptr<const runtime::Model> model, const KernelPlan& plan, const std::vector<TuningProblem>& problems,
+Result<std::unique_ptr<CpuProfiler>> CpuProfiler::make(std::shared_ptr<runtime::Model> model, const KernelPlan& plan, const std::vector<TuningProblem>& problems,
                                                        const std::vector<SymbolValues>& points, const std::vector<std::vector<std::vector<Choice>>>& choices) {
   std::unique_ptr<CpuProfiler> p(new CpuProfiler(std::move(model), plan, problems, points, choices));
   p->tuning_ = static_cast<CoilTuning*>(p->model_->symbol(COIL_TUNING_SYMBOL));
@@ -174,7 +187,7 @@ void CpuProfiler::check(size_t kernel, void* const* results) {
   const std::vector<BufferId> written = written_buffers(plan_.kernels[kernel]);
   for (size_t i = 0; i < written.size() && results[i]; ++i) {
     const BufferInfo& b = plan_.buffer(written[i]).info;
-    if (!is_checked(b.dtype)) continue;
+    if (!is_checked(plan_.kernels[kernel], b.dtype)) continue;
     int64_t elements = 1;
     for (Expr e : b.sizes) {
       if (depends_on_data(e)) return;
@@ -213,6 +226,7 @@ Result<tune::RunTimes> CpuProfiler::run(const Call& call) {
   next_sample_ = 0;
   tuning_->hook = call.kernels || call.check ? hook : nullptr;
   restore_inputs();
+  if (plan_.state_bytes > 0) TRY_STATUS(model_->reset_state());  // so that every run computes the same
   for (CoilTensorView& o : outputs_) o.data = nullptr;
   CoilError error = {};
   const double begin = now();

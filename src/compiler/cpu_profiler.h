@@ -14,7 +14,7 @@ class CpuProfiler : public tune::Profiler {
  public:
   // plan: of the build; it, problems and points must outlive the profiler. choices[point][problem]: the candidates.
   // Errors: those of loading the package, which is of the machine's own making.
-  static Result<std::unique_ptr<CpuProfiler>> make(std::shared_ptr<const runtime::Model> model, const KernelPlan& plan, const std::vector<TuningProblem>& problems,
+  static Result<std::unique_ptr<CpuProfiler>> make(std::shared_ptr<runtime::Model> model, const KernelPlan& plan, const std::vector<TuningProblem>& problems,
                                                    const std::vector<SymbolValues>& points, const std::vector<std::vector<std::vector<Choice>>>& choices);
   ~CpuProfiler() override;
 
@@ -23,7 +23,7 @@ class CpuProfiler : public tune::Profiler {
 
  private:
   struct Input;
-  CpuProfiler(std::shared_ptr<const runtime::Model> model, const KernelPlan& plan, const std::vector<TuningProblem>& problems, const std::vector<SymbolValues>& points,
+  CpuProfiler(std::shared_ptr<runtime::Model> model, const KernelPlan& plan, const std::vector<TuningProblem>& problems, const std::vector<SymbolValues>& points,
               const std::vector<std::vector<std::vector<Choice>>>& choices);
   static void hook(void* owner, int32_t kernel, void* const* results);
   void begin_point(size_t point);
@@ -31,7 +31,7 @@ class CpuProfiler : public tune::Profiler {
   void check(size_t kernel, void* const* results);
   int64_t size_of(Expr e) const;
 
-  std::shared_ptr<const runtime::Model> model_;
+  std::shared_ptr<runtime::Model> model_;
   const KernelPlan& plan_;
   const std::vector<TuningProblem>& problems_;
   const std::vector<SymbolValues>& points_;

@@ -8,6 +8,7 @@
 
 #include "base/env.h"
 #include "base/files.h"
+#include "frontend/user_kernels.h"
 
 namespace coil {
 
@@ -148,6 +149,22 @@ Status save_record(const std::string& path, tune::Record record) {
     TRY_STATUS(tune::merge(record, before));
   }
   return write_file(path, std::string_view(tune::record_text(record)));
+}
+
+Result<UserKernels> user_kernels(const std::vector<std::string>& registrations, const std::vector<std::string>& paths) {
+  UserKernels out;
+  const auto nothing = [](const std::string& file) -> Result<std::string> {
+    return Error{ErrorCode::user_kernel, fmt::format("'{}': this registration holds its texts itself, it names no files", file), "", "give the text as \"text\""};
+  };
+  const auto add = [&](Result<UserKernels> found) -> Status {
+    if (!found.ok()) return std::move(found).error();
+    out.insert(out.end(), found.value().begin(), found.value().end());
+    return ok_status();
+  };
+  for (const std::string& text : registrations) TRY_STATUS(add(parse_user_kernels(text, "the registration of a user kernel", nothing)));
+  for (const std::string& path : paths) TRY_STATUS(add(read_user_kernels(path)));
+  TRY_STATUS(check_names(out));
+  return out;
 }
 
 Result<CompileOptions> compile_options(const CompileSettings& settings) {

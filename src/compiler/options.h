@@ -30,6 +30,9 @@ struct CompileSettings {
 // With COIL_DEBUG, COIL_DUMP, COIL_SKIP and COIL_THREADS. bad_option.
 Result<CompileOptions> compile_options(const CompileSettings& settings);
 
+// User kernels for ReadOptions: registrations in the form of parse_user_kernels, then those of files or folders. user_kernel, file_*.
+Result<UserKernels> user_kernels(const std::vector<std::string>& registrations, const std::vector<std::string>& paths);
+
 // Writes a tuning record for --record: with the entries for other problems that the file has already. tuning_record, file_unwritable.
 Status save_record(const std::string& path, tune::Record record);
 

@@ -59,7 +59,7 @@ class CpuTuningTarget : public TuningTarget {
 
   std::vector<Choice> candidates(size_t k, const std::function<int64_t(SymbolId)>& sizes, size_t most) const override {
     std::vector<Choice> out = cpu::candidates(plan(), kernel(k), launch(k), sizes, {threads_, isa_ == "v3" ? 8 : 16}, most);
-    std::erase_if(out, [&](const Choice& c) { return !cpu::has_weight_for(plan(), kernel(k), c); });
+    std::erase_if(out, [&](const Choice& c) { return !cpu::can_run(plan(), kernel(k), c); });
     return out;
   }
 

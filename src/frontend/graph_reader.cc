@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "frontend/data_numbers.h"
 #include "frontend/provenance.h"
@@ -39,8 +40,16 @@ Result<std::unordered_map<std::string_view, Json>> read_table(Json graph, std::s
 
 const std::optional<Schema>& ReaderContext::schema(std::string_view target) {
   auto [it, fresh] = schemas.try_emplace(target);
-  if (fresh) it->second = find_schema(target);
+  if (!fresh) return it->second;
+  const std::shared_ptr<const UserKernel> user = user_kernel(target);
+  it->second = user ? parse_schema(user->schema) : find_schema(target);
   return it->second;
+}
+
+std::shared_ptr<const UserKernel> ReaderContext::user_kernel(std::string_view target) const {
+  if (!kernels) return nullptr;
+  const auto it = std::find_if(kernels->begin(), kernels->end(), [&](const auto& k) { return k->target == target; });
+  return it == kernels->end() ? nullptr : *it;
 }
 
 Status GraphReader::read_values() {
@@ -166,6 +175,14 @@ Status GraphReader::read_node(Json json) {
     graph_.nodes.push_back(std::move(node));
     return ok_status();
   }
+  if (short_target.starts_with("higher_order.auto_functionalized")) {
+    if (Status s = read_functionalized(json, node); !s.ok()) return at(std::move(s).error(), node);
+    if (node.user) {
+      graph_.nodes.push_back(std::move(node));
+      return ok_status();
+    }
+  }
+  node.user = context_.user_kernel(short_target);
   const std::optional<Schema>& schema = context_.schema(short_target);
   if (Status s = read_arguments(json, node, schema ? &*schema : nullptr); !s.ok()) return at(std::move(s).error(), node);
   if (Status s = read_outputs(json, node); !s.ok()) return at(std::move(s).error(), node);
@@ -203,6 +220,64 @@ Status GraphReader::read_effect(Json json, Node& node) {
   }
   TRY_STATUS(bind_arguments(node, &*schema, std::move(names), std::move(given)));
   return read_outputs(json, node, 1);
+}
+
+// auto_functionalized_v2(operator, its other arguments..., _x_base_index of what it writes, _all_bases) -> its results, the bases' new
+// contents: for a user's operator the functional node itself. Others are left as they are, to be named when they are lowered.
+Status GraphReader::read_functionalized(Json json, Node& node) {
+  TRY(auto inputs, json.get_array("inputs"));
+  if (inputs.size() == 0) return bad("auto_functionalized without an operator");
+  TRY(Json operator_argument, inputs[0].get("arg"));
+  TRY(Argument target, read_argument(*this, operator_argument));
+  const std::string* text = std::get_if<std::string>(&target);
+  if (!text) return ok_status();
+  std::string_view short_target = *text;
+  if (short_target.starts_with(kOpsPrefix)) short_target.remove_prefix(kOpsPrefix.size());
+  const std::shared_ptr<const UserKernel> user = context_.user_kernel(short_target);
+  if (!user) return ok_status();
+  std::vector<std::string_view> names;
+  std::vector<Argument> given;
+  std::map<std::string, int64_t, std::less<>> bases;  // of written arguments
+  std::vector<ValueId> all;
+  size_t number = 0;
+  for (Json input : inputs) {
+    if (number++ == 0) continue;
+    TRY(std::string_view name, input.get_string("name"));
+    TRY(Json arg, input.get("arg"));
+    TRY(Argument a, read_argument(*this, arg));
+    if (name == "_all_bases") {
+      if (const auto* list = std::get_if<std::vector<ValueId>>(&a)) all = *list;
+    } else if (name.starts_with("_") && name.ends_with("_base_index")) {
+      if (const Expr* e = std::get_if<Expr>(&a); e && (*e)->is_constant()) bases.emplace(name.substr(1, name.size() - 12), (*e)->as_int());
+    } else if (name.starts_with("_")) {
+      return Error{ErrorCode::unsupported_feature, fmt::format("{} writes to a view of a tensor ({})", user->name, name), {},
+                   "save the program without run_decompositions(), or pass .clone() of the view and copy the result back"};
+    } else {
+      names.push_back(name);
+      given.push_back(std::move(a));
+    }
+  }
+  std::vector<size_t> order;
+  for (const UserKernelArg& a : user->args) {
+    if (!a.written) continue;
+    const auto base = bases.find(a.name);
+    if (base == bases.end() || base->second < 0 || static_cast<size_t>(base->second) >= all.size() || std::count(order.begin(), order.end(), static_cast<size_t>(base->second)) > 0)
+      return Error{ErrorCode::unsupported_feature, fmt::format("{} writes to '{}', which shares its memory", user->name, a.name), {}, "give the operator tensors of their own"};
+    order.push_back(static_cast<size_t>(base->second));
+    names.push_back(a.name);
+    given.emplace_back(all[order.back()]);
+  }
+  if (order.size() != all.size()) return bad("auto_functionalized has a base that nothing writes to");
+  node.user = user;
+  node.target = user->target;
+  TRY_STATUS(bind_arguments(node, &*context_.schema(user->target), std::move(names), std::move(given)));
+  TRY_STATUS(read_outputs(json, node, user->returns == 0 ? 1 : 0));
+  const auto returns = static_cast<size_t>(user->returns);
+  if (node.outputs.size() != returns + order.size()) return bad("auto_functionalized has too few results");
+  std::vector<ValueId> outputs(node.outputs.begin(), node.outputs.begin() + static_cast<std::ptrdiff_t>(returns));
+  for (const size_t base : order) outputs.push_back(node.outputs[returns + base]);
+  node.outputs = std::move(outputs);
+  return ok_status();
 }
 
 Status GraphReader::read_arguments(Json json, Node& node, const Schema* schema) {

@@ -23,7 +23,10 @@ struct ReaderContext {
   int64_t nodes_left = 5'000'000;                                       // hostile files repeat themselves
   std::set<SymbolId> bound;                                             // sizes from data that a node read so far binds
 
+  const UserKernels* kernels = nullptr;
+
   explicit ReaderContext(std::shared_ptr<ExprPool> p) : pool(p), symbols(p) {}
+  std::shared_ptr<const UserKernel> user_kernel(std::string_view target) const;
   const std::optional<Schema>& schema(std::string_view target);
 };
 
@@ -57,6 +60,7 @@ class GraphReader : public ArgumentSource {
   Result<ValueId> define_tensor(std::string_view name, NodeId producer);
   Status read_node(Json json);
   Status read_effect(Json json, Node& node);
+  Status read_functionalized(Json json, Node& node);
   Status read_outputs(Json json, Node& node, size_t skipped = 0);
   Status read_arguments(Json json, Node& node, const Schema* schema);
   Status bind_arguments(Node& node, const Schema* schema, std::vector<std::string_view> names, std::vector<Argument> given);

@@ -7,6 +7,7 @@
 #include "frontend/graph_reader.h"
 #include "frontend/guards.h"
 #include "frontend/signature.h"
+#include "frontend/user_kernels.h"
 #include "frontend/weights.h"
 
 namespace coil {
@@ -111,10 +112,12 @@ Status name_dimensions(Graph& graph, const ProgramArchive& archive) {
   return ok_status();
 }
 
-Result<Graph> read_document(Json program, WeightStore& weights) {
+Result<Graph> read_document(Json program, WeightStore& weights, const UserKernels& kernels) {
   Graph versions;
   TRY_STATUS(check_version(program, versions));
+  TRY_STATUS(check_names(kernels));
   ReaderContext context(std::make_shared<ExprPool>());
+  context.kernels = &kernels;
   if (auto ranges = program.find("range_constraints")) TRY_STATUS(context.symbols.read_ranges(*ranges));
   TRY(Json module, program.get("graph_module"));
   TRY(Json graph_json, module.get("graph"));
@@ -149,7 +152,7 @@ Result<Graph> read_program(const ZipReader& zip, const ReadOptions& options) {
   Graph versions;
   TRY_STATUS(check_version(doc.root(), versions));  // before the weights, whose form depends on it
   TRY(WeightStore weights, WeightStore::open(archive, model, options.check_weights));
-  TRY(Graph graph, read_document(doc.root(), weights));
+  TRY(Graph graph, read_document(doc.root(), weights, options.kernels));
   TRY_STATUS(name_dimensions(graph, archive));
   TRY_STATUS(apply_dim_names(graph, options.dim_names, true));
   TRY_STATUS(verify(graph));
@@ -159,7 +162,7 @@ Result<Graph> read_program(const ZipReader& zip, const ReadOptions& options) {
 Result<Graph> read_program_json(std::string_view json, std::map<std::string, TensorData, std::less<>> weights, const ReadOptions& options) {
   TRY(JsonDoc doc, JsonDoc::parse(json, "the program"));
   WeightStore store(std::move(weights));
-  TRY(Graph graph, read_document(doc.root(), store));
+  TRY(Graph graph, read_document(doc.root(), store, options.kernels));
   TRY_STATUS(apply_dim_names(graph, options.dim_names, true));
   TRY_STATUS(verify(graph));
   return graph;

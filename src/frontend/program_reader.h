@@ -21,6 +21,8 @@ struct ReadOptions {
   std::map<std::string, std::string> dim_names;
   // Which program of an archive of several; empty: "model", or the only one.
   std::string model_name;
+  // Operators of the program that are not PyTorch's: user kernels. Each node of one knows it. Their names are distinct (check_names).
+  UserKernels kernels;
   // Compares every weight with its checksum (reads all of them once).
   bool check_weights = true;
 };

@@ -94,6 +94,7 @@ void parse_type(std::string_view text, SchemaArg& arg) {
     if (text[i] == '(') {
       size_t close = closing(text, i);
       if (close == std::string_view::npos) return;
+      arg.written = arg.written || text.substr(i, close - i).find('!') != std::string_view::npos;
       i = close;
     } else if (text[i] == '[') {
       if (arg.list) arg.type = SchemaType::other;  // a list of lists

@@ -30,6 +30,7 @@ struct SchemaArg {
   bool optional = false;  // the argument itself may be None
   int list_size = 0;      // the 2 of int[2]: one integer stands for two; 0: none given
   bool keyword_only = false;
+  bool written = false;   // Tensor(a!)
   std::optional<std::string_view> default_text;  // as written in the schema: "[1, 1]", "None", "1.", "\"none\""
 };
 

@@ -22,6 +22,7 @@
 #include "expr/condition.h"
 #include "expr/expr.h"
 #include "ops/tensor_data.h"
+#include "ops/user_kernel.h"
 
 namespace coil {
 
@@ -77,6 +78,8 @@ struct Node {
   std::vector<ValueId> outputs;          // a Tensor[] result is its elements
   std::vector<Origin> origins;
   std::vector<SymbolId> binds;           // sizes of its results that only its data decides
+  // Of a user's operator. In a functional graph the new contents of what it writes are further results, in the order of the signature.
+  std::shared_ptr<const UserKernel> user;
 
   const Argument* find(std::string_view arg_name) const;
 };

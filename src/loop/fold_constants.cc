@@ -33,7 +33,7 @@ bool mentions_symbols(const LoopProgram& program, const Loop& loop) {
 
 // Work that would rather be done once at compile time than kept for every call, and whose result is worth its place.
 bool worth_folding(const LoopProgram& program, const Loop& loop) {
-  if (std::holds_alternative<Library>(loop.def) || std::holds_alternative<ReadSize>(loop.def) || std::holds_alternative<Region>(loop.def)) return false;
+  if (defines_whole(loop.def) || std::holds_alternative<ReadSize>(loop.def)) return false;
   const std::vector<BufferId> inputs = reads(program, loop);
   if (inputs.empty()) return false;  // a formula of the coordinates: cheaper computed than loaded
   int64_t in = 0, out = 0;

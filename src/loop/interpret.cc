@@ -177,6 +177,9 @@ Status Interpreter::run(const Loop& loop) {
   if (const Library* def = std::get_if<Library>(&loop.def)) {
     return Error{ErrorCode::unsupported_feature, "the interpreter does not call the library routine " + def->routine, {}, {}};
   }
+  if (const UserCall* def = std::get_if<UserCall>(&loop.def)) {
+    return Error{ErrorCode::unsupported_feature, "the interpreter does not run the user kernel " + def->kernel->name, {}, {}};
+  }
   if (const Compact* def = std::get_if<Compact>(&loop.def)) return run_compact(loop, *def);
   if (const ReadSize* def = std::get_if<ReadSize>(&loop.def)) return run_read(loop, *def);
   if (const Region* def = std::get_if<Region>(&loop.def)) return run_region(loop, *def);

@@ -98,6 +98,7 @@ void add_data_symbols(const LoopProgram& program, const Loop& loop, std::vector<
                    look(d.worker_scratch);
                  },
                  [&](const ReadSize& d) { look(d.limit); },
+                 [&](const UserCall& d) { look_all(expressions(d)); },
                  [&](const Region& d) {
                    look(d.steps);
                    for (const RegionPart& part : d.parts) {
@@ -116,6 +117,30 @@ void add_data_symbols(const LoopProgram& program, const Loop& loop, std::vector<
 }
 
 }  // namespace
+
+bool defines_whole(const LoopDef& def) {
+  return std::holds_alternative<Library>(def) || std::holds_alternative<Region>(def) || std::holds_alternative<UserCall>(def);
+}
+
+std::vector<Expr> expressions(const UserCall& call) {
+  std::vector<Expr> out;
+  const auto add = [&](Expr e) {
+    if (e) out.push_back(e);
+  };
+  for (const UserCall::Argument& a : call.args) {
+    if (const auto* t = std::get_if<UserCall::Tensor>(&a)) {
+      for (Expr e : t->sizes) add(e);
+      for (Expr e : t->operand.coordinates) add(e);
+    }
+    if (const auto* e = std::get_if<Expr>(&a)) add(*e);
+    if (const auto* list = std::get_if<std::vector<Expr>>(&a)) std::for_each(list->begin(), list->end(), add);
+  }
+  for (const UserCall::Launch& l : call.launches) {
+    for (Expr e : {l.range, l.work, l.grid[0], l.grid[1], l.grid[2]}) add(e);
+  }
+  add(call.key);
+  return out;
+}
 
 std::vector<SymbolId> all_data_symbols(const LoopProgram& program, const Loop& loop) {
   std::vector<SymbolId> found;
@@ -148,6 +173,11 @@ std::vector<BufferId> reads(const LoopProgram& program, const Loop& loop) {
     if (a->mask) add(a->mask->buffer);
   } else if (const Library* l = std::get_if<Library>(&loop.def)) {
     for (BufferId id : l->inputs) add(id);
+  } else if (const UserCall* u = std::get_if<UserCall>(&loop.def)) {
+    for (const UserCall::Argument& a : u->args) {
+      const auto* t = std::get_if<UserCall::Tensor>(&a);
+      if (t && t->operand.buffer.valid()) add(t->operand.buffer);
+    }
   } else if (const ReadSize* r = std::get_if<ReadSize>(&loop.def)) {
     add(r->source);
   } else if (const Region* g = std::get_if<Region>(&loop.def)) {
@@ -228,6 +258,11 @@ class Renumber {
     for (Expr* e : {&d.keep, &d.start, &d.value}) rename(*e);
   }
   void rename(ReadSize& d) const { map(d.source); }
+  void rename(UserCall& d) const {
+    for (UserCall::Argument& a : d.args) {
+      if (auto* t = std::get_if<UserCall::Tensor>(&a)) rename(t->operand);
+    }
+  }
   void rename(Region& d) const {
     map(d.predicate);
     for (BufferId& id : d.initial) map(id);

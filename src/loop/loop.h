@@ -20,6 +20,7 @@
 #include "expr/condition.h"
 #include "expr/expr.h"
 #include "ops/tensor_data.h"
+#include "ops/user_kernel.h"
 
 namespace coil {
 
@@ -150,6 +151,28 @@ struct ReadSize {
   Expr limit;
 };
 
+// A kernel that a user wrote. Its tensors are operands over variables of their own sizes (empty `sizes`: none of them, and no buffer, for a
+// tensor that is not there); it defines a buffer for each new tensor, and one for each tensor that it writes to, which holds that
+// operand's elements when the kernel begins. What it defines is dense and row-major, and so is what it reads if the kernel wants that.
+struct UserCall {
+  struct Tensor {
+    Operand operand;            // buffer invalid: None
+    std::vector<Expr> sizes;
+  };
+  // In the signature's order: a tensor, an integer, a float, a bool, integers.
+  using Argument = std::variant<Tensor, Expr, double, bool, std::vector<Expr>>;
+  // How a configuration is launched: items and their cost (CPU), blocks, their threads and shared memory (CUDA); null where there is no source.
+  struct Launch {
+    Expr range, work;
+    std::array<Expr, 3> grid;
+    int64_t block = 0, shared = 0;
+  };
+  std::shared_ptr<const UserKernel> kernel;
+  std::vector<Argument> args;
+  std::vector<Launch> launches;  // one for each configuration
+  Expr key;                      // null: the first launch's range
+};
+
 struct LoopProgram;
 
 // A program of its own inside a Region. It shares the pool; symbols from data that the programs around it read are known to it. Its
@@ -175,11 +198,11 @@ struct Region {
   std::vector<RegionPart> parts;
 };
 
-using LoopDef = std::variant<Pointwise, Reduction, Scan, Concat, Sort, Library, Gemm, Conv2d, Attention, Compact, ReadSize, Region>;
+using LoopDef = std::variant<Pointwise, Reduction, Scan, Concat, Sort, Library, Gemm, Conv2d, Attention, Compact, ReadSize, Region, UserCall>;
 
 struct Loop {
   LoopDef def;
-  std::vector<BufferId> outputs;  // one; two for Sort; any number for Library and Region
+  std::vector<BufferId> outputs;  // one; two for Sort; any number for Library, Region and UserCall
   std::string op;                 // "relu", "layer_norm.mean": what a reader would call it; becomes part of kernel names
   std::vector<Origin> origins;
   std::string assertion;          // not empty: over one point, with a checked index that fails where this message is due
@@ -217,6 +240,11 @@ struct LoopProgram {
   const BufferInfo& buffer(BufferId id) const { return buffers[static_cast<size_t>(id.index)]; }
   BufferInfo& buffer(BufferId id) { return buffers[static_cast<size_t>(id.index)]; }
 };
+
+// Routines, regions and user kernels: what computes whole dense row-major buffers, any number of them.
+bool defines_whole(const LoopDef& def);
+// The expressions that a user's call is made of, operands' coordinates included.
+std::vector<Expr> expressions(const UserCall& call);
 
 std::string to_string(const LoopProgram& program);
 Status verify(const LoopProgram& program);

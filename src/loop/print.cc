@@ -92,6 +92,18 @@ class Printer {
     for (int64_t o : d.options) options += fmt::format("{}{}", options.empty() ? "" : ", ", o);
     line("{} = library {} {} sizes {} options [{}]: {}", head, d.routine, name(d.dtype), list(d.sizes), options, inputs);
   }
+  void print_def(const std::string& head, size_t, const UserCall& d) {
+    std::string args;
+    for (const UserCall::Argument& a : d.args) {
+      args += args.empty() ? "" : ", ";
+      if (const auto* t = std::get_if<UserCall::Tensor>(&a)) args += t->operand.buffer.valid() ? operand(t->operand) : "None";
+      if (const auto* e = std::get_if<Expr>(&a)) args += text(*e);
+      if (const auto* f = std::get_if<double>(&a)) args += fmt::format("{}", *f);
+      if (const auto* b = std::get_if<bool>(&a)) args += *b ? "true" : "false";
+      if (const auto* l = std::get_if<std::vector<Expr>>(&a)) args += list(*l);
+    }
+    line("{} = user {}: {}", head, d.kernel->name, args);
+  }
   void print_def(const std::string& head, size_t, const Gemm& d) {
     std::string quantised;
     if (d.quantised) {

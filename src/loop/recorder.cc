@@ -253,6 +253,8 @@ std::vector<View> Recorder::library(std::string op, Library call, const std::vec
   return several(op, std::move(call), results);
 }
 
+std::vector<View> Recorder::user_call(std::string op, UserCall call, const std::vector<Result>& results) { return several(op, std::move(call), results); }
+
 std::vector<View> Recorder::region(std::string op, Region def, const std::vector<Result>& results) {
   const bool checks = std::any_of(def.parts.begin(), def.parts.end(), [](const RegionPart& part) {
     return std::any_of(part.program->outputs.begin(), part.program->outputs.end(), [](const LoopOutput& o) { return o.kind == LoopOutput::Kind::check; });

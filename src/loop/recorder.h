@@ -76,6 +76,8 @@ class Recorder {
     std::vector<Expr> sizes;
   };
   std::vector<View> library(std::string op, Library call, const std::vector<View>& inputs, const std::vector<Result>& results);
+  // One view per result of a user's kernel: new tensors, then what it writes to.
+  std::vector<View> user_call(std::string op, UserCall call, const std::vector<Result>& results);
   // One view per result; what the region captures and begins with are buffers of this program.
   std::vector<View> region(std::string op, Region def, const std::vector<Result>& results);
   View define(std::string op, DType dtype, std::vector<Expr> sizes, LoopDef def);  // templates

@@ -62,7 +62,7 @@ class Verifier {
 
   Status check_loop(const Loop& loop) {
     const size_t expected = std::holds_alternative<Sort>(loop.def) ? 2 : 1;
-    const bool any_number = (std::holds_alternative<Library>(loop.def) || std::holds_alternative<Region>(loop.def)) && !loop.outputs.empty();
+    const bool any_number = defines_whole(loop.def) && !loop.outputs.empty();
     if (!any_number && loop.outputs.size() != expected) return wrong("'{}' defines {} buffers", loop.op, loop.outputs.size());
     for (BufferId id : loop.outputs) {
       if (!exists(id) || program_.buffer(id).kind != BufferInfo::Kind::computed) return wrong("'{}' defines what is not a computed buffer", loop.op);

@@ -12,6 +12,7 @@
 #include "lower/find_quantised.h"
 #include "lower/lowering.h"
 #include "lower/outputs.h"
+#include "lower/user_kernels.h"
 
 namespace coil {
 namespace lowering {
@@ -48,16 +49,16 @@ void inline_generator(LoopProgram& program, View& result) {
 }
 
 void lower_node(Session& session, Scope& scope, const Node& node) {
-  const bool float8 = is_float8_node(scope.graph, node), complex = !float8 && is_complex_node(scope.graph, node);
+  const bool float8 = !node.user && is_float8_node(scope.graph, node), complex = !node.user && !float8 && is_complex_node(scope.graph, node);
   const Table& rows = float8 ? float8_table() : complex ? complex_table() : table();
   auto row = rows.find(node.target);
-  if (row == rows.end()) {
+  if (!node.user && row == rows.end()) {
     fail(ErrorCode::unsupported_op, fmt::format("coil has no code for the operator {}{}", node.target, float8 ? " of float8 numbers" : complex ? " of complex numbers" : ""),
          "run `coil check` for all such operators; program.run_decompositions() may replace it");
   }
   session.recorder.set_origins(node.origins);
   Op op(session, scope, node);
-  Views results = row->second(op);
+  Views results = node.user ? lower_user_kernel(op) : row->second(op);
   results.resize(std::max(results.size(), node.outputs.size()));
   for (size_t i = 0; i < node.outputs.size(); ++i) {  // nothing to compute
     const ValueInfo& info = scope.graph.value(node.outputs[i]);

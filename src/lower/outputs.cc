@@ -73,7 +73,7 @@ class Outputs {
     for (const Loop& loop : rec_.program().loops) {
       if (std::find(loop.outputs.begin(), loop.outputs.end(), buffer) == loop.outputs.end()) continue;
       if (std::holds_alternative<Conv2d>(loop.def)) return false;
-      if (std::holds_alternative<Gemm>(loop.def) || std::holds_alternative<Library>(loop.def) || std::holds_alternative<Region>(loop.def)) return strides == contiguous_strides(rec_.pool(), face(rec_.program().buffer(buffer)).sizes);
+      if (std::holds_alternative<Gemm>(loop.def) || defines_whole(loop.def)) return strides == contiguous_strides(rec_.pool(), face(rec_.program().buffer(buffer)).sizes);
     }
     return true;
   }

@@ -28,6 +28,7 @@ const char* kind_name(const Kernel& k) {
   if (std::holds_alternative<LoopKernel>(k.def)) return "loop";
   if (std::holds_alternative<SortKernel>(k.def)) return "sort";
   if (std::holds_alternative<LibraryKernel>(k.def)) return "library";
+  if (std::holds_alternative<UserCallKernel>(k.def)) return "user";
   if (std::holds_alternative<CopyKernel>(k.def)) return "copy";
   if (std::holds_alternative<ReadKernel>(k.def)) return "read_size";
   if (std::holds_alternative<ControlMark>(k.def)) return "control";
@@ -57,6 +58,10 @@ Json kernels(const TargetContents& t) {
                     {"function", f.empty() ? Json(nullptr) : Json(f)},
                     {"origins", origins}});
     if (!k.choices.rows.empty()) rows.back()["choices"] = choices(k);
+    if (const auto* user = std::get_if<UserCallKernel>(&k.def)) {
+      const UserKernel& u = *user->def.kernel;
+      rows.back()["user"] = {{"name", u.name}, {"config", config_text(u.configs[0])}, {"configs", u.configs.size()}};
+    }
   }
   return rows;
 }

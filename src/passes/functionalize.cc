@@ -171,6 +171,7 @@ class Functionalizer {
   void append(Node node) { builder_.append(std::move(node)); }
 
   Status visit(const Node& node) {
+    if (node.user) return user_node(node);
     TRY_STATUS(refuse_hidden_writes(node));
     if (is_inplace(node) || writes_out(node)) return write_node(node);
     Node copy = node;
@@ -210,6 +211,26 @@ class Functionalizer {
     append(std::move(copy));
     TRY_STATUS(write(mean, fresh[0], node));
     return write(variance, fresh[1], node);
+  }
+
+  // A user's operator gets the new contents of what it writes as further results, unless the program has it so already.
+  Status user_node(const Node& node) {
+    Node copy = node;
+    TRY_STATUS(map_arguments(copy, node));
+    const UserKernel& k = *node.user;
+    std::vector<std::pair<ValueId, ValueId>> writes;
+    if (node.outputs.size() == static_cast<size_t>(k.returns)) {
+      for (size_t i = 0; i < k.args.size(); ++i) {
+        if (!k.args[i].written) continue;
+        const auto* old = std::get_if<ValueId>(&node.args[i]);
+        if (!old || !old->valid() || !graph_.value(*old).is_tensor()) return unsupported(node, "'" + k.args[i].name + "' is not a tensor");
+        writes.emplace_back(*old, builder_.new_value(graph_.value(*old).name + "_new", graph_.value(*old).type));
+        copy.outputs.push_back(writes.back().second);
+      }
+    }
+    append(std::move(copy));
+    for (const auto& [old, fresh] : writes) TRY_STATUS(write(old, fresh, node));
+    return ok_status();
   }
 
   // Nodes whose target changed are kept here, so that views can be repeated.

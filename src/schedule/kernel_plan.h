@@ -101,6 +101,14 @@ struct LibraryKernel {
   BufferId scratch;                   // invalid: none
 };
 
+// A user's kernel. Tensors' strides and beginnings are those of `operands`, over the tensor's own coordinates. Results that the kernel
+// writes in place come after the new ones; before the kernel runs, the elements of their operands are copied there.
+struct UserCallKernel {
+  UserCall def;
+  std::vector<PlanOperand> operands;  // of `def`'s arguments, by their places; buffer invalid for what is no tensor
+  std::vector<BufferId> results;
+};
+
 // Plain copy of a whole dense buffer: writes to state and inputs at the end of a call, what loops carry, and their rows.
 struct CopyKernel {
   BufferId from, to;
@@ -147,7 +155,7 @@ struct ChoiceTable {
 
 struct Kernel {
   std::string name;                     // from the ops: "add_layer_norm"
-  std::variant<LoopKernel, TemplateKernel, SortKernel, LibraryKernel, CopyKernel, ReadKernel, ControlMark> def;
+  std::variant<LoopKernel, TemplateKernel, SortKernel, LibraryKernel, UserCallKernel, CopyKernel, ReadKernel, ControlMark> def;
   std::vector<std::string> ops;         // of the loops it computes
   std::vector<Origin> origins;
   std::string assertion;                // not empty: what to say when its checked index fails

@@ -124,10 +124,10 @@ class LayoutChooser {
     program_.loops.push_back(std::move(copy));
   }
 
-  // Library routines and regions write dense rows: other strides get a copy.
+  // Library routines, regions and user kernels write dense rows: other strides get a copy.
   void restride_whole() {
     const size_t row = program_.loops.size() - 1;
-    if (!std::holds_alternative<Library>(program_.loops[row].def) && !std::holds_alternative<Region>(program_.loops[row].def)) return;
+    if (!defines_whole(program_.loops[row].def)) return;
     for (size_t i = 0; i < program_.loops[row].outputs.size(); ++i) {
       const BufferId wanted = program_.loops[row].outputs[i];
       BufferInfo dense = program_.buffer(wanted);
@@ -197,6 +197,28 @@ class LayoutChooser {
     if (auto* attention = std::get_if<Attention>(&loop.def)) legalise_attention(loop, *attention);
     if (auto* library = std::get_if<Library>(&loop.def)) legalise_library(loop, *library);
     if (auto* region = std::get_if<Region>(&loop.def)) legalise_region(loop, *region);
+    if (auto* call = std::get_if<UserCall>(&loop.def)) legalise_user(loop, *call);
+  }
+
+  // What the kernel reads has strides, and where it asks for that those of dense rows (from wherever they begin). What it writes to is
+  // copied into its result, which takes any strides.
+  void legalise_user(Loop& loop, UserCall& call) {
+    for (size_t i = 0; i < call.args.size(); ++i) {
+      auto* t = std::get_if<UserCall::Tensor>(&call.args[i]);
+      if (!t || !t->operand.buffer.valid()) continue;
+      const std::vector<Expr> sizes = t->sizes;
+      const Expr offset = simplify_index(linear_offset(pool(), program_.buffer(t->operand.buffer), t->operand.coordinates), {sizes});
+      const std::vector<Expr> dense = contiguous_strides(pool(), sizes);
+      std::vector<int> vars;
+      bool ok = true;
+      for (size_t d = 0; d < sizes.size(); ++d) {
+        vars.push_back(static_cast<int>(d));
+        const auto affine = as_affine(offset, static_cast<int>(d));
+        ok = ok && affine && !std::any_of(vars.begin(), vars.end(), [&](int v) { return depends_on_var(affine->coefficient, v); });
+        if (ok && (call.kernel->contiguous || call.kernel->args[i].written)) ok = affine->coefficient == dense[d] || sizes[d] == pool().index(1);
+      }
+      if (!ok) copy_operand(t->operand, vars, sizes, loop);
+    }
   }
 
   void legalise_gemm(Loop& loop, Gemm& g) {

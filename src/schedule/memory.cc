@@ -109,6 +109,10 @@ class MemoryPlanner {
     for (BufferId id : k.results) touch(id, i);
     touch(k.scratch, i);
   }
+  void touch_kernel(const UserCallKernel& k, int i) {
+    for (const PlanOperand& o : k.operands) touch(o.buffer, i);
+    for (BufferId id : k.results) touch(id, i);
+  }
   void touch_kernel(const CopyKernel& k, int i) {
     touch(k.from, i);
     touch(k.to, i);

@@ -77,6 +77,8 @@ class Planner {
       emit(group.loops, sort_kernel(first, *sort));
     } else if (const auto* library = std::get_if<Library>(&first.def)) {
       emit(group.loops, library_kernel(first, *library));
+    } else if (const auto* user = std::get_if<UserCall>(&first.def)) {
+      emit(group.loops, user_kernel(first, *user));
     } else if (const auto* compact = std::get_if<Compact>(&first.def)) {
       emit(group.loops, compact_kernel(first, *compact));
     } else if (const auto* read = std::get_if<ReadSize>(&first.def)) {
@@ -328,6 +330,18 @@ class Planner {
     if (call.scratch) bytes = bytes + ceil_div(call.scratch, pool().index(64)) * 64;
     if (call.worker_scratch) bytes = bytes + plan_.pool->symbol(plan_.workers) * call.worker_scratch;
     if (!(bytes == pool().index(0))) k.scratch = scratch_buffer(l.op + "_scratch", DType::u8, bytes);
+    return k;
+  }
+
+  UserCallKernel user_kernel(const Loop& l, const UserCall& call) {
+    UserCallKernel k{call, {}, l.outputs};
+    for (const UserCall::Argument& a : call.args) {
+      const auto* t = std::get_if<UserCall::Tensor>(&a);
+      PlanOperand o;
+      if (t && t->operand.buffer.valid())
+        o = {t->operand.buffer, simplify_index(linear_offset(pool(), program_.buffer(t->operand.buffer), t->operand.coordinates), {t->sizes})};
+      k.operands.push_back(o);
+    }
     return k;
   }
 

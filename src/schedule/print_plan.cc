@@ -79,6 +79,15 @@ class PlanPrinter {
     for (BufferId id : k.results) text += " " + names_.buffer(id);
     return text + "\n";
   }
+  std::string print(const UserCallKernel& k) const {
+    std::string text = "  user " + k.def.kernel->name;
+    for (const PlanOperand& o : k.operands) {
+      if (o.buffer.valid()) text += fmt::format(" {}[{}]", names_.buffer(o.buffer), expr(o.offset));
+    }
+    text += " ->";
+    for (BufferId id : k.results) text += " " + names_.buffer(id);
+    return text + "\n";
+  }
   std::string print(const CopyKernel& k) const {
     const std::string at = k.to_element ? fmt::format(" at {}", expr(k.to_element)) : "";
     return fmt::format("  copy {} -> {}{}\n", names_.buffer(k.from), names_.buffer(k.to), at);

@@ -39,6 +39,13 @@ class Renumberer {
     for (BufferId& id : k.results) map(id);
     map(k.scratch);
   }
+  void operator()(UserCallKernel& k) const {
+    for (UserCall::Argument& a : k.def.args) {
+      if (auto* t = std::get_if<UserCall::Tensor>(&a)) map(t->operand.buffer);
+    }
+    for (PlanOperand& o : k.operands) map(o.buffer);
+    for (BufferId& id : k.results) map(id);
+  }
   void operator()(CopyKernel& k) const {
     map(k.from);
     map(k.to);

@@ -36,6 +36,8 @@ struct CompileRequest {
   std::vector<std::string> defines;  // "NAME" or "NAME=value"
   std::vector<VirtualFile> headers;
   std::vector<std::string> flags;    // more flags of clang's front end (cc1), e.g. {"-Wall", "-Werror"}; warnings are off without
+  std::string user_kernel;           // not empty: the text is a user's; what is wrong with it is user_source of that kernel
+  std::string user_hint;
 };
 
 // An ELF object, or internal with clang's messages (file:line:column, the source line, a caret) in Error::message: generated code

@@ -114,6 +114,7 @@ bool run_clang(const CompileRequest& request, bool assembly, llvm::SmallVectorIm
   llvm::raw_string_ostream message_stream(messages);
   auto options = llvm::makeIntrusiveRefCnt<clang::DiagnosticOptions>();
   options->ShowColors = false;
+  options->ShowPresumedLoc = true;  // #line counts
   clang::TextDiagnosticPrinter printer(message_stream, options.get());
   clang::DiagnosticsEngine argument_errors(new clang::DiagnosticIDs(), options, &printer, false);
   auto invocation = std::make_shared<clang::CompilerInvocation>();
@@ -143,6 +144,7 @@ Error clang_error(const CompileRequest& request, std::string messages) {
     messages.replace(at, kMainPath.size(), request.name);
   }
   for (size_t at; (at = messages.find(kRoot)) != std::string::npos;) messages.erase(at, kRoot.size());
+  if (!request.user_kernel.empty()) return {ErrorCode::user_source, fmt::format("the source of user kernel '{}' does not compile:\n{}", request.user_kernel, messages), "", request.user_hint};
   return {ErrorCode::internal, fmt::format("generated code '{}' does not compile:\n{}", request.name, messages), "",
           "this is a bug in coil: please report it with the model, or with the files of COIL_DUMP"};
 }

@@ -44,7 +44,8 @@ const Headers& device_headers() {
   static const Headers headers = [] {
     Headers h;
     for (const EmbeddedFile& f : embedded_files()) {
-      if (!f.path.starts_with("device/cuda/") || !f.path.ends_with(".h")) continue;
+      const bool known = f.path.starts_with("device/cuda/") || f.path.starts_with("device/user/");
+      if (!known || !f.path.ends_with(".h")) continue;
       h.names.emplace_back(f.path.substr(7));  // "cuda/base.h"
       h.texts.emplace_back(f.text());
     }
@@ -99,10 +100,13 @@ Result<std::shared_ptr<const Nvrtc>> Nvrtc::load() {
 }
 
 Result<Bytes> Nvrtc::compile(const CudaRequest& r) const {
-  const Headers& headers = device_headers();
+  std::vector<const char*> texts = device_headers().text_pointers, names = device_headers().name_pointers;
+  for (const VirtualFile& header : r.headers) {
+    texts.push_back(header.text.c_str());
+    names.push_back(header.path.c_str());
+  }
   Program program = nullptr;
-  int status = f_->create(&program, r.source.c_str(), r.name.c_str(), static_cast<int>(headers.names.size()), headers.text_pointers.data(),
-                          headers.name_pointers.data());
+  int status = f_->create(&program, r.source.c_str(), r.name.c_str(), static_cast<int>(names.size()), texts.data(), names.data());
   if (status) return Error{ErrorCode::internal, fmt::format("NVRTC: {}", f_->error_string(status)), "", ""};
   struct Owner {
     const Functions& f;
@@ -120,6 +124,7 @@ Result<Bytes> Nvrtc::compile(const CudaRequest& r) const {
     if (status == 5) {  // NVRTC_ERROR_INVALID_OPTION: the only option that varies is the architecture
       return Error{ErrorCode::unsupported_arch, fmt::format("this NVRTC ({}) does not know {}", version_, r.arch), "", "choose another --target, or a newer NVRTC with COIL_NVRTC"};
     }
+    if (!r.user_kernel.empty()) return Error{ErrorCode::user_source, fmt::format("the source of user kernel '{}' does not compile (NVRTC {}):\n{}", r.user_kernel, version_, log.c_str()), "", r.user_hint};
     return Error{ErrorCode::internal, fmt::format("NVRTC {}: {} in {}:\n{}", version_, f_->error_string(status), r.name, log.c_str()), "", ""};
   }
   size_t size = 0;
@@ -136,8 +141,10 @@ Result<std::vector<Bytes>> Nvrtc::compile_all(std::span<const CudaRequest> reque
   size_t done = 0;
   parallel_each(requests.size(), threads, [&](size_t i) {
     const CudaRequest& r = requests[i];
+    std::string headers;
+    for (const VirtualFile& h : r.headers) headers += fmt::format("{} {} ", h.path, hex(hash128(h.text)));
     const cache::Key key = {"cubin", fmt::format("{} of text {}", r.name, hex(hash128(r.source))),
-                            {{"nvrtc", version_}, {"architecture", r.arch}, {"ptx", r.ptx ? "yes" : "no"}, {"device headers", device_headers}, {"coil", COIL_VERSION}}};
+                            {{"nvrtc", version_}, {"headers", headers}, {"architecture", r.arch}, {"ptx", r.ptx ? "yes" : "no"}, {"device headers", device_headers}, {"coil", COIL_VERSION}}};
     std::optional<Bytes> known = cache ? cache->get(key) : std::nullopt;
     if (known) {
       results[i].emplace(std::move(*known));

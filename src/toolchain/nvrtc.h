@@ -1,7 +1,7 @@
 // CUDA C++ text to machine code of NVIDIA GPUs, through NVRTC, which is loaded when it is first needed: neither a GPU nor the driver nor
 // a toolkit's compiler is used.
 //
-// The text sees the embedded headers under device/cuda ("cuda/base.h") and nothing else.
+// The text sees the embedded headers under device/cuda ("cuda/base.h") and device/user, those of the request, and nothing else.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +20,9 @@ struct CudaRequest {
   std::string source;
   std::string arch = "sm_90a";      // sm_80, sm_86, sm_89, sm_90a, sm_100...
   bool ptx = false;                 // PTX text instead of a cubin; arch is then compute_80...
+  std::vector<VirtualFile> headers; // that the source includes beside the embedded ones
+  std::string user_kernel;          // as CompileRequest's
+  std::string user_hint;
 };
 
 class Nvrtc {

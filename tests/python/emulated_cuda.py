@@ -96,14 +96,17 @@ def rewrite(text):
 def tools():
     """The folder of the compiled headers, the fake driver and the fake NVRTC, made once per content of the sources."""
     fake = harness.REPO / "tests/runtime/fake_cuda.cpp"
-    sources = [*sorted(DEVICE.glob("*.h")), *sorted(EMULATION.iterdir()), *sorted(fake.parent.glob("fake_cuda*")), pathlib.Path(__file__)]
+    sources = [*sorted(DEVICE.glob("*.h")), *sorted((DEVICE.parent / "user").glob("*.h")), *sorted(EMULATION.iterdir()), *sorted(fake.parent.glob("fake_cuda*")), pathlib.Path(__file__)]
     key = hashlib.sha256(b"".join(p.read_bytes() for p in sources)).hexdigest()[:16]
     done = pathlib.Path(os.environ.get("COIL_EMULATION", "~/.cache/coil/emulation")).expanduser() / key
     if (done / "complete").exists():
         return done
-    (done / "cuda").mkdir(parents=True, exist_ok=True)
+    for name in ("cuda", "user"):
+        (done / name).mkdir(parents=True, exist_ok=True)
     for header in DEVICE.glob("*.h"):
         (done / "cuda" / header.name).write_text(rewrite(header.read_text()))
+    for header in (DEVICE.parent / "user").glob("*.h"):
+        shutil.copy(header, done / "user")
     for header in EMULATION.glob("*.h"):  # copies: a precompiled header is of no use once a file that it was made of changes
         shutil.copy(header, done)
     (done / "all.h").write_text('#include "builtins.h"\n' + "".join(f'#include "cuda/{h}"\n' for h in HEADERS))
@@ -147,12 +150,12 @@ class Emulated:
     """A program that is compiled for CUDA, and its kernels for the CPU. `compiled` is the finished compiler; without success nothing
     else is there."""
 
-    def __init__(self, model, folder, sm=90):
+    def __init__(self, model, folder, sm=90, options=()):
         self.folder, self.package, self.library = folder, folder / "model.coil.pt2", folder / "kernels.so"
         env = os.environ if ALL else {**os.environ, "COIL_NVRTC": str(made_tools() / "libnvrtc.so")}
         for self.sm in dict.fromkeys((sm, 80)):
             target = f"cuda:sm_{self.sm}"
-            self.compiled = harness.coil("compile", model, "--target", target, "-o", self.package, "--threads", 1, env=env)
+            self.compiled = harness.coil("compile", model, "--target", target, "-o", self.package, "--threads", 1, *options, env=env)
             if self.compiled.returncode:
                 return
             source, self.names = kernels_of(self.package)

@@ -57,6 +57,13 @@ def test_python_example():
     assert accuracy > 0.95 and "PyTorch loaded: False" in text and "0 of them in PyTorch" in text, text
 
 
+def test_kernel_example(tmp_path):
+    text = run(sys.executable, REPO / "examples/kernels/rms_norm.py", tmp_path / "block.coil.pt2", env=dict(os.environ, PYTHONPATH=str(harness.PYTHON_PATH)))
+    assert "3 configurations agree with the reference; the program agrees with PyTorch" in text, text
+    kernels = harness.coil_json("inspect", tmp_path / "block.coil.pt2", "--json")["kernels"]
+    assert [k["user"]["name"] for k in kernels if k["kind"] == "user"] == ["example::rms_norm"], kernels
+
+
 def test_demo_script():
     text = run("sh", REPO / "tools/demo.sh", BUILD, env={"PATH": "/usr/bin:/bin"})
     assert all(word in text for word in ("accuracy", "compile time", "package", "time per image")), text

@@ -81,6 +81,7 @@ Action add_check(CLI::App& app) {
   app.add_option("--dim", a->compile.dims, "name a dynamic dimension, by symbol (batch=s77) or input (batch=x:0)")
       ->allow_extra_args(false)
       ->type_name("NAME=WHICH");
+  add_kernels_option(app, a->compile);
   app.add_flag("--json", a->json, "print the rows as JSON");
   app.add_flag("--operators", a->operators, "list the operators that coil has code for, without a model");
   app.footer(

@@ -187,6 +187,7 @@ Action add_compile(CLI::App& app) {
       "  coil compile model.pt2 --tune fast --record model.tune.json\n"
       "  coil compile model.pt2 --replay model.tune.json      the same package again, on any machine\n"
       "  coil compile model.pt2 --tune max --tune-budget 30s --warm batch=1,8,64 --tune-log tables.txt\n"
+      "  coil compile model.pt2 --kernels kernels/ --tune fast   with operators of your own, see docs/user_kernels.md\n"
       "The package runs with `coil run`, with coil's C library, and in PyTorch: torch._inductor.aoti_load_package.");
   return [a] { return compile(*a); };
 }

@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "compile_log.h"
+#include "compiler/options.h"
 
 namespace coil::tool {
 namespace {
@@ -62,6 +63,7 @@ Result<ProgramInput> read_input_program(const ZipReader& zip, const CompileArgum
   const double start = seconds_now();
   ReadOptions options;
   TRY(options.dim_names, dim_names(arguments));
+  TRY(options.kernels, user_kernels({}, arguments.kernels));
   Result<Graph> graph = read_program(zip, options);
   if (!graph.ok()) {
     if (graph.error().where.empty()) graph.error().where = zip.name();

@@ -18,7 +18,14 @@ void add_device_option(CLI::App& app, std::string& device) {
   app.add_option("--device", device, "cpu, cuda or cuda:N; default: the package's first target that this machine can run")->type_name("DEVICE");
 }
 
+void add_kernels_option(CLI::App& app, CompileArguments& a) {
+  app.add_option("--kernels", a.kernels, "kernels of your own for the program's operators: a JSON file, or a folder of such (docs/user_kernels.md)")
+      ->allow_extra_args(false)
+      ->type_name("PATH");
+}
+
 void add_compile_options(CLI::App& app, CompileArguments& a) {
+  add_kernels_option(app, a);
   app.add_option("--target", a.target, "what the package holds code for, with commas: cpu, cpu:x86-64-v3, cpu:x86-64-v4, cuda:sm_80, cuda:sm_90, ..., cuda:compute_80 (PTX for later chips)")
       ->type_name("LIST");
   app.add_option("--dim", a.dims, "name a dynamic dimension, by symbol (batch=s77) or input (batch=x:0)")

@@ -25,9 +25,11 @@ struct CompileArguments {
   std::string tune = "off", tune_budget, tune_memory, record, replay;
   int tune_threads = 0;
   std::vector<std::string> warm;
+  std::vector<std::string> kernels;  // files or folders of user kernels
 };
 
 void add_compile_options(CLI::App& app, CompileArguments& arguments);
+void add_kernels_option(CLI::App& app, CompileArguments& arguments);
 void add_device_option(CLI::App& app, std::string& device);
 void add_threads_option(CLI::App& app, int& threads, const char* help);
 

@@ -35,7 +35,7 @@ def compile_graph(gm: GraphModule, example_inputs: Sequence[Any], *, settings: d
     draw_masks_first(gm.graph, size_sources(gm.graph))
     if kind == "backward":
         separate_gradients(gm.graph)
-    reasons = torch_nodes(gm.graph, device)
+    reasons = torch_nodes(gm.graph, device, bool(settings["kernels"] or settings["kernel_files"]))
     operators = [n for n in gm.graph.nodes if n.op == "call_function" and not is_number(n) and n.target is not operator.getitem]
     stats.operators += len(operators) + sum(1 for n in operators if is_control(n) for inner in inner_nodes(n) if not is_number(inner))
     programs, split = _compile_programs(gm, settings, device, reasons)

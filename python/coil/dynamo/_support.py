@@ -41,13 +41,16 @@ def graph_device(graph: torch.fx.Graph) -> torch.device:
     return found
 
 
-def torch_nodes(graph: torch.fx.Graph, device: torch.device) -> dict[Node, str]:
-    """The operators that stay in PyTorch whatever the compiler says, with the reason."""
+def torch_nodes(graph: torch.fx.Graph, device: torch.device, user_kernels: bool = False) -> dict[Node, str]:
+    """The operators that stay in PyTorch whatever the compiler says, with the reason. `user_kernels`: there are such, for operators that
+    may have been unknown before."""
     reasons: dict[Node, str] = {}
     for node in graph.nodes:
         if node.op != "call_function" or is_number(node) or node.target is operator.getitem:
             continue
         reason = _reason(node, device)
+        if user_kernels and reason is not None and reason == unknown_operators.get(operator_name(node.target)) and not operator_name(node.target).startswith("aten."):
+            reason = _values_reason(node, device)
         if reason and not is_view(node):
             reasons[node] = reason
     # What only the random ones read and costs nothing (empty tensors) need not come from coil.

@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "codegen/host/host_program.h"
+#include "codegen/user_text.h"
 #include "device/kernels.h"
 #include "schedule/depthwise.h"
 #include "schedule/schedule.h"
@@ -37,6 +38,7 @@ const Conv2d* as_conv(const Kernel& k) {
   const TemplateKernel* t = as_template(k);
   return t ? std::get_if<Conv2d>(&t->def) : nullptr;
 }
+const UserCallKernel* as_user(const Kernel& k) { return std::get_if<UserCallKernel>(&k.def); }
 const Gemm* as_gemm(const Kernel& k) {
   const TemplateKernel* t = as_template(k);
   return t ? std::get_if<Gemm>(&t->def) : nullptr;
@@ -138,22 +140,28 @@ const PlanOperand* weight_of(const KernelPlan& plan, const TemplateKernel& k, in
   return it == k.weights.end() ? nullptr : &*it;
 }
 
-bool has_weight_for(const KernelPlan& plan, const Kernel& kernel, const Choice& choice) {
+bool can_run(const KernelPlan& plan, const Kernel& kernel, const Choice& choice) {
+  if (const UserCallKernel* user = as_user(kernel)) return static_cast<size_t>(choice.values[kConfig]) < user->def.launches.size();
   return !as_conv(kernel) || weight_of(plan, *as_template(kernel), choice.values[kMethod]);
 }
 
 const std::array<const char*, 4>& value_names(const Kernel& kernel) {
   static constexpr std::array<const char*, 4> kLoop = {"", "chunk_work", "", "threads"}, kConv = {"method", "block_tiles", "block_panels", "threads"},
-                                              kGemm = {"", "block_tiles", "block_panels", "threads"}, kOther = {"", "", "", "threads"};
+                                              kGemm = {"", "block_tiles", "block_panels", "threads"}, kUser = {"config", "chunk_work", "", "threads"}, kOther = {"", "", "", "threads"};
   if (std::holds_alternative<LoopKernel>(kernel.def)) return kLoop;
+  if (as_user(kernel)) return kUser;
   return as_conv(kernel) ? kConv : as_gemm(kernel) ? kGemm : kOther;
 }
 
 std::string choice_text(const Kernel& kernel, const Choice& choice) {
   const auto& v = choice.values;
   std::vector<std::string> parts;
+  if (const UserCallKernel* user = as_user(kernel)) {
+    const auto config = static_cast<size_t>(v[kConfig]);
+    if (config > 0 && config < user->def.kernel->configs.size()) parts.push_back(config_text(user->def.kernel->configs[config]));
+  }
   if (as_conv(kernel) && v[kMethod]) parts.push_back(v[kMethod] == kWinograd ? "winograd" : v[kMethod] == kDirect ? "direct" : "implicit product");
-  if (std::holds_alternative<LoopKernel>(kernel.def)) {
+  if (std::holds_alternative<LoopKernel>(kernel.def) || as_user(kernel)) {
     if (v[kChunkWork]) parts.push_back(fmt::format("chunks of {} operations", v[kChunkWork]));
   } else if (v[kBlockTiles] || v[kBlockPanels]) {
     parts.push_back(fmt::format("blocks of {} tiles x {} panels", v[kBlockTiles], v[kBlockPanels]));
@@ -172,6 +180,7 @@ std::string conv_problem_text(const Conv2d& c, Expr x_offset, const std::vector<
 
 std::string problem_text(const KernelPlan& plan, const Kernel& kernel, const std::string& function) {
   if (std::holds_alternative<LoopKernel>(kernel.def)) return "loop " + function;
+  if (const UserCallKernel* user = as_user(kernel)) return user_problem_text(plan, *user, function);
   const TemplateKernel* t = as_template(kernel);
   if (!t) return "";
   if (const Conv2d* c = as_conv(kernel)) return conv_problem_text(*c, t->operands[0].offset, t->result_sizes, plan.buffer(t->operands[1].buffer).info);
@@ -196,7 +205,7 @@ static Expr plain_key(const KernelPlan& plan, const Kernel& kernel, const CpuLau
   if (const Gemm* g = as_gemm(kernel)) return product(*plan.pool, g->batch) * product(*plan.pool, g->m);
   if (as_conv(kernel)) return as_template(kernel)->result_sizes[0] * as_template(kernel)->result_sizes[2] * as_template(kernel)->result_sizes[3];
   if (as_template(kernel)) return std::get<Attention>(as_template(kernel)->def).q_len * std::get<Attention>(as_template(kernel)->def).batch;
-  return launch.items;
+  return as_user(kernel) ? user_key(*as_user(kernel)) : launch.items;
 }
 
 Expr choice_key(const KernelPlan& plan, const Kernel& kernel, const CpuLaunch& launch) { return without_factor(*plan.pool, plain_key(plan, kernel, launch)); }
@@ -213,6 +222,12 @@ std::vector<Choice> candidates(const KernelPlan& plan, const Kernel& kernel, con
       if (work > 2 * chunk) first.push_back(only(kChunkWork, chunk));
     }
     return ordered(first, {}, most);
+  }
+  if (const UserCallKernel* user = as_user(kernel)) {  // every configuration that the user gives is tried
+    std::vector<Choice> out;
+    for (size_t c = 0; c < user->def.launches.size(); ++c) out.push_back(only(kConfig, static_cast<int32_t>(c)));
+    if (several && value(launch.items) > 1 && value(launch.items) * (value(launch.work) + 1) < kSmallWork) out.push_back(only(kThreads, 1));
+    return out;
   }
   const TemplateKernel* t = as_template(kernel);
   if (!t) return {Choice{}};

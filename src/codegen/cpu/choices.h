@@ -10,8 +10,9 @@
 
 namespace coil::cpu {
 
-// Places in Choice::values.
+// Places in Choice::values; program.cc knows that of kConfig.
 inline constexpr size_t kMethod = 0;       // convolutions: see Method
+inline constexpr size_t kConfig = 0;       // user kernels: which configuration
 inline constexpr size_t kBlockTiles = 1;   // products, implicit convolutions: tiles of rows in a block
 inline constexpr size_t kChunkWork = 1;    // loop kernels: vector operations of the smallest chunk that is handed to another thread
 inline constexpr size_t kBlockPanels = 2;  // products, implicit convolutions: panels of 32 columns in a block
@@ -47,7 +48,7 @@ std::vector<std::string> hints(const KernelPlan& plan);
 
 // A convolution's weight for a method; null: the kernel does not have it.
 const PlanOperand* weight_of(const KernelPlan& plan, const TemplateKernel& kernel, int32_t method);
-// Whether the plan has what the choice asks of the kernel's weight.
-bool has_weight_for(const KernelPlan& plan, const Kernel& kernel, const Choice& choice);
+// Whether the plan has what the choice asks of the kernel's weight; a user's kernel: that configuration.
+bool can_run(const KernelPlan& plan, const Kernel& kernel, const Choice& choice);
 
 }  // namespace coil::cpu

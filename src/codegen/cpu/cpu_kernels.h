@@ -18,6 +18,9 @@ struct CpuFunction {
   std::string text;                   // head comment and definition
   std::vector<std::string> headers;   // device headers that it needs
   std::vector<BufferId> buffers;      // of the first kernel that uses it
+  // Of a user's kernel, whose text is a unit by itself: what wrote it, and how coil calls it.
+  std::shared_ptr<const UserKernel> user;
+  std::string user_call;
 };
 
 // How the host program calls a function for one kernel.
@@ -26,6 +29,12 @@ struct CpuLaunch {
   std::vector<BufferId> buffers;      // args.p
   Expr items;                         // parallel_for's count (loop kernels, sorts)
   Expr work;                          // rough cost of one item, in vector operations
+  // A user's kernel: the same for each of its configurations; what is above is the first's. function: -1 where the program has no use for it.
+  struct Config {
+    int function = -1;
+    Expr items, work;
+  };
+  std::vector<Config> configs;
 };
 
 struct CpuProgram {
@@ -42,6 +51,8 @@ struct CpuSettings {
 TargetTraits traits(const CpuSettings& settings = {});
 
 CpuProgram generate_kernels(const KernelPlan& plan);
+// Drops the functions of users' configurations that no kernel's choices name. timed: kernels of which all are kept.
+void drop_configs(CpuProgram& program, const KernelPlan& plan, const std::vector<bool>& timed);
 
 // --- parts
 struct KernelText {
@@ -53,6 +64,7 @@ struct KernelText {
 KernelText loop_kernel_text(const KernelPlan& plan, const LoopKernel& kernel);
 KernelText epilogue_text(const KernelPlan& plan, const TemplateKernel& kernel);
 KernelText sort_kernel_text(const KernelPlan& plan, const SortKernel& kernel);
+KernelText user_kernel_text(const KernelPlan& plan, const UserCallKernel& kernel, size_t config);
 
 // "  const float* p0 = (const float*)a.p[0];" for each buffer; written ones without const.
 std::string pointer_declarations(const KernelPlan& plan, const std::vector<BufferId>& buffers, const std::vector<BufferId>& written, bool restrict);

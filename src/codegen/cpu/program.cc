@@ -5,41 +5,121 @@
 
 #include "base/hash.h"
 #include "codegen/cpu/cpu_kernels.h"
+#include "codegen/host/index_text.h"
 #include "codegen/kernel_text.h"
+#include "codegen/user_text.h"
 
 namespace coil::cpu {
-CpuProgram generate_kernels(const KernelPlan& plan) {
-  CpuProgram program;
-  std::map<std::string, int> known;
-  for (const Kernel& k : plan.kernels) {
-    CpuLaunch launch;
-    KernelText t;
-    if (const auto* loop = std::get_if<LoopKernel>(&k.def)) {
-      t = loop_kernel_text(plan, *loop);
-    } else if (const auto* sort = std::get_if<SortKernel>(&k.def)) {
-      t = sort_kernel_text(plan, *sort);
-    } else if (const auto* call = std::get_if<TemplateKernel>(&k.def); call && !call->epilogue.empty()) {
-      t = epilogue_text(plan, *call);
-    } else {
-      program.launches.push_back(std::move(launch));
-      continue;
+namespace {
+
+class ProgramWriter {
+ public:
+  explicit ProgramWriter(const KernelPlan& plan) : plan_(plan) {}
+
+  CpuProgram run() {
+    for (const Kernel& k : plan_.kernels) {
+      CpuLaunch launch;
+      if (const auto* loop = std::get_if<LoopKernel>(&k.def)) {
+        launch = launched(k, loop_kernel_text(plan_, *loop));
+      } else if (const auto* sort = std::get_if<SortKernel>(&k.def)) {
+        launch = launched(k, sort_kernel_text(plan_, *sort));
+      } else if (const auto* call = std::get_if<TemplateKernel>(&k.def); call && !call->epilogue.empty()) {
+        launch = launched(k, epilogue_text(plan_, *call));
+      } else if (const auto* user = std::get_if<UserCallKernel>(&k.def)) {
+        launch = user_launch(k, *user);
+      }
+      program_.launches.push_back(std::move(launch));
     }
+    return std::move(program_);
+  }
+
+ private:
+  CpuLaunch launched(const Kernel& k, KernelText t) {
+    CpuLaunch launch;
     launch.buffers = t.buffers;
     launch.items = t.items;
     launch.work = t.work;
-    const auto [it, fresh] = known.try_emplace(t.body, static_cast<int>(program.functions.size()));
+    const auto [it, fresh] = known_.try_emplace(t.body, static_cast<int>(program_.functions.size()));
     launch.function = it->second;
-    program.launches.push_back(launch);
-    if (!fresh) continue;
+    if (!fresh) return launch;
     CpuFunction f;
     f.name = fmt::format("{}_{:08x}", k.name, static_cast<uint32_t>(hash64(std::string_view(t.body))));
     f.text = head_comment(k) + t.body;
     replace_all(f.text, "@NAME@", "COIL_NAME(" + f.name + ")");
     f.headers = t.headers;
     f.buffers = t.buffers;
-    program.functions.push_back(std::move(f));
+    program_.functions.push_back(std::move(f));
+    return launch;
   }
-  return program;
+
+  CpuLaunch user_launch(const Kernel& k, const UserCallKernel& user) {
+    CHECK(user.def.kernel->cpu.has_value(), "a user kernel without code for the CPU");
+    std::vector<CpuLaunch> all;
+    for (size_t c = 0; c < user.def.launches.size(); ++c) {
+      all.push_back(launched(k, user_kernel_text(plan_, user, c)));
+      CpuFunction& f = program_.functions[static_cast<size_t>(all.back().function)];
+      f.user = user.def.kernel;
+      f.user_call = user_call_text(plan_, user, *user.def.kernel->cpu, false);
+    }
+    CpuLaunch launch = all[0];
+    for (const CpuLaunch& l : all) launch.configs.push_back({l.function, l.items, l.work});
+    return launch;
+  }
+
+  const KernelPlan& plan_;
+  CpuProgram program_;
+  std::map<std::string, int> known_;
+};
+
+}  // namespace
+
+CpuProgram generate_kernels(const KernelPlan& plan) { return ProgramWriter(plan).run(); }
+
+KernelText user_kernel_text(const KernelPlan& plan, const UserCallKernel& k, size_t config) {
+  const UserKernelCode& code = *k.def.kernel->cpu;
+  const UserText u = user_text(plan, k, code, config, ", coil::Range{begin, end, worker}");
+  KernelText t;
+  // Names of the source stay in it: several configurations and operators are linked into one program.
+  t.body = hoisted_includes(code) + u.constants + "namespace {\n" + u.source + "}  // namespace\n" + u.undefine + "namespace coil_call {\n" + index_functions();
+  t.body += "extern \"C\" COIL_KERNEL void @NAME@(void* context, int64_t begin, int64_t end, int32_t worker) {\n"
+            "  [[maybe_unused]] const coil_args& a = *(const coil_args*)context;\n  [[maybe_unused]] const long* const s = a.s;\n" +
+            u.arguments + "  " + u.call + ";\n}\n}  // namespace coil_call\n";
+  t.headers = {"user/kernel.h"};
+  t.buffers = u.buffers;
+  t.items = k.def.launches[config].range;
+  t.work = k.def.launches[config].work;
+  return t;
+}
+
+void drop_configs(CpuProgram& program, const KernelPlan& plan, const std::vector<bool>& timed) {
+  std::vector<bool> kept;
+  for (const CpuFunction& f : program.functions) kept.push_back(!f.user);
+  for (size_t k = 0; k < plan.kernels.size(); ++k) {
+    std::vector<CpuLaunch::Config>& configs = program.launches[k].configs;
+    std::vector<bool> used(configs.size(), k < timed.size() && timed[k]);
+    if (!used.empty()) used[0] = true;
+    for (const ChoiceTable::Row& r : plan.kernels[k].choices.rows) {
+      const auto c = static_cast<size_t>(r.choice.values[0]);
+      if (c < used.size()) used[c] = true;
+    }
+    for (size_t c = 0; c < configs.size(); ++c) {
+      if (used[c]) kept[static_cast<size_t>(configs[c].function)] = true;
+      else configs[c].function = -1;
+    }
+  }
+  std::vector<int> rows;
+  std::vector<CpuFunction> functions;
+  for (size_t i = 0; i < kept.size(); ++i) {
+    rows.push_back(kept[i] ? static_cast<int>(functions.size()) : -1);
+    if (kept[i]) functions.push_back(std::move(program.functions[i]));
+  }
+  program.functions = std::move(functions);
+  for (CpuLaunch& l : program.launches) {
+    if (l.function >= 0) l.function = rows[static_cast<size_t>(l.function)];
+    for (CpuLaunch::Config& c : l.configs) {
+      if (c.function >= 0) c.function = rows[static_cast<size_t>(c.function)];
+    }
+  }
 }
 
 }  // namespace coil::cpu

@@ -23,6 +23,9 @@ struct CudaFunction {
   int cluster = 1;
   std::set<int> sms;                  // the architectures that it is compiled for
   std::string label;                  // for messages: "add_layer_norm (model.py:12)"
+  // Of a user's kernel, whose text is a unit by itself: what wrote it, and how coil calls it.
+  std::shared_ptr<const UserKernel> user;
+  std::string user_call;
 };
 
 // One way to compute a kernel of the plan: a launch of a function. All expressions are C++ text of the host program.
@@ -68,6 +71,7 @@ struct KernelText {
 KernelText pointwise_text(const KernelPlan& plan, const LoopKernel& kernel);
 KernelText reduction_text(const KernelPlan& plan, const LoopKernel& kernel);
 KernelText sort_text(const KernelPlan& plan, const SortKernel& kernel);
+KernelText user_kernel_text(const KernelPlan& plan, const UserCallKernel& kernel, size_t config);
 // The epilogue as a function object `@NAME@_epilogue` and the kernel around the variant's call.
 KernelText template_text(const KernelPlan& plan, const TemplateKernel& kernel, const templates::CudaVariant& variant);
 

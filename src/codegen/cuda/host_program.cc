@@ -59,6 +59,7 @@ class HostWriter {
       return text + fmt::format("    if (const int32_t failed = cd::cuda_copy(call, {}, {}, (uint64_t){}, error)) return failed;\n  }}\n", address(copy->to),
                                 address(copy->from), host_index(product(*plan_.pool, b.sizes) * byte_size(b.dtype)));
     }
+    if (const auto* user = std::get_if<UserCallKernel>(&kernel.def)) text += initial_copies(*user);
     const auto* t = std::get_if<TemplateKernel>(&kernel.def);
     if (t) text += template_params(plan_, *t, [this](BufferId id) { return address(id); });
     const bool only_params = t && std::holds_alternative<Attention>(t->def);
@@ -70,6 +71,22 @@ class HostWriter {
     }
     text += fmt::format("{{\n      return cd::fail(error, {}, \"%s\", {});\n    }}\n  }}\n", static_cast<int>(ErrorCode::wrong_machine),
                         c_string("the package has no code for this device's architecture for " + kernel.name));
+    return text;
+  }
+
+  // What a user's kernel changes in place is put there first.
+  std::string initial_copies(const UserCallKernel& user) const {
+    std::string text;
+    size_t written = static_cast<size_t>(user.def.kernel->returns);
+    for (size_t i = 0; i < user.operands.size(); ++i) {
+      const auto* t = std::get_if<UserCall::Tensor>(&user.def.args[i]);
+      if (!t || !user.def.kernel->args[i].written) continue;
+      const PlanOperand& o = user.operands[i];
+      const int64_t bytes = byte_size(plan_.buffer(o.buffer).info.dtype);
+      const Expr begin = substitute_vars(o.offset, std::vector<Expr>(t->sizes.size(), plan_.pool->index(0)));
+      text += fmt::format("    if (const int32_t failed = cd::cuda_copy(call, {}, (char*)({}) + {}, (uint64_t){}, error)) return failed;\n", address(user.results[written++]), address(o.buffer),
+                          host_index(begin * bytes), host_index(product(*plan_.pool, t->sizes) * bytes));
+    }
     return text;
   }
 

@@ -8,6 +8,7 @@
 #include "codegen/cuda/loop_context.h"
 #include "codegen/host/call_text.h"
 #include "codegen/host/index_text.h"
+#include "codegen/user_text.h"
 
 namespace coil::cuda {
 
@@ -65,6 +66,28 @@ KernelText commit_text(const KernelPlan& plan, const CopyKernel& k) {
   return t;
 }
 
+// A kernel that calls the source's function, which may be written as a __global__ one: the kernel itself comes first, since afterwards the
+// word means something else.
+KernelText user_kernel_text(const KernelPlan& plan, const UserCallKernel& k, size_t config) {
+  const UserText u = user_text(plan, k, *k.def.kernel->cuda, config, "");
+  const UserCall::Launch& launch = k.def.launches[config];
+  KernelText t;
+  t.body = fmt::format("struct @NAME@_args {{\n  void* p[{}];\n  cd::i64 s[{}];\n  cd::i32* flag;\n  cd::i32 kernel, wide;\n}};\n", std::max<size_t>(u.buffers.size(), 1),
+                       std::max<size_t>(plan.pool->num_symbols() - 1, 1));
+  t.body += "template <class Args>\n__device__ void @NAME@_body(const Args& a);\n";
+  t.body += fmt::format("COIL_KERNEL void __launch_bounds__({}) @NAME@(const __grid_constant__ @NAME@_args a) {{\n  @NAME@_body(a);\n}}\n", launch.block);
+  t.body += "#undef __global__\n#undef __launch_bounds__\n#define __global__ __device__\n#define __launch_bounds__(...)\n";
+  t.body += hoisted_includes(*k.def.kernel->cuda) + u.constants + "namespace @NAME@_source {\n" + u.source + "}  // namespace\n" + u.undefine;
+  t.body += "namespace @NAME@_call {\n" + index_functions() + "}\n";
+  t.body += "template <class Args>\n__device__ void @NAME@_body(const Args& a) {\n  using namespace @NAME@_call;\n  const auto& s = a.s;\n  (void)s;\n" + u.arguments + "  @NAME@_source" + u.call + ";\n}\n";
+  t.headers = {"cuda/base.h", "user/kernel.h"};
+  t.buffers = u.buffers;
+  t.threads = static_cast<int>(launch.block);
+  t.shared_bytes = launch.shared;
+  t.grid_x = host_index(launch.grid[0]), t.grid_y = host_index(launch.grid[1]), t.grid_z = host_index(launch.grid[2]);
+  return t;
+}
+
 namespace {
 
 class ProgramWriter {
@@ -82,6 +105,8 @@ class ProgramWriter {
         call.launches.push_back(launch(k, k.name, pointwise ? pointwise_text(plan_, *loop) : reduction_text(plan_, *loop)));
       } else if (const auto* sort = std::get_if<SortKernel>(&k.def)) {
         call.launches.push_back(launch(k, k.name, sort_text(plan_, *sort)));
+      } else if (const auto* user = std::get_if<UserCallKernel>(&k.def)) {
+        add_user_launches(k, *user, call);
       } else if (const auto* copy = std::get_if<CopyKernel>(&k.def)) {
         if (checks) call.launches.push_back(launch(k, k.name, commit_text(plan_, *copy)));
       } else if (const auto* t = std::get_if<TemplateKernel>(&k.def)) {
@@ -95,6 +120,23 @@ class ProgramWriter {
   }
 
  private:
+  // The configurations that the kernel's choices name, each for its sizes.
+  void add_user_launches(const Kernel& k, const UserCallKernel& user, CudaCall& call) {
+    const auto add = [&](size_t config, std::string condition) {
+      CudaLaunch l = launch(k, k.name, user_kernel_text(plan_, user, config));
+      CudaFunction& f = program_.functions[static_cast<size_t>(l.function)];
+      f.user = user.def.kernel;
+      f.user_call = user_call_text(plan_, user, *user.def.kernel->cuda, true);
+      l.condition = std::move(condition);
+      call.launches.push_back(std::move(l));
+    };
+    for (const ChoiceTable::Row& r : k.choices.rows) {
+      const bool last = &r == &k.choices.rows.back();
+      add(static_cast<size_t>(r.choice.values[0]), last ? "" : fmt::format("{} <= {}L", host_index(k.choices.key), r.up_to));
+    }
+    if (k.choices.rows.empty()) add(0, "");
+  }
+
   CudaLaunch variant_launch(const Kernel& k, const TemplateKernel& t, const templates::CudaVariant& v, int sm) {
     CudaLaunch l = launch(k, k.name + "_" + v.name, template_text(plan_, t, v), {sm});
     program_.functions[static_cast<size_t>(l.function)].cluster = v.cluster;

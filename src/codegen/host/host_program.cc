@@ -1,6 +1,7 @@
 #include "codegen/host/host_program.h"
 
 #include <algorithm>
+#include <functional>
 #include <set>
 
 #include <fmt/format.h>
@@ -171,10 +172,36 @@ class HostWriter {
     }
     text += way(k);
     if (const auto* call = std::get_if<TemplateKernel>(&kernel.def)) return text + hook(k, false) + template_call(k, *call) + hook(k, true) + "  }\n";
+    if (const auto* user = std::get_if<UserCallKernel>(&kernel.def)) return text + user_call(k, *user) + "  }\n";
     text += args(k) + hook(k, false);
     text += fmt::format("    launch({}, kFunctions[chosen][{}], {}, {}, &args{});\n", host(k), launch.function, host_index(launch.items), host_index(launch.work),
                         chooses(k) ? ", way[1]" : "");
     return text + hook(k, true) + "  }\n";
+  }
+
+  // What the kernel changes in place is put there first.
+  std::string user_call(size_t k, const UserCallKernel& user) {
+    std::string text = hook(k, false);
+    size_t written = static_cast<size_t>(user.def.kernel->returns);
+    for (size_t i = 0; i < user.operands.size(); ++i) {
+      const auto* t = std::get_if<UserCall::Tensor>(&user.def.args[i]);
+      if (!t || !user.def.kernel->args[i].written) continue;
+      const int64_t bytes = byte_size(plan_.buffer(user.operands[i].buffer).info.dtype);
+      text += fmt::format("    memcpy({}, {}, (size_t){});\n", address(user.results[written++]), element_address(user.operands[i], static_cast<int>(t->sizes.size())),
+                          host_index(product(pool(), t->sizes) * bytes));
+    }
+    text += args(k);
+    const std::vector<cpu::CpuLaunch::Config>& configs = program_.launches[k].configs;
+    const auto chosen = [&](const std::function<std::string(const cpu::CpuLaunch::Config&)>& what) {
+      std::string all = what(configs[0]);
+      for (size_t c = 1; c < configs.size(); ++c) {
+        if (configs[c].function >= 0) all = fmt::format("way[0] == {} ? {} : {}", c, what(configs[c]), all);
+      }
+      return all;
+    };
+    text += fmt::format("    launch({}, kFunctions[chosen][{}], {}, {}, &args{});\n", host(k), chosen([](const auto& c) { return std::to_string(c.function); }),
+                        chosen([](const auto& c) { return host_index(c.items); }), chosen([](const auto& c) { return host_index(c.work); }), chooses(k) ? ", way[1]" : "");
+    return text + hook(k, true);
   }
 
   std::string control(const ControlMark& mark) {

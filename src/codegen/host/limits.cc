@@ -90,6 +90,15 @@ class Collector {
   void add_kernel(const Kernel& k, const LibraryKernel& l) {
     for (Expr size : l.def.sizes) add("a size of '" + k.name + "'", size);
   }
+  void add_kernel(const Kernel& k, const UserCallKernel& u) {
+    for (const UserCall::Argument& a : u.def.args) {
+      if (const auto* e = std::get_if<Expr>(&a)) add("a number that '" + k.name + "' gets", *e);
+    }
+    for (const UserCall::Launch& l : u.def.launches) {
+      for (Expr e : {l.range, l.work, l.grid[0], l.grid[1], l.grid[2]}) add("the range of '" + k.name + "'", e);
+    }
+    add("the key of '" + k.name + "'", u.def.key);
+  }
   void add_kernel(const Kernel&, const CopyKernel&) {}
   void add_kernel(const Kernel&, const ReadKernel&) {}
   void add_kernel(const Kernel& k, const ControlMark& mark) {

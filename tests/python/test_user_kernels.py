@@ -1,0 +1,552 @@
+"""Kernels that users write: in PyTorch, in programs, tuned, packaged, under torch.compile, and everything that a registration can get wrong."""
+
+import copy
+import json
+import os
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import coil
+import emulated_cuda
+import harness
+from harness import assert_refused
+from harness import coil as command
+
+SWISH = """
+#include <cmath>
+
+template <class T>
+void swish(coil::Tensor<const T, 2> x, auto w, double alpha, coil::Tensor<T, 2> out, coil::Range range) {
+  for (int64_t i = range.begin; i < range.end; ++i) {
+    for (int64_t j = 0; j < x.size(1); ++j) {
+      const float v = x(i, j);
+      float scale = 1;
+      if constexpr (decltype(w)::dim() == 1) scale = w[j];
+      out(i, j) = v / (1 + std::exp(-float(alpha) * v)) * scale;
+    }
+  }
+}
+"""
+SWISH_CUDA = """
+template <class T>
+__global__ void __launch_bounds__(BLOCK) swish(coil::Tensor<const T, 2> x, coil::Tensor<const T, 1> w, double alpha, coil::Tensor<T, 2> out) {
+  const int64_t i = blockIdx.y, j = blockIdx.x * BLOCK + threadIdx.x;
+  if (j >= x.size(1)) return;
+  const float v = x(i, j);
+  out(i, j) = v / (1 + expf(-float(alpha) * v)) * float(w[j]);
+}
+"""
+ADD = """
+void add_times_(coil::Tensor<float, 1> x, coil::Tensor<const float, 1> y, int64_t times, bool twice, coil::IntList<2> more, coil::Range r) {
+  for (int64_t i = r.begin; i < r.end; ++i) x[i] += (times * (twice ? 2 : 1) + more[0] - more[1]) * y[i];
+}
+"""
+ADD_CUDA = """
+__device__ void add_times_(coil::Tensor<float, 1> x, coil::Tensor<const float, 1> y, int64_t times, bool twice, coil::IntList<2> more) {
+  const int64_t i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < x.numel()) x[i] += (times * (twice ? 2 : 1) + more[0] - more[1]) * y[i];
+}
+"""
+
+
+def swish_reference(x, w, alpha=1.0):
+    return (x.float() * torch.sigmoid(alpha * x.float()) * w.float()).to(x.dtype)
+
+
+swish = coil.register_kernel(
+    "usertest::swish", signature="(Tensor x, Tensor w, float alpha=1.0) -> Tensor", cpu=SWISH, range="x.size(0)", cuda=SWISH_CUDA,
+    grid=["cdiv(x.size(1), BLOCK)", "x.size(0)"], block="BLOCK", configs=[{"BLOCK": 64}, {"BLOCK": 32}, {"BLOCK": 128}], reference=swish_reference)
+add_times = coil.register_kernel(
+    "usertest::add_times_", signature="(Tensor(a!) x, Tensor y, int times, bool twice=False, int[] more=[3, 3]) -> ()", cpu=ADD, range="x.numel()",
+    cuda=ADD_CUDA, grid="cdiv(x.numel(), 128)", block=128)
+# Two results, a tensor that may be missing, strides as they are, an integer in formulas.
+split_rows = coil.register_kernel(
+    "usertest::split_rows", signature="(Tensor x, SymInt at, Tensor? add=None) -> (Tensor, Tensor)", contiguous=False,
+    out=[{"size": ["at", "x.size(1)"]}, {"size": ["x.size(0) - at", "x.size(1)"], "dtype": "float64"}], range="x.size(0)", work="x.size(1) * 2", cpu="""
+void split_rows(coil::Tensor<const float, 2> x, int64_t at, auto add, coil::Tensor<float, 2> out0, coil::Tensor<double, 2> out1, coil::Range r) {
+  for (int64_t i = r.begin; i < r.end; ++i) {
+    for (int64_t j = 0; j < x.size(1); ++j) {
+      float v = x(i, j);
+      if constexpr (sizeof(add) > sizeof(coil::NoTensor)) v += add(j);
+      if (i < at) out0(i, j) = v; else out1(i - at, j) = v;
+    }
+  }
+}
+""")
+# Right results whatever STEPS is, but for those of WRONG; the more, the slower.
+STEPS = """
+void steps(coil::Tensor<const int32_t, 1> x, coil::Tensor<int32_t, 1> out, coil::Range r) {
+  for (int64_t i = r.begin; i < r.end; ++i) {
+    volatile int32_t v = x[i];
+    for (int j = 0; j < STEPS; ++j) v = v + 1;
+    out[i] = WRONG ? i : v - STEPS;
+  }
+}
+"""
+steps = coil.register_kernel("usertest::steps", signature="(Tensor x) -> Tensor", cpu=STEPS, range="out.numel()", key="x.size(0)",
+                             configs=[{"STEPS": 2000, "WRONG": 0}, {"STEPS": 1, "WRONG": 1}, {"STEPS": 1, "WRONG": 0}])
+
+
+class Network(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.w = torch.nn.Parameter(torch.randn(33))
+        self.register_buffer("seen", torch.zeros(33))
+
+    def forward(self, x):
+        y = torch.ops.usertest.swish(x.relu() + 1, self.w, 0.5)
+        torch.ops.usertest.add_times_(self.seen, y[0], 2)
+        z = y.t().contiguous().t()  # not row-major: a copy is made
+        return torch.ops.usertest.swish(z, self.w) + self.seen, y.sum()
+
+
+def program(decomposed=False):
+    made = torch.export.export(Network(), (torch.randn(5, 33),), dynamic_shapes=({0: torch.export.Dim("batch", min=1, max=64)},))
+    return made.run_decompositions() if decomposed else made
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A folder with the network as a file, and a folder of the registrations with their sources beside them."""
+    folder = tmp_path_factory.mktemp("kernels")
+    torch.export.save(program(), folder / "network.pt2")
+    (folder / "kernels").mkdir()
+    for kernel in (swish, add_times):
+        registration = copy.deepcopy(kernel.registration)
+        for place, suffix in (("cpu", "cc"), ("cuda", "cu")):
+            name = f"{kernel.name.partition('::')[2]}.{suffix}"
+            (folder / "kernels" / name).write_text(registration[place].pop("text"))
+            del registration[place]["file"]
+            registration[place]["source"] = name
+        (folder / "kernels" / f"{kernel.name.partition('::')[2]}.json").write_text(json.dumps(registration))
+    return folder
+
+
+# ---- PyTorch's operator
+
+def test_operator_in_pytorch():
+    x, w = torch.randn(7, 33), torch.randn(33)
+    torch.testing.assert_close(swish(x, w, 0.5), swish_reference(x, w, 0.5))
+    torch.testing.assert_close(torch.ops.usertest.swish(x.double(), w.double()), swish_reference(x, w).double(), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(torch.ops.usertest.swish(x.t(), w[:7]), swish_reference(x.t(), w[:7]))
+    for dtype in (torch.bfloat16, torch.float16):
+        torch.testing.assert_close(swish(x.to(dtype), w.to(dtype)), swish_reference(x.to(dtype), w.to(dtype)))
+    assert swish(torch.randn(0, 33), w).shape == (0, 33)
+    a, b = torch.ones(9), torch.arange(9.0)
+    assert add_times(a, b, 2) is None and torch.equal(a, 1 + 2 * b)
+    add_times(a, b, 1, True, [5, 4])
+    assert torch.equal(a, 1 + 5 * b)
+
+
+def test_several_results_missing_tensors_and_strides():
+    x, add = torch.randn(4, 6), torch.randn(6)
+    for tensor in (x, x.t().contiguous().t(), torch.randn(8, 6)[::2]):
+        first, second = split_rows(tensor, 1)
+        assert torch.equal(first, tensor[:1]) and torch.equal(second, tensor[1:].double())
+        first, second = split_rows(tensor, 3, add=add)
+        assert torch.equal(first, tensor[:3] + add) and torch.equal(second, (tensor[3:] + add).double())
+
+
+def test_opcheck():
+    for arguments in ((torch.randn(3, 4), torch.randn(4), 0.5), (torch.randn(3, 4).bfloat16(), torch.randn(4).bfloat16())):
+        torch.library.opcheck(swish.op, arguments, test_utils=("test_schema", "test_faketensor"))
+    torch.library.opcheck(add_times.op, (torch.ones(3), torch.ones(3), 2), test_utils=("test_schema", "test_faketensor"))
+    torch.library.opcheck(split_rows.op, (torch.randn(4, 4), 1, None), test_utils=("test_schema", "test_faketensor"))
+
+
+def test_check_and_benchmark():
+    swish.check(torch.randn(5, 8), torch.randn(8), 0.3)
+    add_times.check(torch.ones(5), torch.ones(5), 2)
+    x = torch.arange(5, dtype=torch.int32)
+    with pytest.raises(coil.KernelError, match="E408.*'STEPS': 1, 'WRONG': 1.*the first configuration's"):
+        steps.check(x.flip(0))
+    rows = steps.benchmark(x, warmup=0.1, rep=0.1, quantiles=[0.2, 0.8])
+    assert [config for config, _ in rows] == steps.configs and all(0 < low <= high for _, (low, high) in rows)
+
+
+# ---- Programs
+
+@pytest.mark.parametrize("decomposed", [False, True])
+def test_in_a_program(decomposed):
+    exported, module = program(decomposed), Network()
+    model = coil.compile(exported)
+    for batch in (5, 1, 17):
+        x = torch.randn(batch, 33)
+        for actual, expected in zip(model(x), module(x)):
+            torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_of_several_types_and_sizes_in_one_program():
+    class Several(torch.nn.Module):
+        def forward(self, x, w):
+            y = swish(x, w)
+            z = swish(y.bfloat16(), w.bfloat16()).float()
+            first, second = split_rows(z.t(), x.shape[1] - 2, z[:, 0])
+            return swish(z[:, 1:], w[1:]), first, second
+
+    x, w = torch.randn(6, 10), torch.randn(10)
+    rows, columns = torch.export.Dim("rows", min=4, max=50), torch.export.Dim("columns", min=4, max=50)
+    model = coil.compile(Several(), args=(x, w), dynamic_shapes=({0: rows, 1: columns}, {0: columns}), kernels=[swish, split_rows])
+    for sizes in ((6, 10), (4, 37), (50, 4)):
+        x, w = torch.randn(*sizes), torch.randn(sizes[1])
+        for actual, expected in zip(model(x, w), Several()(x, w)):
+            torch.testing.assert_close(actual, expected, rtol=2e-2, atol=2e-2)
+
+
+def test_writes_to_an_input_and_through_a_view():
+    class Writing(torch.nn.Module):
+        def forward(self, x, cache):
+            add_times(cache, x, 3)
+            rows = torch.zeros(2, 4)
+            add_times(rows[1], x, 1)
+            return cache * 2, rows
+
+    x, cache = torch.randn(4), torch.randn(4)
+    expected_cache = cache.clone()
+    expected = Writing()(x, expected_cache)
+    model = coil.compile(torch.export.export(Writing(), (x, cache.clone())))
+    for actual, wanted in zip(model(x, cache), expected):
+        torch.testing.assert_close(actual, wanted)
+    torch.testing.assert_close(cache, expected_cache)
+
+
+def test_inside_of_control_flow():
+    class Branch(torch.nn.Module):
+        def forward(self, x, w):
+            return torch.cond(x.sum() > 0, lambda a, b: swish(a, b) + 1, lambda a, b: a * b, (x, w))
+
+    x, w = torch.rand(3, 4) + 1, torch.randn(4)
+    model = coil.compile(torch.export.export(Branch(), (x, w)))
+    for sign in (1, -1):
+        torch.testing.assert_close(model(sign * x, w), Branch()(sign * x, w))
+
+
+def test_under_torch_compile():
+    w = torch.randn(8)
+
+    def function(x):
+        y = swish(x * 2, w, 0.3)
+        total = torch.zeros(8)
+        add_times(total, y[0], 2)  # what writes to its arguments runs by itself
+        return y.sum(1), total
+
+    x = torch.randn(4, 8)
+    coil.reset_compile_stats()
+    torch._dynamo.reset()
+    for actual, expected in zip(torch.compile(function, backend="coil")(x), function(x)):
+        torch.testing.assert_close(actual, expected)
+    assert not any("swish" in row for row in coil.compile_stats().fallbacks), coil.compile_stats().fallbacks
+    torch._dynamo.reset()
+    torch.testing.assert_close(torch.compile(lambda x: swish(x, w) + 1, backend="coil", options={"kernels": [swish], "fallback": "error"})(x), swish(x, w) + 1)
+    torch._dynamo.reset()
+    torch.testing.assert_close(torch.compile(lambda x: swish(x, w) + 2, backend="coil", options={"kernels": []})(x), swish(x, w) + 2)  # PyTorch's work
+    torch._dynamo.reset()
+    torch.compile(lambda x: swish(x, w) + 3, backend="coil", options={"fallback": "error"})(x)
+
+
+# ---- The command line, packages
+
+def test_command_line(files, tmp_path):
+    package = tmp_path / "network.coil.pt2"
+    assert_refused(command("compile", files / "network.pt2", "-o", package), "usertest.swish", "test_user_kernels.py:", code=102)
+    done = harness.coil_json("check", files / "network.pt2", "--kernels", files / "kernels", "--json")
+    assert done["native"] and "usertest.swish.default" in [row["op"] for row in done["ops"]]
+    harness.coil_ok("compile", files / "network.pt2", "-o", package, "--kernels", files / "kernels/swish.json", "--kernels", files / "kernels/add_times_.json")
+    folder = tmp_path / "folder.coil.pt2"
+    harness.coil_ok("compile", files / "network.pt2", "-o", folder, "--kernels", files / "kernels")
+    assert package.read_bytes() == folder.read_bytes()
+    module, x = Network(), np.random.default_rng(0).standard_normal((3, 33)).astype("f")
+    np.save(tmp_path / "x.npy", x)
+    harness.coil_ok("run", package, "--input", tmp_path / "x.npy", "--output", tmp_path / "y.npz")
+    expected = [v.detach().numpy() for v in module(torch.from_numpy(x))]
+    for actual, wanted in zip(harness.load_outputs(tmp_path / "y.npz"), expected):
+        np.testing.assert_allclose(actual, wanted, rtol=1e-4, atol=1e-4)
+    kernels = harness.coil_json("inspect", package, "--json")["kernels"]
+    assert [k["user"] for k in kernels if k["kind"] == "user"] == [
+        {"name": "usertest::swish", "config": "BLOCK=64", "configs": 3}, {"name": "usertest::add_times_", "config": "no constants", "configs": 1},
+        {"name": "usertest::swish", "config": "BLOCK=64", "configs": 3}]
+
+
+def test_in_stock_pytorch(files, tmp_path):
+    """A process that knows nothing of the operators."""
+    package = tmp_path / "network.coil.pt2"
+    harness.coil_ok("compile", files / "network.pt2", "-o", package, "--kernels", files / "kernels")
+    x = torch.randn(4, 33)
+    torch.save(x, tmp_path / "x.pt")
+    script = "import sys, torch\ntorch.save(torch._inductor.aoti_load_package(sys.argv[1])(torch.load(sys.argv[2])), sys.argv[3])"
+    done = subprocess.run([sys.executable, "-c", script, package, tmp_path / "x.pt", tmp_path / "y.pt"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for actual, expected in zip(torch.load(tmp_path / "y.pt"), Network()(x)):
+        torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_same_bytes_and_saved_registrations(files, tmp_path):
+    swish.save(tmp_path / "swish.json")
+    add_times.save(tmp_path / "add.json")
+    for name in ("a", "b"):
+        harness.coil_ok("compile", files / "network.pt2", "-o", tmp_path / name, "--kernels", tmp_path / "swish.json", "--kernels", tmp_path / "add.json")
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+# ---- The tuner
+
+class Stepping(torch.nn.Module):
+    def forward(self, x):
+        return torch.ops.usertest.steps(x + 1) * 2
+
+
+def test_tuner_takes_the_fast_one_and_never_the_wrong_one(tmp_path):
+    x = torch.arange(4000, dtype=torch.int32)
+    torch.export.save(torch.export.export(Stepping(), (x,)), tmp_path / "p.pt2")
+    steps.save(tmp_path / "steps.json")
+    options = ["--kernels", tmp_path / "steps.json"]
+    harness.coil_ok("compile", tmp_path / "p.pt2", "-o", tmp_path / "tuned", *options, "--tune", "fast", "--tune-budget", "3s", "--tune-threads", 1, "--record",
+                    tmp_path / "r.json", "--tune-log", tmp_path / "log.txt")
+    record = json.loads((tmp_path / "r.json").read_text())
+    entry = next(e for e in record["problems"] if e["problem"].startswith("user usertest::steps x i32[4000]"))
+    assert [row["choice"] for row in entry["rows"]] == [{"config": 2}] and entry["rows"][0]["text"] == "STEPS=1 WRONG=0", entry
+    assert "STEPS=1 WRONG=1  (wrong result)" in (tmp_path / "log.txt").read_text()
+    for name in ("first", "second"):
+        harness.coil_ok("compile", tmp_path / "p.pt2", "-o", tmp_path / name, *options, "--replay", tmp_path / "r.json")
+    assert (tmp_path / "first").read_bytes() == (tmp_path / "second").read_bytes()
+    kernel = next(k for k in harness.coil_json("inspect", tmp_path / "first", "--json")["kernels"] if k["kind"] == "user")
+    assert [row["run"] for row in kernel["choices"]["rows"]] == ["STEPS=1 WRONG=0"]
+    assert torch.equal(coil.load(tmp_path / "first")(x), (x + 1) * 2)
+    # Another source is another problem: the record does not serve it.
+    changed = dict(steps.registration, cpu=dict(steps.registration["cpu"], text=STEPS + "// changed\n"))
+    (tmp_path / "changed.json").write_text(json.dumps(changed))
+    assert_refused(command("compile", tmp_path / "p.pt2", "-o", tmp_path / "x", "--kernels", tmp_path / "changed.json", "--replay", tmp_path / "r.json"), "usertest::steps",
+                   code=407)
+
+
+def test_each_size_its_configuration(tmp_path):
+    """A record that names a configuration for small sizes and another for large ones."""
+    x = torch.arange(8, dtype=torch.int32)
+    torch.export.save(torch.export.export(Stepping(), (x,), dynamic_shapes=({0: torch.export.Dim("n", min=2, max=100)},)), tmp_path / "p.pt2")
+    steps.save(tmp_path / "steps.json")
+    options = ["--kernels", tmp_path / "steps.json"]
+    harness.coil_ok("compile", tmp_path / "p.pt2", "-o", tmp_path / "tuned", *options, "--tune", "fast", "--tune-budget", "1s", "--record", tmp_path / "r.json")
+    record = json.loads((tmp_path / "r.json").read_text())
+    entry = next(e for e in record["problems"] if e["problem"].startswith("user usertest::steps"))
+    entry["rows"] = [{"up_to": 10, "choice": {"config": 2}, "text": ""}, {"up_to": None, "choice": {"config": 1}, "text": ""}]
+    (tmp_path / "r.json").write_text(json.dumps(record))
+    harness.coil_ok("compile", tmp_path / "p.pt2", "-o", tmp_path / "made", *options, "--replay", tmp_path / "r.json")
+    kernel = next(k for k in harness.coil_json("inspect", tmp_path / "made", "--json")["kernels"] if k["kind"] == "user")
+    assert [(row["up_to"], row["run"]) for row in kernel["choices"]["rows"]] == [(10, "STEPS=1 WRONG=0"), (None, "STEPS=1 WRONG=1")]
+    model = coil.load(tmp_path / "made")
+    for n in (2, 10, 11, 100):
+        x = torch.arange(n, dtype=torch.int32) + 5
+        right, wrong = (x + 1) * 2, torch.arange(n, dtype=torch.int32) * 2
+        assert torch.equal(model(x), right if n <= 10 or record["hardware"]["isa"] != host_isa() else wrong), n
+    entry["rows"] = [{"up_to": None, "choice": {"config": 3}, "text": ""}]
+    (tmp_path / "r.json").write_text(json.dumps(record))
+    assert_refused(command("compile", tmp_path / "p.pt2", "-o", tmp_path / "x", *options, "--replay", tmp_path / "r.json"), "usertest::steps", code=407)
+
+
+def host_isa():
+    return coil._runtime.host_isa().removeprefix("x86-64-")
+
+
+# ---- CUDA, on the emulator
+
+@pytest.mark.parametrize("sm", [80, 90])
+def test_on_cuda(files, tmp_path, sm):
+    made = emulated_cuda.Emulated(files / "network.pt2", tmp_path, sm, ["--kernels", files / "kernels"])
+    assert made.compiled.returncode == 0, made.compiled.stderr
+    module = Network()
+    for batch in (3, 1, 20):
+        x = torch.randn(batch, 33)
+        np.savez(tmp_path / "x.npz", x=x.numpy())
+        done, outputs = made.run(tmp_path / "x.npz")
+        assert done.returncode == 0, done.stderr
+        fresh = copy.deepcopy(module)
+        for actual, expected in zip(outputs, fresh(x)):
+            np.testing.assert_allclose(actual, expected.detach().numpy(), rtol=1e-4, atol=1e-4)
+
+
+def test_nvrtc_takes_it(files, tmp_path):
+    done = command("compile", files / "network.pt2", "-o", tmp_path / "p", "--kernels", files / "kernels", "--target", "cuda:sm_90,cuda:sm_80,cuda:compute_80")
+    if done.returncode and "E405" in done.stderr:
+        pytest.skip("NVRTC is not installed")
+    assert done.returncode == 0, done.stderr
+    (files / "broken").mkdir(exist_ok=True)
+    registration = dict(swish.registration, cuda=dict(swish.registration["cuda"], text="__global__ void swish(auto x) {\n  x.sum();\n}\n", file="my.cu"))
+    (files / "broken/swish.json").write_text(json.dumps(registration))
+    done = command("compile", files / "network.pt2", "-o", tmp_path / "p", "--kernels", files / "broken", "--kernels", files / "kernels/add_times_.json", "--target", "cuda:sm_90")
+    assert_refused(done, "usertest::swish", "coil calls it as swish(coil::Tensor<const float, 2> x", code=409)
+
+
+# ---- What can be wrong
+
+GOOD = {"name": "usertest::good", "signature": "(Tensor x, int n=1) -> Tensor", "configs": [{"BLOCK": 64}, {"BLOCK": 128}],
+        "cpu": {"text": "void good(auto x, auto n, auto out, coil::Range r) {}", "range": "x.numel() // n"}, "cuda": {"text": "__device__ void good(auto x, auto n, auto out) {}", "grid": "n", "block": "BLOCK"}}
+
+
+def changed(path, value):
+    registration = copy.deepcopy(GOOD)
+    at = registration
+    for key in path[:-1]:
+        at = at[key]
+    if value is None:
+        del at[path[-1]]
+    else:
+        at[path[-1]] = value
+    return registration
+
+
+BAD = [
+    (("name",), "good", "not of the form namespace::operator"),
+    (("name",), "aten::add", "the namespace 'aten' is not the user's"),
+    (("signature",), "Tensor x -> Tensor", "does not begin with '('"),
+    (("signature",), "(Tensor x -> Tensor", "cannot be read"),
+    (("signature",), "(Tensor x) ->", "results cannot be read"),
+    (("signature",), "(Tensor x) -> ()", "gives no result and writes to no argument"),
+    (("signature",), "(Tensor x) -> int", "a result is something else than a Tensor"),
+    (("signature",), "(Tensor(a!) x) -> Tensor(a!)", "a result is an argument that is written to"),
+    (("signature",), "(Tensor[] x) -> Tensor", "'x' is a list of something else than integers"),
+    (("signature",), "(Tensor x, str mode) -> Tensor", "'mode' has a type that user kernels do not take"),
+    (("signature",), "(Tensor x, int? n) -> Tensor", "'n' is optional and no tensor"),
+    (("signature",), "(Tensor(a!)? x) -> ()", "'x' is written to"),
+    (("signature",), "(Tensor x, Tensor x) -> Tensor", "'x' of the signature has no name of its own"),
+    (("signature",), "(Tensor out) -> Tensor", "'out' of the signature has no name of its own"),
+    (("configs",), [{"BLOCK": 64}, {"TILE": 3}], "other constants"),
+    (("configs",), [{"BLOCK": 64}, {"BLOCK": 64}], "is there twice"),
+    (("configs",), [{"BLOCK": 1.5}], "'BLOCK' of a configuration is no whole number"),
+    (("configs",), [{"BLOCK": "64"}], "is no whole number"),
+    (("configs",), [{"x": 1, "BLOCK": 1}], "'x' cannot be the name of a constant"),
+    (("configs",), [{"for": 1, "BLOCK": 1}], "'for' cannot be the name of a constant"),
+    (("configs",), [{"A B": 1, "BLOCK": 1}], "'A B' cannot be the name of a constant"),
+    (("configs",), [{"BLOCK": 2048}], "cuda.block is 2048 with BLOCK=2048"),
+    (("configs",), [{"TILE": 8}], "cuda.block.*'BLOCK' is no constant"),
+    (("cpu", "range"), None, "cpu.range is missing"),
+    (("cpu", "range"), "x.size(0", "a '\\)' is missing"),
+    (("cpu", "range"), "x", "'x' is a tensor"),
+    (("cpu", "range"), "y.numel()", "there is no tensor 'y'"),
+    (("cpu", "range"), "m * 2", "'m' is no constant and no integer argument"),
+    (("cpu", "range"), "x.numel() / 2", "'/' would be a fraction"),
+    (("cpu", "range"), "x.length()", "'x.length' is not known"),
+    (("cpu", "range"), "sqrt(1, 2)", "there is no function 'sqrt'"),
+    (("cpu", "range"), "2 3", "'3' is not expected there"),
+    (("cpu", "range"), "(" * 300 + "1" + ")" * 300, "nested too deep"),
+    (("cpu", "range"), "99999999999999999999", "a number is too large"),
+    (("cpu", "text"), " \n", "the source for the CPU is empty"),
+    (("cpu", "source"), "a.cc", "has a \"source\" and a \"text\""),
+    (("cpu",), {"source": "a.cc", "range": "1"}, "names no files"),
+    (("cpu", "grid"), "3", "\"cpu\" has no field 'grid'"),
+    (("cpu", "entry"), "a b", "'a b' cannot be the name of a function"),
+    (("cuda", "block"), "x.numel()", "there is no tensor 'x'"),
+    (("cuda", "grid"), ["1", "1", "1", "1"], "cuda.grid is missing"),
+    (("cuda", "shared"), "0 - 1", "cuda.shared is -1"),
+    (("key",), "BLOCK", "key.*'BLOCK' is no constant"),
+    (("blocks",), 3, "no field 'blocks'"),
+]
+
+
+@pytest.mark.parametrize("path,value,message", BAD, ids=[f"{'.'.join(p)}-{i}" for i, (p, _, _) in enumerate(BAD)])
+def test_wrong_registrations(path, value, message):
+    compiler = __import__("importlib").import_module("coil._compiler")
+    compiler.check_kernel(json.dumps(GOOD))
+    with pytest.raises(coil.KernelError, match=f"(?s){message}" if ".*" in message or "\\" in message else re.escape(message)) as caught:
+        compiler.check_kernel(json.dumps(changed(path, value)))
+    assert caught.value.code == "COIL-E408"
+
+
+def test_two_of_one_name(files, tmp_path):
+    with pytest.raises(coil.KernelError, match="usertest::swish.*registered already"):
+        coil.register_kernel("usertest::swish", signature="(Tensor x) -> Tensor", cpu="void swish() {}", range="1")
+    with pytest.raises(coil.KernelError, match="PyTorch has an operator of this name"):
+        torch.library.define("usertest::taken", "(Tensor x) -> Tensor")
+        coil.register_kernel("usertest::taken", signature="(Tensor x) -> Tensor", cpu="void taken() {}", range="1")
+    done = command("compile", files / "network.pt2", "-o", tmp_path / "p", "--kernels", files / "kernels", "--kernels", files / "kernels/swish.json")
+    assert_refused(done, "usertest::swish", "two registrations have this name", code=408)
+
+
+def test_files_that_are_not_there(files, tmp_path):
+    assert_refused(command("compile", files / "network.pt2", "-o", tmp_path / "p", "--kernels", tmp_path / "nothing"), "nothing", code=1)
+    (tmp_path / "empty").mkdir()
+    assert_refused(command("compile", files / "network.pt2", "-o", tmp_path / "p", "--kernels", tmp_path / "empty"), "holds no registration", code=408)
+    (tmp_path / "bad.json").write_text("{")
+    assert_refused(command("compile", files / "network.pt2", "-o", tmp_path / "p", "--kernels", tmp_path / "bad.json"), "bad.json", code=12)
+    (tmp_path / "no_source.json").write_text(json.dumps(changed(("cpu",), {"source": "no.cc", "range": "1"})))
+    assert_refused(command("compile", files / "network.pt2", "-o", tmp_path / "p", "--kernels", tmp_path / "no_source.json"), "no.cc", code=1)
+
+
+def compile_one(tmp_path, text, **more):
+    """An operator of this source in a program: the error."""
+    registration = {"name": "usertest::swish", "signature": swish.registration["signature"], "cpu": {"text": text, "file": "mine.cc", "range": "x.size(0)"}, **more}
+    (tmp_path / "k.json").write_text(json.dumps(registration))
+
+    class One(torch.nn.Module):
+        def forward(self, x, w):
+            return torch.ops.usertest.swish(x, w)
+
+    torch.export.save(torch.export.export(One(), (torch.randn(2, 3), torch.randn(3))), tmp_path / "one.pt2")
+    return command("compile", tmp_path / "one.pt2", "-o", tmp_path / "p", "--kernels", tmp_path / "k.json")
+
+
+def test_source_errors_name_the_users_line(tmp_path):
+    call = "coil calls it as swish(coil::Tensor<const float, 2> x, coil::Tensor<const float, 1> w, double alpha, coil::Tensor<float, 2> out, coil::Range range)"
+    assert_refused(compile_one(tmp_path, "\n\nvoid swish(auto x, auto w, auto alpha, auto out, coil::Range r) {\n  out[0] = y;\n}\n"), "mine.cc:4:12: error", "usertest::swish", call, code=409)
+    assert_refused(compile_one(tmp_path, "void swish(coil::Tensor<const int, 2> x) {}"), "too many arguments", "mine.cc:1:", call, code=409)
+    assert_refused(compile_one(tmp_path, "void swash() {}"), "swish", call, code=409)
+    assert_refused(compile_one(tmp_path, "#include <vector>\nvoid swish() {}"), "'vector' file not found", code=409)
+    assert_refused(compile_one(tmp_path, "void swish( {"), "mine.cc:1:", code=409)
+    assert_refused(compile_one(tmp_path, "void swish(auto x, auto w, auto alpha, auto out, coil::Range r) { out(0) = 1; }"), "one coordinate for each dimension", code=409)
+
+
+def test_missing_target(tmp_path, files):
+    text = "void swish(auto x, auto w, auto alpha, auto out, coil::Range r) {}"
+    assert compile_one(tmp_path, text).returncode == 0
+    done = command("compile", tmp_path / "one.pt2", "-o", tmp_path / "p", "--kernels", tmp_path / "k.json", "--target", "cuda:sm_90")
+    assert_refused(done, "usertest::swish", "no source for CUDA", "test_user_kernels.py:", code=408)
+    registration = dict(swish.registration)
+    del registration["cpu"]
+    (tmp_path / "k.json").write_text(json.dumps(registration))
+    assert_refused(command("compile", tmp_path / "one.pt2", "-o", tmp_path / "p", "--kernels", tmp_path / "k.json"), "no source for the CPU", code=408)
+    rows = harness.coil("check", tmp_path / "one.pt2", "--kernels", tmp_path / "k.json")
+    assert rows.returncode != 0 and "no source for the CPU" in rows.stdout + rows.stderr
+
+
+def test_formulas_that_do_not_fit_the_program(tmp_path):
+    text = "void swish(auto x, auto w, auto alpha, auto out, coil::Range r) {}"
+    registration = {"text": text, "range": "w.size(1)"}
+    assert_refused(compile_one(tmp_path, text, cpu=registration), "'w.size(1)'".replace("'", ""), "'w' has 1 dimensions", "test_user_kernels.py:", code=408)
+
+
+def test_complex_tensors_are_refused():
+    class One(torch.nn.Module):
+        def forward(self, x, w):
+            return torch.ops.usertest.swish(x, w)
+
+    program = torch.export.export(One(), (torch.randn(2, 3, dtype=torch.complex64), torch.randn(3)))
+    with pytest.raises(coil.UnsupportedError, match="'x' is complex, which user kernels do not take"):
+        coil.compile(program)
+
+
+def test_headers_and_entry():
+    kernel = coil.register_kernel("usertest::header", signature="(Tensor x) -> Tensor", range="x.numel()", headers={"scale.h": "inline float scale() { return 3; }\n"}, entry="triple",
+                                  cpu='#include "scale.h"\n#include "math_all.h"\nvoid triple(coil::Tensor<const float, 1> x, coil::Tensor<float, 1> out, coil::Range r) {\n'
+                                      "  for (int64_t i = r.begin; i < r.end; ++i) out[i] = cd::exp(scale() * x[i]);\n}\n")
+    x = torch.randn(10)
+    torch.testing.assert_close(kernel(x), torch.exp(3 * x))
+
+
+def test_without_pytorch(files, tmp_path):
+    """Registrations and programs need no PyTorch."""
+    torch.export.save(program(), tmp_path / "p.pt2")
+    script = f"""
+import sys
+sys.modules["torch"] = None
+import coil, numpy
+kernels = [coil.register_kernel(r["name"], signature=r["signature"], cpu=r["cpu"]["text"], range=r["cpu"]["range"], configs=r["configs"]) for r in {[swish.registration, add_times.registration]!r}]
+assert coil.compile({str(tmp_path / 'p.pt2')!r}, kernels=kernels)(numpy.ones((2, 33), "f"))[0].shape == (2, 33)
+assert coil.compile({str(tmp_path / 'p.pt2')!r}, kernels={str(files / 'kernels')!r})(numpy.ones((2, 33), "f"))[0].shape == (2, 33)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=dict(os.environ, PYTHONPATH=str(harness.PYTHON_PATH)))
+    assert done.returncode == 0, done.stderr
