@@ -97,7 +97,7 @@ def compiled_section(results, title, what):
     """Lines for a run through torch.compile."""
     dtypes = [d for d in COLUMNS if any(r["dtype"] == d for r in counted(results))]
     columns = [[n for _, n in shares([r for r in counted(results) if r["dtype"] == d])] for d in dtypes]
-    lines = [f"## {title}", "", f"{what}: {compiled_summary(results)}.", "", "| | " + " | ".join(dtypes) + " |", "|---" * (len(dtypes) + 1) + "|"]
+    lines = [f"## {title}", "", f"{what}, in {', '.join(dtypes)}: {compiled_summary(results)}.", "", "| | " + " | ".join(dtypes) + " |", "|---" * (len(dtypes) + 1) + "|"]
     lines += [f"| {row} | " + " | ".join(str(column[i]) for column in columns) + " |" for i, (row, _) in enumerate(shares([]))]
     count = collections.Counter(reason for r in results for reason in r.get("fallbacks", {}))
     lines += ["", "What stays in PyTorch most often:", "", "| pairs | operator: reason |", "|---|---|"]
