@@ -1,5 +1,5 @@
 // What the source of a user's kernel sees: tensors, numbers, the range of items. docs/user_kernels.md describes it. Included before the
-// source, by clang for the CPU (with device/user/math.h, after kernel_args.h) and by NVRTC for CUDA (after cuda/base.h).
+// source, by clang for the CPU (with device/user/math.h) and by NVRTC for CUDA (after cuda/base.h).
 #ifndef COIL_DEVICE_USER_KERNEL_H_
 #define COIL_DEVICE_USER_KERNEL_H_
 
@@ -18,6 +18,7 @@ typedef unsigned long uint64_t;
 #define COIL_USER_FN inline __attribute__((always_inline))
 #include <stddef.h>
 #include <stdint.h>
+#include "simd.h"
 #include "user/math.h"
 #endif
 

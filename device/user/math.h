@@ -3,6 +3,8 @@
 #ifndef COIL_DEVICE_USER_MATH_H_
 #define COIL_DEVICE_USER_MATH_H_
 
+#include <stddef.h>
+
 #define COIL_MATH_1(name)                                  \
   extern "C" double name(double) noexcept;                  \
   extern "C" float name##f(float) noexcept;                 \
