@@ -130,6 +130,7 @@ enum : int32_t { kCudaCaptureRelaxed = 2 };    // CUstreamCaptureMode
   X(is_capturing, cuStreamIsCapturing, (void* stream, int32_t* status), false)                                                 \
   X(stream_context, cuStreamGetCtx, (void* stream, void** context), false)                                                     \
   X(wait_event, cuStreamWaitEvent, (void* stream, void* event, uint32_t flags), false)                                         \
+  X(wait_value, cuStreamWaitValue32_v2, (void* stream, CudaAddress, uint32_t value, uint32_t flags), true)                    \
   X(make_event, cuEventCreate, (void** event, uint32_t flags), false)                                                          \
   X(delete_event, cuEventDestroy_v2, (void* event), false)                                                                     \
   X(record_event, cuEventRecord, (void* event, void* stream), false)                                                           \

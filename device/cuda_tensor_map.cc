@@ -147,6 +147,15 @@ int32_t cuda_tensor_map(const CoilCall* call, CudaTensorMap* map, int32_t dtype,
   return find_or_encode(loaded_of(call), map, {dtype, base, 2, {cols, rows}, {pitch_bytes}, box_cols, box_rows}, error);
 }
 
+int32_t cuda_phase_map(const CoilCall* call, CudaTensorMap* map, int32_t dtype, const void* base, int64_t rows, int64_t cols,
+                       int64_t row_stride, int32_t phases, int32_t phase, int32_t box_rows, CoilError* error) {
+  if (phase >= rows) phase = 0;  // what is read of it lands in rows that nobody looks at
+  const char* row = static_cast<const char*>(base) + phase * row_stride * 2;
+  const auto shift = static_cast<int64_t>(reinterpret_cast<uintptr_t>(row) % 16);
+  return cuda_tensor_map(call, map, dtype, row - shift, (rows - phase + phases - 1) / phases, cols + shift / 2, row_stride * 2 * phases,
+                         box_rows, 64, error);
+}
+
 bool cuda_rows_fit(const CudaRows& x) {
   const auto fits = [](int64_t size, int64_t stride) { return size == 1 || (size > 1 && stride > 0 && stride % 8 == 0); };
   return x.dim > 0 && reinterpret_cast<uintptr_t>(x.base) % 16 == 0 && fits(x.batch, x.batch_stride) &&

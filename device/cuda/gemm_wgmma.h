@@ -3,13 +3,18 @@
 //   gemm_wgmma        a persistent grid. A block of 384 threads computes tiles of 128 x BN, one after the other. The third warpgroup's one
 //                     thread loads steps of 64 along k into STAGES buffers, also those of the next tile while this one is finished; two
 //                     warpgroups multiply 64 x BN each and finish their part through shared memory, so that consecutive lanes call the
-//                     epilogue for consecutive columns. CLUSTER = 2: two blocks take tiles one below the other and share the loads of b.
+//                     epilogue for consecutive columns. CLUSTER = 2: two blocks take tiles one below the other and share the loads of b;
+//                     SHARES_A: they take tiles side by side and share those of a (A_K).
 //   gemm_wgmma_split  a tile of BM x BN a cluster of SPLIT blocks, each a part of k: products that would not fill the machine. BM / 64
 //                     warpgroups multiply. The operands come by TMA (one more warp), or with COPY by cp.async (a warpgroup more): then
 //                     they may have any strides and alignment.
-// TMA: t.map_a of a k-contiguous a (A_K): box of 128 (BM) rows x 64 of k; else 64 of k x 64 rows. t.map_b of a k-contiguous b (B_K): box of
+// TMA: t.map_a[0] of a k-contiguous a (A_K): box of 128 (SHARES_A: 64; BM) rows x 64 of k; else 64 of k x 64 rows. t.map_b of a k-contiguous b (B_K): box of
 // BN / CLUSTER columns of b x 64 of k; else 64 of k x 64. The lines of all batches follow one another in a map: a batch begins (batch
 // stride) / (line stride) lines after the one before. Needs k > 0; k-strided operands of several batches: k % 64 == 0.
+// PHASES = 2, 4, 8 (A_K, not B_K, one batch): rows of a are multiples of 16 bytes apart only every so many. t.map_a[p] holds the rows p,
+// p + PHASES, ... from the multiple of 16 bytes before them (cuda_phase_map); a tile is of rows of one such class. TMA cannot begin at
+// other columns, so that such a tile's k begins a few early: b's lines are shifted with it (those before its first are zeros), and what a
+// holds there, the end of another row, is set to zero.
 #ifndef COIL_DEVICE_CUDA_GEMM_WGMMA_H_
 #define COIL_DEVICE_CUDA_GEMM_WGMMA_H_
 
@@ -23,7 +28,7 @@ namespace cd {
 // What loaders and multipliers agree upon: stages of a and b in shared memory and two barriers each.
 template <class T, int BM, int BN, int STAGES, bool A_K, bool B_K>
 struct WgmmaStages {
-  static constexpr int kBytesA = BM * 64 * 2, kBytesB = BN * 64 * 2, kBytes = STAGES * (kBytesA + kBytesB);
+  static constexpr int kBytesA = BM * 64 * 2, kBytesB = (B_K ? BN : (BN + 63) / 64 * 64) * 64 * 2, kBytes = STAGES * (kBytesA + kBytesB);
   u32 a, b, full, empty;  // shared addresses
   u32 stage = 0, phase = 0;
 
@@ -36,13 +41,24 @@ struct WgmmaStages {
   __device__ __forceinline__ void advance() {
     if (++stage == STAGES) stage = 0, phase ^= 1;
   }
-  // One step's products are under way while the one before is released. steps > 0.
+  // Zeros in the first columns of a warpgroup's 64 rows; all of its threads are to call.
+  __device__ __forceinline__ void clear(int columns, int group) const {
+    const int row = threadIdx.x % 128;
+    if (row < 64) {
+      const u32 line = a + stage * kBytesA + group * 8192 + row * 128 + row % 8 * 16;  // the first 16 bytes, swizzled
+      for (int c = 0; c < columns; ++c) asm volatile("st.shared.u16 [%0], %1;" ::"r"(line + c * 2), "h"((u16)0) : "memory");
+    }
+    async_fence();
+    asm volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory");
+  }
+  // One step's products are under way while the one before is released. steps > 0. shift: columns of the first step to clear.
   template <class F>
-  __device__ __forceinline__ void multiply(float (&d)[BN / 2], int steps, int group, const F& release) {
+  __device__ __forceinline__ void multiply(float (&d)[BN / 2], int steps, int group, int shift, const F& release) {
     u32 previous = 0;
 #pragma unroll 1
     for (int step = 0; step < steps; ++step, advance()) {
       barrier_wait(full + 8 * stage, phase);
+      if (step == 0 && shift > 0) clear(shift, group);
       // A warpgroup's 64 rows are 64 lines of a k-contiguous tile, or a slab of the other kind: 8192 bytes in.
       const u64 da = wgmma_tile(a + stage * kBytesA + group * 8192, 8192), db = wgmma_tile(b + stage * kBytesB, 8192);
       wgmma_fence();
@@ -75,6 +91,42 @@ CD_FN void transpose_quad(float (&x)[8]) {
   }
 }
 
+// Rows of a whose addresses are equal modulo 16 bytes, and the result's rows that they make.
+template <int PHASES>
+struct RowClass {
+  int phase = 0, shift = 0, rows;  // shift: columns before the first that the class's map has
+  __device__ __forceinline__ explicit RowClass(const CudaGemm& t, int tile_m = 0) : rows((int)t.m) {
+    if constexpr (PHASES > 1) {
+      phase = tile_m % PHASES;
+      shift = (int)(((u64)t.a + (u64)(phase * t.a_row * 2)) % 16 / 2);
+      rows = (int)(t.m - phase + PHASES - 1) / PHASES;
+    }
+  }
+};
+// Tiles of `size` rows, those of all classes.
+template <int PHASES>
+CD_FN int row_tiles(const CudaGemm& t, int size) {
+  return PHASES == 1 ? (int)cdiv(t.m, (i64)size) : PHASES * (int)cdiv(cdiv(t.m, (i64)PHASES), (i64)size);
+}
+template <int PHASES, class E>
+struct ClassEpilogue {
+  const E& epilogue;
+  int phase;
+  __device__ __forceinline__ bool straight() const
+    requires requires(const E& e) { e.straight(); }
+  {
+    return epilogue.straight();
+  }
+  template <int W>
+  __device__ __forceinline__ void wide(i64 batch, int row, int col, const float (&acc)[W]) const {
+    epilogue.wide(batch, row * PHASES + phase, col, acc);
+  }
+  template <int W>
+  __device__ __forceinline__ void operator()(i64 batch, int row, int col, const float (&acc)[W], int count) const {
+    epilogue(batch, row * PHASES + phase, col, acc, count);
+  }
+};
+
 // Lines between batches in the maps.
 template <bool A_K, bool B_K>
 struct WgmmaBatches {
@@ -83,47 +135,54 @@ struct WgmmaBatches {
       : a(t.batch > 1 ? (int)(t.a_batch / (A_K ? t.a_row : t.a_col)) : 0), b(t.batch > 1 ? (int)(t.b_batch / (B_K ? t.b_col : t.b_row)) : 0) {}
 };
 
-template <class T, int BN, int STAGES, int CLUSTER, bool A_K, bool B_K>
+template <class T, int BN, int STAGES, int CLUSTER, bool SHARES_A, bool A_K, bool B_K, int PHASES>
 struct WgmmaGemm : WgmmaStages<T, 128, BN, STAGES, A_K, B_K> {
   using Stages = WgmmaStages<T, 128, BN, STAGES, A_K, B_K>;
   using Stages::kBytesA, Stages::kBytesB, Stages::a, Stages::b, Stages::full, Stages::empty, Stages::stage, Stages::phase, Stages::advance;
+  static constexpr int kDown = SHARES_A ? 1 : CLUSTER, kAcross = SHARES_A ? CLUSTER : 1;  // a cluster's tiles
   const CudaGemm& t;
   const WgmmaBatches<A_K, B_K> batches;
-  const int rank = CLUSTER == 1 ? 0 : (int)cluster_rank(), tiles_m, tiles_n, tiles, steps;
+  const int rank = CLUSTER == 1 ? 0 : (int)cluster_rank(), tiles_m, tiles_n, tiles;
 
   __device__ __forceinline__ WgmmaGemm(const CudaGemm& t, u32 base, u32 barriers)
-      : Stages(base, barriers), t(t), batches(t), tiles_m((int)cdiv(t.m, (i64)(CLUSTER * 128))), tiles_n((int)cdiv(t.n, (i64)BN)),
-        tiles(tiles_m * tiles_n * (int)t.batch), steps((int)cdiv(t.k, (i64)64)) {}
+      : Stages(base, barriers), t(t), batches(t), tiles_m(row_tiles<PHASES>(t, kDown * 128)), tiles_n((int)cdiv(t.n, (i64)(kAcross * BN))),
+        tiles(tiles_m * tiles_n * (int)t.batch) {}
 
-  __device__ __forceinline__ void position(int tile, int& batch, int& row0, int& col0) const {
+  __device__ __forceinline__ int steps(const RowClass<PHASES>& rows) const { return (int)cdiv(t.k + rows.shift, (i64)64); }
+  __device__ __forceinline__ RowClass<PHASES> position(int tile, int& batch, int& row0, int& col0) const {
     batch = tile / (tiles_m * tiles_n);
     int tile_m, tile_n;
     tile_position((u32)(tile - batch * (tiles_m * tiles_n)), (u32)tiles_m, (u32)tiles_n, tile_m, tile_n);
-    row0 = (tile_m * CLUSTER + rank) * 128;
-    col0 = tile_n * BN;
+    row0 = (tile_m / PHASES * kDown + (SHARES_A ? 0 : rank)) * 128;
+    col0 = (tile_n * kAcross + (SHARES_A ? rank : 0)) * BN;
+    return RowClass<PHASES>(t, tile_m);
   }
 
-  __device__ __forceinline__ void load_step(int batch, int row0, int col0, int k) const {
+  __device__ __forceinline__ void load_step(int batch, int row0, int col0, int k, const RowClass<PHASES>& rows) const {
     const u32 barrier = full + 8 * stage, to_a = a + stage * kBytesA, to_b = b + stage * kBytesB;
     barrier_wait(empty + 8 * stage, phase ^ 1);
     barrier_expect(barrier, kBytesA + kBytesB);
     const int line_a = batch * batches.a, line_b = batch * batches.b;
-    if constexpr (A_K) {
-      tma_load(to_a, &t.map_a, barrier, k, line_a + row0);
+    static_assert(A_K || !SHARES_A);
+    if constexpr (SHARES_A) {
+      constexpr int kRows = 128 / CLUSTER;
+      tma_load_multicast(to_a + rank * kRows * 128, &t.map_a[rows.phase], barrier, k, line_a + row0 + rank * kRows, (1 << CLUSTER) - 1);
+    } else if constexpr (A_K) {
+      tma_load(to_a, &t.map_a[rows.phase], barrier, k, line_a + row0);
     } else {
-      tma_load(to_a, &t.map_a, barrier, row0, line_a + k);
-      tma_load(to_a + 8192, &t.map_a, barrier, row0 + 64, line_a + k);
+      tma_load(to_a, &t.map_a[0], barrier, row0, line_a + k);
+      tma_load(to_a + 8192, &t.map_a[0], barrier, row0 + 64, line_a + k);
     }
-    constexpr int kPieces = B_K ? 1 : BN / 64 / CLUSTER, kPieceBytes = kBytesB / CLUSTER / kPieces;
-    static_assert(kPieces * CLUSTER * (kPieceBytes / 128) == BN);
+    constexpr int kColumns = kBytesB / 128, kPieces = B_K ? 1 : kColumns / 64 / kDown, kPieceBytes = kBytesB / kDown / kPieces;
+    static_assert(kPieces * kDown * (kPieceBytes / 128) == kColumns && (PHASES == 1 || !B_K));
 #pragma unroll
     for (int i = 0; i < kPieces; ++i) {
-      const int piece = rank * kPieces + i, col = col0 + piece * (BN / CLUSTER / kPieces);
+      const int piece = (SHARES_A ? 0 : rank * kPieces) + i, col = col0 + piece * (kColumns / kDown / kPieces);
       const u32 to = to_b + piece * kPieceBytes;
-      if constexpr (CLUSTER == 1) {
-        tma_load(to, &t.map_b, barrier, B_K ? k : col, line_b + (B_K ? col : k));
+      if constexpr (kDown == 1) {
+        tma_load(to, &t.map_b, barrier, B_K ? k : col, line_b + (B_K ? col : k - rows.shift));
       } else {
-        tma_load_multicast(to, &t.map_b, barrier, B_K ? k : col, line_b + (B_K ? col : k), (1 << CLUSTER) - 1);
+        tma_load_multicast(to, &t.map_b, barrier, B_K ? k : col, line_b + (B_K ? col : k - rows.shift), (1 << CLUSTER) - 1);
       }
     }
   }
@@ -131,9 +190,10 @@ struct WgmmaGemm : WgmmaStages<T, 128, BN, STAGES, A_K, B_K> {
 #pragma unroll 1
     for (int tile = blockIdx.x / CLUSTER; tile < tiles; tile += gridDim.x / CLUSTER) {
       int batch, row0, col0;
-      position(tile, batch, row0, col0);
+      const RowClass<PHASES> rows = position(tile, batch, row0, col0);
+      const int count = steps(rows);
 #pragma unroll 1
-      for (int step = 0; step < steps; ++step, advance()) load_step(batch, row0, col0, step * 64);
+      for (int step = 0; step < count; ++step, advance()) load_step(batch, row0, col0, step * 64, rows);
     }
   }
   __device__ __forceinline__ static void release(u32 barrier) {
@@ -144,11 +204,11 @@ struct WgmmaGemm : WgmmaStages<T, 128, BN, STAGES, A_K, B_K> {
       if (lane < CLUSTER) barrier_arrive_at(barrier, lane);
     }
   }
-  // A warp's 16 rows. Where all of them are inside, straight from the registers; else 64 columns at a time through the warp's own 16 x 64
+  // A warp's 16 of m rows. Where all of them are inside, straight from the registers; else 64 columns at a time through the warp's own 16 x 64
   // floats, in a loop of less code.
   template <class E>
-  __device__ __forceinline__ void finish(const float (&d)[BN / 2], float* buffer, int batch, int row0, int col0, const E& epilogue) const {
-    const int lane = threadIdx.x % 32, m = (int)t.m, n = (int)t.n;
+  __device__ __forceinline__ void finish(const float (&d)[BN / 2], float* buffer, int batch, int row0, int col0, int m, const E& epilogue) const {
+    const int lane = threadIdx.x % 32, n = (int)t.n;
     if constexpr (requires { epilogue.straight(); }) {
       if (epilogue.straight() && row0 + 16 <= m && col0 + BN <= n) {
 #pragma unroll
@@ -163,17 +223,19 @@ struct WgmmaGemm : WgmmaStages<T, 128, BN, STAGES, A_K, B_K> {
       }
     }
 #pragma unroll
-    for (int c = 0; c < BN / 64; ++c) {
+    for (int c = 0; c < (BN + 63) / 64; ++c) {
+      constexpr int kLast = BN % 64 ? BN % 64 : 64;  // columns of the last piece
+      const int groups = (c == (BN + 63) / 64 - 1 ? kLast : 64) / 8;
       __syncwarp();
 #pragma unroll
       for (int i = 0; i < 32; i += 2) {
         const int row = lane / 4 + 8 * (i >> 1 & 1), col = 8 * (i >> 2) + lane % 4 * 2;
-        *(float2*)(buffer + stage_index<float, 64>(row, col)) = make_float2(d[c * 32 + i], d[c * 32 + i + 1]);
+        if (c * 32 + i < BN / 2) *(float2*)(buffer + stage_index<float, 64>(row, col)) = make_float2(d[c * 32 + i], d[c * 32 + i + 1]);
       }
       __syncwarp();
 #pragma unroll 1
-      for (int item = lane; item < 128; item += 32) {
-        const int row = item / 8, col = item % 8 * 8;
+      for (int item = lane; item < 16 * groups; item += 32) {
+        const int row = item / groups, col = item % groups * 8;
         float x[8];
         *(float4*)x = *(const float4*)(buffer + stage_index<float, 64>(row, col));
         *(float4*)(x + 4) = *(const float4*)(buffer + stage_index<float, 64>(row, col + 4));
@@ -188,15 +250,15 @@ struct WgmmaGemm : WgmmaStages<T, 128, BN, STAGES, A_K, B_K> {
 // An epilogue may have wide(batch, row, col, acc): eight columns in wide accesses, allowed where straight() is true.
 // Launch: at most (multiprocessors) / CLUSTER * CLUSTER blocks, __launch_bounds__(384, 1). Dynamic shared memory: STAGES * (128 + BN) * 128 +
 // 32768 + 16 * STAGES bytes.
-template <class T, int BN, int STAGES, int CLUSTER, bool A_K, bool B_K, class E>
+template <class T, int BN, int STAGES, int CLUSTER, bool SHARES_A, bool A_K, bool B_K, int PHASES, class E>
 CD_FN void gemm_wgmma(const CudaGemm& t, const E& epilogue) {
 #ifdef CD_HAS_WGMMA
-  using Gemm = WgmmaGemm<T, BN, STAGES, CLUSTER, A_K, B_K>;
+  using Gemm = WgmmaGemm<T, BN, STAGES, CLUSTER, SHARES_A, A_K, B_K, PHASES>;
   extern __shared__ __align__(1024) unsigned char cd_gemm_shared[];
   const int group = threadIdx.x / 128;
   Gemm gemm(t, shared_address(cd_gemm_shared), shared_address(cd_gemm_shared) + Gemm::kBytes + 8 * 4096);
   if (threadIdx.x == 0) {
-    tma_prefetch(&t.map_a), tma_prefetch(&t.map_b);
+    tma_prefetch(&t.map_a[0]), tma_prefetch(&t.map_b);
     gemm.init(1, CLUSTER * 8);
   }
   if constexpr (CLUSTER == 1) {
@@ -215,9 +277,13 @@ CD_FN void gemm_wgmma(const CudaGemm& t, const E& epilogue) {
 #pragma unroll 1
     for (int tile = blockIdx.x / CLUSTER; tile < gemm.tiles; tile += gridDim.x / CLUSTER) {
       int batch, row0, col0;
-      gemm.position(tile, batch, row0, col0);
-      gemm.multiply(d, gemm.steps, group, Gemm::release);
-      gemm.finish(d, buffer, batch, row0 + warp * 16, col0, epilogue);
+      const RowClass<PHASES> rows = gemm.position(tile, batch, row0, col0);
+      gemm.multiply(d, gemm.steps(rows), group, rows.shift, Gemm::release);
+      if constexpr (PHASES == 1) {
+        gemm.finish(d, buffer, batch, row0 + warp * 16, col0, rows.rows, epilogue);
+      } else {
+        gemm.finish(d, buffer, batch, row0 + warp * 16, col0, rows.rows, ClassEpilogue<PHASES, E>{epilogue, rows.phase});
+      }
     }
   }
   if constexpr (CLUSTER > 1) {
@@ -230,8 +296,9 @@ CD_FN void gemm_wgmma(const CudaGemm& t, const E& epilogue) {
 #ifdef CD_HAS_WGMMA
 
 // One thread loads a block's steps by TMA.
-template <class T, int BM, int BN, int STAGES, bool A_K, bool B_K>
-CD_FN void wgmma_load(WgmmaStages<T, BM, BN, STAGES, A_K, B_K>& s, const CudaGemm& t, int batch, int row0, int col0, int first, int steps) {
+template <int PHASES, class T, int BM, int BN, int STAGES, bool A_K, bool B_K>
+CD_FN void wgmma_load(WgmmaStages<T, BM, BN, STAGES, A_K, B_K>& s, const CudaGemm& t, int batch, int row0, int col0, int first, int steps,
+                      const RowClass<PHASES>& rows) {
   const WgmmaBatches<A_K, B_K> batches(t);
   const int line_a = batch * batches.a, line_b = batch * batches.b;
 #pragma unroll 1
@@ -240,9 +307,15 @@ CD_FN void wgmma_load(WgmmaStages<T, BM, BN, STAGES, A_K, B_K>& s, const CudaGem
     barrier_wait(s.empty + 8 * s.stage, s.phase ^ 1);
     barrier_expect(barrier, s.kBytesA + s.kBytesB);
 #pragma unroll
-    for (int i = 0; i < (B_K ? 1 : BN / 64); ++i) tma_load(to_b + i * 8192, &t.map_b, barrier, B_K ? k : col0 + i * 64, line_b + (B_K ? col0 : k));
+    for (int i = 0; i < (B_K ? 1 : s.kBytesB / 8192); ++i) {
+      tma_load(to_b + i * 8192, &t.map_b, barrier, B_K ? k : col0 + i * 64, line_b + (B_K ? col0 : k - rows.shift));
+    }
+    if constexpr (A_K) {
+      tma_load(to_a, &t.map_a[rows.phase], barrier, k, line_a + row0);
+    } else {
 #pragma unroll
-    for (int i = 0; i < (A_K ? 1 : BM / 64); ++i) tma_load(to_a + i * 8192, &t.map_a, barrier, A_K ? k : row0 + i * 64, line_a + (A_K ? row0 : k));
+      for (int i = 0; i < BM / 64; ++i) tma_load(to_a + i * 8192, &t.map_a[0], barrier, row0 + i * 64, line_a + k);
+    }
   }
 }
 
@@ -278,7 +351,7 @@ CD_FN void wgmma_copy(WgmmaStages<T, BM, BN, STAGES, A_K, B_K>& s, const CudaGem
 
 // Grid: x = tiles of m * tiles of n * batches * SPLIT, clusters of SPLIT. Block: BM * 2 + (COPY ? 128 : 32) threads. Dynamic shared memory:
 // the larger of STAGES * (BM + BN) * 128 and BM * BN * 4, and 16 * STAGES bytes.
-template <class T, int BM, int BN, int STAGES, int SPLIT, bool A_K, bool B_K, bool COPY, class E>
+template <class T, int BM, int BN, int STAGES, int SPLIT, bool A_K, bool B_K, bool COPY, int PHASES, class E>
 CD_FN void gemm_wgmma_split(const CudaGemm& t, const E& epilogue) {
 #ifdef CD_HAS_WGMMA
   using Stages = WgmmaStages<T, BM, BN, STAGES, A_K, B_K>;
@@ -286,15 +359,16 @@ CD_FN void gemm_wgmma_split(const CudaGemm& t, const E& epilogue) {
   constexpr int kMultipliers = BM * 2, kThreads = kMultipliers + (COPY ? 128 : 32), kBarriers = Stages::kBytes > BM * BN * 4 ? Stages::kBytes : BM * BN * 4;
   Stages stages(shared_address(cd_gemm_shared), shared_address(cd_gemm_shared) + kBarriers);
   if (threadIdx.x == 0) {
-    if constexpr (!COPY) tma_prefetch(&t.map_a), tma_prefetch(&t.map_b);
+    if constexpr (!COPY) tma_prefetch(&t.map_a[0]), tma_prefetch(&t.map_b);
     stages.init(COPY ? 128 : 1, kMultipliers / 32);
   }
-  const int tiles_m = (int)cdiv(t.m, (i64)BM), tiles_n = (int)cdiv(t.n, (i64)BN), tile = (int)(blockIdx.x / SPLIT), part = (int)(blockIdx.x % SPLIT);
+  const int tiles_m = row_tiles<PHASES>(t, BM), tiles_n = (int)cdiv(t.n, (i64)BN), tile = (int)(blockIdx.x / SPLIT), part = (int)(blockIdx.x % SPLIT);
   const int batch = tile / (tiles_m * tiles_n);
   int tile_m, tile_n;
   tile_position((u32)(tile - batch * (tiles_m * tiles_n)), (u32)tiles_m, (u32)tiles_n, tile_m, tile_n);
-  const int row0 = tile_m * BM, col0 = tile_n * BN;
-  const int all = (int)cdiv(t.k, (i64)64), per_part = (all + SPLIT - 1) / SPLIT, first = part * per_part, steps = max(0, min(all - first, per_part));
+  const RowClass<PHASES> rows(t, tile_m);
+  const int row0 = tile_m / PHASES * BM, col0 = tile_n * BN;
+  const int all = (int)cdiv(t.k + rows.shift, (i64)64), per_part = (all + SPLIT - 1) / SPLIT, first = part * per_part, steps = max(0, min(all - first, per_part));
   __syncthreads();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   float* const out = (float*)cd_gemm_shared;
@@ -302,14 +376,14 @@ CD_FN void gemm_wgmma_split(const CudaGemm& t, const E& epilogue) {
     if constexpr (COPY) {
       wgmma_copy(stages, t, batch, row0, col0, first, steps);
     } else {
-      if (elect_one()) wgmma_load(stages, t, batch, row0, col0, first, steps);
+      if (elect_one()) wgmma_load(stages, t, batch, row0, col0, first, steps, rows);
       __syncwarp();
     }
     __syncthreads();
   } else {
     float d[BN / 2];
     if (steps > 0) {
-      stages.multiply(d, steps, warp / 4, [lane](u32 barrier) {
+      stages.multiply(d, steps, warp / 4, first == 0 ? rows.shift : 0, [lane](u32 barrier) {
         if (lane == 0) barrier_arrive(barrier);
       });
     } else {
@@ -323,7 +397,11 @@ CD_FN void gemm_wgmma_split(const CudaGemm& t, const E& epilogue) {
       *(float2*)(out + stage_index<float, BN>(row, col)) = make_float2(d[i], d[i + 1]);
     }
   }
-  finish_tile<T, BM, BN, kThreads, SPLIT>(out, batch, row0, col0, (int)t.m, (int)t.n, epilogue);
+  if constexpr (PHASES == 1) {
+    finish_tile<T, BM, BN, kThreads, SPLIT>(out, batch, row0, col0, rows.rows, (int)t.n, epilogue);
+  } else {
+    finish_tile<T, BM, BN, kThreads, SPLIT>(out, batch, row0, col0, rows.rows, (int)t.n, ClassEpilogue<PHASES, E>{epilogue, rows.phase});
+  }
 #endif
 }
 

@@ -26,6 +26,7 @@ uint64_t packed_size(const KernelPlan& plan, const PlanConstant& c) {
   switch (c.packing) {
     case PlanConstant::Packing::plain:
     case PlanConstant::Packing::conv_ohwi: return static_cast<uint64_t>(numel(d.sizes)) * bytes;
+    case PlanConstant::Packing::padded_lines: return static_cast<uint64_t>(c.n * c.batch_stride) * bytes;
     case PlanConstant::Packing::gemm_b_4bit: return static_cast<uint64_t>(templates::packed_gemm_b_elements(c.k, c.n)) / 2;
     case PlanConstant::Packing::gemm_b_integer: return static_cast<uint64_t>(templates::packed_integer_b_bytes(c.k, c.n));
     case PlanConstant::Packing::gemm_b: return static_cast<uint64_t>(c.batch * templates::packed_gemm_b_elements(c.k, c.n)) * bytes;
@@ -80,6 +81,16 @@ static std::vector<uint8_t> channels_innermost(const TensorData& d) {
   return dense_bytes(moved);
 }
 
+static std::vector<uint8_t> padded_lines(const std::vector<uint8_t>& plain, size_t item, const PlanConstant& c) {
+  std::vector<uint8_t> out(static_cast<size_t>(c.n * c.batch_stride) * item);
+  for (int64_t line = 0; line < c.n; ++line) {
+    uint8_t* to = out.data() + static_cast<size_t>(line * c.batch_stride) * item;
+    const uint8_t* from = plain.data() + static_cast<size_t>(line * c.row_stride) * item;
+    for (int64_t i = 0; i < c.k; ++i) std::memcpy(to + static_cast<size_t>(i) * item, from + static_cast<size_t>(i * c.col_stride) * item, item);
+  }
+  return out;
+}
+
 std::vector<uint8_t> constant_bytes(const KernelPlan& plan, const PlanConstant& c) {
   const TensorData& d = plan.buffer(c.buffer).info.data;
   std::vector<uint8_t> plain = dense_bytes(d);
@@ -96,6 +107,7 @@ std::vector<uint8_t> constant_bytes(const KernelPlan& plan, const PlanConstant& 
       return take(templates::pack_depthwise_weight(plain.data(), item, d.sizes[0], d.sizes[2], d.sizes[3]));
     case PlanConstant::Packing::winograd_weight: return take(templates::pack_winograd_weight(plain.data(), d.sizes[0], d.sizes[1]));
     case PlanConstant::Packing::conv_ohwi: return channels_innermost(d);
+    case PlanConstant::Packing::padded_lines: return padded_lines(plain, item, c);
     case PlanConstant::Packing::gemm_b_4bit: return take(templates::pack_4bit_b(plain.data(), c.k, c.n, c.row_stride, c.col_stride));
     case PlanConstant::Packing::gemm_b_integer: return take(templates::pack_integer_b(plain.data(), c.k, c.n, c.row_stride, c.col_stride));
     case PlanConstant::Packing::gemm_b: break;

@@ -8,7 +8,8 @@
 #include "base/parallel.h"
 #include "codegen/constants.h"
 #include "codegen/cuda/host_program.h"
-#include "compiler/build_target.h"
+#include "compiler/cuda_target.h"
+#include "device/model_abi.h"
 #include "schedule/schedule.h"
 #include "toolchain/data_object.h"
 #include "toolchain/nvrtc.h"
@@ -79,9 +80,40 @@ Status refuse_library_calls(const LoopProgram& loops) {
   return ok_status();
 }
 
+// Units' texts, and what NVRTC is to make of them.
+struct Compilation {
+  std::vector<GeneratedSource> sources;
+  std::vector<toolchain::CudaRequest> requests;
+  std::vector<Image> images;
+};
+
+Compilation compilation_of(const cuda::CudaProgram& program, const CompileOptions& options) {
+  Compilation c;
+  for (const CudaUnit& u : cuda_units(program)) {
+    std::string text;
+    for (const std::string& h : u.headers) text += "#include \"" + h + "\"\n";
+    const std::string name = fmt::format("kernels_{}.cu", c.sources.size());
+    c.sources.push_back({name, text + "\n" + u.body});
+    for (const Image& image : images_of(u, options)) {
+      const bool ptx = image.kind == kPtx;
+      c.requests.push_back({name, c.sources.back().text, ptx ? fmt::format("compute_{}", image.sm) : arch_name(image.sm), ptx, {}, "", ""});
+      if (u.user) add_user(c.requests.back(), *u.user);
+      c.images.push_back(image);
+    }
+  }
+  return c;
+}
+
+Result<std::vector<toolchain::Bytes>> compile_all(const Compilation& c, const CompileOptions& options, const toolchain::Nvrtc& nvrtc) {
+  const int threads = options.threads > 0 ? options.threads : usable_cpus();
+  return nvrtc.compile_all(c.requests, threads, [&](size_t finished, size_t total, std::string_view name) {
+    if (options.progress) options.progress(name, finished, total);
+  }, options.cache.get());
+}
+
 }  // namespace
 
-Result<TargetContents> build_cuda(const LoopProgram& loops, const Graph& graph, const CompileOptions& options, const Dump& dump, const StageDone& done) {
+Result<CudaPlan> plan_cuda(const LoopProgram& loops, const CompileOptions& options, int tuned_sm, std::function<std::vector<Choice>(const std::string& problem)> choices) {
   TRY_STATUS(refuse_library_calls(loops));
   TRY_STATUS(check_user_kernels(loops, true));
   for (const Loop& loop : loops.loops) {
@@ -91,62 +123,70 @@ Result<TargetContents> build_cuda(const LoopProgram& loops, const Graph& graph, 
                  fmt::format("the size '{}' depends on data ('{}'), which programs for CUDA do not support yet", loops.pool->symbol_info(read->symbol).name, loop.origins.empty() ? "" : loop.origins[0].source),
                  loop.origins.empty() ? "" : loop.origins[0].source, "compile for the CPU, or compute the size outside of the model"};
   }
+  CudaPlan p;
+  std::set<int, std::greater<>> known(options.cuda.begin(), options.cuda.end());
+  known.insert(options.ptx.begin(), options.ptx.end());
+  p.settings.sms.assign(known.begin(), known.end());
+  p.settings.libraries = options.libraries;
+  p.settings.tuned_sm = tuned_sm;
+  p.settings.choices = std::move(choices);
+  TRY(p.plan, schedule(loops, cuda::traits(p.settings)));
+  layout_constants(p.plan);
+  return p;
+}
+
+Result<TargetContents> build_cuda(const LoopProgram& loops, const Graph& graph, const CompileOptions& options, const tune::Record* record, const Dump& dump,
+                                  const StageDone& done) {
   // Loading NVRTC takes longer than scheduling a small program.
   std::future<Result<std::shared_ptr<const toolchain::Nvrtc>>> loading = std::async(std::launch::async, toolchain::Nvrtc::load);
+  TRY(CudaPlan plan, plan_cuda(loops, options, record ? record_sm(*record) : 0, record ? choices_of(*record) : nullptr));
+  if (record) TRY_STATUS(apply_record(plan, *record));
+  dump.text("plan_cuda", [&] { return to_string(plan.plan); });
+  done("schedule");
+  TRY(const std::shared_ptr<const toolchain::Nvrtc> nvrtc, loading.get());
+  return build_plan(std::move(plan), graph, options, *nvrtc, {}, dump, done);
+}
+
+Status build_cubins(const CudaPlan& plan, const CompileOptions& options, const toolchain::Nvrtc& nvrtc) {
+  const Result<std::vector<toolchain::Bytes>> cubins = compile_all(compilation_of(cuda::generate_kernels(plan.plan, plan.settings), options), options, nvrtc);
+  return cubins.ok() ? ok_status() : Status(cubins.error());
+}
+
+Result<TargetContents> build_plan(CudaPlan plan, const Graph& graph, const CompileOptions& options, const toolchain::Nvrtc& nvrtc, std::vector<bool> timed, const Dump& dump,
+                                  const StageDone& done) {
   TargetContents t;
   t.device = "cuda";
   t.needs = {"libcuda.so.1"};
   for (const int sm : options.cuda) t.architectures.push_back(fmt::format("sm_{}", sm));
   for (const int sm : options.ptx) t.architectures.push_back(fmt::format("compute_{}", sm));
-  std::set<int, std::greater<>> known(options.cuda.begin(), options.cuda.end());
-  known.insert(options.ptx.begin(), options.ptx.end());
-  const std::vector<int> sms(known.begin(), known.end());
-  TRY(t.plan, schedule(loops, cuda::traits(sms, options.libraries)));
-  layout_constants(t.plan);
-  dump.text("plan_cuda", [&] { return to_string(t.plan); });
-  done("schedule");
-
-  const cuda::CudaProgram program = cuda::generate_kernels(t.plan, sms, options.libraries);
+  t.plan = std::move(plan.plan);
+  const cuda::CudaProgram program = cuda::generate_kernels(t.plan, plan.settings);
   t.num_functions = program.functions.size();
   for (const std::string& library : program.libraries) t.uses.push_back(library == "libcudnn" ? "libcudnn.so.9" : "libcublasLt.so.13");
   for (const cuda::CudaCall& c : program.calls) {
     t.functions.push_back(c.launches.empty() ? "" : program.functions[static_cast<size_t>(c.launches[0].function)].name);
   }
-  t.graphs = options.graphs && !t.plan.kernels.empty();
+  t.graphs = options.graphs && !t.plan.kernels.empty() && timed.empty();
+  if (plan.settings.tuned_sm && timed.empty()) t.tuned_isa = fmt::format("sm_{}", plan.settings.tuned_sm);
   t.constants_hash = constants_identity(t.plan);
   done("generate");
 
-  TRY(const std::shared_ptr<const toolchain::Nvrtc> nvrtc, loading.get());
-  std::vector<toolchain::CudaRequest> requests;
-  std::vector<Image> images;
-  for (const CudaUnit& u : cuda_units(program)) {
-    std::string text;
-    for (const std::string& h : u.headers) text += "#include \"" + h + "\"\n";
-    const std::string name = fmt::format("kernels_{}.cu", t.sources.size());
-    t.sources.push_back({name, text + "\n" + u.body});
-    for (const Image& image : images_of(u, options)) {
-      const bool ptx = image.kind == kPtx;
-      requests.push_back({name, t.sources.back().text, ptx ? fmt::format("compute_{}", image.sm) : arch_name(image.sm), ptx, {}, "", ""});
-      if (u.user) add_user(requests.back(), *u.user);
-      images.push_back(image);
-    }
-  }
+  Compilation compilation = compilation_of(program, options);
+  t.sources = std::move(compilation.sources);
   for (const GeneratedSource& s : t.sources) dump.text(s.name, [&] { return s.text; }, LogLevel::code);
-  const int threads = options.threads > 0 ? options.threads : usable_cpus();
-  TRY(const std::vector<toolchain::Bytes> cubins, nvrtc->compile_all(requests, threads, [&](size_t finished, size_t total, std::string_view name) {
-        if (options.progress) options.progress(name, finished, total);
-      }, options.cache.get()));
+  TRY(const std::vector<toolchain::Bytes> cubins, compile_all(compilation, options, nvrtc));
 
   cuda::HostOptions host;
   host.in_spec = graph.in_spec;
   host.out_spec = graph.out_spec;
   host.graphs = t.graphs;
+  host.timed = std::move(timed);
   host.constants_hash = t.constants_hash;
   host.architectures = fmt::format("{}", fmt::join(t.architectures, ", "));
   std::vector<std::vector<uint8_t>> objects;
   for (size_t i = 0; i < cubins.size(); ++i) {
     const std::string symbol = fmt::format("coil_image_{}", i);
-    host.images.push_back({images[i].sm, images[i].kind, symbol, cubins[i].size()});
+    host.images.push_back({compilation.images[i].sm, compilation.images[i].kind, symbol, cubins[i].size()});
     objects.push_back(toolchain::data_object(symbol, cubins[i]));
   }
   const std::string host_text = cuda::host_program_text(t.plan, program, host);
@@ -156,7 +196,7 @@ Result<TargetContents> build_cuda(const LoopProgram& loops, const Graph& graph, 
   std::vector<toolchain::LinkInput> inputs = {{"host.cc", host_object}};
   for (size_t i = 0; i < objects.size(); ++i) inputs.push_back({host.images[i].symbol, objects[i]});
   for (const toolchain::LinkInput& o : neutral_objects(true)) inputs.push_back(o);
-  TRY(t.code, link_model(std::move(inputs)));
+  TRY(t.code, link_model(std::move(inputs), host.timed.empty() ? std::vector<std::string>() : std::vector<std::string>{COIL_TUNING_SYMBOL}));
   done("build");
   return t;
 }

@@ -23,7 +23,13 @@ Result<TargetContents> build_cpu(const LoopProgram& loops, const Graph& graph, c
                                  const StageDone& done);
 // Tunes the program on this machine (options.tune). Errors: bad_option for a --warm that the program does not have; those of a call.
 Result<tune::Record> tune_cpu(const LoopProgram& loops, const Graph& graph, const CompileOptions& options);
-Result<TargetContents> build_cuda(const LoopProgram& loops, const Graph& graph, const CompileOptions& options, const Dump& dump, const StageDone& done);
+
+// The same for CUDA. A record is of one device; kernels for other architectures follow their own rules.
+Result<TargetContents> build_cuda(const LoopProgram& loops, const Graph& graph, const CompileOptions& options, const tune::Record* record, const Dump& dump,
+                                  const StageDone& done);
+// Tunes the program on device `options.tune.device`. On a machine without a device all candidates are built (they are in the cache then)
+// and nothing is timed: Record::untimed. Errors: as of tune_cpu; wrong_machine for a device of another architecture than the targets.
+Result<tune::Record> tune_cuda(const LoopProgram& loops, const Graph& graph, const CompileOptions& options);
 
 // --- shared by the two
 // Headers of the C++ library that the sources of user kernels may include: device/user/math.h has their functions.

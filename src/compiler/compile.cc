@@ -79,12 +79,12 @@ Result<CompileReport> compile(const Graph& graph, ZipWriter& zip, const CompileO
     const std::string suffix = contents.targets.empty() ? "" : " " + device;
     const auto lap = [&](const std::string& stage) { watch.lap(stage + suffix); };
     const tune::Record* record = options.tune.replay ? &*options.tune.replay : nullptr;
-    if (device == "cpu" && options.tune.mode != TuneOptions::Mode::off) {
-      TRY(report.tuning, tune_cpu(loops, simplified, options));
-      record = &*report.tuning;
+    if (options.tune.mode != TuneOptions::Mode::off) {
+      TRY(report.tuning, device == "cpu" ? tune_cpu(loops, simplified, options) : tune_cuda(loops, simplified, options));
+      record = report.tuning->untimed ? nullptr : &*report.tuning;
       watch.lap("tune");
     }
-    TRY(TargetContents target, device == "cpu" ? build_cpu(loops, simplified, options, record, dump, lap) : build_cuda(loops, simplified, options, dump, lap));
+    TRY(TargetContents target, (device == "cpu" ? build_cpu : build_cuda)(loops, simplified, options, record, dump, lap));
     // PyTorch looks for the files of "model" by the beginning of their names: the others must not begin like it.
     if (!contents.targets.empty()) target.model = device;
     report.kernels += target.plan.kernels.size();

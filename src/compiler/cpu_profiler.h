@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "compiler/cpu_target.h"
+#include "compiler/profiling.h"
 #include "runtime/context.h"
 #include "tune/search.h"
 
@@ -22,7 +23,6 @@ class CpuProfiler : public tune::Profiler {
   Result<tune::RunTimes> run(const Call& call) override;
 
  private:
-  struct Input;
   CpuProfiler(std::shared_ptr<runtime::Model> model, const KernelPlan& plan, const std::vector<TuningProblem>& problems, const std::vector<SymbolValues>& points,
               const std::vector<std::vector<std::vector<Choice>>>& choices);
   static void hook(void* owner, int32_t kernel, void* const* results);
@@ -40,16 +40,16 @@ class CpuProfiler : public tune::Profiler {
   runtime::Context context_;
   std::vector<int> problem_of_;                 // of each kernel; -1: none
   std::vector<std::array<int32_t, 4>> numbers_;  // what the code reads
-  std::vector<std::unique_ptr<Input>> inputs_;
+  std::vector<ProgramInput> inputs_;
+  std::vector<std::vector<uint8_t>> kept_;      // of inputs that the program overwrites
   std::vector<CoilTensorView> views_, outputs_;
   size_t point_ = SIZE_MAX;
   // of the call at hand
   double begin_ = 0;
   std::vector<double> seconds_;
-  bool checking_ = false, fills_reference_ = false;
+  bool checking_ = false;
   int wrong_ = -1;
-  size_t next_sample_ = 0;
-  std::vector<std::vector<double>> reference_;  // samples of each checked kernel's results, in the order of execution
+  ResultCheck check_;
 };
 
 }  // namespace coil

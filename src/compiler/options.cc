@@ -111,7 +111,9 @@ Status read_tuning(const CompileSettings& s, CompileOptions& options) {
   if (s.tune != "off" && s.tune != "fast" && s.tune != "max") return bad(fmt::format("there is no tuning '{}'", s.tune), "off, fast or max");
   t.mode = s.tune == "fast" ? TuneOptions::Mode::fast : s.tune == "max" ? TuneOptions::Mode::max : TuneOptions::Mode::off;
   const bool tunes = t.mode != TuneOptions::Mode::off;
-  if (tunes && options.isas.empty()) return bad("the tuner is for the CPU so far; code for CUDA follows measured tables", "leave --tune out, or add cpu to --target");
+  const bool cuda = !options.cuda.empty() || !options.ptx.empty();
+  if ((tunes || !s.replay.empty()) && cuda && !options.isas.empty()) return bad("tuning, and a record of it, is of one device", "compile for cpu and for cuda apart");
+  if (tunes && cuda && options.cuda.empty()) return bad("the tuner needs an architecture to tune for", "name one in --target, such as cuda:sm_90");
   if (!tunes && (!s.tune_budget.empty() || !s.warm.empty() || !s.record.empty() || !s.tune_memory.empty() || s.tune_threads > 0))
     return bad("a tuning budget, threads, memory, sizes to warm or a record to write need a tuner", "add --tune fast or --tune max");
   if (tunes && !s.replay.empty()) return bad("a record is replayed without tuning", "leave out --tune or --replay");
@@ -132,6 +134,10 @@ Status read_tuning(const CompileSettings& s, CompileOptions& options) {
   }
   if (!s.replay.empty()) {
     TRY(t.replay, read_record(s.replay));
+    if (t.replay->untimed) {
+      return Error{ErrorCode::tuning_record, "nothing in this record was timed: it was written on a machine without a device", s.replay,
+                   "tune with it on a machine with one: --tune ... --record " + s.replay};
+    }
   }
   std::error_code ignored;
   if (!s.record.empty() && std::filesystem::exists(s.record, ignored)) {
@@ -146,6 +152,7 @@ Status save_record(const std::string& path, tune::Record record) {
   std::error_code ignored;
   if (std::filesystem::exists(path, ignored)) {
     TRY(const tune::Record before, read_record(path));
+    if (record.untimed && !before.untimed) return ok_status();  // what was timed is worth more
     TRY_STATUS(tune::merge(record, before));
   }
   return write_file(path, std::string_view(tune::record_text(record)));

@@ -18,6 +18,8 @@ using Mode = TuneOptions::Mode;
 constexpr double kFastSeconds = 10, kMaxSeconds = 60;
 constexpr int kFastSamples = 10, kMaxSamples = 30;
 constexpr double kFastLeast = 0.1, kMaxLeast = 0.5;  // seconds of a point
+constexpr int kRefinements = 2;
+constexpr double kLeastRefinement = 0.2;             // of the budget that must be left for one
 constexpr size_t kFastCandidates = 5, kMaxCandidates = 12;
 
 class Tuner {
@@ -48,7 +50,8 @@ class Tuner {
       }
       search.progress = options_.progress;
       if (profiler) {
-        TRY(found, tune::search(counts(), *profiler, search));
+        TRY(found, tune::search(counts(0), *profiler, search));
+        for (int round = 0; round < kRefinements; ++round) TRY_STATUS(refine(found, *profiler, search, budget));
       }
       record_.untimed = !profiler;
     }
@@ -66,7 +69,7 @@ class Tuner {
 
   // From the caller's record, then from the cache.
   void reuse_known() {
-    const bool fits = options_.known && options_.known->hardware == record_.hardware;
+    const bool fits = options_.known && !options_.known->untimed && options_.known->hardware == record_.hardware;
     for (size_t p = 0; p < problems_.size(); ++p) {
       const tune::Entry* entry = fits ? options_.known->find(problems_[p].text) : nullptr;
       if (entry) {
@@ -103,11 +106,22 @@ class Tuner {
     all_.cache->put(cache_key(p), {reinterpret_cast<const uint8_t*>(text.data()), text.size()});
   }
 
+  // What a record from a machine without a device has built for the problem: nothing else is timed then. Null: there is no such record.
+  const tune::Entry* built(size_t p) const {
+    const bool fits = options_.known && options_.known->untimed && options_.known->hardware.isa == record_.hardware.isa;
+    return fits ? options_.known->find(problems_[p].text) : nullptr;
+  }
+
   void find_candidates(size_t most) {
     for (const SymbolValues& point : points_) {
       auto& row = choices_.emplace_back();
       for (size_t p = 0; p < problems_.size(); ++p) {
         row.push_back(is_known(p) || depends_on_data(choice_key(p)) ? std::vector<Choice>{Choice{}} : target_.candidates(first(p), lookup(plan_, point, target_.workers()), most));
+        if (const tune::Entry* entry = built(p)) {
+          std::erase_if(row.back(), [&](const Choice& c) {
+            return c != Choice{} && std::find(entry->to_time.begin(), entry->to_time.end(), named(target_.names(first(p)), c)) == entry->to_time.end();
+          });
+        }
       }
     }
   }
@@ -124,14 +138,85 @@ class Tuner {
     return false;
   }
 
-  std::vector<std::vector<size_t>> counts() const {
+  // Of the points from `first` on.
+  std::vector<std::vector<size_t>> counts(size_t first) const {
     std::vector<std::vector<size_t>> out;
-    for (const auto& row : choices_) {
+    for (size_t i = first; i < choices_.size(); ++i) {
       auto& n = out.emplace_back();
-      for (const auto& c : row) n.push_back(c.size());
+      for (const auto& c : choices_[i]) n.push_back(c.size());
     }
     return out;
   }
+
+  int64_t key_at(size_t p, size_t point) const { return evaluate_index(choice_key(p), lookup(plan_, points_[point], target_.workers())); }
+
+  // Where the choices of two neighbouring sizes differ, the size between them is tried too, with what was chosen anywhere: the builds are
+  // there. Programs of one dynamic dimension, as far as there is time.
+  Status refine(tune::SearchResult& found, tune::Profiler& profiler, tune::SearchOptions search, double budget) {
+    const std::vector<SymbolId> symbols = free_symbols(plan_);
+    search.seconds = budget - (tuning_clock() - begin_);
+    if (symbols.size() != 1 || search.seconds < kLeastRefinement * budget) return ok_status();
+    const auto at = static_cast<size_t>(symbols[0].index);
+    std::map<int64_t, size_t> by_size;
+    for (size_t i = 0; i < found.points.size(); ++i) {
+      if (found.points[i].timed) by_size[points_[i][at]] = i;
+    }
+    const size_t first = points_.size();
+    for (auto it = by_size.begin(); it != by_size.end() && std::next(it) != by_size.end(); ++it) {
+      const auto& [size, point] = *it;
+      const auto& [next_size, next] = *std::next(it);
+      const auto middle = static_cast<int64_t>(std::sqrt(static_cast<double>(size) * static_cast<double>(next_size)));
+      if (middle <= size || next_size - size < 4 || !differ(found, point, next)) continue;
+      SymbolValues values = points_[point];
+      values[at] = middle;
+      if (allowed_at(plan_, values)) points_.push_back(values);
+    }
+    if (points_.size() == first) return ok_status();
+    search.costs.clear();
+    for (size_t i = first; i < points_.size(); ++i) {
+      choices_.push_back(chosen_anywhere(found));
+      search.costs.push_back(static_cast<double>(points_[i][at]));
+    }
+    Later later(profiler, first);
+    TRY(tune::SearchResult more, tune::search(counts(first), later, search));
+    std::move(more.points.begin(), more.points.end(), std::back_inserter(found.points));
+    found.runs += more.runs;
+    return ok_status();
+  }
+
+  bool differ(const tune::SearchResult& found, size_t a, size_t b) const {
+    for (size_t p = 0; p < problems_.size(); ++p) {
+      if (choices_[a][p][found.points[a].problems[p].chosen] != choices_[b][p][found.points[b].problems[p].chosen]) return true;
+    }
+    return false;
+  }
+
+  std::vector<std::vector<Choice>> chosen_anywhere(const tune::SearchResult& found) const {
+    std::vector<std::vector<Choice>> out;
+    for (size_t p = 0; p < problems_.size(); ++p) {
+      std::vector<Choice>& list = out.emplace_back(1, Choice{});
+      for (size_t i = 0; i < found.points.size(); ++i) {
+        const Choice c = choices_[i][p][found.points[i].problems[p].chosen];
+        if (std::find(list.begin(), list.end(), c) == list.end()) list.push_back(c);
+      }
+    }
+    return out;
+  }
+
+  // The profiler's points from `first` on.
+  class Later : public tune::Profiler {
+   public:
+    Later(tune::Profiler& profiler, size_t first) : profiler_(profiler), first_(first) {}
+    Result<tune::RunTimes> run(const Call& call) override {
+      Call later = call;
+      later.point += first_;
+      return profiler_.run(later);
+    }
+
+   private:
+    tune::Profiler& profiler_;
+    const size_t first_;
+  };
 
   void write_record(const tune::SearchResult& found) {
     for (size_t i = 0; i < found.points.size(); ++i) {
@@ -148,19 +233,34 @@ class Tuner {
       e.kernel = plan_.kernels[first(p)].name;
       e.kernels = static_cast<int>(problems_[p].kernels.size());
       e.key = size_text(choice_key(p));
+      if (record_.untimed) {
+        e.to_time = to_time(p);
+        record_.entries.push_back(std::move(e));
+        continue;
+      }
       std::map<int64_t, Choice> by_key;
       for (size_t i = 0; i < found.points.size(); ++i) {
         const tune::ProblemResult& r = found.points[i].problems[p];
         const Choice chosen = choices_[i][p][r.chosen];
-        const int64_t key = depends_on_data(choice_key(p)) ? 0 : evaluate_index(choice_key(p), lookup(plan_, points_[i], target_.workers()));
+        const int64_t key = depends_on_data(choice_key(p)) ? 0 : key_at(p, i);
         if (found.points[i].timed) by_key.try_emplace(key, chosen);  // of several points with one key the more important counts
         if (choices_[i][p].size() > 1 && found.points[i].timed) e.measured.push_back(measured(i, p, key, r));
       }
-      if (record_.untimed) continue;
       e.rows = rows_of(p, by_key);
       keep(p, e, std::all_of(found.points.begin(), found.points.end(), [](const tune::PointResult& r) { return r.timed; }));
       record_.entries.push_back(std::move(e));
     }
+  }
+
+  std::vector<tune::NamedChoice> to_time(size_t p) const {
+    std::vector<tune::NamedChoice> out;
+    for (const auto& row : choices_) {
+      for (const Choice& c : row[p]) {
+        const tune::NamedChoice choice = named(target_.names(first(p)), c);
+        if (!choice.empty() && std::find(out.begin(), out.end(), choice) == out.end()) out.push_back(choice);
+      }
+    }
+    return out;
   }
 
   tune::MeasuredPoint measured(size_t i, size_t p, int64_t key, const tune::ProblemResult& r) const {
@@ -173,7 +273,7 @@ class Tuner {
     return m;
   }
 
-  // Between two sizes that were tried the change is at their geometric mean.
+  // What is between two sizes that were tried goes with the larger: its choice was seen to serve as much work.
   std::vector<tune::Row> rows_of(size_t p, const std::map<int64_t, Choice>& by_key) const {
     std::vector<tune::Row> rows;
     const auto add = [&](int64_t up_to, const Choice& c) {
@@ -183,7 +283,7 @@ class Tuner {
     };
     for (auto it = by_key.begin(); it != by_key.end(); ++it) {
       const auto next = std::next(it);
-      add(next == by_key.end() ? INT64_MAX : static_cast<int64_t>(std::sqrt(static_cast<double>(it->first) * static_cast<double>(next->first))), it->second);
+      add(next == by_key.end() ? INT64_MAX : it->first, it->second);
     }
     if (rows.empty()) add(INT64_MAX, Choice{});
     return rows;

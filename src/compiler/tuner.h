@@ -66,6 +66,9 @@ std::vector<SymbolId> free_symbols(const KernelPlan& plan);
 // named comes first.
 std::vector<SymbolValues> points_of(const KernelPlan& plan, const TuneOptions& options);
 
+// Whether the program's guards allow these sizes.
+bool allowed_at(const KernelPlan& plan, const SymbolValues& values);
+
 // bad_option: --warm names a dimension that the program does not have, or sizes out of its range.
 Status check_warm(const KernelPlan& plan, const TuneOptions& options);
 

@@ -26,15 +26,15 @@ std::vector<int64_t> sizes_to_try(const Symbol& s, const std::vector<int64_t>& w
   return out;
 }
 
-bool allowed(const KernelPlan& plan, const SymbolValues& values) {
+}  // namespace
+
+bool allowed_at(const KernelPlan& plan, const SymbolValues& values) {
   for (const SizeCheck& c : plan.checks) {
     if (depends_on_data(c.condition)) continue;
     if (evaluate_index(holds(*plan.pool, c.condition), [&](SymbolId id) { return id == plan.workers ? 1 : values[static_cast<size_t>(id.index)]; }) != 1) return false;
   }
   return true;
 }
-
-}  // namespace
 
 std::vector<SymbolId> free_symbols(const KernelPlan& plan) {
   std::vector<SymbolId> out;
@@ -45,11 +45,17 @@ std::vector<SymbolId> free_symbols(const KernelPlan& plan) {
   return out;
 }
 
+static std::string dimension_names(const KernelPlan& plan) {
+  std::string text;
+  for (const SymbolId id : free_symbols(plan)) text += (text.empty() ? "" : ", ") + plan.pool->symbol_info(id).label;
+  return text.empty() ? "it has none" : "it has: " + text;
+}
+
 Status check_warm(const KernelPlan& plan, const TuneOptions& options) {
   for (const auto& [name, values] : options.warm) {
     const std::vector<SymbolId> symbols = free_symbols(plan);
     const auto it = std::find_if(symbols.begin(), symbols.end(), [&, &wanted = name](SymbolId id) { return plan.pool->symbol_info(id).label == wanted; });
-    if (it == symbols.end()) return Error{ErrorCode::bad_option, fmt::format("--warm names '{}', which is no dynamic dimension of the program", name), "", "`coil inspect` lists them"};
+    if (it == symbols.end()) return Error{ErrorCode::bad_option, fmt::format("--warm names '{}', which is no dynamic dimension of the program", name), "", dimension_names(plan)};
     const Symbol& s = plan.pool->symbol_info(*it);
     for (const int64_t v : values) {
       if (v < s.min || v > s.max) return Error{ErrorCode::bad_option, fmt::format("--warm {}={} is not in the dimension's range, {} to {}", name, v, s.min, s.max), "", ""};
@@ -74,7 +80,7 @@ std::vector<SymbolValues> points_of(const KernelPlan& plan, const TuneOptions& o
   }
   std::vector<SymbolValues> out;
   const auto add = [&](const SymbolValues& v) {
-    if (out.size() < most && allowed(plan, v) && std::find(out.begin(), out.end(), v) == out.end()) out.push_back(v);
+    if (out.size() < most && allowed_at(plan, v) && std::find(out.begin(), out.end(), v) == out.end()) out.push_back(v);
   };
   add(middle);
   const auto along = [&](size_t i, int64_t value) {

@@ -164,11 +164,13 @@ struct Kernel {
 
 // A constant of the package. Packed ones hold a template's layout; their bytes are made when the package is written.
 struct PlanConstant {
-  enum class Packing : uint8_t { plain, gemm_b, gemm_b_4bit, gemm_b_integer, conv_weight, depthwise_weight, winograd_weight, conv_ohwi };
+  enum class Packing : uint8_t { plain, gemm_b, gemm_b_4bit, gemm_b_integer, conv_weight, depthwise_weight, winograd_weight, conv_ohwi, padded_lines };
   BufferId buffer;
   Packing packing = Packing::plain;
   int64_t k = 0, n = 0, groups = 1;     // gemm_b: [batch][k, n] from linear strides below; conv: from the OIHW sizes
   int64_t batch = 1, batch_stride = 0, row_stride = 0, col_stride = 0;
+                                        // padded_lines: n lines of k elements; element (line, i) comes from
+                                        // line * row_stride + i * col_stride and goes to line * batch_stride + i
   uint64_t offset = 0, bytes = 0;       // in the blob
 };
 

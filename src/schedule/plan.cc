@@ -439,7 +439,8 @@ class Planner {
   // A constant B in panels; the operand then names the packed buffer.
   bool pack_gemm_weight(TemplateKernel& k, const Gemm& g) {
     const BufferInfo source = program_.buffer(k.operands[1].buffer);
-    if (source.kind != BufferInfo::Kind::constant || !target_.packs_constant_weights) return false;
+    if (source.kind != BufferInfo::Kind::constant) return false;
+    if (!target_.packs_constant_weights) return pad_lines(k, g);
     const Expr offset = k.operands[1].offset;
     const int n0 = static_cast<int>(g.batch.size() + g.m.size()), k0 = n0 + static_cast<int>(g.n.size());
     const auto batch = merged_stride(offset, 0, g.batch), cols = merged_stride(offset, n0, g.n), rows = merged_stride(offset, k0, g.k);
@@ -455,6 +456,36 @@ class Planner {
                 : g.quantised && has_4_bits(source) ? PlanConstant::Packing::gemm_b_4bit
                                                     : PlanConstant::Packing::gemm_b;
     k.operands[1] = {packed_buffer(k.operands[1].buffer, c), pool().index(0)};
+    return true;
+  }
+
+  // A constant B of contiguous lines that begin where the target cannot read them well: with room between them.
+  bool pad_lines(TemplateKernel& k, const Gemm& g) {
+    const BufferInfo source = program_.buffer(k.operands[1].buffer);
+    const Expr offset = k.operands[1].offset;
+    const int n0 = static_cast<int>(g.batch.size() + g.m.size()), k0 = n0 + static_cast<int>(g.n.size());
+    const auto cols = merged_stride(offset, n0, g.n), rows = merged_stride(offset, k0, g.k);
+    const Expr base = substitute_vars(offset, std::vector<Expr>(static_cast<size_t>(k0) + g.k.size(), pool().index(0)));
+    const Expr n = product(pool(), g.n), depth = product(pool(), g.k), one = pool().index(1);
+    if (!g.batch.empty() || !cols || !rows || !n->is_constant() || !depth->is_constant() || !(base == pool().index(0))) return false;
+    const bool along_k = *rows == one && *cols == depth, along_n = *cols == one && *rows == n;
+    if (along_k == along_n) return false;
+    const int64_t item = byte_size(source.dtype), unit = std::max<int64_t>(target_.constant_line_bytes / item, 1), length = (along_k ? depth : n)->as_int();
+    if (length % unit == 0 || length < 4 * unit || n->as_int() < 2 || depth->as_int() < 2) return false;
+    const bool lines_of_k = along_k && !(target_.turns_odd_lines && item == 2);
+    PlanConstant c;
+    c.packing = PlanConstant::Packing::padded_lines;
+    c.k = (lines_of_k ? depth : n)->as_int(), c.n = (lines_of_k ? n : depth)->as_int();
+    c.row_stride = along_k == lines_of_k ? length : 1;
+    c.col_stride = along_k == lines_of_k ? 1 : length;
+    c.batch_stride = (c.k + unit - 1) / unit * unit;
+    Expr padded = pool().index(0);
+    const auto add = [&](const std::vector<Expr>& sizes, int first, int64_t stride) {
+      for (size_t i = sizes.size(); i-- > 0; stride *= sizes[i]->as_int()) padded = padded + pool().var(first + static_cast<int>(i)) * stride;
+    };
+    add(g.n, n0, lines_of_k ? c.batch_stride : 1);
+    add(g.k, k0, lines_of_k ? 1 : c.batch_stride);
+    k.operands[1] = {packed_buffer(k.operands[1].buffer, c), padded};
     return true;
   }
 

@@ -10,7 +10,7 @@
 namespace coil::templates {
 namespace {
 
-constexpr int64_t kFewRows = 8;   // queries that share a key head, up to which the reading of keys decides
+constexpr int64_t kFewQueries = 8;   // queries that share a key head, up to which the reading of keys decides
 constexpr int64_t kWgmmaKeys = 128;   // keys from which on a Hopper kernel pays
 
 // The kernels' element type of the mask: "cd::NoMask", "bool", "float".
@@ -98,12 +98,12 @@ std::vector<CudaVariant> cuda_attention_variants(const CudaAttentionFacts& facts
   const std::optional<int64_t> heads = known(def.heads), kv_heads = known(def.kv_heads), q_len = known(def.q_len);
   const int64_t group = heads && kv_heads && *kv_heads > 0 ? *heads / *kv_heads : 1;
   std::vector<CudaVariant> variants;
-  const bool may_be_few = q_len ? *q_len * group <= kFewRows : group <= kFewRows;
+  const bool may_be_few = q_len ? *q_len * group <= kFewQueries : group <= kFewQueries;
   if (may_be_few) {
     const int rows = q_len.value_or(1) * group <= 1 ? 1 : q_len.value_or(1) * group <= 2 ? 2 : 4;
     variants.push_back(decode(facts, widest, rows, sm >= 90 ? 8 : 1));
     if (q_len && heads && kv_heads) return variants;
-    variants.back().condition = fmt::format("t.heads / t.kv_heads * t.q_len <= {}", kFewRows);
+    variants.back().condition = fmt::format("t.heads / t.kv_heads * t.q_len <= {}", kFewQueries);
   }
   const bool enough = known(def.kv_len).value_or(kWgmmaKeys) >= kWgmmaKeys && q_len.value_or(64) >= 64;
   if (sm == 90 && facts.dtype != DType::f32 && facts.alignment % 16 == 0 && def.scale > 0 && enough) variants.push_back(hopper(facts, widest));

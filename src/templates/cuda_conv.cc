@@ -298,4 +298,75 @@ std::vector<CudaVariant> cuda_conv_variants(const CudaConvFacts& facts, int sm) 
   return variants;
 }
 
+// --- by numbers
+
+namespace {
+
+// What tiles of a convolution can be chosen among, and the product that it is.
+struct Tiled {
+  bool tensor;
+  Machine machine;
+  std::optional<std::string> wgmma;  // the condition of wgmma's tiles; null: they cannot serve
+  std::span<const Tile> tiles;       // the others'
+  int slab;
+  int64_t columns, k;                // of a group
+};
+
+// Null: depthwise, few channels, or channels that are not known.
+std::optional<Tiled> tiled(const CudaConvFacts& facts, int sm) {
+  const Conv2d& def = facts.def;
+  const std::optional<int64_t> ic = known(def.x_sizes[1]), oc = known(facts.result_sizes[1]);
+  const bool tensor = facts.dtype == DType::bf16 || facts.dtype == DType::f16, f64 = facts.dtype == DType::f64;
+  const Machine machine = machine_of(sm, tensor, f64);
+  if (!ic || !oc || (*ic == *oc && def.groups == *ic && def.groups > 1) || (tensor && few_channels(facts, machine))) return std::nullopt;
+  Tiled t = {tensor, machine, std::nullopt, tensor ? std::span<const Tile>(kMmaTiles) : f64 ? std::span<const Tile>(kDoubleTiles) : kSimtTiles,
+             tensor ? 32 : 64 / element_bytes(facts.dtype), *oc / def.groups, *ic / def.groups * def.kernel[0] * def.kernel[1]};
+  if (tensor && !wgmma_variants(facts, machine, sm).empty()) t.wgmma = channel_vectors(facts);
+  return t;
+}
+
+CudaWay way_of(const WgmmaTile& t, int split) { return {t.resident > 1 ? kWgmmaTwo : kWgmma, 64 * t.groups, t.bn, split}; }
+CudaWay way_of(const Tiled& c, const Tile& t, int split) { return {c.tensor ? kMmaSync : kCudaCores, t.bm, t.bn, split}; }
+
+bool splits(const Machine& machine, int split) { return split == 1 || (machine.clusters && (split == 2 || split == 4 || split == 8)); }
+
+}  // namespace
+
+std::vector<CudaCandidate> cuda_conv_candidates(const CudaConvFacts& facts, int sm, const std::function<int64_t(Expr)>& sizes) {
+  const std::optional<Tiled> c = tiled(facts, sm);
+  std::vector<CudaCandidate> out;
+  if (!c) return out;
+  const int64_t rows = sizes(facts.result_sizes[0]) * sizes(facts.result_sizes[2]) * sizes(facts.result_sizes[3]), groups = facts.def.groups;
+  if (rows < 1) return out;
+  for (int split = 1; c->wgmma && split <= 8; split *= 2) {
+    for (const WgmmaTile& t : kWgmmaTiles) {
+      if (split > 1 && (t.split_step == 0 || c->k < int64_t{2} * split * 64)) continue;
+      out.push_back({way_of(t, split), clocks(c->machine, t, split, rows, c->columns, c->k, groups)});
+    }
+  }
+  for (int split = 1; (!c->wgmma || !c->wgmma->empty()) && split <= (c->machine.clusters ? 8 : 1); split *= 2) {
+    for (const Tile& t : c->tiles) {
+      if (split > 1 && c->k < int64_t{2} * split * c->slab) continue;
+      out.push_back({way_of(*c, t, split), clocks(c->machine, t, split, rows, c->columns, c->k, groups, c->slab)});
+    }
+  }
+  std::stable_sort(out.begin(), out.end(), [](const CudaCandidate& a, const CudaCandidate& b) { return a.cost < b.cost; });
+  return out;
+}
+
+std::optional<CudaVariant> cuda_conv_variant(const CudaConvFacts& facts, int sm, const CudaWay& way) {
+  const std::optional<Tiled> c = tiled(facts, sm);
+  if (!c || !splits(c->machine, way[3])) return std::nullopt;
+  for (const WgmmaTile& t : kWgmmaTiles) {
+    if (!c->wgmma || way_of(t, way[3]) != way || (way[3] > 1 && t.split_step == 0)) continue;
+    CudaVariant v = wgmma_variant(facts, {&t, way[3]});
+    v.condition = *c->wgmma;
+    return v;
+  }
+  for (const Tile& t : c->tiles) {
+    if (way_of(*c, t, way[3]) == way) return variant(facts, t, way[3]);
+  }
+  return std::nullopt;
+}
+
 }  // namespace coil::templates

@@ -14,8 +14,8 @@ namespace coil::templates {
 constexpr int64_t kLibraryScratchBytes = (int64_t{16} << 20) + 2 * 256;
 
 // Of one f32 product; of one f32 convolution of channels-last pixels without groups. nullopt: coil's own kernels are as fast
-// (or nothing was measured: other architectures than Hopper).
-std::optional<CudaVariant> cuda_gemm_library(const CudaGemmFacts& facts, int sm);
-std::optional<CudaVariant> cuda_conv_library(const CudaConvFacts& facts, int sm);
+// (or nothing was measured: other architectures than Hopper). anywhere: for all sizes, faster or not.
+std::optional<CudaVariant> cuda_gemm_library(const CudaGemmFacts& facts, int sm, bool anywhere = false);
+std::optional<CudaVariant> cuda_conv_library(const CudaConvFacts& facts, int sm, bool anywhere = false);
 
 }  // namespace coil::templates

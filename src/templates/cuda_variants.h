@@ -5,7 +5,9 @@
 // which `t` is the same struct with all sizes, strides and pointers filled in.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -44,6 +46,29 @@ struct CudaGemmFacts {
 // In order of preference; never empty. sm: 80, 86, 89, 90, 100.
 std::vector<CudaVariant> cuda_gemm_variants(const CudaGemmFacts& facts, int sm);
 
+// A variant by numbers: its kind, rows and columns of a tile, parts of k (where it has them). A tuning record holds them.
+using CudaWay = std::array<int32_t, 4>;
+enum CudaKind : int32_t {
+  kCudaOwn,         // what the tables and models say
+  kCudaCores, kMmaSync,
+  kWgmma,           // persistent blocks
+  kWgmmaPair,       // of which two, one below the other, share loads
+  kWgmmaTile,       // a tile a block or cluster
+  kWgmmaCopy,       // the same without TMA
+  kFewRows,
+  kLibraryCall,     // cuBLASLt or cuDNN (cuda_library.h)
+  kWgmmaTwo,        // convolutions: two persistent blocks a multiprocessor
+  kWgmmaSide        // as kWgmmaPair, side by side
+};
+struct CudaCandidate {
+  CudaWay way;
+  double cost;      // in nanoseconds, by a model: for comparisons
+};
+// All ways that can compute the problem at these sizes, the cheapest first; kLibraryCall is not among them.
+std::vector<CudaCandidate> cuda_gemm_candidates(const CudaGemmFacts& facts, int sm, const std::function<int64_t(Expr)>& sizes);
+// The variant for a way, with a condition where not all sizes and addresses can be served. Null: there is no such one.
+std::optional<CudaVariant> cuda_gemm_variant(const CudaGemmFacts& facts, int sm, const CudaWay& way);
+
 struct CudaConvFacts {
   DType dtype = DType::f32;         // f32, f64, bf16, f16
   Conv2d def;
@@ -53,6 +78,9 @@ struct CudaConvFacts {
   int64_t w_alignment = 16;         // and of the weight
 };
 std::vector<CudaVariant> cuda_conv_variants(const CudaConvFacts& facts, int sm);
+// As for products. Depthwise convolutions and those of few channels have one way: the own.
+std::vector<CudaCandidate> cuda_conv_candidates(const CudaConvFacts& facts, int sm, const std::function<int64_t(Expr)>& sizes);
+std::optional<CudaVariant> cuda_conv_variant(const CudaConvFacts& facts, int sm, const CudaWay& way);
 
 struct CudaAttentionFacts {
   DType dtype = DType::f32;         // f32, bf16, f16 (f64 is spelled out before it comes here)

@@ -32,12 +32,22 @@ Json hardware_json(const Hardware& h) {
   return {{"cpu", h.processor}, {"isa", h.isa}, {"threads", h.units}};
 }
 
+Json choice_json(const NamedChoice& choice) {
+  Json j = Json::object();
+  for (const auto& [name, value] : choice) j[name] = value;
+  return j;
+}
+
+NamedChoice choice_of(const Json& j) {
+  NamedChoice choice;
+  for (const auto& [name, value] : j.items()) choice[name] = value.get<int32_t>();
+  return choice;
+}
+
 Json to_json(const Entry& e) {
   Json rows = Json::array(), measured = Json::array();
   for (const Row& r : e.rows) {
-    Json choice = Json::object();
-    for (const auto& [name, value] : r.choice) choice[name] = value;
-    rows.push_back({{"up_to", r.up_to == INT64_MAX ? Json(nullptr) : Json(r.up_to)}, {"choice", choice}, {"text", r.text}});
+    rows.push_back({{"up_to", r.up_to == INT64_MAX ? Json(nullptr) : Json(r.up_to)}, {"choice", choice_json(r.choice)}, {"text", r.text}});
   }
   for (const MeasuredPoint& p : e.measured) {
     Json timings = Json::array();
@@ -48,7 +58,9 @@ Json to_json(const Entry& e) {
     }
     measured.push_back({{"sizes", sizes_json(p.sizes)}, {"key", p.key}, {"chosen", p.chosen}, {"reason", p.reason}, {"timings", timings}});
   }
-  return {{"problem", e.problem}, {"kernel", e.kernel}, {"kernels", e.kernels}, {"key", e.key}, {"rows", rows}, {"measured", measured}};
+  Json j = {{"problem", e.problem}, {"kernel", e.kernel}, {"kernels", e.kernels}, {"key", e.key}, {"rows", rows}, {"measured", measured}};
+  for (const NamedChoice& c : e.to_time) j["to_time"].push_back(choice_json(c));
+  return j;
 }
 
 Entry entry_of(const Json& j) {
@@ -60,10 +72,11 @@ Entry entry_of(const Json& j) {
   for (const Json& r : j.at("rows")) {
     Row row;
     if (!r.at("up_to").is_null()) row.up_to = r["up_to"].get<int64_t>();
-    for (const auto& [name, value] : r.at("choice").items()) row.choice[name] = value.get<int32_t>();
+    row.choice = choice_of(r.at("choice"));
     row.text = r.value("text", "");
     e.rows.push_back(std::move(row));
   }
+  for (const Json& c : j.value("to_time", Json::array())) e.to_time.push_back(choice_of(c));
   for (const Json& m : j.value("measured", Json::array())) {
     MeasuredPoint p;
     for (const auto& [name, value] : m.at("sizes").items()) p.sizes[name] = value.get<int64_t>();
@@ -100,6 +113,7 @@ Record record_of(const Json& j) {
   r.hardware = {h.at(gpu ? "gpu" : "cpu").get<std::string>(), h.at(gpu ? "architecture" : "isa").get<std::string>(), h.at(gpu ? "multiprocessors" : "threads").get<int>()};
   r.seconds = j.value("seconds", 0.0);
   r.runs = j.value("runs", 0);
+  r.untimed = j.value("untimed", false);
   for (const Json& e : j.at("problems")) r.entries.push_back(entry_of(e));
   for (const Json& w : j.value("whole_program", Json::array())) {
     WholeProgram whole;
@@ -133,6 +147,7 @@ std::string record_text(const Record& r) {
   const Json j = {{"coil_tuning", kFormat},
                   {"coil", COIL_VERSION},
                   {"hardware", hardware_json(r.hardware)},
+                  {"untimed", r.untimed},
                   {"seconds", rounded(r.seconds)},
                   {"runs", r.runs},
                   {"whole_program", whole},
@@ -150,7 +165,7 @@ Result<Record> parse_record(std::string_view text, const std::string& name) {
     if (j["coil_tuning"] != kFormat) return bad(fmt::format("its format is {}, this version of coil reads {}", j["coil_tuning"].dump(), kFormat));
     Record r = record_of(j);
     for (const Entry& e : r.entries) {
-      if (!rises(e)) return bad(fmt::format("the rows of '{}' do not rise to a last one without a bound", e.problem));
+      if (!r.untimed && !rises(e)) return bad(fmt::format("the rows of '{}' do not rise to a last one without a bound", e.problem));
     }
     return r;
   } catch (const Json::exception& e) {
@@ -159,6 +174,7 @@ Result<Record> parse_record(std::string_view text, const std::string& name) {
 }
 
 Status merge(Record& into, const Record& more) {
+  if (more.untimed) return ok_status();
   if (!(into.hardware == more.hardware)) {
     return Error{ErrorCode::tuning_record, fmt::format("a record of [{}] does not go with one of [{}]", more.hardware.text(), into.hardware.text()), "",
                  "keep one record for each kind of machine"};

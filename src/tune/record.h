@@ -55,6 +55,7 @@ struct Entry {
   std::string key;              // what the rows' up_to counts, for readers
   std::vector<Row> rows;
   std::vector<MeasuredPoint> measured;
+  std::vector<NamedChoice> to_time;  // of an untimed record: what was built, beside the own rule
 };
 
 // A call of the whole program with the choices and without, taking turns. Microseconds.
@@ -71,14 +72,14 @@ struct Record {
   double seconds = 0;           // that the tuning took
   double least_seconds = 0;     // not 0: the budget was too small for the program; so much would do
   int runs = 0;                 // of the program
-  bool untimed = false;         // nothing was timed for want of a device; what was to be timed is built and in the cache
+  bool untimed = false;         // nothing was timed for want of a device; what is to be timed is built, in the cache, and in the entries
   const Entry* find(std::string_view problem) const;
 };
 
 std::string record_text(const Record& record);
 // tuning_record, with `name` as the place.
 Result<Record> parse_record(std::string_view text, const std::string& name);
-// The entries of `more` that `into` lacks. tuning_record when the hardware differs.
+// The entries of `more` that `into` lacks; of a record that is not timed, none. tuning_record when the hardware differs.
 Status merge(Record& into, const Record& more);
 
 // "AUTOTUNE gemm [...]" for each problem with a line a candidate: time, percent of the best, what it is.

@@ -71,7 +71,7 @@ void AtenNet::output(ValueId id) {
 Result<KernelPlan> AtenNet::plan(const std::vector<int>& sms, bool libraries) const {
   TRY(LoopProgram lowered, lower(graph_));
   TRY_STATUS(verify(lowered));
-  return schedule(dead_loops(std::move(lowered)), cuda::traits(sms, libraries));
+  return schedule(dead_loops(std::move(lowered)), cuda::traits({sms, libraries}));
 }
 
 namespace {

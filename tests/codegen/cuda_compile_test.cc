@@ -29,7 +29,7 @@ class Requests {
     for (const auto& [sm, arch] : kArchitectures) {
       const auto plan = named.net.plan({sm}, libraries);
       ASSERT_TRUE(plan.ok()) << named.name << ": " << plan.error().to_string();
-      for (const cuda::CudaFunction& f : cuda::generate_kernels(plan.value(), {sm}, libraries).functions)
+      for (const cuda::CudaFunction& f : cuda::generate_kernels(plan.value(), {{sm}, libraries}).functions)
         add(f, named.name, arch);
     }
   }

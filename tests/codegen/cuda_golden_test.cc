@@ -35,7 +35,7 @@ std::string launch_text(const cuda::CudaLaunch& l, const cuda::CudaFunction& f) 
 }
 
 std::string program_text(const KernelPlan& plan) {
-  const cuda::CudaProgram program = cuda::generate_kernels(plan, {80}, false);
+  const cuda::CudaProgram program = cuda::generate_kernels(plan, {{80}, false});
   std::string text = to_string(plan) + "----\n";
   for (size_t i = 0; i < plan.kernels.size(); ++i) {
     if (program.calls[i].launches.empty()) continue;

@@ -95,6 +95,22 @@ SIZES = ((1, 2), (3, 7), (130, 1000), (2, 100_000), (5000, 33))
 op("gpu_dynamic_reduce", lambda x: (x.sum(-1), x.amax(0), x.mean(), x.argmax(-1)), lambda: (rand(4, 9),), dynamic=({0: R, 1: C},), sets={f"{r}x{c}": (lambda r=r, c=c: (rand(r, c),)) for r, c in SIZES})
 op("gpu_dynamic_softmax", lambda x: (x.softmax(-1), x.softmax(0)), lambda: (rand(4, 9),), dynamic=({0: R, 1: C},), sets={f"{r}x{c}": (lambda r=r, c=c: (rand(r, c),)) for r, c in SIZES})
 op("gpu_dynamic_layer_norm", lambda x: F.layer_norm(x, (x.shape[-1],)) * 2, lambda: (rand(4, 9, dtype=BF16),), dynamic=({0: R, 1: C},), sets={f"{r}x{c}": (lambda r=r, c=c: (rand(r, c, dtype=BF16),)) for r, c in SIZES})
+class OddRows(nn.Module):
+    """Rows of k that are 8, 4 and 2 bytes off a multiple of 16, weights along k and along n."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(340, 130), nn.Linear(130, 333), nn.Linear(333, 41)
+        self.w = nn.Parameter(torch.randn(340, 122) / 20)
+
+    def forward(self, x):
+        return self.c(torch.relu(self.b(self.a(x)))), F.gelu(x @ self.w)
+
+
+op("gpu_odd_rows_bf16", Lazy(lambda: OddRows().to(BF16)), lambda: (rand(200, 340, dtype=BF16),), tolerance=3e-2)
+op("gpu_odd_rows_f32", OddRows, lambda: (rand(200, 340),))
+op("gpu_dynamic_odd_rows_bf16", Lazy(lambda: OddRows().to(BF16)), lambda: (rand(200, 340, dtype=BF16),), dynamic=({0: R},), tolerance=3e-2,
+   sets={str(r): (lambda r=r: (rand(r, 340, dtype=BF16),)) for r in (1, 2, 3, 16, 17, 64, 127, 500, 1000)})
 op("gpu_dynamic_cumsum", lambda x: (x.cumsum(1), x.cumsum(0)), lambda: (rand(4, 9, dtype=I64),), dynamic=({0: R, 1: C},), sets={f"{r}x{c}": (lambda r=r, c=c: (rand(r, c, dtype=I64),)) for r, c in SIZES})
 
 # Scans

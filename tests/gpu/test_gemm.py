@@ -39,13 +39,19 @@ class Instance:
     a_k: bool = True
     b_k: bool = True
     hopper: bool = False
+    phases: int = 1   # of the rows of a: their addresses are multiples of 16 bytes only every so many
+    side: bool = False  # the blocks of a cluster take tiles side by side
+
+    def row_tiles(self, m, size):
+        return self.phases * up(up(m, self.phases), size)
 
     def grid(self, batch, m, n):
         z = min(batch, 65535)
         if self.kind == "wgmma":
-            return (min(up(m, self.bm * self.cluster) * up(n, self.bn) * batch * self.cluster, sms() // self.cluster * self.cluster), 1, 1)
+            down, across = (1, self.cluster) if self.side else (self.cluster, 1)
+            return (min(self.row_tiles(m, self.bm * down) * up(n, self.bn * across) * batch * self.cluster, sms() // self.cluster * self.cluster), 1, 1)
         if self.kind in ("split", "copy"):
-            return (up(m, self.bm) * up(n, self.bn) * batch * self.cluster, 1, 1)
+            return (self.row_tiles(m, self.bm) * up(n, self.bn) * batch * self.cluster, 1, 1)
         if self.kind == "rows":
             return (up(n, self.bn) * self.cluster, up(m, self.bm), z)
         return (up(m, self.bm) * up(n, self.bn) * self.cluster, 1, z)
@@ -118,22 +124,22 @@ def gemv_axpy(dtype, rows=1, warps=8, split=1):
                     0, split, 1, rows, 32, "rows", True, False, split > 1)
 
 
-def wgmma(dtype, bn, stages, cluster=1, a_k=True, b_k=True):
-    shared = stages * (128 + bn) * 128 + 8 * 4096 + 16 * stages
-    return Instance(f"wgmma_128x{bn}_c{cluster}", dtype, "cuda/gemm_wgmma.h",
-                    f"cd::gemm_wgmma<{C_TYPES[dtype]}, {bn}, {stages}, {cluster}, {flag(a_k)}, {flag(b_k)}>(t, epilogue);", 384, shared, cluster, 1, 128, bn,
-                    "wgmma", a_k, b_k, True)
+def wgmma(dtype, bn, stages, cluster=1, a_k=True, b_k=True, phases=1, side=False):
+    shared = stages * (128 + (bn if b_k else up(bn, 64) * 64)) * 128 + 8 * 4096 + 16 * stages
+    return Instance(f"wgmma_128x{bn}_c{cluster}{'side' if side else ''}_p{phases}", dtype, "cuda/gemm_wgmma.h",
+                    f"cd::gemm_wgmma<{C_TYPES[dtype]}, {bn}, {stages}, {cluster}, {flag(side)}, {flag(a_k)}, {flag(b_k)}, {phases}>(t, epilogue);", 384, shared, cluster, 1, 128, bn,
+                    "wgmma", a_k, b_k, True, phases, side)
 
 
 def wgmma_tile(bn):
-    return {256: (256, 4), 192: (192, 4), 128: (128, 6), 64: (64, 8)}[bn]
+    return {256: (256, 4), 192: (192, 4), 160: (160, 4), 128: (128, 6), 64: (64, 8)}[bn]
 
 
-def wgmma_split(dtype, bm, bn, stages, split=1, a_k=True, b_k=True, copy=False):
-    shared = max(stages * (bm + bn) * 128, bm * bn * 4) + 16 * stages
-    return Instance(f"wgmma_{'copy_' if copy else ''}{bm}x{bn}_st{stages}_s{split}", dtype, "cuda/gemm_wgmma.h",
-                    f"cd::gemm_wgmma_split<{C_TYPES[dtype]}, {bm}, {bn}, {stages}, {split}, {flag(a_k)}, {flag(b_k)}, {flag(copy)}>(t, epilogue);",
-                    bm * 2 + (128 if copy else 32), shared, split, 1, bm, bn, "copy" if copy else "split", a_k, b_k, True)
+def wgmma_split(dtype, bm, bn, stages, split=1, a_k=True, b_k=True, copy=False, phases=1):
+    shared = max(stages * (bm + (bn if b_k else up(bn, 64) * 64)) * 128, bm * bn * 4) + 16 * stages
+    return Instance(f"wgmma_{'copy_' if copy else ''}{bm}x{bn}_st{stages}_s{split}_p{phases}", dtype, "cuda/gemm_wgmma.h",
+                    f"cd::gemm_wgmma_split<{C_TYPES[dtype]}, {bm}, {bn}, {stages}, {split}, {flag(a_k)}, {flag(b_k)}, {flag(copy)}, {phases}>(t, epilogue);",
+                    bm * 2 + (128 if copy else 32), shared, split, 1, bm, bn, "copy" if copy else "split", a_k, b_k, True, phases)
 
 
 MMA_TILES = [(128, 128, 32, 64, 64, 4), (64, 64, 64, 32, 32, 4), (32, 64, 64, 16, 32, 4)]
@@ -163,6 +169,13 @@ def instances():
         found += [wgmma_split("bf16", 64, 128, 8, 4, a_k, b_k), wgmma_split("bf16", 128, 64, 8, 1, a_k, b_k), wgmma_split("bf16", 128, 128, 4, 1, a_k, b_k, True),
                   wgmma_split("bf16", 64, 64, 6, 8, a_k, b_k, True)]
     found += [wgmma_split("f16", 128, 96, 6, 2), wgmma_split("f16", 128, 192, 5, 4), wgmma_split("f16", 128, 128, 4, 2, copy=True)]
+    found += [wgmma("bf16", *wgmma_tile(160), b_k=b) for b in (True, False)] + [wgmma_split("bf16", 128, 160, 5, 2, b_k=b) for b in (True, False)]
+    for phases in (1, 2, 8):
+        found += [wgmma("bf16", *wgmma_tile(bn), 2, b_k=b, phases=phases, side=True) for bn in (256, 192, 160, 128) for b in (True, False) if phases == 1 or not b]
+    for phases in (2, 4, 8):
+        found += [wgmma("bf16", *wgmma_tile(bn), 2 if bn == 256 else 1, b_k=False, phases=phases) for bn in (256, 192, 160, 128, 64)]
+        found += [wgmma_split("bf16", 128, 160, 5, 2, b_k=False, phases=phases), wgmma_split("f16", 128, 64, 8, 1, b_k=False, phases=phases),
+                  wgmma_split("bf16", 64, 64, 6, 4, b_k=False, phases=phases), wgmma_split("f16", 64, 128, 8, 2, b_k=False, phases=phases)]
     return found
 
 
@@ -173,7 +186,7 @@ class Params(ctypes.Structure):
                [(f, ctypes.c_longlong) for f in ("a_batch", "a_row", "a_col")] + [("b", ctypes.c_void_p)] + \
                [(f, ctypes.c_longlong) for f in ("b_batch", "b_row", "b_col")] + \
                [("scratch", ctypes.c_void_p), ("split", ctypes.c_int), ("reserved", ctypes.c_int), ("pad", ctypes.c_ulonglong * 2),
-                ("map_a", ctypes.c_ulonglong * 16), ("map_b", ctypes.c_ulonglong * 16)]
+                ("map_b", ctypes.c_ulonglong * 16), ("map_a", ctypes.c_ulonglong * 16 * 8)]
 
 
 class Args(ctypes.Structure):
@@ -225,8 +238,13 @@ def params(instance, a, b):
         a_lines, b_lines = ((t.batch - 1) * (stride // pitch) + lines for stride, pitch, lines in
                             ((t.a_batch, t.a_row if instance.a_k else t.a_col, t.m if instance.a_k else t.k),
                              (t.b_batch, t.b_col if instance.b_k else t.b_row, t.n if instance.b_k else t.k)))
-        box = instance.bn // (instance.cluster if instance.kind == "wgmma" else 1)
-        t.map_a = ck.tensor_map(instance.dtype, t.a, a_lines, t.k, t.a_row * 2, instance.bm) if instance.a_k else ck.tensor_map(instance.dtype, t.a, a_lines, t.m, t.a_col * 2, 64)
+        box = instance.bn // (instance.cluster if instance.kind == "wgmma" and not instance.side else 1)
+        rows = instance.bm // (instance.cluster if instance.side else 1)
+        for p in range(instance.phases if instance.phases > 1 else 0):
+            row = t.a + (p if p < t.m else 0) * t.a_row * 2
+            t.map_a[p] = ck.tensor_map(instance.dtype, row - row % 16, max(1, up(t.m - p, instance.phases)), t.k + row % 16 // 2, t.a_row * 2 * instance.phases, rows)
+        if instance.phases == 1:
+            t.map_a[0] = ck.tensor_map(instance.dtype, t.a, a_lines, t.k, t.a_row * 2, rows) if instance.a_k else ck.tensor_map(instance.dtype, t.a, a_lines, t.m, t.a_col * 2, 64)
         t.map_b = ck.tensor_map(instance.dtype, t.b, b_lines, t.k, t.b_col * 2, box) if instance.b_k else ck.tensor_map(instance.dtype, t.b, b_lines, t.n, t.b_row * 2, 64)
     return t
 
@@ -236,7 +254,7 @@ def launch(instance, checked, t, args):
     grid = instance.grid(t.batch, t.m, t.n)
     if 0 in grid:
         return
-    store = (ctypes.c_char * 512)()
+    store = (ctypes.c_char * 1536)()
     at = ctypes.addressof(store)
     at += -at % 64
     ctypes.memmove(at, ctypes.addressof(t), ctypes.sizeof(t))
@@ -306,7 +324,7 @@ def layouts_for(instance):
     """Pairs of operand layouts that the instance is made for, and a few that it must only get right."""
     a, b = "c" if instance.a_k else "r", "r" if instance.b_k else "c"
     if instance.kind in ("wgmma", "split"):
-        return [(a + "16", b + "16")]
+        return [(a + str(16 // instance.phases), b + "16")] + [(a + "2", b + "16")] * (instance.phases == 8)
     pairs = [(a + "16", b + "16"), (a + "8", b + "16"), (a + "16", b + "4"), (a + "4", b + "8"), (a + "2", b + "2"), ("s", "s"), (a + "16", b + "0")]
     return pairs
 
@@ -314,6 +332,9 @@ def layouts_for(instance):
 def shapes_for(instance):
     if instance.kind == "rows":
         return [(1, m, n, k) for m, n, k in ((1, 1, 1), (1, 64, 4096), (3, 50, 333), (8, 130, 1024), (5, 17, 2056), (11, 33, 700), (2, 1000, 0))] + [(3, 4, 40, 130)]
+    if instance.phases > 1:
+        odd = 8 // instance.phases
+        return [(1, m, n, k) for m, n, k in ((128, 256, 64 + odd), (17, 8, 8 + odd), (777, 1000, 1032 + odd), (300, 520, 64 - odd), (1030, 1536, 3416 + odd), (1, 24, 4096 + odd))]
     if instance.kind in ("wgmma", "split"):
         batched = [(3, 130, 200, 192), (5, 40, 264, 128)] + [(4, 50, 72, 40)] * (instance.a_k and instance.b_k)
         return [(1, m, n, k) for m, n, k in ((128, 256, 64), (1, 8, 8), (777, 1000, 1032), (300, 520, 200), (2048, 1536, 520), (130, 24, 4104))] + batched
@@ -326,7 +347,7 @@ def check_instance(instance):
     for pair in layouts_for(instance):
         for shape in shapes_for(instance):
             run_checked(instance, *shape, *pair)
-    run_checked(instance, 1, 40, 48, 200, *layouts_for(instance)[0], special=True)
+    run_checked(instance, 1, 40, 48, 200 if instance.phases == 1 else 200 + 8 // instance.phases, *layouts_for(instance)[0], special=True)
     if instance.kind not in ("wgmma", "split"):
         run_checked(instance, 66000, 2, 3, 5, *layouts_for(instance)[0])
 

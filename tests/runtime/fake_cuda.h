@@ -12,7 +12,8 @@ struct FakeKernel {
 };
 
 // Real packages: FAKE_CUDA_KERNELS names a shared object with their kernels compiled for the CPU (tests/cuda_emulation). Their
-// images are not looked at; device memory then ends at a page that is not mapped.
+// images are not looked at; device memory then ends at a page that is not mapped. FAKE_CUDA_IDLE: nor are they looked at, and their
+// kernels do nothing.
 
 // What a CudaImage's data points at.
 struct FakeImage {

@@ -61,6 +61,28 @@ TEST(CudaConvVariants, LaunchableEverywhere) {
   }
 }
 
+TEST(CudaConvVariants, EveryCandidateIsAVariant) {
+  for (int sm : {80, 90, 100}) {
+    for (const Problem& p : kProblems) {
+      for (DType dtype : {DType::f32, DType::f64, DType::bf16}) {
+        ExprPool pool;
+        const CudaConvFacts f = facts_of(pool, p, dtype);
+        const auto candidates = cuda_conv_candidates(f, sm, [](Expr e) { return evaluate_index(e, [](SymbolId) { return int64_t{3}; }); });
+        const bool own_only = (p.groups > 1 && p.groups == p.ic) || (p.ic <= 4 && dtype == DType::bf16) || p.n == 0;
+        EXPECT_EQ(candidates.empty(), own_only) << p.ic << ' ' << p.oc;
+        std::set<CudaWay> ways;
+        for (const CudaCandidate& c : candidates) {
+          EXPECT_TRUE(ways.insert(c.way).second) << "the same numbers twice";
+          const auto v = cuda_conv_variant(f, sm, c.way);
+          ASSERT_TRUE(v) << c.way[0] << ' ' << c.way[1] << ' ' << c.way[2] << ' ' << c.way[3];
+          EXPECT_LE(v->shared_bytes, shared_limit(sm)) << v->name;
+        }
+        EXPECT_FALSE(cuda_conv_variant(f, sm, {kWgmma, 128, 250, 1}));
+      }
+    }
+  }
+}
+
 TEST(CudaConvVariants, DepthwiseHasItsOwn) {
   ExprPool pool;
   CudaConvFacts facts = facts_of(pool, {-1, 96, 28, 96, 5, 1, 96}, DType::bf16);

@@ -2,6 +2,8 @@
 // themselves are tested on a GPU by tests/gpu/test_gemm.py.
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "templates/cuda_variants.h"
 
 namespace coil::templates {
@@ -73,7 +75,7 @@ TEST_F(CudaGemmTest, LargeHalfProductsUseWgmmaOnHopperAlone) {
   ASSERT_EQ(hopper.size(), 1u);
   EXPECT_EQ(hopper[0].name, "wgmma_128x256_pair");
   EXPECT_EQ(hopper[0].cluster, 2);
-  EXPECT_NE(hopper[0].setup.find("&t.map_a, 15, t.a, t.m, t.k, t.a_row * 2, 128, 64, error"), std::string::npos) << hopper[0].setup;
+  EXPECT_NE(hopper[0].setup.find("&t.map_a[0], 15, t.a, t.m, t.k, t.a_row * 2, 128, 64, error"), std::string::npos) << hopper[0].setup;
   EXPECT_NE(hopper[0].setup.find("&t.map_b, 15, t.b, t.n, t.k, t.b_col * 2, 128, 64, error"), std::string::npos) << hopper[0].setup;
   for (const int sm : {80, 86, 89, 100}) EXPECT_EQ(cuda_gemm_variants(linear(DType::bf16, 4096, 4096, 4096), sm)[0].name, "mma_128x128x32") << sm;
 }
@@ -89,6 +91,43 @@ TEST_F(CudaGemmTest, OperandsThatTmaCannotTakeHaveAnotherKernel) {
   const auto never = cuda_gemm_variants(linear(DType::bf16, 2048, 4096, 3420), 90);
   ASSERT_EQ(never.size(), 1u);
   EXPECT_TRUE(never[0].name.starts_with("wgmma_copy_")) << never[0].name;
+}
+
+TEST_F(CudaGemmTest, OddRowsAreReadInClasses) {
+  for (const auto& [k, phases] : {std::pair<int64_t, int>{3420, 2}, {3418, 4}, {3417, 8}}) {
+    CudaGemmFacts f = linear(DType::bf16, dynamic(1, 4096), size(1280), size(k));
+    f.b_row = size(1280), f.b_col = size(1);  // lines along n, as the package holds such a weight
+    const auto variants = cuda_gemm_variants(f, 90);
+    expect_sound(variants, 90);
+    EXPECT_TRUE(variants.back().name.ends_with("_rows" + std::to_string(phases))) << variants.back().name;
+    EXPECT_NE(variants.back().setup.find("cuda_phase_map"), std::string::npos);
+    EXPECT_NE(variants.back().grid_x.find("(" + std::to_string(phases) + " * "), std::string::npos) << variants.back().grid_x;
+    EXPECT_EQ(variants.back().condition, "");
+  }
+}
+
+TEST_F(CudaGemmTest, EveryCandidateIsAVariant) {
+  for (const int sm : {80, 90, 100}) {
+    for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16}) {
+      for (const auto& [m, k] : {std::pair<int64_t, int64_t>{1, 4096}, {40, 768}, {560, 3420}, {4096, 4096}}) {
+        const CudaGemmFacts f = linear(dtype, m, 1280, k);
+        const auto candidates = cuda_gemm_candidates(f, sm, [](Expr e) { return e->as_int(); });
+        ASSERT_FALSE(candidates.empty());
+        std::set<CudaWay> ways;
+        for (const CudaCandidate& c : candidates) {
+          EXPECT_TRUE(ways.insert(c.way).second) << "the same numbers twice";
+          const auto v = cuda_gemm_variant(f, sm, c.way);
+          ASSERT_TRUE(v) << c.way[0] << ' ' << c.way[1] << ' ' << c.way[2] << ' ' << c.way[3];
+          EXPECT_LE(v->shared_bytes, sm >= 90 ? 232448 : 166912) << v->name;
+          EXPECT_GE(c.cost, candidates[0].cost);
+        }
+      }
+    }
+  }
+  const CudaGemmFacts f = linear(DType::bf16, 560, 1280, 3420);
+  EXPECT_FALSE(cuda_gemm_variant(f, 90, {kWgmma, 128, 250, 1}));
+  EXPECT_FALSE(cuda_gemm_variant(f, 90, {kWgmmaCopy, 128, 128, 3}));
+  EXPECT_FALSE(cuda_gemm_variant(f, 90, {77, 128, 128, 1}));
 }
 
 TEST_F(CudaGemmTest, CopiesOfContiguousColumnsAreNarrow) {

@@ -70,6 +70,10 @@ std::string stage_detail(const std::string& stage, const CompileReport& r, const
 
 // A line for each problem that something else than its own rule serves, and what it brought.
 std::string tuning_text(const tune::Record& record, const Style& style) {
+  if (record.untimed) {
+    return fmt::format("Nothing was timed: this machine has no device of CUDA. What is to be timed for {} is built and in the cache (`coil cache pack` takes it\n"
+                       "elsewhere): the same command on a machine with one, with the same --record, goes on from there\n", record.hardware.isa);
+  }
   std::string text = style.bold("Tuned") + fmt::format(" for {} in {}: {}, {} of the program\n", record.hardware.text(), seconds_text(record.seconds),
                                                         count_text(record.entries.size(), "problem"), count_text(static_cast<size_t>(record.runs), "run"));
   Table table;

@@ -52,10 +52,18 @@ struct CudaProgram {
   std::set<std::string> libraries;    // "libcublasLt", "libcudnn": used where the machine has them
 };
 
-// For packages that hold code for all of `sms` (80, 90, ...): templates get each architecture's own variants. `libraries`: and those
-// that use NVIDIA's libraries (templates/cuda_library.h).
-TargetTraits traits(std::vector<int> sms, bool libraries);
-CudaProgram generate_kernels(const KernelPlan& plan, const std::vector<int>& sms, bool libraries);
+// A package holds code for all of `sms` (80, 90, ...): templates get each architecture's own variants.
+struct CudaSettings {
+  std::vector<int> sms;
+  bool libraries = true;              // and variants that use NVIDIA's libraries (templates/cuda_library.h)
+  // Of a tuned program: the architecture that the kernels' choices are for, and which choices a problem may get (scratch memory is for
+  // them). Of a tuner's build: for each kernel of the plan, what its code can be told to run.
+  int tuned_sm = 0;
+  std::function<std::vector<Choice>(const std::string& problem)> choices;
+  std::vector<std::vector<Choice>> timed;
+};
+TargetTraits traits(const CudaSettings& settings);
+CudaProgram generate_kernels(const KernelPlan& plan, const CudaSettings& settings);
 
 // --- parts
 struct KernelText {

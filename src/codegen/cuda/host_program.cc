@@ -18,7 +18,7 @@ class HostWriter {
   std::string run() {
     std::string calls;
     for (size_t k = 0; k < plan_.kernels.size(); ++k) calls += kernel_call(k);
-    return prologue() + tables() + interface_text(plan_, true) + run_function(calls) + model();
+    return prologue() + tuning() + tables() + interface_text(plan_, true) + run_function(calls) + model();
   }
 
  private:
@@ -28,6 +28,18 @@ class HostWriter {
     return libraries + "#include \"cuda_host.h\"\n#include \"host_support.h\"\n\n" + index_functions() +
            "static inline int64_t cdiv(int64_t a, int64_t b) { return (a + b - 1) / b; }\n"
            "static inline bool aligned(const void* p, int64_t bytes) { return (uintptr_t)p % (uintptr_t)bytes == 0; }\n\n";
+  }
+
+  bool timed(size_t k) const { return k < options_.timed.size() && options_.timed[k]; }
+  std::string tuning() const {
+    return options_.timed.empty() ? "" : "extern \"C\" __attribute__((visibility(\"default\"))) CoilTuning coil_tuning;\nCoilTuning coil_tuning;\n\n";
+  }
+  std::string hook(size_t k, bool after) const {
+    if (!timed(k)) return "";
+    if (!after) return fmt::format("    const int32_t* way = coil_tuning.choices[{0}];\n    if (coil_tuning.hook) coil_tuning.hook(coil_tuning.owner, {0}, nullptr);\n", k);
+    std::string results;
+    for (BufferId id : written_buffers(plan_.kernels[k])) results += address(id) + ", ";
+    return fmt::format("    void* const results[] = {{{}nullptr}};\n    if (coil_tuning.hook) coil_tuning.hook(coil_tuning.owner, {}, results);\n", results, k);
   }
 
   std::string tables() const {
@@ -63,15 +75,16 @@ class HostWriter {
     const auto* t = std::get_if<TemplateKernel>(&kernel.def);
     if (t) text += template_params(plan_, *t, [this](BufferId id) { return address(id); });
     const bool only_params = t && std::holds_alternative<Attention>(t->def);
-    if (call.launches.size() == 1) return text + launch(call.launches[0], k, t != nullptr, only_params, "    ") + "  }\n";
+    text += hook(k, false);
+    if (call.launches.size() == 1) return text + launch(call.launches[0], k, t != nullptr, only_params, "    ") + hook(k, true) + "  }\n";
     text += "    ";
     for (const CudaLaunch& l : call.launches) {
       const std::string has = fmt::format("cd::cuda_has(call, {})", l.function);
       text += fmt::format("if ({}{}) {{\n{}    }} else ", has, l.condition.empty() ? "" : " && (" + l.condition + ")", launch(l, k, t != nullptr, only_params, "      "));
     }
-    text += fmt::format("{{\n      return cd::fail(error, {}, \"%s\", {});\n    }}\n  }}\n", static_cast<int>(ErrorCode::wrong_machine),
+    text += fmt::format("{{\n      return cd::fail(error, {}, \"%s\", {});\n    }}\n", static_cast<int>(ErrorCode::wrong_machine),
                         c_string("the package has no code for this device's architecture for " + kernel.name));
-    return text;
+    return text + hook(k, true) + "  }\n";
   }
 
   // What a user's kernel changes in place is put there first.

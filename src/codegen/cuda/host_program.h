@@ -21,6 +21,7 @@ struct HostOptions {
   uint64_t constants_hash = 0;
   std::vector<HostImage> images;
   std::string architectures;      // "sm_90, sm_80"
+  std::vector<bool> timed;        // for a tuner (see CoilTuning): which kernels it times. Empty: a package's program
   bool graphs = true;             // calls may become CUDA graphs (device/cuda_graph.h)
 };
 

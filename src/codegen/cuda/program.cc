@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/hash.h"
+#include "codegen/cuda/choices.h"
 #include "codegen/cuda/loop_context.h"
 #include "codegen/host/call_text.h"
 #include "codegen/host/index_text.h"
@@ -92,7 +93,7 @@ namespace {
 
 class ProgramWriter {
  public:
-  ProgramWriter(const KernelPlan& plan, const std::vector<int>& sms, bool libraries) : plan_(plan), sms_(sms), libraries_(libraries) {}
+  ProgramWriter(const KernelPlan& plan, const CudaSettings& settings) : plan_(plan), settings_(settings), sms_(settings.sms) {}
 
   CudaProgram run() {
     program_.arg_symbols = static_cast<int>(std::max<size_t>(plan_.pool->num_symbols() - 1, 1));
@@ -111,7 +112,7 @@ class ProgramWriter {
         if (checks) call.launches.push_back(launch(k, k.name, commit_text(plan_, *copy)));
       } else if (const auto* t = std::get_if<TemplateKernel>(&k.def)) {
         for (const int sm : sms_) {
-          for (const templates::CudaVariant& v : template_variants(plan_, *t, sm, libraries_)) call.launches.push_back(variant_launch(k, *t, v, sm));
+          for (const templates::CudaVariant& v : variants(k, *t, sm)) call.launches.push_back(variant_launch(k, *t, v, sm));
         }
       }
       program_.calls.push_back(std::move(call));
@@ -130,11 +131,47 @@ class ProgramWriter {
       l.condition = std::move(condition);
       call.launches.push_back(std::move(l));
     };
+    const auto row = static_cast<size_t>(&k - plan_.kernels.data());
+    for (size_t i = 0; row < settings_.timed.size() && i < settings_.timed[row].size(); ++i) {
+      const int32_t config = settings_.timed[row][i].values[0];
+      if (config != 0) add(static_cast<size_t>(config), fmt::format("way[0] == {}", config));
+    }
     for (const ChoiceTable::Row& r : k.choices.rows) {
       const bool last = &r == &k.choices.rows.back();
       add(static_cast<size_t>(r.choice.values[0]), last ? "" : fmt::format("{} <= {}L", host_index(k.choices.key), r.up_to));
     }
     if (k.choices.rows.empty()) add(0, "");
+  }
+
+  // In the order in which the host asks them: what a tuner chose (or may tell the program to run), then the own rules, as far as
+  // something is left to them.
+  std::vector<templates::CudaVariant> variants(const Kernel& k, const TemplateKernel& t, int sm) const {
+    const std::vector<templates::CudaVariant> own = template_variants(plan_, t, sm, settings_.libraries);
+    if (sm != settings_.tuned_sm) return own;
+    std::vector<templates::CudaVariant> out;
+    const auto add = [&](templates::CudaVariant v, const std::string& condition) {
+      if (v.condition.empty()) v.condition = condition;
+      else if (!condition.empty()) v.condition = condition + " && " + v.condition;
+      out.push_back(std::move(v));
+    };
+    const auto add_choice = [&](const Choice& choice, const std::string& condition) {
+      if (choice == Choice{}) {
+        for (const auto& v : own) add(v, condition);
+      } else if (const auto v = chosen_variant(plan_, t, sm, choice)) {
+        add(*v, condition);
+      }
+    };
+    const size_t row = static_cast<size_t>(&k - plan_.kernels.data());
+    if (row < settings_.timed.size()) {
+      for (const Choice& c : settings_.timed[row]) {
+        if (c != Choice{}) add_choice(c, fmt::format("way[0] == {} && way[1] == {} && way[2] == {} && way[3] == {}", c.values[0], c.values[1], c.values[2], c.values[3]));
+      }
+    }
+    for (const ChoiceTable::Row& r : k.choices.rows) {
+      add_choice(r.choice, r.up_to == INT64_MAX ? "" : fmt::format("({}) <= {}L", host_index(k.choices.key), r.up_to));
+    }
+    if (out.empty() || !out.back().condition.empty()) out.insert(out.end(), own.begin(), own.end());
+    return out;
   }
 
   CudaLaunch variant_launch(const Kernel& k, const TemplateKernel& t, const templates::CudaVariant& v, int sm) {
@@ -177,14 +214,14 @@ class ProgramWriter {
   }
 
   const KernelPlan& plan_;
-  const std::vector<int> sms_;
-  const bool libraries_;
+  const CudaSettings& settings_;
+  const std::vector<int>& sms_;
   CudaProgram program_;
   std::map<std::string, int> known_;
 };
 
 }  // namespace
 
-CudaProgram generate_kernels(const KernelPlan& plan, const std::vector<int>& sms, bool libraries) { return ProgramWriter(plan, sms, libraries).run(); }
+CudaProgram generate_kernels(const KernelPlan& plan, const CudaSettings& settings) { return ProgramWriter(plan, settings).run(); }
 
 }  // namespace coil::cuda

@@ -1,0 +1,120 @@
+#include "codegen/cuda/choices.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "codegen/cuda/template_facts.h"
+#include "base/hash.h"
+#include "codegen/host/host_program.h"
+#include "codegen/user_text.h"
+#include "templates/cuda_library.h"
+
+namespace coil::cuda {
+namespace {
+
+using templates::CudaCandidate;
+using templates::CudaVariant;
+
+const TemplateKernel* as_template(const Kernel& k) { return std::get_if<TemplateKernel>(&k.def); }
+const UserCallKernel* as_user(const Kernel& k) { return std::get_if<UserCallKernel>(&k.def); }
+
+std::string texts(const std::vector<Expr>& sizes) {
+  std::vector<std::string> parts;
+  for (Expr e : sizes) parts.push_back(size_text(e));
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+Choice choice_of(const templates::CudaWay& way) {
+  Choice c;
+  c.values = way;
+  return c;
+}
+
+}  // namespace
+
+const std::array<const char*, 4>& value_names(const Kernel& kernel) {
+  static constexpr std::array<const char*, 4> kNames = {"kind", "rows", "columns", "split"}, kUser = {"config", "", "", ""};
+  return as_user(kernel) ? kUser : kNames;
+}
+
+bool can_run(const KernelPlan& plan, const Kernel& kernel, int sm, const Choice& choice) {
+  if (const UserCallKernel* user = as_user(kernel)) return static_cast<size_t>(choice.values[0]) < user->def.launches.size();
+  return choice == Choice{} || (as_template(kernel) && chosen_variant(plan, *as_template(kernel), sm, choice));
+}
+
+std::string choice_text(const Kernel& kernel, const Choice& choice) {
+  if (const UserCallKernel* user = as_user(kernel)) {
+    const auto config = static_cast<size_t>(choice.values[0]);
+    return config > 0 && config < user->def.kernel->configs.size() ? config_text(user->def.kernel->configs[config]) : "own rule";
+  }
+  static constexpr std::array<const char*, 11> kKinds = {"own rule",      "cuda cores",        "mma.sync", "wgmma",         "wgmma pair",
+                                                         "wgmma tile", "wgmma without tma", "few rows", "library", "wgmma two",
+                                                         "wgmma side by side"};
+  const auto& v = choice.values;
+  const auto kind = static_cast<size_t>(v[0]);
+  std::string text = kind < kKinds.size() ? kKinds[kind] : fmt::format("kind {}", v[0]);
+  if (v[1]) text += fmt::format(" {} x {}", v[1], v[2]);
+  if (v[3] > 1) text += fmt::format(", k in {} parts", v[3]);
+  return text;
+}
+
+std::string problem_text(const KernelPlan& plan, const TemplateKernel& k) {
+  if (const auto f = product_facts(plan, k)) {
+    return fmt::format("gemm {} [{}], a strides [{}] at {}, b strides [{}] at {}", name(f->dtype), texts({f->batch, f->m, f->n, f->k}), texts({f->a_batch, f->a_row, f->a_col}),
+                       f->a_alignment, texts({f->b_batch, f->b_row, f->b_col}), f->b_alignment);
+  }
+  const auto* c = std::get_if<Conv2d>(&k.def);
+  if (!c) return "";
+  const templates::CudaConvFacts f = conv_facts(plan, k, *c);
+  return fmt::format("conv2d {} x [{}] strides [{}] at {}, result [{}], kernel {}x{} stride {}x{} padding {}x{} dilation {}x{} groups {}", name(f.dtype), texts(c->x_sizes),
+                     texts({f.x_n, f.x_c, f.x_h, f.x_w}), f.x_alignment, texts(f.result_sizes), c->kernel[0], c->kernel[1], c->stride[0], c->stride[1], c->padding[0],
+                     c->padding[1], c->dilation[0], c->dilation[1], c->groups);
+}
+
+std::string problem_text(const KernelPlan& plan, const Kernel& kernel) {
+  if (const UserCallKernel* user = as_user(kernel)) return user_problem_text(plan, *user, fmt::format("{:016x}", hash64(std::string_view(user->def.kernel->cuda->source))));
+  const TemplateKernel* t = as_template(kernel);
+  return t ? problem_text(plan, *t) : "";
+}
+
+Expr choice_key(const KernelPlan& plan, const Kernel& kernel) {
+  if (const UserCallKernel* user = as_user(kernel)) return user_key(*user);
+  const TemplateKernel& t = *as_template(kernel);
+  if (const auto f = product_facts(plan, t)) return f->batch * f->m;
+  return t.result_sizes[0] * t.result_sizes[2] * t.result_sizes[3];
+}
+
+std::vector<Choice> candidates(const KernelPlan& plan, const Kernel& kernel, int sm, bool libraries, const std::function<int64_t(SymbolId)>& sizes, size_t most) {
+  std::vector<Choice> out = {Choice{}};
+  if (const UserCallKernel* user = as_user(kernel)) {  // every configuration that the user gives is tried
+    for (size_t c = 1; c < user->def.launches.size(); ++c) out.push_back(choice_of({static_cast<int32_t>(c)}));
+    return out;
+  }
+  const TemplateKernel& t = *as_template(kernel);
+  const auto size = [&](Expr e) { return evaluate_index(e, sizes); };
+  const auto product = product_facts(plan, t);
+  const auto* conv = std::get_if<Conv2d>(&t.def);
+  const Choice library = choice_of({templates::kLibraryCall});
+  const bool has_library = libraries && chosen_variant(plan, t, sm, library);
+  std::vector<CudaCandidate> ranked;
+  if (product) ranked = templates::cuda_gemm_candidates(*product, sm, size);
+  else if (conv) ranked = templates::cuda_conv_candidates(conv_facts(plan, t, *conv), sm, size);
+  for (const CudaCandidate& c : ranked) {
+    if (out.size() == 2 && has_library) out.push_back(library);
+    if (out.size() < most) out.push_back(choice_of(c.way));
+  }
+  return out;
+}
+
+std::optional<CudaVariant> chosen_variant(const KernelPlan& plan, const TemplateKernel& k, int sm, const Choice& choice) {
+  const bool library = choice == choice_of({templates::kLibraryCall});
+  if (const auto f = product_facts(plan, k)) {
+    return library ? templates::cuda_gemm_library(*f, sm, true) : templates::cuda_gemm_variant(*f, sm, choice.values);
+  }
+  const auto* c = std::get_if<Conv2d>(&k.def);
+  if (!c) return std::nullopt;
+  const templates::CudaConvFacts f = conv_facts(plan, k, *c);
+  return library ? templates::cuda_conv_library(f, sm, true) : templates::cuda_conv_variant(f, sm, choice.values);
+}
+
+}  // namespace coil::cuda

@@ -1,0 +1,37 @@
+// The ways in which a CUDA device can run a kernel: what a tuner may choose among, and how a choice is named. Of a template the numbers of
+// a Choice are a templates::CudaWay, and all zero leave it to the tables and models of src/templates; of a user's kernel the first is the
+// configuration.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "schedule/kernel_plan.h"
+#include "templates/cuda_variants.h"
+
+namespace coil::cuda {
+
+// Under which the numbers are recorded: "kind", "rows", "columns", "split"; "config".
+const std::array<const char*, 4>& value_names(const Kernel& kernel);
+// For readers: "wgmma 128 x 160", "few rows", "BLOCK=64", "own rule".
+std::string choice_text(const Kernel& kernel, const Choice& choice);
+// Whether the kernel has such a choice on architecture sm.
+bool can_run(const KernelPlan& plan, const Kernel& kernel, int sm, const Choice& choice);
+
+// What is chosen for: equal texts are one problem. Empty: there is nothing to choose. Does not depend on the epilogue.
+std::string problem_text(const KernelPlan& plan, const TemplateKernel& kernel);
+std::string problem_text(const KernelPlan& plan, const Kernel& kernel);
+
+// The number by which the choices of a kernel differ: rows of a product, pixels of a convolution.
+Expr choice_key(const KernelPlan& plan, const Kernel& kernel);
+
+// Choices worth timing at these sizes on architecture sm, the own rule first, then by a cost model; at most `most`.
+std::vector<Choice> candidates(const KernelPlan& plan, const Kernel& kernel, int sm, bool libraries, const std::function<int64_t(SymbolId)>& sizes, size_t most);
+
+// What runs a choice other than the own rule. Null: there is no such thing for the kernel.
+std::optional<templates::CudaVariant> chosen_variant(const KernelPlan& plan, const TemplateKernel& kernel, int sm, const Choice& choice);
+
+}  // namespace coil::cuda

@@ -1,0 +1,208 @@
+// The CUDA tuner: problems and choices of a CUDA plan, and a build of the program that can run every candidate.
+#include <algorithm>
+#include <charconv>
+
+#include <fmt/format.h>
+
+#include "base/parallel.h"
+#include "base/zip_writer.h"
+#include "compiler/cuda_profiler.h"
+#include "compiler/cuda_target.h"
+#include "package/package_writer.h"
+
+namespace coil {
+namespace {
+
+constexpr double kBuildSeconds = 1.0;   // NVRTC's for one template kernel on one thread, roughly
+constexpr double kBuildShare = 0.5;     // of the time left that building may take
+
+Choice library_choice() {
+  Choice c;
+  c.values[0] = templates::kLibraryCall;
+  return c;
+}
+
+struct TunedDevice {
+  tune::Hardware hardware;
+  int sm = 0;
+  bool present = false;
+};
+
+// Device 0, if there is one; without one the first target's architecture.
+Result<TunedDevice> find_device(const CompileOptions& options) {
+  TunedDevice d;
+  const Result<runtime::CudaInfo> info = runtime::cuda_info();
+  if (!info.ok() || info.value().devices.empty()) {
+    d.sm = options.cuda.front();
+    d.hardware = {"no device", fmt::format("sm_{}", d.sm), 0};
+    return d;
+  }
+  const runtime::CudaDeviceInfo& device = info.value().devices[0];
+  d.sm = device.major * 10 + device.minor;
+  d.present = true;
+  d.hardware = {device.name, fmt::format("sm_{}", d.sm), device.multiprocessors};
+  if (std::find(options.cuda.begin(), options.cuda.end(), d.sm) == options.cuda.end()) {
+    return Error{ErrorCode::wrong_machine, fmt::format("the tuner times kernels on this machine's {}, which is sm_{}: the target has no code for it", device.name, d.sm), "",
+                 fmt::format("add cuda:sm_{} to --target, tune on a machine of the target, or take a record of one by --replay", d.sm)};
+  }
+  return d;
+}
+
+class CudaTuningTarget : public TuningTarget {
+ public:
+  CudaTuningTarget(CudaPlan plan, const TunedDevice& device, const Graph& graph, const CompileOptions& options)
+      : plan_(std::move(plan)), problems_(problems_of(problem_texts(plan_))), device_(device), graph_(graph), options_(options) {}
+
+  const KernelPlan& plan() const override { return plan_.plan; }
+  const std::vector<TuningProblem>& problems() const override { return problems_; }
+  tune::Hardware hardware() const override { return device_.hardware; }
+  int64_t workers() const override { return 1; }
+  Expr choice_key(size_t k) const override { return cuda::choice_key(plan(), plan().kernels[k]); }
+  const ChoiceNames& names(size_t k) const override { return cuda::value_names(plan().kernels[k]); }
+  std::string choice_text(size_t k, const Choice& c) const override { return cuda::choice_text(plan().kernels[k], c); }
+
+  std::vector<Choice> candidates(size_t k, const std::function<int64_t(SymbolId)>& sizes, size_t most) const override {
+    std::vector<Choice> out = cuda::candidates(plan(), plan().kernels[k], device_.sm, plan_.settings.libraries, sizes, most);
+    // Where there is no scratch memory for it.
+    const auto& possible = plan_.settings.choices(cuda::problem_text(plan(), plan().kernels[k]));
+    if (possible.empty()) std::erase(out, library_choice());
+    return out;
+  }
+
+  std::vector<cache::Field> cache_fields() const override { return {{"libraries", options_.libraries ? "yes" : "no"}}; }
+
+  Result<std::unique_ptr<tune::Profiler>> profiler(const std::vector<SymbolValues>& points, Candidates& candidates, double seconds) override {
+    shorten(candidates, seconds);
+    CudaPlan build = plan_;
+    build.settings.timed = united(candidates);
+    TRY(const std::shared_ptr<const toolchain::Nvrtc> nvrtc, toolchain::Nvrtc::load());
+    CompileOptions quiet = options_;
+    quiet.dump_folder.clear();
+    quiet.cuda = {device_.sm};
+    quiet.ptx.clear();
+    build.settings.sms = {device_.sm};
+    if (!device_.present) {
+      TRY_STATUS(build_cubins(build, quiet, *nvrtc));
+      return std::unique_ptr<tune::Profiler>();
+    }
+    std::vector<bool> timed(plan().kernels.size());
+    for (const TuningProblem& p : problems_) {
+      for (const size_t k : p.kernels) timed[k] = true;
+    }
+    PackageContents contents;
+    contents.name = "tuning";
+    contents.fixed_inputs = fixed_arguments(graph_);
+    contents.argument_names = graph_.forward_arg_names;
+    TRY(TargetContents target, build_plan(std::move(build), graph_, quiet, *nvrtc, std::move(timed), Dump("", options_.log), [](const std::string&) {}));
+    contents.targets.push_back(std::move(target));
+    ZipWriter zip = ZipWriter::in_memory();
+    TRY_STATUS(write_package(zip, contents));
+    package_ = zip.finish_in_memory();
+    runtime::ModelOptions model;
+    model.device = "cuda:0";
+    TRY(std::shared_ptr<runtime::Model> loaded, runtime::Model::open_memory(package_, model));
+    TRY(std::unique_ptr<CudaProfiler> profiler, CudaProfiler::make(std::move(loaded), plan(), problems_, points, candidates));
+    return std::unique_ptr<tune::Profiler>(std::move(profiler));
+  }
+
+ private:
+  // Of each kernel: what some point wants to time.
+  std::vector<std::vector<Choice>> united(const Candidates& candidates) const {
+    std::vector<std::vector<Choice>> out(plan().kernels.size());
+    for (const auto& row : candidates) {
+      for (size_t p = 0; p < problems_.size(); ++p) {
+        for (const size_t k : problems_[p].kernels) {
+          for (const Choice& c : row[p]) {
+            if (std::find(out[k].begin(), out[k].end(), c) == out[k].end()) out[k].push_back(c);
+          }
+        }
+      }
+    }
+    return out;
+  }
+
+  // The dearest candidates of all problems are left out until the builds are done in time.
+  void shorten(Candidates& candidates, double seconds) const {
+    const double threads = options_.threads > 0 ? options_.threads : usable_cpus();
+    const auto builds = [&] {
+      const std::vector<std::vector<Choice>> all = united(candidates);
+      size_t n = 0;
+      for (const TuningProblem& p : problems_) n += all[p.kernels[0]].size();
+      return static_cast<double>(n);
+    };
+    size_t most = 0;
+    for (const auto& row : candidates) {
+      for (const auto& c : row) most = std::max(most, c.size());
+    }
+    for (; most > 2 && builds() * kBuildSeconds / threads > seconds * kBuildShare; --most) {
+      for (auto& row : candidates) {
+        for (auto& c : row) {
+          if (c.size() >= most) c.resize(most - 1);
+        }
+      }
+    }
+  }
+
+  CudaPlan plan_;
+  std::vector<TuningProblem> problems_;
+  TunedDevice device_;
+  const Graph& graph_;
+  const CompileOptions& options_;
+  std::vector<uint8_t> package_;
+};
+
+}  // namespace
+
+std::vector<std::string> problem_texts(const CudaPlan& plan) {
+  std::vector<std::string> out;
+  for (const Kernel& k : plan.plan.kernels) out.push_back(cuda::problem_text(plan.plan, k));
+  return out;
+}
+
+int record_sm(const tune::Record& record) {
+  int sm = 0;
+  const std::string& isa = record.hardware.isa;
+  if (record.hardware.is_gpu()) std::from_chars(isa.data() + 3, isa.data() + isa.size(), sm);
+  return sm;
+}
+
+std::function<std::vector<Choice>(const std::string& problem)> choices_of(const tune::Record& record) {
+  return [&record](const std::string& problem) {
+    std::vector<Choice> out;
+    const tune::Entry* entry = record.find(problem);
+    for (size_t i = 0; entry && i < entry->rows.size(); ++i) {
+      if (const auto c = choice_of(cuda::value_names(Kernel{}), entry->rows[i].choice)) out.push_back(*c);
+    }
+    return out;
+  };
+}
+
+Status apply_record(CudaPlan& plan, const tune::Record& record) {
+  std::vector<RecordedKernel> kernels;
+  const std::vector<std::string> texts = problem_texts(plan);
+  for (size_t k = 0; k < texts.size(); ++k) {
+    if (texts[k].empty()) {
+      kernels.emplace_back();
+      continue;
+    }
+    const Kernel& kernel = plan.plan.kernels[k];
+    kernels.push_back({texts[k], cuda::choice_key(plan.plan, kernel), &cuda::value_names(kernel),
+                       [&plan, &kernel](const Choice& c) { return cuda::can_run(plan.plan, kernel, plan.settings.tuned_sm, c); },
+                       [&kernel](const Choice& c) { return cuda::choice_text(kernel, c); }});
+  }
+  return apply_record(plan.plan, kernels, record);
+}
+
+Result<tune::Record> tune_cuda(const LoopProgram& loops, const Graph& graph, const CompileOptions& options) {
+  const double begin = tuning_clock();
+  TRY(const TunedDevice device, find_device(options));
+  TRY(CudaPlan plan, plan_cuda(loops, options, device.sm, [](const std::string&) { return std::vector<Choice>{library_choice()}; }));
+  TRY_STATUS(check_warm(plan.plan, options.tune));
+  if (options.tune.memory > 0 && most_scratch(plan.plan, options.tune, 1) > options.tune.memory) {
+    TRY(plan, plan_cuda(loops, options, device.sm, [](const std::string&) { return std::vector<Choice>(); }));
+  }
+  CudaTuningTarget target(std::move(plan), device, graph, options);
+  return run_tuner(target, options, begin);
+}
+
+}  // namespace coil

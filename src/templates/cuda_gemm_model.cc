@@ -1,0 +1,224 @@
+// See cuda_gemm_model.h. The model's constants are fitted to times on an H200 for the Hopper kernels and are scaled guesses elsewhere; only
+// ratios matter.
+#include "templates/cuda_gemm_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <span>
+
+#include <fmt/format.h>
+
+namespace coil::templates {
+namespace {
+
+bool is_one(Expr e) { return known(e) == 1; }
+
+bool multiple_of(Expr e, int64_t factor) { return known(simplify_index(floor_mod(e, e->pool->index(factor)), {})) == 0; }
+
+// --- what TMA asks of an operand: one axis contiguous, the other's stride, the batch's and the address multiples of 16 bytes
+
+// The operand of `lines` rows of `contiguous` elements, `stride` apart.
+Fit tma_fit(const GemmProblem& p, Expr contiguous, Expr stride, Expr batch_stride, bool k_contiguous, int64_t alignment) {
+  if (!is_one(contiguous) || (known(stride) && (*known(stride) <= 0 || *known(stride) % 8 != 0))) return Fit::never;
+  const bool one = known(p.facts.batch) == 1, shared = known(batch_stride) == 0;
+  // All batches are lines of one map. Lines along k past the end of a batch would be the next one's.
+  if (!one && !shared && !k_contiguous && !multiple_of(p.facts.k, 64)) return Fit::never;
+  const bool whole = one || shared || known(simplify_index(floor_mod(batch_stride, stride), {})) == 0;
+  const bool positive = lower_bound(stride).value_or(0) > 0 && (one || lower_bound(batch_stride).value_or(-1) >= 0);
+  const bool few = one || shared || (known(p.facts.batch) && known(batch_stride) && known(stride) && *known(p.facts.batch) * (*known(batch_stride) / *known(stride)) < INT32_MAX);
+  return alignment % 16 == 0 && multiple_of(stride, 8) && whole && positive && few ? Fit::always : Fit::at_run_time;
+}
+// --- kernels of a tile or several a block
+
+constexpr GemmTile kMmaTiles[] = {
+    {TileKind::mma, 128, 128, 32, 64, 64, 4, 1, 128, 1, 600},
+    {TileKind::mma, 64, 64, 64, 32, 32, 4, 1, 128, 1, 400},
+    {TileKind::mma, 32, 64, 64, 16, 32, 4, 1, 128, 1, 230},
+};
+constexpr GemmTile kF32Tiles[] = {
+    {TileKind::simt, 128, 128, 8, 8, 8, 4, 1, 256, 2, 100},
+    {TileKind::simt, 64, 64, 32, 8, 8, 3, 4, 256, 2, 88},
+    {TileKind::simt, 32, 64, 32, 8, 8, 3, 4, 128, 1, 80},
+};
+constexpr GemmTile kF64Tiles[] = {
+    {TileKind::simt, 64, 64, 16, 4, 4, 3, 1, 256, 1, 40},
+    {TileKind::simt, 32, 32, 16, 4, 4, 3, 2, 128, 1, 30},
+};
+constexpr GemmTile kWgmmaTiles[] = {
+    {TileKind::wgmma, 128, 256, 64, 1, 0, 4, 1, 384, 1, 0},        {TileKind::wgmma, 128, 256, 64, 2, 0, 4, 1, 384, 1, 0},
+    {TileKind::wgmma, 128, 192, 64, 1, 0, 4, 1, 384, 1, 0},        {TileKind::wgmma, 128, 160, 64, 1, 0, 4, 1, 384, 1, 0},
+    {TileKind::wgmma, 128, 256, 64, 2, 1, 4, 1, 384, 1, 0},        {TileKind::wgmma, 128, 192, 64, 2, 1, 4, 1, 384, 1, 0},
+    {TileKind::wgmma, 128, 160, 64, 2, 1, 4, 1, 384, 1, 0},        {TileKind::wgmma, 128, 128, 64, 2, 1, 6, 1, 384, 1, 0},
+    {TileKind::wgmma, 128, 128, 64, 1, 0, 6, 1, 384, 1, 0},        {TileKind::wgmma_split, 128, 160, 64, 0, 0, 5, 1, 288, 1, 0},
+    {TileKind::wgmma, 128, 64, 64, 1, 0, 8, 1, 384, 1, 0},         {TileKind::wgmma_split, 128, 192, 64, 0, 0, 5, 1, 288, 1, 0},
+    {TileKind::wgmma_split, 128, 128, 64, 0, 0, 6, 1, 288, 1, 0},  {TileKind::wgmma_split, 128, 96, 64, 0, 0, 6, 1, 288, 1, 0},
+    {TileKind::wgmma_split, 128, 64, 64, 0, 0, 8, 1, 288, 1, 0},   {TileKind::wgmma_split, 64, 128, 64, 0, 0, 8, 1, 160, 1, 0},
+    {TileKind::wgmma_split, 64, 64, 64, 0, 0, 6, 1, 160, 1, 0},
+};
+constexpr GemmTile kCopyTiles[] = {
+    {TileKind::wgmma_copy, 128, 256, 64, 0, 0, 4, 1, 384, 1, 0},
+    {TileKind::wgmma_copy, 128, 192, 64, 0, 0, 5, 1, 384, 1, 0},
+    {TileKind::wgmma_copy, 128, 128, 64, 0, 0, 4, 1, 384, 1, 0},
+    {TileKind::wgmma_copy, 128, 64, 64, 0, 0, 4, 1, 384, 1, 0},
+    {TileKind::wgmma_copy, 64, 64, 64, 0, 0, 4, 1, 256, 1, 0},
+};
+
+// Columns of b that a block loads: those that are contiguous come 64 at a time.
+int loaded_columns(const GemmProblem& p, const GemmTile& t) { return p.b_k ? t.bn : (t.bn + 63) / 64 * 64; }
+
+// Tiles of rows; none spans classes of rows (a_phases).
+int64_t row_tiles(const GemmProblem& p, const GemmTile& t, int64_t size) {
+  const int phases = t.kind == TileKind::wgmma_copy ? 1 : a_phases(p);
+  return phases * tiles(tiles(p.m, phases), size);
+}
+
+// Nanoseconds of the wgmma kernels. A step of 64 along k is bound by the tensor cores or by what a multiprocessor or the L2 cache moves;
+// starting a kernel, filling the pipeline and finishing a tile take their time beside.
+double wgmma_time(const GemmProblem& p, const TileChoice& c) {
+  const GemmTile& t = *c.tile;
+  const int sms = multiprocessors(p.sm);
+  const bool persistent = t.kind == TileKind::wgmma, copies = t.kind == TileKind::wgmma_copy;
+  const int down = persistent && !t.wn ? t.wm : 1, across = persistent && t.wn ? t.wm : 1;
+  const int64_t blocks = row_tiles(p, t, int64_t{t.bm} * down) * down * tiles(p.n, int64_t{t.bn} * across) * across * std::max<int64_t>(p.batch, 1) * c.split;
+  const double busy = static_cast<double>(std::min<int64_t>(blocks, sms)), bytes = 128.0 * (t.bm + loaded_columns(p, t));
+  // Lines of the L2 cache: rows that are not multiples of 128 bytes apart lie in two.
+  const double lines = 128.0 * (t.bm * (!copies && a_phases(p) > 1 ? 2.0 : 1.0) / across + loaded_columns(p, t) / static_cast<double>(down));
+  const double tensor = t.bm * t.bn * (busy > 0.9 * sms && p.k >= 2048 ? 0.0197 : 0.018) * (t.bn == 192 ? 1.06 : 1.0);
+  const double step = std::max({tensor, bytes / (copies ? 37 : 127), lines * busy / 11800}) * (down > 1 ? 0.99 : 1.0);
+  const double steps = static_cast<double>(tiles(tiles(std::max<int64_t>(p.k, 1), 64), c.split));
+  const double finish = 170 + 9.1 * t.bn * t.bm / 128 + (c.split > 1 ? 2200 + 0.085 * t.bm * t.bn * std::log2(c.split) : 0);
+  const int64_t resident = persistent ? 1 : std::max<int64_t>(1, 232448 / (shared_bytes(p, c) + 1024));
+  const double turns = static_cast<double>(tiles(blocks, sms)), ends = static_cast<double>(tiles(blocks, sms * resident));
+  // From memory at least once; few multiprocessors do not draw all that it can give.
+  const double memory = 2.0 * static_cast<double>((p.m + p.n) * p.k * std::max<int64_t>(p.batch, 1)) / std::min(3900.0, busy * 40);
+  const double compute = turns * steps * step;
+  return 1250 + std::max(compute, memory + 0.15 * compute) + ends * finish;
+}
+
+// Clocks on mma.sync and the CUDA cores: blocks in turn, each at the rate that its tile reaches.
+double plain_time(const GemmProblem& p, const TileChoice& c) {
+  const GemmTile& t = *c.tile;
+  const int sms = multiprocessors(p.sm);
+  const int64_t blocks = tiles(p.m, t.bm) * tiles(p.n, t.bn) * std::max<int64_t>(p.batch, 1) * c.split;
+  const double turns = static_cast<double>(tiles(blocks, sms)), area = static_cast<double>(t.bm) * t.bn;
+  const double k = static_cast<double>(tiles(tiles(p.k, t.bk), c.split) * t.bk);
+  // A block that is alone on its multiprocessor waits for itself; the blocks of a cluster for each other, and then add up.
+  const double alone = turns > 1 || t.kind != TileKind::simt ? 1 : t.threads < 256 ? 0.55 : 0.8;
+  return turns * (area * k / (t.rate * alone) + 600 + (c.split > 1 ? 2000 + area / 2 * (c.split - 1) : 0)) + 3000;
+}
+
+// Whether a tile can compute the problem at all.
+bool fits(const GemmProblem& p, const GemmTile& t) {
+  if (t.kind >= TileKind::wgmma && !p.b_k && ((t.bn % 64 != 0 && t.bn != 160) || (t.kind == TileKind::wgmma && t.wm > 1 && !t.wn && t.bn / t.wm < 64))) return false;
+  if (t.wn && t.kind == TileKind::wgmma && !p.a_k) return false;
+  // The copying warpgroup takes at most 128 columns of a b whose columns are contiguous.
+  return t.kind != TileKind::wgmma_copy || p.b_k || t.bn <= 128;
+}
+
+std::span<const GemmTile> tiles_of(const GemmProblem& p, bool tma) {
+  if (p.facts.dtype == DType::f32) return kF32Tiles;
+  if (p.facts.dtype == DType::f64) return kF64Tiles;
+  if (p.sm != 90) return kMmaTiles;
+  return tma ? std::span<const GemmTile>(kWgmmaTiles) : kCopyTiles;
+}
+
+}  // namespace
+
+int multiprocessors(int sm) { return sm >= 100 ? 148 : sm >= 90 ? 132 : sm == 89 ? 128 : sm == 86 ? 84 : 108; }
+
+GemmProblem::GemmProblem(const CudaGemmFacts& f, int architecture, const Sizes& sizes)
+    : facts(f),
+      sm(architecture),
+      batch(sizes(f.batch)),
+      m(sizes(f.m)),
+      n(sizes(f.n)),
+      k(sizes(f.k)),
+      a_k(is_one(f.a_col) || !is_one(f.a_row)),
+      b_k(is_one(f.b_row) || !is_one(f.b_col)),
+      fixed(known(f.batch) && known(f.m) && known(f.n) && known(f.k)) {}
+
+GemmProblem::GemmProblem(const CudaGemmFacts& f, int architecture, int64_t guess)
+    : GemmProblem(f, architecture, [guess](Expr e) {
+        return evaluate_index(e, [&](SymbolId id) {
+          const Symbol& s = e->pool->symbol_info(id);
+          return std::clamp(guess, s.min, s.max);
+        });
+      }) {}
+
+int a_phases(const GemmProblem& p) {
+  const std::optional<int64_t> row = known(p.facts.a_row);
+  if (p.sm != 90 || !p.half() || p.b_k || !is_one(p.facts.a_col) || known(p.facts.batch) != 1 || !row || *row <= 0) return 1;
+  return *row % 8 == 0 ? 1 : *row % 4 == 0 ? 2 : *row % 2 == 0 ? 4 : 8;
+}
+
+Fit tma_fit(const GemmProblem& p) {
+  const CudaGemmFacts& f = p.facts;
+  if (p.sm != 90 || !p.half() || known(f.k) == 0) return Fit::never;
+  const bool phased = a_phases(p) > 1;
+  const Fit a = phased ? Fit::always : tma_fit(p, p.a_k ? f.a_col : f.a_row, p.a_k ? f.a_row : f.a_col, f.a_batch, p.a_k, f.a_alignment);
+  const Fit b = tma_fit(p, p.b_k ? f.b_row : f.b_col, p.b_k ? f.b_col : f.b_row, f.b_batch, p.b_k, f.b_alignment);
+  return std::min({a, b, lower_bound(f.k).value_or(0) > 0 ? Fit::always : Fit::at_run_time});
+}
+std::string tma_condition(const GemmProblem& p) {
+  const bool phased = a_phases(p) > 1;
+  std::string text = fmt::format("t.m > 0 && t.n > 0 && t.k > 0 && {0} > 0 && {1} > 0 && ({2}{1}) % 8 == 0 && ({3}(unsigned long long)t.b) % 16 == 0", p.a_line(), p.b_line(),
+                                 phased ? "" : fmt::format("{} | ", p.a_line()), phased ? "" : "(unsigned long long)t.a | ");
+  if (known(p.facts.batch) != 1) {
+    const auto batches = [](char x, std::string_view line) {
+      return fmt::format("t.{0}_batch >= 0 && t.{0}_batch % {1} == 0 && t.batch * (t.{0}_batch / {1}) < 2147483647", x, line);
+    };
+    text += fmt::format(" && (t.batch == 1 || ({} && {}))", batches('a', p.a_line()), batches('b', p.b_line()));
+  }
+  return text;
+}
+
+int64_t shared_bytes(const GemmProblem& p, const TileChoice& c) {
+  const GemmTile& t = *c.tile;
+  const int64_t size = byte_size(p.facts.dtype), area = int64_t{t.bm} * t.bn, stages = size * t.stages * t.bk * (t.bm + (t.kind >= TileKind::wgmma ? loaded_columns(p, t) : t.bn)), group = 16 / size;
+  switch (t.kind) {
+    case TileKind::simt:
+      return std::max(stages + 32 * t.stages * t.bk, size * (c.split > 1 || t.slices > 1 ? t.slices * area : area * group / t.wm));
+    case TileKind::mma:
+      return std::max(stages, 4 * area);
+    case TileKind::wgmma:
+      return stages + 32768 + 16 * t.stages;
+    default:
+      return std::max(stages, 4 * area) + 16 * t.stages;
+  }
+}
+
+double time_of(const GemmProblem& p, const TileChoice& c) {
+  if (c.tile->kind == TileKind::simt || c.tile->kind == TileKind::mma) return plain_time(p, c) / (p.sm == 90 && p.half() ? 1.4 : 1.755);
+  return wgmma_time(p, c);
+}
+
+
+std::vector<const GemmTile*> possible_tiles(const GemmProblem& p, bool tma) {
+  std::vector<const GemmTile*> out;
+  const auto add = [&](std::span<const GemmTile> all) {
+    for (const GemmTile& t : all) {
+      if (fits(p, t)) out.push_back(&t);
+    }
+  };
+  add(tiles_of(p, tma));
+  if (tma && a_phases(p) > 1) add(kCopyTiles);  // classes of rows leave much idle where there are few rows
+  return out;
+}
+
+std::vector<TileChoice> tile_choices(const GemmProblem& p, bool tma, bool measured) {
+  std::vector<TileChoice> choices;
+  for (const GemmTile* t : possible_tiles(p, tma)) {
+    const bool side_by_side = t->kind == TileKind::wgmma && t->wn > 0;
+    if (measured && side_by_side && a_phases(p) == 1) continue;
+    for (int split = 1; split <= 8; split *= 2) {
+      // Clusters that split k: sm_90, where the tiles leave most of the machine idle.
+      const int64_t blocks = row_tiles(p, *t, t->bm) * tiles(p.n, t->bn) * std::max<int64_t>(p.batch, 1) * split;
+      if (split > 1 && (p.sm != 90 || t->kind == TileKind::wgmma || p.k < int64_t{128} * split || blocks > 2 * multiprocessors(p.sm))) break;
+      choices.push_back({t, split});
+    }
+  }
+  return choices;
+}
+
+}  // namespace coil::templates

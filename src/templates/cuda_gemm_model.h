@@ -1,0 +1,68 @@
+// A matrix product as the choice of its CUDA kernel sees it: sizes at a point, what the operands' addresses allow, the tiles that there
+// are, and a model of their time.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "templates/cuda_variants.h"
+
+namespace coil::templates {
+
+using Sizes = std::function<int64_t(Expr)>;
+
+struct GemmProblem {
+  const CudaGemmFacts& facts;
+  int sm;
+  int64_t batch, m, n, k;
+  bool a_k, b_k;      // walk k (contiguous, or nothing is)
+  bool fixed;         // all sizes are constants
+
+  GemmProblem(const CudaGemmFacts& facts, int sm, const Sizes& sizes);
+  // Dynamic sizes near `guess`, within their ranges.
+  GemmProblem(const CudaGemmFacts& facts, int sm, int64_t guess);
+
+  bool half() const { return facts.dtype == DType::bf16 || facts.dtype == DType::f16; }
+  std::string_view type() const { return info(facts.dtype).c_name; }
+  std::string_view a_line() const { return a_k ? "t.a_row" : "t.a_col"; }
+  std::string_view b_line() const { return b_k ? "t.b_col" : "t.b_row"; }
+};
+
+int multiprocessors(int sm);
+inline int64_t tiles(int64_t size, int64_t tile) { return (size + tile - 1) / tile; }
+
+// Whether TMA can read both operands.
+enum class Fit : uint8_t { never, at_run_time, always };
+Fit tma_fit(const GemmProblem& p);
+std::string tma_condition(const GemmProblem& p);  // for at_run_time
+// 2, 4 or 8: a's rows are multiples of 16 bytes apart only every so many, and the kernels take tiles of each class of rows; else 1.
+int a_phases(const GemmProblem& p);
+
+enum class TileKind : uint8_t { simt, mma, wgmma, wgmma_split, wgmma_copy };
+
+struct GemmTile {
+  TileKind kind;
+  int bm, bn, bk, wm, wn, stages, slices;  // CUDA cores: wm x wn is a thread's part; persistent wgmma: wm blocks share the loads of
+                                           // b, or of a if wn is 1
+  int threads, min_blocks;
+  double rate;                             // multiply-adds a clock of a multiprocessor that is busy with such blocks
+};
+
+struct TileChoice {
+  const GemmTile* tile = nullptr;
+  int split = 1;
+  bool operator==(const TileChoice&) const = default;
+};
+
+int64_t shared_bytes(const GemmProblem& p, const TileChoice& c);
+double time_of(const GemmProblem& p, const TileChoice& c);  // nanoseconds
+
+// Those that can compute the problem and do not leave most of their work idle, with TMA or without. measured: without those of which the
+// model knows too little to prefer them untimed.
+std::vector<TileChoice> tile_choices(const GemmProblem& p, bool tma, bool measured = true);
+// Every tile that can compute it, whatever the sizes.
+std::vector<const GemmTile*> possible_tiles(const GemmProblem& p, bool tma);
+
+}  // namespace coil::templates
