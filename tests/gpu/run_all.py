@@ -2,7 +2,7 @@
 """Runs all tests and benches that need a GPU, and writes one JSON report that names the machine.
 
 usage: python3 tests/gpu/run_all.py [--only templates,models,peers] [--models PATTERN,...] [--bench-models PATTERN,...]
-                                    [--budget 560] [--out FOLDER] [--resume] [--museum DIR] [--check-in]
+                                    [--budget 560] [--out FOLDER] [--resume] [--museum DIR] [--no-stock] [--check-in]
 
 templates: pytest over tests/gpu/test_*.py. models: tests/gpu/models.py. peers: bench/gpu_peers.py. Each is a process with a time
 limit of its own; one that fails or is stopped leaves what it had. FOLDER ($OUT or /tmp/coil-gpu) gets gpu_report.json and .md
@@ -102,6 +102,7 @@ def models(options, left):
     budget = min(options.models_seconds, left() - 15)
     command = [sys.executable, HERE / "models.py", "--out", options.out, "--budget", budget, "--device", options.device]
     command += (["--models", options.models] if options.models else []) + (["--resume"] if options.resume else []) + (["--museum", options.museum] if options.museum else [])
+    command += ["--no-stock"] if options.no_stock else []
     code = run(command, options.log, budget + 30)
     report = read(options.out / "gpu_models.json") or {"rows": {}}
     counts = collections.Counter(row["status"] for row in report["rows"].values())
@@ -161,6 +162,7 @@ def main():
     parser.add_argument("--peers-seconds", type=float, default=340)
     parser.add_argument("--first", action="store_true", help="a test file stops at its first failure")
     parser.add_argument("--resume", action="store_true", help="keep what is good in FOLDER")
+    parser.add_argument("--no-stock", action="store_true", help="models.py leaves out PyTorch's loader, which takes most of its time")
     parser.add_argument("--check-in", action="store_true")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(os.environ.get("OUT", "/tmp/coil-gpu")))
     options = parser.parse_args()
