@@ -38,6 +38,8 @@ struct ConvSource : Windows<T> {
     this->gather_rows(group, row, rows, k0, k, PixelCopier<T, float>(), out, kRowStride);
   }
 
+  void scale_tile(int64_t, int64_t, float*) const {}
+
   // Lines of taps that lie above or below the image for all of a tile's pixels.
   void clip_k(int64_t row, int64_t rows, int64_t* begin, int64_t* end) const {
     const int64_t oy = row / c.ow % c.oh;

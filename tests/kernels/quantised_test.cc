@@ -188,6 +188,9 @@ TEST(Quantised, Weights) {
     check_weight(5, 40, 1024, bits, 64, true, false, COIL_FLOAT32);
     check_weight(5, 40, 600, bits, 600, false, false, COIL_FLOAT32);
     check_weight(5, 40, 600, bits, 1, true, true, COIL_FLOAT32);
+    for (int64_t m : {1, 14, 28, 40}) {  // groups that begin in one chunk of k and end in the next
+      for (bool shifted : {true, false}) check_weight(m, 45, 960, bits, 96, true, shifted, COIL_FLOAT32);
+    }
     for (int dtype : {COIL_BFLOAT16, COIL_FLOAT16}) check_weight(9, 40, 384, bits, 128, true, true, dtype);
   }
 }
