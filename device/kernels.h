@@ -24,6 +24,8 @@ extern "C" {
 #define COIL_GEMM_WORKER_BYTES 86016
 /* A packed panel of a product of integers: [ceil(k/4)][COIL_PANEL][4] int8, then COIL_PANEL int32, see CoilGemm. */
 #define COIL_INTEGER_PANEL_BYTES(k) (((k) + 3) / 4 * 4 * COIL_PANEL + COIL_PANEL * 4)
+/* Taps of a depthwise convolution of bytes: as many products of 255 and 128 have a sum that float32 holds exactly. */
+#define COIL_DEPTHWISE_BYTE_TAPS 512
 #define COIL_ATTENTION_WORKER_BYTES 262144
 /* Winograd convolutions: tiles of 4x4 pixels in a block, and blocks for each worker that may be transformed at a time. */
 #define COIL_WINOGRAD_TILES 14
@@ -77,6 +79,9 @@ typedef struct CoilGemm {
  * Depthwise (depthwise = 1, groups == ic == oc): weights [ceil(c/PANEL)][kh*kw][PANEL], zero padded.
  * Winograd (winograd = 1; float32, 3x3, strides and dilations 1, one group, x_c == 1, ic a multiple of 16): weights transformed,
  * [ceil(oc/PANEL)][36][ic][PANEL], zero padded. An infinity or NaN of the input reaches all of the 4x4 outputs whose windows hold it.
+ * Integers (dtype COIL_UINT8 or COIL_INT8 for x; x_c == 1 or ic == 1): w int8, y and the epilogue's tile int32, the exact sums of (x - x_zero) * w over
+ * what lies inside the image; x_zero is a number that x can hold. Weights per group in panels of COIL_INTEGER_PANEL_BYTES(kh*kw*ic_g), as of
+ * CoilGemm, or depthwise as above with at most COIL_DEPTHWISE_BYTE_TAPS taps.
  * Weights that are known at run time only (w_plain) are [oc][ic / groups][kh][kw] with any strides: the call packs them first. */
 typedef struct CoilConv2d {
   int64_t n, ic, ih, iw, oc, oh, ow, kh, kw;
@@ -92,6 +97,7 @@ typedef struct CoilConv2d {
   int32_t w_plain;
   int32_t implicit;            /* not 0: by the implicit product also where the kernel for small maps fits */
   int32_t block_tiles, block_panels;  /* of the implicit product: as of CoilGemm */
+  int32_t x_zero;              /* of integers */
   CoilEpilogue epilogue;
   const void* epilogue_context;
   void* scratch;
@@ -135,6 +141,7 @@ COIL_KERNELS(v4)
  *   conv2d     depthwise ? 0 : (kh * kw * (ic / groups) > 256 ? num_workers * COIL_GEMM_WORKER_BYTES : 0)
  *                              + (x_c == 1 ? 0 : round_up(n * ih * iw * ic * 4, 64)),
  *              and w_plain ? round_up(bytes of the packed weight, 64) : 0
+ *              (of integers: 0)
  *   winograd   min(blocks, COIL_WINOGRAD_SPREAD * num_workers) * ceil(36 / (ic < 256 ? 256 / ic : 1)) * ceil(ic / 256) * COIL_WINOGRAD_TILES * 1088,
  *              where ty x tx = ceil(oh / 4) x ceil(ow / 4) tiles of an image are cut into bx = ceil(tx / COIL_WINOGRAD_TILES) times
  *              ceil(ty / (COIL_WINOGRAD_TILES / ceil(tx / bx))) blocks

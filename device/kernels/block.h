@@ -78,17 +78,29 @@ void plan(Product& product, int32_t workers);
 // True when the product is too small for threads to pay.
 bool is_small(const Product& product);
 
+// Rows of a panel of int8 or 4-bit numbers that are dequantised as they are read.
+struct QuantisedPanel {
+  const uint8_t* data;          // null: the panel is none
+  int32_t bits;
+  int64_t n, cols;              // columns of the tables, and of this panel
+  int64_t group, first_group;   // rows of a group, and of the first one
+  const float *scale, *zero;    // this panel's columns; zero may be null
+};
+void tile_product_quantised(int64_t k, const float* a, const QuantisedPanel& b, int64_t rows, float* acc, bool accumulate);
+
 // Where one panel's chunk of B is.
 struct PanelChunk {
   const void* data;
   int64_t ldb;
   int32_t dtype;
+  QuantisedPanel quantised = {};
 };
 
 // Source must have
 //   void pack_a(int64_t batch, int64_t row, int64_t rows, int64_t k0, int64_t k, float* out)  rows kRowStride apart
 //   void clip_k(int64_t row, int64_t rows, int64_t* begin, int64_t* end)  the k outside of which these rows of A are zero, even
 //   PanelChunk panel_b(int64_t batch, int64_t panel, int64_t k0, int64_t k, float* buffer, int64_t tiles)  buffer: k x kPanel
+//   void scale_tile(int64_t panel, int64_t rows, float* acc)  what is left to do with sums before the epilogue
 template <class Source>
 struct BlockRunner {
   const Product& p;
@@ -96,6 +108,7 @@ struct BlockRunner {
 
   void finish_tile(int64_t batch, int64_t row, int64_t panel, int64_t rows, int64_t cols, float* acc) const {
     const int64_t group = p.columns_are_batches ? batch : 0;
+    source.scale_tile(panel, rows, acc);
     p.epilogue(p.epilogue_context, batch - group, row, group * p.n + panel * kPanel, rows, cols, acc, kPanel);
   }
 
@@ -165,7 +178,9 @@ struct BlockRunner {
     }
     const int64_t skipped = begin - k0, b_bytes = skipped * b.ldb * element_bytes(b.dtype);
     const void* from = static_cast<const char*>(b.data) + b_bytes;
-    if (p.bfloat16_dot) {
+    if (b.quantised.data) {
+      tile_product_quantised(k, a, b.quantised, rows, acc, k0 > 0);
+    } else if (p.bfloat16_dot) {
       tile_product_dot(end - begin, a + skipped / 2, from, b.ldb, rows, acc, k0 > 0);
     } else {
       tile_product(end - begin, a + skipped, from, b.ldb, b.dtype, rows, cols, acc, k0 > 0);

@@ -2,106 +2,43 @@
 // blocked product makes anyway gathers each pixel's window. Inputs that are not channels-last are brought there first.
 // Depthwise convolutions, those of several images with small maps and 3x3 ones with transformed weights have kernels of their own.
 #include "block.h"
+#include "conv_integer.h"
 #include "conv_weight.h"
 #include "depthwise.h"
 #include "small_maps.h"
 #include "transpose.h"
+#include "windows.h"
 #include "winograd.h"
 
 namespace COIL_KERNELS_NAMESPACE {
 namespace {
 
-// The input as the gatherer sees it: channels-last, elements of T.
+// Pixels as floats, or as they are.
+template <class T, class To>
+struct PixelCopier {
+  using Out = To;
+  static COIL_INLINE_MEMBER void copy(const T* from, int64_t count, Out* out) { copy_row(from, count, out); }
+  static COIL_INLINE_MEMBER void pad(int64_t count, Out* out) {
+    for (int64_t i = 0; i < count; i += kLanes) store(out + i, Vec(0.0f));
+  }
+};
+
 template <class T>
-struct ConvSource {
-  const CoilConv2d& c;
-  const T* x;
-  int64_t x_n, x_h, x_w;
-  int64_t group_ic, group_k;
-  // A run is what is contiguous in memory for one output pixel: the channels of one tap, or of all taps of a line.
-  int64_t runs_per_line, run_taps;
+struct ConvSource : Windows<T> {
   bool bits = false;   // pixels are copied without widening
-
-  ConvSource(const CoilConv2d& conv, const T* input, int64_t n_stride, int64_t h_stride, int64_t w_stride)
-      : c(conv), x(input), x_n(n_stride), x_h(h_stride), x_w(w_stride), group_ic(conv.ic / conv.groups) {
-    group_k = c.kh * c.kw * group_ic;
-    const bool line_is_run = x_w == group_ic && c.dilation_w == 1;
-    runs_per_line = line_is_run ? 1 : c.kw;
-    run_taps = line_is_run ? c.kw : 1;
-  }
-
-  // A piece of a run that falls into one chunk of k.
-  struct Piece {
-    int64_t from;              // where it is, relative to the window's first pixel
-    int32_t line, column;      // of its run in the image, relative likewise
-    int32_t offset, count;     // in the run
-  };
-
-  // The pieces of [k0, k0 + k), in order.
-  int cut(int64_t k0, int64_t k, Piece* pieces) const {
-    const int64_t run_size = run_taps * group_ic;
-    int64_t run = k0 / run_size, offset = k0 % run_size;
-    int pieces_count = 0;
-    for (; k > 0; run++, offset = 0) {
-      const int64_t line = run / runs_per_line * c.dilation_h, column = run % runs_per_line * c.dilation_w;
-      const int64_t count = min64(run_size - offset, k);
-      pieces[pieces_count++] = {line * x_h + column * x_w + offset, static_cast<int32_t>(line), static_cast<int32_t>(column),
-                                static_cast<int32_t>(offset), static_cast<int32_t>(count)};
-      k -= count;
-    }
-    return pieces_count;
-  }
-
-  // One pixel whose window begins at line y, column x0 of the image; `window` points there (and is used only inside it).
-  template <class Out>
-  void gather_pixel(const T* window, int64_t y, int64_t x0, const Piece* pieces, int count, Out* out) const {
-    const bool inside = y >= 0 && x0 >= 0 && y + (c.kh - 1) * c.dilation_h < c.ih && x0 + (c.kw - 1) * c.dilation_w < c.iw;
-    if (inside) {
-      for (int i = 0; i < count; out += pieces[i++].count) copy_row(window + pieces[i].from, pieces[i].count, out);
-      return;
-    }
-    for (int i = 0; i < count; out += pieces[i++].count) {
-      const int64_t iy = y + pieces[i].line;
-      copy_border(window + pieces[i].from, iy >= 0 && iy < c.ih, x0 + pieces[i].column, pieces[i].offset, pieces[i].count, out);
-    }
-  }
-
-  // `count` elements from `offset` of the run that begins at image column ix; what lies outside the image is zero. `from` is
-  // where the first would be. May write up to kLanes - 1 elements more.
-  template <class Out>
-  void copy_border(const T* from, bool line_inside, int64_t ix, int64_t offset, int64_t count, Out* out) const {
-    // Zeros, pixels, zeros, in this order: each part may run over into the next.
-    const int64_t first = max64(-ix, 0), last = min64(c.iw - ix, run_taps);
-    int64_t begin = max64(first * group_ic - offset, 0), end = min64(last * group_ic - offset, count);
-    if (!line_inside || begin >= end) begin = end = count;
-    for (int64_t i = 0; i < begin; i += kLanes) store(out + i, Vec(0.0f));
-    copy_row(from + begin, end - begin, out + begin);
-    for (int64_t i = end; i < count; i += kLanes) store(out + i, Vec(0.0f));
-  }
+  using Windows<T>::Windows;
+  using Windows<T>::c;
+  using Windows<T>::group_ic;
+  using Windows<T>::group_k;
 
   void pack_a(int64_t group, int64_t row, int64_t rows, int64_t k0, int64_t k, float* out) const {
     if constexpr (__is_same(T, BFloat16)) {
-      if (bits) return pack_rows<T>(group, row, rows, k0, k, out);
+      if (bits) return this->gather_rows(group, row, rows, k0, k, PixelCopier<T, T>(), reinterpret_cast<T*>(out), 2 * kRowStride);
     }
-    pack_rows<float>(group, row, rows, k0, k, out);
+    this->gather_rows(group, row, rows, k0, k, PixelCopier<T, float>(), out, kRowStride);
   }
 
-  template <class Out>
-  __attribute__((noinline)) void pack_rows(int64_t group, int64_t row, int64_t rows, int64_t k0, int64_t k, float* out) const {
-    Piece pieces[kChunk];
-    const int count = cut(k0, k, pieces);
-    int64_t ox = row % c.ow, oy = row / c.ow % c.oh, image = row / c.ow / c.oh;
-    for (int64_t r = 0; r < rows; r++, out += kRowStride) {
-      const int64_t y = oy * c.stride_h - c.pad_h, x0 = ox * c.stride_w - c.pad_w;
-      gather_pixel(x + image * x_n + group * group_ic + y * x_h + x0 * x_w, y, x0, pieces, count,
-                   reinterpret_cast<Out*>(out));
-      if (++ox < c.ow) continue;
-      ox = 0;
-      if (++oy < c.oh) continue;
-      oy = 0;
-      image++;
-    }
-  }
+  void scale_tile(int64_t, int64_t, float*) const {}
 
   // Lines of taps that lie above or below the image for all of a tile's pixels.
   void clip_k(int64_t row, int64_t rows, int64_t* begin, int64_t* end) const {
@@ -237,6 +174,7 @@ void conv2d(const CoilConv2d& c, const CoilHost* host) {
 extern "C" void COIL_KERNEL(coil_conv2d)(const CoilConv2d* args, const CoilHost* host) {
   using namespace COIL_KERNELS_NAMESPACE;
   if (args->n * args->oh * args->ow * args->oc <= 0) return;
+  if (args->dtype == COIL_UINT8 || args->dtype == COIL_INT8) return args->depthwise ? depthwise_conv2d(*args, host) : integer_conv2d(*args, host);
   const CoilConv2d conv = args->w_plain ? pack_plain_weight(*args, host) : *args;
   if (conv.depthwise) return depthwise_conv2d(conv, host);
   if (conv.winograd) return winograd_conv2d(conv, host);

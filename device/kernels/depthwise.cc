@@ -1,5 +1,6 @@
 // Depthwise convolution, vectorised over channels: a strip of kStrip output pixels of a line keeps one accumulator each, every
-// tap's weights are loaded once for the strip. Taps outside the image read a line of zeros.
+// tap's weights are loaded once for the strip. Taps outside the image read a line of padding. Bytes are computed with as floats,
+// whose sums are exact (COIL_DEPTHWISE_BYTE_TAPS), and become int32 at the end.
 #include "depthwise.h"
 
 #include "block.h"
@@ -12,17 +13,53 @@ constexpr int64_t kTileChannels = 64;        // channels of one epilogue call
 constexpr int64_t kTileFloats = 2048;        // of one epilogue call: half of the L1 with what it reads
 constexpr int64_t kSmallWork = 131072;       // multiply-adds that are not worth a thread
 
+// What a pixel of T counts: a byte less the zero point.
+template <class T>
+struct Pixels {
+  using Weight = T;
+  explicit Pixels(const CoilConv2d&) {}
+  COIL_INLINE_MEMBER Vec number(Vec v) const { return v; }
+  COIL_INLINE_MEMBER const T* outside() const {
+    alignas(64) static constexpr uint32_t kZeros[kLanes] = {};
+    return reinterpret_cast<const T*>(kZeros);
+  }
+  static COIL_INLINE_MEMBER void put(float* acc, Vec sum) { store(acc, sum); }
+};
+template <class T>
+struct BytePixels {
+  using Weight = int8_t;
+  float zero;
+  alignas(16) T padding[16];
+  explicit BytePixels(const CoilConv2d& c) : zero(static_cast<float>(c.x_zero)) { memset(padding, c.x_zero, sizeof(padding)); }
+  COIL_INLINE_MEMBER Vec number(Vec v) const { return v - zero; }
+  COIL_INLINE_MEMBER const T* outside() const { return padding; }
+  static COIL_INLINE_MEMBER void put(float* acc, Vec sum) { store_raw(acc, __builtin_convertvector(sum, VecI32)); }
+};
+template <>
+struct Pixels<uint8_t> : BytePixels<uint8_t> {
+  using BytePixels::BytePixels;
+};
+template <>
+struct Pixels<int8_t> : BytePixels<int8_t> {
+  using BytePixels::BytePixels;
+};
+
 template <class T>
 struct Depthwise {
+  using W = typename Pixels<T>::Weight;
   const CoilConv2d& c;
   CoilEpilogue epilogue;
   const void* epilogue_context;
   int64_t blocks;                            // of kTileChannels channels
   int64_t ld, tile_pixels;
+  Pixels<T> pixels_ = Pixels<T>(c);
+
+  template <bool partial>
+  COIL_INLINE_MEMBER Vec pixel(const T* p, int64_t channels) const { return pixels_.number(partial ? load_partial(p, channels) : load(p)); }
 
   // kLanes channels (or `channels` fewer) of a strip that lies wholly inside: tap columns [0, kw) of all its pixels are valid.
   template <bool partial>
-  void strip_inside(const T* x, const T* w, int64_t lines, int64_t w_line, int64_t channels, float* acc) const {
+  void strip_inside(const T* x, const W* w, int64_t lines, int64_t w_line, int64_t channels, float* acc) const {
     Vec sum[kStrip];
 #pragma unroll
     for (int i = 0; i < kStrip; i++) sum[i] = Vec(0.0f);
@@ -33,18 +70,18 @@ struct Depthwise {
         const Vec weight = load(w + tx * kPanel);
 #pragma unroll
         for (int i = 0; i < kStrip; i++) {
-          sum[i] += weight * (partial ? load_partial(p + i * step, channels) : load(p + i * step));
+          sum[i] += weight * pixel<partial>(p + i * step, channels);
         }
       }
     }
 #pragma unroll
-    for (int i = 0; i < kStrip; i++) store(acc + i * ld, sum[i]);
+    for (int i = 0; i < kStrip; i++) pixels_.put(acc + i * ld, sum[i]);
   }
 
   // For the usual sizes, at borders too: each pixel of a line is loaded once and meets all the outputs that it is a tap of.
   // x is at image column 0 of the first valid line, ix0 the column of the strip's first tap.
   template <int kw, int stride, bool partial, bool border>
-  void strip_sliding(const T* x, int64_t ix0, const T* w, int64_t lines, int64_t w_line, int64_t channels, float* acc) const {
+  void strip_sliding(const T* x, int64_t ix0, const W* w, int64_t lines, int64_t w_line, int64_t channels, float* acc) const {
     const int64_t x_w = c.x_w, x_line = c.dilation_h * c.x_h, acc_ld = ld;
     const uint64_t columns = static_cast<uint64_t>(c.iw);
     Vec sum[kStrip];
@@ -57,27 +94,21 @@ struct Depthwise {
       const T* p = x + ix0 * x_w;
 #pragma unroll
       for (int i = 0; i < (kStrip - 1) * stride + kw; i++, p += x_w) {
-        const T* from = !border || static_cast<uint64_t>(ix0 + i) < columns ? p : zeros();
-        const Vec pixel = partial ? load_partial(from, channels) : load(from);
+        const Vec number = pixel<partial>(!border || static_cast<uint64_t>(ix0 + i) < columns ? p : pixels_.outside(), channels);
 #pragma unroll
         for (int t = 0; t < kw; t++) {
           const int first = i - t;
-          if (first >= 0 && first % stride == 0 && first / stride < kStrip) sum[first / stride] += weight[t] * pixel;
+          if (first >= 0 && first % stride == 0 && first / stride < kStrip) sum[first / stride] += weight[t] * number;
         }
       }
     }
 #pragma unroll
-    for (int i = 0; i < kStrip; i++) store(acc + i * acc_ld, sum[i]);
-  }
-
-  static const T* zeros() {
-    alignas(64) static constexpr uint32_t kZeros[kLanes] = {};
-    return reinterpret_cast<const T*>(kZeros);
+    for (int i = 0; i < kStrip; i++) pixels_.put(acc + i * acc_ld, sum[i]);
   }
 
   // The same with pixels or taps outside.
   template <bool partial>
-  void strip_border(const T* x, int64_t ix0, int64_t pixels, const T* w, int64_t lines, int64_t w_line, int64_t channels,
+  void strip_border(const T* x, int64_t ix0, int64_t pixels, const W* w, int64_t lines, int64_t w_line, int64_t channels,
                     float* acc) const {
     Vec sum[kStrip];
 #pragma unroll
@@ -89,19 +120,18 @@ struct Depthwise {
 #pragma unroll
         for (int i = 0; i < kStrip; i++, ix += c.stride_w) {
           const bool inside = i < pixels && static_cast<uint64_t>(ix) < static_cast<uint64_t>(c.iw);
-          const T* p = inside ? x + ix * c.x_w : zeros();
-          sum[i] += weight * (partial ? load_partial(p, channels) : load(p));
+          sum[i] += weight * pixel<partial>(inside ? x + ix * c.x_w : pixels_.outside(), channels);
         }
       }
     }
 #pragma unroll
-    for (int i = 0; i < kStrip; i++) store(acc + i * ld, sum[i]);
+    for (int i = 0; i < kStrip; i++) pixels_.put(acc + i * ld, sum[i]);
   }
 
   template <bool partial, bool border>
-  void strip(const T* x, int64_t ix0, int64_t pixels, const T* w, int64_t lines, int64_t w_line, int64_t channels,
+  void strip(const T* x, int64_t ix0, int64_t pixels, const W* w, int64_t lines, int64_t w_line, int64_t channels,
              float* acc) const {
-    // Part of a vector of 16-bit elements is slow to load without masks: not worth the code.
+    // Part of a vector of small elements is slow to load without masks: not worth the code.
     const bool usual = c.dilation_w == 1 && (kLanes == 16 || sizeof(T) == 4 || !partial);
     if (usual && c.kw == 3 && c.stride_w == 1) {
       strip_sliding<3, 1, partial, border>(x, ix0, w, lines, w_line, channels, acc);
@@ -133,7 +163,7 @@ struct Depthwise {
       const int64_t tile_count = min64(tile_pixels, c.ow - tile_ox);
       for (int64_t j = 0; j < channels; j += kLanes) {
         const int64_t channel = channel0 + j, left = min64(kLanes, c.oc - channel);
-        const T* w = static_cast<const T*>(c.w) + (channel / kPanel * taps + first * c.kw) * kPanel + channel % kPanel;
+        const W* w = static_cast<const W*>(c.w) + (channel / kPanel * taps + first * c.kw) * kPanel + channel % kPanel;
         for (int64_t i = 0; i < tile_count; i += kStrip) {
           const int64_t pixels = min64(kStrip, tile_count - i), ix0 = (tile_ox + i) * c.stride_w - c.pad_w;
           const bool inside = pixels == kStrip && ix0 >= 0 && ix0 + reach < c.iw;
@@ -204,7 +234,8 @@ struct DepthwiseStrided {
 
 template <class Kernel>
 void run_lines(const CoilConv2d& c, const CoilHost* host) {
-  const StoreContext to = {c.y, 0, c.oc, c.dtype};
+  const bool bytes = c.dtype == COIL_UINT8 || c.dtype == COIL_INT8;
+  const StoreContext to = {c.y, 0, c.oc, bytes ? COIL_FLOAT32 : c.dtype};  // (4 bytes are moved as they are)
   const int64_t ld = c.oc >= kTileChannels ? kTileChannels : ceil_div(c.oc, 16) * 16;
   Kernel kernel = {c, c.epilogue ? c.epilogue : store_tile, c.epilogue ? c.epilogue_context : &to,
                    ceil_div(c.oc, kTileChannels), ld, min64(COIL_TILE_ROWS, kTileFloats / ld / kStrip * kStrip)};
@@ -221,6 +252,8 @@ void run_lines(const CoilConv2d& c, const CoilHost* host) {
 }  // namespace
 
 void depthwise_conv2d(const CoilConv2d& c, const CoilHost* host) {
+  if (c.dtype == COIL_UINT8) return run_lines<Depthwise<uint8_t>>(c, host);
+  if (c.dtype == COIL_INT8) return run_lines<Depthwise<int8_t>>(c, host);
   with_dtype(c.dtype, [&](auto* type) {
     using T = __remove_cvref(decltype(*type));
     if (c.x_c == 1 || c.ic == 1) {

@@ -2,6 +2,7 @@
 #include "block.h"
 #include "gemm_quantised.h"
 #include "gemv.h"
+#include "quantised_rows.h"
 #include "transpose.h"
 
 namespace COIL_KERNELS_NAMESPACE {
@@ -11,6 +12,28 @@ template <class T>
 struct GemmSource {
   const CoilGemm& g;
   bool bits;   // rows of A are copied without widening
+  bool scale_last = scales_last(g);
+  static constexpr int64_t kFewTiles = 2;   // as many meet the panel's numbers as they are
+
+  // int8 with one scale for a whole column.
+  static bool scales_last(const CoilGemm& g) { return g.b_bits == 8 && g.b_scale && !g.b_zero && g.b_group >= g.k; }
+
+  void scale_tile(int64_t panel, int64_t rows, float* acc) const {
+    if (!scale_last) return;
+    Vec scale[kPanelVectors];
+    load_columns(g.b_scale + panel * kPanel, g.n - panel * kPanel, scale);
+    for (int64_t r = 0; r < rows; r++, acc += kPanel) {
+#pragma unroll
+      for (int j = 0; j < kPanelVectors; j++) store(acc + j * kLanes, load(acc + j * kLanes) * scale[j]);
+    }
+  }
+
+  QuantisedPanel quantised_panel(int64_t panel, int64_t k0) const {
+    const int64_t col = panel * kPanel, group = k0 / g.b_group;
+    const auto* data = static_cast<const uint8_t*>(g.b) + (panel * g.k + k0) * kPanel * g.b_bits / 8;
+    const float *scale = g.b_scale + group * g.n + col, *zero = g.b_zero ? g.b_zero + group * g.n + col : nullptr;
+    return {data, g.b_bits, g.n, min64(kPanel, g.n - col), g.b_group, (group + 1) * g.b_group - k0, scale, zero};
+  }
 
   __attribute__((noinline)) void pack_a(int64_t batch, int64_t row, int64_t rows, int64_t k0, int64_t k, float* out) const {
     const T* a = static_cast<const T*>(g.a) + batch * g.a_batch + row * g.a_row + k0 * g.a_col;
@@ -30,7 +53,8 @@ struct GemmSource {
 
   __attribute__((noinline)) PanelChunk panel_b(int64_t batch, int64_t panel, int64_t k0, int64_t k, float* buffer,
                                                int64_t tiles) const {
-    if (g.b_bits == 8 && !g.b_scale && !g.b_zero) return {static_cast<const int8_t*>(g.b) + panel * g.k * kPanel + k0 * kPanel, kPanel, COIL_INT8};
+    if (scale_last || (g.b_bits == 8 && !g.b_scale && !g.b_zero)) return {static_cast<const int8_t*>(g.b) + panel * g.k * kPanel + k0 * kPanel, kPanel, COIL_INT8};
+    if (kLanes == 16 && g.b_scale && tiles <= kFewTiles) return {nullptr, kPanel, COIL_FLOAT32, quantised_panel(panel, k0)};
     if (g.b_bits) {
       dequantise_panel(g, panel, k0, k, buffer);
       return {buffer, kPanel, COIL_FLOAT32};
@@ -71,8 +95,8 @@ void gemm(const CoilGemm& g, const CoilHost* host) {
   p.asked_panels = g.block_panels;
   if (is_gemv(g)) return gemv(g, p.epilogue, p.epilogue_context, host);
   plan(p, host->num_workers);
-  GemmSource<T> source = {g, p.bfloat16_dot};
-  BlockRunner<GemmSource<T>>{p, source}.run(host);
+  const GemmSource<T> source = {g, p.bfloat16_dot};
+  BlockRunner<const GemmSource<T>>{p, source}.run(host);
 }
 
 }  // namespace

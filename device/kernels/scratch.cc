@@ -20,6 +20,7 @@ static int64_t winograd_scratch_bytes(const CoilConv2d* args, int32_t num_worker
 
 extern "C" COIL_ONE_OF_MANY int64_t coil_conv2d_scratch_bytes(const CoilConv2d* args, int32_t num_workers) {
   if (args->winograd) return winograd_scratch_bytes(args, num_workers);
+  if (args->dtype == COIL_UINT8 || args->dtype == COIL_INT8) return 0;
   const int64_t groups = args->depthwise ? 1 : args->groups, element = args->dtype == COIL_FLOAT32 ? 4 : 2;
   const int64_t panels = groups * ((args->oc / groups + COIL_PANEL - 1) / COIL_PANEL);
   const int64_t packed = panels * COIL_PANEL * args->kh * args->kw * (args->ic / args->groups) * element;

@@ -62,6 +62,7 @@ COIL_INLINE Vec load(const BFloat16* p) {
   return __builtin_bit_cast(Vec, __builtin_convertvector(load_raw<Lanes<uint16_t>>(p), VecU32) << 16);
 }
 COIL_INLINE Vec load(const int8_t* p) { return __builtin_convertvector(__builtin_convertvector(load_raw<Lanes<int8_t>>(p), VecI32), Vec); }
+COIL_INLINE Vec load(const uint8_t* p) { return __builtin_convertvector(__builtin_convertvector(load_raw<Lanes<uint8_t>>(p), VecI32), Vec); }
 COIL_INLINE Vec load(const Float16* p) { return __builtin_convertvector(load_raw<Lanes<Float16>>(p), Vec); }
 
 COIL_INLINE float load_one(const float* p) { return *p; }
@@ -84,6 +85,13 @@ COIL_INLINE Vec load_partial(const BFloat16* p, int64_t n) {
 COIL_INLINE Vec load_partial(const Float16* p, int64_t n) {
   const Lanes<int16_t> bits = load_partial_bits(p, n);
   return load(reinterpret_cast<const Float16*>(&bits));
+}
+template <class Byte>
+  requires(sizeof(Byte) == 1)
+COIL_INLINE Vec load_partial(const Byte* p, int64_t n) {
+  typedef char Bytes __attribute__((vector_size(16)));
+  const Bytes bytes = __builtin_ia32_loaddquqi128_mask(reinterpret_cast<const Bytes*>(p), Bytes{}, static_cast<uint16_t>((1u << n) - 1));
+  return load(reinterpret_cast<const Byte*>(&bytes));
 }
 #else
 template <class T>

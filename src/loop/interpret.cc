@@ -325,7 +325,9 @@ Status Interpreter::run_template(const Loop& loop) {
     const bool wide = program_.buffer(def->a.buffer).dtype == DType::f64 || is_int(program_.buffer(def->a.buffer).dtype);
     return wide ? run_gemm<double>(loop, *def) : run_gemm<float>(loop, *def);
   }
-  if (const Conv2d* def = std::get_if<Conv2d>(&loop.def)) return run_conv(loop, *def);
+  if (const Conv2d* def = std::get_if<Conv2d>(&loop.def)) {
+    return is_int(program_.buffer(def->x.buffer).dtype) ? run_conv<double>(loop, *def) : run_conv<float>(loop, *def);
+  }
   return run_attention(loop, std::get<Attention>(loop.def));
 }
 
@@ -384,14 +386,16 @@ Status Interpreter::run_gemm(const Loop& loop, const Gemm& def) {
   return ok_status();
 }
 
+template <class T>
 Status Interpreter::run_conv(const Loop& loop, const Conv2d& def) {
   const std::vector<int64_t> xs = sizes(def.x_sizes), out = sizes(program_.buffer(loop.outputs[0]).sizes);
   const std::vector<int64_t> ws = sizes(program_.buffer(def.weight).sizes);
-  TRY(std::vector<float> x, gathered<float>(def.x, xs, {0, 1, 2, 3}));
+  TRY(std::vector<T> x, gathered<T>(def.x, xs, {0, 1, 2, 3}));
+  for (T& v : x) v -= static_cast<T>(def.x_zero);
   std::vector<Expr> whole;
   for (int32_t i = 0; i < 4; ++i) whole.push_back(program_.pool->var(i));
-  TRY(std::vector<float> w, gathered<float>({def.weight, whole}, ws, {0, 1, 2, 3}));
-  std::vector<float> y(static_cast<size_t>(product(out)));
+  TRY(std::vector<T> w, gathered<T>({def.weight, whole}, ws, {0, 1, 2, 3}));
+  std::vector<T> y(static_cast<size_t>(product(out)));
   const int64_t oc_per_group = out[1] / def.groups, ic = ws[1], kh = ws[2], kw = ws[3];
   const int64_t sw = def.stride[1];
   for (int64_t n = 0; n < out[0]; ++n) {
@@ -399,13 +403,13 @@ Status Interpreter::run_conv(const Loop& loop, const Conv2d& def) {
       for (int64_t c = 0; c < ic; ++c) {
         const int64_t channel = o / oc_per_group * ic + c;
         for (int64_t p = 0; p < kh * kw; ++p) {
-          const float weight = w[static_cast<size_t>((o * ic + c) * kh * kw + p)];
+          const T weight = w[static_cast<size_t>((o * ic + c) * kh * kw + p)];
           const int64_t h0 = p / kw * def.dilation[0] - def.padding[0], w0 = p % kw * def.dilation[1] - def.padding[1];
           for (int64_t h = 0; h < out[2]; ++h) {
             const int64_t ih = h * def.stride[0] + h0;
             if (ih < 0 || ih >= xs[2]) continue;
-            const float* row = x.data() + ((n * xs[1] + channel) * xs[2] + ih) * xs[3];
-            float* to = y.data() + ((n * out[1] + o) * out[2] + h) * out[3];
+            const T* row = x.data() + ((n * xs[1] + channel) * xs[2] + ih) * xs[3];
+            T* to = y.data() + ((n * out[1] + o) * out[2] + h) * out[3];
             const int64_t first = w0 < 0 ? (-w0 + sw - 1) / sw : 0;
             for (int64_t v = first; v < out[3] && v * sw + w0 < xs[3]; ++v) to[v] += weight * row[v * sw + w0];
           }

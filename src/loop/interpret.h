@@ -40,6 +40,7 @@ class Interpreter {
   Status run_gemm(const Loop& loop, const Gemm& def);
   template <class T>
   Status dequantise(const Gemm::Quantised& q, size_t columns, std::vector<T>& b);
+  template <class T>
   Status run_conv(const Loop& loop, const Conv2d& def);
   Status run_attention(const Loop& loop, const Attention& def);
   // All values of an operand over `domain`; vars[i] is the operand's variable that dimension i of the domain is.

@@ -106,13 +106,15 @@ struct Gemm {
 };
 
 // out[n, oc, oh, ow] (logical order), x[n, ic, ih, iw], weight[oc, ic / groups, kh, kw] a whole buffer. No bias.
-// x's variables: n, c, h, w over its own sizes.
+// x's variables: n, c, h, w over its own sizes. Of integers (x i8 or u8, weight i8, out i32): the exact sums of (x - x_zero) * weight over what
+// lies inside of x; x_zero is a number that x can hold.
 struct Conv2d {
   Operand x;
   std::vector<Expr> x_sizes;  // n, ic, ih, iw
   BufferId weight;
   std::array<int64_t, 2> kernel{}, stride{}, padding{}, dilation{};
   int64_t groups = 1;
+  int64_t x_zero = 0;
 };
 
 // out[batch, heads, q_len, v_dim] = softmax(q k^T * scale + mask) v. Variables of each operand: batch, head, row, column.

@@ -113,8 +113,9 @@ class Printer {
     line("{} = gemm batch {} m {} n {} k {}: {} * {}{}", head, list(d.batch), list(d.m), list(d.n), list(d.k), operand(d.a), operand(d.b), quantised);
   }
   void print_def(const std::string& head, size_t, const Conv2d& d) {
-    line("{} = conv2d kernel {}x{} stride {}x{} padding {}x{} dilation {}x{} groups {}: {} * {}", head, d.kernel[0], d.kernel[1], d.stride[0],
-         d.stride[1], d.padding[0], d.padding[1], d.dilation[0], d.dilation[1], d.groups, operand(d.x), program_.buffer(d.weight).name);
+    const std::string zero = d.x_zero ? fmt::format(" of numbers less {}", d.x_zero) : "";
+    line("{} = conv2d kernel {}x{} stride {}x{} padding {}x{} dilation {}x{} groups {}: {}{} * {}", head, d.kernel[0], d.kernel[1], d.stride[0],
+         d.stride[1], d.padding[0], d.padding[1], d.dilation[0], d.dilation[1], d.groups, operand(d.x), zero, program_.buffer(d.weight).name);
   }
   void print_def(const std::string& head, size_t, const Attention& d) {
     line("{} = attention heads {}/{} scale {}{}: q {} k {} v {}{}", head, text(d.heads), text(d.kv_heads), d.scale, d.causal ? " causal" : "",

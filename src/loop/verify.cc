@@ -135,6 +135,10 @@ class Verifier {
       if (rank != 4 || c->x_sizes.size() != 4) return wrong("'{}' is a convolution of a wrong rank", name);
       TRY_STATUS(check_operand(name, c->x, 4));
       if (!exists(c->weight) || program_.buffer(c->weight).sizes.size() != 4) return wrong("'{}' has a weight of a wrong rank", name);
+      const DType x = program_.buffer(c->x.buffer).dtype, w = program_.buffer(c->weight).dtype, out = program_.buffer(loop.outputs[0]).dtype;
+      const bool integers = (x == DType::i8 || x == DType::u8) && w == DType::i8 && out == DType::i32;
+      if (integers && (c->x_zero < (x == DType::i8 ? -128 : 0) || c->x_zero > (x == DType::i8 ? 127 : 255))) return wrong("'{}' has a zero point out of its range", name);
+      if (!integers && (x != w || !is_float(x) || c->x_zero != 0)) return wrong("'{}' multiplies different types", name);
     } else if (const Attention* a = std::get_if<Attention>(&loop.def)) {
       if (rank != 4) return wrong("'{}' is an attention of a wrong rank", name);
       for (const Operand* o : {&a->q, &a->k, &a->v}) TRY_STATUS(check_operand(name, *o, 4));

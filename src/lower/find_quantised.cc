@@ -2,29 +2,20 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
 
 #include "loop/memory.h"
 #include "loop/simplify_body.h"
+#include "lower/dequantised.h"
 
 namespace coil {
 namespace {
 
-bool is_byte(DType d) { return d == DType::i8 || d == DType::u8; }
-
-// What a dequantised operand is made of, over the variables of its product.
-struct Dequantised {
-  Operand q;
-  Expr zero, scale;  // null: 0 and 1; zero is an integer or a float that is one
-};
+constexpr int64_t kMostK = 32768;              // no sum leaves int32
+constexpr int64_t kMostDepthwiseTaps = 512;    // nor float32's integers, in which those may be summed
 
 class Finder {
  public:
-  explicit Finder(LoopProgram& program) : program_(program), pool_(*program.pool) {
-    for (size_t l = 0; l < program.loops.size(); ++l) {
-      for (BufferId id : program.loops[l].outputs) definition_[id] = l;
-    }
-  }
+  explicit Finder(LoopProgram& program) : program_(program), pool_(*program.pool), find_(program) {}
 
   void run() {
     std::vector<Loop> result;
@@ -33,6 +24,7 @@ class Finder {
       Loop changed = loop;
       if (const Gemm* gemm = std::get_if<Gemm>(&loop.def)) changed = product(loop, *gemm);
       if (const Reduction* sum = std::get_if<Reduction>(&loop.def)) changed = sum_of_products(loop, *sum);
+      if (const Conv2d* conv = std::get_if<Conv2d>(&loop.def)) changed = convolution(loop, *conv);
       for (Loop& l : before_) result.push_back(std::move(l));
       result.push_back(std::move(changed));
     }
@@ -40,86 +32,6 @@ class Finder {
   }
 
  private:
-  const Pointwise* pointwise(BufferId id) const {
-    auto it = definition_.find(id);
-    return it == definition_.end() ? nullptr : std::get_if<Pointwise>(&program_.loops[it->second].def);
-  }
-
-  // e with what it loads from elementwise results in its place, unless storing them changed the value.
-  Expr head(Expr e) const {
-    while (e->kind == ExprKind::load) {
-      const DType stored = program_.buffer(BufferId(e->id)).dtype;
-      const Pointwise* def = is_byte(stored) ? nullptr : pointwise(BufferId(e->id));
-      if (!def) break;
-      if (byte_size(stored) == 2 && !(def->body->is_op(ScalarOp::cast) && is_quantised(def->body->args[0]))) break;
-      e = substitute_vars(def->body, e->args);
-    }
-    return e;
-  }
-
-  bool is_quantised(Expr e) const { return e->kind == ExprKind::load && is_byte(program_.buffer(BufferId(e->id)).dtype); }
-
-  // A quantised number behind conversions that keep its value.
-  Expr number(Expr e) const {
-    e = head(e);
-    while (e->is_op(ScalarOp::cast) && !is_byte(e->dtype) && !is_bool(e->dtype)) e = head(e->args[0]);
-    return is_quantised(e) ? e : Expr();
-  }
-
-  std::optional<Dequantised> difference(Expr e) const {
-    if (Expr q = number(e)) return Dequantised{{BufferId(q->id), {q->args.begin(), q->args.end()}}, Expr(), Expr()};
-    e = head(e);
-    if (e->is_op(ScalarOp::cast) && is_float(e->dtype)) e = head(e->args[0]);
-    if (!e->is_op(ScalarOp::sub)) return std::nullopt;
-    const Expr q = number(e->args[0]);
-    if (!q) return std::nullopt;
-    return Dequantised{{BufferId(q->id), {q->args.begin(), q->args.end()}}, e->args[1], Expr()};
-  }
-
-  // `sizes`: of the product's variables.
-  std::optional<Dequantised> dequantised(const Operand& o, const std::vector<Expr>& sizes) const {
-    std::optional<Dequantised> d = dequantised(head(pool_.load(o.buffer, program_.buffer(o.buffer).dtype, o.coordinates)));
-    if (!d) return d;
-    for (Expr& c : d->q.coordinates) c = simplify_index(c, {sizes});
-    for (Expr* e : {&d->zero, &d->scale}) {
-      if (*e) *e = simplify_body(*e, sizes);
-    }
-    return d;
-  }
-
-  std::optional<Dequantised> dequantised(Expr e) const {
-    if (std::optional<Dequantised> d = difference(e)) return d;
-    if (!e->is_op(ScalarOp::mul) || e->dtype != DType::f32) return std::nullopt;
-    for (size_t side : {0u, 1u}) {
-      std::optional<Dequantised> d = difference(e->args[side]);
-      if (!d) continue;
-      d->scale = e->args[1 - side];
-      return d;
-    }
-    return std::nullopt;
-  }
-
-  // Depends on constants alone.
-  bool is_fixed(Expr e) const {
-    return !any_of(e, [&](Expr n) {
-      if (n->kind == ExprKind::symbol) return true;
-      if (n->kind != ExprKind::load) return false;
-      const BufferId id(n->id);
-      const Pointwise* def = pointwise(id);
-      return def ? !is_fixed(def->body) : program_.buffer(id).kind != BufferInfo::Kind::constant;
-    });
-  }
-
-  // Known to be 0: a number, or data.
-  bool is_zero(Expr e) const {
-    e = head(e);
-    while (e->is_op(ScalarOp::cast)) e = head(e->args[0]);
-    if (e->is_constant()) return is_float(e->dtype) ? e->as_double() == 0 : e->as_int() == 0;
-    if (e->kind != ExprKind::load || program_.buffer(BufferId(e->id)).kind != BufferInfo::Kind::constant) return false;
-    const TensorData& d = program_.buffer(BufferId(e->id)).data;
-    return std::all_of(d.bytes.begin(), d.bytes.end(), [](uint8_t b) { return b == 0; });
-  }
-
   static bool mentions(Expr e, int32_t first, int32_t end) {
     for (int32_t v = first; v < end; ++v) {
       if (e && depends_on_var(e, v)) return true;
@@ -193,11 +105,11 @@ class Finder {
     const int64_t n = g.n[0]->as_int(), k = g.k[0]->as_int();
     std::vector<Expr> sizes = g.m;
     sizes.insert(sizes.end(), {g.n[0], g.k[0]});
-    std::optional<Dequantised> b = dequantised(g.b, sizes);
+    std::optional<Dequantised> b = find_.dequantised(g.b, sizes);
     if (!b || n < 1 || k < 1 || !is_whole_weight(b->q, n_var, k_var, n, k)) return loop;
-    if (b->zero && is_zero(b->zero)) b->zero = Expr();
+    if (b->zero && find_.is_zero(b->zero)) b->zero = Expr();
     for (Expr e : {b->zero, b->scale}) {
-      if (e && (mentions(e, 0, n_var) || !is_fixed(e))) return loop;
+      if (e && (mentions(e, 0, n_var) || !find_.is_fixed(e))) return loop;
     }
     if (std::optional<Loop> integers = integer_product(loop, g, *b, sizes)) return *integers;
     const int64_t scale_group = group_of(b->scale, k_var, k), zero_group = group_of(b->zero, k_var, k);
@@ -232,7 +144,7 @@ class Finder {
     const auto n_var = static_cast<int32_t>(out.sizes.size()) - 1, k_var = n_var + 1;
     if (!out.sizes.back()->is_constant() || !sum.domain[0]->is_constant()) return loop;
     for (size_t side : {0u, 1u}) {
-      const Expr a = number(sum.body->args[side]), b = number(sum.body->args[1 - side]);
+      const Expr a = find_.number(sum.body->args[side]), b = find_.number(sum.body->args[1 - side]);
       if (!a || !b) return loop;
       const Operand weight{BufferId(b->id), {b->args.begin(), b->args.end()}};
       if (!is_whole_weight(weight, n_var, k_var, out.sizes.back()->as_int(), sum.domain[0]->as_int()) || mentions(a, n_var, k_var)) continue;
@@ -259,9 +171,8 @@ class Finder {
 
   // (sum of qa * qb - zero_a * (sum of qb)) * scale_b * scale_a
   std::optional<Loop> integer_product(const Loop& loop, const Gemm& g, const Dequantised& b, const std::vector<Expr>& sizes) {
-    constexpr int64_t kMostK = 32768;  // no sum leaves int32
     const auto n_var = static_cast<int32_t>(g.m.size()), k_var = n_var + 1;
-    const std::optional<Dequantised> a = dequantised(g.a, sizes);
+    const std::optional<Dequantised> a = find_.dequantised(g.a, sizes);
     if (!a || b.zero || mentions(b.scale, k_var, k_var + 1) || g.k[0]->as_int() > kMostK) return std::nullopt;
     for (Expr e : {a->zero, a->scale}) {
       if (mentions(e, n_var, k_var + 1)) return std::nullopt;
@@ -273,7 +184,7 @@ class Finder {
     std::vector<Expr> own;
     for (int32_t v = 0; v <= n_var; ++v) own.push_back(pool_.var(v));
     Expr value = pool_.load(sum, DType::i32, own);
-    if (a->zero && !is_zero(a->zero)) {
+    if (a->zero && !find_.is_zero(a->zero)) {
       const BufferId total = add_buffer(loop.op + ".columns", DType::i32, {g.n[0]});
       std::vector<Expr> vars(static_cast<size_t>(k_var) + 1, pool_.index(0)), at;
       vars[static_cast<size_t>(n_var)] = pool_.var(0);
@@ -300,9 +211,77 @@ class Finder {
     return scaled;
   }
 
+  // The weight of a convolution as a constant of four dimensions: its own, or one that is folded into such. Invalid: it is neither.
+  BufferId whole_weight(const Loop& loop, const Operand& q, const std::vector<Expr>& sizes) {
+    const BufferInfo from = program_.buffer(q.buffer);
+    if (from.kind != BufferInfo::Kind::constant || from.dtype != DType::i8) return BufferId();
+    std::vector<Expr> own;
+    int64_t have = 1, want = 1;
+    for (size_t d = 0; d < 4; ++d) {
+      own.push_back(pool_.var(static_cast<int32_t>(d)));
+      want *= sizes[d]->as_int();
+    }
+    for (Expr n : from.sizes) have *= n->as_int();
+    if (q.coordinates == own && from.sizes == sizes) return q.buffer;
+    if (want > have || !is_plain(pool_.load(q.buffer, DType::i8, q.coordinates))) return BufferId();
+    const BufferId id = add_buffer(loop.op + ".weight", DType::i8, sizes);
+    before_.push_back({Pointwise{pool_.load(q.buffer, DType::i8, q.coordinates)}, {id}, loop.op + ".weight", loop.origins, {}});
+    return id;
+  }
+
+  // (sum of (qx - zero_x) * qw) * (scale_w * scale_x)
+  Loop convolution(const Loop& loop, const Conv2d& c) {
+    const std::vector<Expr> w_sizes = program_.buffer(c.weight).sizes;
+    if (std::any_of(w_sizes.begin(), w_sizes.end(), [](Expr n) { return !n->is_constant() || n->as_int() < 1; })) return loop;
+    const int64_t taps = w_sizes[2]->as_int() * w_sizes[3]->as_int();
+    const bool single = c.groups > 1 && w_sizes[1] == pool_.index(1);
+    if (taps * w_sizes[1]->as_int() > kMostK || (single && taps > kMostDepthwiseTaps)) return loop;
+    Operand weight{c.weight, {}};
+    for (int32_t v = 0; v < 4; ++v) weight.coordinates.push_back(pool_.var(v));
+    const std::optional<Dequantised> x = find_.dequantised(c.x, c.x_sizes), w = find_.dequantised(weight, w_sizes);
+    if (!x || !w || (w->zero && !find_.is_zero(w->zero)) || mentions(x->scale, 0, 4) || mentions(w->scale, 1, 4)) return loop;
+    if (w->scale && !find_.is_fixed(w->scale)) return loop;
+    const DType type = program_.buffer(x->q.buffer).dtype;
+    const std::optional<int64_t> zero = x->zero ? find_.fixed_integer(x->zero) : 0;
+    if (!zero || *zero < (type == DType::i8 ? -128 : 0) || *zero > (type == DType::i8 ? 127 : 255)) return loop;
+    if (!is_plain(pool_.load(x->q.buffer, type, x->q.coordinates))) return loop;
+    const BufferId numbers = whole_weight(loop, w->q, w_sizes);
+    if (!numbers.valid()) return loop;
+
+    const BufferId out = loop.outputs[0];
+    const std::vector<Expr> sizes = program_.buffer(out).sizes;
+    const BufferId sum = add_buffer(loop.op + ".integers", DType::i32, sizes);
+    std::vector<Expr> own;
+    for (int32_t v = 0; v < 4; ++v) own.push_back(pool_.var(v));
+    Expr value = pool_.cast(pool_.load(sum, DType::i32, own), DType::f32), scale = w->scale;
+    if (x->scale && scale && find_.is_fixed(x->scale)) {
+      scale = pool_.op(ScalarOp::mul, {scale, x->scale});
+    } else if (x->scale) {
+      value = pool_.op(ScalarOp::mul, {value, x->scale});
+    }
+    if (scale) {
+      const std::vector<Expr> channels{sizes[1]};
+      const BufferId by_channel = add_buffer(loop.op + ".scale", DType::f32, channels);
+      before_.push_back({Pointwise{simplify_body(scale, channels)}, {by_channel}, loop.op + ".scale", loop.origins, {}});
+      value = pool_.op(ScalarOp::mul, {value, pool_.load(by_channel, DType::f32, {pool_.var(1)})});
+    }
+    Loop integers = loop;
+    Conv2d& to = std::get<Conv2d>(integers.def);
+    to.x = x->q;
+    to.weight = numbers;
+    to.x_zero = *zero;
+    integers.outputs = {sum};
+    integers.op += ".integers";
+    before_.push_back(std::move(integers));
+    Loop scaled = loop;
+    scaled.def = Pointwise{simplify_body(pool_.cast(value, compute_type(program_.buffer(out).dtype)), sizes)};
+    scaled.op += ".scaled";
+    return scaled;
+  }
+
   LoopProgram& program_;
   ExprPool& pool_;
-  std::map<BufferId, size_t> definition_;
+  DequantisedFinder find_;
   std::vector<Loop> before_;
 };
 

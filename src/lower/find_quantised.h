@@ -1,4 +1,4 @@
-// Finds matrix products of quantised numbers among products of what was dequantised.
+// Finds products and convolutions of quantised numbers among those of what was dequantised.
 #pragma once
 
 #include "loop/loop.h"
@@ -7,7 +7,8 @@ namespace coil {
 
 // A product with a constant weight that stands for (q - zero) * scale reads q itself (Gemm::quantised). Where the other operand is
 // dequantised too, with one scale and zero point for a row, it becomes a product of integers with an exact sum, scaled afterwards: the sum
-// of products of floats that it replaces is rounded at each step, so results agree within float32's accuracy, not bit by bit.
+// of products of floats that it replaces is rounded at each step, so results agree within float32's accuracy, not bit by bit. So does a
+// convolution whose input has one zero point, known here.
 LoopProgram find_quantised(LoopProgram program);
 
 }  // namespace coil

@@ -252,7 +252,8 @@ class LayoutChooser {
     if (ok) {
       const auto channel = as_affine(offset, 1);
       const bool few = c.x_sizes[1]->is_constant() && c.x_sizes[1]->as_int() <= 4;
-      if (channel->coefficient == pool().index(1) || (few && c.groups == 1)) return;
+      const bool bytes = is_int(program_.buffer(c.x.buffer).dtype), one = c.x_sizes[1] == pool().index(1);
+      if (channel->coefficient == pool().index(1) || (few && c.groups == 1 && (!bytes || one))) return;
     }
     copy_operand(c.x, {0, 1, 2, 3}, c.x_sizes, loop, true);
   }

@@ -493,6 +493,7 @@ class Planner {
   void add_conv_weight(const Conv2d& conv, TemplateKernel& k) {
     using Packing = PlanConstant::Packing;
     const BufferInfo& w = program_.buffer(conv.weight);
+    CHECK(!is_int(w.dtype) || (w.kind == BufferInfo::Kind::constant && target_.packs_convolution_weights), "a quantised weight that cannot be packed");
     if (w.kind != BufferInfo::Kind::constant) {
       k.operands.push_back({conv.weight, linear_offset(pool(), w, vars(4))});
       return;
@@ -502,6 +503,8 @@ class Planner {
       packings = {Packing::conv_ohwi};
     } else if (is_depthwise(conv, w.sizes)) {
       packings = {Packing::depthwise_weight};
+    } else if (is_int(w.dtype)) {
+      packings = {Packing::conv_weight_integer};
     } else if (target_.convolution_packings) {
       packings = target_.convolution_packings(conv, k.operands[0].offset, k.result_sizes, w);
     }

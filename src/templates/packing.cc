@@ -65,18 +65,37 @@ std::vector<std::byte> pack_4bit_b(const void* b, int64_t k, int64_t n, int64_t 
 
 int64_t packed_integer_b_bytes(int64_t k, int64_t n) { return panels(n) * COIL_INTEGER_PANEL_BYTES(k); }
 
-std::vector<std::byte> pack_integer_b(const void* b, int64_t k, int64_t n, int64_t row_stride, int64_t col_stride) {
-  const auto* from = static_cast<const int8_t*>(b);
-  std::vector<std::byte> packed(static_cast<size_t>(packed_integer_b_bytes(k, n)));
+// value(k, n) is an element; `to` is zeroed already.
+template <class Value>
+static void fill_integer_panels(std::byte* to, int64_t k, int64_t n, const Value& element) {
   for (int64_t col = 0; col < n; col++) {
-    std::byte* panel = packed.data() + col / kPanel * COIL_INTEGER_PANEL_BYTES(k);
+    std::byte* panel = to + col / kPanel * COIL_INTEGER_PANEL_BYTES(k);
     int32_t sum = 0;
     for (int64_t row = 0; row < k; row++) {
-      const int8_t value = from[row * row_stride + col * col_stride];
+      const int8_t value = element(row, col);
       panel[(row / 4 * kPanel + col % kPanel) * 4 + row % 4] = static_cast<std::byte>(value);
       sum -= 128 * value;
     }
     std::memcpy(panel + (k + 3) / 4 * 4 * kPanel + col % kPanel * 4, &sum, sizeof(sum));
+  }
+}
+
+std::vector<std::byte> pack_integer_b(const void* b, int64_t k, int64_t n, int64_t row_stride, int64_t col_stride) {
+  const auto* from = static_cast<const int8_t*>(b);
+  std::vector<std::byte> packed(static_cast<size_t>(packed_integer_b_bytes(k, n)));
+  fill_integer_panels(packed.data(), k, n, [&](int64_t row, int64_t col) { return from[row * row_stride + col * col_stride]; });
+  return packed;
+}
+
+std::vector<std::byte> pack_integer_conv_weight(const void* weight, int64_t oc, int64_t ic_per_group, int64_t kh, int64_t kw, int64_t groups) {
+  const auto* from = static_cast<const int8_t*>(weight);
+  const int64_t taps = kh * kw, k = taps * ic_per_group, oc_per_group = oc / groups, group_bytes = packed_integer_b_bytes(k, oc_per_group);
+  std::vector<std::byte> packed(static_cast<size_t>(group_bytes * groups));
+  for (int64_t group = 0; group < groups; group++) {
+    // Row (tap, c) of column o is weight[o][c][tap]: channels run innermost, as they do in channels-last inputs.
+    fill_integer_panels(packed.data() + group * group_bytes, k, oc_per_group, [&](int64_t row, int64_t col) {
+      return from[((group * oc_per_group + col) * ic_per_group + row % ic_per_group) * taps + row / ic_per_group];
+    });
   }
   return packed;
 }

@@ -30,6 +30,9 @@ std::vector<std::byte> pack_integer_b(const void* b, int64_t k, int64_t n, int64
 std::vector<std::byte> pack_conv_weight(const void* weight, size_t element_bytes, int64_t oc, int64_t ic_per_group, int64_t kh,
                                         int64_t kw, int64_t groups);
 
+// The same of int8 for products of integers: per group what pack_integer_b makes of [kh * kw * ic_g][oc_g].
+std::vector<std::byte> pack_integer_conv_weight(const void* weight, int64_t oc, int64_t ic_per_group, int64_t kh, int64_t kw, int64_t groups);
+
 // A depthwise convolution's weight, dense [c][1][kh][kw]: panels [ceil(c/32)][kh * kw][32], zero padded.
 std::vector<std::byte> pack_depthwise_weight(const void* weight, size_t element_bytes, int64_t channels, int64_t kh,
                                              int64_t kw);

@@ -114,7 +114,7 @@ TEST(Scratch, Formulas) {
   gemm.k = 257;
   EXPECT_EQ(coil_gemm_scratch_bytes(&gemm, 4), 4 * COIL_GEMM_WORKER_BYTES);
   CoilConv2d conv = {};
-  conv.n = 2, conv.ic = 3, conv.ih = 5, conv.iw = 7, conv.kh = 3, conv.kw = 3, conv.groups = 1, conv.x_c = 35;
+  conv.n = 2, conv.ic = 3, conv.ih = 5, conv.iw = 7, conv.kh = 3, conv.kw = 3, conv.groups = 1, conv.x_c = 35, conv.dtype = COIL_FLOAT32;
   EXPECT_EQ(coil_conv2d_scratch_bytes(&conv, 2), 896);   // 2 * 5 * 7 * 3 * 4 = 840, rounded up
   conv.x_c = 1, conv.ic = 64;
   EXPECT_EQ(coil_conv2d_scratch_bytes(&conv, 2), 2 * COIL_GEMM_WORKER_BYTES);

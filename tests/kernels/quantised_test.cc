@@ -57,6 +57,88 @@ TEST(Quantised, ProductsOfBytesAreExact) {
   }
 }
 
+struct ByteConv {
+  int64_t n, ic, ih, iw, oc, kh, kw;
+  int64_t stride = 1, pad_h = 0, pad_w = 0, dilation = 1, groups = 1, gap = 0;
+};
+
+void check_conv(const ByteConv& c, bool is_signed, int32_t zero) {
+  SCOPED_TRACE(std::to_string(c.ic) + "x" + std::to_string(c.ih) + "x" + std::to_string(c.iw) + " to " + std::to_string(c.oc) + ", kernel " + std::to_string(c.kh) + "x" +
+               std::to_string(c.kw) + " stride " + std::to_string(c.stride) + " groups " + std::to_string(c.groups) + " zero " + std::to_string(zero));
+  std::mt19937 random(13);
+  CoilConv2d args = {};
+  args.n = c.n, args.ic = c.ic, args.ih = c.ih, args.iw = c.iw, args.oc = c.oc, args.kh = c.kh, args.kw = c.kw;
+  args.stride_h = args.stride_w = c.stride, args.pad_h = c.pad_h, args.pad_w = c.pad_w, args.dilation_h = args.dilation_w = c.dilation;
+  args.groups = c.groups, args.x_zero = zero, args.dtype = is_signed ? COIL_INT8 : COIL_UINT8;
+  args.oh = (c.ih + 2 * c.pad_h - c.dilation * (c.kh - 1) - 1) / c.stride + 1;
+  args.ow = (c.iw + 2 * c.pad_w - c.dilation * (c.kw - 1) - 1) / c.stride + 1;
+  args.x_c = 1, args.x_w = c.ic + c.gap, args.x_h = c.iw * args.x_w + c.gap, args.x_n = c.ih * args.x_h + c.gap;
+  args.depthwise = c.groups > 1 && c.groups == c.ic && c.oc == c.ic;
+  const int64_t group_ic = c.ic / c.groups, group_oc = c.oc / c.groups, k = group_ic * c.kh * c.kw;
+  const std::vector<int8_t> x = numbers(random, 1 + (c.n - 1) * args.x_n + (c.ih - 1) * args.x_h + (c.iw - 1) * args.x_w + c.ic - 1, -128, 127);
+  const std::vector<int8_t> w = numbers(random, c.oc * k, -128, 127);
+  std::vector<int32_t> want;
+  for (int64_t pixel = 0; pixel < c.n * args.oh * args.ow; pixel++) {
+    for (int64_t o = 0; o < c.oc; o++) {
+      int32_t sum = 0;
+      for (int64_t p = 0; p < k; p++) {
+        const int64_t iy = pixel / args.ow % args.oh * c.stride - c.pad_h + p / c.kw % c.kh * c.dilation, ix = pixel % args.ow * c.stride - c.pad_w + p % c.kw * c.dilation;
+        if (iy < 0 || ix < 0 || iy >= c.ih || ix >= c.iw) continue;
+        const int64_t channel = o / group_oc * group_ic + p / c.kw / c.kh;
+        const int8_t v = x[static_cast<size_t>(pixel / args.ow / args.oh * args.x_n + iy * args.x_h + ix * args.x_w + channel)];
+        sum += ((is_signed ? v : static_cast<uint8_t>(v)) - zero) * w[static_cast<size_t>(o * k + p)];
+      }
+      want.push_back(sum);
+    }
+  }
+  const auto packed = args.depthwise ? templates::pack_depthwise_weight(w.data(), 1, c.oc, c.kh, c.kw)
+                                     : templates::pack_integer_conv_weight(w.data(), c.oc, group_ic, c.kh, c.kw, c.groups);
+  args.x = x.data(), args.w = packed.data();
+  for (const IsaKernels& isa : runnable_kernels()) {
+    for (int workers : {1, 3}) {
+      ASSERT_EQ(coil_conv2d_scratch_bytes(&args, workers), 0);
+      std::vector<int32_t> y(want.size(), -1);
+      args.y = y.data();
+      isa.conv2d(&args, TestHost(workers).get());
+      ASSERT_EQ(y, want) << isa.name;
+    }
+  }
+}
+
+void check_convs(const ByteConv& c) {
+  check_conv(c, false, 0);
+  check_conv(c, false, 131);
+  check_conv(c, true, -128);
+  check_conv(c, true, 5);
+}
+
+TEST(Quantised, ConvolutionsOfBytesAreExact) {
+  for (int64_t kernel : {1, 2, 3, 5}) {
+    for (int64_t ic : {1, 3, 16, 37}) {
+      for (int64_t oc : {1, 16, 33}) {
+        for (int64_t pad : {0, 2}) check_convs({2, ic, 7, 9, oc, kernel, kernel, 1, pad, pad});
+      }
+    }
+  }
+  check_convs({1, 3, 30, 29, 64, 7, 7, 2, 3, 3});
+  check_convs({2, 24, 11, 13, 20, 3, 5, 2, 1, 2});
+  check_convs({2, 24, 15, 15, 40, 3, 3, 1, 2, 2, 2, 1, 5});   // dilated, pixels apart
+  check_convs({1, 8, 3, 2, 8, 3, 3, 1, 4, 4});                // windows wholly outside the image
+  check_convs({1, 100, 14, 14, 300, 3, 3, 1, 1, 1});          // several chunks of k
+  check_convs({1, 24, 10, 11, 40, 3, 3, 1, 2, 2, 1, 4});      // groups
+  check_convs({2, 70, 9, 9, 140, 3, 3, 1, 1, 1, 1, 2});
+}
+
+TEST(Quantised, DepthwiseConvolutionsOfBytesAreExact) {
+  for (int64_t channels : {2, 8, 19, 40, 100}) {
+    for (int64_t kernel : {2, 3, 5}) {
+      for (int64_t stride : {1, 2, 3}) check_convs({2, channels, 13, 21, channels, kernel, kernel, stride, kernel / 2, kernel / 2, 1, channels, stride == 1 ? 3 : 0});
+    }
+  }
+  check_convs({1, 24, 17, 16, 24, 3, 3, 1, 2, 4, 2, 24});
+  check_convs({1, 24, 2, 2, 24, 3, 3, 1, 4, 4, 1, 24});
+}
+
 void check_weight(int64_t m, int64_t n, int64_t k, int bits, int64_t group, bool scaled, bool shifted, int dtype) {
   SCOPED_TRACE(std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k) + " of " + std::to_string(bits) + " bits in groups of " + std::to_string(group));
   std::mt19937 random(11);
@@ -106,6 +188,9 @@ TEST(Quantised, Weights) {
     check_weight(5, 40, 1024, bits, 64, true, false, COIL_FLOAT32);
     check_weight(5, 40, 600, bits, 600, false, false, COIL_FLOAT32);
     check_weight(5, 40, 600, bits, 1, true, true, COIL_FLOAT32);
+    for (int64_t m : {1, 14, 28, 40}) {  // groups that begin in one chunk of k and end in the next
+      for (bool shifted : {true, false}) check_weight(m, 45, 960, bits, 96, true, shifted, COIL_FLOAT32);
+    }
     for (int dtype : {COIL_BFLOAT16, COIL_FLOAT16}) check_weight(9, 40, 384, bits, 128, true, true, dtype);
   }
 }

@@ -123,7 +123,11 @@ def _timm(name, size=64, family="CNN", **options):
     def make():
         import timm
 
-        return timm.create_model(name, pretrained=False, num_classes=10, **options), (image(size),), {}
+        model = timm.create_model(name, pretrained=False, num_classes=10, **options)
+        head = model.get_classifier()
+        if isinstance(head, torch.nn.Linear) and not head.weight.any():  # zeros by default: all results would be equal
+            torch.nn.init.normal_(head.weight)
+        return model, (image(size),), {}
 
     add(f"timm/{name}", family, make)
 

@@ -6,7 +6,8 @@ HEAD = """# Whole models
 
 Random weights, small inputs, float32. Written by `tests/models/architectures.py`; transformers' models are tiny configurations, which say that the code is right, not that it is quick.
 
-{machine}, {versions}, {date}. Other work ran on the machine at the same time, so that times are rough.
+{machine}, {versions}, {date}. Other work ran on the machine at the same time, so that times are rough:
+latencies of eager above all, whose threads wait for each other.
 """
 
 

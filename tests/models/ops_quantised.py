@@ -2,7 +2,7 @@
 
 import torch
 
-from case import BF16, F16, F32, F64, I32, I64, I8, U8, distinct, rand, registry, special
+from case import BF16, F16, F32, F64, I32, I64, I8, U8, Lazy, distinct, rand, registry, special
 
 PROGRAMS, add = registry(__file__)
 
@@ -171,3 +171,109 @@ op("int_mm_weight", torch._int_mm, lambda: (levels(1, 64), levels(24, 64).t()))
 op("int_mm_u8", torch._int_mm, lambda: (levels(33, 64, dtype=U8), levels(64, 24)))
 op("int8_weight", torch._weight_int8pack_mm, lambda: (rand(5, 64), levels(32, 64), rand(32, low=0.01, high=0.02)))
 op("int8_weight_bf16", torch._weight_int8pack_mm, lambda: (rand(5, 64, dtype=BF16), levels(32, 64), rand(32, dtype=BF16, low=0.01, high=0.02)))
+
+
+class QuantisedConv(torch.nn.Module):
+    """A convolution of dequantised numbers with a quantised result. All scales are powers of two and all numbers small, so that eager's sums of
+    floats are exact: results must be equal, to the bit."""
+
+    def __init__(self, channels, filters, kernel, zero=0, dtype=U8, groups=1, per_channel=True, bias=True, from_bytes=False, **options):
+        super().__init__()
+        import torch.ao.quantization.fx._decomposed  # noqa: F401
+
+        dims = len(kernel)
+        self.zero, self.dtype, self.from_bytes, self.options = zero, dtype, from_bytes, {**options, "groups": groups}
+        self.convolve = (torch.nn.functional.conv1d, torch.nn.functional.conv2d)[dims - 1]
+        self.register_buffer("weight", levels(filters, channels // groups, *kernel))
+        self.register_buffer("scales", 2.0 ** -torch.randint(6, 10, (filters,)) if per_channel else None)
+        self.register_buffer("zeros", torch.zeros(filters, dtype=I64))
+        self.register_buffer("bias", torch.randint(-64, 64, (filters,)) / 16 if bias else None)
+
+    def forward(self, x):
+        low, high = LEVELS[self.dtype]
+        if not self.from_bytes:
+            x = Q.quantize_per_tensor.default(x, 0.0625, self.zero, low, high, self.dtype)
+        x = Q.dequantize_per_tensor.default(x, 0.0625, self.zero, low, high, self.dtype)
+        if self.scales is None:
+            w = Q.dequantize_per_tensor.default(self.weight, 0.0078125, 0, -128, 127, I8)
+        else:
+            w = Q.dequantize_per_channel.default(self.weight, self.scales, self.zeros, 0, -128, 127, I8)
+        y = torch.relu(self.convolve(x, w, self.bias, **self.options))
+        return y, Q.quantize_per_tensor.default(y, 0.5, 3, low, high, self.dtype)
+
+
+def conv(name, channels, filters, kernel, size, batch=2, dynamic=False, **options):
+    def function():
+        return QuantisedConv(channels, filters, kernel, **options)
+
+    def images(n):
+        if options.get("from_bytes"):
+            return (levels(n, channels, *size, dtype=options.get("dtype", U8)),)
+        return (rand(n, channels, *size, low=-9, high=9),)
+
+    dims = ({0: torch.export.Dim("batch", min=1, max=64)},) if dynamic else None
+    sets = {f"b{n}": lambda n=n: images(n) for n in (1, 3, 10)} if dynamic else None
+    op(f"conv_{name}", Lazy(function), lambda: images(batch), dynamic=dims, sets=sets, tolerance=0.0)
+
+
+conv("1x1", 40, 33, (1, 1), (7, 9))
+conv("1x1_few_filters", 70, 9, (1, 1), (14, 14), zero=131)
+conv("1x1_strided", 24, 40, (1, 1), (9, 13), stride=2, zero=7, dtype=I8)
+conv("3x3", 24, 40, (3, 3), (13, 11), padding=1)
+conv("3x3_zero", 24, 40, (3, 3), (13, 11), padding=1, zero=131)
+conv("3x3_signed", 24, 40, (3, 3), (13, 11), padding=1, zero=-17, dtype=I8)
+conv("3x3_signed_lowest", 16, 20, (3, 3), (8, 8), padding=(0, 2), zero=-128, dtype=I8)
+conv("3x3_strided", 17, 30, (3, 3), (15, 14), padding=1, stride=2, zero=90)
+conv("3x3_dilated", 16, 16, (3, 3), (15, 14), padding=(2, 3), dilation=(2, 3), zero=255)
+conv("3x3_same", 8, 16, (3, 4), (9, 10), padding="same", zero=200)
+conv("3x3_many_channels", 130, 72, (3, 3), (7, 7), padding=1, zero=128)
+conv("first_layer", 3, 64, (7, 7), (33, 31), batch=1, padding=3, stride=2, zero=127)
+conv("of_one_channel", 1, 16, (5, 5), (20, 17), padding=2, zero=100)
+conv("of_bytes", 5, 12, (3, 3), (9, 8), padding=1, zero=60, from_bytes=True)
+conv("of_bytes_one_channel", 1, 12, (3, 3), (9, 8), padding=1, zero=-60, from_bytes=True, dtype=I8)
+conv("by_tensor", 16, 24, (3, 3), (9, 8), padding=1, zero=60, per_channel=False, bias=False)
+conv("groups", 24, 40, (3, 3), (10, 11), padding=2, groups=4, zero=30)
+conv("groups_signed", 96, 64, (3, 3), (10, 11), padding=1, groups=2, zero=30, dtype=I8)
+conv("depthwise", 40, 40, (3, 3), (13, 11), padding=1, groups=40, zero=131)
+conv("depthwise_signed", 24, 24, (3, 3), (9, 20), padding=1, groups=24, zero=-5, dtype=I8)
+conv("depthwise_strided", 70, 70, (3, 3), (18, 23), padding=1, stride=2, groups=70, zero=11)
+conv("depthwise_5x5", 33, 33, (5, 5), (14, 14), padding=2, groups=33, zero=255)
+conv("depthwise_5x5_strided", 16, 16, (5, 5), (17, 16), padding=2, stride=2, groups=16, zero=77, dtype=I8)
+conv("depthwise_dilated", 19, 19, (3, 2), (17, 16), padding=(4, 1), dilation=(2, 3), groups=19, zero=8)
+conv("depthwise_two_filters", 12, 24, (3, 3), (9, 9), padding=1, groups=12, zero=8)
+conv("dynamic_batch", 24, 40, (3, 3), (10, 9), padding=1, zero=99, dynamic=True)
+conv("depthwise_dynamic_batch", 24, 24, (3, 3), (10, 9), padding=1, zero=99, groups=24, dynamic=True)
+conv("lines", 20, 36, (5,), (40,), padding=2, zero=140)
+conv("lines_depthwise", 20, 20, (3,), (40,), padding=1, groups=20, zero=-40, dtype=I8)
+
+
+class TurnedConv(torch.nn.Module):
+    """A transposed convolution with stride 1."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = QuantisedConv(12, 20, (3, 3), zero=33, per_channel=False)
+
+    def forward(self, x):
+        x = Q.dequantize_per_tensor.default(Q.quantize_per_tensor.default(x, 0.0625, 33, 0, 255, U8), 0.0625, 33, 0, 255, U8)
+        w = Q.dequantize_per_tensor.default(self.conv.weight, 0.0078125, 0, -128, 127, I8)
+        return torch.nn.functional.conv_transpose2d(x, w, padding=1)
+
+
+op("conv_turned", TurnedConv, lambda: (rand(2, 20, 9, 8, low=-9, high=9),), tolerance=0.0)
+
+
+class ZeroOfData(torch.nn.Module):
+    """A zero point that only a tensor says, with padding: stays a convolution of floats."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = QuantisedConv(8, 16, (3, 3), padding=1)
+
+    def forward(self, x, scale, zero):
+        x = Q.dequantize_per_tensor.tensor(Q.quantize_per_tensor.tensor(x, scale, zero, 0, 255, U8), scale, zero, 0, 255, U8)
+        w = Q.dequantize_per_channel.default(self.conv.weight, self.conv.scales, self.conv.zeros, 0, -128, 127, I8)
+        return torch.nn.functional.conv2d(x, w, self.conv.bias, padding=1)
+
+
+op("conv_zero_of_data", ZeroOfData, lambda: (rand(2, 8, 9, 9), torch.tensor(0.0625), torch.tensor(91)))

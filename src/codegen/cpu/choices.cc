@@ -110,7 +110,7 @@ std::vector<Choice> ordered(const std::vector<Choice>& first, std::vector<std::p
 }
 
 std::vector<Choice> conv_candidates(const KernelPlan& plan, const TemplateKernel& t, const Conv2d& c, const Sizes& sizes, const Machine& machine, size_t most) {
-  if (packing_of(plan, t.operands[1].buffer) == Packing::depthwise_weight) return {Choice{}};
+  if (const Packing own = packing_of(plan, t.operands[1].buffer); own == Packing::depthwise_weight || own == Packing::conv_weight_integer) return {Choice{}};
   const std::vector<Expr>& w = plan.buffer(t.operands[1].buffer).info.sizes;
   const auto value = [&](Expr e) { return static_cast<double>(evaluate_index(e, sizes)); };
   const auto groups = static_cast<double>(c.groups);

@@ -78,7 +78,7 @@ Expr conv_scratch(const KernelPlan& plan, const TemplateKernel& k, BufferId weig
     const Expr panels = ceil_div(floor_div(w.sizes[0], pool.index(groups)), pool.index(COIL_PANEL)) * groups;
     bytes = ceil_div(panels * depth * (COIL_PANEL * byte_size(w.dtype)), pool.index(64)) * 64;
   }
-  if (depthwise) return bytes;
+  if (depthwise || is_int(w.dtype)) return bytes;
   if (!provably_less(depth, pool.index(kGemmUnblockedK + 1))) bytes = bytes + partial_sums;
   if (!(as_affine(k.operands[0].offset, 1)->coefficient == pool.index(1))) {
     bytes = bytes + ceil_div(product(pool, conv.x_sizes) * 4, pool.index(64)) * 64;

@@ -337,6 +337,7 @@ class HostWriter {
     text += set("w", address(w.buffer)) + set("dtype", dtype(t.operands[0].buffer));
     text += set("depthwise", std::string(is_depthwise(c, plan_.buffer(w.buffer).info.sizes) ? "1" : "0"));
     const PlanConstant* packed = constant_of(w.buffer);
+    if (c.x_zero) text += set("x_zero", std::to_string(c.x_zero));
     if (packed && packed->packing == PlanConstant::Packing::winograd_weight) text += set("winograd", std::string("1"));
     if (!packed) {
       const char* weight_strides[] = {"w_o", "w_i", "w_h", "w_w"};

@@ -1,0 +1,73 @@
+// tile_product_quantised: a few rows of A with a panel of quantised numbers, which become floats on their way from memory. For few rows: with
+// many it is cheaper to dequantise the panel once.
+#include "gemm_quantised.h"
+#include "quantised_rows.h"
+
+namespace COIL_KERNELS_NAMESPACE {
+
+#ifdef __AVX512F__
+namespace {
+
+template <int mr, class Numbers, bool shifted>
+__attribute__((noinline)) void micro(int64_t k, const float* a, const QuantisedPanel& b, float* acc, bool accumulate) {
+  Vec sum[mr][2];
+#pragma unroll
+  for (int i = 0; i < mr; i++) {
+#pragma unroll
+    for (int j = 0; j < 2; j++) sum[i][j] = accumulate ? load(acc + i * kPanel + j * kLanes) : Vec(0.0f);
+  }
+  const uint8_t* row = b.data;
+  const float *scales = b.scale, *zeros = b.zero;
+  int64_t left = b.first_group;
+  for (int64_t p = 0; p < k; left = b.group, scales += b.n, zeros += shifted ? b.n : 0) {
+    Vec scale[2], zero[2];
+    load_columns(scales, b.cols, scale);
+    if (shifted) load_columns(zeros, b.cols, zero);
+    const int64_t end = min64(k, p + left);
+#pragma clang loop unroll(disable)
+    for (; p < end; p++, row += Numbers::kRow) {
+      Vec column[2];
+      Numbers::load_row(row, column);
+#pragma unroll
+      for (int j = 0; j < 2; j++) column[j] = (shifted ? column[j] - zero[j] : column[j]) * scale[j];
+#pragma unroll
+      for (int i = 0; i < mr; i++) {
+        const Vec x = Vec(a[i * kRowStride + p]);
+#pragma unroll
+        for (int j = 0; j < 2; j++) sum[i][j] += x * column[j];
+      }
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < mr; i++) {
+#pragma unroll
+    for (int j = 0; j < 2; j++) store(acc + i * kPanel + j * kLanes, sum[i][j]);
+  }
+}
+
+template <class Numbers, bool shifted>
+void run_rows(int64_t k, const float* a, const QuantisedPanel& b, int64_t rows, float* acc, bool accumulate) {
+  switch (row_capacity(rows)) {
+    case 1: return micro<1, Numbers, shifted>(k, a, b, acc, accumulate);
+    case 2: return micro<2, Numbers, shifted>(k, a, b, acc, accumulate);
+    case 4: return micro<4, Numbers, shifted>(k, a, b, acc, accumulate);
+    case 6: return micro<6, Numbers, shifted>(k, a, b, acc, accumulate);
+    case 7: return micro<7, Numbers, shifted>(k, a, b, acc, accumulate);
+    case 8: return micro<8, Numbers, shifted>(k, a, b, acc, accumulate);
+    case 10: return micro<10, Numbers, shifted>(k, a, b, acc, accumulate);
+    case 12: return micro<12, Numbers, shifted>(k, a, b, acc, accumulate);
+    default: return micro<14, Numbers, shifted>(k, a, b, acc, accumulate);
+  }
+}
+
+}  // namespace
+
+void tile_product_quantised(int64_t k, const float* a, const QuantisedPanel& b, int64_t rows, float* acc, bool accumulate) {
+  if (b.bits == 4) return b.zero ? run_rows<HalfBytes, true>(k, a, b, rows, acc, accumulate) : run_rows<HalfBytes, false>(k, a, b, rows, acc, accumulate);
+  return b.zero ? run_rows<Bytes, true>(k, a, b, rows, acc, accumulate) : run_rows<Bytes, false>(k, a, b, rows, acc, accumulate);
+}
+#else
+void tile_product_quantised(int64_t, const float*, const QuantisedPanel&, int64_t, float*, bool) { __builtin_unreachable(); }
+#endif
+
+}  // namespace COIL_KERNELS_NAMESPACE
