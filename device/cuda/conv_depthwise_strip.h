@@ -67,7 +67,9 @@ CD_FN void conv_depthwise_strip(const CudaConv2d& t, const E& epilogue) {
       }
     }
 #pragma unroll
-    for (int j = 0; j < COLUMNS; j++) v[j] = next[j];
+    for (int j = 0; j < COLUMNS; j++) {
+      for (int c = 0; c < Pieces<T, W>::kCount; c++) v[j].chunk[c] = next[j].chunk[c];
+    }
   }
   const int pixel = (int)(line * (u32)t.ow) + in_strip;
 #pragma unroll

@@ -46,7 +46,7 @@ def package():
     args = (torch.randn(4, WIDTH, device="cuda:0"),)
     torch.export.save(torch.export.export(Net().cuda(), args, dynamic_shapes={"x": {0: torch.export.Dim("rows", min=1, max=4096)}}), source)
     targets = ",".join(sorted({"cuda:sm_%d%d" % torch.cuda.get_device_capability(d) for d in range(DEVICES)}))
-    done = subprocess.run([str(COIL), "compile", str(source), "--target", targets, "-o", str(made)], capture_output=True, text=True)
+    done = subprocess.run([str(COIL), "compile", str(source), "--target", targets, "--no-libraries", "-o", str(made)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     return made
 
