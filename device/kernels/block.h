@@ -78,6 +78,34 @@ void plan(Product& product, int32_t workers);
 // True when the product is too small for threads to pay.
 bool is_small(const Product& product);
 
+// A convolution as the product of its windows, of k numbers each, with its weight. Without an epilogue of the call's the result goes to `to`,
+// which outlives the product.
+inline Product conv_product(const CoilConv2d& c, int64_t k, const StoreContext& to) {
+  Product p = {};
+  p.batch = c.groups;
+  p.m = c.n * c.oh * c.ow;
+  p.n = c.oc / c.groups;
+  p.k = k;
+  p.epilogue = c.epilogue ? c.epilogue : store_tile;
+  p.epilogue_context = c.epilogue ? c.epilogue_context : &to;
+  return p;
+}
+
+// The product's tasks by runner.run_task(task, worker), on the host's threads where that pays.
+template <class Runner>
+void run_tasks(const Runner& runner, const Product& p, const CoilHost* host) {
+  const auto chunk = [](void* context, int64_t begin, int64_t end, int32_t worker) {
+    for (int64_t task = begin; task < end; task++) static_cast<const Runner*>(context)->run_task(task, worker);
+  };
+  void* const context = const_cast<Runner*>(&runner);
+  if (p.tasks <= 0) return;
+  if (p.tasks == 1 || host->num_workers <= 1 || is_small(p)) {
+    chunk(context, 0, p.tasks, 0);
+  } else {
+    host->parallel_for(host->pool, p.tasks, 1, chunk, context);
+  }
+}
+
 // Rows of a panel of int8 or 4-bit numbers that are dequantised as they are read.
 struct QuantisedPanel {
   const uint8_t* data;          // null: the panel is none
@@ -187,19 +215,7 @@ struct BlockRunner {
     }
   }
 
-  static void run_chunk(void* context, int64_t begin, int64_t end, int32_t worker) {
-    const BlockRunner& self = *static_cast<BlockRunner*>(context);
-    for (int64_t task = begin; task < end; task++) self.run_task(task, worker);
-  }
-
-  void run(const CoilHost* host) {
-    if (p.tasks <= 0) return;
-    if (p.tasks == 1 || host->num_workers <= 1 || is_small(p)) {
-      run_chunk(this, 0, p.tasks, 0);
-    } else {
-      host->parallel_for(host->pool, p.tasks, 1, run_chunk, this);
-    }
-  }
+  void run(const CoilHost* host) const { run_tasks(*this, p, host); }
 };
 
 }  // namespace COIL_KERNELS_NAMESPACE

@@ -69,7 +69,7 @@ struct ByteRunner {
     p.epilogue(p.epilogue_context, 0, row, batch * p.n + panel * kPanel, rows, min64(kPanel, p.n - panel * kPanel), reinterpret_cast<float*>(acc), kPanel);
   }
 
-  void run_task(int64_t task) const {
+  void run_task(int64_t task, int32_t) const {
     alignas(64) uint8_t a[kBlockRows * kByteStride];
     alignas(64) int32_t acc[kBlockPanels * kBlockRows * kPanel];
     const int64_t per_batch = p.row_blocks * p.panel_blocks, batch = task / per_batch, inner = task % per_batch;
@@ -94,18 +94,7 @@ struct ByteRunner {
     }
   }
 
-  static void run_chunk(void* context, int64_t begin, int64_t end, int32_t) {
-    for (int64_t task = begin; task < end; task++) static_cast<const ByteRunner*>(context)->run_task(task);
-  }
-
-  void run(const CoilHost* host) {
-    if (p.tasks <= 0) return;
-    if (p.tasks == 1 || host->num_workers <= 1 || is_small(p)) {
-      run_chunk(this, 0, p.tasks, 0);
-    } else {
-      host->parallel_for(host->pool, p.tasks, 1, run_chunk, this);
-    }
-  }
+  void run(const CoilHost* host) const { run_tasks(*this, p, host); }
 };
 
 }  // namespace COIL_KERNELS_NAMESPACE

@@ -121,13 +121,7 @@ struct ChannelsLast {
 template <class Source>
 void multiply(const CoilConv2d& c, Source& source, void* scratch, const CoilHost* host) {
   const StoreContext to = {c.y, 0, c.oc, c.dtype};
-  Product p = {};
-  p.batch = c.groups;
-  p.m = c.n * c.oh * c.ow;
-  p.n = c.oc / c.groups;
-  p.k = source.group_k;
-  p.epilogue = c.epilogue ? c.epilogue : store_tile;
-  p.epilogue_context = c.epilogue ? c.epilogue_context : &to;
+  Product p = conv_product(c, source.group_k, to);
   p.columns_are_batches = true;
   p.bfloat16_dot = source.bits;
   p.scratch = scratch;

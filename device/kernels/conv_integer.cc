@@ -33,13 +33,7 @@ void integer_conv2d(const CoilConv2d& c, const CoilHost* host) {
   source.flip = c.dtype == COIL_INT8 ? kSignBit : 0;
   source.padding = static_cast<uint8_t>(c.x_zero) ^ source.flip;
   const StoreContext to = {c.y, 0, c.oc, COIL_FLOAT32};  // moves 4 bytes
-  Product p = {};
-  p.batch = c.groups;
-  p.m = c.n * c.oh * c.ow;
-  p.n = c.oc / c.groups;
-  p.k = source.group_k;
-  p.epilogue = c.epilogue ? c.epilogue : store_tile;
-  p.epilogue_context = c.epilogue ? c.epilogue_context : &to;
+  Product p = conv_product(c, source.group_k, to);
   plan(p, host->num_workers);
   ByteRunner<WindowBytes>{p, source, c.w, source.padding}.run(host);
 }

@@ -15,15 +15,29 @@ typedef short Shorts __attribute__((vector_size(32)));
 COIL_INLINE VecI32 pair_sums(VecI32 a, VecI32 b) { return __builtin_bit_cast(VecI32, __builtin_ia32_pmaddwd256(__builtin_bit_cast(Shorts, a), __builtin_bit_cast(Shorts, b))); }
 #endif
 
-// Sums of `mr` rows by nv vectors of columns, four products a lane at a time.
+// A tile's sums between registers and memory.
 template <int mr, int nv>
-__attribute__((noinline)) void micro_widened(const ByteChunk& c) {
-  VecI32 sum[mr][nv];
+COIL_INLINE void begin_sums(const ByteChunk& c, VecI32 (&sum)[mr][nv]) {
 #pragma unroll
   for (int i = 0; i < mr; i++) {
 #pragma unroll
     for (int j = 0; j < nv; j++) sum[i][j] = c.accumulate ? load_raw<VecI32>(c.acc + i * kPanel + j * kLanes) : VecI32(0);
   }
+}
+template <int mr, int nv>
+COIL_INLINE void end_sums(const ByteChunk& c, const VecI32 (&sum)[mr][nv]) {
+#pragma unroll
+  for (int i = 0; i < mr; i++) {
+#pragma unroll
+    for (int j = 0; j < nv; j++) store_raw(c.acc + i * kPanel + j * kLanes, sum[i][j]);
+  }
+}
+
+// Sums of `mr` rows by nv vectors of columns, four products a lane at a time.
+template <int mr, int nv>
+__attribute__((noinline)) void micro_widened(const ByteChunk& c) {
+  VecI32 sum[mr][nv];
+  begin_sums(c, sum);
   const uint8_t* b = c.b;
 #pragma clang loop unroll(disable)
   for (int64_t p = 0; p < c.steps; p++, b += kPanel * 4) {
@@ -41,22 +55,14 @@ __attribute__((noinline)) void micro_widened(const ByteChunk& c) {
       for (int j = 0; j < nv; j++) sum[i][j] += pair_sums(VecI32(four & 0x00ff00ff), even[j]) + pair_sums(VecI32((four >> 8) & 0x00ff00ff), odd[j]);
     }
   }
-#pragma unroll
-  for (int i = 0; i < mr; i++) {
-#pragma unroll
-    for (int j = 0; j < nv; j++) store_raw(c.acc + i * kPanel + j * kLanes, sum[i][j]);
-  }
+  end_sums(c, sum);
 }
 
 #ifdef __AVX512F__
 template <int mr, int nv>
 __attribute__((noinline, target("avx512vnni"))) void micro_dot(const ByteChunk& c) {
   VecI32 sum[mr][nv];
-#pragma unroll
-  for (int i = 0; i < mr; i++) {
-#pragma unroll
-    for (int j = 0; j < nv; j++) sum[i][j] = c.accumulate ? load_raw<VecI32>(c.acc + i * kPanel + j * kLanes) : VecI32(0);
-  }
+  begin_sums(c, sum);
   const uint8_t* b = c.b;
 #pragma clang loop unroll(disable)
   for (int64_t p = 0; p < c.steps; p++, b += kPanel * 4) {
@@ -70,11 +76,7 @@ __attribute__((noinline, target("avx512vnni"))) void micro_dot(const ByteChunk& 
       for (int j = 0; j < nv; j++) sum[i][j] = __builtin_ia32_vpdpbusd512(sum[i][j], four, column[j]);
     }
   }
-#pragma unroll
-  for (int i = 0; i < mr; i++) {
-#pragma unroll
-    for (int j = 0; j < nv; j++) store_raw(c.acc + i * kPanel + j * kLanes, sum[i][j]);
-  }
+  end_sums(c, sum);
 }
 #endif
 
