@@ -164,7 +164,7 @@ Result<TargetContents> build_plan(CudaPlan plan, const Graph& graph, const Compi
   t.num_functions = program.functions.size();
   for (const std::string& library : program.libraries) t.uses.push_back(library == "libcudnn" ? "libcudnn.so.9" : "libcublasLt.so.13");
   for (const cuda::CudaCall& c : program.calls) {
-    t.functions.push_back(c.launches.empty() ? "" : program.functions[static_cast<size_t>(c.launches[0].function)].name);
+    t.functions.push_back(c.joined ? t.functions.back() : c.launches.empty() ? "" : program.functions[static_cast<size_t>(c.launches[0].function)].name);
   }
   t.graphs = options.graphs && !t.plan.kernels.empty() && timed.empty();
   if (plan.settings.tuned_sm && timed.empty()) t.tuned_isa = fmt::format("sm_{}", plan.settings.tuned_sm);

@@ -160,6 +160,7 @@ struct Kernel {
   std::vector<Origin> origins;
   std::string assertion;                // not empty: what to say when its checked index fails
   ChoiceTable choices;
+  bool beside = false;                  // may run at the same time as the kernel before it, and as those that that one runs beside
 };
 
 // A constant of the package. Packed ones hold a template's layout; their bytes are made when the package is written.

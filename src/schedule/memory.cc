@@ -69,14 +69,19 @@ class MemoryPlanner {
 
   void find_lifetimes() {
     lives_.assign(plan_.buffers.size(), {});
-    int depth = 0, begin = 0;
+    int depth = 0, begin = 0, first = 0;
     for (size_t n = 0; n < plan_.kernels.size(); ++n) {
       const int i = static_cast<int>(n);
       const auto* mark = std::get_if<ControlMark>(&plan_.kernels[n].def);
       const bool opens = mark && (mark->kind == ControlMark::Kind::branch || mark->kind == ControlMark::Kind::loop);
       if (opens && depth++ == 0) begin = i;
-      // What lives in a region lives from its first mark to its last one: loops come back, and branches leave things out.
-      std::visit([&](auto& def) { touch_kernel(def, depth > 0 ? begin : i); }, plan_.kernels[n].def);
+      // What lives in a region lives from its first mark to its last one: loops come back, and branches leave things out. What kernels
+      // use that may run at the same time, lives while any of them runs.
+      if (!plan_.kernels[n].beside) first = i;
+      int last = i;
+      while (static_cast<size_t>(last) + 1 < plan_.kernels.size() && plan_.kernels[static_cast<size_t>(last) + 1].beside) ++last;
+      std::visit([&](auto& def) { touch_kernel(def, depth > 0 ? begin : first); }, plan_.kernels[n].def);
+      if (depth == 0 && last > first) std::visit([&](auto& def) { touch_kernel(def, last); }, plan_.kernels[n].def);
       if (!mark || mark->kind != ControlMark::Kind::end || --depth > 0) continue;
       for (int k = begin; k < i; ++k) std::visit([&](auto& def) { touch_kernel(def, i); }, plan_.kernels[static_cast<size_t>(k)].def);
     }

@@ -33,6 +33,7 @@ class Planner {
       if (o.kind == LoopOutput::Kind::user || o.kind == LoopOutput::Kind::check) continue;
       plan_.kernels.push_back({"write_" + o.name, CopyKernel{o.source, o.target}, {"copy"}, {}});
     }
+    mark_beside(plan_.kernels, target_);
     plan_memory(plan_, target_);
     place_parts();
     return std::move(plan_);
@@ -72,7 +73,10 @@ class Planner {
     } else if (const auto* scan = std::get_if<Scan>(&first.def)) {
       emit(group.loops, scan_kernel(first, *scan));
     } else if (const auto* concat = std::get_if<Concat>(&first.def)) {
-      for (const auto& piece : concat->pieces) emit(group.loops, piece_kernel(first, *concat, piece));
+      for (const auto& piece : concat->pieces) {
+        emit(group.loops, piece_kernel(first, *concat, piece));
+        plan_.kernels.back().beside = &piece != concat->pieces.data();
+      }
     } else if (const auto* sort = std::get_if<Sort>(&first.def)) {
       emit(group.loops, sort_kernel(first, *sort));
     } else if (const auto* library = std::get_if<Library>(&first.def)) {

@@ -36,6 +36,9 @@ FusionResult fuse(LoopProgram program, const TargetTraits& target);
 // One kernel per group; all expressions linearised, phases and worker scratch decided, contiguous axes merged.
 Result<KernelPlan> build_kernels(FusionResult fused, const TargetTraits& target);
 
+// Sets Kernel::beside. On entry it is set for the pieces of one concatenation but the first, which write parts of one buffer.
+void mark_beside(std::vector<Kernel>& kernels, const TargetTraits& target);
+
 // Arena slots with reuse and in-place results; fills placements, arena_bytes, and the constants' rows.
 void plan_memory(KernelPlan& plan, const TargetTraits& target);
 

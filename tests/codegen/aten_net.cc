@@ -119,6 +119,14 @@ AtenNet rotate_half() {
   return n;
 }
 
+// cat(x, y) in rows of 40 + 33.
+AtenNet joined() {
+  AtenNet n;
+  const ValueId x = n.input("x", {n.batch(), n.dim(40)}, DType::bf16), y = n.input("y", {n.batch(), n.dim(33)}, DType::bf16);
+  n.output(n.call("aten.cat.default", {{"tensors", std::vector<ValueId>{x, y}}, {"dim", n.dim(1)}}, {n.batch(), n.dim(73)}, DType::bf16));
+  return n;
+}
+
 AtenNet gather() {
   AtenNet n;
   const ValueId table = n.input("table", n.dims({50, 32}), DType::bf16), ids = n.input("ids", {n.batch()}, DType::i64);
@@ -294,6 +302,7 @@ std::vector<NamedNet> golden_nets() {
   r.push_back({"broadcast", broadcast()});
   r.push_back({"transpose", transpose()});
   r.push_back({"rotate_half_bf16", rotate_half()});
+  r.push_back({"cat_bf16", joined()});
   r.push_back({"gather", gather()});
   r.push_back({"row_sum_short", row_sum(100)});
   r.push_back({"row_sum_long", row_sum(100000)});

@@ -26,11 +26,13 @@ std::string kernel_text(const cuda::CudaFunction& f, const std::string& name, bo
 }
 
 std::string launch_text(const cuda::CudaLaunch& l, const cuda::CudaFunction& f) {
-  std::string text = "grid (" + l.grid_x + ", " + l.grid_y + ", " + l.grid_z + ") of " + std::to_string(f.threads) + " threads";
+  std::string text = "grid (" + (l.grid_x.empty() ? "of its parts" : l.grid_x) + ", " + l.grid_y + ", " + l.grid_z + ") of " + std::to_string(f.threads) + " threads";
   if (f.shared_bytes) text += ", " + std::to_string(f.shared_bytes) + " bytes of shared memory";
-  for (const auto& [buffer, bytes] : l.aligned)
-    text += "; wide if buffer " + std::to_string(buffer.index) + " is aligned to " + std::to_string(bytes);
-  for (const std::string& e : l.divisible) text += "; wide if " + e + " is 0";
+  for (const cuda::CudaArgs& a : l.args) {
+    if (!a.blocks.empty()) text += "; " + a.blocks + " for a part";
+    for (const auto& [buffer, bytes] : a.aligned) text += "; wide if buffer " + std::to_string(buffer.index) + " is aligned to " + std::to_string(bytes);
+    for (const std::string& e : a.divisible) text += "; wide if " + e + " is 0";
+  }
   return text + "\n";
 }
 

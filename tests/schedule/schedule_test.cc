@@ -179,6 +179,36 @@ TEST_F(ScheduleTest, FewCheapPiecesAreChosenByTheirReader) {
   }
 }
 
+// Pieces and what else does not need them run beside each other; memory is free again only after all of them.
+TEST_F(ScheduleTest, NeighboursThatDoNotNeedEachOtherRunBeside) {
+  for (const int most : {1, 2, 8}) {
+    Recorder recorder{shared};
+    const std::vector<Expr> half = sizes({8, 4}), whole = sizes({8, 8});
+    const auto result = [&](const View& v) {
+      LoopOutput out;
+      out.source = BufferId(v.body->id);
+      out.name = "out";
+      recorder.program().buffer(out.source).strides = contiguous_strides(pool, v.sizes);
+      recorder.program().outputs.push_back(out);
+    };
+    const View x = recorder.input("x", DType::f32, half, contiguous_strides(pool, half));
+    const View joined = recorder.concat("cat", DType::f32, whole, 1, {x, x});
+    result(joined);
+    result(recorder.pointwise("exp", DType::f32, half, [&](Coordinates i) { return pool.op(ScalarOp::exp, {recorder.at(x, i)}); }));
+    result(recorder.pointwise("turned", DType::f32, whole, [&](Coordinates i) {
+      return pool.op(ScalarOp::exp, {recorder.at(joined, std::vector<Expr>{i[1], i[0]})});
+    }));
+    TargetTraits traits;
+    traits.most_beside = most;
+    const auto plan = schedule(recorder.take(), traits);
+    ASSERT_TRUE(plan.ok());
+    std::string marks;
+    for (const Kernel& k : plan.value().kernels) marks += k.name + (k.beside ? "+ " : " ");
+    // The two pieces, one that needs neither, and one that reads both.
+    EXPECT_EQ(marks, most == 1 ? "cat cat exp turned " : most == 2 ? "cat cat+ exp turned+ " : "cat cat+ exp+ turned ") << to_string(plan.value());
+  }
+}
+
 TEST_F(ScheduleTest, ConvolutionsAreChannelsLast) {
   const View x = input("x", {batch, pool.index(8), pool.index(10), pool.index(10)});
   const View w = constant("w", {16, 8, 3, 3});

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -28,21 +29,28 @@ struct CudaFunction {
   std::string user_call;
 };
 
-// One way to compute a kernel of the plan: a launch of a function. All expressions are C++ text of the host program.
+// What a launch tells its function of one kernel of the plan. All expressions are C++ text of the host program.
+struct CudaArgs {
+  std::vector<BufferId> buffers;      // args.p
+  std::vector<std::pair<BufferId, int>> aligned;  // buffers whose addresses must be multiples of that for wide accesses
+  std::vector<std::string> divisible; // expressions that must be 0 for wide accesses
+  std::string blocks;                 // of several kernels in one launch: how many blocks work for this one
+};
+
+// One way to compute a kernel of the plan, or some that run beside each other: a launch of a function.
 struct CudaLaunch {
   int function = -1;
-  std::vector<BufferId> buffers;      // args.p
+  std::vector<CudaArgs> args;         // one per kernel
   std::string grid_x = "1", grid_y = "1", grid_z = "1";
   std::string condition;              // empty: always
   std::string setup;                  // statements before (templates)
-  std::vector<std::pair<BufferId, int>> aligned;  // buffers whose addresses must be multiples of that for wide accesses
-  std::vector<std::string> divisible; // expressions that must be 0 for wide accesses
 };
 
 // A kernel of the plan: its launches are alternatives, the first whose condition holds (and whose function the device has) runs.
 struct CudaCall {
   std::vector<CudaLaunch> launches;   // empty: a plain copy
   bool checks_index = false;
+  bool joined = false;                // computed by the launch of a kernel before it
 };
 
 struct CudaProgram {
@@ -77,6 +85,8 @@ struct KernelText {
   std::vector<std::string> divisible;
 };
 KernelText pointwise_text(const KernelPlan& plan, const LoopKernel& kernel);
+// The same as a function of (arguments, block) for kernels that compute several; nullopt: this one wants a launch of its own.
+std::optional<KernelText> pointwise_part(const KernelPlan& plan, const LoopKernel& kernel);
 KernelText reduction_text(const KernelPlan& plan, const LoopKernel& kernel);
 KernelText sort_text(const KernelPlan& plan, const SortKernel& kernel);
 KernelText user_kernel_text(const KernelPlan& plan, const UserCallKernel& kernel, size_t config);

@@ -65,6 +65,7 @@ class HostWriter {
   std::string kernel_call(size_t k) {
     const Kernel& kernel = plan_.kernels[k];
     const CudaCall& call = program_.calls[k];
+    if (call.joined) return "";
     std::string text = call_comment(kernel);
     if (const auto* copy = std::get_if<CopyKernel>(&kernel.def); copy && call.launches.empty()) {
       const BufferInfo& b = plan_.buffer(copy->to).info;
@@ -103,24 +104,44 @@ class HostWriter {
     return text;
   }
 
+  std::string args_type(const CudaArgs& a) const {
+    return fmt::format("struct {{ void* p[{}]; int64_t s[{}]; int32_t* flag; int32_t kernel, wide; }}", std::max<size_t>(a.buffers.size(), 1), program_.arg_symbols);
+  }
+
+  std::string args_value(const CudaArgs& a, size_t k) const {
+    std::string pointers, wide, sizes;
+    for (BufferId id : a.buffers) pointers += address(id) + ", ";
+    for (const auto& [buffer, bytes] : a.aligned) wide += fmt::format("aligned({}, {}) && ", address(buffer), bytes);
+    for (const std::string& e : a.divisible) wide += fmt::format("({}) == 0 && ", e);
+    for (size_t i = 0; i + 1 < plan_.pool->num_symbols(); ++i) sizes += fmt::format("s[{}], ", i);
+    return fmt::format("{{{}}}, {{{}}}, call->flag, {}, {}true", pointers, sizes, k + 1, wide);
+  }
+
+  // Of several kernels: `grid` becomes the blocks of all.
+  std::string joined_args(const CudaLaunch& l, size_t k, const std::string& indent, std::string& grid) const {
+    std::string text, members, values, ends;
+    for (size_t i = 0; i < l.args.size(); ++i) {
+      text += fmt::format("{}const uint32_t end{} = {}(uint32_t)({});\n", indent, i, i == 0 ? "" : fmt::format("end{} + ", i - 1), l.args[i].blocks);
+      members += fmt::format("{} m{}; ", args_type(l.args[i]), i);
+      values += fmt::format("{}    {{{}}},\n", indent, args_value(l.args[i], k + i));
+      if (i + 1 < l.args.size()) ends += fmt::format("end{}, ", i);
+    }
+    grid = fmt::format("end{}", l.args.size() - 1);
+    return text + fmt::format("{0}struct {{ {1}uint32_t end[{2}]; }} args = {{\n{3}{0}    {{{4}}}}};\n", indent, members, l.args.size() - 1, values, ends);
+  }
+
   std::string launch(const CudaLaunch& l, size_t k, bool is_template, bool only_params, const std::string& indent) {
-    std::string text;
-    if (!only_params) {
-      std::string pointers, wide;
-      for (BufferId id : l.buffers) pointers += address(id) + ", ";
-      for (const auto& [buffer, bytes] : l.aligned) wide += fmt::format("aligned({}, {}) && ", address(buffer), bytes);
-      for (const std::string& e : l.divisible) wide += fmt::format("({}) == 0 && ", e);
-      wide += "true";
-      text += fmt::format("{}struct {{ void* p[{}]; int64_t s[{}]; int32_t* flag; int32_t kernel, wide; }} args = {{\n{}    {{{}}}, {{", indent,
-                          std::max<size_t>(l.buffers.size(), 1), program_.arg_symbols, indent, pointers);
-      for (size_t i = 0; i + 1 < plan_.pool->num_symbols(); ++i) text += fmt::format("s[{}], ", i);
-      text += fmt::format("}}, call->flag, {}, {}}};\n", k + 1, wide);
+    std::string text, grid_x = l.grid_x;
+    if (l.args.size() > 1) {
+      text += joined_args(l, k, indent, grid_x);
+    } else if (!only_params) {
+      text += fmt::format("{0}{1} args = {{\n{0}    {2}}};\n", indent, args_type(l.args[0]), args_value(l.args[0], k));
     }
     if (!l.setup.empty()) text += indent + l.setup + "\n";
     const int num_params = is_template && !only_params ? 2 : 1;
     text += fmt::format("{}const cd::CudaParam params[] = {{{}{}}};\n", indent, is_template ? "{&t, sizeof t}" : "",
                         only_params ? "" : is_template ? ", {&args, sizeof args}" : "{&args, sizeof args}");
-    return text + fmt::format("{}if (const int32_t failed = cd::cuda_launch(call, {}, {}, {}, {}, params, {}, error)) return failed;\n", indent, l.function, l.grid_x,
+    return text + fmt::format("{}if (const int32_t failed = cd::cuda_launch(call, {}, {}, {}, {}, params, {}, error)) return failed;\n", indent, l.function, grid_x,
                               l.grid_y, l.grid_z, num_params);
   }
 

@@ -35,6 +35,8 @@ bool fits_32(const LoopKernel& kernel, Expr items);
 
 // "struct @NAME@_args {...};" and the kernel's head up to its "{", with pointers p0, p1...
 std::string kernel_frame(const KernelContext& context, const std::vector<BufferId>& written, const std::string& bounds);
+// The same of a function that a kernel calls in place of it: with "block" instead of blockIdx.x.
+std::string part_frame(const KernelContext& context, const std::vector<BufferId>& written);
 
 KernelText finish(const KernelContext& context, std::string body);
 

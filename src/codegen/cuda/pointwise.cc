@@ -13,18 +13,20 @@ constexpr int kThreads = 256;
 
 class PointwiseWriter {
  public:
-  PointwiseWriter(const KernelPlan& plan, const LoopKernel& k) : plan_(plan), k_(k), c_(loop_context(plan, k)) {}
+  PointwiseWriter(const KernelPlan& plan, const LoopKernel& k, bool part) : plan_(plan), k_(k), part_(part), c_(loop_context(plan, k)) {}
 
   KernelText run() {
     axis_ = lane_axis(k_);
     width_ = access_width(c_, k_, axis_);
     const Expr items = item_count();
     c_.wide_index = !fits_32(k_, items * width_);
-    const std::string main = k_.axes.empty() ? statements(c_, k_, -1, 1, "  ") : item_code(items);
-    KernelText t = finish(c_, kernel_frame(c_, written_buffers(k_.stmts), fmt::format("__launch_bounds__({})", kThreads)) + main + "}\n");
+    const std::string main = k_.axes.empty() ? (part_ ? "  if (threadIdx.x > 0) return;\n" : "") + statements(c_, k_, -1, 1, "  ") : item_code(items);
+    const std::vector<BufferId> written = written_buffers(k_.stmts);
+    const std::string head = part_ ? part_frame(c_, written) : kernel_frame(c_, written, fmt::format("__launch_bounds__({})", kThreads));
+    KernelText t = finish(c_, head + main + "}\n");
     t.threads = kThreads;
     t.grid_x = fmt::format("cdiv({}, {})", host_index(items), kThreads);
-    if (k_.axes.empty()) t.threads = 1, t.grid_x = "1";
+    if (k_.axes.empty()) t.threads = part_ ? kThreads : 1, t.grid_x = "1";
     return t;
   }
 
@@ -45,7 +47,7 @@ class PointwiseWriter {
   // The item's number taken apart: the lane axis runs fastest.
   std::string item_code(Expr items) {
     const std::string ix = type(), unsigned_ix = c_.wide_index ? "cd::u64" : "cd::u32";
-    std::string text = fmt::format("  const {0} item = ({0})blockIdx.x * {1} + threadIdx.x;\n  if (item >= {2}) return;\n", ix, kThreads, index(items));
+    std::string text = fmt::format("  const {0} item = ({0}){1} * {2} + threadIdx.x;\n  if (item >= {3}) return;\n", ix, part_ ? "block" : "blockIdx.x", kThreads, index(items));
     std::vector<int> order = {axis_};
     for (int a = static_cast<int>(k_.axes.size()) - 1; a >= 0; --a) {
       if (a != axis_) order.push_back(a);
@@ -69,6 +71,7 @@ class PointwiseWriter {
 
   const KernelPlan& plan_;
   const LoopKernel& k_;
+  bool part_;
   KernelContext c_;
   int axis_ = -1;
   int width_ = 1;
@@ -78,7 +81,12 @@ class PointwiseWriter {
 
 KernelText pointwise_text(const KernelPlan& plan, const LoopKernel& kernel) {
   if (auto tiled = transposing_text(plan, kernel)) return *tiled;
-  return PointwiseWriter(plan, kernel).run();
+  return PointwiseWriter(plan, kernel, false).run();
+}
+
+std::optional<KernelText> pointwise_part(const KernelPlan& plan, const LoopKernel& kernel) {
+  if (transposing_text(plan, kernel)) return std::nullopt;
+  return PointwiseWriter(plan, kernel, true).run();
 }
 
 }  // namespace coil::cuda

@@ -91,6 +91,8 @@ KernelText user_kernel_text(const KernelPlan& plan, const UserCallKernel& k, siz
 
 namespace {
 
+constexpr int64_t kMostArgsBytes = 4000;  // kernels take 4 KiB of parameters on every architecture
+
 class ProgramWriter {
  public:
   ProgramWriter(const KernelPlan& plan, const CudaSettings& settings) : plan_(plan), settings_(settings), sms_(settings.sms) {}
@@ -101,7 +103,11 @@ class ProgramWriter {
     for (const Kernel& k : plan_.kernels) {
       CudaCall call;
       call.checks_index = checks_index(k);
-      if (const auto* loop = std::get_if<LoopKernel>(&k.def)) {
+      if (program_.calls.size() < joined_until_) {
+        call.joined = true;
+      } else if (auto together = joined_launch(k)) {
+        call.launches.push_back(std::move(*together));
+      } else if (const auto* loop = std::get_if<LoopKernel>(&k.def)) {
         const bool pointwise = loop->num_outer == static_cast<int>(loop->axes.size()) && !loop->sequential;
         call.launches.push_back(launch(k, k.name, pointwise ? pointwise_text(plan_, *loop) : reduction_text(plan_, *loop)));
       } else if (const auto* sort = std::get_if<SortKernel>(&k.def)) {
@@ -121,6 +127,48 @@ class ProgramWriter {
   }
 
  private:
+  // One launch for the kernel and those that may run beside it, if there are any: each has its own blocks.
+  std::optional<CudaLaunch> joined_launch(const Kernel& first) {
+    std::vector<KernelText> parts;
+    int64_t bytes = 0;
+    const size_t begin = static_cast<size_t>(&first - plan_.kernels.data());
+    for (size_t k = begin; k < plan_.kernels.size() && (k == begin || plan_.kernels[k].beside); ++k) {
+      const auto* loop = std::get_if<LoopKernel>(&plan_.kernels[k].def);
+      if (!loop || (k == begin && !(k + 1 < plan_.kernels.size() && plan_.kernels[k + 1].beside))) break;
+      std::optional<KernelText> part = pointwise_part(plan_, *loop);
+      if (!part) break;
+      bytes += 8 * (static_cast<int64_t>(part->buffers.size()) + program_.arg_symbols) + 32;
+      if (bytes > kMostArgsBytes) break;
+      parts.push_back(std::move(*part));
+    }
+    if (parts.size() < 2) return std::nullopt;
+    joined_until_ = begin + parts.size();
+    CudaLaunch l = launch(first, fmt::format("{}_and_{}", first.name, parts.size() - 1), joined_text(parts, begin));
+    l.grid_x = "";  // what the parts add up to
+    l.args.clear();
+    for (const KernelText& p : parts) l.args.push_back({p.buffers, p.aligned, p.divisible, p.grid_x});
+    return l;
+  }
+
+  KernelText joined_text(const std::vector<KernelText>& parts, size_t begin) const {
+    KernelText t;
+    std::string members, calls;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const std::string own = fmt::format("@NAME@_{}", i), before = i == 0 ? "" : fmt::format(" - a.end[{}]", i - 1);
+      std::string body = parts[i].body;
+      replace_all(body, "@NAME@", own);
+      t.body += (i ? head_comment(plan_.kernels[begin + i]) : "") + body;
+      members += fmt::format("  {0}_args m{1};\n", own, i);
+      calls += i + 1 < parts.size() ? fmt::format("  if (blockIdx.x < a.end[{0}]) return {1}(a.m{0}, blockIdx.x{2});\n", i, own, before)
+                                    : fmt::format("  {1}(a.m{0}, blockIdx.x{2});\n", i, own, before);
+    }
+    t.headers = parts[0].headers;
+    t.threads = parts[0].threads;
+    t.body += fmt::format("struct @NAME@_args {{\n{}  cd::u32 end[{}];\n}};\n", members, parts.size() - 1) +
+              fmt::format("COIL_KERNEL void __launch_bounds__({}) @NAME@(const __grid_constant__ @NAME@_args a) {{\n{}}}\n", t.threads, calls);
+    return t;
+  }
+
   // The configurations that the kernel's choices name, each for its sizes.
   void add_user_launches(const Kernel& k, const UserCallKernel& user, CudaCall& call) {
     const auto add = [&](size_t config, std::string condition) {
@@ -187,10 +235,8 @@ class ProgramWriter {
   CudaLaunch launch(const Kernel& k, std::string name, KernelText t, std::vector<int> sms = {}) {
     if (sms.empty()) sms = sms_;
     CudaLaunch l;
-    l.buffers = t.buffers;
+    l.args = {{t.buffers, t.aligned, t.divisible, ""}};
     l.grid_x = t.grid_x, l.grid_y = t.grid_y, l.grid_z = t.grid_z;
-    l.aligned = t.aligned;
-    l.divisible = t.divisible;
     const auto [it, fresh] = known_.try_emplace(t.body, static_cast<int>(program_.functions.size()));
     l.function = it->second;
     if (!fresh) {
@@ -218,6 +264,7 @@ class ProgramWriter {
   const std::vector<int>& sms_;
   CudaProgram program_;
   std::map<std::string, int> known_;
+  size_t joined_until_ = 0;           // kernels before this one are in a launch that is written
 };
 
 }  // namespace

@@ -202,6 +202,7 @@ TargetTraits traits(const CudaSettings& settings) {
   t.recompute_cost = 8;
   t.inline_cost = 12;
   t.select_pieces = 4;
+  t.most_beside = 16;
   t.template_scratch = [settings](const KernelPlan& plan, const TemplateKernel& k) {
     Expr bytes;
     const auto add = [&](const CudaVariant& v) {
