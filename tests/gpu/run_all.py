@@ -12,7 +12,7 @@ The last line is "N passed, M failed"; exit code 1 when anything failed.
 
 import argparse
 import collections
-import importlib.util
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -32,6 +32,8 @@ sys.path.insert(0, str(REPO / "bench"))
 import machine
 
 PARTS = ["templates", "models", "peers"]
+SHARES = 4     # processes for a file's tests
+NO_TESTS = 5   # pytest's exit code
 ALONE = {"test_host.py", "test_libraries.py"}  # they look at times and at the device's free memory
 
 
@@ -74,27 +76,47 @@ def read(path):
         return None
 
 
+def results_of(report, code):
+    counts, failures = collections.Counter(), []
+    try:
+        for case in ElementTree.parse(report).getroot().iter("testcase"):
+            bad = case.find("failure") if case.find("failure") is not None else case.find("error")
+            kind = "failed" if bad is not None else "skipped" if case.find("skipped") is not None else "passed"
+            counts[kind] += 1
+            if bad is not None:
+                failures.append(f"{case.get('name')}: {(bad.get('message') or '')[:200]}")
+    except (OSError, ElementTree.ParseError):
+        counts["failed"] += 1
+        failures.append("no report: " + ("stopped at its time limit" if code == "timeout" else f"exit code {code}"))
+    if code == "timeout" and not counts["failed"]:
+        counts["failed"] += 1
+        failures.append("stopped at its time limit")
+    return counts, failures
+
+
 def templates(options, left):
-    """Each file of tests/gpu/test_*.py in a pytest of its own: a lost CUDA context of one does not fail the others."""
-    parallel = ["-n", "4"] if importlib.util.find_spec("xdist") else []  # most of the time is NVRTC's
+    """The tests of tests/gpu/test_*.py in processes of their own, several for a file, most of whose time is NVRTC's: a lost CUDA context
+    does not fail the others."""
     files, reports = {}, pathlib.Path(tempfile.mkdtemp(prefix="coil-gpu-"))
-    for test in sorted(HERE.glob("test_*.py")):
-        report = reports / f"{test.stem}.xml"
-        seconds = min(options.template_seconds, left())
-        workers = [] if test.name in ALONE else parallel
-        code = run([sys.executable, "-m", "pytest", "-q", "-x" if options.first else "--maxfail=40", "--tb=line", *workers, f"--junitxml={report}", "-p", "no:cacheprovider", test], options.log, seconds)
-        counts, failures = collections.Counter(), []
-        try:
-            for case in ElementTree.parse(report).getroot().iter("testcase"):
-                bad = case.find("failure") if case.find("failure") is not None else case.find("error")
-                kind = "failed" if bad is not None else "skipped" if case.find("skipped") is not None else "passed"
-                counts[kind] += 1
-                if bad is not None:
-                    failures.append(f"{case.get('name')}: {(bad.get('message') or '')[:200]}")
-        except (OSError, ElementTree.ParseError):
-            counts["failed"] += 1
-            failures.append("no report: " + ("stopped at its time limit" if code == "timeout" else f"exit code {code}"))
-        files[test.name] = {"exit": code, **counts, "failures": failures}
+    pool = max(1, min(12, (os.cpu_count() or 2) - 3))
+
+    def part(test, share, shares):
+        report = reports / f"{test.stem}_{share}.xml"
+        command = [sys.executable, "-m", "pytest", "-q", "-x" if options.first else "--maxfail=40", "--tb=line", "--share", f"{share}/{shares}", f"--junitxml={report}", "-p", "no:cacheprovider", test]
+        code = run(command, options.log, min(options.template_seconds, left()))
+        return test.name, code if code != NO_TESTS else 0, *results_of(report, code)
+
+    tests = sorted(HERE.glob("test_*.py"))
+    together = [(t, i, SHARES) for i in range(SHARES) for t in tests if t.name not in ALONE]
+    with concurrent.futures.ThreadPoolExecutor(pool) as executor:
+        parts = list(executor.map(lambda p: part(*p), together))
+    parts += [part(t, 0, 1) for t in tests if t.name in ALONE]
+    for name, code, counts, failures in parts:
+        row = files.setdefault(name, {"exit": 0, "failures": []})
+        row["exit"] = row["exit"] or code
+        row["failures"] += failures
+        for kind, n in counts.items():
+            row[kind] = row.get(kind, 0) + n
     return {"files": files, "passed": sum(f.get("passed", 0) for f in files.values()), "failed": sum(f.get("failed", 0) for f in files.values())}
 
 
