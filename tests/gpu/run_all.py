@@ -37,12 +37,12 @@ NO_TESTS = 5   # pytest's exit code
 ALONE = {"test_host.py", "test_libraries.py"}  # they look at times and at the device's free memory
 
 
-def run(command, log, seconds):
+def run(command, log, seconds, threads=None):
     """The exit code, or "timeout"; output goes to the log and to our own stdout. All that the process started ends with it."""
     print(f"$ {' '.join(map(str, command))}", flush=True)
     with open(log, "a") as file:
         process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", cwd=REPO, start_new_session=True,
-                                   env=dict(os.environ, PYTHONUNBUFFERED="1"))
+                                   env=dict(os.environ, PYTHONUNBUFFERED="1") | ({"OMP_NUM_THREADS": str(threads)} if threads else {}))
 
         def copy():
             for line in process.stdout:
@@ -103,7 +103,8 @@ def templates(options, left):
     def part(test, share, shares):
         report = reports / f"{test.stem}_{share}.xml"
         command = [sys.executable, "-m", "pytest", "-q", "-x" if options.first else "--maxfail=40", "--tb=line", "--share", f"{share}/{shares}", f"--junitxml={report}", "-p", "no:cacheprovider", test]
-        code = run(command, options.log, min(options.template_seconds, left()))
+        # References are computed on the processor too: threads that wait for each other's would take the most time.
+        code = run(command, options.log, min(options.template_seconds, left()), threads=2 if shares > 1 else None)
         return test.name, code if code != NO_TESTS else 0, *results_of(report, code)
 
     tests = sorted(HERE.glob("test_*.py"))
