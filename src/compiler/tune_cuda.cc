@@ -25,10 +25,10 @@ Choice library_choice() {
 struct TunedDevice {
   tune::Hardware hardware;
   int sm = 0;
-  bool present = false;
+  int ordinal = -1;  // -1: there is none
 };
 
-// Device 0, if there is one; without one the first target's architecture.
+// The first device that the targets have code for; where there is no device at all, the first target's architecture.
 Result<TunedDevice> find_device(const CompileOptions& options) {
   TunedDevice d;
   const Result<runtime::CudaInfo> info = runtime::cuda_info();
@@ -37,12 +37,14 @@ Result<TunedDevice> find_device(const CompileOptions& options) {
     d.hardware = {"no device", fmt::format("sm_{}", d.sm), 0};
     return d;
   }
-  const runtime::CudaDeviceInfo& device = info.value().devices[0];
-  d.sm = device.major * 10 + device.minor;
-  d.present = true;
-  d.hardware = {device.name, fmt::format("sm_{}", d.sm), device.multiprocessors};
-  if (std::find(options.cuda.begin(), options.cuda.end(), d.sm) == options.cuda.end()) {
-    return Error{ErrorCode::wrong_machine, fmt::format("the tuner times kernels on this machine's {}, which is sm_{}: the target has no code for it", device.name, d.sm), "",
+  for (size_t i = 0; i < info.value().devices.size() && d.ordinal < 0; ++i) {
+    const runtime::CudaDeviceInfo& device = info.value().devices[i];
+    d.sm = device.major * 10 + device.minor;
+    d.hardware = {device.name, fmt::format("sm_{}", d.sm), device.multiprocessors};
+    if (std::find(options.cuda.begin(), options.cuda.end(), d.sm) != options.cuda.end()) d.ordinal = static_cast<int>(i);
+  }
+  if (d.ordinal < 0) {
+    return Error{ErrorCode::wrong_machine, fmt::format("the tuner times kernels on this machine's {}, which is sm_{}: the target has no code for it", d.hardware.name, d.sm), "",
                  fmt::format("add cuda:sm_{} to --target, tune on a machine of the target, or take a record of one by --replay", d.sm)};
   }
   return d;
@@ -81,7 +83,7 @@ class CudaTuningTarget : public TuningTarget {
     quiet.cuda = {device_.sm};
     quiet.ptx.clear();
     build.settings.sms = {device_.sm};
-    if (!device_.present) {
+    if (device_.ordinal < 0) {
       TRY_STATUS(build_cubins(build, quiet, *nvrtc));
       return std::unique_ptr<tune::Profiler>();
     }
@@ -99,7 +101,7 @@ class CudaTuningTarget : public TuningTarget {
     TRY_STATUS(write_package(zip, contents));
     package_ = zip.finish_in_memory();
     runtime::ModelOptions model;
-    model.device = "cuda:0";
+    model.device = fmt::format("cuda:{}", device_.ordinal);
     TRY(std::shared_ptr<runtime::Model> loaded, runtime::Model::open_memory(package_, model));
     TRY(std::unique_ptr<CudaProfiler> profiler, CudaProfiler::make(std::move(loaded), plan(), problems_, points, candidates));
     return std::unique_ptr<tune::Profiler>(std::move(profiler));

@@ -83,6 +83,20 @@ def test_repeated_calls(mode):
             close(compiled(x), module(x))
 
 
+@pytest.mark.parametrize("how", [{"mode": "max-autotune"}, {"options": {"tune": "fast", "tune_budget": "3s"}}], ids=["max", "fast"])
+def test_tuned(how, monkeypatch, tmp_path):
+    """Tuned on the device that the process uses itself; the second compile finds everything in the cache."""
+    monkeypatch.setenv("COIL_CACHE", str(tmp_path))
+    module = nn.Sequential(nn.Linear(342, 256), nn.GELU(), nn.Linear(256, 40)).cuda().bfloat16()
+    x = torch.randn(48, 342, device="cuda", dtype=torch.bfloat16)
+    with torch.no_grad():
+        for _ in range(2):
+            torch._dynamo.reset()
+            y = torch.compile(module, backend="coil", **how)(x)
+            torch.testing.assert_close(y, module(x), atol=3e-2, rtol=3e-2)
+    assert any(f.is_file() for f in tmp_path.rglob("*")), "the tuner keeps what it found"
+
+
 @pytest.mark.parametrize("dynamic", [None, True])
 def test_training(dynamic):
     """With dropout: PyTorch draws its masks, on the GPU as well."""

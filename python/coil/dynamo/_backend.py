@@ -22,7 +22,7 @@ def compile_fx(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], mode: st
     """Compiles a graph of Dynamo.
 
     `mode`: "default", "reduce-overhead" (the same: repeated calls on CUDA become CUDA graphs anyway), "max-autotune" (as
-    "tune": "max" for graphs on the CPU: up to a minute each; on CUDA as "default"), "max-autotune-no-cudagraphs" (without CUDA graphs).
+    "tune": "max": up to a minute for each graph), "max-autotune-no-cudagraphs" (without CUDA graphs).
     `options`: "fallback": "torch" (default) runs operators that coil has no code for in PyTorch, "error" refuses the graph;
     "opt_level", "threads", "libraries", "graphs", "skip", "tune", "tune_budget" as on the command line; "kernels" as
     coil.compile has it.

@@ -30,8 +30,6 @@ def compile_graph(gm: GraphModule, example_inputs: Sequence[Any], *, settings: d
     stats.graphs += 1
     device = graph_device(gm.graph)
     settings = dict(settings, target=target_of(device) if device.type in ("cpu", "cuda") else "cpu", name=kind)
-    if device.type == "cuda":
-        settings["tune"] = "off"  # the tuner is the CPU's
     draw_masks_first(gm.graph, size_sources(gm.graph))
     if kind == "backward":
         separate_gradients(gm.graph)
