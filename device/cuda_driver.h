@@ -108,6 +108,7 @@ enum : int32_t { kCudaCaptureRelaxed = 2 };    // CUstreamCaptureMode
      void* stream, void** params, void** extra),                                                                               \
     false)                                                                                                                     \
   X(launch_ex, cuLaunchKernelEx, (const CudaLaunchConfig*, void* function, void** params, void** extra), true)                 \
+  X(active_clusters, cuOccupancyMaxActiveClusters, (int32_t * clusters, void* function, const CudaLaunchConfig*), true)        \
   X(encode_tiled, cuTensorMapEncodeTiled,                                                                                      \
     (void* map, int32_t dtype, uint32_t rank, void* base, const uint64_t* sizes, const uint64_t* strides, const uint32_t* box, \
      const uint32_t* element_strides, int32_t interleave, int32_t swizzle, int32_t promotion, int32_t fill),                   \

@@ -73,6 +73,21 @@ int32_t load_image(CudaLoaded* d, const CudaImage& image, CoilError* error) {
   return 0;
 }
 
+// Clusters lie within a part of the chip, and what fours leave over differs from chip to chip.
+void count_fours(CudaLoaded* d, void* function, const CudaKernel& kernel) {
+  CudaLaunchAttribute attribute = {};
+  attribute.id = kCudaClusterDimension;
+  attribute.cluster[0] = 4, attribute.cluster[1] = attribute.cluster[2] = 1;
+  CudaLaunchConfig config = {};
+  config.grid[0] = static_cast<uint32_t>(d->multiprocessors) / 4 * 4, config.grid[1] = config.grid[2] = 1;
+  config.block[0] = static_cast<uint32_t>(kernel.threads), config.block[1] = config.block[2] = 1;
+  config.shared_bytes = static_cast<uint32_t>(kernel.shared_bytes);
+  config.attributes = &attribute, config.num_attributes = 1;
+  int32_t found = 0;
+  if (!d->driver->active_clusters || d->driver->active_clusters(&found, function, &config) != kCudaSuccess) return;
+  if (found > 0 && found < d->fours) d->fours = found;
+}
+
 // A kernel may ask for more than every device has: then it is as if the image lacked it.
 void prepare_function(CudaLoaded* d, int32_t k, int32_t max_shared) {
   const CudaKernel& kernel = d->code->kernels[k];
@@ -83,6 +98,7 @@ void prepare_function(CudaLoaded* d, int32_t k, int32_t max_shared) {
   if (able && kernel.cluster > 1) able = d->sm >= 90 && d->driver->launch_ex;
   if (able && kernel.cluster > kClusterWithoutAsking)
     able = d->driver->set_function(d->functions[k], kCudaFunctionBigClusters, 1) == kCudaSuccess;
+  if (able && kernel.cluster == 4) count_fours(d, d->functions[k], kernel);
   if (!able) d->functions[k] = nullptr;
 }
 
@@ -97,6 +113,7 @@ int32_t load_code(CudaLoaded* d, CoilError* error) {
     if (fitness(code.images[i], d->sm) != best) continue;
     if (const int32_t failed = load_image(d, code.images[i], error)) return failed;
   }
+  d->fours = d->multiprocessors / 16 * 4;
   int32_t max_shared = kSharedWithoutAsking;
   d->driver->device_attribute(&max_shared, kCudaMaxSharedBytes, d->device);
   for (int32_t k = 0; k < code.num_kernels; k++) prepare_function(d, k, max_shared);
@@ -217,6 +234,10 @@ void cuda_unload(void* device) {
 
 bool cuda_has(const CoilCall* call, int32_t kernel) { return loaded_of(call).functions[kernel]; }
 int32_t cuda_sms(const CoilCall* call) { return loaded_of(call).multiprocessors; }
+int32_t cuda_clusters(const CoilCall* call, int32_t blocks) {
+  const CudaLoaded& d = loaded_of(call);
+  return blocks == 4 ? d.fours : d.multiprocessors / blocks;
+}
 int32_t cuda_sm(const CoilCall* call) { return loaded_of(call).sm; }
 CudaAttachment* cuda_attachment(const CoilCall* call, int32_t which) {
   return &static_cast<CudaLoaded*>(call->device)->attachments[which];

@@ -77,6 +77,8 @@ void cuda_unload(void* device);
 // Of call->device:
 bool cuda_has(const CoilCall* call, int32_t kernel);
 int32_t cuda_sms(const CoilCall* call);  // multiprocessors
+// Clusters of `blocks` (1, 2, 4) that run at once, where a multiprocessor has room for one block.
+int32_t cuda_clusters(const CoilCall* call, int32_t blocks);
 int32_t cuda_sm(const CoilCall* call);   // 90: compute capability 9.0
 
 // What a library keeps for call->device (cuda_blas.h, cuda_dnn.h). The slots are null at first; who fills one guards it.

@@ -63,18 +63,19 @@ CD_FN int stage_index(int row, int col) {
 
 // Finishes a tile of BM x BN values staged as above: consecutive threads take consecutive columns. With SPLIT > 1 each of the SPLIT
 // blocks of the cluster holds a partial tile; together they add them up, always in the order of the blocks, and each block
-// finishes its share of the rows. Begins with a barrier; ends with one if the tiles of others were read.
-template <class T, int BM, int BN, int THREADS, int SPLIT, class R, class E>
+// finishes its share of the rows. A cluster has BESIDE such tiles, which differ fastest in its ranks. Begins with a barrier; ends with one if there are
+// others in the cluster.
+template <class T, int BM, int BN, int THREADS, int SPLIT, int BESIDE = 1, class R, class E>
 CD_FN void finish_tile(const R* stage, i64 batch, int row0, int col0, int m, int n, const E& epilogue) {
   constexpr int W = kWidth<T>, V = 16 / (int)sizeof(R), kRows = (BM + SPLIT - 1) / SPLIT, kGroups = BN / W;
-  int first = 0;
+  int first = 0, own = 0;
   u32 base = shared_address(stage);
   if constexpr (SPLIT == 1) {
     __syncthreads();
   } else {
 #if __CUDA_ARCH__ >= 900
     cluster_sync();
-    first = (int)cluster_rank() * kRows;
+    first = (int)cluster_rank() / BESIDE * kRows, own = (int)cluster_rank() % BESIDE;
 #endif
   }
 #pragma unroll 1
@@ -92,7 +93,7 @@ CD_FN void finish_tile(const R* stage, i64 batch, int row0, int col0, int m, int
 #pragma unroll
         for (int part = 0; part < SPLIT; ++part) {
           R x[V];
-          cluster_load(x, cluster_address(base + (u32)index * (u32)sizeof(R), part));
+          cluster_load(x, cluster_address(base + (u32)index * (u32)sizeof(R), part * BESIDE + own));
 #pragma unroll
           for (int i = 0; i < V; ++i) sum[v + i] += x[i];
         }
@@ -102,7 +103,7 @@ CD_FN void finish_tile(const R* stage, i64 batch, int row0, int col0, int m, int
     epilogue(batch, row0 + r, col0 + c, sum, min(W, n - col0 - c));
   }
 #if __CUDA_ARCH__ >= 900
-  if constexpr (SPLIT > 1) cluster_sync();
+  if constexpr (SPLIT * BESIDE > 1) cluster_sync();
 #endif
 }
 

@@ -3,14 +3,15 @@
 //   gemm_wgmma        a persistent grid. A block of 384 threads computes tiles of 128 x BN, one after the other. The third warpgroup's one
 //                     thread loads steps of 64 along k into STAGES buffers, also those of the next tile while this one is finished; two
 //                     warpgroups multiply 64 x BN each and finish their part through shared memory, so that consecutive lanes call the
-//                     epilogue for consecutive columns. CLUSTER = 2: two blocks take tiles one below the other and share the loads of b;
-//                     SHARES_A: they take tiles side by side and share those of a (A_K).
-//   gemm_wgmma_split  a tile of BM x BN a cluster of SPLIT blocks, each a part of k: products that would not fill the machine. BM / 64
-//                     warpgroups multiply. The operands come by TMA (one more warp), or with COPY by cp.async (a warpgroup more): then
-//                     they may have any strides and alignment.
-// TMA: t.map_a[0] of a k-contiguous a (A_K): box of 128 (SHARES_A: 64; BM) rows x 64 of k; else 64 of k x 64 rows. t.map_b of a k-contiguous b (B_K): box of
-// BN / CLUSTER columns of b x 64 of k; else 64 of k x 64. The lines of all batches follow one another in a map: a batch begins (batch
-// stride) / (line stride) lines after the one before. Needs k > 0; k-strided operands of several batches: k % 64 == 0.
+//                     epilogue for consecutive columns.
+//   gemm_wgmma_split  a tile of BM x BN a block, or SPLIT blocks of a cluster, each a part of k: products that would not fill the machine.
+//                     BM / 64 warpgroups multiply. The operands come by TMA (one more warp), or with COPY by cp.async (a warpgroup more):
+//                     then they may have any strides and alignment.
+// DOWN x ACROSS blocks of a cluster take as many neighbouring tiles: those in a row of them share the loads of a, those in a column those of
+// b, so that each line is read from the L2 cache once for all (TMA's multicast).
+// TMA: t.map_a[0] of a k-contiguous a (A_K): box of BM / ACROSS rows x 64 of k; else 64 / ACROSS of k x 64 rows. t.map_b of a k-contiguous b
+// (B_K): box of BN / DOWN columns of b x 64 of k; else 64 / DOWN of k x 64. The lines of all batches follow one another in a map: a batch begins
+// (batch stride) / (line stride) lines after the one before. Needs k > 0; k-strided operands of several batches: k % 64 == 0.
 // PHASES = 2, 4, 8 (A_K, not B_K, one batch): rows of a are multiples of 16 bytes apart only every so many. t.map_a[p] holds the rows p,
 // p + PHASES, ... from the multiple of 16 bytes before them (cuda_phase_map); a tile is of rows of one such class. TMA cannot begin at
 // other columns, so that such a tile's k begins a few early: b's lines are shifted with it (those before its first are zeros), and what a
@@ -135,17 +136,83 @@ struct WgmmaBatches {
       : a(t.batch > 1 ? (int)(t.a_batch / (A_K ? t.a_row : t.a_col)) : 0), b(t.batch > 1 ? (int)(t.b_batch / (B_K ? t.b_col : t.b_row)) : 0) {}
 };
 
-template <class T, int BN, int STAGES, int CLUSTER, bool SHARES_A, bool A_K, bool B_K, int PHASES>
+// The blocks that share loads: their tiles' places in the cluster, and who waits for whom.
+template <int DOWN, int ACROSS>
+struct WgmmaShare {
+  static constexpr int kBlocks = DOWN * ACROSS, kReached = DOWN + ACROSS - 1;  // kReached: blocks that fill one's stages, itself among them
+  int first, down, across;  // first: the rank of the first of them; others of the cluster have other parts of k
+
+  __device__ __forceinline__ WgmmaShare() {
+    const int rank = kBlocks == 1 ? 0 : (int)cluster_rank();
+    first = rank / kBlocks * kBlocks;
+    down = rank % kBlocks / ACROSS;
+    across = rank % ACROSS;
+  }
+  __device__ __forceinline__ u16 in_row() const { return (u16)(((1 << ACROSS) - 1) << (first + down * ACROSS)); }
+  __device__ __forceinline__ u16 in_column() const {
+    int blocks = 0;
+#pragma unroll
+    for (int d = 0; d < DOWN; ++d) blocks |= 1 << (first + d * ACROSS + across);
+    return (u16)blocks;
+  }
+  // By a warp that has read a stage.
+  __device__ __forceinline__ void release(u32 barrier) const {
+    const int lane = threadIdx.x % 32;
+    if constexpr (kBlocks == 1) {
+      if (lane == 0) barrier_arrive(barrier);
+    } else if (lane < kReached) {
+      const int other = lane - ACROSS, row = other + (other >= down);  // of the column, itself left out
+      barrier_arrive_at(barrier, lane < ACROSS ? first + down * ACROSS + lane : first + row * ACROSS + across);
+    }
+  }
+};
+
+// One thread loads its part of a step's BM x 64 of a and 64 x BN of b, once the stage is free. line_a, line_b: where the batch begins in the maps.
+template <int PHASES, class T, int BM, int BN, int STAGES, bool A_K, bool B_K, int DOWN, int ACROSS>
+CD_FN void wgmma_load_step(const WgmmaStages<T, BM, BN, STAGES, A_K, B_K>& s, const WgmmaShare<DOWN, ACROSS>& share, const CudaGemm& t, int line_a, int line_b, int row0,
+                           int col0, int k, const RowClass<PHASES>& rows) {
+  static_assert(PHASES == 1 || (A_K && !B_K));
+  const u32 barrier = s.full + 8 * s.stage, to_a = s.a + s.stage * s.kBytesA, to_b = s.b + s.stage * s.kBytesB;
+  barrier_wait(s.empty + 8 * s.stage, s.phase ^ 1);
+  barrier_expect(barrier, s.kBytesA + s.kBytesB);
+  const auto load_a = [&](u32 to, int x, int y) {
+    if constexpr (ACROSS == 1) tma_load(to, &t.map_a[rows.phase], barrier, x, line_a + y);
+    else tma_load_multicast(to, &t.map_a[rows.phase], barrier, x, line_a + y, share.in_row());
+  };
+  const auto load_b = [&](u32 to, int x, int y) {
+    if constexpr (DOWN == 1) tma_load(to, &t.map_b, barrier, x, line_b + y);
+    else tma_load_multicast(to, &t.map_b, barrier, x, line_b + y, share.in_column());
+  };
+  if constexpr (A_K) {
+    constexpr int kRows = BM / ACROSS;
+    load_a(to_a + share.across * kRows * 128, k, row0 + share.across * kRows);
+  } else {
+    const int part = share.across * (64 / ACROSS);  // lines of k
+#pragma unroll
+    for (int i = 0; i < BM / 64; ++i) load_a(to_a + i * 8192 + part * 128, row0 + i * 64, k + part);
+  }
+  if constexpr (B_K) {
+    constexpr int kColumns = BN / DOWN;
+    load_b(to_b + share.down * kColumns * 128, k, col0 + share.down * kColumns);
+  } else {
+    const int part = share.down * (64 / DOWN);
+#pragma unroll
+    for (int i = 0; i < s.kBytesB / 8192; ++i) load_b(to_b + i * 8192 + part * 128, col0 + i * 64, k - rows.shift + part);
+  }
+}
+
+template <class T, int BN, int STAGES, int DOWN, int ACROSS, bool A_K, bool B_K, int PHASES>
 struct WgmmaGemm : WgmmaStages<T, 128, BN, STAGES, A_K, B_K> {
   using Stages = WgmmaStages<T, 128, BN, STAGES, A_K, B_K>;
-  using Stages::kBytesA, Stages::kBytesB, Stages::a, Stages::b, Stages::full, Stages::empty, Stages::stage, Stages::phase, Stages::advance;
-  static constexpr int kDown = SHARES_A ? 1 : CLUSTER, kAcross = SHARES_A ? CLUSTER : 1;  // a cluster's tiles
+  using Stages::advance;
+  static constexpr int kCluster = DOWN * ACROSS;
   const CudaGemm& t;
   const WgmmaBatches<A_K, B_K> batches;
-  const int rank = CLUSTER == 1 ? 0 : (int)cluster_rank(), tiles_m, tiles_n, tiles;
+  const WgmmaShare<DOWN, ACROSS> share;
+  const int tiles_m, tiles_n, tiles;  // a cluster's
 
   __device__ __forceinline__ WgmmaGemm(const CudaGemm& t, u32 base, u32 barriers)
-      : Stages(base, barriers), t(t), batches(t), tiles_m(row_tiles<PHASES>(t, kDown * 128)), tiles_n((int)cdiv(t.n, (i64)(kAcross * BN))),
+      : Stages(base, barriers), t(t), batches(t), tiles_m(row_tiles<PHASES>(t, DOWN * 128)), tiles_n((int)cdiv(t.n, (i64)(ACROSS * BN))),
         tiles(tiles_m * tiles_n * (int)t.batch) {}
 
   __device__ __forceinline__ int steps(const RowClass<PHASES>& rows) const { return (int)cdiv(t.k + rows.shift, (i64)64); }
@@ -153,55 +220,18 @@ struct WgmmaGemm : WgmmaStages<T, 128, BN, STAGES, A_K, B_K> {
     batch = tile / (tiles_m * tiles_n);
     int tile_m, tile_n;
     tile_position((u32)(tile - batch * (tiles_m * tiles_n)), (u32)tiles_m, (u32)tiles_n, tile_m, tile_n);
-    row0 = (tile_m / PHASES * kDown + (SHARES_A ? 0 : rank)) * 128;
-    col0 = (tile_n * kAcross + (SHARES_A ? rank : 0)) * BN;
+    row0 = (tile_m / PHASES * DOWN + share.down) * 128;
+    col0 = (tile_n * ACROSS + share.across) * BN;
     return RowClass<PHASES>(t, tile_m);
-  }
-
-  __device__ __forceinline__ void load_step(int batch, int row0, int col0, int k, const RowClass<PHASES>& rows) const {
-    const u32 barrier = full + 8 * stage, to_a = a + stage * kBytesA, to_b = b + stage * kBytesB;
-    barrier_wait(empty + 8 * stage, phase ^ 1);
-    barrier_expect(barrier, kBytesA + kBytesB);
-    const int line_a = batch * batches.a, line_b = batch * batches.b;
-    static_assert(A_K || !SHARES_A);
-    if constexpr (SHARES_A) {
-      constexpr int kRows = 128 / CLUSTER;
-      tma_load_multicast(to_a + rank * kRows * 128, &t.map_a[rows.phase], barrier, k, line_a + row0 + rank * kRows, (1 << CLUSTER) - 1);
-    } else if constexpr (A_K) {
-      tma_load(to_a, &t.map_a[rows.phase], barrier, k, line_a + row0);
-    } else {
-      tma_load(to_a, &t.map_a[0], barrier, row0, line_a + k);
-      tma_load(to_a + 8192, &t.map_a[0], barrier, row0 + 64, line_a + k);
-    }
-    constexpr int kColumns = kBytesB / 128, kPieces = B_K ? 1 : kColumns / 64 / kDown, kPieceBytes = kBytesB / kDown / kPieces;
-    static_assert(kPieces * kDown * (kPieceBytes / 128) == kColumns && (PHASES == 1 || !B_K));
-#pragma unroll
-    for (int i = 0; i < kPieces; ++i) {
-      const int piece = (SHARES_A ? 0 : rank * kPieces) + i, col = col0 + piece * (kColumns / kDown / kPieces);
-      const u32 to = to_b + piece * kPieceBytes;
-      if constexpr (kDown == 1) {
-        tma_load(to, &t.map_b, barrier, B_K ? k : col, line_b + (B_K ? col : k - rows.shift));
-      } else {
-        tma_load_multicast(to, &t.map_b, barrier, B_K ? k : col, line_b + (B_K ? col : k - rows.shift), (1 << CLUSTER) - 1);
-      }
-    }
   }
   __device__ __forceinline__ void load_tiles() {
 #pragma unroll 1
-    for (int tile = blockIdx.x / CLUSTER; tile < tiles; tile += gridDim.x / CLUSTER) {
+    for (int tile = blockIdx.x / kCluster; tile < tiles; tile += gridDim.x / kCluster) {
       int batch, row0, col0;
       const RowClass<PHASES> rows = position(tile, batch, row0, col0);
       const int count = steps(rows);
 #pragma unroll 1
-      for (int step = 0; step < count; ++step, advance()) load_step(batch, row0, col0, step * 64, rows);
-    }
-  }
-  __device__ __forceinline__ static void release(u32 barrier) {
-    const u32 lane = threadIdx.x % 32;
-    if constexpr (CLUSTER == 1) {
-      if (lane == 0) barrier_arrive(barrier);
-    } else {
-      if (lane < CLUSTER) barrier_arrive_at(barrier, lane);
+      for (int step = 0; step < count; ++step, advance()) wgmma_load_step(*this, share, t, batch * batches.a, batch * batches.b, row0, col0, step * 64, rows);
     }
   }
   // A warp's 16 of m rows. Where all of them are inside, straight from the registers; else 64 columns at a time through the warp's own 16 x 64
@@ -248,20 +278,20 @@ struct WgmmaGemm : WgmmaStages<T, 128, BN, STAGES, A_K, B_K> {
 #endif
 
 // An epilogue may have wide(batch, row, col, acc): eight columns in wide accesses, allowed where straight() is true.
-// Launch: at most (multiprocessors) / CLUSTER * CLUSTER blocks, __launch_bounds__(384, 1). Dynamic shared memory: STAGES * (128 + BN) * 128 +
+// Launch: clusters of DOWN * ACROSS, at most as many as run at once, __launch_bounds__(384, 1). Dynamic shared memory: STAGES * (128 + BN) * 128 +
 // 32768 + 16 * STAGES bytes.
-template <class T, int BN, int STAGES, int CLUSTER, bool SHARES_A, bool A_K, bool B_K, int PHASES, class E>
+template <class T, int BN, int STAGES, int DOWN, int ACROSS, bool A_K, bool B_K, int PHASES, class E>
 CD_FN void gemm_wgmma(const CudaGemm& t, const E& epilogue) {
 #ifdef CD_HAS_WGMMA
-  using Gemm = WgmmaGemm<T, BN, STAGES, CLUSTER, SHARES_A, A_K, B_K, PHASES>;
+  using Gemm = WgmmaGemm<T, BN, STAGES, DOWN, ACROSS, A_K, B_K, PHASES>;
   extern __shared__ __align__(1024) unsigned char cd_gemm_shared[];
   const int group = threadIdx.x / 128;
   Gemm gemm(t, shared_address(cd_gemm_shared), shared_address(cd_gemm_shared) + Gemm::kBytes + 8 * 4096);
   if (threadIdx.x == 0) {
     tma_prefetch(&t.map_a[0]), tma_prefetch(&t.map_b);
-    gemm.init(1, CLUSTER * 8);
+    gemm.init(1, gemm.share.kReached * 8);
   }
-  if constexpr (CLUSTER == 1) {
+  if constexpr (Gemm::kCluster == 1) {
     __syncthreads();
   } else {
     cluster_sync();
@@ -275,10 +305,10 @@ CD_FN void gemm_wgmma(const CudaGemm& t, const E& epilogue) {
     const int warp = threadIdx.x / 32;
     float* const buffer = (float*)(cd_gemm_shared + Gemm::kBytes) + warp * 1024;
 #pragma unroll 1
-    for (int tile = blockIdx.x / CLUSTER; tile < gemm.tiles; tile += gridDim.x / CLUSTER) {
+    for (int tile = blockIdx.x / Gemm::kCluster; tile < gemm.tiles; tile += gridDim.x / Gemm::kCluster) {
       int batch, row0, col0;
       const RowClass<PHASES> rows = gemm.position(tile, batch, row0, col0);
-      gemm.multiply(d, gemm.steps(rows), group, rows.shift, Gemm::release);
+      gemm.multiply(d, gemm.steps(rows), group, rows.shift, [&](u32 barrier) { gemm.share.release(barrier); });
       if constexpr (PHASES == 1) {
         gemm.finish(d, buffer, batch, row0 + warp * 16, col0, rows.rows, epilogue);
       } else {
@@ -286,38 +316,14 @@ CD_FN void gemm_wgmma(const CudaGemm& t, const E& epilogue) {
       }
     }
   }
-  if constexpr (CLUSTER > 1) {
+  if constexpr (Gemm::kCluster > 1) {
     __syncwarp();
-    cluster_sync();  // no block leaves while the other may still write or signal into it
+    cluster_sync();  // no block leaves while another may still write or signal into it
   }
 #endif
 }
 
 #ifdef CD_HAS_WGMMA
-
-// One thread loads a block's steps by TMA.
-template <int PHASES, class T, int BM, int BN, int STAGES, bool A_K, bool B_K>
-CD_FN void wgmma_load(WgmmaStages<T, BM, BN, STAGES, A_K, B_K>& s, const CudaGemm& t, int batch, int row0, int col0, int first, int steps,
-                      const RowClass<PHASES>& rows) {
-  const WgmmaBatches<A_K, B_K> batches(t);
-  const int line_a = batch * batches.a, line_b = batch * batches.b;
-#pragma unroll 1
-  for (int k = first * 64; k < (first + steps) * 64; k += 64, s.advance()) {
-    const u32 barrier = s.full + 8 * s.stage, to_a = s.a + s.stage * s.kBytesA, to_b = s.b + s.stage * s.kBytesB;
-    barrier_wait(s.empty + 8 * s.stage, s.phase ^ 1);
-    barrier_expect(barrier, s.kBytesA + s.kBytesB);
-#pragma unroll
-    for (int i = 0; i < (B_K ? 1 : s.kBytesB / 8192); ++i) {
-      tma_load(to_b + i * 8192, &t.map_b, barrier, B_K ? k : col0 + i * 64, line_b + (B_K ? col0 : k - rows.shift));
-    }
-    if constexpr (A_K) {
-      tma_load(to_a, &t.map_a[rows.phase], barrier, k, line_a + row0);
-    } else {
-#pragma unroll
-      for (int i = 0; i < BM / 64; ++i) tma_load(to_a + i * 8192, &t.map_a[0], barrier, row0 + i * 64, line_a + k);
-    }
-  }
-}
 
 // A warpgroup loads a block's steps by cp.async. A stage is announced kLag steps after its copies were issued.
 template <class T, int BM, int BN, int STAGES, bool A_K, bool B_K>
@@ -349,43 +355,53 @@ CD_FN void wgmma_copy(WgmmaStages<T, BM, BN, STAGES, A_K, B_K>& s, const CudaGem
 
 #endif
 
-// Grid: x = tiles of m * tiles of n * batches * SPLIT, clusters of SPLIT. Block: BM * 2 + (COPY ? 128 : 32) threads. Dynamic shared memory:
-// the larger of STAGES * (BM + BN) * 128 and BM * BN * 4, and 16 * STAGES bytes.
-template <class T, int BM, int BN, int STAGES, int SPLIT, bool A_K, bool B_K, bool COPY, int PHASES, class E>
+// Grid: x = (tiles of m / DOWN) * (tiles of n / ACROSS) * batches * SPLIT * DOWN * ACROSS, clusters of the last three. Block: BM * 2 + (COPY ? 128 :
+// 32) threads. Dynamic shared memory: the larger of STAGES * (BM + BN) * 128 and BM * BN * 4, and 16 * STAGES bytes.
+template <class T, int BM, int BN, int STAGES, int SPLIT, int DOWN, int ACROSS, bool A_K, bool B_K, bool COPY, int PHASES, class E>
 CD_FN void gemm_wgmma_split(const CudaGemm& t, const E& epilogue) {
 #ifdef CD_HAS_WGMMA
   using Stages = WgmmaStages<T, BM, BN, STAGES, A_K, B_K>;
   extern __shared__ __align__(1024) unsigned char cd_gemm_shared[];
-  constexpr int kMultipliers = BM * 2, kThreads = kMultipliers + (COPY ? 128 : 32), kBarriers = Stages::kBytes > BM * BN * 4 ? Stages::kBytes : BM * BN * 4;
+  constexpr int kMultipliers = BM * 2, kThreads = kMultipliers + (COPY ? 128 : 32), kBarriers = Stages::kBytes > BM * BN * 4 ? Stages::kBytes : BM * BN * 4, kShare = DOWN * ACROSS;
+  static_assert(!COPY || kShare == 1);
   Stages stages(shared_address(cd_gemm_shared), shared_address(cd_gemm_shared) + kBarriers);
+  const WgmmaShare<DOWN, ACROSS> share;
   if (threadIdx.x == 0) {
     if constexpr (!COPY) tma_prefetch(&t.map_a[0]), tma_prefetch(&t.map_b);
-    stages.init(COPY ? 128 : 1, kMultipliers / 32);
+    stages.init(COPY ? 128 : 1, kMultipliers / 32 * share.kReached);
   }
-  const int tiles_m = row_tiles<PHASES>(t, BM), tiles_n = (int)cdiv(t.n, (i64)BN), tile = (int)(blockIdx.x / SPLIT), part = (int)(blockIdx.x % SPLIT);
-  const int batch = tile / (tiles_m * tiles_n);
+  const int tiles_m = row_tiles<PHASES>(t, BM * DOWN), tiles_n = (int)cdiv(t.n, (i64)(BN * ACROSS)), tile = (int)(blockIdx.x / (SPLIT * kShare));
+  const int part = (int)(blockIdx.x / kShare % SPLIT), batch = tile / (tiles_m * tiles_n);
   int tile_m, tile_n;
   tile_position((u32)(tile - batch * (tiles_m * tiles_n)), (u32)tiles_m, (u32)tiles_n, tile_m, tile_n);
   const RowClass<PHASES> rows(t, tile_m);
-  const int row0 = tile_m / PHASES * BM, col0 = tile_n * BN;
+  const int row0 = (tile_m / PHASES * DOWN + share.down) * BM, col0 = (tile_n * ACROSS + share.across) * BN;
   const int all = (int)cdiv(t.k + rows.shift, (i64)64), per_part = (all + SPLIT - 1) / SPLIT, first = part * per_part, steps = max(0, min(all - first, per_part));
-  __syncthreads();
+  if constexpr (kShare == 1) {
+    __syncthreads();
+  } else {
+    cluster_sync();
+  }
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   float* const out = (float*)cd_gemm_shared;
   if (threadIdx.x >= kMultipliers) {
     if constexpr (COPY) {
       wgmma_copy(stages, t, batch, row0, col0, first, steps);
     } else {
-      if (elect_one()) wgmma_load(stages, t, batch, row0, col0, first, steps, rows);
+      if (elect_one()) {
+        const WgmmaBatches<A_K, B_K> batches(t);
+#pragma unroll 1
+        for (int k = first * 64; k < (first + steps) * 64; k += 64, stages.advance()) {
+          wgmma_load_step(stages, share, t, batch * batches.a, batch * batches.b, row0, col0, k, rows);
+        }
+      }
       __syncwarp();
     }
     __syncthreads();
   } else {
     float d[BN / 2];
     if (steps > 0) {
-      stages.multiply(d, steps, warp / 4, first == 0 ? rows.shift : 0, [lane](u32 barrier) {
-        if (lane == 0) barrier_arrive(barrier);
-      });
+      stages.multiply(d, steps, warp / 4, first == 0 ? rows.shift : 0, [&](u32 barrier) { share.release(barrier); });
     } else {
 #pragma unroll
       for (int i = 0; i < BN / 2; ++i) d[i] = 0;
@@ -398,9 +414,9 @@ CD_FN void gemm_wgmma_split(const CudaGemm& t, const E& epilogue) {
     }
   }
   if constexpr (PHASES == 1) {
-    finish_tile<T, BM, BN, kThreads, SPLIT>(out, batch, row0, col0, rows.rows, (int)t.n, epilogue);
+    finish_tile<T, BM, BN, kThreads, SPLIT, kShare>(out, batch, row0, col0, rows.rows, (int)t.n, epilogue);
   } else {
-    finish_tile<T, BM, BN, kThreads, SPLIT>(out, batch, row0, col0, rows.rows, (int)t.n, ClassEpilogue<PHASES, E>{epilogue, rows.phase});
+    finish_tile<T, BM, BN, kThreads, SPLIT, kShare>(out, batch, row0, col0, rows.rows, (int)t.n, ClassEpilogue<PHASES, E>{epilogue, rows.phase});
   }
 #endif
 }

@@ -44,7 +44,7 @@ Result<TunedDevice> find_device(const CompileOptions& options) {
     if (std::find(options.cuda.begin(), options.cuda.end(), d.sm) != options.cuda.end()) d.ordinal = static_cast<int>(i);
   }
   if (d.ordinal < 0) {
-    return Error{ErrorCode::wrong_machine, fmt::format("the tuner times kernels on this machine's {}, which is sm_{}: the target has no code for it", d.hardware.name, d.sm), "",
+    return Error{ErrorCode::wrong_machine, fmt::format("the tuner times kernels on this machine's {}, which is sm_{}: the target has no code for it", d.hardware.processor, d.sm), "",
                  fmt::format("add cuda:sm_{} to --target, tune on a machine of the target, or take a record of one by --replay", d.sm)};
   }
   return d;

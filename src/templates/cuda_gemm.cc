@@ -40,18 +40,19 @@ CudaVariant plain_variant(const GemmProblem& p, const TileChoice& c) {
   return v;
 }
 
-// The statements that fill the maps. bm, bn: boxes of k-contiguous operands.
-std::string map_setup(const GemmProblem& p, int bm, int bn) {
+// The statements that fill the maps; boxes are what one of the blocks that share loads reads of a tile.
+std::string map_setup(const GemmProblem& p, int bm, int bn, const TileChoice& c) {
   const int phases = a_phases(p);
   const std::string a_rows = fmt::format("for (int p = 0; p < {0}; ++p) {{ if (const int32_t failed = cd::cuda_phase_map(call, &t.map_a[p], {1}, t.a, t.m, t.k, t.a_row, {0}, p, "
-                                         "{2}, error)) return failed; }}", phases, info(p.facts.dtype).shim_number, bm);
-  const auto map = [&](char x, bool k_contiguous, std::string_view rows, std::string_view line, int box) {
+                                         "{2}, error)) return failed; }}", phases, info(p.facts.dtype).shim_number, bm / c.across);
+  const auto map = [&](char x, bool k_contiguous, std::string_view rows, std::string_view line, int box, int sharers) {
     std::string lines(k_contiguous ? rows : "t.k");
     if (known(p.facts.batch) != 1) lines = fmt::format("(t.batch - 1) * (t.{}_batch / {}) + {}", x, line, lines);
     return fmt::format("if (const int32_t failed = cd::cuda_tensor_map(call, &t.map_{0}{6}, {1}, t.{0}, {2}, {3}, {4} * 2, {5}, 64, error)) return failed;",
-                       x, info(p.facts.dtype).shim_number, lines, k_contiguous ? "t.k" : rows, line, k_contiguous ? box : 64, x == 'a' ? "[0]" : "");
+                       x, info(p.facts.dtype).shim_number, lines, k_contiguous ? "t.k" : rows, line, (k_contiguous ? box : 64) / sharers, x == 'a' ? "[0]" : "");
   };
-  return "if (t.batch > 0 && t.m > 0 && t.n > 0) { " + (phases > 1 ? a_rows : map('a', p.a_k, "t.m", p.a_line(), bm)) + " " + map('b', p.b_k, "t.n", p.b_line(), bn) + " }";
+  return "if (t.batch > 0 && t.m > 0 && t.n > 0) { " + (phases > 1 ? a_rows : map('a', p.a_k, "t.m", p.a_line(), bm, c.across)) + " " +
+         map('b', p.b_k, "t.n", p.b_line(), bn, c.down) + " }";
 }
 
 CudaVariant wgmma_variant(const GemmProblem& p, const TileChoice& c) {
@@ -62,21 +63,21 @@ CudaVariant wgmma_variant(const GemmProblem& p, const TileChoice& c) {
   const std::string phased = phases > 1 ? fmt::format("_rows{}", phases) : "";
   v.header = "cuda/gemm_wgmma.h";
   v.hopper = true;
+  const std::string shared = fmt::format("{}{}", c.down * c.across > 1 ? fmt::format("_{}x{}", c.down, c.across) : "", phased);
+  const std::string clusters = fmt::format("({} * {} * t.batch)", row_tiles_text(t.bm * c.down, phases), tiles_text("t.n", t.bn * c.across));
+  if (!copies) v.setup = map_setup(p, t.bm, t.bn, c);
   if (t.kind == TileKind::wgmma) {
-    const int down = t.wn ? 1 : t.wm, across = t.wn ? t.wm : 1;
-    v.name = fmt::format("wgmma_128x{}{}", t.bn, down > 1 ? "_pair" : across > 1 ? "_side" : "") + phased;
-    v.call = fmt::format("cd::gemm_wgmma<{}, {}, {}, {}, {}, {}, {}, {}>(t, epilogue);", p.type(), t.bn, t.stages, t.wm, across > 1, p.a_k, p.b_k, phases);
-    // A block (or pair) on every multiprocessor, or one a tile.
-    const std::string all = fmt::format("({} * {} * t.batch)", row_tiles_text(128 * down, phases), tiles_text("t.n", t.bn * across));
-    const std::string most = fmt::format("(cd::cuda_sms(call) / {})", t.wm);
-    v.grid_x = fmt::format("({0} < {1} ? {0} : {1}) * {2}", all, most, t.wm);
-    v.setup = map_setup(p, 128 / across, t.bn / down);
+    v.name = fmt::format("wgmma_128x{}{}", t.bn, shared);
+    v.call = fmt::format("cd::gemm_wgmma<{}, {}, {}, {}, {}, {}, {}, {}>(t, epilogue);", p.type(), t.bn, t.stages, c.down, c.across, p.a_k, p.b_k, phases);
+    // As many as run at once, or one a tile.
+    const std::string most = fmt::format("cd::cuda_clusters(call, {})", c.down * c.across);
+    v.grid_x = fmt::format("({0} < {1} ? {0} : {1}) * {2}", clusters, most, c.down * c.across);
     return v;
   }
-  v.name = fmt::format("wgmma{}_{}x{}", copies ? "_copy" : "", t.bm, t.bn) + phased;
-  v.call = fmt::format("cd::gemm_wgmma_split<{}, {}, {}, {}, {}, {}, {}, {}, {}>(t, epilogue);", p.type(), t.bm, t.bn, t.stages, c.split, p.a_k, p.b_k, copies, phases);
-  v.grid_x = fmt::format("{} * {} * t.batch * {}", row_tiles_text(t.bm, phases), tiles_text("t.n", t.bn), c.split);
-  if (!copies) v.setup = map_setup(p, t.bm, t.bn);
+  v.name = fmt::format("wgmma{}_{}x{}{}", copies ? "_copy" : "", t.bm, t.bn, shared);
+  v.call = fmt::format("cd::gemm_wgmma_split<{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}>(t, epilogue);", p.type(), t.bm, t.bn, t.stages, c.split, c.down, c.across, p.a_k, p.b_k,
+                       copies, phases);
+  v.grid_x = fmt::format("{} * {}", clusters, c.split * c.down * c.across);
   return v;
 }
 
@@ -87,7 +88,7 @@ CudaVariant variant_of(const GemmProblem& p, const TileChoice& c) {
   v.threads = t.threads;
   v.min_blocks = t.min_blocks;
   v.shared_bytes = shared_bytes(p, c);
-  v.cluster = t.kind == TileKind::wgmma ? t.wm : c.split;
+  v.cluster = c.split * c.down * c.across;
   v.hopper = v.hopper || v.cluster > 1;
   return v;
 }
@@ -237,16 +238,20 @@ std::vector<CudaVariant> cuda_gemm_variants(const CudaGemmFacts& facts, int sm) 
 
 // --- by numbers
 
-static int32_t kind_of(const GemmTile& t) {
-  switch (t.kind) {
+static int32_t kind_of(const TileChoice& c) {
+  const int shape = (c.down > 1) + 2 * (c.across > 1);  // alone, pair, side, square
+  constexpr int32_t kPersistent[] = {kWgmma, kWgmmaPair, kWgmmaSide, kWgmmaSquare}, kTile[] = {kWgmmaTile, kWgmmaTilePair, kWgmmaTileSide, kWgmmaTileSquare};
+  switch (c.tile->kind) {
     case TileKind::simt: return kCudaCores;
     case TileKind::mma: return kMmaSync;
-    case TileKind::wgmma: return t.wm == 1 ? kWgmma : t.wn ? kWgmmaSide : kWgmmaPair;
-    case TileKind::wgmma_split: return kWgmmaTile;
+    case TileKind::wgmma: return kPersistent[shape];
+    case TileKind::wgmma_split: return kTile[shape];
     case TileKind::wgmma_copy: return kWgmmaCopy;
   }
   return kCudaOwn;
 }
+
+static CudaWay way_of(const TileChoice& c) { return {kind_of(c), c.tile->bm, c.tile->bn, c.split}; }
 
 std::vector<CudaCandidate> cuda_gemm_candidates(const CudaGemmFacts& facts, int sm, const Sizes& sizes) {
   const GemmProblem p(facts, sm, sizes);
@@ -256,7 +261,7 @@ std::vector<CudaCandidate> cuda_gemm_candidates(const CudaGemmFacts& facts, int 
   if (p.m <= kMostFewRows) out.push_back({{kFewRows}, 2000 + bytes / 3.9 * static_cast<double>((p.m + few(p) - 1) / few(p)) / 1000});
   for (const bool tma : {true, false}) {
     if (tma ? tma_fit(p) == Fit::never : p.half() && sm == 90 && tma_fit(p) == Fit::always) continue;
-    for (const TileChoice& c : tile_choices(p, tma, false)) out.push_back({{kind_of(*c.tile), c.tile->bm, c.tile->bn, c.split}, time_of(p, c)});
+    for (const TileChoice& c : tile_choices(p, tma, false)) out.push_back({way_of(c), time_of(p, c)});
     if (!p.half() || sm != 90) break;
   }
   std::stable_sort(out.begin(), out.end(), [](const CudaCandidate& a, const CudaCandidate& b) { return a.cost < b.cost; });
@@ -266,15 +271,19 @@ std::vector<CudaCandidate> cuda_gemm_candidates(const CudaGemmFacts& facts, int 
 std::optional<CudaVariant> cuda_gemm_variant(const CudaGemmFacts& facts, int sm, const CudaWay& way) {
   const GemmProblem p(facts, sm, int64_t{512});
   if (way == CudaWay{kFewRows}) return few_rows(p);
-  const bool tma = way[0] == kWgmma || way[0] == kWgmmaPair || way[0] == kWgmmaSide || way[0] == kWgmmaTile;
-  const Fit fit = tma ? tma_fit(p) : Fit::always;
-  const bool splits = way[3] == 1 || (sm == 90 && way[0] != kWgmma && way[0] != kWgmmaPair && way[0] != kWgmmaSide && (way[3] == 2 || way[3] == 4 || way[3] == 8));
-  if (fit == Fit::never || !splits) return std::nullopt;
-  for (const GemmTile* t : possible_tiles(p, tma)) {
-    if (CudaWay{kind_of(*t), t->bm, t->bn, way[3]} != way) continue;
-    CudaVariant v = variant_of(p, {t, way[3]});
-    if (fit == Fit::at_run_time) v.condition = tma_condition(p);
-    return v;
+  for (const bool tma : {true, false}) {
+    const Fit fit = tma ? tma_fit(p) : Fit::always;
+    if (fit == Fit::never) continue;
+    for (const GemmTile* t : possible_tiles(p, tma)) {
+      if (t->bm != way[1] || t->bn != way[2]) continue;
+      for (const auto& [down, across] : shares_of(*t)) {
+        const TileChoice c{t, way[3], down, across};
+        if (way_of(c) != way || !can_split(p, c)) continue;
+        CudaVariant v = variant_of(p, c);
+        if (fit == Fit::at_run_time && tma && t->kind != TileKind::wgmma_copy) v.condition = tma_condition(p);
+        return v;
+      }
+    }
   }
   return std::nullopt;
 }

@@ -46,15 +46,12 @@ constexpr GemmTile kF64Tiles[] = {
     {TileKind::simt, 32, 32, 16, 4, 4, 3, 2, 128, 1, 30},
 };
 constexpr GemmTile kWgmmaTiles[] = {
-    {TileKind::wgmma, 128, 256, 64, 1, 0, 4, 1, 384, 1, 0},        {TileKind::wgmma, 128, 256, 64, 2, 0, 4, 1, 384, 1, 0},
-    {TileKind::wgmma, 128, 192, 64, 1, 0, 4, 1, 384, 1, 0},        {TileKind::wgmma, 128, 160, 64, 1, 0, 4, 1, 384, 1, 0},
-    {TileKind::wgmma, 128, 256, 64, 2, 1, 4, 1, 384, 1, 0},        {TileKind::wgmma, 128, 192, 64, 2, 1, 4, 1, 384, 1, 0},
-    {TileKind::wgmma, 128, 160, 64, 2, 1, 4, 1, 384, 1, 0},        {TileKind::wgmma, 128, 128, 64, 2, 1, 6, 1, 384, 1, 0},
-    {TileKind::wgmma, 128, 128, 64, 1, 0, 6, 1, 384, 1, 0},        {TileKind::wgmma_split, 128, 160, 64, 0, 0, 5, 1, 288, 1, 0},
-    {TileKind::wgmma, 128, 64, 64, 1, 0, 8, 1, 384, 1, 0},         {TileKind::wgmma_split, 128, 192, 64, 0, 0, 5, 1, 288, 1, 0},
-    {TileKind::wgmma_split, 128, 128, 64, 0, 0, 6, 1, 288, 1, 0},  {TileKind::wgmma_split, 128, 96, 64, 0, 0, 6, 1, 288, 1, 0},
-    {TileKind::wgmma_split, 128, 64, 64, 0, 0, 8, 1, 288, 1, 0},   {TileKind::wgmma_split, 64, 128, 64, 0, 0, 8, 1, 160, 1, 0},
-    {TileKind::wgmma_split, 64, 64, 64, 0, 0, 6, 1, 160, 1, 0},
+    {TileKind::wgmma, 128, 256, 64, 0, 0, 4, 1, 384, 1, 0},        {TileKind::wgmma, 128, 192, 64, 0, 0, 4, 1, 384, 1, 0},
+    {TileKind::wgmma, 128, 160, 64, 0, 0, 4, 1, 384, 1, 0},        {TileKind::wgmma, 128, 128, 64, 0, 0, 6, 1, 384, 1, 0},
+    {TileKind::wgmma_split, 128, 160, 64, 0, 0, 5, 1, 288, 1, 0},  {TileKind::wgmma, 128, 64, 64, 0, 0, 8, 1, 384, 1, 0},
+    {TileKind::wgmma_split, 128, 192, 64, 0, 0, 5, 1, 288, 1, 0},  {TileKind::wgmma_split, 128, 128, 64, 0, 0, 6, 1, 288, 1, 0},
+    {TileKind::wgmma_split, 128, 96, 64, 0, 0, 6, 1, 288, 1, 0},   {TileKind::wgmma_split, 128, 64, 64, 0, 0, 8, 1, 288, 1, 0},
+    {TileKind::wgmma_split, 64, 128, 64, 0, 0, 8, 1, 160, 1, 0},   {TileKind::wgmma_split, 64, 64, 64, 0, 0, 6, 1, 160, 1, 0},
 };
 constexpr GemmTile kCopyTiles[] = {
     {TileKind::wgmma_copy, 128, 256, 64, 0, 0, 4, 1, 384, 1, 0},
@@ -77,15 +74,15 @@ int64_t row_tiles(const GemmProblem& p, const GemmTile& t, int64_t size) {
 // starting a kernel, filling the pipeline and finishing a tile take their time beside.
 double wgmma_time(const GemmProblem& p, const TileChoice& c) {
   const GemmTile& t = *c.tile;
-  const int sms = multiprocessors(p.sm);
+  // Clusters lie within a part of the chip; four do not divide what some of the parts have.
+  const int sms = c.down * c.across * c.split > 2 ? multiprocessors(p.sm) / 16 * 16 : multiprocessors(p.sm);
   const bool persistent = t.kind == TileKind::wgmma, copies = t.kind == TileKind::wgmma_copy;
-  const int down = persistent && !t.wn ? t.wm : 1, across = persistent && t.wn ? t.wm : 1;
-  const int64_t blocks = row_tiles(p, t, int64_t{t.bm} * down) * down * tiles(p.n, int64_t{t.bn} * across) * across * std::max<int64_t>(p.batch, 1) * c.split;
+  const int64_t blocks = row_tiles(p, t, int64_t{t.bm} * c.down) * c.down * tiles(p.n, int64_t{t.bn} * c.across) * c.across * std::max<int64_t>(p.batch, 1) * c.split;
   const double busy = static_cast<double>(std::min<int64_t>(blocks, sms)), bytes = 128.0 * (t.bm + loaded_columns(p, t));
   // Lines of the L2 cache: rows that are not multiples of 128 bytes apart lie in two.
-  const double lines = 128.0 * (t.bm * (!copies && a_phases(p) > 1 ? 2.0 : 1.0) / across + loaded_columns(p, t) / static_cast<double>(down));
+  const double lines = 128.0 * (t.bm * (!copies && a_phases(p) > 1 ? 2.0 : 1.0) / c.across + loaded_columns(p, t) / static_cast<double>(c.down));
   const double tensor = t.bm * t.bn * (busy > 0.9 * sms && p.k >= 2048 ? 0.0197 : 0.018) * (t.bn == 192 ? 1.06 : 1.0);
-  const double step = std::max({tensor, bytes / (copies ? 37 : 127), lines * busy / 11800}) * (down > 1 ? 0.99 : 1.0);
+  const double step = std::max({tensor, bytes / (copies ? 37 : 127), lines * busy / 11800}) * (c.down > 1 ? 0.99 : 1.0);
   const double steps = static_cast<double>(tiles(tiles(std::max<int64_t>(p.k, 1), 64), c.split));
   const double finish = 170 + 9.1 * t.bn * t.bm / 128 + (c.split > 1 ? 2200 + 0.085 * t.bm * t.bn * std::log2(c.split) : 0);
   const int64_t resident = persistent ? 1 : std::max<int64_t>(1, 232448 / (shared_bytes(p, c) + 1024));
@@ -110,8 +107,7 @@ double plain_time(const GemmProblem& p, const TileChoice& c) {
 
 // Whether a tile can compute the problem at all.
 bool fits(const GemmProblem& p, const GemmTile& t) {
-  if (t.kind >= TileKind::wgmma && !p.b_k && ((t.bn % 64 != 0 && t.bn != 160) || (t.kind == TileKind::wgmma && t.wm > 1 && !t.wn && t.bn / t.wm < 64))) return false;
-  if (t.wn && t.kind == TileKind::wgmma && !p.a_k) return false;
+  if (t.kind >= TileKind::wgmma && !p.b_k && t.bn % 64 != 0 && t.bn != 160) return false;
   // The copying warpgroup takes at most 128 columns of a b whose columns are contiguous.
   return t.kind != TileKind::wgmma_copy || p.b_k || t.bn <= 128;
 }
@@ -206,16 +202,28 @@ std::vector<const GemmTile*> possible_tiles(const GemmProblem& p, bool tma) {
   return out;
 }
 
+std::span<const std::pair<int, int>> shares_of(const GemmTile& t) {
+  static constexpr std::pair<int, int> kShares[] = {{1, 1}, {2, 1}, {1, 2}, {2, 2}};
+  const bool shares = t.kind == TileKind::wgmma || t.kind == TileKind::wgmma_split;
+  return std::span(kShares).first(shares ? std::size(kShares) : 1);
+}
+
+bool can_split(const GemmProblem& p, const TileChoice& c) {
+  const bool power = c.split == 1 || c.split == 2 || c.split == 4 || c.split == 8;
+  return power && c.split * c.down * c.across <= 8 && (c.split == 1 || (p.sm == 90 && c.tile->kind != TileKind::wgmma));
+}
+
 std::vector<TileChoice> tile_choices(const GemmProblem& p, bool tma, bool measured) {
   std::vector<TileChoice> choices;
   for (const GemmTile* t : possible_tiles(p, tma)) {
-    const bool side_by_side = t->kind == TileKind::wgmma && t->wn > 0;
-    if (measured && side_by_side && a_phases(p) == 1) continue;
-    for (int split = 1; split <= 8; split *= 2) {
-      // Clusters that split k: sm_90, where the tiles leave most of the machine idle.
-      const int64_t blocks = row_tiles(p, *t, t->bm) * tiles(p.n, t->bn) * std::max<int64_t>(p.batch, 1) * split;
-      if (split > 1 && (p.sm != 90 || t->kind == TileKind::wgmma || p.k < int64_t{128} * split || blocks > 2 * multiprocessors(p.sm))) break;
-      choices.push_back({t, split});
+    for (const auto& [down, across] : shares_of(*t)) {
+      if (measured && down * across > 1 && a_phases(p) == 1 && (t->kind != TileKind::wgmma || across > 1 || t->bn != 256)) continue;
+      for (int split = 1; can_split(p, {t, split, down, across}); split *= 2) {
+        // Clusters that split k: where the tiles leave most of the machine idle.
+        const int64_t blocks = row_tiles(p, *t, t->bm) * tiles(p.n, t->bn) * std::max<int64_t>(p.batch, 1) * split;
+        if (split > 1 && (p.k < int64_t{128} * split || blocks > 2 * multiprocessors(p.sm))) break;
+        choices.push_back({t, split, down, across});
+      }
     }
   }
   return choices;

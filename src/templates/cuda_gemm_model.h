@@ -3,8 +3,10 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "templates/cuda_variants.h"
@@ -44,20 +46,25 @@ enum class TileKind : uint8_t { simt, mma, wgmma, wgmma_split, wgmma_copy };
 
 struct GemmTile {
   TileKind kind;
-  int bm, bn, bk, wm, wn, stages, slices;  // CUDA cores: wm x wn is a thread's part; persistent wgmma: wm blocks share the loads of
-                                           // b, or of a if wn is 1
+  int bm, bn, bk, wm, wn, stages, slices;  // wm x wn: the part of a warp, or of a thread (CUDA cores)
   int threads, min_blocks;
   double rate;                             // multiply-adds a clock of a multiprocessor that is busy with such blocks
 };
 
 struct TileChoice {
   const GemmTile* tile = nullptr;
-  int split = 1;
+  int split = 1;                           // parts of k
+  int down = 1, across = 1;                // neighbouring tiles whose blocks share loads (wgmma with TMA)
   bool operator==(const TileChoice&) const = default;
 };
 
 int64_t shared_bytes(const GemmProblem& p, const TileChoice& c);
 double time_of(const GemmProblem& p, const TileChoice& c);  // nanoseconds
+
+// How many neighbouring tiles' blocks may share loads: down, across.
+std::span<const std::pair<int, int>> shares_of(const GemmTile& t);
+// Whether the machine and the kernel have clusters of that many parts and sharers.
+bool can_split(const GemmProblem& p, const TileChoice& c);
 
 // Those that can compute the problem and do not leave most of their work idle, with TMA or without. measured: without those of which the
 // model knows too little to prefer them untimed.

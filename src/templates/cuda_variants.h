@@ -58,7 +58,9 @@ enum CudaKind : int32_t {
   kFewRows,
   kLibraryCall,     // cuBLASLt or cuDNN (cuda_library.h)
   kWgmmaTwo,        // convolutions: two persistent blocks a multiprocessor
-  kWgmmaSide        // as kWgmmaPair, side by side
+  kWgmmaSide,       // as kWgmmaPair, side by side
+  kWgmmaSquare,     // four, two by two
+  kWgmmaTilePair, kWgmmaTileSide, kWgmmaTileSquare
 };
 struct CudaCandidate {
   CudaWay way;

@@ -40,7 +40,8 @@ class Instance:
     b_k: bool = True
     hopper: bool = False
     phases: int = 1   # of the rows of a: their addresses are multiples of 16 bytes only every so many
-    side: bool = False  # the blocks of a cluster take tiles side by side
+    down: int = 1     # neighbouring tiles of a cluster, whose blocks share loads
+    across: int = 1
 
     def row_tiles(self, m, size):
         return self.phases * up(up(m, self.phases), size)
@@ -48,10 +49,10 @@ class Instance:
     def grid(self, batch, m, n):
         z = min(batch, 65535)
         if self.kind == "wgmma":
-            down, across = (1, self.cluster) if self.side else (self.cluster, 1)
-            return (min(self.row_tiles(m, self.bm * down) * up(n, self.bn * across) * batch * self.cluster, sms() // self.cluster * self.cluster), 1, 1)
+            most = sms() // 16 * 16 if self.cluster == 4 else sms() // self.cluster * self.cluster
+            return (min(self.row_tiles(m, self.bm * self.down) * up(n, self.bn * self.across) * batch * self.cluster, most), 1, 1)
         if self.kind in ("split", "copy"):
-            return (self.row_tiles(m, self.bm) * up(n, self.bn) * batch * self.cluster, 1, 1)
+            return (self.row_tiles(m, self.bm * self.down) * up(n, self.bn * self.across) * batch * self.cluster, 1, 1)
         if self.kind == "rows":
             return (up(n, self.bn) * self.cluster, up(m, self.bm), z)
         return (up(m, self.bm) * up(n, self.bn) * self.cluster, 1, z)
@@ -124,27 +125,28 @@ def gemv_axpy(dtype, rows=1, warps=8, split=1):
                     0, split, 1, rows, 32, "rows", True, False, split > 1)
 
 
-def wgmma(dtype, bn, stages, cluster=1, a_k=True, b_k=True, phases=1, side=False):
+def wgmma(dtype, bn, stages, down=1, across=1, a_k=True, b_k=True, phases=1):
     shared = stages * (128 + (bn if b_k else up(bn, 64) * 64)) * 128 + 8 * 4096 + 16 * stages
-    return Instance(f"wgmma_128x{bn}_c{cluster}{'side' if side else ''}_p{phases}", dtype, "cuda/gemm_wgmma.h",
-                    f"cd::gemm_wgmma<{C_TYPES[dtype]}, {bn}, {stages}, {cluster}, {flag(side)}, {flag(a_k)}, {flag(b_k)}, {phases}>(t, epilogue);", 384, shared, cluster, 1, 128, bn,
-                    "wgmma", a_k, b_k, True, phases, side)
+    return Instance(f"wgmma_128x{bn}_{down}x{across}_p{phases}", dtype, "cuda/gemm_wgmma.h",
+                    f"cd::gemm_wgmma<{C_TYPES[dtype]}, {bn}, {stages}, {down}, {across}, {flag(a_k)}, {flag(b_k)}, {phases}>(t, epilogue);", 384, shared, down * across, 1, 128, bn,
+                    "wgmma", a_k, b_k, True, phases, down, across)
 
 
 def wgmma_tile(bn):
     return {256: (256, 4), 192: (192, 4), 160: (160, 4), 128: (128, 6), 64: (64, 8)}[bn]
 
 
-def wgmma_split(dtype, bm, bn, stages, split=1, a_k=True, b_k=True, copy=False, phases=1):
+def wgmma_split(dtype, bm, bn, stages, split=1, a_k=True, b_k=True, copy=False, phases=1, down=1, across=1):
     shared = max(stages * (bm + (bn if b_k else up(bn, 64) * 64)) * 128, bm * bn * 4) + 16 * stages
-    return Instance(f"wgmma_{'copy_' if copy else ''}{bm}x{bn}_st{stages}_s{split}_p{phases}", dtype, "cuda/gemm_wgmma.h",
-                    f"cd::gemm_wgmma_split<{C_TYPES[dtype]}, {bm}, {bn}, {stages}, {split}, {flag(a_k)}, {flag(b_k)}, {flag(copy)}, {phases}>(t, epilogue);",
-                    bm * 2 + (128 if copy else 32), shared, split, 1, bm, bn, "copy" if copy else "split", a_k, b_k, True, phases)
+    return Instance(f"wgmma_{'copy_' if copy else ''}{bm}x{bn}_st{stages}_s{split}_{down}x{across}_p{phases}", dtype, "cuda/gemm_wgmma.h",
+                    f"cd::gemm_wgmma_split<{C_TYPES[dtype]}, {bm}, {bn}, {stages}, {split}, {down}, {across}, {flag(a_k)}, {flag(b_k)}, {flag(copy)}, {phases}>(t, epilogue);",
+                    bm * 2 + (128 if copy else 32), shared, split * down * across, 1, bm, bn, "copy" if copy else "split", a_k, b_k, True, phases, down, across)
 
 
 MMA_TILES = [(128, 128, 32, 64, 64, 4), (64, 64, 64, 32, 32, 4), (32, 64, 64, 16, 32, 4)]
 F32_TILES = [(128, 128, 8, 8, 8, 4, 1), (128, 256, 8, 8, 16, 4, 1), (64, 64, 32, 8, 8, 3, 4), (32, 64, 32, 8, 8, 3, 4)]
 F64_TILES = [(64, 64, 16, 4, 4, 3, 1), (32, 32, 16, 4, 4, 3, 2)]
+SHARES = [(2, 1), (1, 2), (2, 2)]
 LAYOUTS = [(True, True), (True, False), (False, True), (False, False)]
 
 
@@ -164,14 +166,21 @@ def instances():
     for d in ("f32", "f64"):
         found += [gemv_dot(d, r) for r in (1, 2, 4, 8)] + [gemv_axpy(d, 1), gemv_axpy(d, 8), gemv_axpy(d, 4, 8, 2)]
     for bn in (256, 192, 128, 64):
-        found += [wgmma("bf16", *wgmma_tile(bn), 2 if bn == 256 else 1, a_k, b_k) for a_k, b_k in LAYOUTS] + [wgmma("f16", *wgmma_tile(bn))]
+        found += [wgmma("bf16", *wgmma_tile(bn), 2 if bn == 256 else 1, 1, a_k, b_k) for a_k, b_k in LAYOUTS] + [wgmma("f16", *wgmma_tile(bn))]
+        found += [wgmma("bf16", *wgmma_tile(bn), down, across, a_k, b_k) for a_k, b_k in LAYOUTS for down, across in SHARES if (bn == 128 or a_k != b_k) and (bn != 256 or across > 1)]
     for a_k, b_k in LAYOUTS:
         found += [wgmma_split("bf16", 64, 128, 8, 4, a_k, b_k), wgmma_split("bf16", 128, 64, 8, 1, a_k, b_k), wgmma_split("bf16", 128, 128, 4, 1, a_k, b_k, True),
                   wgmma_split("bf16", 64, 64, 6, 8, a_k, b_k, True)]
     found += [wgmma_split("f16", 128, 96, 6, 2), wgmma_split("f16", 128, 192, 5, 4), wgmma_split("f16", 128, 128, 4, 2, copy=True)]
     found += [wgmma("bf16", *wgmma_tile(160), b_k=b) for b in (True, False)] + [wgmma_split("bf16", 128, 160, 5, 2, b_k=b) for b in (True, False)]
-    for phases in (1, 2, 8):
-        found += [wgmma("bf16", *wgmma_tile(bn), 2, b_k=b, phases=phases, side=True) for bn in (256, 192, 160, 128) for b in (True, False) if phases == 1 or not b]
+    for down, across in SHARES:
+        found += [wgmma("bf16", *wgmma_tile(160), down, across, b_k=b) for b in (True, False)]
+        found += [wgmma_split("bf16", 128, 128, 6, split, a_k, b_k, down=down, across=across) for a_k, b_k in LAYOUTS for split in (1, 2)]
+        found += [wgmma_split("f16", 64, 128, 8, 2, down=down, across=across), wgmma_split("bf16", 128, 96, 6, 1, down=down, across=across),
+                  wgmma_split("bf16", 64, 64, 6, 1, False, False, down=down, across=across), wgmma_split("bf16", 128, 192, 5, 2, b_k=False, down=down, across=across)]
+        for phases in (2, 8):
+            found += [wgmma("bf16", *wgmma_tile(bn), down, across, b_k=False, phases=phases) for bn in (256, 192, 160, 128)]
+            found += [wgmma_split("bf16", *t, b_k=False, phases=phases, down=down, across=across) for t in ((128, 160, 5, 2), (64, 128, 8, 1), (64, 64, 6, 2), (128, 128, 6, 2))]
     for phases in (2, 4, 8):
         found += [wgmma("bf16", *wgmma_tile(bn), 2 if bn == 256 else 1, b_k=False, phases=phases) for bn in (256, 192, 160, 128, 64)]
         found += [wgmma_split("bf16", 128, 160, 5, 2, b_k=False, phases=phases), wgmma_split("f16", 128, 64, 8, 1, b_k=False, phases=phases),
@@ -238,14 +247,13 @@ def params(instance, a, b):
         a_lines, b_lines = ((t.batch - 1) * (stride // pitch) + lines for stride, pitch, lines in
                             ((t.a_batch, t.a_row if instance.a_k else t.a_col, t.m if instance.a_k else t.k),
                              (t.b_batch, t.b_col if instance.b_k else t.b_row, t.n if instance.b_k else t.k)))
-        box = instance.bn // (instance.cluster if instance.kind == "wgmma" and not instance.side else 1)
-        rows = instance.bm // (instance.cluster if instance.side else 1)
+        box, rows = instance.bn // instance.down, instance.bm // instance.across
         for p in range(instance.phases if instance.phases > 1 else 0):
             row = t.a + (p if p < t.m else 0) * t.a_row * 2
             t.map_a[p] = ck.tensor_map(instance.dtype, row - row % 16, max(1, up(t.m - p, instance.phases)), t.k + row % 16 // 2, t.a_row * 2 * instance.phases, rows)
         if instance.phases == 1:
-            t.map_a[0] = ck.tensor_map(instance.dtype, t.a, a_lines, t.k, t.a_row * 2, rows) if instance.a_k else ck.tensor_map(instance.dtype, t.a, a_lines, t.m, t.a_col * 2, 64)
-        t.map_b = ck.tensor_map(instance.dtype, t.b, b_lines, t.k, t.b_col * 2, box) if instance.b_k else ck.tensor_map(instance.dtype, t.b, b_lines, t.n, t.b_row * 2, 64)
+            t.map_a[0] = ck.tensor_map(instance.dtype, t.a, a_lines, t.k, t.a_row * 2, rows) if instance.a_k else ck.tensor_map(instance.dtype, t.a, a_lines, t.m, t.a_col * 2, 64 // instance.across)
+        t.map_b = ck.tensor_map(instance.dtype, t.b, b_lines, t.k, t.b_col * 2, box) if instance.b_k else ck.tensor_map(instance.dtype, t.b, b_lines, t.n, t.b_row * 2, 64 // instance.down)
     return t
 
 
@@ -397,7 +405,7 @@ def candidates(dtype, m, n, k, b_k):
     else:
         found = [mma(dtype, *t, True, b_k, s) for t in MMA_TILES[1:] for s in (1, 2, 4, 8)] if m <= 64 else [mma(dtype, *t, True, b_k) for t in MMA_TILES]
         if k % 8 == 0:
-            found += [wgmma(dtype, *wgmma_tile(bn), c, True, b_k) for bn in (256, 192, 128, 64) for c in (1, 2) if b_k or bn // c % 64 == 0]
+            found += [wgmma(dtype, *wgmma_tile(bn), *share, True, b_k) for bn in (256, 192, 160, 128, 64) for share in [(1, 1)] + SHARES]
         kinds = [(bm, bn, st, False) for bm, bn, st in ((64, 64, 6), (64, 64, 12), (64, 128, 4), (64, 128, 8), (128, 64, 4), (128, 64, 8), (128, 96, 4), (128, 96, 6),
                                                        (128, 128, 3), (128, 128, 6), (128, 192, 5), (128, 256, 4))] if k % 8 == 0 else []
         kinds += [(bm, bn, st, True) for bm, bn, st in ((64, 64, 4), (64, 64, 6), (64, 128, 4), (64, 128, 6), (128, 64, 4), (128, 128, 3), (128, 128, 4), (128, 128, 6),
@@ -407,8 +415,9 @@ def candidates(dtype, m, n, k, b_k):
                 continue
             # More blocks than the machine holds at once only without a split.
             fit = 132 * max(1, 232448 // (max(st * (bm + bn) * 128, bm * bn * 4) + 1024))
-            found += [wgmma_split(dtype, bm, bn, st, s, True, b_k, copy) for s in (1, 2, 4, 8) if up(m, bm) * up(n, bn) * s <= (fit if s > 1 else 2000)]
-    found = [i for i in found if i.cluster == 1 or i.kind == "wgmma" or (up(m, i.bm) * up(n, i.bn) * i.cluster <= 600 and k >= 128 * i.cluster)]
+            found += [wgmma_split(dtype, bm, bn, st, s, True, b_k, copy, 1, *share) for s in (1, 2, 4, 8) for share in [(1, 1)] + SHARES * (not copy)
+                      if up(m, bm) * up(n, bn) * s <= (fit if s > 1 else 2000) and s * share[0] * share[1] <= 8]
+    found = [i for i in found if i.cluster == 1 or i.kind == "wgmma" or (up(m, i.bm) * up(n, i.bn) * i.cluster <= 600 * i.down * i.across and k >= 128 * i.cluster // (i.down * i.across))]
     found = [i for i in found if up(m, i.bm) * up(n, i.bn) <= 20000 and (m > 32 or i.bm <= 64)]
     if m <= 16:
         if dtype == "f32":

@@ -73,7 +73,7 @@ TEST_F(CudaGemmTest, EveryProblemHasASoundTable) {
 TEST_F(CudaGemmTest, LargeHalfProductsUseWgmmaOnHopperAlone) {
   const auto hopper = cuda_gemm_variants(linear(DType::bf16, 4096, 4096, 4096), 90);
   ASSERT_EQ(hopper.size(), 1u);
-  EXPECT_EQ(hopper[0].name, "wgmma_128x256_pair");
+  EXPECT_EQ(hopper[0].name, "wgmma_128x256_2x1");
   EXPECT_EQ(hopper[0].cluster, 2);
   EXPECT_NE(hopper[0].setup.find("&t.map_a[0], 15, t.a, t.m, t.k, t.a_row * 2, 128, 64, error"), std::string::npos) << hopper[0].setup;
   EXPECT_NE(hopper[0].setup.find("&t.map_b, 15, t.b, t.n, t.k, t.b_col * 2, 128, 64, error"), std::string::npos) << hopper[0].setup;
@@ -163,7 +163,7 @@ TEST_F(CudaGemmTest, DynamicRowsHaveAKernelForFewAndOneForMany) {
   ASSERT_GE(v.size(), 3u);
   EXPECT_EQ(v[0].condition, "t.m <= 16");
   EXPECT_TRUE(v[1].condition.starts_with("t.batch * t.m * t.n <= ")) << v[1].condition;
-  EXPECT_EQ(v.back().name, "wgmma_128x256_pair");
+  EXPECT_EQ(v.back().name, "wgmma_128x256_2x1");
 }
 
 TEST_F(CudaGemmTest, FewRowsReadTheWeightOnce) {

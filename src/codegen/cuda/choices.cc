@@ -47,9 +47,10 @@ std::string choice_text(const Kernel& kernel, const Choice& choice) {
     const auto config = static_cast<size_t>(choice.values[0]);
     return config > 0 && config < user->def.kernel->configs.size() ? config_text(user->def.kernel->configs[config]) : "own rule";
   }
-  static constexpr std::array<const char*, 11> kKinds = {"own rule",      "cuda cores",        "mma.sync", "wgmma",         "wgmma pair",
+  static constexpr std::array<const char*, 15> kKinds = {"own rule",      "cuda cores",        "mma.sync", "wgmma",         "wgmma pair",
                                                          "wgmma tile", "wgmma without tma", "few rows", "library", "wgmma two",
-                                                         "wgmma side by side"};
+                                                         "wgmma side by side",
+                                                         "wgmma two by two", "wgmma tile pair", "wgmma tile side by side", "wgmma tile two by two"};
   const auto& v = choice.values;
   const auto kind = static_cast<size_t>(v[0]);
   std::string text = kind < kKinds.size() ? kKinds[kind] : fmt::format("kind {}", v[0]);
