@@ -188,7 +188,8 @@ Table make_table(const Table& rows) {
       return Views{encoded({DType::f32, op.out().sizes, op.pool.constant(value, DType::f32)}, op.out().dtype)};
     };
   }
-  t["aten.view.dtype"] = rows.at("aten.view.dtype");
+  for (const char* target : {"aten.view.dtype", "aten.view_copy.dtype"}) t[target] = rows.at(target);
+  add_scaled_products(t);
   return t;
 }
 

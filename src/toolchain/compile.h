@@ -38,6 +38,7 @@ struct CompileRequest {
   std::vector<std::string> flags;    // more flags of clang's front end (cc1), e.g. {"-Wall", "-Werror"}; warnings are off without
   std::string user_kernel;           // not empty: the text is a user's; what is wrong with it is user_source of that kernel
   std::string user_hint;
+  bool precompiled = true;           // take the headers as the build parsed them, where they are embedded: the same bytes, sooner
 };
 
 // An ELF object, or internal with clang's messages (file:line:column, the source line, a caret) in Error::message: generated code

@@ -27,8 +27,16 @@ struct EmbeddedObject {
   std::string_view bytes() const { return {data, size}; }
 };
 
-// Both in a fixed order (sorted by path, as the build found them).
+// Headers in clang's serialised form; see precompiled.h. `name` is that of the set.
+struct EmbeddedHeaders {
+  std::string_view name;
+  const char* data;
+  size_t size;
+};
+
+// All in a fixed order (sorted by path, as the build found them).
 std::span<const EmbeddedFile> embedded_files();
 std::span<const EmbeddedObject> embedded_objects();
+std::span<const EmbeddedHeaders> embedded_headers();
 
 }  // namespace coil::toolchain

@@ -1,167 +1,53 @@
-// The one place that talks to clang. See compile.h.
-#include <clang/Basic/Diagnostic.h>
-#include <clang/Basic/DiagnosticOptions.h>
+// Text to an object or to assembly. See compile.h.
 #include <clang/Basic/Version.h>
 #include <clang/CodeGen/CodeGenAction.h>
-#include <clang/Frontend/CompilerInstance.h>
-#include <clang/Frontend/CompilerInvocation.h>
-#include <clang/Frontend/TextDiagnosticPrinter.h>
 #include <fmt/format.h>
 #include <llvm/ADT/SmallVector.h>
-#include <llvm/Support/MemoryBuffer.h>
-#include <llvm/Support/TargetSelect.h>
-#include <llvm/Support/VirtualFileSystem.h>
-#include <llvm/Support/raw_ostream.h>
-
-#include <mutex>
 
 #include "toolchain/compile.h"
 #include "toolchain/embedded.h"
+#include "toolchain/llvm_clang.h"
+#include "toolchain/precompiled.h"
 
 namespace coil::toolchain {
 namespace {
 
-// What C's own <stddef.h> and <stdint.h> give, from clang's built-in macros: there are no system headers on the machine.
-constexpr std::string_view kStddef = R"(#pragma once
-typedef __SIZE_TYPE__ size_t;
-typedef __PTRDIFF_TYPE__ ptrdiff_t;
-#define NULL __null
-#define offsetof(type, member) __builtin_offsetof(type, member)
-)";
-constexpr std::string_view kStdint = R"(#pragma once
-typedef __INT8_TYPE__ int8_t;
-typedef __INT16_TYPE__ int16_t;
-typedef __INT32_TYPE__ int32_t;
-typedef __INT64_TYPE__ int64_t;
-typedef __UINT8_TYPE__ uint8_t;
-typedef __UINT16_TYPE__ uint16_t;
-typedef __UINT32_TYPE__ uint32_t;
-typedef __UINT64_TYPE__ uint64_t;
-typedef __INTPTR_TYPE__ intptr_t;
-typedef __UINTPTR_TYPE__ uintptr_t;
-#define INT8_MAX 127
-#define INT16_MAX 32767
-#define INT32_MAX 2147483647
-#define INT64_MAX __INT64_MAX__
-#define INT8_MIN (-INT8_MAX - 1)
-#define INT16_MIN (-INT16_MAX - 1)
-#define INT32_MIN (-INT32_MAX - 1)
-#define INT64_MIN (-INT64_MAX - 1)
-#define UINT8_MAX 255
-#define UINT16_MAX 65535
-#define UINT32_MAX 4294967295u
-#define UINT64_MAX __UINT64_MAX__
-#define SIZE_MAX __SIZE_MAX__
-)";
-// A folder that exists only in the compiler's file system.
-constexpr std::string_view kRoot = "/coil/";
-// The main file has one path for all requests, so that a kernel's name does not get into its object (equal texts, equal bytes).
-constexpr std::string_view kMainPath = "/coil/coil-kernel.cc";
-
-void initialise_llvm() {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    LLVMInitializeX86TargetInfo();
-    LLVMInitializeX86Target();
-    LLVMInitializeX86TargetMC();
-    LLVMInitializeX86AsmPrinter();
-    LLVMInitializeX86AsmParser();
-  });
-}
-
-llvm::IntrusiveRefCntPtr<llvm::vfs::FileSystem> make_files(const CompileRequest& request) {
-  auto files = llvm::makeIntrusiveRefCnt<llvm::vfs::InMemoryFileSystem>();
-  const auto add = [&](const std::string& path, std::string_view text) {
-    // Borrowed, not copied: the embedded tables end with a zero byte, and so do strings.
-    files->addFile(path, 0, llvm::MemoryBuffer::getMemBuffer(llvm::StringRef(text.data(), text.size()), path));
-  };
-  for (const EmbeddedFile& file : embedded_files()) add(fmt::format("{}{}", kRoot, file.path), file.text());
-  for (const VirtualFile& file : request.headers) add(fmt::format("{}{}", kRoot, file.path), file.text);
-  add(fmt::format("{}include/stddef.h", kRoot), kStddef);
-  add(fmt::format("{}include/stdint.h", kRoot), kStdint);
-  add(std::string(kMainPath), request.source);
-  return files;
-}
-
-std::vector<std::string> make_arguments(const CompileRequest& request, bool assembly) {
-  std::vector<std::string> args = {
-      "-triple", "x86_64-unknown-linux-gnu", assembly ? "-S" : "-emit-obj", "-mrelocation-model", "pic", "-pic-level", "2",
-      "-mframe-pointer=none", "-ffp-contract=on", "-fwrapv", "-fno-rtti", "-fvisibility=hidden",
-      "-fno-threadsafe-statics", "-ffunction-sections", "-fdata-sections", "-nostdsysteminc", "-nobuiltininc", "-std=c++20",
-      "-fgnuc-version=4.2.1", "-clear-ast-before-backend", "-discard-value-names", "-ferror-limit", "5", 
-      fmt::format("-O{}", request.opt_level), "-target-cpu", request.cpu, "-tune-cpu", "generic"};
-  if (request.opt_level >= 2) args.insert(args.end(), {"-vectorize-loops", "-vectorize-slp"});
-  if (request.cpu == "x86-64-v4") {
-    args.insert(args.end(), {"-mprefer-vector-width=512", "-DCOIL_ISA=v4", "-DCOIL_ISA_V4=1"});
-  } else if (request.cpu == "x86-64-v3") {
-    args.insert(args.end(), {"-DCOIL_ISA=v3", "-DCOIL_ISA_V3=1"});
+// The parsed form of the headers that the text begins with, if the build made one.
+ParsedHeaders parsed_for(const CompileRequest& request) {
+  const HeaderSet* set = header_set_for(request);
+  if (!set) return {};
+  for (const EmbeddedHeaders& headers : embedded_headers()) {
+    if (headers.name == set->name) return {set->text, {headers.data, headers.size}};
   }
-  for (const std::string& define : request.defines) args.push_back("-D" + define);
-  for (const char* folder : {"", "device", "include"}) args.push_back(fmt::format("-I{}{}", kRoot, folder));
-  if (request.flags.empty()) args.push_back("-w");
-  args.insert(args.end(), request.flags.begin(), request.flags.end());
-  args.insert(args.end(), {"-x", "c++", std::string(kMainPath)});
-  return args;
+  return {};
 }
 
-// Runs clang; the output goes to `output`, its messages to `messages`.
-bool run_clang(const CompileRequest& request, bool assembly, llvm::SmallVectorImpl<char>& output, std::string& messages) {
-  initialise_llvm();
-  const std::vector<std::string> args = make_arguments(request, assembly);
-  std::vector<const char*> arg_pointers;
-  for (const std::string& arg : args) arg_pointers.push_back(arg.c_str());
-
-  llvm::raw_string_ostream message_stream(messages);
-  auto options = llvm::makeIntrusiveRefCnt<clang::DiagnosticOptions>();
-  options->ShowColors = false;
-  options->ShowPresumedLoc = true;  // #line counts
-  clang::TextDiagnosticPrinter printer(message_stream, options.get());
-  clang::DiagnosticsEngine argument_errors(new clang::DiagnosticIDs(), options, &printer, false);
-  auto invocation = std::make_shared<clang::CompilerInvocation>();
-  bool ok = clang::CompilerInvocation::CreateFromArgs(*invocation, arg_pointers, argument_errors);
-  if (ok) {
-    clang::CompilerInstance compiler;
-    compiler.setInvocation(invocation);
-    compiler.createDiagnostics(&printer, false);
-    compiler.setVerboseOutputStream(message_stream);  // else "1 error generated" goes to stderr
-    compiler.createFileManager(make_files(request));
-    compiler.setOutputStream(std::make_unique<llvm::raw_svector_ostream>(output));
-    std::unique_ptr<clang::CodeGenAction> action;
-    if (assembly) {
-      action = std::make_unique<clang::EmitAssemblyAction>();
-    } else {
-      action = std::make_unique<clang::EmitObjAction>();
-    }
-    ok = compiler.ExecuteAction(*action);
-  }
-  message_stream.flush();
-  return ok;
-}
-
-Error clang_error(const CompileRequest& request, std::string messages) {
-  // The folder and the main file's path are ours alone: they would only puzzle.
-  for (size_t at = 0; (at = messages.find(kMainPath, at)) != std::string::npos; at += request.name.size()) {
-    messages.replace(at, kMainPath.size(), request.name);
-  }
-  for (size_t at; (at = messages.find(kRoot)) != std::string::npos;) messages.erase(at, kRoot.size());
+Error clang_error(const CompileRequest& request, const std::string& messages) {
   if (!request.user_kernel.empty()) return {ErrorCode::user_source, fmt::format("the source of user kernel '{}' does not compile:\n{}", request.user_kernel, messages), "", request.user_hint};
   return {ErrorCode::internal, fmt::format("generated code '{}' does not compile:\n{}", request.name, messages), "",
           "this is a bug in coil: please report it with the model, or with the files of COIL_DUMP"};
 }
 
+// What `action` writes.
+Result<llvm::SmallVector<char, 0>> output_of(clang::FrontendAction& action, const CompileRequest& request) {
+  llvm::SmallVector<char, 0> output;
+  std::string messages;
+  const bool ok = run_clang(request, kMainPath, action, parsed_for(request), std::make_unique<llvm::raw_svector_ostream>(output), messages);
+  if (!ok) return clang_error(request, messages);
+  return output;
+}
+
 }  // namespace
 
 Result<Bytes> compile_cpp(const CompileRequest& request) {
-  llvm::SmallVector<char, 0> output;
-  std::string messages;
-  if (!run_clang(request, false, output, messages)) return clang_error(request, std::move(messages));
+  clang::EmitObjAction action;
+  TRY(const auto output, output_of(action, request));
   return Bytes(output.begin(), output.end());
 }
 
 Result<std::string> compile_to_assembly(const CompileRequest& request) {
-  llvm::SmallVector<char, 0> output;
-  std::string messages;
-  if (!run_clang(request, true, output, messages)) return clang_error(request, std::move(messages));
+  clang::EmitAssemblyAction action;
+  TRY(const auto output, output_of(action, request));
   return std::string(output.begin(), output.end());
 }
 

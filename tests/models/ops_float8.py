@@ -57,5 +57,47 @@ def moved(c):
 
 add("float8_moved", moved, lambda: (codes(),))
 add("float8_compared", lambda c: [f(c.view(k)) for k in TYPES for f in (torch.isnan, torch.isinf, torch.isfinite, lambda x: x == x.roll(1), lambda x: x != 0.3)], lambda: (codes(),))
-add("bits_of_numbers", lambda x, y: (x.view(I32), y.view(I64), x.view(I32).view(F32) + 1, y.view(I64).bitwise_and(-8).view(F64), x.view(I32).to(torch.int8).view(U8)),
-    lambda: (torch.randn(33), torch.randn(7, dtype=F64)))
+
+
+def scaled(m, n, k, kinds=(torch.float8_e4m3fn, torch.float8_e4m3fn), rows=False):
+    """Matrices and their scales, the second one turned as a Linear's weight is."""
+    a, b = torch.randn(m, k).to(kinds[0]), torch.randn(n, k).to(kinds[1])
+    scales = (torch.rand(m, 1) + 0.5, torch.rand(1, n) + 0.5) if rows else (torch.tensor(0.37), torch.tensor(1.7))
+    return as_bytes(a), as_bytes(b), *scales
+
+
+def product(a, b, scale_a, scale_b, kinds=(torch.float8_e4m3fn, torch.float8_e4m3fn), to=F32, **options):
+    return torch._scaled_mm(a.view(kinds[0]), b.view(kinds[1]).t(), scale_a, scale_b, out_dtype=to, **options)
+
+
+MIXED = (torch.float8_e5m2, torch.float8_e4m3fn)
+for rows in (False, True):
+    tail = "rows" if rows else "tensors"
+    add(f"scaled_mm_{tail}", lambda *x: [product(*x, to=t) for t in (F32, BF16, F16)], lambda r=rows: scaled(32, 48, 64, rows=r))
+    add(f"scaled_mm_{tail}_bias", lambda *x: [product(*x[:4], to=F32, bias=x[4]), product(*x[:4], to=BF16, bias=x[4].to(BF16))], lambda r=rows: (*scaled(16, 32, 48, rows=r), torch.randn(32)))
+    add(f"scaled_mm_{tail}_to_float8", lambda *x: product(*x[:4], to=torch.float8_e4m3fn, scale_result=x[4]).to(F32), lambda r=rows: (*scaled(16, 32, 16, rows=r), torch.tensor(4.0)), tolerance=0.08)
+add("scaled_mm_mixed", lambda *x: product(*x, MIXED), lambda: scaled(17, 48, 80, MIXED))
+add("scaled_mm_row_major", lambda a, b: torch._scaled_mm(a.view(torch.float8_e4m3fn), b.view(torch.float8_e4m3fn), torch.tensor(0.5), torch.tensor([[0.25]]), out_dtype=F32),
+    lambda: (as_bytes(torch.randn(16, 32).to(torch.float8_e4m3fn)), as_bytes(torch.randn(32, 16).to(torch.float8_e4m3fn))))
+
+
+class Linear(torch.nn.Module):
+    """As float8 inference is written: the weight kept in float8, the input quantised by its largest number."""
+
+    def __init__(self):
+        super().__init__()
+        weight = torch.randn(64, 32)
+        self.scale = torch.nn.Buffer(weight.abs().amax(1, keepdim=True).t() / 448)
+        self.weight = torch.nn.Buffer((weight / self.scale.t()).to(torch.float8_e4m3fn))
+        self.bias = torch.nn.Buffer(torch.randn(64).to(BF16))
+
+    def forward(self, *inputs):
+        (x,) = inputs
+        scale = x.abs().amax(1, keepdim=True).float() / 448
+        q = (x / scale).clamp(-448, 448).to(torch.float8_e4m3fn)
+        return torch._scaled_mm(q, self.weight.t(), scale, self.scale, bias=self.bias, out_dtype=BF16, use_fast_accum=True)
+
+
+add("scaled_mm_linear", Linear, lambda: (torch.randn(8, 32).to(BF16),), dynamic=[{0: torch.export.Dim("rows", min=2)}], sets={"more": lambda: (torch.randn(33, 32).to(BF16),)})
+add("scaled_mm_recipes", lambda a, b, s, t: F.scaled_mm(a.view(torch.float8_e4m3fn), b.view(torch.float8_e4m3fn).t(), s, F.ScalingType.RowWise, t, F.ScalingType.RowWise, output_dtype=F32),
+    lambda: scaled(16, 32, 48, rows=True))

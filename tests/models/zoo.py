@@ -30,6 +30,7 @@ LAYOUT = "1"  # raise when the files below change their meaning
 def programs():
     """{name: Program}, in order."""
     import big
+    import ops_bits
     import ops_checks
     import ops_complex
     import ops_control
@@ -51,7 +52,7 @@ def programs():
 
     rows = [*ops_pointwise.PROGRAMS, *ops_core.PROGRAMS, *ops_conv.PROGRAMS, *ops_nn.PROGRAMS, *ops_checks.PROGRAMS, *ops_sizes.PROGRAMS, *ops_special.PROGRAMS,
             *ops_vectors.PROGRAMS, *ops_groups.PROGRAMS, *ops_data_sizes.PROGRAMS, *ops_control.PROGRAMS,
-            *ops_complex.PROGRAMS, *ops_fft.PROGRAMS, *ops_linalg.PROGRAMS, *ops_fuzzed.PROGRAMS, *ops_float8.PROGRAMS, *ops_quantised.PROGRAMS, *quantised_models.PROGRAMS, *big.PROGRAMS]
+            *ops_complex.PROGRAMS, *ops_fft.PROGRAMS, *ops_linalg.PROGRAMS, *ops_fuzzed.PROGRAMS, *ops_float8.PROGRAMS, *ops_bits.PROGRAMS, *ops_quantised.PROGRAMS, *quantised_models.PROGRAMS, *big.PROGRAMS]
     table = {row.name: row for row in rows}
     assert len(table) == len(rows), "two programs of one name: " + str([r.name for r in rows if table[r.name] is not r])
     return table

@@ -38,8 +38,8 @@ def cases():
 
 
 CASES = list(cases())
-# Programs with routines that coil has for the CPU only (LAPACK, Fourier transforms): the CUDA target says so.
-BY_LIBRARY = {name for name, program in zoo.programs().items() if program.source.endswith(("ops_fft.py", "ops_linalg.py"))} | {"complex_sums", "cond_library"}
+# Programs with routines that coil has for the CPU only (LAPACK, Fourier transforms, bits of 2-byte floats): the CUDA target says so.
+BY_LIBRARY = {name for name, program in zoo.programs().items() if program.source.endswith(("ops_fft.py", "ops_linalg.py", "ops_bits.py"))} | {"complex_sums", "cond_library"}
 # Programs whose sizes or steps only data decides: the host of a CUDA program does not wait for them.
 BY_DATA = {name for name, program in zoo.programs().items() if program.source.endswith(("ops_data_sizes.py", "ops_control.py"))}
 

@@ -80,7 +80,53 @@ def test_dynamic_sizes_and_dtype_check():
 def test_what_does_not_exist_is_refused():
     class Sum(torch.nn.Module):
         def forward(self, x):
-            return torch.ops.aten._scaled_mm(x, x.t(), torch.ones(()), torch.ones(()), out_dtype=torch.float32)
+            return x + x
 
     with pytest.raises(coil.Error, match="COIL-E102.*float8"):
         coil.compile(torch.export.export(Sum(), (codes(torch.float8_e4m3fn),)))
+
+
+def compiled_alike(function, *inputs):
+    """Through torch.compile, all of it computed by coil, as eager has it."""
+    torch._dynamo.reset()
+    coil.reset_compile_stats()
+    ours = torch.compile(function, backend="coil", fullgraph=True)(*[x.clone() for x in inputs])
+    stats = coil.compile_stats()
+    assert stats.operators and not stats.fallback_operators, stats.fallbacks
+    theirs = function(*[x.clone() for x in inputs])
+    return (ours, theirs) if isinstance(ours, tuple) else ((ours,), (theirs,))
+
+
+@pytest.mark.parametrize("rows", [False, True], ids=["tensors", "rows"])
+def test_scaled_products_in_torch_compile(rows):
+    torch.manual_seed(0)
+    weight = torch.randn(48, 32).to(torch.float8_e4m3fn)
+    scales = (torch.rand(16, 1) + 0.5, torch.rand(1, 48) + 0.5) if rows else (torch.tensor(0.5), torch.tensor(2.0))
+
+    def function(x, a, b, bias):
+        return torch._scaled_mm(x.to(torch.float8_e4m3fn), weight.t(), a, b, bias=bias, out_dtype=torch.float32)
+
+    for ours, theirs in zip(*compiled_alike(function, torch.randn(16, 32), *scales, torch.randn(48))):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_bits_in_torch_compile():
+    """view(dtype) to other sizes, and what is written through such a view."""
+    torch.manual_seed(0)
+
+    def function(x, h):
+        y = x * 2
+        y.view(torch.uint8)[..., 3].bitwise_and_(0x7F)
+        return x.view(torch.uint8), x.view(torch.int64) + 1, x.view(torch.bfloat16).view(torch.int16), h.view(torch.int32), h.t().view(torch.int16), y
+
+    ours, theirs = compiled_alike(function, torch.randn(3, 4), torch.randn(5, 6, dtype=torch.float16))
+    for a, b in zip(ours, theirs, strict=True):
+        assert a.dtype == b.dtype and a.stride() == b.stride()
+        assert torch.equal(a, b)
+
+
+def test_bits_that_pytorch_refuses():
+    for bad in (lambda x: x[:, :3].view(torch.float64), lambda x: x.t().view(torch.int64), lambda x: x.sum().view(torch.uint8)):
+        torch._dynamo.reset()
+        with pytest.raises(Exception, match="(?s)must be|cannot be|stride|size|fake tensor"):
+            torch.compile(bad, backend="coil", fullgraph=True)(torch.randn(3, 4))

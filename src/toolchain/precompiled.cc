@@ -1,0 +1,31 @@
+#include "toolchain/precompiled.h"
+
+#include <string>
+
+namespace coil::toolchain {
+namespace {
+
+// All that kernels may include (src/codegen/cpu): what a text does not name costs it nothing.
+constexpr std::string_view kKernelHeaders = "#include \"kernel_args.h\"\n#include \"math_all.h\"\n#include \"sort.h\"\n";
+constexpr std::string_view kKernelBegin = "#include \"kernel_args.h\"\n";
+
+// The host program's headers are no set: they take a millisecond, as reading their parsed form does.
+constexpr HeaderSet kSets[] = {
+    {"kernels_v3", "x86-64-v3", 3, kKernelBegin, kKernelHeaders},
+    {"kernels_v4", "x86-64-v4", 3, kKernelBegin, kKernelHeaders},
+};
+
+}  // namespace
+
+std::span<const HeaderSet> header_sets() { return kSets; }
+
+const HeaderSet* header_set_for(const CompileRequest& request) {
+  // Without optimisation other macros are predefined.
+  if (!request.precompiled || request.opt_level == 0 || !request.defines.empty() || !request.flags.empty() || !request.headers.empty()) return nullptr;
+  for (const HeaderSet& set : kSets) {
+    if (request.cpu == set.cpu && request.source.starts_with(set.begin)) return &set;
+  }
+  return nullptr;
+}
+
+}  // namespace coil::toolchain
