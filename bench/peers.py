@@ -3,7 +3,8 @@
 usage: python bench/peers.py run [--models PATTERN...] [--peers P...] [--rounds 9] [--burst 0.4] [--json OUT.json] [--markdown OUT.md]
        python bench/peers.py prepare [--models PATTERN...]      makes and caches AOTInductor packages and ONNX files (minutes)
 
-Each peer lives in a warm process of its own with two threads. A round gives every peer one burst of calls, in turn, starting with
+Each peer lives in a warm process of its own with two threads; with --threads 1 times are the calling thread's processor time, which
+other work on the machine does not stretch. A round gives every peer one burst of calls, in turn, starting with
 another peer each round; processes that wait are stopped, so that no spinning thread of one disturbs another. What is shown: the
 median over rounds of each burst's median, and the smallest and largest burst median. "ratio" is coil against the best peer.
 """
@@ -102,7 +103,7 @@ def relative_error(outputs, name):
     return float(np.abs(got - expected).max() / max(np.abs(expected).max(), 1e-30)) if got.shape == expected.shape else float("inf")
 
 
-THREADS = 2
+THREADS = int(os.environ.get("COIL_BENCH_THREADS", "2"))
 
 
 def worker(peer, name):
@@ -111,7 +112,7 @@ def worker(peer, name):
     for _ in range(3):
         call()
     print(json.dumps({"ready_seconds": round(ready, 3), "error": relative_error(outputs, name)}), flush=True)
-    clock = time.perf_counter
+    clock = time.thread_time if THREADS == 1 else time.perf_counter
     for line in sys.stdin:
         seconds, times = float(line), []
         call()
@@ -127,7 +128,7 @@ def worker(peer, name):
 class Peer:
     def __init__(self, peer, name):
         self.name, self.bursts = peer, []
-        env = dict(os.environ, OMP_NUM_THREADS=str(THREADS), MKL_NUM_THREADS=str(THREADS), TORCHINDUCTOR_FREEZING="0")
+        env = dict(os.environ, COIL_BENCH_THREADS=str(THREADS), OMP_NUM_THREADS=str(THREADS), MKL_NUM_THREADS=str(THREADS), TORCHINDUCTOR_FREEZING="0")
         self.log = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen([sys.executable, __file__, "worker", peer, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True, env=env)
 
@@ -206,15 +207,18 @@ def machine():
 
 
 def main():
+    global THREADS
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("command", choices=["run", "prepare"])
     parser.add_argument("--models", nargs="*", default=["*"])
     parser.add_argument("--peers", nargs="*", default=PEERS, choices=PEERS)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--burst", type=float, default=0.4, help="seconds")
+    parser.add_argument("--threads", type=int, default=THREADS)
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--markdown", type=pathlib.Path)
     options = parser.parse_args()
+    THREADS = options.threads
     names = [n for n in workloads() if any(fnmatch.fnmatch(n, p) for p in options.models)]
     rows = []
     for name in names:

@@ -19,9 +19,10 @@ AOTI_OPTIONS = {"aoti": {}, "aoti:freeze": {"freezing": True}}
 @functools.cache
 def workloads():
     """{name: maker of (module, args)}. Weights and inputs have a fixed seed."""
+    import bench_models
     import big
     import torch
-    from case import BF16, Function, rand
+    from case import BF16, F32, Function, rand
 
     def zoo(maker, *args):
         return lambda: (maker().module, tuple(a() for a in args))
@@ -35,6 +36,12 @@ def workloads():
     def mlp():
         return torch.nn.Sequential(torch.nn.Linear(1024, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 1024))
 
+    def linear(rows, dtype):
+        return lambda: (torch.nn.Linear(3420, 1280, bias=False).to(dtype), (rand(rows, 3420, dtype=dtype),))
+
+    def vision(name):
+        return lambda: (big.vision(name), (image(),))
+
     multiply = Function(lambda x, y: x * y)
     image = lambda: rand(1, 3, 224, 224)
     return {
@@ -43,16 +50,21 @@ def workloads():
         "sin_mm_cos_512": lambda: (Function(lambda x, y: (x.sin() @ y).cos()), (rand(512, 512), rand(512, 512))),
         "mlp_256x1024": lambda: (mlp(), (rand(256, 1024),)),
         "norm_gelu_softmax_2048x4096": lambda: (big.NormGeluSoftmax(4096), (rand(2048, 4096), rand(2048, 4096))),
-        "linear_560x3420x1280_bf16": lambda: (torch.nn.Linear(3420, 1280, bias=False).to(BF16), (rand(560, 3420, dtype=BF16),)),
+        **{f"linear_{rows}x3420x1280_{label}": linear(rows, dtype) for label, dtype in (("bf16", BF16), ("f32", F32)) for rows in (560, 1024, 2048)},
         "digits_b64": zoo(big.digits, lambda: rand(64, 1, 8, 8)),
         "resnet18_b1": zoo(big.resnet18, image),
         "minilm_b1_s128": zoo(big.minilm, ids(1, 128), ones(1, 128)),
         "minilm_b8_s128": zoo(big.minilm, ids(8, 128), ones(8, 128)),
+        "minilm_b32_s32": zoo(big.minilm, ids(32, 32), ones(32, 32)),
         "mobilenet_v3_b1": zoo(big.mobilenet_v3_large, image),
         "resnet50_b1": zoo(big.resnet50, image),
+        **{f"{name}_b1": vision(name) for name in ("efficientnet_b0", "convnext_tiny", "swin_t")},
         "vit_b_16_b1": zoo(big.vit_b_16, image),
         "gpt2_b1_s128": zoo(big.gpt2_f32, ids(1, 128)),
+        "gpt2_decode_c512": lambda: bench_models.gpt2_decode(512),
         "llama_2_layers_b1_s128": zoo(big.llama_f32, ids(1, 128, 2000)),
+        "whisper_tiny_encoder": bench_models.whisper_tiny_encoder,
+        "unet_32": bench_models.unet_32,
     }
 
 

@@ -25,12 +25,14 @@ def fields(spec):
 
 class Gemm(C.Structure):
     _fields_ = fields([("i", "batch m n k"), ("p", "a"), ("i", "a_batch a_row a_col"), ("p", "b"), ("i", "b_batch b_row b_col"),
-                       ("p", "c"), ("i", "c_batch c_row"), ("s", "dtype b_packed"), ("p", "epilogue context scratch")])
+                       ("p", "c"), ("i", "c_batch c_row"), ("s", "dtype b_packed block_tiles block_panels"), ("p", "epilogue context scratch"),
+                       ("s", "b_bits"), ("i", "b_group"), ("p", "b_scale b_zero")])
 
 
 class Conv2d(C.Structure):
     _fields_ = fields([("i", "n ic ih iw oc oh ow kh kw stride_h stride_w pad_h pad_w dilation_h dilation_w groups"), ("p", "x"),
-                       ("i", "x_n x_c x_h x_w"), ("p", "w"), ("i", "w_o w_i w_h w_w"), ("p", "y"), ("s", "dtype depthwise winograd w_plain"), ("p", "epilogue context scratch")])
+                       ("i", "x_n x_c x_h x_w"), ("p", "w"), ("i", "w_o w_i w_h w_w"), ("p", "y"), ("s", "dtype depthwise winograd w_plain implicit block_tiles block_panels x_zero"),
+                       ("p", "epilogue context scratch")])
 
 
 class Attention(C.Structure):
@@ -194,7 +196,8 @@ GEMM = [("square 1024", 1024, 1024, 1024), ("square 256", 256, 256, 256), ("256x
         ("bert qkv 128x2304x768", 128, 2304, 768), ("bert ffn1 128x3072x768", 128, 3072, 768), ("bert ffn2 128x768x3072", 128, 768, 3072),
         ("vit 197x768x768", 197, 768, 768), ("decode 1x2304x768", 1, 2304, 768), ("decode 1x4096x4096", 1, 4096, 4096),
         ("decode 4x4096x4096", 4, 4096, 4096), ("decode 8x4096x1024", 8, 4096, 1024), ("head 1x50257x768", 1, 50257, 768),
-        ("fc 1x1000x512", 1, 1000, 512), ("mlp 32x512x784", 32, 512, 784), ("mlp 32x10x512", 32, 10, 512), ("tiny 8x32x32", 8, 32, 32)]
+        ("fc 1x1000x512", 1, 1000, 512), ("mlp 32x512x784", 32, 512, 784), ("mlp 32x10x512", 32, 10, 512), ("tiny 8x32x32", 8, 32, 32),
+        ("odd 560x1280x3420", 560, 1280, 3420)]
 UNPACKED = [("bmm 12x128x128x64", 12, 128, 128, 64), ("bmm 12x512x512x64", 12, 512, 512, 64), ("mm 512x512x512", 1, 512, 512, 512),
             ("mm 1x1024x1024", 1, 1, 1024, 1024)]
 ATTENTION = [("bert 12h 128", 1, 12, 12, 128, 128, 64, False), ("bert 12h 512", 1, 12, 12, 512, 512, 64, False),

@@ -1,9 +1,9 @@
 // The blocked product that gemm and convolution share.
 //
 // A task is a block of up to kBlockRows rows of A by up to kBlockPanels panels of B. K is cut into chunks of kChunk. For each
-// chunk the rows of A are copied, widened to float32, into a compact buffer (conv: gathered, which makes it an implicit gemm);
-// then each panel's chunk (32 KB, in L1 or L2) meets all the rows. Partial sums of several chunks rest in `partial`, the tile
-// that got its last chunk goes to the epilogue. The order of each sum is fixed by K and the row's tile, which depend only on
+// chunk the rows of A are copied, widened to float32, into a compact buffer (conv: gathered, which makes it an implicit gemm),
+// unless they can be read in place; then each panel's chunk (32 KB, in L1 or L2) meets all the rows. Partial sums of several
+// chunks rest in `partial`, the tile that got its last chunk goes to the epilogue. The order of each sum is fixed by K and the row's tile, which depend only on
 // the problem.
 #ifndef COIL_DEVICE_KERNELS_BLOCK_H_
 #define COIL_DEVICE_KERNELS_BLOCK_H_
@@ -15,6 +15,7 @@ namespace COIL_KERNELS_NAMESPACE {
 constexpr int64_t kPanel = COIL_PANEL;
 constexpr int64_t kChunk = 256;               // the k of one micro-kernel call
 constexpr int64_t kRowStride = kChunk + 16;   // of the copy of A: an odd number of cache lines, so that rows do not collide
+constexpr int64_t kRowBytes = kRowStride * 4;
 constexpr int64_t kBlockRows = 84;
 constexpr int64_t kBlockPanels = 8;
 #ifdef __AVX512F__
@@ -25,14 +26,14 @@ constexpr int64_t kTileRows = 6;              // 6 x 16: 12 accumulators of 16 r
 static_assert(kBlockRows % kTileRows == 0);
 static_assert(kBlockRows * kBlockPanels * kPanel * 4 == COIL_GEMM_WORKER_BYTES);
 
-// acc[r][0..32) (+)= sum over k of a[r * kRowStride + k] * b[k * ldb + 0..32), for `rows` rows rounded up as row_capacity says.
-// Columns at or beyond `cols` may be left alone.
-void tile_product(int64_t k, const float* a, const void* b, int64_t ldb, int32_t b_dtype, int64_t rows, int64_t cols,
+// acc[r][0..32) (+)= sum over k of a[r][k] * b[k * ldb + 0..32), for `rows` rows of floats, a_stride bytes apart, rounded up as
+// row_capacity says. Columns at or beyond `cols` may be left alone.
+void tile_product(int64_t k, const void* a, int64_t a_stride, const void* b, int64_t ldb, int32_t b_dtype, int64_t rows, int64_t cols,
                   float* acc, bool accumulate);
 
-// The same for bfloat16 rows of A (still kRowStride floats apart) and a panel of bfloat16, with the machine's dot product of
-// pairs: twice the rate of widening both. An odd k needs a zero behind each row of A. Only where has_bfloat16_dot().
-void tile_product_dot(int64_t k, const float* a, const void* b, int64_t ldb, int64_t rows, float* acc, bool accumulate);
+// The same for bfloat16 rows of A and a panel of bfloat16, with the machine's dot product of pairs: twice the rate of widening
+// both. An odd k needs a zero behind each row of A. Only where has_bfloat16_dot().
+void tile_product_dot(int64_t k, const void* a, int64_t a_stride, const void* b, int64_t ldb, int64_t rows, float* acc, bool accumulate);
 bool has_bfloat16_dot();
 constexpr int64_t kFewestDotRows = 4;         // with fewer, reading B takes the time
 
@@ -116,6 +117,9 @@ struct QuantisedPanel {
 };
 void tile_product_quantised(int64_t k, const float* a, const QuantisedPanel& b, int64_t rows, float* acc, bool accumulate);
 
+// Rows that are a multiple of 2048 bytes apart share so few sets of the first cache that a tile's rows would drive each other out.
+constexpr bool suits_in_place(int64_t stride) { return stride > 0 && stride % 2048 != 0; }
+
 // Where one panel's chunk of B is.
 struct PanelChunk {
   const void* data;
@@ -129,6 +133,9 @@ struct PanelChunk {
 //   void clip_k(int64_t row, int64_t rows, int64_t* begin, int64_t* end)  the k outside of which these rows of A are zero, even
 //   PanelChunk panel_b(int64_t batch, int64_t panel, int64_t k0, int64_t k, float* buffer, int64_t tiles)  buffer: k x kPanel
 //   void scale_tile(int64_t panel, int64_t rows, float* acc)  what is left to do with sums before the epilogue
+//   int64_t stride_in_place()  bytes between rows of A if the micro-kernels can read them where they are, or 0
+//   const char* row_of_a(int64_t batch, int64_t row, int64_t k0)  where, in that case
+//   kElementBytes  of A, in that case
 template <class Source>
 struct BlockRunner {
   const Product& p;
@@ -145,6 +152,16 @@ struct BlockRunner {
     source.pack_a(batch, row, rows, k0, k, out);
     const int64_t last = rows % p.tile_rows;
     if (last && row_capacity(last) != last) memset(out + rows * kRowStride, 0, static_cast<size_t>(k) * 4);
+  }
+
+  // While a tile meets its first panel: brings what the next tile (or the first one of the next chunk) reads of A into the cache.
+  void fetch_tile(int64_t batch, int64_t row, int64_t rows, int64_t tile_row, int64_t k0) const {
+    if (tile_row >= rows) tile_row = 0, k0 += kChunk;
+    const int64_t end = min64(tile_row + p.tile_rows, rows), bytes = min64(kChunk, p.k - k0) * Source::kElementBytes;
+    for (int64_t r = tile_row; r < end && bytes > 0; r++) {
+      const char* from = source.row_of_a(batch, row + r, k0);
+      for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(from + i);
+    }
   }
 
   void run_task(int64_t task, int32_t worker) const {
@@ -171,24 +188,29 @@ struct BlockRunner {
         for (int64_t c = 0; c < chunks; c++) {
           const int64_t k0 = c * kChunk, k = min64(kChunk, p.k - k0);
           const PanelChunk b = source.panel_b(batch, j, k0, k, b_buffer, 1);
-          multiply(row, k0, k, a_buffer + c * chunk_floats, b, rows, cols, tile);
+          multiply(row, k0, k, reinterpret_cast<const char*>(a_buffer + c * chunk_floats), kRowBytes, b, rows, cols, tile);
         }
         if (chunks == 0) memset(tile, 0, sizeof(tile));
         finish_tile(batch, row, j, rows, cols, tile);
       }
       return;
     }
+    const int64_t last = rows % p.tile_rows, stride = source.stride_in_place();
+    const bool in_place = suits_in_place(stride) && (!last || row_capacity(last) == last);
+    const int64_t a_stride = in_place ? stride : kRowBytes;
     float* partial = chunks > 1 ? static_cast<float*>(p.scratch) + worker * (COIL_GEMM_WORKER_BYTES / 4) : nullptr;
     for (int64_t c = 0; c < chunks; c++) {
       const int64_t k0 = c * kChunk, k = min64(kChunk, p.k - k0);
-      copy_a(batch, row, rows, k0, k, a_buffer);
+      if (!in_place) copy_a(batch, row, rows, k0, k, a_buffer);
+      const char* a = in_place ? source.row_of_a(batch, row, k0) : reinterpret_cast<const char*>(a_buffer);
       for (int64_t j = 0; j < panels; j++) {
         const PanelChunk b = source.panel_b(batch, panel0 + j, k0, k, b_buffer, tiles);
         const int64_t cols = min64(kPanel, p.n - (panel0 + j) * kPanel);
         for (int64_t t = 0; t < tiles; t++) {
           const int64_t tile_row = t * p.tile_rows, count = min64(p.tile_rows, rows - tile_row);
           float* acc = partial ? partial + (j * kBlockRows + tile_row) * kPanel : tile;
-          multiply(row + tile_row, k0, k, a_buffer + tile_row * kRowStride, b, count, cols, acc);
+          if (in_place && j == 0) fetch_tile(batch, row, rows, tile_row + p.tile_rows, k0);
+          multiply(row + tile_row, k0, k, a + tile_row * a_stride, a_stride, b, count, cols, acc);
           if (c + 1 == chunks) finish_tile(batch, row + tile_row, panel0 + j, count, cols, acc);
         }
       }
@@ -196,8 +218,8 @@ struct BlockRunner {
   }
 
   // The chunk [k0, k0 + k) of the rows from `row`, less what is known to be zero.
-  void multiply(int64_t row, int64_t k0, int64_t k, const float* a, const PanelChunk& b, int64_t rows, int64_t cols,
-                float* acc) const {
+  void multiply(int64_t row, int64_t k0, int64_t k, const char* a, int64_t a_stride, const PanelChunk& b, int64_t rows,
+                int64_t cols, float* acc) const {
     int64_t begin = k0, end = k0 + k;
     source.clip_k(row, rows, &begin, &end);
     if (begin >= end) {
@@ -207,11 +229,11 @@ struct BlockRunner {
     const int64_t skipped = begin - k0, b_bytes = skipped * b.ldb * element_bytes(b.dtype);
     const void* from = static_cast<const char*>(b.data) + b_bytes;
     if (b.quantised.data) {
-      tile_product_quantised(k, a, b.quantised, rows, acc, k0 > 0);
+      tile_product_quantised(k, reinterpret_cast<const float*>(a), b.quantised, rows, acc, k0 > 0);
     } else if (p.bfloat16_dot) {
-      tile_product_dot(end - begin, a + skipped / 2, from, b.ldb, rows, acc, k0 > 0);
+      tile_product_dot(end - begin, a + skipped * 2, a_stride, from, b.ldb, rows, acc, k0 > 0);
     } else {
-      tile_product(end - begin, a + skipped, from, b.ldb, b.dtype, rows, cols, acc, k0 > 0);
+      tile_product(end - begin, a + skipped * 4, a_stride, from, b.ldb, b.dtype, rows, cols, acc, k0 > 0);
     }
   }
 

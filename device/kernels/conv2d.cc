@@ -40,6 +40,18 @@ struct ConvSource : Windows<T> {
 
   void scale_tile(int64_t, int64_t, float*) const {}
 
+  // Of windows of one pixel, where rows of the product are pixels in the order of memory.
+  static constexpr int64_t kElementBytes = sizeof(T);
+  int64_t stride_in_place() const {
+    const bool as_read = __is_same(T, float) || (bits && group_ic % 2 == 0);
+    const bool pixels = c.kh * c.kw == 1 && c.stride_h == 1 && c.stride_w == 1 && c.pad_h == 0 && c.pad_w == 0 && c.oh == c.ih && c.ow == c.iw;
+    const bool dense = this->x_h == c.iw * this->x_w && (c.n == 1 || this->x_n == c.ih * this->x_h);
+    return as_read && pixels && dense ? this->x_w * kElementBytes : 0;
+  }
+  const char* row_of_a(int64_t group, int64_t row, int64_t k0) const {
+    return reinterpret_cast<const char*>(this->x + row * this->x_w + group * group_ic + k0);
+  }
+
   // Lines of taps that lie above or below the image for all of a tile's pixels.
   void clip_k(int64_t row, int64_t rows, int64_t* begin, int64_t* end) const {
     const int64_t oy = row / c.ow % c.oh;

@@ -51,6 +51,15 @@ struct GemmSource {
 
   void clip_k(int64_t, int64_t, int64_t*, int64_t*) const {}
 
+  static constexpr int64_t kElementBytes = sizeof(T);
+  int64_t stride_in_place() const {
+    const bool as_read = __is_same(T, float) || (bits && g.k % 2 == 0), from_registers = g.b_scale && !scale_last;
+    return as_read && !from_registers && g.a_col == 1 ? g.a_row * kElementBytes : 0;
+  }
+  const char* row_of_a(int64_t batch, int64_t row, int64_t k0) const {
+    return reinterpret_cast<const char*>(static_cast<const T*>(g.a) + batch * g.a_batch + row * g.a_row + k0);
+  }
+
   __attribute__((noinline)) PanelChunk panel_b(int64_t batch, int64_t panel, int64_t k0, int64_t k, float* buffer,
                                                int64_t tiles) const {
     if (scale_last || (g.b_bits == 8 && !g.b_scale && !g.b_zero)) return {static_cast<const int8_t*>(g.b) + panel * g.k * kPanel + k0 * kPanel, kPanel, COIL_INT8};

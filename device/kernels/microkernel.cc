@@ -5,10 +5,38 @@
 namespace COIL_KERNELS_NAMESPACE {
 namespace {
 
+// Rows of B that are on their way into the first cache: a panel's first tile of rows finds them in the last one or in memory. One row
+// lasts as long as its multiply-adds, at least 28 cycles for a full tile.
+constexpr int64_t kAhead = 16;
+
+template <int64_t count, class T>
+COIL_INLINE void fetch_row(const T* row) {
+#pragma unroll
+  for (int64_t i = 0; i < count * static_cast<int64_t>(sizeof(T)); i += 64) __builtin_prefetch(reinterpret_cast<const char*>(row) + i);
+}
+
+// Rows of A, `stride` bytes apart, as few pointers: three rows are a base, and once and twice the stride from there.
+template <int mr>
+struct RowsOfA {
+  static constexpr int kBases = (mr + 2) / 3;
+  const char* base[kBases];
+  int64_t stride;
+
+  COIL_INLINE_MEMBER RowsOfA(const void* a, int64_t a_stride) : stride(a_stride) {
+#pragma unroll
+    for (int i = 0; i < kBases; i++) base[i] = static_cast<const char*>(a) + 3 * i * stride;
+  }
+  COIL_INLINE_MEMBER Vec broadcast(int row, int ahead) const { return Vec(load_raw<float>(base[row / 3] + row % 3 * stride + 4 * ahead)); }
+  COIL_INLINE_MEMBER void advance(int count) {
+#pragma unroll
+    for (int i = 0; i < kBases; i++) base[i] += 4 * count;
+  }
+};
+
 // acc[mr][nv vectors] (+)= a[mr][k] * b[k][nv vectors]. All sums stay in registers; with one or two rows, several k are summed
 // apart so that the multiply-adds do not wait for each other.
 template <int mr, int nv, class T>
-__attribute__((noinline)) void micro(int64_t k, const float* a, const T* b, int64_t ldb, float* acc, bool accumulate) {
+__attribute__((noinline)) void micro(int64_t k, const void* a, int64_t a_stride, const T* b, int64_t ldb, float* acc, bool accumulate) {
   constexpr int kUnroll = mr == 1 ? 4 : mr == 2 ? 2 : 1;
   Vec sum[kUnroll][mr][nv];
 #pragma unroll
@@ -19,28 +47,30 @@ __attribute__((noinline)) void micro(int64_t k, const float* a, const T* b, int6
       for (int j = 0; j < nv; j++) sum[u][i][j] = Vec(0.0f);
     }
   }
+  RowsOfA<mr> rows(a, a_stride);
   int64_t p = 0;
-  for (; p + kUnroll <= k; p += kUnroll) {
+  for (; p + kUnroll <= k; p += kUnroll, rows.advance(kUnroll)) {
 #pragma unroll
     for (int u = 0; u < kUnroll; u++) {
       Vec column[nv];
 #pragma unroll
       for (int j = 0; j < nv; j++) column[j] = load(b + j * kLanes);
+      fetch_row<nv * kLanes>(b + kAhead * ldb);
       b += ldb;
 #pragma unroll
       for (int i = 0; i < mr; i++) {
-        const Vec x = Vec(a[i * kRowStride + p + u]);
+        const Vec x = rows.broadcast(i, u);
 #pragma unroll
         for (int j = 0; j < nv; j++) sum[u][i][j] += x * column[j];
       }
     }
   }
-  for (; kUnroll > 1 && p < k; p++, b += ldb) {
+  for (; kUnroll > 1 && p < k; p++, b += ldb, rows.advance(1)) {
 #pragma unroll
     for (int j = 0; j < nv; j++) {
       const Vec column = load(b + j * kLanes);
 #pragma unroll
-      for (int i = 0; i < mr; i++) sum[0][i][j] += Vec(a[i * kRowStride + p]) * column;
+      for (int i = 0; i < mr; i++) sum[0][i][j] += rows.broadcast(i, 0) * column;
     }
   }
 #pragma unroll
@@ -58,18 +88,18 @@ __attribute__((noinline)) void micro(int64_t k, const float* a, const T* b, int6
 }
 
 template <int nv, class T>
-void run_rows(int64_t k, const float* a, const T* b, int64_t ldb, int64_t rows, float* acc, bool accumulate) {
+void run_rows(int64_t k, const void* a, int64_t a_stride, const T* b, int64_t ldb, int64_t rows, float* acc, bool accumulate) {
   switch (rows) {
-    case 1: return micro<1, nv, T>(k, a, b, ldb, acc, accumulate);
-    case 2: return micro<2, nv, T>(k, a, b, ldb, acc, accumulate);
-    case 4: return micro<4, nv, T>(k, a, b, ldb, acc, accumulate);
-    case 6: return micro<6, nv, T>(k, a, b, ldb, acc, accumulate);
+    case 1: return micro<1, nv, T>(k, a, a_stride, b, ldb, acc, accumulate);
+    case 2: return micro<2, nv, T>(k, a, a_stride, b, ldb, acc, accumulate);
+    case 4: return micro<4, nv, T>(k, a, a_stride, b, ldb, acc, accumulate);
+    case 6: return micro<6, nv, T>(k, a, a_stride, b, ldb, acc, accumulate);
 #ifdef __AVX512F__
-    case 7: return micro<7, nv, T>(k, a, b, ldb, acc, accumulate);
-    case 8: return micro<8, nv, T>(k, a, b, ldb, acc, accumulate);
-    case 10: return micro<10, nv, T>(k, a, b, ldb, acc, accumulate);
-    case 12: return micro<12, nv, T>(k, a, b, ldb, acc, accumulate);
-    default: return micro<14, nv, T>(k, a, b, ldb, acc, accumulate);
+    case 7: return micro<7, nv, T>(k, a, a_stride, b, ldb, acc, accumulate);
+    case 8: return micro<8, nv, T>(k, a, a_stride, b, ldb, acc, accumulate);
+    case 10: return micro<10, nv, T>(k, a, a_stride, b, ldb, acc, accumulate);
+    case 12: return micro<12, nv, T>(k, a, a_stride, b, ldb, acc, accumulate);
+    default: return micro<14, nv, T>(k, a, a_stride, b, ldb, acc, accumulate);
 #else
     default: __builtin_unreachable();
 #endif
@@ -77,15 +107,15 @@ void run_rows(int64_t k, const float* a, const T* b, int64_t ldb, int64_t rows, 
 }
 
 template <class T>
-void run_columns(int64_t k, const float* a, const T* b, int64_t ldb, int64_t rows, int64_t cols, float* acc, bool accumulate) {
+void run_columns(int64_t k, const void* a, int64_t a_stride, const T* b, int64_t ldb, int64_t rows, int64_t cols, float* acc, bool accumulate) {
 #ifdef __AVX512F__
   if (cols > kLanes) {
-    run_rows<2, T>(k, a, b, ldb, rows, acc, accumulate);
+    run_rows<2, T>(k, a, a_stride, b, ldb, rows, acc, accumulate);
   } else {
-    run_rows<1, T>(k, a, b, ldb, rows, acc, accumulate);
+    run_rows<1, T>(k, a, a_stride, b, ldb, rows, acc, accumulate);
   }
 #else
-  for (int64_t j = 0; j < cols; j += 2 * kLanes) run_rows<2, T>(k, a, b + j, ldb, rows, acc + j, accumulate);
+  for (int64_t j = 0; j < cols; j += 2 * kLanes) run_rows<2, T>(k, a, a_stride, b + j, ldb, rows, acc + j, accumulate);
 #endif
 }
 
@@ -97,17 +127,20 @@ typedef uint16_t Row __attribute__((ext_vector_type(32)));
 // As micro, two k at a time: a pair of A's row meets the interleaved rows k and k + 1 of B. The interleaving works within the
 // 128-bit lanes, so the sums' columns are out of order until the end.
 template <int mr>
-__attribute__((noinline, target("avx512bf16"))) void micro_dot(int64_t k, const float* a, const BFloat16* b, int64_t ldb,
+__attribute__((noinline, target("avx512bf16"))) void micro_dot(int64_t k, const void* a, int64_t a_stride, const BFloat16* b, int64_t ldb,
                                                                  float* acc, bool accumulate) {
   Vec sum[mr][2];
 #pragma unroll
   for (int i = 0; i < mr; i++) sum[i][0] = sum[i][1] = Vec(0.0f);
   alignas(64) static constexpr uint16_t kZeroRow[32] = {};
   const int64_t pairs = (k + 1) / 2;
+  RowsOfA<mr> rows(a, a_stride);
 #pragma clang loop unroll(disable)
-  for (int64_t p = 0; p < pairs; p++, b += 2 * ldb) {
+  for (int64_t p = 0; p < pairs; p++, b += 2 * ldb, rows.advance(1)) {
     const Row even = load_raw<Row>(b);
     const Row odd = load_raw<Row>(2 * p + 1 < k ? static_cast<const void*>(b + ldb) : kZeroRow);
+    fetch_row<kPanel>(b + 2 * kAhead * ldb);
+    fetch_row<kPanel>(b + (2 * kAhead + 1) * ldb);
     const Pairs low = __builtin_bit_cast(
         Pairs, __builtin_shufflevector(even, odd, 0, 32, 1, 33, 2, 34, 3, 35, 8, 40, 9, 41, 10, 42, 11, 43, 16, 48, 17, 49, 18,
                                        50, 19, 51, 24, 56, 25, 57, 26, 58, 27, 59));
@@ -116,7 +149,7 @@ __attribute__((noinline, target("avx512bf16"))) void micro_dot(int64_t k, const 
                                        22, 54, 23, 55, 28, 60, 29, 61, 30, 62, 31, 63));
 #pragma unroll
     for (int i = 0; i < mr; i++) {
-      const Pairs x = __builtin_bit_cast(Pairs, Vec(a[i * kRowStride + p]));
+      const Pairs x = __builtin_bit_cast(Pairs, rows.broadcast(i, 0));
       sum[i][0] = __builtin_ia32_dpbf16ps_512(sum[i][0], x, low);
       sum[i][1] = __builtin_ia32_dpbf16ps_512(sum[i][1], x, high);
     }
@@ -158,31 +191,31 @@ bool has_bfloat16_dot() {
   return answer;
 }
 
-void tile_product_dot(int64_t k, const float* a, const void* b, int64_t ldb, int64_t rows, float* acc, bool accumulate) {
+void tile_product_dot(int64_t k, const void* a, int64_t a_stride, const void* b, int64_t ldb, int64_t rows, float* acc, bool accumulate) {
   const BFloat16* panel = static_cast<const BFloat16*>(b);
   switch (row_capacity(rows)) {
-    case 1: return micro_dot<1>(k, a, panel, ldb, acc, accumulate);
-    case 2: return micro_dot<2>(k, a, panel, ldb, acc, accumulate);
-    case 4: return micro_dot<4>(k, a, panel, ldb, acc, accumulate);
-    case 6: return micro_dot<6>(k, a, panel, ldb, acc, accumulate);
-    case 7: return micro_dot<7>(k, a, panel, ldb, acc, accumulate);
-    case 8: return micro_dot<8>(k, a, panel, ldb, acc, accumulate);
-    case 10: return micro_dot<10>(k, a, panel, ldb, acc, accumulate);
-    case 12: return micro_dot<12>(k, a, panel, ldb, acc, accumulate);
-    default: return micro_dot<14>(k, a, panel, ldb, acc, accumulate);
+    case 1: return micro_dot<1>(k, a, a_stride, panel, ldb, acc, accumulate);
+    case 2: return micro_dot<2>(k, a, a_stride, panel, ldb, acc, accumulate);
+    case 4: return micro_dot<4>(k, a, a_stride, panel, ldb, acc, accumulate);
+    case 6: return micro_dot<6>(k, a, a_stride, panel, ldb, acc, accumulate);
+    case 7: return micro_dot<7>(k, a, a_stride, panel, ldb, acc, accumulate);
+    case 8: return micro_dot<8>(k, a, a_stride, panel, ldb, acc, accumulate);
+    case 10: return micro_dot<10>(k, a, a_stride, panel, ldb, acc, accumulate);
+    case 12: return micro_dot<12>(k, a, a_stride, panel, ldb, acc, accumulate);
+    default: return micro_dot<14>(k, a, a_stride, panel, ldb, acc, accumulate);
   }
 }
 #else
 bool has_bfloat16_dot() { return false; }
-void tile_product_dot(int64_t, const float*, const void*, int64_t, int64_t, float*, bool) { __builtin_unreachable(); }
+void tile_product_dot(int64_t, const void*, int64_t, const void*, int64_t, int64_t, float*, bool) { __builtin_unreachable(); }
 #endif
 
-void tile_product(int64_t k, const float* a, const void* b, int64_t ldb, int32_t b_dtype, int64_t rows, int64_t cols,
+void tile_product(int64_t k, const void* a, int64_t a_stride, const void* b, int64_t ldb, int32_t b_dtype, int64_t rows, int64_t cols,
                   float* acc, bool accumulate) {
   const int64_t capacity = row_capacity(rows);
-  if (b_dtype == COIL_INT8) return run_columns(k, a, static_cast<const int8_t*>(b), ldb, capacity, cols, acc, accumulate);
+  if (b_dtype == COIL_INT8) return run_columns(k, a, a_stride, static_cast<const int8_t*>(b), ldb, capacity, cols, acc, accumulate);
   with_dtype(b_dtype, [&](auto* type) {
-    run_columns(k, a, static_cast<decltype(type)>(b), ldb, capacity, cols, acc, accumulate);
+    run_columns(k, a, a_stride, static_cast<decltype(type)>(b), ldb, capacity, cols, acc, accumulate);
   });
 }
 

@@ -157,7 +157,7 @@ struct Winograd {
         float* acc = sums + (place * kBlockTiles + t) * kPanel;
         for (int64_t chunk = 0; chunk < plan.chunks; chunk++) {
           const int64_t k0 = chunk * kChunk, k = min64(kChunk, c.ic - k0);
-          tile_product(k, windows + place_offset(place, chunk) + t * kRowStride, weights + k0 * kPanel, kPanel, COIL_FLOAT32,
+          tile_product(k, windows + place_offset(place, chunk) + t * kRowStride, kRowBytes, weights + k0 * kPanel, kPanel, COIL_FLOAT32,
                        min64(kTileRows, tiles - t), cols, acc, chunk > 0);
         }
       }
