@@ -1,0 +1,124 @@
+#include "schedule/weights.h"
+
+#include <algorithm>
+#include <span>
+
+#include "schedule/depthwise.h"
+#include "schedule/schedule.h"
+
+namespace coil {
+namespace {
+
+// Whether all of a constant's numbers (i8) are in [-8, 7].
+bool has_4_bits(const BufferInfo& b) {
+  const std::span<const uint8_t> bytes = b.data.bytes;
+  return std::all_of(bytes.begin(), bytes.end(), [](uint8_t v) { return static_cast<int8_t>(v) >= -8 && static_cast<int8_t>(v) < 8; });
+}
+
+}  // namespace
+
+// A constant B in panels; the operand then names the packed buffer.
+bool WeightPacker::pack_gemm_weight(TemplateKernel& k, const Gemm& g) {
+  const BufferInfo source = program_.buffer(k.operands[1].buffer);
+  if (source.kind != BufferInfo::Kind::constant) return false;
+  if (!target_.packs_constant_weights) return pad_lines(k, g);
+  const Expr offset = k.operands[1].offset;
+  const int n0 = static_cast<int>(g.batch.size() + g.m.size()), k0 = n0 + static_cast<int>(g.n.size());
+  const auto batch = merged_stride(offset, 0, g.batch), cols = merged_stride(offset, n0, g.n), rows = merged_stride(offset, k0, g.k);
+  PlanConstant c;
+  const auto fixed = [](Expr e, int64_t& out) { return e->is_constant() && (out = e->as_int(), true); };
+  if (!batch || !cols || !rows || !fixed(*batch, c.batch_stride) || !fixed(*cols, c.col_stride) || !fixed(*rows, c.row_stride)) return false;
+  if (!fixed(product(pool(), g.n), c.n) || !fixed(product(pool(), g.k), c.k)) return false;
+  if (c.batch_stride != 0 && !fixed(product(pool(), g.batch), c.batch)) return false;
+  const Expr base = substitute_vars(offset, std::vector<Expr>(static_cast<size_t>(k0) + g.k.size(), pool().index(0)));
+  if (g.batch.empty()) c.batch_stride = 0;
+  if (!(base == pool().index(0))) return false;  // a slice of a weight: packed at run time
+  c.packing = is_int(program_.buffer(k.result).dtype)      ? PlanConstant::Packing::gemm_b_integer
+              : g.quantised && has_4_bits(source) ? PlanConstant::Packing::gemm_b_4bit
+                                                  : PlanConstant::Packing::gemm_b;
+  k.operands[1] = {packed_buffer(k.operands[1].buffer, c), pool().index(0)};
+  return true;
+}
+
+// A constant B of contiguous lines that begin where the target cannot read them well: with room between them.
+bool WeightPacker::pad_lines(TemplateKernel& k, const Gemm& g) {
+  const BufferInfo source = program_.buffer(k.operands[1].buffer);
+  const Expr offset = k.operands[1].offset;
+  const int n0 = static_cast<int>(g.batch.size() + g.m.size()), k0 = n0 + static_cast<int>(g.n.size());
+  const auto cols = merged_stride(offset, n0, g.n), rows = merged_stride(offset, k0, g.k);
+  const Expr base = substitute_vars(offset, std::vector<Expr>(static_cast<size_t>(k0) + g.k.size(), pool().index(0)));
+  const Expr n = product(pool(), g.n), depth = product(pool(), g.k), one = pool().index(1);
+  if (!g.batch.empty() || !cols || !rows || !n->is_constant() || !depth->is_constant() || !(base == pool().index(0))) return false;
+  const bool along_k = *rows == one && *cols == depth, along_n = *cols == one && *rows == n;
+  if (along_k == along_n) return false;
+  const int64_t item = byte_size(source.dtype), unit = std::max<int64_t>(target_.constant_line_bytes / item, 1), length = (along_k ? depth : n)->as_int();
+  if (length % unit == 0 || length < 4 * unit || n->as_int() < 2 || depth->as_int() < 2) return false;
+  const bool lines_of_k = along_k && !(target_.turns_odd_lines && item == 2);
+  PlanConstant c;
+  c.packing = PlanConstant::Packing::padded_lines;
+  c.k = (lines_of_k ? depth : n)->as_int(), c.n = (lines_of_k ? n : depth)->as_int();
+  c.row_stride = along_k == lines_of_k ? length : 1;
+  c.col_stride = along_k == lines_of_k ? 1 : length;
+  c.batch_stride = (c.k + unit - 1) / unit * unit;
+  Expr padded = pool().index(0);
+  const auto add = [&](const std::vector<Expr>& sizes, int first, int64_t stride) {
+    for (size_t i = sizes.size(); i-- > 0; stride *= sizes[i]->as_int()) padded = padded + pool().var(first + static_cast<int>(i)) * stride;
+  };
+  add(g.n, n0, lines_of_k ? c.batch_stride : 1);
+  add(g.k, k0, lines_of_k ? 1 : c.batch_stride);
+  k.operands[1] = {packed_buffer(k.operands[1].buffer, c), padded};
+  return true;
+}
+
+// A constant weight in the layouts that the template reads; another one as it is, over its own coordinates.
+void WeightPacker::add_conv_weight(TemplateKernel& k, const Conv2d& conv) {
+  using Packing = PlanConstant::Packing;
+  const BufferInfo& w = program_.buffer(conv.weight);
+  CHECK(!is_int(w.dtype) || (w.kind == BufferInfo::Kind::constant && target_.packs_convolution_weights), "a quantised weight that cannot be packed");
+  if (w.kind != BufferInfo::Kind::constant) {
+    const std::vector<Expr> coordinates = {pool().var(0), pool().var(1), pool().var(2), pool().var(3)};
+    k.operands.push_back({conv.weight, linear_offset(pool(), w, coordinates)});
+    return;
+  }
+  std::vector<Packing> packings;
+  if (!target_.packs_convolution_weights) {
+    packings = {Packing::conv_ohwi};
+  } else if (is_depthwise(conv, w.sizes)) {
+    packings = {Packing::depthwise_weight};
+  } else if (is_int(w.dtype)) {
+    packings = {Packing::conv_weight_integer};
+  } else if (target_.convolution_packings) {
+    packings = target_.convolution_packings(conv, k.operands[0].offset, k.result_sizes, w);
+  }
+  if (packings.empty()) packings = {Packing::conv_weight};
+  for (const Packing& packing : packings) {
+    PlanConstant c;
+    c.groups = conv.groups;
+    c.packing = packing;
+    const PlanOperand operand = {packed_buffer(conv.weight, c), pool().index(0)};
+    (&packing == &packings[0] ? k.operands : k.weights).push_back(operand);
+  }
+}
+
+// The same constant packed the same way is kept once.
+BufferId WeightPacker::packed_buffer(BufferId source, PlanConstant c) {
+  for (const auto& [packed, row] : packed_) {
+    const PlanConstant& p = row;
+    if (p.buffer == source && p.packing == c.packing && p.k == c.k && p.n == c.n && p.batch == c.batch && p.row_stride == c.row_stride &&
+        p.col_stride == c.col_stride && p.batch_stride == c.batch_stride) {
+      return packed;
+    }
+  }
+  BufferInfo b = program_.buffer(source);
+  b.name += ".packed";
+  plan_.buffers.push_back({b, {}});
+  const BufferId id(plan_.buffers.size() - 1);
+  c.buffer = source;
+  packed_.emplace_back(id, c);
+  PlanConstant row = c;
+  plan_.buffer(id).placement = {Placement::Kind::constant, static_cast<int>(plan_.constants.size()), Expr()};
+  plan_.constants.push_back(row);
+  return id;
+}
+
+}  // namespace coil

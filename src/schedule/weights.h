@@ -1,0 +1,33 @@
+// Constant weights in the layouts that templates read: rows of the plan's constants that say how their bytes are made.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "schedule/kernel_plan.h"
+#include "schedule/target.h"
+
+namespace coil {
+
+// Adds buffers and constants to `plan`. All three must outlive it.
+class WeightPacker {
+ public:
+  WeightPacker(KernelPlan& plan, const LoopProgram& program, const TargetTraits& target) : plan_(plan), program_(program), target_(target) {}
+
+  // A constant b as the target wants it: operand 1 of the kernel, which is b as the program has it, then names the packed buffer. False: it stays as it is.
+  bool pack_gemm_weight(TemplateKernel& kernel, const Gemm& gemm);
+  // The weight as the kernel's next operand: a constant one packed, also in the other ways that choices want; another one over its own coordinates.
+  void add_conv_weight(TemplateKernel& kernel, const Conv2d& conv);
+
+ private:
+  ExprPool& pool() { return *program_.pool; }
+  bool pad_lines(TemplateKernel& k, const Gemm& g);
+  BufferId packed_buffer(BufferId source, PlanConstant c);
+
+  KernelPlan& plan_;
+  const LoopProgram& program_;
+  const TargetTraits& target_;
+  std::vector<std::pair<BufferId, PlanConstant>> packed_;
+};
+
+}  // namespace coil
