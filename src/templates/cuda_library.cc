@@ -44,6 +44,8 @@ bool within(std::string& condition, Expr e, std::string_view text, const Range& 
 
 // A dynamic size, no larger than the range that is served: scratch is for that.
 Expr at_most(Expr e, const Range& range) { return index_min(e, e->pool->index(range.most)); }
+// 1 from the range's beginning on, 0 below it: sizes that are not served need no scratch.
+Expr reaches(Expr e, const Range& range) { return index_min(floor_div(e, e->pool->index(range.least)), e->pool->index(1)); }
 
 // The call of `function` (cuda_blas.h, cuda_dnn.h) behind the condition, then the pass over its rows x columns floats.
 CudaVariant library_variant(std::string name, std::string library, std::string condition, std::string_view function,
@@ -72,7 +74,7 @@ std::optional<CudaVariant> cuda_gemm_library(const CudaGemmFacts& f, int sm, boo
     if (!within(condition, f.m, "t.m", row.m) || !within(condition, f.n, "t.n", row.n) || !within(condition, f.k, "t.k", row.k))
       continue;
     CudaVariant v = library_variant("cublas", "libcublasLt", std::move(condition), "cublas_gemm", "t.m", "t.n");
-    v.scratch_bytes = at_most(f.m, row.m) * at_most(f.n, row.n) * 4 + kLibraryScratchBytes;
+    v.scratch_bytes = reaches(f.m, row.m) * reaches(f.n, row.n) * (at_most(f.m, row.m) * at_most(f.n, row.n) * 4 + kLibraryScratchBytes);
     return v;
   }
   return std::nullopt;
@@ -96,7 +98,7 @@ std::optional<CudaVariant> cuda_conv_library(const CudaConvFacts& f, int sm, boo
     if (*oc < row.channels.least || *oc > row.channels.most || k < row.k.least || k > row.k.most) continue;
     if (!within(condition, pixels, "t.n * t.oh * t.ow", row.pixels)) continue;
     CudaVariant v = library_variant("cudnn", "libcudnn", std::move(condition), "cudnn_conv", "t.n * t.oh * t.ow", "t.oc");
-    v.scratch_bytes = at_most(pixels, row.pixels) * (4 * *oc) + kLibraryScratchBytes;
+    v.scratch_bytes = reaches(pixels, row.pixels) * (at_most(pixels, row.pixels) * (4 * *oc) + kLibraryScratchBytes);
     return v;
   }
   return std::nullopt;

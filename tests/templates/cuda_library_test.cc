@@ -83,6 +83,9 @@ TEST_F(CudaLibrary, DynamicSizes) {
   const auto most = upper_bound(v->scratch_bytes);
   ASSERT_TRUE(most);
   EXPECT_EQ(*most, 4096 * 2048 * 4 + kLibraryScratchBytes);
+  const auto at = [&](int64_t rows) { return evaluate_index(v->scratch_bytes, [&](SymbolId) { return rows; }); };
+  EXPECT_EQ(at(1535), 0) << "what is not served needs none";
+  EXPECT_EQ(at(1536), 1536 * 2048 * 4 + kLibraryScratchBytes);
   EXPECT_FALSE(product({-1, 100, 2048}));
 }
 
