@@ -79,6 +79,8 @@ int64_t arena_bytes(const int64_t* s, int32_t) { return s[0] * 16; }
 int32_t enqueue(const cd::CudaCall* call, CoilError* error) {
   int64_t batch = call->symbols[0], n = call->symbols[1], elements = batch * 4;
   if (cd::cuda_has(call, 3) || cd::cuda_sms(call) != 132) return cd::fail(error, 901, "a kernel that no image has was found");
+  if (cd::cuda_clusters(call, 1) != 132 || cd::cuda_clusters(call, 2) != 66 || cd::cuda_clusters(call, 4) != 32)
+    return cd::fail(error, 901, "clusters that do not fit the machine");
   const void *x = call->inputs[0], *ids = call->inputs[1], *table = call->constants, *arena = call->arena,
              *y = call->outputs[0];
   const void *flag = call->flag, *state = call->state;
