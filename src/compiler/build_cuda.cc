@@ -70,16 +70,6 @@ void add_user(toolchain::CudaRequest& r, const cuda::CudaFunction& f) {
   r.user_hint = "coil calls it as " + f.user_call;
 }
 
-// Library routines are CPU code.
-Status refuse_library_calls(const LoopProgram& loops) {
-  for (const Loop& loop : loops.loops) {
-    if (!std::holds_alternative<Library>(loop.def)) continue;
-    return Error{ErrorCode::unsupported_op, fmt::format("coil has no CUDA code for '{}' yet: it computes it by a library for the CPU", loop.op),
-                 loop.origins.empty() ? "" : loop.origins[0].source, "compile the model for the CPU, or leave this operator outside of it"};
-  }
-  return ok_status();
-}
-
 // Units' texts, and what NVRTC is to make of them.
 struct Compilation {
   std::vector<GeneratedSource> sources;
@@ -113,16 +103,24 @@ Result<std::vector<toolchain::Bytes>> compile_all(const Compilation& c, const Co
 
 }  // namespace
 
-Result<CudaPlan> plan_cuda(const LoopProgram& loops, const CompileOptions& options, int tuned_sm, std::function<std::vector<Choice>(const std::string& problem)> choices) {
-  TRY_STATUS(refuse_library_calls(loops));
-  TRY_STATUS(check_user_kernels(loops, true));
+Status check_cuda(const LoopProgram& loops) {
   for (const Loop& loop : loops.loops) {
-    const ReadSize* read = std::get_if<ReadSize>(&loop.def);
-    if (!read) continue;
-    return Error{ErrorCode::unsupported_feature,
-                 fmt::format("the size '{}' depends on data ('{}'), which programs for CUDA do not support yet", loops.pool->symbol_info(read->symbol).name, loop.origins.empty() ? "" : loop.origins[0].source),
-                 loop.origins.empty() ? "" : loop.origins[0].source, "compile for the CPU, or compute the size outside of the model"};
+    const std::string where = loop.origins.empty() ? "" : loop.origins[0].source;
+    if (std::holds_alternative<Library>(loop.def)) {
+      return Error{ErrorCode::unsupported_op, fmt::format("coil has no CUDA code for '{}' yet: it computes it by a library for the CPU", loop.op), where,
+                   "compile the model for the CPU, or leave this operator outside of it"};
+    }
+    if (const auto* read = std::get_if<ReadSize>(&loop.def)) {
+      return Error{ErrorCode::unsupported_feature, fmt::format("the size '{}' depends on data ('{}'), which programs for CUDA do not support yet", loops.pool->symbol_info(read->symbol).name, where), where,
+                   "compile for the CPU, or compute the size outside of the model"};
+    }
   }
+  return ok_status();
+}
+
+Result<CudaPlan> plan_cuda(const LoopProgram& loops, const CompileOptions& options, int tuned_sm, std::function<std::vector<Choice>(const std::string& problem)> choices) {
+  TRY_STATUS(check_cuda(loops));
+  TRY_STATUS(check_user_kernels(loops, true));
   CudaPlan p;
   std::set<int, std::greater<>> known(options.cuda.begin(), options.cuda.end());
   known.insert(options.ptx.begin(), options.ptx.end());

@@ -31,6 +31,9 @@ Result<TargetContents> build_cuda(const LoopProgram& loops, const Graph& graph, 
 // and nothing is timed: Record::untimed. Errors: as of tune_cpu; wrong_machine for a device of another architecture than the targets.
 Result<tune::Record> tune_cuda(const LoopProgram& loops, const Graph& graph, const CompileOptions& options);
 
+// What programs for CUDA do not support yet, with the operator and its source line: library routines, sizes from data.
+Status check_cuda(const LoopProgram& loops);
+
 // --- shared by the two
 // Headers of the C++ library that the sources of user kernels may include: device/user/math.h has their functions.
 inline constexpr const char* kUserHeaders[] = {"cmath", "math.h", "cstdint", "cstddef", "cstring", "algorithm"};

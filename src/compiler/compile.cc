@@ -124,7 +124,10 @@ Status check_support(const Graph& graph, const Node& node, const CompileOptions&
     if (!options.isas.empty() && !node.user->cpu) return Error{ErrorCode::user_kernel, "the user kernel has no source for the CPU", "", ""};
     if (cuda && !node.user->cuda) return Error{ErrorCode::user_kernel, "the user kernel has no source for CUDA", "", ""};
   }
-  if (node.user || has_lowering(node.target)) return check_node(graph, node, lowering(options));
+  if (node.user || has_lowering(node.target)) {
+    TRY(const LoopProgram loops, lower_alone(graph, node, lowering(options)));
+    return options.cuda.empty() && options.ptx.empty() ? ok_status() : check_cuda(loops);
+  }
   return Error{ErrorCode::unsupported_op, "no code for this operator", "", ""};
 }
 

@@ -208,7 +208,7 @@ std::vector<std::string> lowered_operators() {
   return names;
 }
 
-Status check_node(const Graph& graph, const Node& node, const LowerOptions& options) {
+Result<LoopProgram> lower_alone(const Graph& graph, const Node& node, const LowerOptions& options) {
   lowering::Session session(graph.pool);
   session.regions = options.regions;
   lowering::Scope scope{graph, lowering::Views(graph.values.size())};
@@ -228,7 +228,7 @@ Status check_node(const Graph& graph, const Node& node, const LowerOptions& opti
   } catch (const std::out_of_range&) {
     return lowering::located({ErrorCode::bad_program, node.target + ": an argument has too few elements or dimensions", {}, {}}, node);
   }
-  return ok_status();
+  return session.recorder.take();
 }
 
 }  // namespace coil

@@ -24,7 +24,7 @@ bool has_lowering(std::string_view target);
 // All operators with a lowering, sorted.
 std::vector<std::string> lowered_operators();
 
-// Lowers one node alone, with its operands as plain inputs: finds what lower() would refuse because of arguments or dtypes.
-Status check_node(const Graph& graph, const Node& node, const LowerOptions& options = {});
+// The loops of one node alone, whose operands are plain inputs; nothing is an output. Errors: what lower() would refuse because of arguments or dtypes.
+Result<LoopProgram> lower_alone(const Graph& graph, const Node& node, const LowerOptions& options = {});
 
 }  // namespace coil

@@ -1,6 +1,6 @@
 // What the files of this folder share: access to a node's arguments, broadcasting, promotion, and the table of lowerings.
 //
-// A lowering refuses a program by fail(), which throws LowerError; lower() and check_node() turn it into a Result. Nothing else
+// A lowering refuses a program by fail(), which throws LowerError; lower() and lower_alone() turn it into a Result. Nothing else
 // throws it, and it never leaves this folder: some 400 short lowerings stay readable this way.
 #pragma once
 

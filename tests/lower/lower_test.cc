@@ -164,17 +164,17 @@ TEST_F(LowerTest, AnUnknownOperatorIsNamedWithItsLine) {
   EXPECT_TRUE(has_lowering("aten.add.Tensor"));
 }
 
-TEST_F(LowerTest, CheckNodeRefusesWhatLowerRefuses) {
+TEST_F(LowerTest, OneNodeAloneIsRefusedLikeTheProgram) {
   ValueId x = input("x", dims({2, 3}));
   ValueId matrix = input("matrix", dims({4, 3}));
   ValueId batch = input("batch", dims({5, 4, 3}));
   node("aten.linear.default", {{"input", x}, {"weight", batch}}, dims({2, 4}));
   node("aten.linear.default", {{"input", x}, {"weight", matrix}}, dims({2, 4}));
-  const Status refused = check_node(graph, graph.nodes[0]);
+  const Result<LoopProgram> refused = lower_alone(graph, graph.nodes[0]);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ErrorCode::unsupported_feature);
   EXPECT_NE(refused.error().message.find("not a matrix"), std::string::npos);
-  EXPECT_TRUE(check_node(graph, graph.nodes[1]).ok());
+  EXPECT_TRUE(lower_alone(graph, graph.nodes[1]).ok());
 }
 
 TEST_F(LowerTest, AnArgumentOfAWrongKindIsABadProgram) {

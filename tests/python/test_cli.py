@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 import harness
+import zoo
 from harness import DIGITS, DIGITS_TEST, assert_refused, coil, coil_json, coil_ok
 
 COMMANDS = ["compile", "run", "bench", "inspect", "check", "env"]
 
 
 def zoo_names(**parameters):
-    return ["mlp", "dynamic_pointwise"]
+    return ["mlp", "dynamic_pointwise", "linalg_inverse_float32"]
 
 
 def test_help_lists_commands():
@@ -50,6 +51,14 @@ def test_check_lists_ops_with_lines():
     text = coil_ok("check", DIGITS).stdout
     assert "conv2d" in text and re.search(r"train\.py:\d+", text), text
     assert "conv2d" in json.dumps(coil_json("check", DIGITS))
+
+
+def test_check_for_a_gpu(tmp_path):
+    program = zoo.make("linalg_inverse_float32") / "linalg_inverse_float32.aten.pt2"
+    coil_ok("check", program)
+    done = coil("check", program, "--target", "cuda:sm_90")
+    assert done.returncode == 5 and "no CUDA code" in done.stdout, done.stdout + done.stderr
+    coil_ok("check", DIGITS, "--target", "cpu,cuda:sm_90")
 
 
 def test_compile_json(tmp_path):
