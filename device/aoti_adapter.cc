@@ -274,7 +274,7 @@ int32_t check_storage(const Container* c, Tensor* inputs, size_t num_inputs) {
   for (const int32_t* i = whole; i && *i >= 0; i++) {
     int64_t offset = 0;
     if (static_cast<size_t>(*i) >= num_inputs) break;
-    if (c->shim.aoti_torch_get_storage_offset(inputs[*i], &offset)) return fail(207, "libtorch cannot describe input %d", *i);
+    if (!c->shim.aoti_torch_get_storage_offset || c->shim.aoti_torch_get_storage_offset(inputs[*i], &offset)) return fail(207, "libtorch cannot describe input %d", *i);
     if (offset)
       return fail(205, "input '%s' begins at element %lld of its storage, but the program counts from the storage's beginning (as_strided with an offset): pass a tensor that begins there",
                   c->model->inputs[*i].name, static_cast<long long>(offset));
