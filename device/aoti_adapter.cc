@@ -18,6 +18,8 @@
 
 extern "C" __attribute__((visibility("default"))) const CoilModel* coil_model(void);
 extern "C" __attribute__((weak, visibility("hidden"))) const CoilResults COIL_RESULTS_SYMBOL;
+// Of programs that count from the beginning of an input's storage: the numbers of such inputs, then -1.
+extern "C" __attribute__((weak, visibility("hidden"))) const int32_t coil_whole_inputs[];
 extern "C" __attribute__((weak, visibility("hidden"))) const char COIL_ARENA_FORMULA_SYMBOL[];
 
 namespace coil_aoti {
@@ -265,6 +267,21 @@ int32_t view_input(const Shim& shim, Tensor handle, size_t i, CoilTensorView* vi
 
 namespace {
 
+// Inputs from whose storage the program counts have to begin where it does.
+int32_t check_storage(const Container* c, Tensor* inputs, size_t num_inputs) {
+  const int32_t* whole = coil_whole_inputs;
+  __asm__("" : "+r"(whole));  // as in results()
+  for (const int32_t* i = whole; i && *i >= 0; i++) {
+    int64_t offset = 0;
+    if (static_cast<size_t>(*i) >= num_inputs) break;
+    if (!c->shim.aoti_torch_get_storage_offset || c->shim.aoti_torch_get_storage_offset(inputs[*i], &offset)) return fail(207, "libtorch cannot describe input %d", *i);
+    if (offset)
+      return fail(205, "input '%s' begins at element %lld of its storage, but the program counts from the storage's beginning (as_strided with an offset): pass a tensor that begins there",
+                  c->model->inputs[*i].name, static_cast<long long>(offset));
+  }
+  return 0;
+}
+
 int32_t make_output(const Container* c, int32_t i, const int64_t* symbols, Tensor* outputs, void** data) {
   const CoilModel* model = c->model;
   int64_t sizes[COIL_MAX_RANK];
@@ -365,6 +382,7 @@ int32_t run(Container* c, Tensor* inputs, size_t num_inputs, Tensor* outputs, si
   for (size_t i = 0; i < num_inputs; i++) {
     if (view_input(c->shim, inputs[i], i, &views[i])) return 1;
   }
+  if (check_storage(c, inputs, num_inputs)) return 1;
   if (model->bind(views, static_cast<int32_t>(num_inputs), symbols, &last_error)) return report();
   if (!(c->cuda ? cuda_compute(c, views, symbols, outputs, stream) : compute(c, views, symbols, outputs))) return 0;
   for (size_t i = 0; i < num_outputs; i++) {

@@ -25,6 +25,7 @@ struct StreamGuardObject;
   X(aoti_torch_get_device_type, (Tensor, int32_t*), false)                                                          \
   X(aoti_torch_get_device_index, (Tensor, int32_t*), false)                                                         \
   X(aoti_torch_get_layout, (Tensor, int32_t*), false)                                                               \
+  X(aoti_torch_get_storage_offset, (Tensor, int64_t*), true)                                                        \
   X(aoti_torch_empty_strided, (int64_t, const int64_t*, const int64_t*, int32_t, int32_t, int32_t, Tensor*), false) \
   X(aoti_torch_delete_tensor_object, (Tensor), false)                                                               \
   X(torch_parallel_for, (int64_t, int64_t, int64_t, ParallelBody, void*), true)                                     \

@@ -42,6 +42,8 @@ class TensorInfo:
     """"int", "float" or "bool" where the program takes or gives a Python number instead of a tensor."""
     mutated: bool = False
     """Whether the program writes to this input."""
+    whole_storage: bool = False
+    """Whether the program counts from the beginning of this input's storage (`as_strided` with an offset), where the tensor then has to begin."""
 
     @property
     def shape(self) -> tuple[int | str, ...]:
@@ -53,7 +55,7 @@ class TensorInfo:
 
 
 def _infos(rows: list) -> tuple[TensorInfo, ...]:
-    return tuple(TensorInfo(name, dtype, tuple(Dim(*d) for d in dims), number, mutated) for name, dtype, dims, number, mutated in rows)
+    return tuple(TensorInfo(name, dtype, tuple(Dim(*d) for d in dims), *rest) for name, dtype, dims, *rest in rows)
 
 
 class Model:
@@ -98,6 +100,7 @@ class Model:
         self._places = places if num_results != len(places) else None
         self._num_results = num_results
         self._numbers = [i for i, info in enumerate(self.outputs) if info.number]
+        self._whole = [i for i, info in enumerate(self.inputs) if info.whole_storage]
         tree = self._in_spec.tree if self._in_spec else None
         positional = len(tree["children_spec"][0]["children_spec"]) if tree else len(self.inputs)
         self._num_positional = positional
@@ -113,6 +116,8 @@ class Model:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         flat = args if self._plain and not kwargs else self._flatten(args, kwargs)
+        if self._whole:
+            self._check_storage(flat)
         try:
             outputs = self._run(flat)
         except InputError as error:
@@ -124,6 +129,13 @@ class Model:
         if self._tuple:
             return tuple(outputs)
         return self._nest(outputs)
+
+    def _check_storage(self, flat: Sequence[Any]) -> None:
+        for i in self._whole:
+            offset = flat[i].storage_offset() if i < len(flat) and hasattr(flat[i], "storage_offset") else 0
+            if offset:
+                raise make_error(205, f"COIL-E205: input '{self.inputs[i].name}' begins at element {offset} of its storage, but the program counts from the storage's "
+                                 "beginning (as_strided with an offset): pass a tensor that begins there")
 
     def _may_copy(self, index: int) -> bool:
         return index >= len(self.inputs) or not self.inputs[index].mutated

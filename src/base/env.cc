@@ -9,6 +9,7 @@ namespace coil {
 namespace {
 
 constexpr EnvVar kEnvVars[] = {
+    {"ATEN_CPU_CAPABILITY", "the machine's", "PyTorch's variable (default, avx2, avx512): how the 4-bit weights lie that it packed for its CPU kernels."},
     {"COIL_CACHE", "~/.cache/coil/results", "Where compiled kernels and the tuner's choices are kept: a folder, redis://host:port, or off."},
     {"COIL_COLOR", "auto", "Colour in the terminal: auto, always or never."},
     {"COIL_CUBLASLT", "libcublasLt.so.13 or .12", "The cuBLASLt that CUDA packages may use; a missing file: none."},

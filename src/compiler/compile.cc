@@ -12,6 +12,7 @@
 #include "compiler/build_target.h"
 #include "compiler/dump.h"
 #include "lower/lower.h"
+#include "lower/whole_inputs.h"
 #include "package/package_writer.h"
 #include "passes/pipeline.h"
 
@@ -46,7 +47,7 @@ Result<Graph> simplify(Graph graph, const CompileOptions& options, const Dump& d
 // The host of a CUDA program does not wait for the device: it cannot steer by what is computed there.
 LowerOptions lowering(const CompileOptions& options) {
   const bool cpu = options.cuda.empty() && options.ptx.empty();
-  return {.regions = cpu, .quantised_products = cpu};
+  return {.regions = cpu, .quantised_products = cpu, .int4_block = options.int4_block};
 }
 
 Result<CompileReport> compile(const Graph& graph, ZipWriter& zip, const CompileOptions& options) {
@@ -71,6 +72,7 @@ Result<CompileReport> compile(const Graph& graph, ZipWriter& zip, const CompileO
   contents.name = options.name.empty() ? "model" : options.name;
   contents.fixed_inputs = fixed_arguments(simplified);
   contents.argument_names = simplified.forward_arg_names;
+  contents.whole_inputs = whole_inputs(simplified);
   contents.torch_version = simplified.torch_version;
   std::vector<std::string> devices;
   if (!options.isas.empty()) devices.push_back("cpu");

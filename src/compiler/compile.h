@@ -14,6 +14,7 @@
 #include "cache/cache.h"
 #include "frontend/program_reader.h"
 #include "graph/graph.h"
+#include "ops/int4_block.h"
 #include "tune/record.h"
 
 namespace coil {
@@ -40,6 +41,7 @@ struct CompileOptions {
   bool graphs = true;                           // repeated calls of CUDA code may become CUDA graphs
   bool winograd = true;                         // 3x3 convolutions on the CPU may be computed by Winograd's filtering
   bool cuda_first = false;                      // the order of the two in the package: what stock PyTorch loads is the first
+  Int4Block int4_block;                         // of weights that PyTorch packed
   int threads = 0;                              // of the compiler; 0: as many as it may use
   int opt_level = 3;
   TuneOptions tune;

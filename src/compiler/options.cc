@@ -174,6 +174,19 @@ Result<UserKernels> user_kernels(const std::vector<std::string>& registrations, 
   return out;
 }
 
+namespace {
+
+// As PyTorch on this machine packs and reads.
+Int4Block int4_block() {
+  const std::string chosen = env("ATEN_CPU_CAPABILITY").value_or("");
+  const bool avx512 = __builtin_cpu_supports("x86-64-v4"), avx2 = __builtin_cpu_supports("x86-64-v3");
+  if (chosen == "default" || !avx2) return {32, false};
+  if (chosen == "avx2" || !avx512) return {32, true};
+  return {64, true};
+}
+
+}  // namespace
+
 Result<CompileOptions> compile_options(const CompileSettings& settings) {
   CompileOptions options;
   TRY_STATUS(parse_target(settings.target, options));
@@ -188,6 +201,7 @@ Result<CompileOptions> compile_options(const CompileSettings& settings) {
   options.libraries = settings.libraries;
   options.graphs = settings.graphs;
   options.winograd = settings.winograd;
+  options.int4_block = int4_block();
   TRY_STATUS(read_tuning(settings, options));
   TRY(options.cache, cache::Cache::from_env());
   options.dump_folder = env("COIL_DUMP").value_or("");

@@ -32,7 +32,7 @@ bool mentions_symbols(const LoopProgram& program, const Loop& loop) {
 }
 
 // Work that would rather be done once at compile time than kept for every call, and whose result is worth its place.
-bool worth_folding(const LoopProgram& program, const Loop& loop) {
+bool worth_folding(const LoopProgram& program, const Loop& loop, Fold which) {
   if (defines_whole(loop.def) || std::holds_alternative<ReadSize>(loop.def)) return false;
   const std::vector<BufferId> inputs = reads(program, loop);
   if (inputs.empty()) return false;  // a formula of the coordinates: cheaper computed than loaded
@@ -43,6 +43,7 @@ bool worth_folding(const LoopProgram& program, const Loop& loop) {
   }
   for (BufferId id : loop.outputs) {
     if (!is_fixed(program.buffer(id).sizes)) return false;
+    if (which == Fold::bytes && program.buffer(id).dtype != DType::i8 && program.buffer(id).dtype != DType::u8) return false;
     out += bytes(program.buffer(id));
   }
   constexpr int64_t kFree = 1 << 20;
@@ -57,7 +58,7 @@ bool worth_folding(const LoopProgram& program, const Loop& loop) {
 
 }  // namespace
 
-Result<LoopProgram> fold_constants(LoopProgram program) {
+Result<LoopProgram> fold_constants(LoopProgram program, Fold which) {
   std::vector<char> is_output(program.buffers.size(), 0);
   for (const LoopOutput& out : program.outputs) is_output[static_cast<size_t>(out.source.index)] = 1;
   std::vector<Loop> kept;
@@ -65,7 +66,7 @@ Result<LoopProgram> fold_constants(LoopProgram program) {
   std::vector<Loop> loops = std::move(program.loops);
   for (Loop& loop : loops) {
     const bool writes_output = std::any_of(loop.outputs.begin(), loop.outputs.end(), [&](BufferId id) { return is_output[static_cast<size_t>(id.index)] != 0; });
-    if (writes_output || !worth_folding(program, loop)) {
+    if (writes_output || !worth_folding(program, loop, which)) {
       kept.push_back(std::move(loop));
       continue;
     }

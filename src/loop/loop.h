@@ -262,8 +262,9 @@ std::vector<SymbolId> all_data_symbols(const LoopProgram& program, const Loop& l
 // Buffers that a definition reads, each once, in order of first use; sizes from data count as reads of their ReadSize's buffer.
 std::vector<BufferId> reads(const LoopProgram& program, const Loop& loop);
 
-// Computed buffers that depend on constants alone become constants, by evaluation (interpret.cc). State is not constant.
-Result<LoopProgram> fold_constants(LoopProgram program);
+// Computed buffers that depend on constants alone become constants, by evaluation (interpret.cc). State is not constant. `bytes`: int8 and uint8 only.
+enum class Fold : uint8_t { all, bytes };
+Result<LoopProgram> fold_constants(LoopProgram program, Fold which = Fold::all);
 // Drops definitions and buffers that no output needs.
 LoopProgram dead_loops(LoopProgram program);
 

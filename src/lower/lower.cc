@@ -23,7 +23,7 @@ Table make_table() {
   for (auto add : {add_pointwise, add_activations, add_casts, add_assertions, add_views, add_reshapes, add_joins, add_padding, add_creation, add_indexing,
                    add_scatter, add_reductions, add_softmax, add_statistics, add_normalization, add_matmul, add_einsum, add_convolution,
                    add_pooling, add_attention, add_sorting, add_resampling, add_grid_sampling, add_losses,
-                   add_recurrent, add_data_sizes, add_distances, add_search, add_special, add_bessel, add_norm_backward, add_convolution_backward, add_attention_backward, add_grouped_products, add_polynomials, add_incomplete_gamma, add_antialiasing, add_calculus, add_products, add_unpooling, add_embedding_bag, add_histograms, add_random, add_margin_losses, add_numeric, add_order_statistics, add_constructions, add_higher_order, add_fft, add_linalg, add_quantization, add_reinterpret}) {
+                   add_recurrent, add_data_sizes, add_distances, add_search, add_special, add_bessel, add_norm_backward, add_convolution_backward, add_attention_backward, add_grouped_products, add_polynomials, add_incomplete_gamma, add_antialiasing, add_calculus, add_products, add_unpooling, add_embedding_bag, add_histograms, add_random, add_margin_losses, add_numeric, add_order_statistics, add_constructions, add_higher_order, add_fft, add_linalg, add_quantization, add_packed_products, add_reinterpret}) {
     add(t);
   }
   return t;
@@ -184,6 +184,7 @@ Result<LoopProgram> lower(const Graph& graph, const LowerOptions& options) {
   CHECK(graph.pool != nullptr);
   lowering::Session session(graph.pool);
   session.regions = options.regions;
+  session.int4_block = options.int4_block;
   lowering::Scope scope{graph, lowering::Views(graph.values.size())};
   try {
     lowering::add_inputs(session, scope);
@@ -197,7 +198,9 @@ Result<LoopProgram> lower(const Graph& graph, const LowerOptions& options) {
   TRY_STATUS(check_data_sizes(session.recorder.program()));
   TRY_STATUS(check_all_amounts(session.recorder.program()));
   LoopProgram program = dead_loops(find_attention(dead_loops(session.recorder.take())));
-  return options.quantised_products ? dead_loops(find_quantised(std::move(program))) : std::move(program);
+  if (!options.quantised_products) return program;
+  TRY(program, fold_constants(std::move(program), Fold::bytes));  // weights that were packed in another way
+  return dead_loops(find_quantised(std::move(program)));
 }
 
 bool has_lowering(std::string_view target) { return lowering::table().contains(target) || lowering::complex_table().contains(target) || lowering::float8_table().contains(target); }
@@ -211,6 +214,7 @@ std::vector<std::string> lowered_operators() {
 Result<LoopProgram> lower_alone(const Graph& graph, const Node& node, const LowerOptions& options) {
   lowering::Session session(graph.pool);
   session.regions = options.regions;
+  session.int4_block = options.int4_block;
   lowering::Scope scope{graph, lowering::Views(graph.values.size())};
   auto feed = [&](ValueId id) {
     if (!id.valid() || !graph.value(id).is_tensor() || scope.values[static_cast<size_t>(id.index)].body) return;

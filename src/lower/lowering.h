@@ -15,6 +15,7 @@
 #include "graph/graph.h"
 #include "loop/recorder.h"
 #include "loop/simplify_body.h"
+#include "ops/int4_block.h"
 
 namespace coil::lowering {
 
@@ -39,6 +40,7 @@ struct Session {
   bool regions = false;
   Part* around = nullptr;  // of a region's part: what captures for it
   bool in_loop = false;    // of a region's part: it runs more than once
+  Int4Block int4_block;    // of packed weights
 
   // Seed and number of the call, if an operator is random (random.cc), and how many are.
   View random_state;

@@ -1,8 +1,11 @@
 #include "lower/storage.h"
 
 #include <algorithm>
+#include <optional>
 
 #include <fmt/format.h>
+
+#include "lower/whole_inputs.h"
 
 namespace coil::lowering {
 namespace {
@@ -41,20 +44,38 @@ std::string_view packet(std::string_view target) {
   return target.substr(0, target.find('.'));
 }
 
-bool begins_elsewhere(const Graph& graph, ValueId id) {
+// What the node's `self` is a view of that begins where it does; nothing where that cannot be said.
+std::optional<ValueId> beginning_of(const Graph& graph, ValueId id) {
   while (graph.value(id).producer.valid()) {
     const Node& node = graph.node(graph.value(id).producer);
     const std::string_view name = packet(node.target);
-    if (std::ranges::find(kElsewhere, name) != std::end(kElsewhere)) return true;
-    if (std::ranges::find(kInPlace, name) == std::end(kInPlace) || node.args.empty()) return false;
+    if (std::ranges::find(kElsewhere, name) != std::end(kElsewhere)) return std::nullopt;
+    if (std::ranges::find(kInPlace, name) == std::end(kInPlace) || node.args.empty()) return id;
     const ValueId* base = std::get_if<ValueId>(&node.args[0]);
-    if (!base || !base->valid()) return false;
+    if (!base || !base->valid()) return id;
     id = *base;
   }
-  return false;
+  return id;
+}
+
+// A subgraph's operand may be a part of anything. Only a program has a call's description.
+bool begins_elsewhere(const Graph& graph, ValueId id) {
+  const std::optional<ValueId> base = beginning_of(graph, id);
+  return !base || (graph.in_spec.empty() && !graph.value(*base).producer.valid());
 }
 
 }  // namespace
+
+void check_reach(Op& op, const Storage& storage, const Sizes& sizes, const Sizes& strides) {
+  Expr last = storage.offset, nothing = op.pool.boolean(false);
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    last = last + (sizes[i] - 1) * strides.at(i);
+    nothing = op.pool.op(ScalarOp::logical_or, {nothing, index_less(sizes[i], op.pool.index(1))});
+  }
+  const Expr fits = op.pool.op(ScalarOp::logical_or, {nothing, index_less(last, count(op.pool, storage.elements.sizes))});
+  if (!fits->is_constant()) return op.rec.check(op.name, "assertion failed: " + op.node.target + " reaches beyond the tensor that it is given (" + where(op.node) + ")", fits);
+  if (fits->as_int() == 0) fail(ErrorCode::unsupported_feature, op.node.target + " reaches beyond the tensor that it is given, into the rest of its storage");
+}
 
 Storage storage_of_self(Op& op) {
   const ValueId* id = std::get_if<ValueId>(op.node.find("self"));
@@ -69,3 +90,25 @@ Storage storage_of_self(Op& op) {
 }
 
 }  // namespace coil::lowering
+
+namespace coil {
+
+std::vector<int32_t> whole_inputs(const Graph& graph) {
+  std::vector<char> counted(graph.values.size(), 0);
+  for (const Node& node : graph.nodes) {
+    const Argument* offset = node.find("storage_offset");
+    const Argument* self = node.find("self");
+    if (!offset || std::holds_alternative<NoneArg>(*offset) || !self || !std::holds_alternative<ValueId>(*self)) continue;
+    if (const auto base = lowering::beginning_of(graph, std::get<ValueId>(*self))) counted[static_cast<size_t>(base->index)] = 1;
+  }
+  std::vector<int32_t> found;
+  int32_t number = 0;
+  for (const GraphInput& in : graph.inputs) {
+    if (!in.value.valid() || (in.kind != GraphInput::Kind::user && in.kind != GraphInput::Kind::user_symint)) continue;
+    if (counted[static_cast<size_t>(in.value.index)]) found.push_back(number);
+    ++number;
+  }
+  return found;
+}
+
+}  // namespace coil

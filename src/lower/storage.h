@@ -11,8 +11,10 @@ struct Storage {
   Expr offset;                // the argument `storage_offset`: from the storage's first element
 };
 
-// Of the argument `self`. Refuses tensors with gaps, and an offset of its own where `self` is a later part of another tensor. A program's
-// inputs begin where their storage does.
+// Of the argument `self`. Refuses tensors with gaps, and an offset of its own where `self` is a later part of another tensor, or may be.
+// A program's input has to begin where its storage does then: whole_inputs() says so to those who call it.
 Storage storage_of_self(Op& op);
+// What is seen with these sizes and strides has to lie in the tensor: more of its storage is not known. Refused, or a check of the call.
+void check_reach(Op& op, const Storage& storage, const Sizes& sizes, const Sizes& strides);
 
 }  // namespace coil::lowering

@@ -199,6 +199,7 @@ Views diagonal(Op& op) {
 Views as_strided(Op& op) {
   const Storage storage = storage_of_self(op);
   const Sizes strides = op.indices("stride");
+  check_reach(op, storage, op.out().sizes, strides);
   return {op.rec.view(storage.elements, op.out().sizes, [&](Coordinates c) {
     Expr linear = storage.offset;
     for (size_t i = 0; i < c.size(); ++i) linear = linear + c[i] * strides[i];

@@ -106,6 +106,7 @@ std::string manifest_text(const PackageContents& c) {
       if (plan.inputs[i].buffer == o.target) inputs[i]["mutated"] = true;
     }
   }
+  for (const int32_t i : c.whole_inputs) inputs[static_cast<size_t>(i)]["whole_storage"] = true;
   for (const FixedArgument& f : c.fixed_inputs) {
     fixed.push_back({{"position", f.position}, {"name", f.name}, {"value", Json::parse(f.value_json)}});
   }

@@ -106,6 +106,7 @@ Result<std::vector<ManifestTensor>> read_tensors(JsonValue root, std::string_vie
     TRY_STATUS(read_list(item, "hint", -1, &ManifestDim::hint, &tensor.dims));
     tensor.scalar = item.find("value").has_value();
     tensor.mutated = item.find("mutated").has_value();
+    tensor.whole_storage = item.find("whole_storage").has_value();
     if (item.find("number")) {
       TRY(tensor.number, item.get_string("number"));
     }

@@ -1,6 +1,7 @@
 #include "codegen/host/interface_text.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -14,7 +15,7 @@ namespace {
 
 class InterfaceWriter {
  public:
-  InterfaceWriter(const KernelPlan& plan, bool cuda) : plan_(plan), cuda_(cuda) {}
+  InterfaceWriter(const KernelPlan& plan, bool cuda, const std::vector<int32_t>& whole_inputs) : plan_(plan), cuda_(cuda), whole_inputs_(whole_inputs) {}
 
   std::string run() {
     std::string inputs = input_tables();
@@ -130,6 +131,7 @@ class InterfaceWriter {
     };
     std::string text = declared("char", "COIL_ARENA_FORMULA_SYMBOL[]") +
                        fmt::format("const char COIL_ARENA_FORMULA_SYMBOL[] = {};\n", c_string(size_text(plan_.arena_bytes)));
+    if (!whole_inputs_.empty()) text += declared("int32_t", "coil_whole_inputs[]") + fmt::format("const int32_t coil_whole_inputs[] = {{{}, -1}};\n", fmt::join(whole_inputs_, ", "));
     if (plan_.none_results.empty()) return text;
     std::string places;
     int place = 0;
@@ -189,6 +191,7 @@ class InterfaceWriter {
 
   const KernelPlan& plan_;
   const bool cuda_;
+  const std::vector<int32_t>& whole_inputs_;
   std::vector<Expr> expressions_;
   std::map<size_t, std::string> texts_;  // of expressions that are conditions
   size_t first_check_ = 0, num_assertions_ = 0, num_limits_ = 0;
@@ -198,6 +201,6 @@ class InterfaceWriter {
 
 std::string size_text(Expr e) { return to_string(e); }
 
-std::string interface_text(const KernelPlan& plan, bool cuda) { return InterfaceWriter(plan, cuda).run(); }
+std::string interface_text(const KernelPlan& plan, bool cuda, const std::vector<int32_t>& whole_inputs) { return InterfaceWriter(plan, cuda, whole_inputs).run(); }
 
 }  // namespace coil
