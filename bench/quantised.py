@@ -2,7 +2,7 @@
 """Quantised linear layers and convolutional networks beside float32: coil on each, and eager on float32, interleaved in one process.
 
 Three linear layers of WIDTH x WIDTH with ReLUs between them, at several numbers of rows: PT2E's static and dynamic int8 (X86 quantizer),
-torchao's dynamic int8, and its weight-only int8 and int4 (groups of 32). Then torchvision's networks with random weights, PT2E's static int8.
+torchao's dynamic int8, and its weight-only int8 and int4 (groups of 32). With one thread times are its processor time. Then torchvision's networks with random weights, PT2E's static int8.
 Packages' sizes are printed too.
 
     ~/.cache/coil/venv/bin/python bench/quantised.py --build /tmp/build --threads 1
@@ -42,12 +42,12 @@ def variants(width, x):
     }
 
 
-def burst(call, seconds):
-    times, end = [], time.perf_counter() + seconds
-    while time.perf_counter() < end or len(times) < 3:
-        start = time.perf_counter()
+def burst(call, seconds, clock):
+    times, end = [], clock() + seconds
+    while clock() < end or len(times) < 3:
+        start = clock()
         call()
-        times.append(time.perf_counter() - start)
+        times.append(clock() - start)
     return statistics.median(times)
 
 
@@ -87,10 +87,10 @@ def measure(label, programs, x, folder, options, most_error):
         calls[name], sizes[name] = (lambda m: lambda: m(x))(model), package.stat().st_size
         if name == "float32":
             calls["eager, float32"] = (lambda m: lambda: m(x))(module)
-    times = {name: [] for name in calls}
+    times, clock = {name: [] for name in calls}, time.thread_time if options.threads == 1 else time.perf_counter
     for _ in range(options.rounds):
         for name, call in calls.items():
-            times[name].append(burst(call, options.burst))
+            times[name].append(burst(call, options.burst, clock))
     base = statistics.median(times["float32"])
     for name, list_ in times.items():
         median = statistics.median(list_)

@@ -6,8 +6,10 @@ namespace COIL_KERNELS_NAMESPACE {
 namespace {
 
 // Rows of B that are on their way into the first cache: a panel's first tile of rows finds them in the last one or in memory. One row
-// lasts as long as its multiply-adds, at least 28 cycles for a full tile.
+// lasts as long as its multiply-adds, at least 28 cycles for a full tile. With few rows of A reading B is all that there is to do, and the
+// machine's own prefetching does it better.
 constexpr int64_t kAhead = 16;
+constexpr bool fetches_ahead(int rows) { return 2 * rows >= kTileRows; }
 
 template <int64_t count, class T>
 COIL_INLINE void fetch_row(const T* row) {
@@ -55,7 +57,7 @@ __attribute__((noinline)) void micro(int64_t k, const void* a, int64_t a_stride,
       Vec column[nv];
 #pragma unroll
       for (int j = 0; j < nv; j++) column[j] = load(b + j * kLanes);
-      fetch_row<nv * kLanes>(b + kAhead * ldb);
+      if constexpr (fetches_ahead(mr)) fetch_row<nv * kLanes>(b + kAhead * ldb);
       b += ldb;
 #pragma unroll
       for (int i = 0; i < mr; i++) {
@@ -139,8 +141,10 @@ __attribute__((noinline, target("avx512bf16"))) void micro_dot(int64_t k, const 
   for (int64_t p = 0; p < pairs; p++, b += 2 * ldb, rows.advance(1)) {
     const Row even = load_raw<Row>(b);
     const Row odd = load_raw<Row>(2 * p + 1 < k ? static_cast<const void*>(b + ldb) : kZeroRow);
-    fetch_row<kPanel>(b + 2 * kAhead * ldb);
-    fetch_row<kPanel>(b + (2 * kAhead + 1) * ldb);
+    if constexpr (fetches_ahead(mr)) {
+      fetch_row<kPanel>(b + 2 * kAhead * ldb);
+      fetch_row<kPanel>(b + (2 * kAhead + 1) * ldb);
+    }
     const Pairs low = __builtin_bit_cast(
         Pairs, __builtin_shufflevector(even, odd, 0, 32, 1, 33, 2, 34, 3, 35, 8, 40, 9, 41, 10, 42, 11, 43, 16, 48, 17, 49, 18,
                                        50, 19, 51, 24, 56, 25, 57, 26, 58, 27, 59));
