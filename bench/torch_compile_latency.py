@@ -3,15 +3,18 @@
 usage: PYTHONPATH=build/python python bench/torch_compile_latency.py [--rounds N] [--json FILE]
 
 Each round compiles each function with a backend that compiles nothing ("aot_eager") and with coil, each round with another
-number in it, so that nothing comes from coil's cache. "own" is what coil's statistics add up (writing the programs down, compiling and
+number in it, and without the cache on disk, so that nothing is found. "own" is what coil's statistics add up (writing the programs down, compiling and
 opening them); "beyond" the first call's time less that of aot_eager in the same round. Medians, and the middle half of the rounds, in seconds
 of processor time, which other work on the machine stretches less than wall time; the wall time of "own" beside it.
 """
 
 import argparse
 import json
+import os
 import statistics
 import time
+
+os.environ["COIL_CACHE"] = "off"  # before the first compilation: objects of an earlier run would be found
 
 import torch
 import torch.nn.functional as F

@@ -43,7 +43,7 @@ struct CompileOptions {
   bool cuda_first = false;                      // the order of the two in the package: what stock PyTorch loads is the first
   Int4Block int4_block;                         // of weights that PyTorch packed
   int threads = 0;                              // of the compiler; 0: as many as it may use
-  int opt_level = 3;
+  int opt_level = 2;
   TuneOptions tune;
   std::shared_ptr<cache::Cache> cache;  // of compiled kernels and tuned problems; null: none
   std::vector<std::string> skip_passes;

@@ -14,7 +14,7 @@ struct CompileSettings {
   std::string target = "cpu";     // "cpu,cuda:sm_90"; see parse_target
   std::vector<std::string> skip;  // passes
   int threads = 0;                // 0: COIL_THREADS, or as many as the process may use
-  int opt_level = 3;
+  int opt_level = 2;
   bool libraries = true;
   bool winograd = true;  // 3x3 convolutions on the CPU by Winograd's filtering, where that is faster
   bool graphs = true;  // CUDA graphs of repeated calls

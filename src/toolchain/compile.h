@@ -32,7 +32,7 @@ struct CompileRequest {
   std::string name = "kernel.cc";    // shown in diagnostics; not part of the object
   std::string source;
   std::string cpu = "x86-64-v3";     // "x86-64-v2", "x86-64-v3", "x86-64-v4", or any of clang's -march names
-  int opt_level = 3;                 // 0 to 3
+  int opt_level = 2;                 // 0 to 3
   std::vector<std::string> defines;  // "NAME" or "NAME=value"
   std::vector<VirtualFile> headers;
   std::vector<std::string> flags;    // more flags of clang's front end (cc1), e.g. {"-Wall", "-Werror"}; warnings are off without

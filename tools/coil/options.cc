@@ -31,7 +31,7 @@ void add_compile_options(CLI::App& app, CompileArguments& a) {
   app.add_option("--dim", a.dims, "name a dynamic dimension, by symbol (batch=s77) or input (batch=x:0)")
       ->allow_extra_args(false)
       ->type_name("NAME=WHICH");
-  app.add_option("-O", a.opt_level, "optimisation of the generated code")->check(CLI::Range(0, 3))->type_name("0..3");
+  app.add_option("-O", a.opt_level, "optimisation of the generated code; default: 2")->check(CLI::Range(0, 3))->type_name("0..3");
   app.add_flag_callback("--no-libraries", [&a] { a.libraries = false; },
                         "CUDA code does without cuBLASLt and cuDNN, even where the machine has them and they are faster");
   app.add_flag_callback("--no-graphs", [&a] { a.graphs = false; },
