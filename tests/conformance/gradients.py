@@ -4,6 +4,7 @@ All samples are one function; the gradients of its results are the same random n
 in evaluate.py whether a gradient is near enough, element by element or by its largest error. Results that change between calls have no gradient to compare: "eager".
 """
 
+import numpy as np
 import torch
 from torch.utils._pytree import tree_flatten
 
@@ -13,6 +14,9 @@ import samples
 
 coil = compiled.coil
 
+# Which of equal elements these take, and so which one the gradient belongs to, is not defined.
+TIES = {"argsort", "kthvalue", "median", "mode", "msort", "nanmedian", "sort", "topk"}
+
 
 class Call(samples.Call):
     """A sample's call as PyTorch's own gradient tests make it: some inputs have to be made symmetric, triangular, ... on the way."""
@@ -21,6 +25,8 @@ class Call(samples.Call):
         super().__init__(op, sample)
         tensors = [x for x in tree_flatten((sample.input, sample.args, sample.kwargs))[0] if isinstance(x, torch.Tensor)]
         self.wanted = [t.requires_grad for t in tensors]
+        self.narrow = torch.zeros((), dtype=tensors[0].dtype).abs().dtype if tensors and tensors[0].dtype.is_floating_point else torch.float32
+        self.ties = op.name in TIES
         self.process = sample.output_process_fn_grad
         inner, wrapper = op.op, op.gradcheck_wrapper
         self.function = lambda first, *args, **kwargs: wrapper(inner, first, *args, **kwargs)
@@ -45,9 +51,10 @@ def differentiable(call, result):
     return [v for v in tree_flatten(call.process(result))[0] if isinstance(v, torch.Tensor) and v.requires_grad]
 
 
-def of_result(value, number):
-    """A gradient for a call's result: the same numbers in each dtype."""
+def of_result(value, number, narrow):
+    """A gradient for a call's result: the same numbers, of the type `narrow`, in each dtype."""
     numbers = torch.randn(*value.shape, *([2] if value.is_complex() else []), generator=torch.Generator().manual_seed(number), dtype=torch.float32)
+    numbers = numbers.to(narrow).to(torch.float32)
     return (torch.view_as_complex(numbers) if value.is_complex() else numbers).to(value.dtype)
 
 
@@ -55,7 +62,7 @@ def gradients(calls, results, arguments):
     """[[gradient or None of each tensor] of each call]"""
     outputs = [differentiable(call, result) for call, result in zip(calls, results)]
     leaves = [t for given in arguments for t in given if t.requires_grad]
-    given = [of_result(v, i) for of_call in outputs for i, v in enumerate(of_call)]
+    given = [of_result(v, i, call.narrow) for call, of_call in zip(calls, outputs) for i, v in enumerate(of_call)]
     found = iter(torch.autograd.grad([v for of_call in outputs for v in of_call], leaves, given, allow_unused=True))
     return [[next(found) if t.requires_grad else None for t in of_call] for of_call in arguments]
 
@@ -95,13 +102,22 @@ def as_exact(a, e, w):
     return bool(finite.any()) and bool((a - w)[finite].abs().max() <= 3 * (e - w)[finite].abs().max())
 
 
-def difference(ours, theirs, wide, tolerance):
+def among_equals(gradient, of):
+    """The gradients of equal elements in an order of their own."""
+    keys = [t.detach().double().flatten().numpy() for t in (gradient, of)]
+    return gradient.detach().flatten()[torch.from_numpy(np.lexsort(keys))]
+
+
+def difference(ours, theirs, wide, tolerance, call=None):
     """None, or how the gradients of one call differ; none at all is zero."""
     for number, (a, e, w) in enumerate(zip(ours, theirs, wide or [None] * len(theirs), strict=True)):
         if a is None and e is None:
             continue
         a, e = (torch.zeros_like(e) if a is None else a), (torch.zeros_like(a) if e is None else e)
         a, e = a.resolve_conj().resolve_neg(), e.resolve_conj().resolve_neg()
+        if call and call.ties and not a.is_complex():
+            of = call.fresh()[number]
+            a, e, w = among_equals(a, of), among_equals(e, of), None
         problem = evaluate.close(a, e, w, tolerance)
         if problem and not (w is not None and a.shape == e.shape and a.dtype == e.dtype and as_exact(a, e, w)):
             return f"gradient {number}: {problem}"
@@ -121,8 +137,8 @@ def tried(calls, rows, tolerance, report):
     report("comparing")
     stats = coil.compile_stats()
     verdict = {"operators": stats.operators, "in_pytorch": stats.fallback_operators, "fallbacks": stats.fallbacks, "status": "right", "reason": ""}
-    for ours, row in zip(results, rows, strict=True):
-        problem = difference(ours, row["gradients"], row["wide"], tolerance)
+    for call, ours, row in zip(calls, results, rows, strict=True):
+        problem = difference(ours, row["gradients"], row["wide"], tolerance, call)
         if problem:
             return {**verdict, "status": "wrong", "reason": f"sample {row['sample']}: {problem}"}
     return verdict
