@@ -167,6 +167,9 @@ Views batch_norm(Op& op) {
 Views instance_norm(Op& op) {
   if (!op.flag("use_input_stats")) return batch_norm_with(op, op.tensor("input"), op.tensor("running_mean"), op.tensor("running_var"));
   View x = op.tensor("input");
+  if (is_const(x.sizes.at(1), 0) && !op.has("running_mean")) {  // no instances: nothing is to be computed
+    return {op.rec.pointwise("instance_norm", op.out().dtype, op.out().sizes, [&](Coordinates) { return op.constant(0.0, op.out().dtype); })};
+  }
   Views results = group_norm(op, x.sizes.at(1));
   if (!op.has("running_mean")) return results;
   results.resize(1);

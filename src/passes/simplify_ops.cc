@@ -39,6 +39,10 @@ class Simplifier {
     for (const GraphOutput& out : graph.outputs) {
       if (const auto* v = std::get_if<ValueId>(&out.value)) outputs_.insert(v->index);
     }
+    for (const Node& node : graph.nodes) {
+      if (!aten_name(node).starts_with("as_strided") || node.args.empty()) continue;
+      for (ValueId v = first(node); v.valid() && counted_.insert(v.index).second && graph.value(v).producer.valid();) v = first(graph.node(graph.value(v).producer));
+    }
   }
 
   Graph run() {
@@ -77,12 +81,13 @@ class Simplifier {
     return v && v->valid() && graph_.value(*v).is_tensor() ? *v : ValueId();
   }
 
-  // Same elements in the same places. Strides matter only to the caller, for outputs.
+  // Same elements in the same places. Strides matter to the caller, for outputs, and to what counts in a tensor's storage.
   bool same_type(const Node& node, ValueId v) const {
     const TensorType& a = graph_.value(v).tensor();
     const TensorType& b = result(node);
     if (a.dtype != b.dtype || a.device != b.device || a.sizes != b.sizes) return false;
-    return a.strides == b.strides || !outputs_.contains(node.outputs[0].index);
+    const int32_t id = node.outputs[0].index;
+    return a.strides == b.strides || (!outputs_.contains(id) && !counted_.contains(id));
   }
 
   // Nodes that return their first argument.
@@ -299,6 +304,7 @@ class Simplifier {
   const Graph& graph_;
   GraphBuilder builder_;
   std::unordered_set<int32_t> outputs_;
+  std::unordered_set<int32_t> counted_;  // tensors that as_strided reads, and what they are made of
   std::vector<int> counts_;
 };
 

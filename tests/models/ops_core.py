@@ -106,6 +106,8 @@ op("pad_bool", lambda x: F.pad(x, (1, 1), value=True), lambda: (rand(4, 5, dtype
 op("tril_triu", lambda x: (x.tril(), x.triu(1), x.tril(-2), x.triu(-1)), lambda: (rand(3, 7, 9),))
 op("causal_mask", lambda x: x.masked_fill(torch.ones(7, 7, dtype=BOOL).triu(1), float("-inf")).softmax(-1), lambda: (rand(2, 7, 7),))
 op("diagonal", lambda x: (x.diagonal(), x.diagonal(1), torch.diag_embed(x[0])), lambda: (rand(6, 8),))
+op("instance_norm_empty", lambda x: F.instance_norm(x), lambda: (rand(5, 0, 4, 15),))
+op("as_strided_of_copies", lambda x: (x.t().contiguous().as_strided((3, 2), (1, 1), 1), x.t().contiguous().detach().as_strided((2, 2), (5, 1), 0), x.t().clone(memory_format=torch.contiguous_format).as_strided((3,), (7,), 2)), lambda: (rand(6, 8),))
 op("as_strided", lambda x: torch.as_strided(x, (3, 4), (8, 2), 1), lambda: (rand(6, 8),))
 op("unfold", lambda x: (x.unfold(1, 5, 3), x.unfold(0, 2, 1)), lambda: (rand(6, 20),))
 op("clone_contiguous", lambda x: (x.clone(), x.t().contiguous(), x.detach() + 1, x.t().contiguous().view(-1)), lambda: (rand(6, 8),))
