@@ -27,7 +27,7 @@ Result<tune::Record> tune_cpu(const LoopProgram& loops, const Graph& graph, cons
 // The same for CUDA. A record is of one device; kernels for other architectures follow their own rules.
 Result<TargetContents> build_cuda(const LoopProgram& loops, const Graph& graph, const CompileOptions& options, const tune::Record* record, const Dump& dump,
                                   const StageDone& done);
-// Tunes the program on device `options.tune.device`. On a machine without a device all candidates are built (they are in the cache then)
+// Tunes the program on the first device that a target has code for. On a machine without a device all candidates are built (they are in the cache then)
 // and nothing is timed: Record::untimed. Errors: as of tune_cpu; wrong_machine for a device of another architecture than the targets.
 Result<tune::Record> tune_cuda(const LoopProgram& loops, const Graph& graph, const CompileOptions& options);
 

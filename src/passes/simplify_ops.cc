@@ -41,7 +41,11 @@ class Simplifier {
     }
     for (const Node& node : graph.nodes) {
       if (!aten_name(node).starts_with("as_strided") || node.args.empty()) continue;
-      for (ValueId v = first(node); v.valid() && counted_.insert(v.index).second && graph.value(v).producer.valid();) v = first(graph.node(graph.value(v).producer));
+      ValueId v = first(node);
+      while (v.valid() && counted_.insert(v.index).second) {
+        const NodeId producer = graph.value(v).producer;
+        v = producer.valid() ? first(graph.node(producer)) : ValueId();
+      }
     }
   }
 

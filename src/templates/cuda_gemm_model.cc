@@ -214,11 +214,11 @@ bool can_split(const GemmProblem& p, const TileChoice& c) {
   return power && c.split * c.down * c.across <= 8 && (c.split == 1 || (p.sm == 90 && c.tile->kind != TileKind::wgmma));
 }
 
-// Where sharing loads was measured to be faster than the same tile alone, and the model says so too: large tiles, and where rows of a lie in
+// Of blocks that share loads: where that was measured to be faster than the same tile alone, and the model says so too: large tiles, and where rows of a lie in
 // two lines of the L2 cache each. Elsewhere it may be (128 x 96 two by two at 1024 x 1280 x 3424: 19.4 against 22.8 us): a tuner tries.
 bool known_to_gain(const GemmProblem& p, const GemmTile& t, int down, int across) {
-  if (t.kind != TileKind::wgmma) return false;
-  return down == 1 ? across == 1 || (a_phases(p) > 1 && t.bn >= 128) : across == 1 && t.bn == 256;
+  if (t.kind != TileKind::wgmma || down * across > 2) return false;
+  return down == 2 ? t.bn == 256 : a_phases(p) > 1 && t.bn >= 128;
 }
 
 std::vector<TileChoice> tile_choices(const GemmProblem& p, bool tma, bool measured) {

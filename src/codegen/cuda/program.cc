@@ -129,13 +129,14 @@ class ProgramWriter {
  private:
   // One launch for the kernel and those that may run beside it, if there are any: each has its own blocks.
   std::optional<CudaLaunch> joined_launch(const Kernel& first) {
+    const size_t begin = static_cast<size_t>(&first - plan_.kernels.data());
+    size_t end = begin + 1;
+    while (end < plan_.kernels.size() && plan_.kernels[end].beside) ++end;
+    if (end - begin < 2) return std::nullopt;
     std::vector<KernelText> parts;
     int64_t bytes = 0;
-    const size_t begin = static_cast<size_t>(&first - plan_.kernels.data());
-    for (size_t k = begin; k < plan_.kernels.size() && (k == begin || plan_.kernels[k].beside); ++k) {
-      const auto* loop = std::get_if<LoopKernel>(&plan_.kernels[k].def);
-      if (!loop || (k == begin && !(k + 1 < plan_.kernels.size() && plan_.kernels[k + 1].beside))) break;
-      std::optional<KernelText> part = pointwise_part(plan_, *loop);
+    for (size_t k = begin; k < end; ++k) {
+      std::optional<KernelText> part = pointwise_part(plan_, std::get<LoopKernel>(plan_.kernels[k].def));
       if (!part) break;
       bytes += 8 * (static_cast<int64_t>(part->buffers.size()) + program_.arg_symbols) + 32;
       if (bytes > kMostArgsBytes) break;
