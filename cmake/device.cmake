@@ -1,6 +1,6 @@
 # The device sources inside the coil binary: the text of device/*.h, device/kernels/*.{h,cc}, device/cuda/*.h, and the device
 # library as objects: device/kernels/*.cc compiled by clang once per instruction set ("v3", "v4"), device/*.cc compiled once for
-# every machine ("any"); those with "cuda" in their names go into CUDA packages only.
+# every machine ("any"); those with "cuda" in their names go into CUDA packages only, those with "onednn" where a tuner chose that library.
 # device/library/*.cc and the members of Debian's LAPACK and BLAS that they need are one archive ("library"), from which the linker takes
 # what a package calls.
 # coil_device holds two tables, see src/toolchain/embedded.h.
@@ -92,6 +92,9 @@ foreach(isa IN ITEMS any v3 v4)
     set(kind ${isa})
     if(stem MATCHES "cuda")
       set(kind cuda)
+    endif()
+    if(stem MATCHES "onednn")
+      set(kind onednn)
     endif()
     string(APPEND object_rows "    {\"${stem}\", \"${kind}\", coil_blob_${count}, static_cast<size_t>(coil_blob_${count}_end - coil_blob_${count})},\n")
     coil_embed(${object})

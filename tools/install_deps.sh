@@ -6,7 +6,7 @@ packages="git make g++ cmake ninja-build ccache python3 python3-venv python3-dev
   libfmt-dev libspdlog-dev libxxhash-dev rapidjson-dev nlohmann-json3-dev libcli11-dev zlib1g-dev libzstd-dev
   libgtest-dev libbenchmark-dev liblapack-dev libblas-dev libhiredis-dev"
 # The tests start a Redis server of their own; its package also starts one as a service, which a build has no business with.
-[ "$1" = test ] && packages="$packages redis-server"
+[ "$1" = test ] && packages="$packages redis-server libdnnl2"
 missing=""
 for package in $packages; do
   dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q "^install ok installed" || missing="$missing $package"

@@ -25,6 +25,8 @@ constexpr EnvVar kEnvVars[] = {
     {"COIL_GOLDEN_UPDATE", "unset", "Tests write their golden files instead of comparing."},
     {"COIL_ISA", "best of the machine", "Instruction set that the runtime chooses from a package: v3 or v4."},
     {"COIL_NVRTC", "libnvrtc.so.13 or .12", "NVIDIA's run-time compiler, which compiling for CUDA loads."},
+    {"COIL_ONEDNN", "libdnnl.so.3 or .2", "The oneDNN that the CPU's tuner may try, and packages whose tuning chose it; a missing file: none."},
+    {"COIL_ONEDNN_TRACE", "0", "1 prints what oneDNN is asked to compute."},
     {"COIL_PROGRESS", "auto", "The live progress line on stderr: auto (terminals only), always or never."},
     {"COIL_SKIP", "unset", "Comma-separated passes to leave out, to bisect a wrong result."},
     {"COIL_THREADS", "usable CPUs", "Threads of a call, and of a compilation; affinity and cgroup limits are the default."},

@@ -105,6 +105,14 @@ std::vector<toolchain::LinkInput> kernel_objects(const KernelPlan& plan, const s
   return inputs;
 }
 
+std::vector<toolchain::LinkInput> onednn_objects() {
+  std::vector<toolchain::LinkInput> inputs;
+  for (const toolchain::EmbeddedObject& o : toolchain::embedded_objects()) {
+    if (o.isa == "onednn") inputs.push_back(embedded_input(o));
+  }
+  return inputs;
+}
+
 // An archive: the linker takes from it what the routines need.
 std::vector<toolchain::LinkInput> library_objects(const KernelPlan& plan) {
   std::vector<toolchain::LinkInput> inputs;
@@ -183,6 +191,9 @@ Result<TargetContents> build_plan(CpuPlan plan, const Graph& graph, const Compil
   host.out_spec = graph.out_spec;
   host.isas = options.isas;
   host.constants_hash = t.constants_hash;
+  host.libraries = options.libraries;
+  const bool onednn = uses_onednn(t.plan, host);
+  if (onednn) t.uses.push_back("libdnnl");
   const std::string host_text = host_program_text(t.plan, kernels, host);
   done("generate");
 
@@ -206,7 +217,7 @@ Result<TargetContents> build_plan(CpuPlan plan, const Graph& graph, const Compil
       }, options.cache.get()));
   std::vector<toolchain::LinkInput> inputs;
   for (size_t i = 0; i < objects.size(); ++i) inputs.push_back({requests[i].name, objects[i]});
-  for (auto list : {neutral_objects(false), kernel_objects(t.plan, options.isas), library_objects(t.plan)}) inputs.insert(inputs.end(), list.begin(), list.end());
+  for (auto list : {neutral_objects(false), kernel_objects(t.plan, options.isas), library_objects(t.plan), onednn ? onednn_objects() : std::vector<toolchain::LinkInput>()}) inputs.insert(inputs.end(), list.begin(), list.end());
   TRY(t.code, link_model(std::move(inputs), host.timed.empty() ? std::vector<std::string>() : std::vector<std::string>{COIL_TUNING_SYMBOL}));
   done("build");
   return t;

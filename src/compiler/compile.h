@@ -37,7 +37,7 @@ struct CompileOptions {
   std::vector<std::string> isas = {"v3", "v4"};  // x86-64 levels, rising; empty: no code for the CPU
   std::vector<int> cuda;                        // compute capabilities (90, 80), falling; empty: no code for CUDA
   std::vector<int> ptx;                         // likewise: as PTX, which the driver compiles for chips of this and any later capability
-  bool libraries = true;                        // CUDA code may use cuBLASLt and cuDNN where the machine has them
+  bool libraries = true;                        // CUDA code may use cuBLASLt and cuDNN where the machine has them, what the tuner of the CPU makes oneDNN
   bool graphs = true;                           // repeated calls of CUDA code may become CUDA graphs
   bool winograd = true;                         // 3x3 convolutions on the CPU may be computed by Winograd's filtering
   bool cuda_first = false;                      // the order of the two in the package: what stock PyTorch loads is the first

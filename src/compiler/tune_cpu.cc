@@ -1,10 +1,13 @@
 // The CPU's tuner: a build of the program that can run every candidate.
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "base/env.h"
 #include "base/machine.h"
 #include "base/zip_writer.h"
 #include "compiler/cpu_profiler.h"
+#include "device/onednn_open.h"
 #include "package/package_writer.h"
 #include "runtime/cpu_limits.h"
 
@@ -18,6 +21,13 @@ std::string isa_of(const CompileOptions& options) {
   const std::optional<std::string> wanted = env("COIL_ISA");
   const bool v4 = __builtin_cpu_supports("x86-64-v4") && wanted != "v3";
   return v4 && std::find(options.isas.begin(), options.isas.end(), "v4") != options.isas.end() ? "v4" : "v3";
+}
+
+// "2.6.3"; empty: it is not there, or not to be used.
+std::string onednn_version(const CompileOptions& options) {
+  const cd::OneDnnVersion* v = nullptr;
+  if (!options.libraries || !cd::open_onednn(&v)) return "";
+  return fmt::format("{}.{}.{}", v->major, v->minor, v->patch);
 }
 
 Result<std::shared_ptr<runtime::Model>> load_build(CpuPlan plan, const std::vector<TuningProblem>& problems, std::vector<uint8_t>& package, const Graph& graph,
@@ -47,7 +57,7 @@ Result<std::shared_ptr<runtime::Model>> load_build(CpuPlan plan, const std::vect
 class CpuTuningTarget : public TuningTarget {
  public:
   CpuTuningTarget(CpuPlan plan, const Graph& graph, const CompileOptions& options)
-      : plan_(std::move(plan)), problems_(problems_of(problem_texts(plan_))), graph_(graph), options_(options), isa_(isa_of(options)), threads_(threads_of(options.tune)) {}
+      : plan_(std::move(plan)), problems_(problems_of(problem_texts(plan_))), graph_(graph), options_(options), isa_(isa_of(options)), onednn_(onednn_version(options)), threads_(threads_of(options.tune)) {}
 
   const KernelPlan& plan() const override { return plan_.plan; }
   const std::vector<TuningProblem>& problems() const override { return problems_; }
@@ -58,12 +68,13 @@ class CpuTuningTarget : public TuningTarget {
   std::string choice_text(size_t k, const Choice& c) const override { return cpu::choice_text(kernel(k), c); }
 
   std::vector<Choice> candidates(size_t k, const std::function<int64_t(SymbolId)>& sizes, size_t most) const override {
-    std::vector<Choice> out = cpu::candidates(plan(), kernel(k), launch(k), sizes, {threads_, isa_ == "v3" ? 8 : 16}, most);
+    std::vector<Choice> out = cpu::candidates(plan(), kernel(k), launch(k), sizes, {threads_, isa_ == "v3" ? 8 : 16, !onednn_.empty()}, most);
     std::erase_if(out, [&](const Choice& c) { return !cpu::can_run(plan(), kernel(k), c); });
     return out;
   }
 
-  std::vector<cache::Field> cache_fields() const override { return {{"winograd", options_.winograd ? "yes" : "no"}}; }
+  std::vector<cache::Field> cache_fields() const override { return {{"winograd", options_.winograd ? "yes" : "no"}, {"onednn", onednn_}}; }
+  double needed_gain(size_t k, const Choice& c) const override { return cpu::needed_gain(kernel(k), c); }
 
   // One build serves all candidates: they are numbers that its code reads.
   Result<std::unique_ptr<tune::Profiler>> profiler(const std::vector<SymbolValues>& points, Candidates& candidates, double) override {
@@ -81,7 +92,7 @@ class CpuTuningTarget : public TuningTarget {
   std::vector<TuningProblem> problems_;
   const Graph& graph_;
   const CompileOptions& options_;
-  std::string isa_;
+  std::string isa_, onednn_;
   int threads_;
   std::vector<uint8_t> package_;
 };

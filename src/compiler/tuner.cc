@@ -43,6 +43,7 @@ class Tuner {
       search.least = fast ? kFastLeast : kMaxLeast;
       search.seconds = std::max(0.0, budget - (tuning_clock() - begin_));
       search.now = tuning_clock;
+      search.needed_gain = [this](size_t i, size_t p, size_t c) { return target_.needed_gain(first(p), choices_[i][p][c]); };
       for (const SymbolValues& point : points_) {
         double cost = 1;
         for (const SymbolId id : free_symbols(plan_)) cost *= static_cast<double>(std::max<int64_t>(point[static_cast<size_t>(id.index)], 1));
@@ -173,6 +174,7 @@ class Tuner {
     }
     if (points_.size() == first) return ok_status();
     search.costs.clear();
+    search.needed_gain = [gain = search.needed_gain, first](size_t i, size_t p, size_t c) { return gain(first + i, p, c); };
     for (size_t i = first; i < points_.size(); ++i) {
       choices_.push_back(chosen_anywhere(found));
       search.costs.push_back(static_cast<double>(points_[i][at]));

@@ -47,6 +47,9 @@ class TuningTarget {
   virtual std::string choice_text(size_t kernel, const Choice& choice) const = 0;
   virtual std::vector<Choice> candidates(size_t kernel, const std::function<int64_t(SymbolId)>& sizes, size_t most) const = 0;
 
+  // The part of its time that this choice must save over every other to be chosen.
+  virtual double needed_gain(size_t, const Choice&) const { return 0; }
+
   // What the results depend on beside the hardware, the problem and the options.
   virtual std::vector<cache::Field> cache_fields() const = 0;
 

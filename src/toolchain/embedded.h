@@ -17,7 +17,7 @@ struct EmbeddedFile {
 };
 
 // A relocatable ELF object. `name` is the stem of its source ("gemm" for device/kernels/gemm.cc); `isa` is "v3" or "v4"
-// (device/kernels), or "any" (device/*.cc: the same code for every machine, compiled for x86-64-v2), or "cuda" (those of CUDA packages),
+// (device/kernels), or "any" (device/*.cc: the same code for every machine, compiled for x86-64-v2), or "cuda" (those of CUDA packages), "onednn" (of CPU packages that ask for it),
 // or "library": an archive of the routines of device/library with the libraries that they call.
 struct EmbeddedObject {
   std::string_view name;

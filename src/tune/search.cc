@@ -45,7 +45,7 @@ class PointSearch {
     TRY_STATUS(check_candidates(begin + (end_ - begin) * kCheckPart));
     result.timed = true;
     TRY_STATUS(sample(search_end));
-    for (const auto& candidates : problems_) result.problems.push_back(decide(candidates));
+    for (size_t p = 0; p < problems_.size(); ++p) result.problems.push_back(decide(p));
     TRY_STATUS(settle(result));
     return result;
   }
@@ -140,7 +140,13 @@ class PointSearch {
   }
 
   // The first candidate, in their fixed order, whose median is the lowest within the noise; the own rule unless it is beaten.
-  static ProblemResult decide(const std::vector<Candidate>& candidates) {
+  // Those that must win clearly come last: they are compared with the best of the others.
+  ProblemResult decide(size_t p) const {
+    const std::vector<Candidate>& candidates = problems_[p];
+    const auto needed = [&](size_t c) { return options_.needed_gain ? options_.needed_gain(point_, p, c) : 0.0; };
+    std::vector<size_t> order(candidates.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::stable_sort(order.begin() + 1, order.end(), [&](size_t a, size_t b) { return needed(a) < needed(b); });
     ProblemResult r;
     for (const Candidate& c : candidates) {
       r.candidates.push_back({quantile(c.samples, 0.5), quantile(c.samples, 0.25), quantile(c.samples, 0.75), static_cast<int>(c.samples.size()), c.wrong});
@@ -149,14 +155,16 @@ class PointSearch {
     r.reason = "nothing else was timed";
     if (own.samples < kFewSamples) return r;
     double best = own.median;
-    for (size_t i = 1; i < candidates.size(); ++i) {
+    for (size_t at = 1; at < order.size(); ++at) {
+      const size_t i = order[at];
       const CandidateTimes& c = r.candidates[i];
       if (c.samples < kFewSamples || c.wrong) continue;
+      const double gain = std::max(kLeastGain, needed(i));
       r.reason = r.chosen == 0 ? "within the noise of the own rule" : r.reason;
       // Half of the quartiles' distances, as far as so many samples can be off.
       const double noise = 0.5 * ((own.high - own.low) / std::sqrt(own.samples) + (c.high - c.low) / std::sqrt(c.samples));
-      const bool beats_own = c.median < own.median - std::max(noise, kLeastGain * own.median);
-      if (!beats_own || c.median >= best * (r.chosen == 0 ? 1 : 1 - kLeastGain)) continue;
+      const bool beats_own = c.median < own.median - std::max(noise, gain * own.median);
+      if (!beats_own || c.median >= best * (r.chosen == 0 ? 1 : 1 - gain)) continue;
       r.chosen = i;
       best = c.median;
       r.reason = fmt::format("faster by {:.1f} %", 100 * (1 - c.median / own.median));

@@ -38,6 +38,7 @@ struct SearchOptions {
   int samples = 12;                    // of a candidate; more while a point took less than `least` seconds
   double least = 0;
   std::vector<double> costs;           // of the points, roughly, in any unit; empty: in order. The cheap ones are looked at first
+  std::function<double(size_t point, size_t problem, size_t candidate)> needed_gain;  // the part of its time that it must save over all others; empty: none
   std::function<double()> now;         // seconds
   std::function<void(double done)> progress;  // 0 to 1; may be empty
 };

@@ -86,7 +86,7 @@ TEST(Compile, DeviceHeadersStandAlone) {
   for (const EmbeddedFile& file : embedded_files()) {
     const bool part_of_simd = file.path == "device/convert.h" || file.path.starts_with("device/simd_");
     // The adapter's and the library caches are compiled with coil, not with models; those for CUDA have their own test (nvrtc_test.cc).
-    const bool elsewhere = file.path.starts_with("device/aoti_") || file.path.starts_with("device/cuda/") || file.path == "device/cuda_plans.h";
+    const bool elsewhere = file.path.starts_with("device/aoti_") || file.path.starts_with("device/cuda/") || file.path == "device/cuda_plans.h" || file.path.starts_with("device/onednn_");
     if (!file.path.ends_with(".h") || part_of_simd || elsewhere) continue;
     for (const char* cpu : {"x86-64-v3", "x86-64-v4"}) {
       const Result<Bytes> object = compile_cpp({.source = "#include \"" + std::string(file.path) + "\"\n", .cpu = cpu, .opt_level = 1});

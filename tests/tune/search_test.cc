@@ -93,6 +93,19 @@ TEST(SearchTest, EqualCandidatesTheFirstWins) {
   EXPECT_EQ(only_point(r).problems[0].chosen, 1u);
 }
 
+TEST(SearchTest, SomeMustWinClearly) {
+  Fake fake;  // the second candidate of each must save 5 %: over the own rule, and over the best of the others
+  fake.speeds = {{1e-3, 0.97e-3}, {1e-3, 0.90e-3}, {1e-3, 0.90e-3, 0.92e-3}, {1e-3, 0.85e-3, 0.92e-3}};
+  SearchOptions options;
+  options.needed_gain = [](size_t, size_t, size_t candidate) { return candidate == 1 ? 0.05 : 0.0; };
+  const auto r = fake.search_with(options);
+  ASSERT_TRUE(r.ok());
+  EXPECT_EQ(only_point(r).problems[0].chosen, 0u);
+  EXPECT_EQ(only_point(r).problems[1].chosen, 1u);
+  EXPECT_EQ(only_point(r).problems[2].chosen, 2u);
+  EXPECT_EQ(only_point(r).problems[3].chosen, 1u);
+}
+
 TEST(SearchTest, WrongCandidatesNeverWin) {
   Fake fake;
   fake.speeds = {{1e-3, 0.1e-3, 0.5e-3}, {1e-3, 0.2e-3}};

@@ -33,7 +33,7 @@ void add_compile_options(CLI::App& app, CompileArguments& a) {
       ->type_name("NAME=WHICH");
   app.add_option("-O", a.opt_level, "optimisation of the generated code; default: 2")->check(CLI::Range(0, 3))->type_name("0..3");
   app.add_flag_callback("--no-libraries", [&a] { a.libraries = false; },
-                        "CUDA code does without cuBLASLt and cuDNN, even where the machine has them and they are faster");
+                        "CUDA code does without cuBLASLt and cuDNN, the CPU's tuner without oneDNN, even where the machine has them and they are faster");
   app.add_flag_callback("--no-graphs", [&a] { a.graphs = false; },
                         "CUDA code launches its kernels one by one, also where a repeated call is faster as a CUDA graph");
   app.add_flag_callback("--no-winograd", [&a] { a.winograd = false; },

@@ -24,6 +24,7 @@ constexpr int64_t kBlockRows = 84, kMostPanels = 8;
 // Nanoseconds of one thread: multiply-adds by 512-bit vectors, one element of A copied, one byte of B read again, one task begun, other
 // threads woken. They order candidates; what is chosen is timed.
 constexpr double kMultiplyAdds = 40, kCopiedElement = 0.12, kByteOfB = 0.03, kTask = 150, kWake = 4000;
+constexpr double kLibraryGain = 0.05;
 constexpr double kSmallWork = 1 << 18;      // vector operations of a loop that one thread may do as fast
 constexpr double kSmallProduct = 1 << 23;   // multiply-adds, likewise
 
@@ -109,8 +110,24 @@ std::vector<Choice> ordered(const std::vector<Choice>& first, std::vector<std::p
   return out;
 }
 
+// The types that oneDNN multiplies as we do, and layouts of which it can make its own.
+bool suits_onednn(const KernelPlan& plan, const TemplateKernel& t) {
+  const DType dtype = plan.buffer(t.operands[0].buffer).info.dtype;
+  if (dtype != DType::f32 && dtype != DType::bf16) return false;
+  if (std::holds_alternative<Conv2d>(t.def)) {
+    const PlanOperand* w = weight_of(plan, t, kOneDnn);
+    return w && packing_of(plan, w->buffer) != Packing::plain;
+  }
+  const auto* g = std::get_if<Gemm>(&t.def);
+  const Packing b = g ? packing_of(plan, t.operands[1].buffer) : Packing::plain;
+  return g && !g->quantised && (b == Packing::gemm_b || b == Packing::plain);
+}
+
 std::vector<Choice> conv_candidates(const KernelPlan& plan, const TemplateKernel& t, const Conv2d& c, const Sizes& sizes, const Machine& machine, size_t most) {
-  if (const Packing own = packing_of(plan, t.operands[1].buffer); own == Packing::depthwise_weight || own == Packing::conv_weight_integer) return {Choice{}};
+  const bool onednn = machine.onednn && suits_onednn(plan, t);
+  if (const Packing own = packing_of(plan, t.operands[1].buffer); own == Packing::depthwise_weight || own == Packing::conv_weight_integer) {
+    return ordered(onednn ? std::vector<Choice>{only(kMethod, kOneDnn)} : std::vector<Choice>{}, {}, most);
+  }
   const std::vector<Expr>& w = plan.buffer(t.operands[1].buffer).info.sizes;
   const auto value = [&](Expr e) { return static_cast<double>(evaluate_index(e, sizes)); };
   const auto groups = static_cast<double>(c.groups);
@@ -119,6 +136,7 @@ std::vector<Choice> conv_candidates(const KernelPlan& plan, const TemplateKernel
   const bool own_winograd = packing_of(plan, t.operands[1].buffer) == Packing::winograd_weight;
   if (!own_winograd && weight_of(plan, t, kWinograd)) first.push_back(only(kMethod, kWinograd));
   if (own_winograd && weight_of(plan, t, kDirect)) first.push_back(only(kMethod, kDirect));
+  if (onednn) first.push_back(only(kMethod, kOneDnn));
   std::vector<std::pair<double, Choice>> rest;
   if (weight_of(plan, t, kImplicit)) add_blocks(p, kImplicit, machine, rest);
   if (machine.threads > 1 && p.batch * p.rows * p.columns * p.depth < kSmallProduct) first.push_back(only(kThreads, 1));
@@ -133,7 +151,7 @@ const PlanOperand* weight_of(const KernelPlan& plan, const TemplateKernel& k, in
   const Packing wanted = method == kWinograd ? Packing::winograd_weight : Packing::conv_weight;
   const auto fits = [&](const PlanOperand& w) {
     const Packing packing = packing_of(plan, w.buffer);
-    return packing == wanted || (packing == Packing::plain && wanted == Packing::conv_weight);
+    return packing == wanted || (packing == Packing::plain && wanted == Packing::conv_weight) || (packing == Packing::depthwise_weight && method == kOneDnn);
   };
   if (fits(own)) return &own;
   const auto it = std::find_if(k.weights.begin(), k.weights.end(), fits);
@@ -142,12 +160,23 @@ const PlanOperand* weight_of(const KernelPlan& plan, const TemplateKernel& k, in
 
 bool can_run(const KernelPlan& plan, const Kernel& kernel, const Choice& choice) {
   if (const UserCallKernel* user = as_user(kernel)) return static_cast<size_t>(choice.values[kConfig]) < user->def.launches.size();
-  return !as_conv(kernel) || weight_of(plan, *as_template(kernel), choice.values[kMethod]);
+  const TemplateKernel* t = as_template(kernel);
+  if (t && choice.values[kMethod] == kOneDnn) return suits_onednn(plan, *t);
+  if (as_gemm(kernel)) return choice.values[kMethod] == kOwnMethod;
+  return !as_conv(kernel) || weight_of(plan, *t, choice.values[kMethod]);
+}
+
+double needed_gain(const Kernel& kernel, const Choice& choice) { return as_template(kernel) && choice.values[kMethod] == kOneDnn ? kLibraryGain : 0; }
+
+bool asks_onednn(const KernelPlan& plan, const Kernel& kernel, bool timed) {
+  const TemplateKernel* t = as_template(kernel);
+  const auto names_it = [](const ChoiceTable::Row& r) { return r.choice.values[kMethod] == kOneDnn; };
+  return t && suits_onednn(plan, *t) && (timed || std::any_of(kernel.choices.rows.begin(), kernel.choices.rows.end(), names_it));
 }
 
 const std::array<const char*, 4>& value_names(const Kernel& kernel) {
   static constexpr std::array<const char*, 4> kLoop = {"", "chunk_work", "", "threads"}, kConv = {"method", "block_tiles", "block_panels", "threads"},
-                                              kGemm = {"", "block_tiles", "block_panels", "threads"}, kUser = {"config", "chunk_work", "", "threads"}, kOther = {"", "", "", "threads"};
+                                              kGemm = kConv, kUser = {"config", "chunk_work", "", "threads"}, kOther = {"", "", "", "threads"};
   if (std::holds_alternative<LoopKernel>(kernel.def)) return kLoop;
   if (as_user(kernel)) return kUser;
   return as_conv(kernel) ? kConv : as_gemm(kernel) ? kGemm : kOther;
@@ -160,7 +189,12 @@ std::string choice_text(const Kernel& kernel, const Choice& choice) {
     const auto config = static_cast<size_t>(v[kConfig]);
     if (config > 0 && config < user->def.kernel->configs.size()) parts.push_back(config_text(user->def.kernel->configs[config]));
   }
-  if (as_conv(kernel) && v[kMethod]) parts.push_back(v[kMethod] == kWinograd ? "winograd" : v[kMethod] == kDirect ? "direct" : "implicit product");
+  if (as_gemm(kernel) && v[kMethod] == kOneDnn) parts.push_back("onednn");
+  if (as_conv(kernel) && v[kMethod]) {
+    static constexpr const char* kMethods[] = {"", "direct", "implicit product", "winograd", "onednn"};
+    const auto method = static_cast<size_t>(v[kMethod]);
+    parts.push_back(method < std::size(kMethods) ? kMethods[method] : "unknown");
+  }
   if (std::holds_alternative<LoopKernel>(kernel.def) || as_user(kernel)) {
     if (v[kChunkWork]) parts.push_back(fmt::format("chunks of {} operations", v[kChunkWork]));
   } else if (v[kBlockTiles] || v[kBlockPanels]) {
@@ -236,6 +270,7 @@ std::vector<Choice> candidates(const KernelPlan& plan, const Kernel& kernel, con
   if (const Gemm* g = as_gemm(kernel)) {
     const auto total = [&](const std::vector<Expr>& dims) { return value(product(*plan.pool, dims)); };
     const Blocked p = {total(g->batch), total(g->m), total(g->n), total(g->k)};
+    if (machine.onednn && suits_onednn(plan, *t)) first.push_back(only(kMethod, kOneDnn));
     if (several && p.batch * p.rows * p.columns * p.depth < kSmallProduct) first.push_back(only(kThreads, 1));
     std::vector<std::pair<double, Choice>> rest;
     add_blocks(p, kOwnMethod, machine, rest);

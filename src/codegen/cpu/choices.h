@@ -11,7 +11,7 @@
 namespace coil::cpu {
 
 // Places in Choice::values; program.cc knows that of kConfig.
-inline constexpr size_t kMethod = 0;       // convolutions: see Method
+inline constexpr size_t kMethod = 0;       // convolutions, products: see Method
 inline constexpr size_t kConfig = 0;       // user kernels: which configuration
 inline constexpr size_t kBlockTiles = 1;   // products, implicit convolutions: tiles of rows in a block
 inline constexpr size_t kChunkWork = 1;    // loop kernels: vector operations of the smallest chunk that is handed to another thread
@@ -19,8 +19,9 @@ inline constexpr size_t kBlockPanels = 2;  // products, implicit convolutions: p
 inline constexpr size_t kThreads = 3;      // at most so many
 
 // direct: of weights packed as they are, by the convolution's own rules; implicit: of these by the implicit product, whatever the rules
-// say; winograd: of transformed weights.
-enum Method : int32_t { kOwnMethod, kDirect, kImplicit, kWinograd };
+// say; winograd: of transformed weights; onednn: by that library where the machine has it (device/onednn.h), else directly. Products are
+// computed by their own rule or by oneDNN.
+enum Method : int32_t { kOwnMethod, kDirect, kImplicit, kWinograd, kOneDnn };
 
 // The names under which choices are recorded, by kind of kernel: "method", "block_tiles", ... Empty: no such number.
 const std::array<const char*, 4>& value_names(const Kernel& kernel);
@@ -39,9 +40,13 @@ Expr choice_key(const KernelPlan& plan, const Kernel& kernel, const CpuLaunch& l
 struct Machine {
   int threads = 1;
   int lanes = 16;
+  bool onednn = false;  // the library is there and may be used
 };
 std::vector<Choice> candidates(const KernelPlan& plan, const Kernel& kernel, const CpuLaunch& launch, const std::function<int64_t(SymbolId)>& sizes,
                                const Machine& machine, size_t most);
+
+// The part of its time that a choice must save to be chosen, over what the noise demands: a library must win clearly.
+double needed_gain(const Kernel& kernel, const Choice& choice);
 
 // What in the program's shapes costs speed, a sentence each, in the program's order: "linear: 10 columns are no multiple of 32: ...".
 std::vector<std::string> hints(const KernelPlan& plan);
@@ -50,5 +55,8 @@ std::vector<std::string> hints(const KernelPlan& plan);
 const PlanOperand* weight_of(const KernelPlan& plan, const TemplateKernel& kernel, int32_t method);
 // Whether the plan has what the choice asks of the kernel's weight; a user's kernel: that configuration.
 bool can_run(const KernelPlan& plan, const Kernel& kernel, const Choice& choice);
+
+// Whether oneDNN has a place in the kernel's code: its choices name it, or it is timed and could be chosen.
+bool asks_onednn(const KernelPlan& plan, const Kernel& kernel, bool timed);
 
 }  // namespace coil::cpu

@@ -21,6 +21,10 @@ namespace {
 constexpr int64_t kChunkWork = 8192;  // vector operations of the smallest chunk worth handing to another thread, about 4 us
 constexpr size_t kOptimisedCalls = 8;  // programs of more kernels get a `run` that is not optimised
 
+bool asks_onednn(const KernelPlan& plan, const HostOptions& options, size_t k) {
+  return cpu::asks_onednn(plan, plan.kernels[k], options.libraries && k < options.timed.size() && options.timed[k]);
+}
+
 class HostWriter {
  public:
   HostWriter(const KernelPlan& plan, const cpu::CpuProgram& program, const HostOptions& options)
@@ -42,7 +46,8 @@ class HostWriter {
 
   std::string prologue() const {
     std::string text =
-        std::string("#include \"host_support.h\"\n#include \"kernels.h\"\n") + (library_routines(plan_).empty() ? "\n" : "#include \"library.h\"\n\n") +
+        std::string("#include \"host_support.h\"\n#include \"kernels.h\"\n") + (uses_onednn(plan_, options_) ? "#include \"onednn.h\"\n" : "") +
+        (library_routines(plan_).empty() ? "\n" : "#include \"library.h\"\n\n") +
         "struct coil_args {\n  void* const* p;\n  const long* s;\n  int* flag;\n};\n" +
         index_functions() +
         "extern \"C\" void* memcpy(void*, const void*, size_t);\n\n";
@@ -255,7 +260,20 @@ class HostWriter {
       text += fmt::format("    t.epilogue = (CoilEpilogue)kFunctions[chosen][{}];\n    t.epilogue_context = &args;\n", program_.launches[k].function);
     }
     text += set("scratch", t.scratch.valid() ? address(t.scratch) : "nullptr");
-    return text + fmt::format("    {}[chosen](&t, {});\n", std::holds_alternative<Gemm>(t.def) ? "kGemm" : "kConv2d", host(k));
+    const char* table = std::holds_alternative<Gemm>(t.def) ? "kGemm" : "kConv2d";
+    if (asks_onednn(plan_, options_, k)) return text + onednn_call(k, t, table);
+    return text + fmt::format("    {}[chosen](&t, {});\n", table, host(k));
+  }
+
+  // What the library does not take, our own kernel computes.
+  std::string onednn_call(size_t k, const TemplateKernel& t, const char* table) const {
+    const bool product = std::holds_alternative<Gemm>(t.def);
+    const PlanConstant* weight = constant_of(product ? t.operands[1].buffer : cpu::weight_of(plan_, t, cpu::kOneDnn)->buffer);
+    std::string text = fmt::format("    const int32_t taken = way[0] == {} ? cd::onednn_{}(&t, {}, {}) : 0;\n", static_cast<int>(cpu::kOneDnn), product ? "gemm" : "conv2d",
+                                   weight ? fmt::format("{}L", weight->offset) : "-1", host(k));
+    text += fmt::format("    if (taken < 0) return cd::fail(error, {}, \"%s\", {});\n", static_cast<int>(ErrorCode::out_of_memory),
+                        c_string("oneDNN could not compute " + plan_.kernels[k].name + ", most likely for want of memory; COIL_ONEDNN=/none does without it"));
+    return text + fmt::format("    if (!taken) {}[chosen](&t, {});\n", table, host(k));
   }
 
   // The weight as the chosen method wants it.
@@ -264,7 +282,7 @@ class HostWriter {
     for (const int32_t method : {cpu::kDirect, cpu::kWinograd}) {
       const PlanOperand* w = cpu::weight_of(plan_, t, method);
       if (!w || w == &t.operands[1]) continue;
-      text += fmt::format("    if ({}) {{\n  {}  {}    }}\n", method == cpu::kWinograd ? "way[0] == 3" : "way[0] == 1 || way[0] == 2", set("w", address(w->buffer)),
+      text += fmt::format("    if ({}) {{\n  {}  {}    }}\n", method == cpu::kWinograd ? "way[0] == 3" : "way[0] == 1 || way[0] == 2 || way[0] == 4", set("w", address(w->buffer)),
                           set("winograd", std::string(method == cpu::kWinograd ? "1" : "0")));
     }
     return text + "    t.implicit = way[0] == 2;\n";
@@ -424,6 +442,13 @@ class HostWriter {
 
 std::string host_program_text(const KernelPlan& plan, const cpu::CpuProgram& program, const HostOptions& options) {
   return HostWriter(plan, program, options).run();
+}
+
+bool uses_onednn(const KernelPlan& plan, const HostOptions& options) {
+  for (size_t k = 0; k < plan.kernels.size(); ++k) {
+    if (asks_onednn(plan, options, k)) return true;
+  }
+  return false;
 }
 
 std::vector<std::string> library_routines(const KernelPlan& plan) {

@@ -16,12 +16,16 @@ struct HostOptions {
   uint64_t constants_hash = 0;
   std::string tuned_isa;                 // the one that the plan's choices are for; the others follow their own rules
   std::vector<bool> timed;               // for a tuner (see CoilTuning): which kernels it times. Empty: a package's program
+  bool libraries = true;                 // kernels that are timed may be computed by a library of the machine
 };
 
 std::string host_program_text(const KernelPlan& plan, const cpu::CpuProgram& program, const HostOptions& options);
 
 // Device library objects that the plan's templates need: "gemm", "conv2d", "attention".
 std::vector<std::string> device_objects(const KernelPlan& plan);
+
+// Whether the program asks for oneDNN (device/onednn.h).
+bool uses_onednn(const KernelPlan& plan, const HostOptions& options);
 
 // Routines of the device library that the plan calls: "fft_c2c".
 std::vector<std::string> library_routines(const KernelPlan& plan);
