@@ -311,8 +311,11 @@ SLOW int32_t fail_strides(const Signature& s, int32_t i, const CoilTensorView& v
     add_list(text, view.strides, view.ndim);
   else
     text.add("contiguous ones");
-  text.add(input.strides ? "; copy it into a tensor with these strides, or export with an input laid out like this one"
-                         : "; make it contiguous");
+  if (input.exact_strides)
+    text.add("; the program counts in this input's memory (as_strided), so a copy would give other results: export with an input laid out like this one");
+  else
+    text.add(input.strides ? "; copy it into a tensor with these strides, or export with an input laid out like this one"
+                           : "; make it contiguous");
   return 1;
 }
 

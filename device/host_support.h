@@ -66,6 +66,7 @@ struct Input {
   const Size* strides = nullptr;  // null: contiguous. Strides of dimensions of size 1 and of empty tensors do not matter.
   int32_t symbol = -1;            // a symbolic int input, passed as a 0-d int64 tensor: the symbol that its value binds
   int32_t device_type = COIL_CPU;
+  bool exact_strides = false;  // the program counts in its memory: a copy with the strides expected gives other results
 };
 
 // An amount that must stay below kMostAmount for the arithmetic of sizes to be right.

@@ -44,6 +44,8 @@ class TensorInfo:
     """Whether the program writes to this input."""
     whole_storage: bool = False
     """Whether the program counts from the beginning of this input's storage (`as_strided` with an offset), where the tensor then has to begin."""
+    exact_strides: bool = False
+    """Whether the program counts in this input's memory (`as_strided`), so that a tensor with other strides is refused instead of copied."""
 
     @property
     def shape(self) -> tuple[int | str, ...]:
@@ -63,7 +65,8 @@ class Model:
 
     Arguments are nested as they were then, positional ones may be given by keyword; tensors are torch tensors, NumPy arrays or
     anything with `__dlpack__`, on the device that the model is on. Results are of the kind of the first tensor: torch tensors
-    for a torch tensor. They have no gradients. A tensor whose strides are not those that the program was exported for is copied. Several threads may call one model at a time; the interpreter's lock is free while
+    for a torch tensor. They have no gradients. A tensor whose strides are not those that the program was exported for is copied
+    (refused where the program writes to it or counts in its memory by `as_strided`). Several threads may call one model at a time; the interpreter's lock is free while
     it computes. On CUDA with torch tensors a call enqueues its work on PyTorch's current stream and returns.
 
     Make one with `coil.compile` or `coil.load`.
@@ -138,7 +141,7 @@ class Model:
                                  "beginning (as_strided with an offset): pass a tensor that begins there")
 
     def _may_copy(self, index: int) -> bool:
-        return index >= len(self.inputs) or not self.inputs[index].mutated
+        return index >= len(self.inputs) or not (self.inputs[index].mutated or self.inputs[index].exact_strides)
 
     def _flatten(self, args: tuple, kwargs: dict) -> list:
         if self._in_spec is None:

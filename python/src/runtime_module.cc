@@ -78,7 +78,7 @@ std::unique_ptr<CallableModel> open_memory(nb::object package, const std::string
   return std::make_unique<CallableModel>(std::move(model), owner);
 }
 
-// [(name, dtype, [(symbol or None, min, max or None, hint or None)], number or None, mutated, whole storage)]
+// [(name, dtype, [(symbol or None, min, max or None, hint or None)], number or None, mutated, whole storage, exact strides)]
 nb::list tensors(const std::vector<runtime::ManifestTensor>& list) {
   nb::list rows;
   for (const runtime::ManifestTensor& t : list) {
@@ -88,7 +88,7 @@ nb::list tensors(const std::vector<runtime::ManifestTensor>& list) {
       dims.append(nb::make_tuple(symbol, d.min, d.max == INT64_MAX ? nb::none() : nb::object(nb::int_(d.max)), d.hint < 0 ? nb::none() : nb::object(nb::int_(d.hint))));
     }
     const std::string number = t.scalar ? "int" : t.number;
-    rows.append(nb::make_tuple(t.name, dtype_name(t.dtype), dims, number.empty() ? nb::none() : nb::object(nb::str(number.c_str())), t.mutated, t.whole_storage));
+    rows.append(nb::make_tuple(t.name, dtype_name(t.dtype), dims, number.empty() ? nb::none() : nb::object(nb::str(number.c_str())), t.mutated, t.whole_storage, t.exact_strides));
   }
   return rows;
 }

@@ -11,7 +11,6 @@
 #include "codegen/constants.h"
 #include "codegen/cpu/cpu_kernels.h"
 #include "device/model_abi.h"
-#include "lower/whole_inputs.h"
 #include "schedule/schedule.h"
 #include "toolchain/compile.h"
 #include "toolchain/embedded.h"
@@ -187,7 +186,6 @@ Result<TargetContents> build_plan(CpuPlan plan, const Graph& graph, const Compil
   t.constants_hash = constants_identity(t.plan);
   t.tuned_isa = host.tuned_isa;
   host.in_spec = graph.in_spec;
-  host.whole_inputs = whole_inputs(graph);
   host.out_spec = graph.out_spec;
   host.isas = options.isas;
   host.constants_hash = t.constants_hash;

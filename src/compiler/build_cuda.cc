@@ -10,7 +10,6 @@
 #include "codegen/cuda/host_program.h"
 #include "compiler/cuda_target.h"
 #include "device/model_abi.h"
-#include "lower/whole_inputs.h"
 #include "schedule/schedule.h"
 #include "toolchain/data_object.h"
 #include "toolchain/nvrtc.h"
@@ -177,7 +176,6 @@ Result<TargetContents> build_plan(CudaPlan plan, const Graph& graph, const Compi
 
   cuda::HostOptions host;
   host.in_spec = graph.in_spec;
-  host.whole_inputs = whole_inputs(graph);
   host.out_spec = graph.out_spec;
   host.graphs = t.graphs;
   host.timed = std::move(timed);

@@ -12,7 +12,6 @@
 #include "compiler/build_target.h"
 #include "compiler/dump.h"
 #include "lower/lower.h"
-#include "lower/whole_inputs.h"
 #include "package/package_writer.h"
 #include "passes/pipeline.h"
 
@@ -72,7 +71,6 @@ Result<CompileReport> compile(const Graph& graph, ZipWriter& zip, const CompileO
   contents.name = options.name.empty() ? "model" : options.name;
   contents.fixed_inputs = fixed_arguments(simplified);
   contents.argument_names = simplified.forward_arg_names;
-  contents.whole_inputs = whole_inputs(simplified);
   contents.torch_version = simplified.torch_version;
   std::vector<std::string> devices;
   if (!options.isas.empty()) devices.push_back("cpu");

@@ -226,6 +226,8 @@ struct LoopInput {
   BufferId buffer;                // invalid: a symbolic integer input (0-d i64 tensor) that binds `symint`
   Expr symint;
   std::string name;
+  bool exact_strides = false;     // the program counts in its memory (as_strided): a copy that lies otherwise will not do
+  bool whole_storage = false;     // it counts from the beginning of its storage, where the tensor has to begin
 };
 
 struct LoopProgram {

@@ -12,6 +12,7 @@
 #include "lower/find_quantised.h"
 #include "lower/lowering.h"
 #include "lower/outputs.h"
+#include "lower/storage.h"
 #include "lower/user_kernels.h"
 
 namespace coil {
@@ -188,6 +189,7 @@ Result<LoopProgram> lower(const Graph& graph, const LowerOptions& options) {
   lowering::Scope scope{graph, lowering::Views(graph.values.size())};
   try {
     lowering::add_inputs(session, scope);
+    lowering::mark_counted_inputs(graph, session.recorder.program().inputs);
     lowering::lower_nodes(session, scope);
     lowering::add_outputs(session, scope);
     lowering::add_random_update(session);

@@ -1,11 +1,10 @@
 #include "lower/storage.h"
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 
 #include <fmt/format.h>
-
-#include "lower/whole_inputs.h"
 
 namespace coil::lowering {
 namespace {
@@ -44,18 +43,81 @@ std::string_view packet(std::string_view target) {
   return target.substr(0, target.find('.'));
 }
 
+// contiguous() of what is.
+bool is_no_copy(const Graph& graph, const Node& node, ValueId base) {
+  return packet(node.target) == "contiguous" && graph.value(base).is_tensor() && graph.value(base).tensor().strides == graph.value(node.outputs.at(0)).tensor().strides;
+}
+
 // What the node's `self` is a view of that begins where it does; nothing where that cannot be said.
 std::optional<ValueId> beginning_of(const Graph& graph, ValueId id) {
   while (graph.value(id).producer.valid()) {
     const Node& node = graph.node(graph.value(id).producer);
     const std::string_view name = packet(node.target);
     if (std::ranges::find(kElsewhere, name) != std::end(kElsewhere)) return std::nullopt;
-    if (std::ranges::find(kInPlace, name) == std::end(kInPlace) || node.args.empty()) return id;
-    const ValueId* base = std::get_if<ValueId>(&node.args[0]);
-    if (!base || !base->valid()) return id;
+    const ValueId* base = node.args.empty() ? nullptr : std::get_if<ValueId>(&node.args[0]);
+    if (!base || !base->valid() || !(std::ranges::find(kInPlace, name) != std::end(kInPlace) || is_no_copy(graph, node, *base))) return id;
     id = *base;
   }
   return id;
+}
+
+// Whether the node counts in the memory of `self`, rather than among its elements.
+bool counts_in_memory(const Node& node) {
+  const std::string_view name = packet(node.target);
+  return name.starts_with("as_strided") || name.starts_with("resize");
+}
+
+// Results that lie in memory in the same way however the operands do.
+bool lies_as_always(const Node& node) {
+  constexpr std::string_view kOwn[] = {"contiguous", "mm", "addmm", "bmm", "linear", "embedding"};
+  if (std::ranges::find(kOwn, packet(node.target)) != std::end(kOwn)) return true;
+  const Argument* format = packet(node.target) == "clone" ? node.find("memory_format") : nullptr;
+  return format && std::holds_alternative<MemoryFormat>(*format) && std::get<MemoryFormat>(*format) != MemoryFormat::preserve;
+}
+
+void for_each_tensor(const Node& node, const std::function<void(ValueId)>& f) {
+  for (const Argument& a : node.args) {
+    if (const ValueId* id = std::get_if<ValueId>(&a); id && id->valid()) f(*id);
+    if (const auto* list = std::get_if<std::vector<ValueId>>(&a)) {
+      for (const ValueId id : *list) {
+        if (id.valid()) f(id);
+      }
+    }
+  }
+}
+
+bool counts_inside(const Node& node) {
+  return std::ranges::any_of(node.args, [](const Argument& a) {
+    const SubgraphRef* inner = std::get_if<SubgraphRef>(&a);
+    return inner && std::ranges::any_of(inner->graph->nodes, [](const Node& n) { return counts_in_memory(n) || counts_inside(n); });
+  });
+}
+
+// The values in whose memory the program counts, and those that they lie like.
+std::vector<char> values_with_strides(const Graph& graph) {
+  std::vector<char> marked(graph.values.size(), 0);
+  const auto mark = [&](ValueId id) { marked[static_cast<size_t>(id.index)] = 1; };
+  for (auto node = graph.nodes.rbegin(); node != graph.nodes.rend(); ++node) {
+    const bool read = std::ranges::any_of(node->outputs, [&](ValueId id) { return marked[static_cast<size_t>(id.index)]; });
+    if ((read && !lies_as_always(*node)) || counts_inside(*node)) {
+      for_each_tensor(*node, mark);
+    } else if (counts_in_memory(*node)) {
+      if (const Argument* self = node->find("self"); self && std::holds_alternative<ValueId>(*self)) mark(std::get<ValueId>(*self));
+    }
+  }
+  return marked;
+}
+
+// The values from the beginning of whose storage the program counts.
+std::vector<char> values_with_storage(const Graph& graph) {
+  std::vector<char> marked(graph.values.size(), 0);
+  for (const Node& node : graph.nodes) {
+    const Argument* offset = node.find("storage_offset");
+    const Argument* self = node.find("self");
+    if (!offset || std::holds_alternative<NoneArg>(*offset) || !self || !std::holds_alternative<ValueId>(*self)) continue;
+    if (const auto base = beginning_of(graph, std::get<ValueId>(*self))) marked[static_cast<size_t>(base->index)] = 1;
+  }
+  return marked;
 }
 
 // A subgraph's operand may be a part of anything. Only a program has a call's description.
@@ -89,26 +151,16 @@ Storage storage_of_self(Op& op) {
   return s;
 }
 
-}  // namespace coil::lowering
-
-namespace coil {
-
-std::vector<int32_t> whole_inputs(const Graph& graph) {
-  std::vector<char> counted(graph.values.size(), 0);
-  for (const Node& node : graph.nodes) {
-    const Argument* offset = node.find("storage_offset");
-    const Argument* self = node.find("self");
-    if (!offset || std::holds_alternative<NoneArg>(*offset) || !self || !std::holds_alternative<ValueId>(*self)) continue;
-    if (const auto base = lowering::beginning_of(graph, std::get<ValueId>(*self))) counted[static_cast<size_t>(base->index)] = 1;
-  }
-  std::vector<int32_t> found;
-  int32_t number = 0;
+void mark_counted_inputs(const Graph& graph, std::vector<LoopInput>& inputs) {
+  const std::vector<char> strides = values_with_strides(graph), storage = values_with_storage(graph);
+  size_t number = 0;
   for (const GraphInput& in : graph.inputs) {
     if (!in.value.valid() || (in.kind != GraphInput::Kind::user && in.kind != GraphInput::Kind::user_symint)) continue;
-    if (counted[static_cast<size_t>(in.value.index)]) found.push_back(number);
-    ++number;
+    LoopInput& input = inputs.at(number++);
+    const size_t id = static_cast<size_t>(in.value.index);
+    input.exact_strides = in.kind == GraphInput::Kind::user && strides[id];
+    input.whole_storage = storage[id];
   }
-  return found;
 }
 
-}  // namespace coil
+}  // namespace coil::lowering

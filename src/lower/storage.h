@@ -12,9 +12,12 @@ struct Storage {
 };
 
 // Of the argument `self`. Refuses tensors with gaps, and an offset of its own where `self` is a later part of another tensor, or may be.
-// A program's input has to begin where its storage does then: whole_inputs() says so to those who call it.
+// A program's input has to begin where its storage does then: mark_counted_inputs() says so to those who call it.
 Storage storage_of_self(Op& op);
 // What is seen with these sizes and strides has to lie in the tensor: more of its storage is not known. Refused, or a check of the call.
 void check_reach(Op& op, const Storage& storage, const Sizes& sizes, const Sizes& strides);
+
+// Marks the program's inputs in whose memory it counts (`exact_strides`, `whole_storage`). `inputs`: those of the graph that a call passes, in order.
+void mark_counted_inputs(const Graph& graph, std::vector<LoopInput>& inputs);
 
 }  // namespace coil::lowering

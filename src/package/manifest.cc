@@ -94,6 +94,8 @@ std::string manifest_text(const PackageContents& c) {
   for (const LoopInput& in : plan.inputs) {
     inputs.push_back(in.buffer.valid() ? tensor(in.name, plan.buffer(in.buffer).info)
                                        : Json{{"name", in.name}, {"dtype", "int64"}, {"shape", Json::array()}, {"value", size_text(in.symint)}});
+    if (in.exact_strides) inputs.back()["exact_strides"] = true;
+    if (in.whole_storage) inputs.back()["whole_storage"] = true;
   }
   for (const LoopOutput& o : plan.outputs) {
     if (o.kind != LoopOutput::Kind::user) continue;
@@ -106,7 +108,6 @@ std::string manifest_text(const PackageContents& c) {
       if (plan.inputs[i].buffer == o.target) inputs[i]["mutated"] = true;
     }
   }
-  for (const int32_t i : c.whole_inputs) inputs[static_cast<size_t>(i)]["whole_storage"] = true;
   for (const FixedArgument& f : c.fixed_inputs) {
     fixed.push_back({{"position", f.position}, {"name", f.name}, {"value", Json::parse(f.value_json)}});
   }

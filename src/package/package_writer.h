@@ -43,7 +43,6 @@ struct PackageContents {
   std::vector<TargetContents> targets;     // at least one; the first is the one that stock PyTorch finds by itself
   std::vector<FixedArgument> fixed_inputs;
   std::vector<std::string> argument_names;  // of the program's call, positional ones first
-  std::vector<int32_t> whole_inputs;        // that have to begin where their storage does
   std::string torch_version;
 };
 

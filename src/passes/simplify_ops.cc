@@ -85,13 +85,14 @@ class Simplifier {
     return v && v->valid() && graph_.value(*v).is_tensor() ? *v : ValueId();
   }
 
-  // Same elements in the same places. Strides matter to the caller, for outputs, and to what counts in a tensor's storage.
+  // Same elements in the same places. Strides matter to the caller, for outputs, and to what counts in a tensor's storage: a
+  // copy there is one whatever the strides of a call's inputs are.
   bool same_type(const Node& node, ValueId v) const {
     const TensorType& a = graph_.value(v).tensor();
     const TensorType& b = result(node);
     if (a.dtype != b.dtype || a.device != b.device || a.sizes != b.sizes) return false;
     const int32_t id = node.outputs[0].index;
-    return a.strides == b.strides || (!outputs_.contains(id) && !counted_.contains(id));
+    return !counted_.contains(id) && (a.strides == b.strides || !outputs_.contains(id));
   }
 
   // Nodes that return their first argument.

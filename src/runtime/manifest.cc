@@ -107,6 +107,7 @@ Result<std::vector<ManifestTensor>> read_tensors(JsonValue root, std::string_vie
     tensor.scalar = item.find("value").has_value();
     tensor.mutated = item.find("mutated").has_value();
     tensor.whole_storage = item.find("whole_storage").has_value();
+    tensor.exact_strides = item.find("exact_strides").has_value();
     if (item.find("number")) {
       TRY(tensor.number, item.get_string("number"));
     }

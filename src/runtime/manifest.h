@@ -18,7 +18,8 @@
 //    "memory": {"arena_bytes": "4*batch*seq"}}                                 the formula of a call's scratch space, for messages;
 //                                                                              a target with a "memory" of its own has its own
 // An input with a "value" is a symbolic integer: a 0-d int64 tensor that is on the CPU for every target.
-// An input with "mutated" is written to by the program; one with "whole_storage" has to begin where its storage does.
+// An input with "mutated" is written to by the program; one with "whole_storage" has to begin where its storage does,
+// and one with "exact_strides" to lie as the exported one did.
 // An output with a "number" ("int", "float", "bool") is a Python number of the program, given as a 0-d tensor.
 // A string in a shape is a symbol's name or an expression of them. Without the lists, ranges and hints are those of the symbol,
 // or unknown for an expression. inputs and outputs agree with those of the code (model_abi.h) in number, dtype and rank.
@@ -48,6 +49,7 @@ struct ManifestTensor {
   bool scalar = false;  // a symbolic integer
   bool mutated = false; // an input that the program writes to
   bool whole_storage = false;
+  bool exact_strides = false;
   std::string number;   // of an output: "int", "float", "bool", or empty for a tensor
 };
 

@@ -18,7 +18,7 @@ class HostWriter {
   std::string run() {
     std::string calls;
     for (size_t k = 0; k < plan_.kernels.size(); ++k) calls += kernel_call(k);
-    return prologue() + tuning() + tables() + interface_text(plan_, true, options_.whole_inputs) + run_function(calls) + model();
+    return prologue() + tuning() + tables() + interface_text(plan_, true) + run_function(calls) + model();
   }
 
  private:

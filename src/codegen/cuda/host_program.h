@@ -18,7 +18,6 @@ struct HostImage {
 
 struct HostOptions {
   std::string in_spec, out_spec;  // JSON texts
-  std::vector<int32_t> whole_inputs;     // see interface_text()
   uint64_t constants_hash = 0;
   std::vector<HostImage> images;
   std::string architectures;      // "sm_90, sm_80"

@@ -38,7 +38,7 @@ class HostWriter {
     for (size_t k = 0; k < writes; ++k) calls += kernel_call(k);
     calls += flag_checks();  // before state and inputs are written
     for (size_t k = writes; k < plan_.kernels.size(); ++k) calls += kernel_call(k);
-    return prologue() + choices_table() + interface_text(plan_, false, options_.whole_inputs) + run_function(calls) + model();
+    return prologue() + choices_table() + interface_text(plan_, false) + run_function(calls) + model();
   }
 
  private:

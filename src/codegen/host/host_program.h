@@ -11,7 +11,6 @@ namespace coil {
 
 struct HostOptions {
   std::string in_spec, out_spec;         // JSON texts
-  std::vector<int32_t> whole_inputs;     // see interface_text()
   std::vector<std::string> isas;         // "v3", "v4": in rising order
   uint64_t constants_hash = 0;
   std::string tuned_isa;                 // the one that the plan's choices are for; the others follow their own rules

@@ -1,7 +1,6 @@
 #include "codegen/host/interface_text.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -15,7 +14,7 @@ namespace {
 
 class InterfaceWriter {
  public:
-  InterfaceWriter(const KernelPlan& plan, bool cuda, const std::vector<int32_t>& whole_inputs) : plan_(plan), cuda_(cuda), whole_inputs_(whole_inputs) {}
+  InterfaceWriter(const KernelPlan& plan, bool cuda) : plan_(plan), cuda_(cuda) {}
 
   std::string run() {
     std::string inputs = input_tables();
@@ -84,7 +83,8 @@ class InterfaceWriter {
         for (Expr e : b.strides) sizes += fmt::format("    {},\n", size(e));
         n += rank;
       }
-      rows += fmt::format("    {{{}, {}, {}, kSizes + {}, {}{}}},\n", c_string(in.name), dtype, rank, first, strides, cuda_ ? ", -1, COIL_CUDA" : "");
+      const std::string last = in.exact_strides ? fmt::format(", -1, {}, true", cuda_ ? "COIL_CUDA" : "COIL_CPU") : cuda_ ? ", -1, COIL_CUDA" : "";
+      rows += fmt::format("    {{{}, {}, {}, kSizes + {}, {}{}}},\n", c_string(in.name), dtype, rank, first, strides, last);
       descs += fmt::format("    {{{}, {}, {}}},\n", c_string(in.name), dtype, rank);
     }
     const std::string empty_size = n ? "" : "    cd::fixed(0),\n";
@@ -131,7 +131,11 @@ class InterfaceWriter {
     };
     std::string text = declared("char", "COIL_ARENA_FORMULA_SYMBOL[]") +
                        fmt::format("const char COIL_ARENA_FORMULA_SYMBOL[] = {};\n", c_string(size_text(plan_.arena_bytes)));
-    if (!whole_inputs_.empty()) text += declared("int32_t", "coil_whole_inputs[]") + fmt::format("const int32_t coil_whole_inputs[] = {{{}, -1}};\n", fmt::join(whole_inputs_, ", "));
+    std::string whole;
+    for (size_t i = 0; i < plan_.inputs.size(); ++i) {
+      if (plan_.inputs[i].whole_storage) whole += fmt::format("{}, ", i);
+    }
+    if (!whole.empty()) text += declared("int32_t", "coil_whole_inputs[]") + "const int32_t coil_whole_inputs[] = {" + whole + "-1};\n";
     if (plan_.none_results.empty()) return text;
     std::string places;
     int place = 0;
@@ -191,7 +195,6 @@ class InterfaceWriter {
 
   const KernelPlan& plan_;
   const bool cuda_;
-  const std::vector<int32_t>& whole_inputs_;
   std::vector<Expr> expressions_;
   std::map<size_t, std::string> texts_;  // of expressions that are conditions
   size_t first_check_ = 0, num_assertions_ = 0, num_limits_ = 0;
@@ -201,6 +204,6 @@ class InterfaceWriter {
 
 std::string size_text(Expr e) { return to_string(e); }
 
-std::string interface_text(const KernelPlan& plan, bool cuda, const std::vector<int32_t>& whole_inputs) { return InterfaceWriter(plan, cuda, whole_inputs).run(); }
+std::string interface_text(const KernelPlan& plan, bool cuda) { return InterfaceWriter(plan, cuda).run(); }
 
 }  // namespace coil

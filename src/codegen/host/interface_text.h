@@ -2,12 +2,11 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "schedule/kernel_plan.h"
 
 namespace coil {
 // Defines kSignature, bind, kInputDescs, kOutputDescs and output_shape.
-// cuda: the tensors are on a CUDA device. whole_inputs: the numbers of those that have to begin where their storage does.
-std::string interface_text(const KernelPlan& plan, bool cuda, const std::vector<int32_t>& whole_inputs);
+// cuda: the tensors are on a CUDA device.
+std::string interface_text(const KernelPlan& plan, bool cuda);
 }  // namespace coil
