@@ -44,6 +44,7 @@ def workloads():
 
     multiply = Function(lambda x, y: x * y)
     image = lambda: rand(1, 3, 224, 224)
+    images = lambda: rand(8, 3, 224, 224)
     return {
         "multiply_10": lambda: (multiply, (rand(10), rand(10))),
         "multiply_16m": lambda: (multiply, (rand(1 << 24), rand(1 << 24))),
@@ -60,6 +61,9 @@ def workloads():
         "resnet50_b1": zoo(big.resnet50, image),
         **{f"{name}_b1": vision(name) for name in ("efficientnet_b0", "convnext_tiny", "swin_t")},
         "vit_b_16_b1": zoo(big.vit_b_16, image),
+        "resnet50_b8": zoo(big.resnet50, images),
+        "mobilenet_v3_b8": zoo(big.mobilenet_v3_large, images),
+        "vit_b_16_b8": zoo(big.vit_b_16, images),
         "gpt2_b1_s128": zoo(big.gpt2_f32, ids(1, 128)),
         "gpt2_decode_c512": lambda: bench_models.gpt2_decode(512),
         "llama_2_layers_b1_s128": zoo(big.llama_f32, ids(1, 128, 2000)),

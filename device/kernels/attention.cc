@@ -103,7 +103,7 @@ struct Attention {
       copy_transposed(rows.k + (key + j) * a.k_row, a.k_row, 1, cols, a.dim, to.k, kPanel);
       for (int64_t r0 = 0; r0 < rows.count; r0 += kTileRows) {
         const int64_t count = min64(kTileRows, rows.count - r0);
-        tile_product(a.dim, to.q + r0 * kRowStride, kRowBytes, to.k, kPanel, COIL_FLOAT32, count, kPanel, tile, false);
+        tile_product(a.dim, to.q + r0 * kRowStride, kRowBytes, to.k, kPanel, COIL_FLOAT32, count, kPanel, tile, false, nullptr, 0);
         for (int64_t r = 0; r < count; r++) {
           const int64_t seen = min64(cols, visible(rows, r0 + r) - key - j);
           if (a.mask && seen > 0) load_mask(rows, r0 + r, key + j, seen, mask);
@@ -173,7 +173,7 @@ struct Attention {
       }
       for (int64_t r = 0; r < rows.count; r += kTileRows) {
         tile_product(keys, to.scores + r * kRowStride, kRowBytes, b.data, b.ldb, b.dtype, min64(kTileRows, rows.count - r), kPanel,
-                     to.o[j] + r * kPanel, true);
+                     to.o[j] + r * kPanel, true, nullptr, 0);
       }
     }
   }

@@ -27,13 +27,15 @@ static_assert(kBlockRows % kTileRows == 0);
 static_assert(kBlockRows * kBlockPanels * kPanel * 4 == COIL_GEMM_WORKER_BYTES);
 
 // acc[r][0..32) (+)= sum over k of a[r][k] * b[k * ldb + 0..32), for `rows` rows of floats, a_stride bytes apart, rounded up as
-// row_capacity says. Columns at or beyond `cols` may be left alone.
+// row_capacity says. Columns at or beyond `cols` may be left alone. Each step of k brings the line at `next` (null: nothing) nearer, and
+// `next` on by `step` bytes. (Two scalars: a struct would be stored and loaded again, which waits for all stores before it.)
 void tile_product(int64_t k, const void* a, int64_t a_stride, const void* b, int64_t ldb, int32_t b_dtype, int64_t rows, int64_t cols,
-                  float* acc, bool accumulate);
+                  float* acc, bool accumulate, const char* next, int64_t step);
 
 // The same for bfloat16 rows of A and a panel of bfloat16, with the machine's dot product of pairs: twice the rate of widening
 // both. An odd k needs a zero behind each row of A. Only where has_bfloat16_dot().
-void tile_product_dot(int64_t k, const void* a, int64_t a_stride, const void* b, int64_t ldb, int64_t rows, float* acc, bool accumulate);
+void tile_product_dot(int64_t k, const void* a, int64_t a_stride, const void* b, int64_t ldb, int64_t rows, float* acc, bool accumulate,
+                      const char* next, int64_t step);
 bool has_bfloat16_dot();
 constexpr int64_t kFewestDotRows = 4;         // with fewer, reading B takes the time
 
@@ -132,6 +134,7 @@ struct PanelChunk {
 //   void pack_a(int64_t batch, int64_t row, int64_t rows, int64_t k0, int64_t k, float* out)  rows kRowStride apart
 //   void clip_k(int64_t row, int64_t rows, int64_t* begin, int64_t* end)  the k outside of which these rows of A are zero, even
 //   PanelChunk panel_b(int64_t batch, int64_t panel, int64_t k0, int64_t k, float* buffer, int64_t tiles)  buffer: k x kPanel
+//   const void* next_b(int64_t batch, int64_t panel, int64_t k0)  where panel_b will find that, if it reads it in place, or null
 //   void scale_tile(int64_t panel, int64_t rows, float* acc)  what is left to do with sums before the epilogue
 //   int64_t stride_in_place()  bytes between rows of A if the micro-kernels can read them where they are, or 0
 //   const char* row_of_a(int64_t batch, int64_t row, int64_t k0)  where, in that case
@@ -164,6 +167,12 @@ struct BlockRunner {
     }
   }
 
+  // Where the chunk of B begins that comes after panel j's, or null.
+  const char* chunk_after(int64_t batch, int64_t panel0, int64_t panels, int64_t j, int64_t k0) const {
+    if (j + 1 < panels) return static_cast<const char*>(source.next_b(batch, panel0 + j + 1, k0));
+    return k0 + kChunk < p.k ? static_cast<const char*>(source.next_b(batch, panel0, k0 + kChunk)) : nullptr;
+  }
+
   void run_task(int64_t task, int32_t worker) const {
     alignas(64) float a_buffer[kBlockRows * kRowStride + kLanes];
     alignas(64) float b_buffer[kChunk * kPanel];
@@ -188,7 +197,7 @@ struct BlockRunner {
         for (int64_t c = 0; c < chunks; c++) {
           const int64_t k0 = c * kChunk, k = min64(kChunk, p.k - k0);
           const PanelChunk b = source.panel_b(batch, j, k0, k, b_buffer, 1);
-          multiply(row, k0, k, reinterpret_cast<const char*>(a_buffer + c * chunk_floats), kRowBytes, b, rows, cols, tile);
+          multiply(row, k0, k, reinterpret_cast<const char*>(a_buffer + c * chunk_floats), kRowBytes, b, rows, cols, tile, nullptr, 0);
         }
         if (chunks == 0) memset(tile, 0, sizeof(tile));
         finish_tile(batch, row, j, rows, cols, tile);
@@ -206,20 +215,22 @@ struct BlockRunner {
       for (int64_t j = 0; j < panels; j++) {
         const PanelChunk b = source.panel_b(batch, panel0 + j, k0, k, b_buffer, tiles);
         const int64_t cols = min64(kPanel, p.n - (panel0 + j) * kPanel);
-        for (int64_t t = 0; t < tiles; t++) {
+        const char* next = chunk_after(batch, panel0, panels, j, k0);
+        const int64_t next_part = k * kPanel * element_bytes(b.dtype) / tiles, step = ceil_div(next_part, p.bfloat16_dot ? ceil_div(k, 2) : k);
+        for (int64_t t = 0; t < tiles; t++, next += next ? next_part : 0) {
           const int64_t tile_row = t * p.tile_rows, count = min64(p.tile_rows, rows - tile_row);
           float* acc = partial ? partial + (j * kBlockRows + tile_row) * kPanel : tile;
           if (in_place && j == 0) fetch_tile(batch, row, rows, tile_row + p.tile_rows, k0);
-          multiply(row + tile_row, k0, k, a + tile_row * a_stride, a_stride, b, count, cols, acc);
+          multiply(row + tile_row, k0, k, a + tile_row * a_stride, a_stride, b, count, cols, acc, next, step);
           if (c + 1 == chunks) finish_tile(batch, row + tile_row, panel0 + j, count, cols, acc);
         }
       }
     }
   }
 
-  // The chunk [k0, k0 + k) of the rows from `row`, less what is known to be zero.
+  // The chunk [k0, k0 + k) of the rows from `row`, less what is known to be zero. `next` and `step`: as tile_product.
   void multiply(int64_t row, int64_t k0, int64_t k, const char* a, int64_t a_stride, const PanelChunk& b, int64_t rows,
-                int64_t cols, float* acc) const {
+                int64_t cols, float* acc, const char* next, int64_t step) const {
     int64_t begin = k0, end = k0 + k;
     source.clip_k(row, rows, &begin, &end);
     if (begin >= end) {
@@ -231,9 +242,9 @@ struct BlockRunner {
     if (b.quantised.data) {
       tile_product_quantised(k, reinterpret_cast<const float*>(a), b.quantised, rows, acc, k0 > 0);
     } else if (p.bfloat16_dot) {
-      tile_product_dot(end - begin, a + skipped * 2, a_stride, from, b.ldb, rows, acc, k0 > 0);
+      tile_product_dot(end - begin, a + skipped * 2, a_stride, from, b.ldb, rows, acc, k0 > 0, next, step);
     } else {
-      tile_product(end - begin, a + skipped * 4, a_stride, from, b.ldb, b.dtype, rows, cols, acc, k0 > 0);
+      tile_product(end - begin, a + skipped * 4, a_stride, from, b.ldb, b.dtype, rows, cols, acc, k0 > 0, next, step);
     }
   }
 

@@ -68,6 +68,7 @@ struct ConvSource : Windows<T> {
     const char* w = static_cast<const char*>(c.w) + ((group * panels + panel) * group_k + k0) * kPanel * bytes;
     return {w, kPanel, c.dtype};
   }
+  const void* next_b(int64_t group, int64_t panel, int64_t k0) const { return panel_b(group, panel, k0, 0, nullptr, 0).data; }
 };
 
 COIL_INLINE void store8(float* p, Vec8 v) { store_raw(p, v); }

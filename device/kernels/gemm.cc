@@ -60,6 +60,10 @@ struct GemmSource {
     return reinterpret_cast<const char*>(static_cast<const T*>(g.a) + batch * g.a_batch + row * g.a_row + k0);
   }
 
+  const void* next_b(int64_t, int64_t panel, int64_t k0) const {
+    return g.b_packed && !g.b_bits ? static_cast<const T*>(g.b) + (panel * g.k + k0) * kPanel : nullptr;
+  }
+
   __attribute__((noinline)) PanelChunk panel_b(int64_t batch, int64_t panel, int64_t k0, int64_t k, float* buffer,
                                                int64_t tiles) const {
     if (scale_last || (g.b_bits == 8 && !g.b_scale && !g.b_zero)) return {static_cast<const int8_t*>(g.b) + panel * g.k * kPanel + k0 * kPanel, kPanel, COIL_INT8};

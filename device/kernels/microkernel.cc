@@ -35,10 +35,17 @@ struct RowsOfA {
   }
 };
 
+// What comes after this panel, a piece with each step: spread over all tiles of rows, it arrives from a far cache or from memory while
+// there is much to compute. (The steps of one tile need four times what memory delivers.)
+COIL_INLINE const char* fetch_next(const char* next, int64_t step) {
+  __builtin_prefetch(next, 0, 2);
+  return next + step;
+}
+
 // acc[mr][nv vectors] (+)= a[mr][k] * b[k][nv vectors]. All sums stay in registers; with one or two rows, several k are summed
 // apart so that the multiply-adds do not wait for each other.
 template <int mr, int nv, class T>
-__attribute__((noinline)) void micro(int64_t k, const void* a, int64_t a_stride, const T* b, int64_t ldb, float* acc, bool accumulate) {
+__attribute__((noinline)) void micro(int64_t k, const void* a, int64_t a_stride, const T* b, int64_t ldb, float* acc, bool accumulate, const char* next, int64_t step) {
   constexpr int kUnroll = mr == 1 ? 4 : mr == 2 ? 2 : 1;
   Vec sum[kUnroll][mr][nv];
 #pragma unroll
@@ -57,7 +64,10 @@ __attribute__((noinline)) void micro(int64_t k, const void* a, int64_t a_stride,
       Vec column[nv];
 #pragma unroll
       for (int j = 0; j < nv; j++) column[j] = load(b + j * kLanes);
-      if constexpr (fetches_ahead(mr)) fetch_row<nv * kLanes>(b + kAhead * ldb);
+      if constexpr (fetches_ahead(mr)) {
+        fetch_row<nv * kLanes>(b + kAhead * ldb);
+        next = fetch_next(next, step);
+      }
       b += ldb;
 #pragma unroll
       for (int i = 0; i < mr; i++) {
@@ -90,18 +100,18 @@ __attribute__((noinline)) void micro(int64_t k, const void* a, int64_t a_stride,
 }
 
 template <int nv, class T>
-void run_rows(int64_t k, const void* a, int64_t a_stride, const T* b, int64_t ldb, int64_t rows, float* acc, bool accumulate) {
+void run_rows(int64_t k, const void* a, int64_t a_stride, const T* b, int64_t ldb, int64_t rows, float* acc, bool accumulate, const char* next, int64_t step) {
   switch (rows) {
-    case 1: return micro<1, nv, T>(k, a, a_stride, b, ldb, acc, accumulate);
-    case 2: return micro<2, nv, T>(k, a, a_stride, b, ldb, acc, accumulate);
-    case 4: return micro<4, nv, T>(k, a, a_stride, b, ldb, acc, accumulate);
-    case 6: return micro<6, nv, T>(k, a, a_stride, b, ldb, acc, accumulate);
+    case 1: return micro<1, nv, T>(k, a, a_stride, b, ldb, acc, accumulate, next, step);
+    case 2: return micro<2, nv, T>(k, a, a_stride, b, ldb, acc, accumulate, next, step);
+    case 4: return micro<4, nv, T>(k, a, a_stride, b, ldb, acc, accumulate, next, step);
+    case 6: return micro<6, nv, T>(k, a, a_stride, b, ldb, acc, accumulate, next, step);
 #ifdef __AVX512F__
-    case 7: return micro<7, nv, T>(k, a, a_stride, b, ldb, acc, accumulate);
-    case 8: return micro<8, nv, T>(k, a, a_stride, b, ldb, acc, accumulate);
-    case 10: return micro<10, nv, T>(k, a, a_stride, b, ldb, acc, accumulate);
-    case 12: return micro<12, nv, T>(k, a, a_stride, b, ldb, acc, accumulate);
-    default: return micro<14, nv, T>(k, a, a_stride, b, ldb, acc, accumulate);
+    case 7: return micro<7, nv, T>(k, a, a_stride, b, ldb, acc, accumulate, next, step);
+    case 8: return micro<8, nv, T>(k, a, a_stride, b, ldb, acc, accumulate, next, step);
+    case 10: return micro<10, nv, T>(k, a, a_stride, b, ldb, acc, accumulate, next, step);
+    case 12: return micro<12, nv, T>(k, a, a_stride, b, ldb, acc, accumulate, next, step);
+    default: return micro<14, nv, T>(k, a, a_stride, b, ldb, acc, accumulate, next, step);
 #else
     default: __builtin_unreachable();
 #endif
@@ -109,15 +119,15 @@ void run_rows(int64_t k, const void* a, int64_t a_stride, const T* b, int64_t ld
 }
 
 template <class T>
-void run_columns(int64_t k, const void* a, int64_t a_stride, const T* b, int64_t ldb, int64_t rows, int64_t cols, float* acc, bool accumulate) {
+void run_columns(int64_t k, const void* a, int64_t a_stride, const T* b, int64_t ldb, int64_t rows, int64_t cols, float* acc, bool accumulate, const char* next, int64_t step) {
 #ifdef __AVX512F__
   if (cols > kLanes) {
-    run_rows<2, T>(k, a, a_stride, b, ldb, rows, acc, accumulate);
+    run_rows<2, T>(k, a, a_stride, b, ldb, rows, acc, accumulate, next, step);
   } else {
-    run_rows<1, T>(k, a, a_stride, b, ldb, rows, acc, accumulate);
+    run_rows<1, T>(k, a, a_stride, b, ldb, rows, acc, accumulate, next, step);
   }
 #else
-  for (int64_t j = 0; j < cols; j += 2 * kLanes) run_rows<2, T>(k, a, a_stride, b + j, ldb, rows, acc + j, accumulate);
+  for (int64_t j = 0; j < cols; j += 2 * kLanes) run_rows<2, T>(k, a, a_stride, b + j, ldb, rows, acc + j, accumulate, next, step);
 #endif
 }
 
@@ -130,7 +140,7 @@ typedef uint16_t Row __attribute__((ext_vector_type(32)));
 // 128-bit lanes, so the sums' columns are out of order until the end.
 template <int mr>
 __attribute__((noinline, target("avx512bf16"))) void micro_dot(int64_t k, const void* a, int64_t a_stride, const BFloat16* b, int64_t ldb,
-                                                                 float* acc, bool accumulate) {
+                                                                 float* acc, bool accumulate, const char* next, int64_t step) {
   Vec sum[mr][2];
 #pragma unroll
   for (int i = 0; i < mr; i++) sum[i][0] = sum[i][1] = Vec(0.0f);
@@ -144,6 +154,7 @@ __attribute__((noinline, target("avx512bf16"))) void micro_dot(int64_t k, const 
     if constexpr (fetches_ahead(mr)) {
       fetch_row<kPanel>(b + 2 * kAhead * ldb);
       fetch_row<kPanel>(b + (2 * kAhead + 1) * ldb);
+      next = fetch_next(next, step);
     }
     const Pairs low = __builtin_bit_cast(
         Pairs, __builtin_shufflevector(even, odd, 0, 32, 1, 33, 2, 34, 3, 35, 8, 40, 9, 41, 10, 42, 11, 43, 16, 48, 17, 49, 18,
@@ -153,7 +164,8 @@ __attribute__((noinline, target("avx512bf16"))) void micro_dot(int64_t k, const 
                                        22, 54, 23, 55, 28, 60, 29, 61, 30, 62, 31, 63));
 #pragma unroll
     for (int i = 0; i < mr; i++) {
-      const Pairs x = __builtin_bit_cast(Pairs, rows.broadcast(i, 0));
+      Vec row = rows.broadcast(i, 0);
+      const Pairs x = __builtin_bit_cast(Pairs, row);
       sum[i][0] = __builtin_ia32_dpbf16ps_512(sum[i][0], x, low);
       sum[i][1] = __builtin_ia32_dpbf16ps_512(sum[i][1], x, high);
     }
@@ -195,31 +207,34 @@ bool has_bfloat16_dot() {
   return answer;
 }
 
-void tile_product_dot(int64_t k, const void* a, int64_t a_stride, const void* b, int64_t ldb, int64_t rows, float* acc, bool accumulate) {
+void tile_product_dot(int64_t k, const void* a, int64_t a_stride, const void* b, int64_t ldb, int64_t rows, float* acc, bool accumulate,
+                      const char* next, int64_t step) {
   const BFloat16* panel = static_cast<const BFloat16*>(b);
+  if (!next) next = static_cast<const char*>(b), step = 0;
   switch (row_capacity(rows)) {
-    case 1: return micro_dot<1>(k, a, a_stride, panel, ldb, acc, accumulate);
-    case 2: return micro_dot<2>(k, a, a_stride, panel, ldb, acc, accumulate);
-    case 4: return micro_dot<4>(k, a, a_stride, panel, ldb, acc, accumulate);
-    case 6: return micro_dot<6>(k, a, a_stride, panel, ldb, acc, accumulate);
-    case 7: return micro_dot<7>(k, a, a_stride, panel, ldb, acc, accumulate);
-    case 8: return micro_dot<8>(k, a, a_stride, panel, ldb, acc, accumulate);
-    case 10: return micro_dot<10>(k, a, a_stride, panel, ldb, acc, accumulate);
-    case 12: return micro_dot<12>(k, a, a_stride, panel, ldb, acc, accumulate);
-    default: return micro_dot<14>(k, a, a_stride, panel, ldb, acc, accumulate);
+    case 1: return micro_dot<1>(k, a, a_stride, panel, ldb, acc, accumulate, next, step);
+    case 2: return micro_dot<2>(k, a, a_stride, panel, ldb, acc, accumulate, next, step);
+    case 4: return micro_dot<4>(k, a, a_stride, panel, ldb, acc, accumulate, next, step);
+    case 6: return micro_dot<6>(k, a, a_stride, panel, ldb, acc, accumulate, next, step);
+    case 7: return micro_dot<7>(k, a, a_stride, panel, ldb, acc, accumulate, next, step);
+    case 8: return micro_dot<8>(k, a, a_stride, panel, ldb, acc, accumulate, next, step);
+    case 10: return micro_dot<10>(k, a, a_stride, panel, ldb, acc, accumulate, next, step);
+    case 12: return micro_dot<12>(k, a, a_stride, panel, ldb, acc, accumulate, next, step);
+    default: return micro_dot<14>(k, a, a_stride, panel, ldb, acc, accumulate, next, step);
   }
 }
 #else
 bool has_bfloat16_dot() { return false; }
-void tile_product_dot(int64_t, const void*, int64_t, const void*, int64_t, int64_t, float*, bool) { __builtin_unreachable(); }
+void tile_product_dot(int64_t, const void*, int64_t, const void*, int64_t, int64_t, float*, bool, const char*, int64_t) { __builtin_unreachable(); }
 #endif
 
 void tile_product(int64_t k, const void* a, int64_t a_stride, const void* b, int64_t ldb, int32_t b_dtype, int64_t rows, int64_t cols,
-                  float* acc, bool accumulate) {
+                  float* acc, bool accumulate, const char* next, int64_t step) {
   const int64_t capacity = row_capacity(rows);
-  if (b_dtype == COIL_INT8) return run_columns(k, a, a_stride, static_cast<const int8_t*>(b), ldb, capacity, cols, acc, accumulate);
+  if (!next) next = static_cast<const char*>(b), step = 0;   // to ask for an address that is none costs a walk through the page tables
+  if (b_dtype == COIL_INT8) return run_columns(k, a, a_stride, static_cast<const int8_t*>(b), ldb, capacity, cols, acc, accumulate, next, step);
   with_dtype(b_dtype, [&](auto* type) {
-    run_columns(k, a, a_stride, static_cast<decltype(type)>(b), ldb, capacity, cols, acc, accumulate);
+    run_columns(k, a, a_stride, static_cast<decltype(type)>(b), ldb, capacity, cols, acc, accumulate, next, step);
   });
 }
 

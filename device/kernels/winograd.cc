@@ -158,7 +158,7 @@ struct Winograd {
         for (int64_t chunk = 0; chunk < plan.chunks; chunk++) {
           const int64_t k0 = chunk * kChunk, k = min64(kChunk, c.ic - k0);
           tile_product(k, windows + place_offset(place, chunk) + t * kRowStride, kRowBytes, weights + k0 * kPanel, kPanel, COIL_FLOAT32,
-                       min64(kTileRows, tiles - t), cols, acc, chunk > 0);
+                       min64(kTileRows, tiles - t), cols, acc, chunk > 0, nullptr, 0);
         }
       }
     }
