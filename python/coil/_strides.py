@@ -33,8 +33,12 @@ def run_with_copies(run: Callable[[Sequence[Any]], list], flat: Sequence[Any], m
 
 
 def _resolved(value: Any) -> Any:
-    """Without PyTorch's lazy signs."""
-    return value.resolve_conj().resolve_neg() if hasattr(value, "resolve_neg") else value
+    """Without PyTorch's lazy signs, in the same strides, even if elements share places."""
+    if not hasattr(value, "resolve_neg") or not (value.is_conj() or value.is_neg()) or not value.numel():
+        return value
+    reach = 1 + sum((n - 1) * s for n, s in zip(value.shape, value.stride()))
+    storage = value.as_strided((reach,), (1,), value.storage_offset()).resolve_conj().resolve_neg()
+    return storage.as_strided(value.shape, value.stride())
 
 
 def _copy(value: Any, strides: list[int]) -> Any:

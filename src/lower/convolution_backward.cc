@@ -156,6 +156,9 @@ Views convolution_backward(Op& op) {
     std::vector<size_t> others{0};
     for (size_t i = 2; i < grad.rank(); ++i) others.push_back(i);
     const DType type = accumulate_type(grad.dtype);
+    if (dims > 1) {  // line by line: one long sum loses digits
+      grad = reduced(op, op.name + ".lines", ReduceOp::sum, type, grad, {others.back()}, true, [&](Expr e, Coordinates) { return as(e, type); });
+    }
     View sum = reduced(op, op.name + ".bias", ReduceOp::sum, type, grad, others, false, [&](Expr e, Coordinates) { return as(e, type); });
     results[2] = converted(op, sum, op.out(2).dtype);
   }

@@ -8,6 +8,9 @@ namespace coil::lowering {
 void add_norm_backward(Table& table);
 void add_convolution_backward(Table& table);
 void add_attention_backward(Table& table);
+void add_grid_sampling_backward(Table& table);
+void add_distances_backward(Table& table);
+void add_groups_backward(Table& table);
 void add_grouped_products(Table& table);
 void add_reinterpret(Table& table);
 void add_packed_products(Table& table);

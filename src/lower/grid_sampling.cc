@@ -1,27 +1,10 @@
 // Reads between the points of an image or a volume: grid_sampler and bicubic upsampling.
 #include <fmt/format.h>
 
-#include "lower/lowering.h"
+#include "lower/grid_sampling.h"
 
 namespace coil::lowering {
-namespace {
 
-// Arithmetic on floating expressions of one type.
-struct Math {
-  ExprPool& p;
-  DType type;
-  Expr c(double v) const { return p.constant(v, type); }
-  Expr add(Expr a, Expr b) const { return p.op(ScalarOp::add, {a, b}); }
-  Expr sub(Expr a, Expr b) const { return p.op(ScalarOp::sub, {a, b}); }
-  Expr mul(Expr a, Expr b) const { return p.op(ScalarOp::mul, {a, b}); }
-  Expr div(Expr a, Expr b) const { return p.op(ScalarOp::div, {a, b}); }
-  Expr f(ScalarOp s, Expr a) const { return p.op(s, {a}); }
-  Expr size(Expr index) const { return as(p.cast(index, DType::i64), type); }
-};
-
-enum : int64_t { kBilinear = 0, kNearest = 1, kBicubic = 2, kZeros = 0, kBorder = 1, kReflection = 2 };
-
-// A position in pixels, moved inside the image as the padding mode says.
 Expr inside_image(const Math& m, Expr x, Expr size, int64_t padding, bool align) {
   if (padding == kZeros) return x;
   Expr zero = m.c(0), one = m.c(1), n = m.size(size), last = m.sub(n, one);
@@ -38,12 +21,25 @@ Expr inside_image(const Math& m, Expr x, Expr size, int64_t padding, bool align)
   return m.p.op(ScalarOp::minimum, {m.p.op(ScalarOp::maximum, {x, zero}), last});
 }
 
-// From [-1, 1] to positions in pixels.
 Expr pixel(const Math& m, Expr g, Expr size, int64_t padding, bool align) {
   Expr n = m.size(size), one = m.c(1), half = m.c(0.5);
   Expr x = align ? m.mul(m.mul(m.add(g, one), half), m.sub(n, one)) : m.mul(m.sub(m.mul(m.add(g, one), n), one), half);
   return inside_image(m, x, size, padding, align);
 }
+
+std::array<Expr, 4> cubic_weights(const Math& m, Expr t) {
+  const double a = -0.75;
+  auto near = [&](Expr x) {  // |x| <= 1
+    return m.add(m.mul(m.mul(m.sub(m.mul(m.c(a + 2), x), m.c(a + 3)), x), x), m.c(1));
+  };
+  auto far = [&](Expr x) {  // 1 < |x| < 2
+    return m.sub(m.mul(m.add(m.mul(m.sub(m.mul(m.c(a), x), m.c(5 * a)), x), m.c(8 * a)), x), m.c(4 * a));
+  };
+  Expr one = m.c(1), rest = m.sub(one, t);
+  return {far(m.add(t, one)), near(t), near(rest), far(m.add(rest, one))};
+}
+
+namespace {
 
 // The image at whole positions, 0 outside.
 Expr pixel_value(Op& op, const Math& m, const View& x, Coordinates c, Expr row, Expr column) {
@@ -106,8 +102,6 @@ Views grid_sampler_3d(Op& op) {
   })};
 }
 
-std::array<Expr, 4> cubic_weights(const Math& m, Expr t);
-
 // Sixteen pixels around the position; those outside are moved inside as the padding mode says.
 Views grid_sampler_bicubic(Op& op) {
   View x = op.tensor("input"), grid = op.tensor("grid");
@@ -160,19 +154,6 @@ Views grid_sampler(Op& op) {
     total = m.add(total, m.mul(pixel_value(op, m, x, c, bottom, left), m.mul(to_left, to_bottom)));
     return m.add(total, m.mul(pixel_value(op, m, x, c, bottom, right), m.mul(to_right, to_bottom)));
   })};
-}
-
-// Keys' cubic with A = -0.75, at distance t from the second of four taps.
-std::array<Expr, 4> cubic_weights(const Math& m, Expr t) {
-  const double a = -0.75;
-  auto near = [&](Expr x) {  // |x| <= 1
-    return m.add(m.mul(m.mul(m.sub(m.mul(m.c(a + 2), x), m.c(a + 3)), x), x), m.c(1));
-  };
-  auto far = [&](Expr x) {  // 1 < |x| < 2
-    return m.sub(m.mul(m.add(m.mul(m.sub(m.mul(m.c(a), x), m.c(5 * a)), x), m.c(8 * a)), x), m.c(4 * a));
-  };
-  Expr one = m.c(1), rest = m.sub(one, t);
-  return {far(m.add(t, one)), near(t), near(rest), far(m.add(rest, one))};
 }
 
 struct CubicTaps {

@@ -1,7 +1,7 @@
 // Padding: a masked load (constant), or another coordinate (reflect, replicate, circular).
 #include <fmt/format.h>
 
-#include "lower/lowering.h"
+#include "lower/formula.h"
 
 namespace coil::lowering {
 namespace {
@@ -42,6 +42,33 @@ View padded(Op& op, const View& x, Mode mode) {
   return {x.dtype, sizes, simplify_body(body, sizes)};
 }
 
+// An element of the border got the gradients of all that repeat it.
+Views replication_backward(Op& op) {
+  const View x = op.tensor("self");
+  View grad = op.tensor("grad_output");
+  const Sizes pad = op.indices("padding");
+  const DType type = accumulate_type(x.dtype);
+  const Expr zero = op.pool.index(0);
+  for (size_t k = 0; 2 * k < pad.size(); ++k) {
+    const size_t d = x.rank() - 1 - k;
+    const Expr size = x.sizes[d], before = index_max(pad[2 * k], zero), after = index_max(pad[2 * k + 1], zero);
+    Sizes sizes = grad.sizes;
+    sizes[d] = size;
+    grad = op.rec.reduce("replication_pad_backward", ReduceOp::sum, type, sizes, {before + after + 1}, [&](Coordinates c, Coordinates r) {
+      std::vector<Expr> at(c.begin(), c.end());
+      // Repetition 0 is the element itself, which negative padding cuts off; then those in front of it, then those behind.
+      auto number = [&](Expr index) { return Val(op.pool.cast(index, DType::i64)); };
+      const Val itself = equal(number(r[0]), 0.0), in_front = number(r[0]) <= number(before);
+      const Val first = equal(number(c[d]), 0.0), last = equal(number(c[d]), number(size - 1)), have = number(grad.sizes[d]);
+      const Val place = select(itself, number(c[d] + pad[2 * k]), select(in_front, number(r[0] - 1), number(size + pad[2 * k] + r[0] - before - 1)));
+      const Val counts = either(itself, either(both(in_front, first), both(!in_front, last)));
+      at[d] = op.pool.checked_index(max(min(place, have - 1.0), 0.0).e, grad.sizes[d]);
+      return masked(both(counts, both(place >= 0.0, place < have)).e, as(op.rec.at(grad, at), type), op.constant(0, type));
+    });
+  }
+  return {converted(op, grad, x.dtype)};
+}
+
 Views pad(Op& op) {
   const std::string mode = op.has("mode") ? op.text("mode") : "constant";
   View x = op.tensor("self");
@@ -65,6 +92,7 @@ void add_padding(Table& table) {
     table[fmt::format("aten.replication_pad{}.default", kind)] = [](Op& op) {
       return Views{padded(op, op.tensor("self"), Mode::replicate)};
     };
+    table[fmt::format("aten.replication_pad{}_backward.default", kind)] = replication_backward;
   }
 }
 

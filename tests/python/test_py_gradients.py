@@ -48,6 +48,33 @@ def test_convolution(case, transposed):
     check(lambda x, w, b: convolve(x, w, b, **options), x, w, torch.randn(out, dtype=dtype), tolerance=2e-2 if dtype == BF16 else 1e-5)
 
 
+def test_sum_of_a_bias_keeps_its_digits():
+    """As near to the sum in double precision as eager's, whether its terms lie together or not."""
+    torch.manual_seed(0)
+    g, x, w = torch.randn(2, 4, 22, 22, 2), torch.randn(2, 2, 4, 4), torch.randn(2, 2, 4, 5)
+
+    def of_bias(grad, x, w):
+        return torch.ops.aten.convolution_backward(grad, x, w, [4], [3, 2], [1, 2], [4, 4], True, [2, 3], 2, [False, False, True])[2]
+
+    for terms in (lambda g: g[..., 0].contiguous(), lambda g: g[..., 0], lambda g: g[..., 0] - g[..., 1]):
+        exact = of_bias(terms(g.double()), x.double(), w.double())
+        ours = torch.compile(lambda g, x, w: of_bias(terms(g), x, w), backend="coil")(g, x, w)
+        assert (ours - exact).abs().max() <= 2e-5, terms
+    nothing_in_torch()
+
+
+def test_lazily_conjugated_windows():
+    """What the backward pass gets of stft shares memory and is conjugated lazily."""
+    x, w = torch.randn(2, 100, dtype=torch.complex64), torch.randn(16, dtype=torch.complex64)
+    found = []
+    for backend in ("coil", "eager"):
+        given = [t.clone().requires_grad_() for t in (x, w)]
+        f = torch.compile(lambda x, w: torch.stft(x, n_fft=16, hop_length=4, window=w, return_complex=True), backend=backend)
+        f(*given).abs().square().sum().backward()
+        found.append([t.grad for t in given])
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-3)
+
+
 def test_convolution_of_a_dynamic_batch():
     compiled = torch.compile(lambda x, w: F.conv2d(x, w, stride=2, padding=1).relu(), backend="coil", dynamic=True)
     for images in (2, 7):
