@@ -12,10 +12,10 @@
 // TMA: t.map_a[0] of a k-contiguous a (A_K): box of BM / ACROSS rows x 64 of k; else 64 / ACROSS of k x 64 rows. t.map_b of a k-contiguous b
 // (B_K): box of BN / DOWN columns of b x 64 of k; else 64 / DOWN of k x 64. The lines of all batches follow one another in a map: a batch begins
 // (batch stride) / (line stride) lines after the one before. Needs k > 0; k-strided operands of several batches: k % 64 == 0.
-// PHASES = 2, 4, 8 (A_K, not B_K, one batch): rows of a are multiples of 16 bytes apart only every so many. t.map_a[p] holds the rows p,
-// p + PHASES, ... from the multiple of 16 bytes before them (cuda_phase_map); a tile is of rows of one such class. TMA cannot begin at
-// other columns, so that such a tile's k begins a few early: b's lines are shifted with it (those before its first are zeros), and what a
-// holds there, the end of another row, is set to zero.
+// PHASES = 2, 4, 8 (A_K, not B_K, one batch): every so many rows of a are multiples of 16, 32 or 64 bytes apart. t.map_a[p] holds the rows p,
+// p + PHASES, ... from such a multiple before them (cuda_phase_map); a tile is of rows of one such class. TMA cannot begin between multiples
+// of 16 bytes (an illegal instruction), and pieces that begin between those of 32 take it half as long again, so that such a tile's k begins a
+// few early: b's lines are shifted with it (those before its first are zeros), and what a holds there, the end of another row, is set to zero.
 #ifndef COIL_DEVICE_CUDA_GEMM_WGMMA_H_
 #define COIL_DEVICE_CUDA_GEMM_WGMMA_H_
 
@@ -46,8 +46,8 @@ struct WgmmaStages {
   __device__ __forceinline__ void clear(int columns, int group) const {
     const int row = threadIdx.x % 128;
     if (row < 64) {
-      const u32 line = a + stage * kBytesA + group * 8192 + row * 128 + row % 8 * 16;  // the first 16 bytes, swizzled
-      for (int c = 0; c < columns; ++c) asm volatile("st.shared.u16 [%0], %1;" ::"r"(line + c * 2), "h"((u16)0) : "memory");
+      const u32 line = a + stage * kBytesA + group * 8192 + row * 128;
+      for (int c = 0; c < columns; ++c) asm volatile("st.shared.u16 [%0], %1;" ::"r"(line + (c / 8 ^ row % 8) * 16 + c % 8 * 2), "h"((u16)0) : "memory");  // swizzled
     }
     async_fence();
     asm volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory");
@@ -92,14 +92,15 @@ CD_FN void transpose_quad(float (&x)[8]) {
   }
 }
 
-// Rows of a whose addresses are equal modulo 16 bytes, and the result's rows that they make.
+// Rows of a whose addresses are equal modulo what PHASES rows are a multiple of, at most 128 bytes, and the result's rows that they make.
 template <int PHASES>
 struct RowClass {
   int phase = 0, shift = 0, rows;  // shift: columns before the first that the class's map has
   __device__ __forceinline__ explicit RowClass(const CudaGemm& t, int tile_m = 0) : rows((int)t.m) {
     if constexpr (PHASES > 1) {
       phase = tile_m % PHASES;
-      shift = (int)(((u64)t.a + (u64)(phase * t.a_row * 2)) % 16 / 2);
+      const u64 apart = (u64)(PHASES * t.a_row * 2), unit = min(apart & (0 - apart), (u64)128);
+      shift = (int)(((u64)t.a + (u64)(phase * t.a_row * 2)) % unit / 2);
       rows = (int)(t.m - phase + PHASES - 1) / PHASES;
     }
   }
@@ -288,7 +289,8 @@ CD_FN void gemm_wgmma(const CudaGemm& t, const E& epilogue) {
   const int group = threadIdx.x / 128;
   Gemm gemm(t, shared_address(cd_gemm_shared), shared_address(cd_gemm_shared) + Gemm::kBytes + 8 * 4096);
   if (threadIdx.x == 0) {
-    tma_prefetch(&t.map_a[0]), tma_prefetch(&t.map_b);
+    for (int p = 0; p < PHASES; ++p) tma_prefetch(&t.map_a[p]);
+    tma_prefetch(&t.map_b);
     gemm.init(1, gemm.share.kReached * 8);
   }
   if constexpr (Gemm::kCluster == 1) {
@@ -367,7 +369,10 @@ CD_FN void gemm_wgmma_split(const CudaGemm& t, const E& epilogue) {
   Stages stages(shared_address(cd_gemm_shared), shared_address(cd_gemm_shared) + kBarriers);
   const WgmmaShare<DOWN, ACROSS> share;
   if (threadIdx.x == 0) {
-    if constexpr (!COPY) tma_prefetch(&t.map_a[0]), tma_prefetch(&t.map_b);
+    if constexpr (!COPY) {
+      for (int p = 0; p < PHASES; ++p) tma_prefetch(&t.map_a[p]);
+      tma_prefetch(&t.map_b);
+    }
     stages.init(COPY ? 128 : 1, kMultipliers / 32 * share.kReached);
   }
   const int tiles_m = row_tiles<PHASES>(t, BM * DOWN), tiles_n = (int)cdiv(t.n, (i64)(BN * ACROSS)), tile = (int)(blockIdx.x / (SPLIT * kShare));

@@ -55,23 +55,34 @@ CD_FN void gemv_mma_step(float (&acc)[GROUPS][4], uint4 w0, uint4 w1, const uint
   }
 }
 
-// The whole steps of k by accesses of B bytes, UNROLL of them under way; returns where it stopped.
+// Whole turns of all warps by accesses of B bytes, from k; returns where they stopped. A warp's UNROLL steps follow one another, so that it reads whole lines
+// of memory at once. The loads of the next turn are under way across the loop's end: where they are used in the same turn, ptxas puts most of them behind the
+// first products to save registers.
 template <class T, int B, int GROUPS, int WARPS, int UNROLL>
-CD_FN int gemv_mma_steps(float (&acc)[GROUPS][4], const T* w0, const T* w1, const T* const (&x)[GROUPS], int k, int k_end) {
-  constexpr int kUnroll = UNROLL, kStep = WARPS * 32;
+CD_FN int gemv_mma_turns(float (&acc)[GROUPS][4], const T* w0, const T* w1, const T* const (&x)[GROUPS], int k, int k_end) {
+  constexpr int kTurn = WARPS * 32 * UNROLL;
+  const int own = (int)threadIdx.x / 32 * (32 * UNROLL);
+  if (k + kTurn > k_end) return k;
+  uint4 a0[UNROLL], a1[UNROLL], b[UNROLL][GROUPS];
+  const auto fetch = [&](int u) {
+    const int at = k + own + u * 32;
+    a0[u] = load_chunk<B>(w0 + at);
+    a1[u] = load_chunk<B>(w1 + at);
+#pragma unroll
+    for (int g = 0; g < GROUPS; ++g) b[u][g] = B == 16 ? __ldg((const uint4*)(x[g] + at)) : load_chunk<B>(x[g] + at);
+  };
+#pragma unroll
+  for (int u = 0; u < UNROLL; ++u) fetch(u);
 #pragma unroll 1
-  for (; k + (kUnroll - 1) * kStep + 8 <= k_end; k += kUnroll * kStep) {
-    uint4 a0[kUnroll], a1[kUnroll], b[kUnroll][GROUPS];
+  for (k += kTurn; k + kTurn <= k_end; k += kTurn) {
 #pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {
-      a0[u] = load_chunk<B>(w0 + k + u * kStep);
-      a1[u] = load_chunk<B>(w1 + k + u * kStep);
-#pragma unroll
-      for (int g = 0; g < GROUPS; ++g) b[u][g] = B == 16 ? __ldg((const uint4*)(x[g] + k + u * kStep)) : load_chunk<B>(x[g] + k + u * kStep);
+    for (int u = 0; u < UNROLL; ++u) {
+      gemv_mma_step<T>(acc, a0[u], a1[u], b[u]);
+      fetch(u);
     }
-#pragma unroll
-    for (int u = 0; u < kUnroll; ++u) gemv_mma_step<T>(acc, a0[u], a1[u], b[u]);
   }
+#pragma unroll
+  for (int u = 0; u < UNROLL; ++u) gemv_mma_step<T>(acc, a0[u], a1[u], b[u]);
   return k;
 }
 
@@ -97,17 +108,17 @@ CD_FN void gemv_mma(const CudaGemm& t, const E& epilogue) {
 #pragma unroll
     for (int g = 0; g < GROUPS; ++g) x[g] = (const T*)t.a + batch * t.a_batch + min(row0 + g * 8 + lane / 4, m - 1) * t.a_row + lane_k * t.a_col;
     float acc[GROUPS][4] = {};
-    // All lanes of a warp do the same steps: the end of whole steps is counted from the last lane.
-    int k = k_begin + warp * 32;
-    const int whole = k_end - 24;
+    constexpr int kMost = GROUPS > 1 ? 2 : WARPS > 4 ? 4 : 8;  // steps under way, as far as registers allow
+    int k = k_begin;
     if (width == 16) {
-      if constexpr (GROUPS == 1) k = gemv_mma_steps<T, 16, GROUPS, WARPS, 4>(acc, w0, w1, x, k, whole);
-      k = gemv_mma_steps<T, 16, GROUPS, WARPS, 2>(acc, w0, w1, x, k, whole);
+      k = gemv_mma_turns<T, 16, GROUPS, WARPS, kMost>(acc, w0, w1, x, k, k_end);
+      if constexpr (kMost > 2) k = gemv_mma_turns<T, 16, GROUPS, WARPS, 2>(acc, w0, w1, x, k, k_end);
     } else if (width == 8) {
-      k = gemv_mma_steps<T, 8, GROUPS, WARPS, 2>(acc, w0, w1, x, k, whole);
+      k = gemv_mma_turns<T, 8, GROUPS, WARPS, 2>(acc, w0, w1, x, k, k_end);
     } else if (width == 4) {
-      k = gemv_mma_steps<T, 4, GROUPS, WARPS, 2>(acc, w0, w1, x, k, whole);
+      k = gemv_mma_turns<T, 4, GROUPS, WARPS, 2>(acc, w0, w1, x, k, k_end);
     }
+    k += warp * 32;
 #pragma unroll 1
     for (; k < k_end; k += WARPS * 32) {
       // Not clamped to 0 .. 8: ptxas 13.0 makes one instruction of the clamp and of a comparison with its limit, and that one is

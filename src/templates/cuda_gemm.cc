@@ -42,7 +42,7 @@ CudaVariant plain_variant(const GemmProblem& p, const TileChoice& c) {
 
 // The statements that fill the maps; boxes are what one of the blocks that share loads reads of a tile.
 std::string map_setup(const GemmProblem& p, int bm, int bn, const TileChoice& c) {
-  const int phases = a_phases(p);
+  const int phases = c.phases;
   const std::string a_rows = fmt::format("for (int p = 0; p < {0}; ++p) {{ if (const int32_t failed = cd::cuda_phase_map(call, &t.map_a[p], {1}, t.a, t.m, t.k, t.a_row, {0}, p, "
                                          "{2}, error)) return failed; }}", phases, info(p.facts.dtype).shim_number, bm / c.across);
   const auto map = [&](char x, bool k_contiguous, std::string_view rows, std::string_view line, int box, int sharers) {
@@ -59,7 +59,7 @@ CudaVariant wgmma_variant(const GemmProblem& p, const TileChoice& c) {
   const GemmTile& t = *c.tile;
   CudaVariant v;
   const bool copies = t.kind == TileKind::wgmma_copy;
-  const int phases = copies ? 1 : a_phases(p);
+  const int phases = c.phases;
   const std::string phased = phases > 1 ? fmt::format("_rows{}", phases) : "";
   v.header = "cuda/gemm_wgmma.h";
   v.hopper = true;
@@ -97,11 +97,14 @@ std::string both(const std::string& a, const std::string& b) { return a.empty() 
 
 // --- dynamic sizes
 
-// The sizes at which a product is modelled; those that few_rows serves are left out.
+constexpr int64_t kGuesses[] = {32, 50, 64, 100, 128, 200, 256, 400, 512, 800, 1024, 1600, 2048, 3000, 4096};
+
+// The sizes at which a product is modelled; those that few_rows serves are left out. Where rows fall into classes, tiles fill badly between powers of 2.
 std::vector<GemmProblem> points_of(const CudaGemmFacts& facts, int sm, int64_t few) {
   std::vector<GemmProblem> points;
-  for (const int64_t guess : {32, 64, 128, 256, 512, 1024, 2048, 4096}) {
-    const GemmProblem p(facts, sm, guess);
+  const size_t step = a_phases(GemmProblem(facts, sm, int64_t{512})) > 1 ? 1 : 2;
+  for (size_t i = 0; i < std::size(kGuesses); i += step) {
+    const GemmProblem p(facts, sm, kGuesses[i]);
     if (p.m > few && (points.empty() || p.m != points.back().m || p.n != points.back().n || p.k != points.back().k || p.batch != points.back().batch)) points.push_back(p);
   }
   if (points.empty()) points.emplace_back(facts, sm, 512);
@@ -115,6 +118,18 @@ struct Stretch {
   double loss;
 };
 
+// The elements of a result up to which `first` serves sizes from `low` to `high`: as long as it is not slower, at steps of a few percent.
+int64_t limit_between(const GemmProblem& low, const GemmProblem& high, const TileChoice& first, const TileChoice& second) {
+  constexpr int kSteps = 16;
+  int64_t limit = low.batch * low.m * low.n;
+  for (int i = 1; i < kSteps; ++i) {
+    const GemmProblem p(low.facts, low.sm, low.guess + (high.guess - low.guess) * i / kSteps);
+    if (time_of(p, first) > time_of(p, second)) break;
+    limit = p.batch * p.m * p.n;
+  }
+  return limit;
+}
+
 // Adds what serves all sizes, the last one without a condition but `condition`: up to three kernels, each for results of up to so many
 // elements. A further kernel must save a few percent at some size.
 void add_for_points(const std::vector<GemmProblem>& points, bool tma, const std::string& condition, std::vector<CudaVariant>& variants) {
@@ -125,14 +140,19 @@ void add_for_points(const std::vector<GemmProblem>& points, bool tma, const std:
       if (std::find(all.begin(), all.end(), c) == all.end()) all.push_back(c);
     }
   }
+  // loss[c][i]: what choice c loses at point i against the best there (logarithm).
+  std::vector<std::vector<double>> loss(all.size());
   std::vector<double> least;
   for (const GemmProblem& p : points) least.push_back(time_of(p, best_of(p, tma)));
+  for (size_t c = 0; c < all.size(); ++c) {
+    for (size_t i = 0; i < points.size(); ++i) loss[c].push_back(std::log(time_of(points[i], all[c]) / least[i]));
+  }
   const auto stretch = [&](size_t begin, size_t end) {
     Stretch best{begin, end, {}, INFINITY};
-    for (const TileChoice& c : all) {
-      double loss = kKernel;
-      for (size_t i = begin; i < end; ++i) loss += std::log(time_of(points[i], c) / least[i]);
-      if (loss < best.loss) best.choice = c, best.loss = loss;
+    for (size_t c = 0; c < all.size(); ++c) {
+      double sum = kKernel;
+      for (size_t i = begin; i < end; ++i) sum += loss[c][i];
+      if (sum < best.loss) best.choice = all[c], best.loss = sum;
     }
     return best;
   };
@@ -153,8 +173,7 @@ void add_for_points(const std::vector<GemmProblem>& points, bool tma, const std:
     variants.push_back(variant_of(points[0], s.choice));
     variants.back().condition = condition;
     if (s.end == points.size()) continue;
-    const auto results = [](const GemmProblem& p) { return static_cast<double>(p.batch * p.m * p.n); };
-    const auto limit = static_cast<int64_t>(std::sqrt(results(points[s.end - 1]) * results(points[s.end])));
+    const int64_t limit = limit_between(points[s.end - 1], points[s.end], s.choice, (&s + 1)->choice);
     variants.back().condition = both(condition, fmt::format("t.batch * t.m * t.n <= {}", limit));
   }
 }
@@ -186,7 +205,9 @@ CudaVariant few_rows(const GemmProblem& p) {
   if (p.half() && p.b_k) {
     rows = most > 8 ? 16 : 8;
     v.cluster = cluster_split(p, tiles(p.n, 16) * p.batch, 512, rows);
-    const int warps = p.k / v.cluster >= 1024 ? 8 : 4;
+    // Measured on an H200: 8 warps, but for some 900 blocks, where 4 do better (14336 columns: 31.0 us, not 31.5).
+    const int64_t blocks = tiles(p.n, 16) * p.batch * v.cluster, round = 6 * multiprocessors(p.sm);
+    const int warps = p.k / v.cluster >= 1024 && (rows > 8 || !p.fixed || blocks <= round || 3 * blocks >= 4 * round) ? 8 : 4;
     v.threads = warps * 32;
     v.name = "gemv_mma";
     v.call = fmt::format("cd::gemv_mma<{}, {}, {}, {}>(t, epilogue);", p.type(), rows / 8, warps, v.cluster);
@@ -238,20 +259,22 @@ std::vector<CudaVariant> cuda_gemm_variants(const CudaGemmFacts& facts, int sm) 
 
 // --- by numbers
 
-static int32_t kind_of(const TileChoice& c) {
+static int32_t kind_of(const GemmProblem& p, const TileChoice& c) {
+  int32_t finer = 0;
+  for (int phases = c.phases; c.tile->kind != TileKind::wgmma_copy && phases > a_phases(p); phases /= 2) finer += kFinerRows;
   const int shape = (c.down > 1) + 2 * (c.across > 1);  // alone, pair, side, square
   constexpr int32_t kPersistent[] = {kWgmma, kWgmmaPair, kWgmmaSide, kWgmmaSquare}, kTile[] = {kWgmmaTile, kWgmmaTilePair, kWgmmaTileSide, kWgmmaTileSquare};
   switch (c.tile->kind) {
     case TileKind::simt: return kCudaCores;
     case TileKind::mma: return kMmaSync;
-    case TileKind::wgmma: return kPersistent[shape];
-    case TileKind::wgmma_split: return kTile[shape];
+    case TileKind::wgmma: return kPersistent[shape] + finer;
+    case TileKind::wgmma_split: return kTile[shape] + finer;
     case TileKind::wgmma_copy: return kWgmmaCopy;
   }
   return kCudaOwn;
 }
 
-static CudaWay way_of(const TileChoice& c) { return {kind_of(c), c.tile->bm, c.tile->bn, c.split}; }
+static CudaWay way_of(const GemmProblem& p, const TileChoice& c) { return {kind_of(p, c), c.tile->bm, c.tile->bn, c.split}; }
 
 std::vector<CudaCandidate> cuda_gemm_candidates(const CudaGemmFacts& facts, int sm, const Sizes& sizes) {
   const GemmProblem p(facts, sm, sizes);
@@ -261,7 +284,7 @@ std::vector<CudaCandidate> cuda_gemm_candidates(const CudaGemmFacts& facts, int 
   if (p.m <= kMostFewRows) out.push_back({{kFewRows}, 2000 + bytes / 3.9 * static_cast<double>((p.m + few(p) - 1) / few(p)) / 1000});
   for (const bool tma : {true, false}) {
     if (tma ? tma_fit(p) == Fit::never : p.half() && sm == 90 && tma_fit(p) == Fit::always) continue;
-    for (const TileChoice& c : tile_choices(p, tma, false)) out.push_back({way_of(c), time_of(p, c)});
+    for (const TileChoice& c : tile_choices(p, tma, false)) out.push_back({way_of(p, c), time_of(p, c)});
     if (!p.half() || sm != 90) break;
   }
   std::stable_sort(out.begin(), out.end(), [](const CudaCandidate& a, const CudaCandidate& b) { return a.cost < b.cost; });
@@ -277,11 +300,13 @@ std::optional<CudaVariant> cuda_gemm_variant(const CudaGemmFacts& facts, int sm,
     for (const GemmTile* t : possible_tiles(p, tma)) {
       if (t->bm != way[1] || t->bn != way[2]) continue;
       for (const auto& [down, across] : shares_of(*t)) {
-        const TileChoice c{t, way[3], down, across};
-        if (way_of(c) != way || !can_split(p, c)) continue;
-        CudaVariant v = variant_of(p, c);
-        if (fit == Fit::at_run_time && tma && t->kind != TileKind::wgmma_copy) v.condition = tma_condition(p);
-        return v;
+        for (const int phases : classes_of(p, *t)) {
+          const TileChoice c{t, way[3], down, across, phases};
+          if (way_of(p, c) != way || !can_split(p, c)) continue;
+          CudaVariant v = variant_of(p, c);
+          if (fit == Fit::at_run_time && tma && t->kind != TileKind::wgmma_copy) v.condition = tma_condition(p);
+          return v;
+        }
       }
     }
   }

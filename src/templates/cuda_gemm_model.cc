@@ -50,7 +50,8 @@ constexpr GemmTile kWgmmaTiles[] = {
     {TileKind::wgmma, 128, 160, 64, 0, 0, 4, 1, 384, 1, 0},        {TileKind::wgmma, 128, 128, 64, 0, 0, 6, 1, 384, 1, 0},
     {TileKind::wgmma_split, 128, 160, 64, 0, 0, 5, 1, 288, 1, 0},  {TileKind::wgmma, 128, 64, 64, 0, 0, 8, 1, 384, 1, 0},
     {TileKind::wgmma_split, 128, 192, 64, 0, 0, 5, 1, 288, 1, 0},  {TileKind::wgmma_split, 128, 128, 64, 0, 0, 6, 1, 288, 1, 0},
-    {TileKind::wgmma_split, 128, 96, 64, 0, 0, 6, 1, 288, 1, 0},   {TileKind::wgmma_split, 128, 64, 64, 0, 0, 8, 1, 288, 1, 0},
+    {TileKind::wgmma_split, 128, 96, 64, 0, 0, 6, 1, 288, 1, 0},   {TileKind::wgmma_split, 128, 80, 64, 0, 0, 6, 1, 288, 1, 0},
+    {TileKind::wgmma_split, 128, 64, 64, 0, 0, 8, 1, 288, 1, 0},   {TileKind::wgmma_split, 64, 192, 64, 0, 0, 6, 1, 160, 1, 0},
     {TileKind::wgmma_split, 64, 128, 64, 0, 0, 8, 1, 160, 1, 0},   {TileKind::wgmma_split, 64, 64, 64, 0, 0, 6, 1, 160, 1, 0},
 };
 constexpr GemmTile kCopyTiles[] = {
@@ -64,10 +65,14 @@ constexpr GemmTile kCopyTiles[] = {
 // Columns of b that a block loads: those that are contiguous come 64 at a time.
 int loaded_columns(const GemmProblem& p, const GemmTile& t) { return p.b_k ? t.bn : (t.bn + 63) / 64 * 64; }
 
-// Tiles of rows; none spans classes of rows (a_phases).
-int64_t row_tiles(const GemmProblem& p, const GemmTile& t, int64_t size) {
-  const int phases = t.kind == TileKind::wgmma_copy ? 1 : a_phases(p);
-  return phases * tiles(tiles(p.m, phases), size);
+// Tiles of rows; none spans classes of rows.
+int64_t row_tiles(const GemmProblem& p, const TileChoice& c, int64_t size) { return c.phases * tiles(tiles(p.m, c.phases), size); }
+
+// What a's rows cost of the L2 cache's lines: pieces of 128 bytes that begin between multiples of 32 twice as much, between those of 128 more than one.
+double lines_of_a(const GemmProblem& p, const TileChoice& c) {
+  const std::optional<int64_t> row = known(p.facts.a_row);
+  if (c.tile->kind == TileKind::wgmma_copy || !p.a_k || !row) return 1.0;
+  return *row * c.phases % 16 != 0 ? 2.0 : c.phases > 1 ? 1.25 : 1.0;
 }
 
 // Nanoseconds of the wgmma kernels. A step of 64 along k is bound by the tensor cores or by what a multiprocessor or the L2 cache moves;
@@ -78,12 +83,12 @@ double wgmma_time(const GemmProblem& p, const TileChoice& c) {
   const bool fours = c.down * c.across > 1 && c.down * c.across * c.split > 2;
   const int sms = fours ? multiprocessors(p.sm) / 16 * 15 : multiprocessors(p.sm);
   const bool persistent = t.kind == TileKind::wgmma, copies = t.kind == TileKind::wgmma_copy;
-  const int64_t blocks = row_tiles(p, t, int64_t{t.bm} * c.down) * c.down * tiles(p.n, int64_t{t.bn} * c.across) * c.across * std::max<int64_t>(p.batch, 1) * c.split;
+  const int64_t blocks = row_tiles(p, c, int64_t{t.bm} * c.down) * c.down * tiles(p.n, int64_t{t.bn} * c.across) * c.across * std::max<int64_t>(p.batch, 1) * c.split;
   const double busy = static_cast<double>(std::min<int64_t>(blocks, sms)), bytes = 128.0 * (t.bm + loaded_columns(p, t));
-  // Lines of the L2 cache: rows that are not multiples of 128 bytes apart lie in two.
-  const double lines = 128.0 * (t.bm * (!copies && a_phases(p) > 1 ? 2.0 : 1.0) / c.across + loaded_columns(p, t) / static_cast<double>(c.down));
+  const double lines = 128.0 * (t.bm * lines_of_a(p, c) / c.across + loaded_columns(p, t) / static_cast<double>(c.down));
   const double tensor = t.bm * t.bn * (busy > 0.9 * sms && p.k >= 2048 ? 0.0197 : 0.018) * (t.bn == 192 ? 1.06 : 1.0);
-  const double step = std::max({tensor, bytes / (copies ? 37 : 127), lines * busy / 11800}) * (c.down > 1 ? 0.99 : 1.0);
+  const double sharing = c.down * c.across == 1 ? 1.0 : c.phases > 1 ? 1.16 : c.down > 1 ? 0.99 : 1.0;
+  const double step = std::max({tensor, bytes / (copies ? 37 : 127), lines * busy / 11800}) * sharing;
   const double steps = static_cast<double>(tiles(tiles(std::max<int64_t>(p.k, 1), 64), c.split));
   const double finish = 170 + 9.1 * t.bn * t.bm / 128 + (c.split > 1 ? 2200 + 0.085 * t.bm * t.bn * std::log2(c.split) : 0);
   const int64_t resident = persistent ? 1 : std::max<int64_t>(1, 232448 / (shared_bytes(p, c) + 1024));
@@ -135,13 +140,15 @@ GemmProblem::GemmProblem(const CudaGemmFacts& f, int architecture, const Sizes& 
       b_k(is_one(f.b_row) || !is_one(f.b_col)),
       fixed(known(f.batch) && known(f.m) && known(f.n) && known(f.k)) {}
 
-GemmProblem::GemmProblem(const CudaGemmFacts& f, int architecture, int64_t guess)
-    : GemmProblem(f, architecture, [guess](Expr e) {
+GemmProblem::GemmProblem(const CudaGemmFacts& f, int architecture, int64_t size)
+    : GemmProblem(f, architecture, [size](Expr e) {
         return evaluate_index(e, [&](SymbolId id) {
           const Symbol& s = e->pool->symbol_info(id);
-          return std::clamp(guess, s.min, s.max);
+          return std::clamp(size, s.min, s.max);
         });
-      }) {}
+      }) {
+  guess = size;
+}
 
 int a_phases(const GemmProblem& p) {
   const std::optional<int64_t> row = known(p.facts.a_row);
@@ -203,6 +210,16 @@ std::vector<const GemmTile*> possible_tiles(const GemmProblem& p, bool tma) {
   return out;
 }
 
+std::vector<int> classes_of(const GemmProblem& p, const GemmTile& t) {
+  if (t.kind != TileKind::wgmma && t.kind != TileKind::wgmma_split) return {1};
+  const int fewest = a_phases(p);
+  std::vector<int> out = {fewest};
+  const std::optional<int64_t> row = known(p.facts.a_row);
+  if (p.b_k || !is_one(p.facts.a_col) || known(p.facts.batch) != 1 || !row || *row <= 0) return out;
+  for (int phases = 2 * fewest; phases <= 8 && *row * (phases / 2) % 32 != 0; phases *= 2) out.push_back(phases);
+  return out;
+}
+
 std::span<const std::pair<int, int>> shares_of(const GemmTile& t) {
   static constexpr std::pair<int, int> kShares[] = {{1, 1}, {2, 1}, {1, 2}, {2, 2}};
   const bool shares = t.kind == TileKind::wgmma || t.kind == TileKind::wgmma_split;
@@ -214,23 +231,29 @@ bool can_split(const GemmProblem& p, const TileChoice& c) {
   return power && c.split * c.down * c.across <= 8 && (c.split == 1 || (p.sm == 90 && c.tile->kind != TileKind::wgmma));
 }
 
-// Of blocks that share loads: where that was measured to be faster than the same tile alone, and the model says so too: large tiles, and where rows of a lie in
-// two lines of the L2 cache each. Elsewhere it may be (128 x 96 two by two at 1024 x 1280 x 3424: 19.4 against 22.8 us): a tuner tries.
-bool known_to_gain(const GemmProblem& p, const GemmTile& t, int down, int across) {
-  if (t.kind != TileKind::wgmma || down * across > 2) return false;
-  return down == 2 ? t.bn == 256 : a_phases(p) > 1 && t.bn >= 128;
+// Of blocks that share loads: where that was measured to be faster than the same tile alone, and the model says so too: large tiles, and rows of a
+// in classes: side by side where they lie in two lines of the L2 cache each, else one below the other. Elsewhere it may be (128 x 96 two by two at
+// 1024 x 1280 x 3424: 19.4 against 22.8 us): a tuner tries.
+bool known_to_gain(const GemmProblem& p, const TileChoice& c) {
+  const GemmTile& t = *c.tile;
+  if (t.kind != TileKind::wgmma || c.down * c.across > 2) return false;
+  if (a_phases(p) > 1 && t.bn >= 128) return c.down == 2 ? lines_of_a(p, c) < 2 : lines_of_a(p, c) == 2;
+  return c.down == 2 && t.bn == 256;
 }
 
 std::vector<TileChoice> tile_choices(const GemmProblem& p, bool tma, bool measured) {
   std::vector<TileChoice> choices;
   for (const GemmTile* t : possible_tiles(p, tma)) {
     for (const auto& [down, across] : shares_of(*t)) {
-      if (measured && down * across > 1 && !known_to_gain(p, *t, down, across)) continue;
-      for (int split = 1; can_split(p, {t, split, down, across}); split *= 2) {
-        // Clusters that split k: where the tiles leave most of the machine idle.
-        const int64_t blocks = row_tiles(p, *t, t->bm) * tiles(p.n, t->bn) * std::max<int64_t>(p.batch, 1) * split;
-        if (split > 1 && (p.k < int64_t{128} * split || blocks > 2 * multiprocessors(p.sm))) break;
-        choices.push_back({t, split, down, across});
+      for (const int phases : classes_of(p, *t)) {
+        if (measured && down * across > 1 && !known_to_gain(p, {t, 1, down, across, phases})) continue;
+        for (int split = 1; can_split(p, {t, split, down, across}); split *= 2) {
+          const TileChoice c{t, split, down, across, phases};
+          // Clusters that split k: where the tiles leave most of the machine idle.
+          const int64_t blocks = row_tiles(p, c, t->bm) * tiles(p.n, t->bn) * std::max<int64_t>(p.batch, 1) * split;
+          if (split > 1 && (p.k < int64_t{128} * split || blocks > 2 * multiprocessors(p.sm))) break;
+          choices.push_back(c);
+        }
       }
     }
   }

@@ -21,6 +21,7 @@ struct GemmProblem {
   int64_t batch, m, n, k;
   bool a_k, b_k;      // walk k (contiguous, or nothing is)
   bool fixed;         // all sizes are constants
+  int64_t guess = 0;  // what dynamic sizes were taken to be
 
   GemmProblem(const CudaGemmFacts& facts, int sm, const Sizes& sizes);
   // Dynamic sizes near `guess`, within their ranges.
@@ -55,12 +56,16 @@ struct TileChoice {
   const GemmTile* tile = nullptr;
   int split = 1;                           // parts of k
   int down = 1, across = 1;                // neighbouring tiles whose blocks share loads (wgmma with TMA)
+  int phases = 1;                          // classes of a's rows, of row_classes (wgmma with TMA)
   bool operator==(const TileChoice&) const = default;
 };
 
 int64_t shared_bytes(const GemmProblem& p, const TileChoice& c);
 double time_of(const GemmProblem& p, const TileChoice& c);  // nanoseconds
 
+// Into how many classes a's rows may fall for such tiles: a_phases, and twice and four times as many as far as there are such kernels: in those rows
+// are multiples of 32 and 64 bytes apart, which the L2 cache gives faster.
+std::vector<int> classes_of(const GemmProblem& p, const GemmTile& t);
 // How many neighbouring tiles' blocks may share loads: down, across.
 std::span<const std::pair<int, int>> shares_of(const GemmTile& t);
 // Whether the machine and the kernel have clusters of that many parts and sharers.

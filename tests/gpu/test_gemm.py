@@ -39,7 +39,7 @@ class Instance:
     a_k: bool = True
     b_k: bool = True
     hopper: bool = False
-    phases: int = 1   # of the rows of a: their addresses are multiples of 16 bytes only every so many
+    phases: int = 1   # classes of the rows of a: so many rows are a multiple of 16 bytes, or of more
     down: int = 1     # neighbouring tiles of a cluster, whose blocks share loads
     across: int = 1
 
@@ -162,7 +162,7 @@ def instances():
     found += [simt("f32", *F32_TILES[2], True, True, 8, 2), simt("f32", *F32_TILES[0], True, False, 2, 2), simt("f64", *F64_TILES[1], False, True, 4)]
     found += [mma("bf16", *MMA_TILES[0], True, True, 2), mma("f16", *MMA_TILES[1], True, False, 8), mma("bf16", *MMA_TILES[2], True, True, 4)]
     for d in ("bf16", "f16"):
-        found += [gemv_mma(d, 1, 8), gemv_mma(d, 2, 4), gemv_mma(d, 1, 8, 4), gemv_axpy(d, 1), gemv_axpy(d, 4, 8, 4)]
+        found += [gemv_mma(d, 1, 8), gemv_mma(d, 2, 4), gemv_mma(d, 1, 4), gemv_mma(d, 1, 8, 4), gemv_axpy(d, 1), gemv_axpy(d, 4, 8, 4)]
     for d in ("f32", "f64"):
         found += [gemv_dot(d, r) for r in (1, 2, 4, 8)] + [gemv_axpy(d, 1), gemv_axpy(d, 8), gemv_axpy(d, 4, 8, 2)]
     for bn in (256, 192, 128, 64):
@@ -171,7 +171,7 @@ def instances():
     for a_k, b_k in LAYOUTS:
         found += [wgmma_split("bf16", 64, 128, 8, 4, a_k, b_k), wgmma_split("bf16", 128, 64, 8, 1, a_k, b_k), wgmma_split("bf16", 128, 128, 4, 1, a_k, b_k, True),
                   wgmma_split("bf16", 64, 64, 6, 8, a_k, b_k, True)]
-    found += [wgmma_split("f16", 128, 96, 6, 2), wgmma_split("f16", 128, 192, 5, 4), wgmma_split("f16", 128, 128, 4, 2, copy=True)]
+    found += [wgmma_split("f16", 128, 96, 6, 2), wgmma_split("f16", 128, 192, 5, 4), wgmma_split("bf16", 128, 80, 6), wgmma_split("f16", 128, 80, 6, 4), wgmma_split("bf16", 64, 192, 6, 2), wgmma_split("f16", 128, 128, 4, 2, copy=True)]
     found += [wgmma("bf16", *wgmma_tile(160), b_k=b) for b in (True, False)] + [wgmma_split("bf16", 128, 160, 5, 2, b_k=b) for b in (True, False)]
     for down, across in SHARES:
         found += [wgmma("bf16", *wgmma_tile(160), down, across, b_k=b) for b in (True, False)]
@@ -250,7 +250,9 @@ def params(instance, a, b):
         box, rows = instance.bn // instance.down, instance.bm // instance.across
         for p in range(instance.phases if instance.phases > 1 else 0):
             row = t.a + (p if p < t.m else 0) * t.a_row * 2
-            t.map_a[p] = ck.tensor_map(instance.dtype, row - row % 16, max(1, up(t.m - p, instance.phases)), t.k + row % 16 // 2, t.a_row * 2 * instance.phases, rows)
+            apart = t.a_row * 2 * instance.phases
+            shift = row % min(128, apart & -apart)
+            t.map_a[p] = ck.tensor_map(instance.dtype, row - shift, max(1, up(t.m - p, instance.phases)), t.k + shift // 2, apart, rows)
         if instance.phases == 1:
             t.map_a[0] = ck.tensor_map(instance.dtype, t.a, a_lines, t.k, t.a_row * 2, rows) if instance.a_k else ck.tensor_map(instance.dtype, t.a, a_lines, t.m, t.a_col * 2, 64 // instance.across)
         t.map_b = ck.tensor_map(instance.dtype, t.b, b_lines, t.k, t.b_col * 2, box) if instance.b_k else ck.tensor_map(instance.dtype, t.b, b_lines, t.n, t.b_row * 2, 64 // instance.down)
@@ -332,7 +334,8 @@ def layouts_for(instance):
     """Pairs of operand layouts that the instance is made for, and a few that it must only get right."""
     a, b = "c" if instance.a_k else "r", "r" if instance.b_k else "c"
     if instance.kind in ("wgmma", "split"):
-        return [(a + str(16 // instance.phases), b + "16")] + [(a + "2", b + "16")] * (instance.phases == 8)
+        # In classes: every alignment of rows that falls into as many or fewer.
+        return [(a + str(align), b + "16") for align in (2, 4, 8, 16) if align * instance.phases >= 16 and (instance.phases > 1 or align == 16)]
     pairs = [(a + "16", b + "16"), (a + "8", b + "16"), (a + "16", b + "4"), (a + "4", b + "8"), (a + "2", b + "2"), ("s", "s"), (a + "16", b + "0")]
     return pairs
 
@@ -406,7 +409,7 @@ def candidates(dtype, m, n, k, b_k):
         found = [mma(dtype, *t, True, b_k, s) for t in MMA_TILES[1:] for s in (1, 2, 4, 8)] if m <= 64 else [mma(dtype, *t, True, b_k) for t in MMA_TILES]
         if k % 8 == 0:
             found += [wgmma(dtype, *wgmma_tile(bn), *share, True, b_k) for bn in (256, 192, 160, 128, 64) for share in [(1, 1)] + SHARES]
-        kinds = [(bm, bn, st, False) for bm, bn, st in ((64, 64, 6), (64, 64, 12), (64, 128, 4), (64, 128, 8), (128, 64, 4), (128, 64, 8), (128, 96, 4), (128, 96, 6),
+        kinds = [(bm, bn, st, False) for bm, bn, st in ((64, 64, 6), (64, 64, 12), (64, 128, 4), (64, 128, 8), (64, 192, 6), (128, 64, 4), (128, 64, 8), (128, 80, 6), (128, 96, 4), (128, 96, 6),
                                                        (128, 128, 3), (128, 128, 6), (128, 192, 5), (128, 256, 4))] if k % 8 == 0 else []
         kinds += [(bm, bn, st, True) for bm, bn, st in ((64, 64, 4), (64, 64, 6), (64, 128, 4), (64, 128, 6), (128, 64, 4), (128, 128, 3), (128, 128, 4), (128, 128, 6),
                                                        (128, 192, 5), (128, 256, 4))] if k % 8 or m <= 64 else []
@@ -437,7 +440,7 @@ PROBLEMS = [("f32", 2048, 2048, 2048, True), ("f32", 2048, 2048, 2048, False), (
             ("bf16", 2048, 1280, 3420, True), ("bf16", 64, 4096, 4096, True), ("bf16", 32, 14336, 4096, True), ("bf16", 128, 4096, 14336, True),
             ("bf16", 512, 1024, 1024, True), ("bf16", 196, 768, 768, True),
             ("bf16", 1, 4096, 4096, True), ("bf16", 4, 14336, 4096, True), ("bf16", 8, 4096, 14336, True), ("bf16", 1, 50304, 768, True),
-            ("bf16", 1, 3072, 768, False), ("bf16", 4, 768, 3072, False)]
+            ("bf16", 4, 1024, 4096, True), ("bf16", 4, 768, 3072, True), ("bf16", 1, 3072, 768, False), ("bf16", 4, 768, 3072, False)]
 
 
 def bench(problem, keep=10):

@@ -117,17 +117,20 @@ class HostWriter {
     return fmt::format("{{{}}}, {{{}}}, call->flag, {}, {}true", pointers, sizes, k + 1, wide);
   }
 
-  // Of several kernels: `grid` becomes the blocks of all.
+  // Of several kernels (device/cuda/beside.h): `grid` becomes the blocks of all.
   std::string joined_args(const CudaLaunch& l, size_t k, const std::string& indent, std::string& grid) const {
-    std::string text, members, values, ends;
-    for (size_t i = 0; i < l.args.size(); ++i) {
-      text += fmt::format("{}const uint32_t end{} = {}(uint32_t)({});\n", indent, i, i == 0 ? "" : fmt::format("end{} + ", i - 1), l.args[i].blocks);
+    const size_t n = l.args.size();
+    std::string text = fmt::format("{}const uint32_t blocks[] = {{", indent), turns = fmt::format("{}uint32_t turns = blocks[0];\n", indent), members, values, ends, end;
+    for (size_t i = 0; i < n; ++i) {
+      text += fmt::format("{}(uint32_t)({})", i ? ", " : "", l.args[i].blocks);
+      if (i) turns += fmt::format("{0}if (blocks[{1}] < turns) turns = blocks[{1}];\n", indent, i);
       members += fmt::format("{} m{}; ", args_type(l.args[i]), i);
       values += fmt::format("{}    {{{}}},\n", indent, args_value(l.args[i], k + i));
-      if (i + 1 < l.args.size()) ends += fmt::format("end{}, ", i);
+      end += fmt::format("{}blocks[{}] - turns", i ? " + " : "", i);
+      if (i + 1 < n) ends += end + ", ";
     }
-    grid = fmt::format("end{}", l.args.size() - 1);
-    return text + fmt::format("{0}struct {{ {1}uint32_t end[{2}]; }} args = {{\n{3}{0}    {{{4}}}}};\n", indent, members, l.args.size() - 1, values, ends);
+    grid = fmt::format("{} * turns + {}", n, end);
+    return text + "};\n" + turns + fmt::format("{0}struct {{ {1}uint32_t turns, end[{2}]; }} args = {{\n{3}{0}    turns, {{{4}}}}};\n", indent, members, n - 1, values, ends);
   }
 
   std::string launch(const CudaLaunch& l, size_t k, bool is_template, bool only_params, const std::string& indent) {

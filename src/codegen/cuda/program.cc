@@ -155,18 +155,20 @@ class ProgramWriter {
     KernelText t;
     std::string members, calls;
     for (size_t i = 0; i < parts.size(); ++i) {
-      const std::string own = fmt::format("@NAME@_{}", i), before = i == 0 ? "" : fmt::format(" - a.end[{}]", i - 1);
+      const std::string own = fmt::format("@NAME@_{}", i);
       std::string body = parts[i].body;
       replace_all(body, "@NAME@", own);
       t.body += (i ? head_comment(plan_.kernels[begin + i]) : "") + body;
       members += fmt::format("  {0}_args m{1};\n", own, i);
-      calls += i + 1 < parts.size() ? fmt::format("  if (blockIdx.x < a.end[{0}]) return {1}(a.m{0}, blockIdx.x{2});\n", i, own, before)
-                                    : fmt::format("  {1}(a.m{0}, blockIdx.x{2});\n", i, own, before);
+      calls += fmt::format("  {2}{1}(a.m{0}, block);\n", i, own, i + 1 < parts.size() ? fmt::format("if (kernel == {}) return ", i) : "");
     }
     t.headers = parts[0].headers;
+    t.headers.push_back("cuda/beside.h");
     t.threads = parts[0].threads;
-    t.body += fmt::format("struct @NAME@_args {{\n{}  cd::u32 end[{}];\n}};\n", members, parts.size() - 1) +
-              fmt::format("COIL_KERNEL void __launch_bounds__({}) @NAME@(const __grid_constant__ @NAME@_args a) {{\n{}}}\n", t.threads, calls);
+    t.body += fmt::format("struct @NAME@_args {{\n{}  cd::u32 turns, end[{}];\n}};\n", members, parts.size() - 1) +
+              fmt::format("COIL_KERNEL void __launch_bounds__({}) @NAME@(const __grid_constant__ @NAME@_args a) {{\n  cd::u32 block;\n"
+                          "  const int kernel = cd::kernel_of_block<{}>(a.turns, a.end, block);\n{}}}\n",
+                          t.threads, parts.size(), calls);
     return t;
   }
 

@@ -95,6 +95,11 @@ class TransposeWriter {
   bool tiled(int axis) const { return axis == t_.lane || axis == t_.across; }
   const Axis& axis(int a) const { return k_.axes[static_cast<size_t>(a)]; }
   std::string index(Expr e) { return index_text(c_, e); }
+  // Whether a point of a tile is inside of the axis, in C++; empty: the tiles divide it.
+  std::string inside(int a) {
+    const Expr size = axis(a).size;
+    return size->is_constant() && size->as_int() % t_.side == 0 ? "" : fmt::format("{} < {}", axis(a).name, index(size));
+  }
 
   // The block's number taken apart: tiles along the lanes run fastest.
   std::string block_code() {
@@ -129,11 +134,11 @@ class TransposeWriter {
     if ((size->is_constant() && size->as_int() % width != 0) || access_kind(c_, id, offset, t_.across, width, false) != AccessKind::wide) width = 1;
     const auto loop = [&](int w, const std::string& indent) {
       const int groups = t_.side / w;
-      const std::string step = w > 1 ? fmt::format(" * {}", w) : "";
+      const std::string step = w > 1 ? fmt::format(" * {}", w) : "", guard = inside(t_.lane) + (inside(t_.lane).empty() || inside(t_.across).empty() ? "" : " && ") + inside(t_.across);
       return fmt::format(
           "#pragma unroll 8\n{0}for (int n = threadIdx.x; n < {1}; n += {2}) {{\n{0}  const {3} {4} = {4}_tile + n / {5}, {6} = {6}_tile + n % {5}{7};\n"
-          "{0}  if ({4} < {8} && {6} < {9}) cd::copy<{10}>({11} + n / {5} * {12} + n % {5}{7}, {13} + {14});\n{0}}}\n",
-          indent, t_.side * groups, kThreads, c_.index_type(), axis(t_.lane).name, groups, axis(t_.across).name, step, index(axis(t_.lane).size), index(size), w, tile, line, p,
+          "{0}  {8}cd::copy<{9}>({10} + n / {5} * {11} + n % {5}{7}, {12} + {13});\n{0}}}\n",
+          indent, t_.side * groups, kThreads, c_.index_type(), axis(t_.lane).name, groups, axis(t_.across).name, step, guard.empty() ? "" : "if (" + guard + ") ", w, tile, line, p,
           index(offset));
     };
     std::string text = fmt::format("  __shared__ __align__(16) {} {}[{}];\n", memory_type(dtype), tile, t_.side * line);
@@ -147,8 +152,10 @@ class TransposeWriter {
     const std::string lane = axis(t_.lane).name, across = axis(t_.across).name;
     const int groups = t_.side / width;
     std::string text = fmt::format("  for (int n = threadIdx.x; n < {}; n += {}) {{\n", t_.side * groups, kThreads);
-    text += fmt::format("    const {0} {1} = {1}_tile + n % {2}{3}, {4} = {4}_tile + n / {2};\n    if ({1} >= {5} || {4} >= {6}) continue;\n", c_.index_type(), lane, groups,
-                        width > 1 ? fmt::format(" * {}", width) : "", across, index(axis(t_.lane).size), index(axis(t_.across).size));
+    text += fmt::format("    const {0} {1} = {1}_tile + n % {2}{3}, {4} = {4}_tile + n / {2};\n", c_.index_type(), lane, groups, width > 1 ? fmt::format(" * {}", width) : "", across);
+    for (const int a : {t_.lane, t_.across}) {
+      if (!inside(a).empty()) text += "    if (!(" + inside(a) + ")) continue;\n";
+    }
     const Prepare from_tiles = [&](Emitter& emitter, std::string& body, const std::string& indent, int w) {
       for (size_t i = 0; i < t_.loads.size(); ++i) {
         const std::string name = fmt::format("t{}", i), at = c_.vars[static_cast<size_t>(t_.lane)];
