@@ -112,6 +112,8 @@ def _compile_any(program: Any, output: str | None, args: Any, kwargs: Any, dynam
         if args is None and kwargs is None:
             raise option_error("an nn.Module is compiled with args or kwargs to export it with", "coil.compile(model, args=(x,))")
         program = torch.export.export(program, tuple(args or ()), kwargs, dynamic_shapes=dynamic_shapes)
+        if not settings["dims"]:
+            settings["dims"] = _dim_names(torch, program, args, kwargs, dynamic_shapes)
     elif args is not None or kwargs is not None or dynamic_shapes is not None:
         raise option_error("args, kwargs and dynamic_shapes are for an nn.Module; an ExportedProgram has its own")
     if replaceable:
@@ -121,6 +123,34 @@ def _compile_any(program: Any, output: str | None, args: Any, kwargs: Any, dynam
                 file.write(package)
         return package, report
     return importlib.import_module("coil._program").compile_exported(program, output, settings)
+
+
+def _dim_names(torch: Any, program: Any, args: Any, kwargs: Any, dynamic_shapes: Any) -> dict[str, str]:
+    """{"x:0": "batch"}, for the dimensions that the caller named: an export knows them as s31."""
+    if kwargs or not dynamic_shapes:
+        return {}
+    arguments = tuple(args or ())
+    specs = tuple(dynamic_shapes.values()) if isinstance(dynamic_shapes, dict) else tuple(dynamic_shapes)
+    names: dict[str, str] = {}
+    inputs = iter(program.graph_signature.user_inputs)
+
+    def visit(value: Any, spec: Any) -> None:
+        if isinstance(value, (tuple, list)):
+            for i, item in enumerate(value):
+                visit(item, spec[i] if isinstance(spec, (tuple, list)) and i < len(spec) else None)
+        elif isinstance(value, dict):
+            for key, item in value.items():
+                visit(item, spec.get(key) if isinstance(spec, dict) else None)
+        else:
+            name = next(inputs, None)
+            if not isinstance(value, torch.Tensor) or not spec:
+                return
+            for dim, size in spec.items() if isinstance(spec, dict) else enumerate(spec):
+                if type(size) is torch.export.Dim and size.__name__ not in names.values():
+                    names[f"{name}:{dim}"] = size.__name__
+
+    visit(arguments, specs)
+    return names
 
 
 def _load_program(program: Any) -> Any:

@@ -43,7 +43,11 @@ Result<SymbolId> resolve(const Graph& graph, const std::string& key) {
       return bad(fmt::format("'{}': input '{}' has {} dimensions", key, input, sizes.size()));
     return sizes[dim]->kind == ExprKind::symbol ? SymbolId(sizes[dim]->id) : SymbolId();
   }
-  return bad(fmt::format("'{}': the program has no tensor input '{}'", key, input));
+  std::string tensors;
+  for (const GraphInput& in : graph.inputs) {
+    if (in.kind == GraphInput::Kind::user && in.value.valid() && graph.value(in.value).is_tensor()) tensors += (tensors.empty() ? "" : ", ") + in.name;
+  }
+  return bad(fmt::format("'{}': the program has no tensor input '{}'", key, input), "its tensor inputs: " + tensors.substr(0, 200));
 }
 
 }  // namespace

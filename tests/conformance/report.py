@@ -6,7 +6,7 @@ import re
 COLUMNS = ["float32", "bfloat16", "float16", "int64", "int32", "bool", "complex64"]
 HEAD = """# Coverage of PyTorch's operators
 
-Written by `python tests/conformance/run.py --results FILE.jsonl --report docs/coverage.md`: every entry of PyTorch's `op_db` (the operator tests' database), up to six samples in each of
+Written by `python tests/conformance/run.py --report docs/coverage.md` from the results in `tests/conformance/results`, which `--keep WAY=FILE` brings up to date: every entry of PyTorch's `op_db` (the operator tests' database), up to six samples in each of
 seven dtypes, exported by `torch.export.export`, compiled standalone (no libtorch in the compiled code), run by coil's runtime, compared with eager. A pair of entry and dtype counts as right only if all its samples are.
 
 Right: `torch.testing.assert_close` (with the OpInfo's own tolerance where it has one), or as near to the result in double precision as eager's own is. Random operators are compared as distributions over many calls, uninitialised
@@ -42,12 +42,18 @@ def ranked(results):
     return sorted(count.items(), key=lambda item: (-item[1], item[0]))
 
 
+def days(results):
+    """When they were judged."""
+    found = sorted({r["day"] for r in results if "day" in r})
+    return " to ".join(dict.fromkeys([*found[:1], *found[-1:]]))
+
+
 def columns(results):
-    lines = ["| dtype | right | pairs | share |", "|---|---|---|---|"]
+    lines = ["| dtype | right | pairs | share | judged |", "|---|---|---|---|---|"]
     for dtype in COLUMNS:
         pairs = [r for r in counted(results) if r["dtype"] == dtype]
         right = sum(r["status"] == "right" for r in pairs)
-        lines.append(f"| {dtype} | {right} | {len(pairs)} | {100 * right / max(1, len(pairs)):.1f} % |")
+        lines.append(f"| {dtype} | {right} | {len(pairs)} | {100 * right / max(1, len(pairs)):.1f} % | {days(pairs)} |")
     return lines
 
 
@@ -95,10 +101,11 @@ GRADIENTS = ("Gradients", "The gradients of the differentiable entries' samples 
 
 def compiled_section(results, title, what):
     """Lines for a run through torch.compile."""
-    dtypes = [d for d in COLUMNS if any(r["dtype"] == d for r in counted(results))]
+    dtypes = [d for d in [*COLUMNS, "float64"] if any(r["dtype"] == d for r in counted(results))]
     columns = [[n for _, n in shares([r for r in counted(results) if r["dtype"] == d])] for d in dtypes]
     lines = [f"## {title}", "", f"{what}, in {', '.join(dtypes)}: {compiled_summary(results)}.", "", "| | " + " | ".join(dtypes) + " |", "|---" * (len(dtypes) + 1) + "|"]
     lines += [f"| {row} | " + " | ".join(str(column[i]) for column in columns) + " |" for i, (row, _) in enumerate(shares([]))]
+    lines.append("| judged | " + " | ".join(days([r for r in counted(results) if r["dtype"] == d]) for d in dtypes) + " |")
     count = collections.Counter(reason for r in results for reason in r.get("fallbacks", {}))
     lines += ["", "What stays in PyTorch most often:", "", "| pairs | operator: reason |", "|---|---|"]
     lines += [f"| {n} | {reason.replace('|', '/')} |" for reason, n in sorted(count.items(), key=lambda item: (-item[1], item[0]))[:40]]

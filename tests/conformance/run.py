@@ -1,18 +1,21 @@
 """The conformance run: every entry of PyTorch's op_db in seven dtypes, exported, compiled without libtorch, and compared with eager.
 
-usage: python tests/conformance/run.py [--jobs 2] [--results FILE.jsonl] [--fresh] [--retry] [--report docs/coverage.md] [PATTERN...]
+usage: python tests/conformance/run.py [--jobs 2] [--results FILE.jsonl] [--fresh] [--retry] [--compiled | --gradients] [PATTERN...]
 
 Results are appended to a JSONL file, one line for a pair of entry and dtype; a second run goes on where the first stopped (--fresh:
 starts over; --retry: does again what was not right). A pair that takes its worker process down, or more than its time, is recorded as such.
 PATTERN: names of entries as in a shell (`linalg.*`), or name:dtype. Without any: all. The whole takes about half an hour of two cores,
-half of it for exports, which are kept. `--results FILE --report docs/coverage.md` with nothing left to do writes the report again.
---compiled asks torch.compile(backend="coil", fullgraph=True) for the same; its results (another FILE) go into the report by --compiled-results.
---gradients asks it for the gradients of the differentiable entries; these results go into the report by --gradient-results.
+half of it for exports, which are kept.
+--compiled asks torch.compile(backend="coil", fullgraph=True) for the same, --gradients for the gradients of the differentiable entries.
+
+tests/conformance/results holds the last result of every pair in each of the three ways. --keep puts what these FILEs say in their place; `--report
+docs/coverage.md` writes the report of all that is kept: `run.py --keep standalone=S.jsonl --keep compiled=C.jsonl --report docs/coverage.md`.
 """
 
 import argparse
 import fnmatch
 import json
+import lzma
 import os
 import pathlib
 import queue
@@ -25,6 +28,8 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 SECONDS = 240  # a pair's time
+WAYS = ("standalone", "compiled", "gradients")
+KEPT = HERE / "results"  # WAY.jsonl.xz
 
 
 class Worker:
@@ -87,7 +92,7 @@ def judge_all(pairs, jobs, results, seconds=float("inf"), way="evaluate"):
                     name, dtype = todo.get_nowait()
                 except queue.Empty:
                     break
-                result = worker.judge(name, dtype)
+                result = {**worker.judge(name, dtype), "day": time.strftime("%Y-%m-%d")}
                 with lock, open(results, "a") as file:
                     file.write(json.dumps(result) + "\n")
                     done += 1
@@ -104,8 +109,33 @@ def judge_all(pairs, jobs, results, seconds=float("inf"), way="evaluate"):
 
 def read_results(path):
     """{(name, dtype): result}, the last one of each."""
-    lines = path.read_text().splitlines() if path.exists() else []
-    return {(r["name"], r["dtype"]): r for r in map(json.loads, lines)}
+    if not path.exists():
+        return {}
+    text = lzma.decompress(path.read_bytes()).decode() if path.suffix == ".xz" else path.read_text()
+    return {(r["name"], r["dtype"]): r for r in map(json.loads, text.splitlines())}
+
+
+def keep(way, path):
+    """Puts a file's results in the place of those that are kept of the same pairs. The same results give the same bytes."""
+    kept = KEPT / f"{way}.jsonl.xz"
+    rows = {**read_results(kept), **read_results(path)}
+    lines = [json.dumps({k: v for k, v in rows[pair].items() if k != "seconds"}, sort_keys=True) + "\n" for pair in sorted(rows)]
+    KEPT.mkdir(exist_ok=True)
+    kept.write_bytes(lzma.compress("".join(lines).encode(), preset=9))
+
+
+def write_report(path):
+    """From what is kept, in op_db's order."""
+    sys.path.insert(0, str(HERE.parents[0] / "python"))
+    import core_aten
+    import report
+    import samples
+
+    numbers = {name: i for i, name in enumerate(samples.entries())}
+    dtypes = {samples.dtype_name(d): i for i, d in enumerate([*samples.DTYPES, *samples.GRADIENT_DTYPES])}
+    found = [read_results(KEPT / f"{way}.jsonl.xz") for way in WAYS]
+    rows = [[of[pair] for pair in sorted(of, key=lambda p: (numbers.get(p[0], len(numbers)), dtypes[p[1]])) if pair[0] in numbers] for of in found]
+    path.write_text(report.text(rows[0], core_aten.section(), *rows[1:]))
 
 
 def matching(pairs, patterns):
@@ -121,13 +151,20 @@ def main():
     parser.add_argument("--fresh", action="store_true")
     parser.add_argument("--retry", action="store_true")
     parser.add_argument("--report", type=pathlib.Path)
+    parser.add_argument("--keep", action="append", default=[], metavar="WAY=FILE", help="WAY: " + ", ".join(WAYS))
     parser.add_argument("--compiled", action="store_true", help="through torch.compile(backend=\"coil\", fullgraph=True) instead")
-    parser.add_argument("--compiled-results", type=pathlib.Path, help="results of --compiled, for the report")
     parser.add_argument("--gradients", action="store_true", help="gradients of the differentiable entries through torch.compile(backend=\"coil\", fullgraph=True) instead")
-    parser.add_argument("--gradient-results", type=pathlib.Path, help="results of --gradients, for the report")
     parser.add_argument("--show", action="store_true", help="print what is not right")
     parser.add_argument("patterns", nargs="*")
     options = parser.parse_intermixed_args()
+    for way, _, path in (given.partition("=") for given in options.keep):
+        if way not in WAYS or not pathlib.Path(path).exists():
+            parser.error(f"--keep {way}={path}: ways are {', '.join(WAYS)}, and the file must exist")
+        keep(way, pathlib.Path(path))
+    if options.report:
+        write_report(options.report)
+    if options.keep or options.report:
+        return 0
     if options.fresh:
         options.results.unlink(missing_ok=True)
     import report
@@ -144,12 +181,6 @@ def main():
             if r["status"] != "right":
                 print(f"{r['name']}:{r['dtype']} {r['status']}: {r['reason']}")
     print(report.summary(results) if way == "evaluate" else report.compiled_summary(results))
-    if options.report:
-        sys.path.insert(0, str(HERE.parents[0] / "python"))
-        import core_aten
-
-        others = [list(read_results(path).values()) if path else [] for path in (options.compiled_results, options.gradient_results)]
-        options.report.write_text(report.text(results, core_aten.section(), *others))
     bad = [r for r in results if r["status"] in ("wrong", "crash", "hang", "error")]
     return 1 if bad else 0
 

@@ -90,3 +90,27 @@ def test_a_wrong_result_is_seen():
     assert evaluate.close(x[:2], x, x.double(), None)
     assert evaluate.close(torch.tensor([1.0, 2.0, 3.0]), x, x.double(), None)
     assert evaluate.close(torch.tensor([1, 2]), torch.tensor([1, 3]), None, None)
+
+
+def test_results_are_kept(tmp_path, monkeypatch):
+    """New rows take the place of old ones of their pairs, and equal rows give equal bytes."""
+    import json
+
+    import run
+
+    monkeypatch.setattr(run, "KEPT", tmp_path / "kept")
+    rows = [{"name": name, "dtype": "float32", "status": "right", "reason": "", "seconds": 1.5, "day": "2026-01-01"} for name in ("exp", "abs")]
+    file = tmp_path / "new.jsonl"
+    written = []
+    for order in (rows, rows[::-1]):
+        file.write_text("".join(json.dumps(r) + "\n" for r in order))
+        run.keep("standalone", file)
+        written.append((tmp_path / "kept/standalone.jsonl.xz").read_bytes())
+    assert written[0] == written[1]
+    file.write_text(json.dumps({**rows[0], "status": "wrong", "reason": "1 instead of 2", "day": "2026-02-02"}) + "\n")
+    run.keep("standalone", file)
+    kept = run.read_results(tmp_path / "kept/standalone.jsonl.xz")
+    assert {pair[0]: r["status"] for pair, r in kept.items()} == {"abs": "right", "exp": "wrong"}
+    run.write_report(tmp_path / "coverage.md")
+    text = (tmp_path / "coverage.md").read_text()
+    assert "1 of 2 pairs right" in text and "| float32 | 1 | 2 | 50.0 % | 2026-01-01 to 2026-02-02 |" in text and "- exp float32: wrong: 1 instead of 2" in text

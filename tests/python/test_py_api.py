@@ -142,6 +142,33 @@ def test_compile_a_module_and_a_function(linear):
     torch.testing.assert_close(function(x, torch.ones(16, 2)), x.sin() @ torch.ones(16, 2), atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("case", ["list", "by name", "all dims"])
+def test_named_dimensions(linear, case):
+    """An export knows them as s31; coil, which exports here, keeps what the caller named."""
+    batch = torch.export.Dim("batch", min=2, max=64)
+    model = coil.compile(linear, args=(torch.randn(4, 16),), dynamic_shapes={"list": [{0: batch}], "by name": {"x": {0: batch}}, "all dims": ((batch, None),)}[case])
+    assert model.inputs[0].shape == ("batch", 16) and model.outputs[0].shape == ("batch", 8)
+    with pytest.raises(coil.Error, match="'batch'"):
+        model(torch.randn(65, 16))
+
+
+def test_named_dimensions_of_nested_arguments():
+    batch, seq = torch.export.Dim("batch"), torch.export.Dim("seq")
+
+    def function(pair, more):
+        return pair[0] + more["k"][1:] + pair[1].sum()
+
+    args = ([torch.randn(4, 16), torch.randn(7)], {"k": torch.randn(5, 16)})
+    model = coil.compile(function, args=args, dynamic_shapes=([{0: batch}, {0: seq}], {"k": {0: batch + 1}}))
+    assert [i.shape for i in model.inputs] == [("batch", 16), ("seq",), ("batch + 1", 16)]
+    other = ([torch.randn(9, 16), torch.randn(3)], {"k": torch.randn(10, 16)})
+    torch.testing.assert_close(model(*other), function(*other))
+    given = coil.compile(function, args=args, dynamic_shapes=([{0: batch}, {0: seq}], {"k": {0: batch + 1}}), options={"dims": {"n": "pair_0:0"}})
+    assert given.inputs[0].shape == ("n", 16)
+    with pytest.raises(coil.Error, match="(?s)COIL-E106.*its tensor inputs: pair_0, pair_1"):
+        coil.compile(function, args=args, options={"dims": {"n": "x:0"}})
+
+
 def test_tied_and_strided_weights():
     class Tied(torch.nn.Module):
         def __init__(self):
