@@ -141,6 +141,8 @@ struct Depthwise {
       strip_sliding<5, 1, partial, border>(x, ix0, w, lines, w_line, channels, acc);
     } else if (usual && c.kw == 5 && c.stride_w == 2) {
       strip_sliding<5, 2, partial, border>(x, ix0, w, lines, w_line, channels, acc);
+    } else if (usual && c.kw == 7 && c.stride_w == 1) {
+      strip_sliding<7, 1, partial, border>(x, ix0, w, lines, w_line, channels, acc);
     } else if (border) {
       strip_border<partial>(x, ix0, pixels, w, lines, w_line, channels, acc);
     } else {

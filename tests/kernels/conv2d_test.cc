@@ -271,6 +271,7 @@ TEST(Conv2d, Depthwise) {
     check_all_dtypes({2, channels, 11, 37, channels, 3, 3, 2, 2, 1, 1, 1, 1, channels});
     check_all_dtypes({1, channels, 7, 7, channels, 5, 5, 1, 1, 2, 2, 1, 1, channels});
     check_all_dtypes({1, channels, 14, 14, channels, 5, 5, 2, 2, 2, 2, 1, 1, channels});
+    check_all_dtypes({1, channels, 14, 17, channels, 7, 7, 1, 1, 3, 3, 1, 1, channels});
     check_all_dtypes({1, channels, 12, 30, channels, 3, 3, 1, 1, 2, 2, 2, 2, channels});
     check_all_dtypes({1, channels, 3, 2, channels, 3, 3, 1, 1, 4, 4, 1, 1, channels});
     check_all_dtypes({1, channels, 8, 8, channels, 2, 4, 1, 3, 0, 1, 1, 1, channels, 2});
@@ -280,7 +281,7 @@ TEST(Conv2d, Depthwise) {
 // Strips of pixels that end exactly at the image's last column, or one before or behind.
 TEST(Conv2d, DepthwiseWidths) {
   for (int64_t width = 6; width <= 26; width++) {
-    for (int64_t kernel : {3, 4, 5}) {
+    for (int64_t kernel : {3, 4, 5, 7}) {
       for (int64_t stride : {1, 2, 3}) {
         for (int64_t pad : {0, 1, 2}) {
           check({1, 16, 6, width, 16, kernel, kernel, stride, stride, pad, pad, 1, 1, 16}, COIL_FLOAT32);
