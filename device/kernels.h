@@ -21,7 +21,7 @@ extern "C" {
 #define COIL_TILE_ROWS 64
 #define COIL_TILE_COLS 64
 /* Scratch of one worker, see coil_*_scratch_bytes. */
-#define COIL_GEMM_WORKER_BYTES 86016
+#define COIL_GEMM_WORKER_BYTES 172032
 /* A packed panel of a product of integers: [ceil(k/4)][COIL_PANEL][4] int8, then COIL_PANEL int32, see CoilGemm. */
 #define COIL_INTEGER_PANEL_BYTES(k) (((k) + 3) / 4 * 4 * COIL_PANEL + COIL_PANEL * 4)
 /* Taps of a depthwise convolution of bytes: as many products of 255 and 128 have a sum that float32 holds exactly. */

@@ -17,7 +17,8 @@ constexpr int64_t kChunk = 256;               // the k of one micro-kernel call
 constexpr int64_t kRowStride = kChunk + 16;   // of the copy of A: an odd number of cache lines, so that rows do not collide
 constexpr int64_t kRowBytes = kRowStride * 4;
 constexpr int64_t kBlockRows = 84;
-constexpr int64_t kBlockPanels = 8;
+constexpr int64_t kBlockPanels = 16;           // where rows of A are copied, so that other panels seldom need them again
+constexpr int64_t kPanelsInPlace = 8;         // where they are not: B's block rather stays in the cache for more rows
 #ifdef __AVX512F__
 constexpr int64_t kTileRows = 14;             // 14 x 32: 28 accumulators of 32 registers
 #else
@@ -77,7 +78,7 @@ struct Product {
 constexpr int64_t kSmallProduct = 131072;
 
 // tile_rows may be set before (to what row_capacity leaves alone), or 0.
-void plan(Product& product, int32_t workers);
+void plan(Product& product, int32_t workers, int64_t most_panels = kBlockPanels);
 // True when the product is too small for threads to pay.
 bool is_small(const Product& product);
 

@@ -11,6 +11,7 @@ namespace COIL_KERNELS_NAMESPACE {
 
 constexpr int64_t kBytes = 512;                    // the k of a chunk
 constexpr int64_t kByteStride = kBytes + 64;       // of the copy of A; a row may be written up to 64 bytes beyond its end
+constexpr int64_t kByteBlockPanels = 8;            // sums are on the stack
 constexpr uint8_t kSignBit = 0x80;
 
 // `steps` times four k of some rows by one panel.
@@ -71,7 +72,7 @@ struct ByteRunner {
 
   void run_task(int64_t task, int32_t) const {
     alignas(64) uint8_t a[kBlockRows * kByteStride];
-    alignas(64) int32_t acc[kBlockPanels * kBlockRows * kPanel];
+    alignas(64) int32_t acc[kByteBlockPanels * kBlockRows * kPanel];
     const int64_t per_batch = p.row_blocks * p.panel_blocks, batch = task / per_batch, inner = task % per_batch;
     const bool rows_outer = p.m > p.n;  // the larger operand is walked once, outermost
     const int64_t row_block = rows_outer ? inner / p.panel_blocks : inner % p.row_blocks;

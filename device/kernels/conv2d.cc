@@ -142,7 +142,7 @@ void multiply(const CoilConv2d& c, Source& source, void* scratch, const CoilHost
   p.asked_panels = c.block_panels;
   // A tile that is one line of a small map can skip the taps above and below.
   if (c.pad_h > 0 && c.ow >= 7 && c.ow <= kTileRows && row_capacity(c.ow) == c.ow) p.tile_rows = c.ow;
-  plan(p, host->num_workers);
+  plan(p, host->num_workers, suits_in_place(source.stride_in_place()) ? kPanelsInPlace : kBlockPanels);
   BlockRunner<Source>{p, source}.run(host);
 }
 

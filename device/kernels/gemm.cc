@@ -107,8 +107,8 @@ void gemm(const CoilGemm& g, const CoilHost* host) {
   p.asked_tiles = g.block_tiles;
   p.asked_panels = g.block_panels;
   if (is_gemv(g)) return gemv(g, p.epilogue, p.epilogue_context, host);
-  plan(p, host->num_workers);
   const GemmSource<T> source = {g, p.bfloat16_dot};
+  plan(p, host->num_workers, suits_in_place(source.stride_in_place()) ? kPanelsInPlace : kBlockPanels);
   BlockRunner<const GemmSource<T>>{p, source}.run(host);
 }
 

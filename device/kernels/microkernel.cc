@@ -259,13 +259,13 @@ bool is_small(const Product& p) {
   return p.batch * max64(p.m, 4) * p.n * max64(p.k, 1) < kSmallProduct;
 }
 
-void plan(Product& p, int32_t workers) {
+void plan(Product& p, int32_t workers, int64_t most_panels) {
   const int64_t panels = ceil_div(p.n, kPanel), chunks = ceil_div(p.k, kChunk);
   if (p.tile_rows == 0) p.tile_rows = rows_per_tile(p.m);
   const int64_t tiles = ceil_div(p.m, p.tile_rows), most_tiles = kBlockRows / p.tile_rows;
   p.resident = chunks == 0 || (tiles == 1 && p.tile_rows * chunks <= kBlockRows);
   int64_t block_tiles = chunks == 0 ? 1 : ceil_div(tiles, max64(ceil_div(tiles, most_tiles), 1));
-  int64_t block_panels = min64(kBlockPanels, max64(panels, 1));
+  int64_t block_panels = max64(ceil_div(panels, max64(ceil_div(panels, most_panels), 1)), 1);
   auto tasks = [&] { return p.batch * ceil_div(tiles, max64(block_tiles, 1)) * ceil_div(panels, block_panels); };
   const bool asked = chunks > 0 && p.asked_tiles > 0 && p.asked_panels > 0;
   if (asked) {

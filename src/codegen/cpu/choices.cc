@@ -19,7 +19,7 @@ using Packing = PlanConstant::Packing;
 using Sizes = std::function<int64_t(SymbolId)>;
 
 // The blocked product of device/kernels/block.h.
-constexpr int64_t kBlockRows = 84, kMostPanels = 8;
+constexpr int64_t kBlockRows = 84, kMostPanels = 16;
 
 // Nanoseconds of one thread: multiply-adds by 512-bit vectors, one element of A copied, one byte of B read again, one task begun, other
 // threads woken. They order candidates; what is chosen is timed.
