@@ -89,9 +89,10 @@ Views batch_norm_backward(Op& op) {
   View grad = op.tensor("grad_out"), x = op.tensor("input");
   const std::optional<View> weight = op.maybe_tensor("weight");
   const std::vector<bool> mask = wanted(op);
-  const bool training = op.flag("train");
+  const bool own = op.node.target == "aten.batch_norm_backward.default";  // the one beside _batch_norm_with_update, with other names
+  const bool training = op.flag(own ? "update" : "train");
   const DType type = accumulate_type(x.dtype);
-  View mean = op.tensor(training ? "save_mean" : "running_mean"), spread = op.tensor(training ? "save_invstd" : "running_var");
+  View mean = op.tensor(training ? "save_mean" : "running_mean"), spread = op.tensor(!training ? "running_var" : own ? "save_var" : "save_invstd");
   const double eps = op.number("eps");
   std::vector<size_t> dims;
   for (size_t i = 0; i < x.rank(); ++i) {
@@ -146,7 +147,7 @@ Views embedding_backward(Op& op) {
 void add_norm_backward(Table& table) {
   table["aten.native_layer_norm_backward.default"] = layer_norm_backward;
   table["aten.native_group_norm_backward.default"] = group_norm_backward;
-  table["aten.native_batch_norm_backward.default"] = batch_norm_backward;
+  for (const char* target : {"aten.native_batch_norm_backward.default", "aten.batch_norm_backward.default"}) table[target] = batch_norm_backward;
   table["aten.embedding_dense_backward.default"] = embedding_backward;
 }
 

@@ -128,7 +128,7 @@ Views uniform_between(Op& op, double from, double to) {
   return filled(op, [&](const Random& r, Coordinates c, const Sizes& s) { return r.uniform(c, s, type) * (to - from) + from; });
 }
 
-// mean + std * a normal number; both may be tensors. Of complex numbers both parts vary, half as much each; the mean is real.
+// mean + std * a normal number; both may be tensors. Of complex numbers both parts vary, half as much each, around the same mean.
 Views normal(Op& op, std::string_view mean, std::string_view deviation, bool exponential = false) {
   const DType type = accurate(op.out().dtype);
   auto value = [&](std::string_view arg, double otherwise, Coordinates c) {
@@ -136,8 +136,7 @@ Views normal(Op& op, std::string_view mean, std::string_view deviation, bool exp
   };
   return filled(op, [&](const Random& r, Coordinates c, const Sizes& s) {
     if (is_complex(op.out().dtype)) {
-      const Val centre = select(Val(op.pool.op(ScalarOp::eq, {c.back(), op.pool.index(0)})), value(mean, 0, {}), 0.0);
-      return r.normal(c, s, type) * value(deviation, 1, {}) * std::sqrt(0.5) + centre;
+      return r.normal(c, s, type) * value(deviation, 1, {}) * std::sqrt(0.5) + value(mean, 0, {});
     }
     Val n = r.normal(c, s, type) * value(deviation, 1, c) + value(mean, 0, c);
     return exponential ? exp(n) : n;

@@ -176,6 +176,7 @@ void add_unpooling(Table& table) {
     table[fmt::format("aten.max_unpool{}d.default", dims)] = [dims](Op& op) { return max_unpool(op, dims); };
     table[fmt::format("aten.max_pool{}d_with_indices_backward.default", dims)] = [dims](Op& op) { return max_pool_backward(op, dims); };
     table[fmt::format("aten.adaptive_max_pool{}d_backward.default", dims)] = [dims](Op& op) { return max_pool_backward(op, dims); };
+    table[fmt::format("aten.fractional_max_pool{}d_backward.default", dims)] = [dims](Op& op) { return max_pool_backward(op, dims); };
     table[fmt::format("aten.fractional_max_pool{}d.default", dims)] = [dims](Op& op) { return fractional_max_pool(op, dims); };
   }
   table["aten.im2col.default"] = im2col;

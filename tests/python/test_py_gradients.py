@@ -106,6 +106,12 @@ def test_pool(pool):
     check(pool, torch.randn(2, 3, 7, 9))
 
 
+def test_fractional_pool():
+    places = torch.rand(2, 3, 2), torch.rand(2, 3, 3)
+    check(lambda x: F.fractional_max_pool2d(x, 2, output_size=(3, 4), _random_samples=places[0]), torch.randn(2, 3, 7, 9))
+    check(lambda x: F.fractional_max_pool3d(x, 2, output_size=(3, 4, 2), _random_samples=places[1]), torch.randn(2, 3, 7, 9, 5))
+
+
 @pytest.mark.parametrize("dtype", [F32, BF16], ids=str)
 @pytest.mark.parametrize("masking", ["none", "causal", "bool", "float"])
 def test_attention(masking, dtype):
@@ -119,7 +125,8 @@ def test_attention(masking, dtype):
 @pytest.mark.parametrize("norm", [
     lambda x, w, b: F.batch_norm(x, torch.zeros(6), torch.ones(6), w, b, training=True), lambda x, w, b: F.group_norm(x, 3, w, b),
     lambda x, w, b: F.layer_norm(x.transpose(1, 3), (6,), w, b), lambda x, w, b: F.instance_norm(x, weight=w, bias=b),
-], ids=["batch", "group", "layer", "instance"])
+    lambda x, w, b: torch.ops.aten._batch_norm_with_update(x, w, b, torch.zeros(6), torch.ones(6), 0.1, 1e-5)[0],
+], ids=["batch", "group", "layer", "instance", "with update"])
 def test_norm(norm):
     check(norm, torch.randn(3, 6, 5, 4), torch.rand(6) + 0.5, torch.randn(6), tolerance=1e-4)
 

@@ -16,6 +16,7 @@ CASES = {
     "randn_f64": (lambda x: torch.randn_like(x, dtype=torch.float64), stats.norm().cdf),
     "uniform": (lambda x: x.clone().uniform_(-2, 3), stats.uniform(-2, 5).cdf),
     "normal": (lambda x: torch.normal(x + 2, 3.0), stats.norm(2, 3).cdf),
+    "normal_complex": (lambda x: torch.view_as_real(torch.view_as_complex(x.reshape(-1, 2)).clone().normal_(-2, 4)).flatten(), stats.norm(-2, 8**0.5).cdf),
     "exponential": (lambda x: x.clone().exponential_(2.0), stats.expon(scale=0.5).cdf),
     "cauchy": (lambda x: x.clone().cauchy_(1.0, 2.0), stats.cauchy(1, 2).cdf),
     "log_normal": (lambda x: x.clone().log_normal_(0.5, 0.25), stats.lognorm(0.25, scale=np.exp(0.5)).cdf),
