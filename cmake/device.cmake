@@ -13,6 +13,7 @@ set(COIL_DEVICE_FLAGS -std=c++20 -O3 -fPIC -ffp-contract=on -fno-math-errno -fwr
   -Wall -Wextra -Werror -Wno-psabi -I${CMAKE_SOURCE_DIR} -I${CMAKE_SOURCE_DIR}/device)
 set(COIL_ISA_FLAGS_v3 -DCOIL_ISA=v3 -DCOIL_ISA_V3=1 -march=x86-64-v3)
 set(COIL_ISA_FLAGS_v4 -DCOIL_ISA=v4 -DCOIL_ISA_V4=1 -march=x86-64-v4 -mprefer-vector-width=512)
+set(COIL_ISA_FLAGS_emulated ${COIL_ISA_FLAGS_v4} -UCOIL_ISA -DCOIL_ISA=emulated -include ${CMAKE_SOURCE_DIR}/tests/kernels/emulated_tiles.h)
 set(COIL_ISA_FLAGS_any -march=x86-64-v2)
 
 set(device_dir ${CMAKE_BINARY_DIR}/device)

@@ -39,7 +39,7 @@ extern "C" {
 typedef void (*CoilEpilogue)(const void* context, int64_t batch, int64_t row, int64_t col, int64_t rows, int64_t cols,
                              float* acc, int64_t ld);
 
-/* COIL_BLOCK_RULE. A task of a blocked product computes block_tiles tiles of rows (of 14 rows with 512-bit vectors, 6 with 256) by
+/* COIL_BLOCK_RULE. A task of a blocked product computes block_tiles tiles of rows (of 14 rows with 512-bit vectors, 6 with 256, 32 with AMX) by
  * block_panels panels of columns; what is too large for the kernel's buffers is cut to what fits them. Sums do not depend on it. */
 
 /* C[b] = A[b] * B[b] for b in [0, batch). Strides are in elements; a batch stride of 0 shares the operand.

@@ -5,6 +5,7 @@
 #ifndef COIL_DEVICE_KERNELS_BYTES_H_
 #define COIL_DEVICE_KERNELS_BYTES_H_
 
+#include "amx.h"
 #include "block.h"
 
 namespace COIL_KERNELS_NAMESPACE {
@@ -48,6 +49,11 @@ COIL_INLINE void copy_bytes(const uint8_t* from, int64_t n, uint8_t flip, uint8_
 #endif
 }
 
+// Before plan(): AMX's own tiles of rows, where there are enough of them.
+COIL_INLINE void ask_for_amx(Product& p) {
+  if (p.m >= kFewestAmxRows && p.k > 0 && has_amx()) p.tile_rows = kAmxRows;
+}
+
 // Source must have
 //   void copy_a(int64_t batch, int64_t row, int64_t rows, int64_t k0, int64_t k, uint8_t* out)  rows kByteStride apart, zeros up to a multiple of 4
 template <class Source>
@@ -57,6 +63,7 @@ struct ByteRunner {
   const void* b;             // [batch][panels] of COIL_INTEGER_PANEL_BYTES(k)
   int32_t zero;              // of the unsigned numbers
   bool dot = has_byte_dot();
+  bool amx = p.tile_rows == kAmxRows;
 
   // The panel's last line is -128 times its columns' sums.
   void finish(int64_t batch, int64_t row, int64_t panel, const uint8_t* data, int64_t rows, int32_t* acc) const {
@@ -71,6 +78,17 @@ struct ByteRunner {
   }
 
   void run_task(int64_t task, int32_t) const {
+    if (amx) amx_begin();
+    run_block(task);
+    if (amx) amx_end();
+  }
+
+  void multiply(int64_t rows, int64_t cols, const ByteChunk& c) const {
+    if (!amx) return byte_tile(rows, cols, c, dot);
+    amx_byte_product(c.steps, c.a, kByteStride, c.b, rows > 16, cols > 16, c.acc, c.accumulate);
+  }
+
+  void run_block(int64_t task) const {
     alignas(64) uint8_t a[kBlockRows * kByteStride];
     alignas(64) int32_t acc[kByteBlockPanels * kBlockRows * kPanel];
     const int64_t per_batch = p.row_blocks * p.panel_blocks, batch = task / per_batch, inner = task % per_batch;
@@ -88,7 +106,7 @@ struct ByteRunner {
         for (int64_t r = 0; r < rows; r += p.tile_rows) {
           int32_t* sums = acc + (j * kBlockRows + r) * kPanel;
           const int64_t count = min64(p.tile_rows, rows - r);
-          byte_tile(count, p.n - (panel0 + j) * kPanel, {ceil_div(k, 4), a + r * kByteStride, panel + k0 * kPanel, sums, k0 > 0}, dot);
+          multiply(count, p.n - (panel0 + j) * kPanel, {ceil_div(k, 4), a + r * kByteStride, panel + k0 * kPanel, sums, k0 > 0});
           if (k0 + kBytes >= p.k) finish(batch, row + r, panel0 + j, panel, count, sums);
         }
       }

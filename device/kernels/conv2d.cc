@@ -1,6 +1,7 @@
 // coil_conv2d as an implicit gemm: rows are output pixels, k runs over (tap, channel), and the copy of A's rows that the
 // blocked product makes anyway gathers each pixel's window. Inputs that are not channels-last are brought there first.
 // Depthwise convolutions, those of several images with small maps and 3x3 ones with transformed weights have kernels of their own.
+#include "amx.h"
 #include "block.h"
 #include "conv_integer.h"
 #include "conv_weight.h"
@@ -31,11 +32,11 @@ struct ConvSource : Windows<T> {
   using Windows<T>::group_ic;
   using Windows<T>::group_k;
 
-  void pack_a(int64_t group, int64_t row, int64_t rows, int64_t k0, int64_t k, float* out) const {
+  void pack_a(int64_t group, int64_t row, int64_t rows, int64_t k0, int64_t k, float* out, int64_t stride = kRowStride) const {
     if constexpr (__is_same(T, BFloat16)) {
-      if (bits) return this->gather_rows(group, row, rows, k0, k, PixelCopier<T, T>(), reinterpret_cast<T*>(out), 2 * kRowStride);
+      if (bits) return this->gather_rows(group, row, rows, k0, k, PixelCopier<T, T>(), reinterpret_cast<T*>(out), 2 * stride);
     }
-    this->gather_rows(group, row, rows, k0, k, PixelCopier<T, float>(), out, kRowStride);
+    this->gather_rows(group, row, rows, k0, k, PixelCopier<T, float>(), out, stride);
   }
 
   void scale_tile(int64_t, int64_t, float*) const {}
@@ -140,6 +141,10 @@ void multiply(const CoilConv2d& c, Source& source, void* scratch, const CoilHost
   p.scratch = scratch;
   p.asked_tiles = c.block_tiles;
   p.asked_panels = c.block_panels;
+  if (source.bits && suits_amx(p)) {
+    plan_amx(p, host->num_workers);
+    return AmxRunner<Source>{p, source}.run(host);
+  }
   // A tile that is one line of a small map can skip the taps above and below.
   if (c.pad_h > 0 && c.ow >= 7 && c.ow <= kTileRows && row_capacity(c.ow) == c.ow) p.tile_rows = c.ow;
   plan(p, host->num_workers, suits_in_place(source.stride_in_place()) ? kPanelsInPlace : kBlockPanels);
@@ -149,7 +154,8 @@ void multiply(const CoilConv2d& c, Source& source, void* scratch, const CoilHost
 template <class T>
 void conv2d(const CoilConv2d& c, const CoilHost* host) {
   if (c.n * c.oh * c.ow * c.oc <= 0) return;
-  const bool dot = __is_same(T, BFloat16) && c.n * c.oh * c.ow >= kFewestDotRows && has_bfloat16_dot();
+  const int64_t rows = c.n * c.oh * c.ow;
+  const bool dot = __is_same(T, BFloat16) && ((rows >= kFewestDotRows && has_bfloat16_dot()) || (rows >= kFewestAmxRows && has_amx()));
   if (c.x_c == 1 || c.ic == 1) {
     // (One channel: its stride is never used.)
     ConvSource<T> source(c, static_cast<const T*>(c.x), c.x_n, c.x_h, c.x_w);

@@ -34,6 +34,7 @@ void integer_conv2d(const CoilConv2d& c, const CoilHost* host) {
   source.padding = static_cast<uint8_t>(c.x_zero) ^ source.flip;
   const StoreContext to = {c.y, 0, c.oc, COIL_FLOAT32};  // moves 4 bytes
   Product p = conv_product(c, source.group_k, to);
+  ask_for_amx(p);
   plan(p, host->num_workers, kByteBlockPanels);
   ByteRunner<WindowBytes>{p, source, c.w, source.padding}.run(host);
 }

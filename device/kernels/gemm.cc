@@ -1,4 +1,5 @@
 // coil_gemm: batched products of strided or packed operands.
+#include "amx.h"
 #include "block.h"
 #include "gemm_quantised.h"
 #include "gemv.h"
@@ -35,17 +36,17 @@ struct GemmSource {
     return {data, g.b_bits, g.n, min64(kPanel, g.n - col), g.b_group, (group + 1) * g.b_group - k0, scale, zero};
   }
 
-  __attribute__((noinline)) void pack_a(int64_t batch, int64_t row, int64_t rows, int64_t k0, int64_t k, float* out) const {
+  __attribute__((noinline)) void pack_a(int64_t batch, int64_t row, int64_t rows, int64_t k0, int64_t k, float* out, int64_t stride = kRowStride) const {
     const T* a = static_cast<const T*>(g.a) + batch * g.a_batch + row * g.a_row + k0 * g.a_col;
     if constexpr (__is_same(T, BFloat16)) {
-      for (int64_t r = 0; bits && r < rows; r++) copy_row(a + r * g.a_row, k, reinterpret_cast<T*>(out + r * kRowStride));
+      for (int64_t r = 0; bits && r < rows; r++) copy_row(a + r * g.a_row, k, reinterpret_cast<T*>(out + r * stride));
       if (bits) return;
     }
     if (g.a_col == 1) {
-      for (int64_t r = 0; r < rows; r++) copy_row(a + r * g.a_row, k, out + r * kRowStride);
+      for (int64_t r = 0; r < rows; r++) copy_row(a + r * g.a_row, k, out + r * stride);
     } else {
       // k runs outermost as it is the far stride of a transposed A.
-      copy_transposed(a, g.a_col, g.a_row, k, rows, out, kRowStride);
+      copy_transposed(a, g.a_col, g.a_row, k, rows, out, stride);
     }
   }
 
@@ -108,6 +109,11 @@ void gemm(const CoilGemm& g, const CoilHost* host) {
   p.asked_panels = g.block_panels;
   if (is_gemv(g)) return gemv(g, p.epilogue, p.epilogue_context, host);
   const GemmSource<T> source = {g, p.bfloat16_dot};
+  if (__is_same(T, BFloat16) && rows_fit_dot && suits_amx(p)) {
+    const GemmSource<T> as_bits = {g, true};
+    plan_amx(p, host->num_workers);
+    return AmxRunner<const GemmSource<T>>{p, as_bits}.run(host);
+  }
   plan(p, host->num_workers, suits_in_place(source.stride_in_place()) ? kPanelsInPlace : kBlockPanels);
   BlockRunner<const GemmSource<T>>{p, source}.run(host);
 }

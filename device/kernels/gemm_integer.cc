@@ -33,6 +33,7 @@ void integer_gemm(const CoilGemm& g, const CoilHost* host) {
   p.k = g.k;
   p.epilogue = g.epilogue ? g.epilogue : store_tile;
   p.epilogue_context = g.epilogue ? g.epilogue_context : &to;
+  ask_for_amx(p);
   plan(p, host->num_workers, kByteBlockPanels);
   const uint8_t flip = g.dtype == COIL_INT8 ? kSignBit : 0;
   const RowBytes rows = {g, flip};

@@ -19,6 +19,8 @@ for source in "$root"/device/kernels/*.cc; do
   $clang $flags -Wall -Wextra -Werror -Wno-psabi -DCOIL_ISA=v3 -march=x86-64-v3 $sanitize -c "$source" -o "$work/$name.v3.o"
   $clang $flags -Wall -Wextra -Werror -Wno-psabi -DCOIL_ISA=v4 -march=x86-64-v4 -mprefer-vector-width=512 $sanitize -c "$source" \
     -o "$work/$name.v4.o"
+  $clang $flags -Wall -Wextra -Werror -Wno-psabi -DCOIL_ISA=emulated -march=x86-64-v4 -mprefer-vector-width=512 -I"$root" \
+    -include "$root/tests/kernels/emulated_tiles.h" $sanitize -c "$source" -o "$work/$name.emulated.o"
 done
 for source in "$root"/tests/kernels/*_test.cc "$root"/src/templates/packing.cc; do
   $clang -std=c++20 -O2 -Wall -Wextra -I"$root" -I"$root/src" $sanitize -c "$source" -o "$work/$(basename "$source" .cc).o"

@@ -143,6 +143,13 @@ class Scratch {
   std::vector<uint8_t> memory_;
 };
 
+// v4 with AMX in plain C++ (emulated_tiles.h).
+extern "C" {
+void coil_gemm_emulated(const CoilGemm* args, const CoilHost* host);
+void coil_conv2d_emulated(const CoilConv2d* args, const CoilHost* host);
+void coil_attention_emulated(const CoilAttention* args, const CoilHost* host);
+}
+
 struct IsaKernels {
   const char* name;
   void (*gemm)(const CoilGemm*, const CoilHost*);
@@ -158,6 +165,7 @@ inline std::vector<IsaKernels> runnable_kernels() {
   }
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) {
     all.push_back({"v4", coil_gemm_v4, coil_conv2d_v4, coil_attention_v4});
+    all.push_back({"v4 with emulated tiles", coil_gemm_emulated, coil_conv2d_emulated, coil_attention_emulated});
   }
   return all;
 }

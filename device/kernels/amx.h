@@ -1,0 +1,110 @@
+// Products by the matrix unit of AMX (Intel since Sapphire Rapids): eight tile registers of 16 rows of 64 bytes, of
+// which four are sums here: 32 rows by 32 columns. Products of bytes (bytes.h) use it as one more micro-kernel: their panels are as the unit
+// wants them. Those of bfloat16 have a blocked product of their own, below: a task's rows of A are copied (gathered) chunk by chunk, or read in
+// place; each panel's chunk of B is brought into pairs of k side by side, once for all the rows. Sources are those of block.h.
+#ifndef COIL_DEVICE_KERNELS_AMX_H_
+#define COIL_DEVICE_KERNELS_AMX_H_
+
+#include "block.h"
+
+namespace COIL_KERNELS_NAMESPACE {
+
+constexpr int64_t kAmxRows = 32, kAmxStep = 32;      // of a tile of sums; the k of one instruction
+constexpr int64_t kAmxBlockRows = 160;
+constexpr int64_t kAmxRowStride = kChunk / 2 + 16;   // of the copy of A, in floats: an odd number of cache lines
+constexpr int64_t kAmxPanels = COIL_GEMM_WORKER_BYTES / (kAmxBlockRows * kPanel * 4);
+constexpr int64_t kFewestAmxRows = 16;               // with fewer, reading B takes the time
+
+// Whether the machine has the unit for bfloat16 and bytes, and the system lets this process use it. Asked once.
+bool has_amx();
+
+// What a thread does before and after its products: the unit's registers take their shapes, and are given back.
+void amx_begin();
+void amx_end();
+
+// acc[r][0..32) (+)= sum over k of a[r][k] * b[k][0..32) for 16 or 32 rows (two_rows), `steps` times kAmxStep of k, and 16 or 32 columns.
+// b is what amx_pairs made.
+void amx_product(int64_t steps, const char* a, int64_t a_stride, const void* b, bool two_rows, bool two_columns, float* acc, bool accumulate);
+
+// The same in int32 for unsigned bytes of A and signed bytes of B, `groups` groups of four of k; b is [groups][kPanel][4], and no more is read
+// of it. Of A's rows up to 63 bytes more are read, of no meaning.
+void amx_byte_product(int64_t groups, const uint8_t* a, int64_t a_stride, const uint8_t* b, bool two_rows, bool two_columns, int32_t* acc, bool accumulate);
+
+// k rows of a panel as pairs, [ceil(k / 2)][kPanel][2], and zeros up to a multiple of kAmxStep.
+void amx_pairs(int64_t k, const void* panel, void* out);
+
+// Of products of bfloat16 with packed panels.
+inline bool suits_amx(const Product& p) { return p.m >= kFewestAmxRows && p.n > 0 && p.k > 0 && has_amx(); }
+void plan_amx(Product& product, int32_t workers);
+
+template <class Source>
+struct AmxRunner {
+  const Product& p;
+  Source& source;
+
+  static int64_t padded(int64_t n, int64_t to) { return ceil_div(n, to) * to; }
+
+  // Zeros where the unit reads on: behind the rows' ends, and rows up to a whole register.
+  void copy_a(int64_t batch, int64_t row, int64_t rows, int64_t k0, int64_t k, float* out) const {
+    source.pack_a(batch, row, rows, k0, k, out, kAmxRowStride);
+    const int64_t all = padded(k, kAmxStep);
+    for (int64_t r = 0; all > k && r < rows; r++) {
+      memset(reinterpret_cast<char*>(out + r * kAmxRowStride) + k * 2, 0, static_cast<size_t>(all - k) * 2);
+    }
+    for (int64_t r = rows; r < padded(rows, 16); r++) memset(out + r * kAmxRowStride, 0, static_cast<size_t>(all) * 2);
+  }
+
+  void run_task(int64_t task, int32_t worker) const {
+    amx_begin();
+    run_block(task, worker);
+    amx_end();
+  }
+
+  void run_block(int64_t task, int32_t worker) const {
+    alignas(64) float a_buffer[kAmxBlockRows * kAmxRowStride + kLanes];
+    alignas(64) uint16_t pairs[kChunk * kPanel];
+    alignas(64) float tile[kAmxRows * kPanel];
+    const int64_t per_batch = p.row_blocks * p.panel_blocks, batch = task / per_batch, inner = task % per_batch;
+    const int64_t row = inner / p.panel_blocks * p.block_rows, rows = min64(p.block_rows, p.m - row);
+    const int64_t panel0 = inner % p.panel_blocks * p.block_panels, panels = min64(p.block_panels, ceil_div(p.n, kPanel) - panel0);
+    float* partial = p.k > kChunk ? static_cast<float*>(p.scratch) + worker * (COIL_GEMM_WORKER_BYTES / 4) : nullptr;
+    for (int64_t k0 = 0; k0 < p.k; k0 += kChunk) {
+      const int64_t k = min64(kChunk, p.k - k0);
+      const bool in_place = suits_in_place(source.stride_in_place()) && k % kAmxStep == 0 && rows % 16 == 0;
+      if (!in_place) copy_a(batch, row, rows, k0, k, a_buffer);
+      const char* a = in_place ? source.row_of_a(batch, row, k0) : reinterpret_cast<const char*>(a_buffer);
+      const int64_t a_stride = in_place ? source.stride_in_place() : kAmxRowStride * 4;
+      for (int64_t j = 0; j < panels; j++) {
+        amx_pairs(k, source.panel_b(batch, panel0 + j, k0, k, nullptr, 1).data, pairs);
+        const int64_t cols = min64(kPanel, p.n - (panel0 + j) * kPanel);
+        for (int64_t r = 0; r < rows; r += kAmxRows) {
+          const int64_t count = min64(kAmxRows, rows - r);
+          float* acc = partial ? partial + (j * kAmxBlockRows + r) * kPanel : tile;
+          multiply(row + r, k0, k, a + r * a_stride, a_stride, pairs, count, cols, acc);
+          if (k0 + k == p.k) finish_tile(batch, row + r, panel0 + j, count, cols, acc);
+        }
+      }
+    }
+  }
+
+  // The chunk [k0, k0 + k) of the rows from `row`, less the steps that are known to be zero.
+  void multiply(int64_t row, int64_t k0, int64_t k, const char* a, int64_t a_stride, const uint16_t* pairs, int64_t rows, int64_t cols, float* acc) const {
+    int64_t begin = k0, end = k0 + k;
+    source.clip_k(row, rows, &begin, &end);
+    const int64_t first = begin < end ? (begin - k0) / kAmxStep : 0, steps = begin < end ? ceil_div(end - k0, kAmxStep) - first : 0;
+    if (steps == 0 && k0 > 0) return;
+    amx_product(steps, a + first * kAmxStep * 2, a_stride, pairs + first * kAmxStep * kPanel, rows > 16, cols > 16, acc, k0 > 0);
+  }
+
+  void finish_tile(int64_t batch, int64_t row, int64_t panel, int64_t rows, int64_t cols, float* acc) const {
+    const int64_t group = p.columns_are_batches ? batch : 0;
+    source.scale_tile(panel, rows, acc);
+    p.epilogue(p.epilogue_context, batch - group, row, group * p.n + panel * kPanel, rows, cols, acc, kPanel);
+  }
+
+  void run(const CoilHost* host) const { run_tasks(*this, p, host); }
+};
+
+}  // namespace COIL_KERNELS_NAMESPACE
+
+#endif  // COIL_DEVICE_KERNELS_AMX_H_
