@@ -51,7 +51,7 @@ COIL_INLINE void copy_bytes(const uint8_t* from, int64_t n, uint8_t flip, uint8_
 
 // Before plan(): AMX's own tiles of rows, where there are enough of them.
 COIL_INLINE void ask_for_amx(Product& p) {
-  if (p.m >= kFewestAmxRows && p.k > 0 && has_amx()) p.tile_rows = kAmxRows;
+  if (p.m >= kFewestAmxByteRows && p.k > 0 && has_amx()) p.tile_rows = kAmxRows;
 }
 
 // Source must have

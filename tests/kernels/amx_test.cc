@@ -47,7 +47,7 @@ TEST(Amx, TakesBytesOfEnoughRows) {
   const int64_t columns = 5, steps = 2;  // 100 of k are 25 groups
   EXPECT_EQ(products_of_bytes(48, COIL_UINT8), 3 * columns * steps);
   EXPECT_EQ(products_of_bytes(16, COIL_INT8), 1 * columns * steps);
-  EXPECT_EQ(products_of_bytes(15, COIL_INT8), 0);
+  EXPECT_EQ(products_of_bytes(11, COIL_INT8), 0);
 }
 
 TEST(Amx, TakesPackedBfloat16OfEnoughRows) {
@@ -57,7 +57,8 @@ TEST(Amx, TakesPackedBfloat16OfEnoughRows) {
   EXPECT_EQ(products_of(33, COIL_BFLOAT16, true), 3 * columns * steps);
   EXPECT_EQ(products_of(500, COIL_BFLOAT16, true), 32 * columns * steps);
   EXPECT_EQ(products_of(500, COIL_BFLOAT16, true, 1, 3), 32 * columns * steps);
-  EXPECT_EQ(products_of(15, COIL_BFLOAT16, true), 0);
+  EXPECT_EQ(products_of(8, COIL_BFLOAT16, true), 1 * columns * steps);
+  EXPECT_EQ(products_of(7, COIL_BFLOAT16, true), 0);
   EXPECT_EQ(products_of(64, COIL_BFLOAT16, false), 0);
   EXPECT_EQ(products_of(64, COIL_BFLOAT16, true, 2), 0);
   EXPECT_EQ(products_of(64, COIL_FLOAT16, true), 0);
