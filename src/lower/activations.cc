@@ -118,7 +118,11 @@ void add_smooth_rows(Table& table) {
   table["aten.log_sigmoid.default"] = row([](const Formula& f, Op&, Expr x) { return log_sigmoid(f, x); });
   table["aten.log_sigmoid_forward.default"] = [](Op& op) {
     const Formula f(op, op.out().dtype);
-    return Views{map1(op, op.tensor("self"), [&](Expr x) { return log_sigmoid(f, x); }), View{}};
+    const View x = op.tensor("self");
+    Views results{map1(op, x, [&](Expr e) { return log_sigmoid(f, e); }), View{}};
+    const auto& told = op.graph.value(op.node.outputs.at(1));
+    if (told.is_tensor() && told.tensor().sizes == x.sizes) results[1] = map1(op, x, [&](Expr e) { return f.f(ScalarOp::exp, f.f(ScalarOp::neg, f.f(ScalarOp::abs, e))); });
+    return results;
   };
   table["aten.logit.default"] = row([](const Formula& f, Op& op, Expr x) {
     if (op.has("eps")) {

@@ -106,6 +106,11 @@ def test_pool(pool):
     check(pool, torch.randn(2, 3, 7, 9))
 
 
+@pytest.mark.parametrize("dtype", [F32, BF16, torch.float64], ids=str)
+def test_logsigmoid(dtype):
+    check(lambda x: -F.logsigmoid(x), torch.randn(5, 33, dtype=dtype) * 8, tolerance=1e-2 if dtype == BF16 else 1e-6)
+
+
 def test_fractional_pool():
     places = torch.rand(2, 3, 2), torch.rand(2, 3, 3)
     check(lambda x: F.fractional_max_pool2d(x, 2, output_size=(3, 4), _random_samples=places[0]), torch.randn(2, 3, 7, 9))
