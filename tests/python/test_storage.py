@@ -1,12 +1,14 @@
 """as_strided counts from the beginning of a storage: where a package cannot know that, it says so."""
 
+import os
+import re
 import subprocess
 import sys
 
 import pytest
 import torch
 
-import harness  # noqa: F401 (makes `coil` importable)
+import harness
 import coil
 
 
@@ -178,6 +180,17 @@ def test_other_strides_in_stock_pytorch(tmp_path):
     package(Through(lambda x: x), torch.ones(2, 3), torch.randn(4, 6), output=tmp_path / "m.pt2")
     done = subprocess.run([sys.executable, "-c", STOCK_STRIDES, tmp_path / "m.pt2"], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_the_code_for_each_device_checks(tmp_path):
+    """The host programs of both, read: there may be no GPU here."""
+    program = tmp_path / "m.pt2"
+    torch.export.save(torch.export.export(Through(lambda x: x, 1), (torch.ones(2, 3), torch.randn(4, 6))), program)
+    harness.coil_ok("compile", program, "-o", tmp_path / "m.coil.pt2", "--target", "cpu,cuda:sm_90", env=dict(os.environ, COIL_DUMP=str(tmp_path / "dump")))
+    for name, device in (("host.cc", "COIL_CPU"), ("host_cuda.cc", "COIL_CUDA")):
+        text = next((tmp_path / "dump").glob(f"*_{name}")).read_text()
+        assert re.search(rf'{{"x", .*, {device}, true}},', text) and not re.search(r'{"y", .*, true},', text)
+        assert "coil_whole_inputs[] = {1, -1}" in text
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
