@@ -36,7 +36,7 @@ constexpr Movement kMovement[] = {
     // data positions
     {"index_select"}, {"gather"}, {"take_along_dim"}, {"take"}, {"embedding"}, {"index"}, {"_unsafe_index"}, {"scatter", "src value"},
     {"scatter_add", "src"}, {"index_put", "values"}, {"_unsafe_index_put", "values"}, {"index_copy", "source"}, {"index_fill", "value"}, {"index_add", "source"},
-    {"where", "self other"}, {"masked_fill", "self value"}, {"masked_scatter", "self source"}, {"put", "self source"},
+    {"where", "self other"}, {"masked_fill", "self value"}, {"masked_scatter", "self source"}, {"masked_scatter_backward"}, {"put", "self source"},
     {"_unsafe_masked_index", "fill"}, {"_unsafe_masked_index_put_accumulate", "self values"},
     // the same for both parts
     {"sum", "self"}, {"mean", "self"}, {"cumsum", "self"}, {"trace"}, {"sum_to_size", "self"}, {"nan_to_num"}, {"rand"}, {"rand_like"}, {"randn"}, {"randn_like"}, {"uniform"}, {"normal_functional"},

@@ -1,4 +1,4 @@
-// The gradient of segment_reduce.
+// The gradients of segment_reduce and masked_scatter.
 #include <fmt/format.h>
 
 #include "lower/families.h"
@@ -107,8 +107,34 @@ Views segment_reduce_backward(Op& op) {
   })};
 }
 
+// Element k of the source went to the k-th place of the mask. Sorted, these places come first.
+Views masked_scatter_backward(Op& op) {
+  const TensorType& out = op.out();
+  ExprPool& p = op.pool;
+  const View grad = op.tensor("grad_output");
+  const Expr n = count(p, grad.sizes), m = count(p, out.sizes);
+  const View values = reshaped(op, grad, {n}), mask = reshaped(op, broadcast(op, op.tensor("mask"), grad.sizes), {n});
+  const Val size = p.cast(n, DType::i64);
+  const View keys = op.rec.pointwise("masked_scatter_backward.keys", DType::i64, {n}, [&](Coordinates c) {
+    const Val place = p.cast(c[0], DType::i64);
+    return select(Val(as(op.rec.at(mask, c), DType::boolean)), place, place + size).e;
+  });
+  const View places = op.rec.sort("masked_scatter_backward.places", keys, 0, n, false).first;
+  const View flat = op.rec.pointwise("masked_scatter_backward", out.dtype, {m}, [&](Coordinates c) {
+    const Val number = p.cast(c[0], DType::i64);
+    const Expr some = index_max(n, p.index(1));
+    const Val place = op.rec.at(places, std::vector<Expr>{p.checked_index(min(number, max(size - 1.0, 0.0)).e, some)});
+    const Expr value = op.rec.at(values, std::vector<Expr>{p.checked_index(select(place < size, place, 0.0).e, some)});
+    return masked(both(number < size, place < size).e, as(value, out.dtype), as(p.constant_int(0, DType::i64), out.dtype));
+  });
+  return {reshaped(op, flat, out.sizes)};
+}
+
 }  // namespace
 
-void add_groups_backward(Table& table) { table["aten._segment_reduce_backward.default"] = segment_reduce_backward; }
+void add_groups_backward(Table& table) {
+  table["aten._segment_reduce_backward.default"] = segment_reduce_backward;
+  table["aten.masked_scatter_backward.default"] = masked_scatter_backward;
+}
 
 }  // namespace coil::lowering

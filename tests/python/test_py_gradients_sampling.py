@@ -97,3 +97,10 @@ def test_segment_reduce(how, bounds, initial):
             found.append((y.detach(), x.grad))
         torch.testing.assert_close(*found, equal_nan=True)
     nothing_in_torch()
+
+
+@pytest.mark.parametrize("sizes", [((4, 5), (4, 5), (20,)), ((4, 5), (5,), (7, 6)), ((3,), (3,), (1, 3))], ids=str)
+def test_masked_scatter(sizes):
+    torch.manual_seed(5)
+    x, source, mask = torch.randn(sizes[0]), torch.randn(sizes[2]), torch.rand(sizes[1]) > 0.4
+    check(lambda x, s: x.masked_scatter(mask, s) * 3, x, source)
