@@ -21,8 +21,14 @@ COIL_INLINE Vec exp_nonpositive(Vec x) {
   p = p * r + Vec(0.5f);
   p = p * r + Vec(1.0f);
   p = p * r + Vec(1.0f);
+#ifdef __AVX512F__
+  // p * 2^n where x is not less than -87, so that NaN goes on; zero elsewhere.
+  const uint16_t normal = __builtin_ia32_cmpps512_mask(x, Vec(-87.0f), 5, 0xffff, 4);
+  return __builtin_ia32_scalefps512_mask(p, n, Vec(0.0f), normal, 4);
+#else
   const Vec scaled = __builtin_bit_cast(Vec, __builtin_bit_cast(VecU32, p) + (__builtin_bit_cast(VecU32, shifted) << 23));
   return x < Vec(-87.0f) ? Vec(0.0f) : (x == x ? scaled : x);
+#endif
 }
 
 template <class V>
