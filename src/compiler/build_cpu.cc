@@ -152,10 +152,12 @@ Result<std::vector<uint8_t>> link_model(std::vector<toolchain::LinkInput> inputs
   return toolchain::link_shared(link);
 }
 
-Result<CpuPlan> plan_cpu(const LoopProgram& loops, const CompileOptions& options, const KeepPackings& keep) {
+Result<CpuPlan> plan_cpu(const LoopProgram& loops, const CompileOptions& options, const KeepPackings& keep, const FusionWay* way) {
   TRY_STATUS(check_user_kernels(loops, false));
   CpuPlan p;
-  TRY(p.plan, schedule(loops, cpu::traits({options.winograd, keep})));
+  TargetTraits traits = cpu::traits({options.winograd, keep});
+  if (way) way->apply(traits);
+  TRY(p.plan, schedule(loops, traits));
   layout_constants(p.plan);
   p.program = cpu::generate_kernels(p.plan);
   return p;
@@ -163,7 +165,11 @@ Result<CpuPlan> plan_cpu(const LoopProgram& loops, const CompileOptions& options
 
 Result<TargetContents> build_cpu(const LoopProgram& loops, const Graph& graph, const CompileOptions& options, const tune::Record* record, const Dump& dump,
                                  const StageDone& done) {
-  TRY(CpuPlan plan, plan_cpu(loops, options, record ? packings_of(*record) : KeepPackings()));
+  const FusionWay* way = nullptr;
+  if (record) {
+    TRY(way, recorded_way(*record, loops));
+  }
+  TRY(CpuPlan plan, plan_cpu(loops, options, record ? packings_of(*record) : KeepPackings(), way));
   HostOptions host;
   if (record) {
     TRY_STATUS(apply_record(plan, *record));

@@ -118,7 +118,8 @@ Status check_cuda(const LoopProgram& loops) {
   return ok_status();
 }
 
-Result<CudaPlan> plan_cuda(const LoopProgram& loops, const CompileOptions& options, int tuned_sm, std::function<std::vector<Choice>(const std::string& problem)> choices) {
+Result<CudaPlan> plan_cuda(const LoopProgram& loops, const CompileOptions& options, int tuned_sm, std::function<std::vector<Choice>(const std::string& problem)> choices,
+                           const FusionWay* way) {
   TRY_STATUS(check_cuda(loops));
   TRY_STATUS(check_user_kernels(loops, true));
   CudaPlan p;
@@ -128,7 +129,9 @@ Result<CudaPlan> plan_cuda(const LoopProgram& loops, const CompileOptions& optio
   p.settings.libraries = options.libraries;
   p.settings.tuned_sm = tuned_sm;
   p.settings.choices = std::move(choices);
-  TRY(p.plan, schedule(loops, cuda::traits(p.settings)));
+  TargetTraits traits = cuda::traits(p.settings);
+  if (way) way->apply(traits);
+  TRY(p.plan, schedule(loops, traits));
   layout_constants(p.plan);
   return p;
 }
@@ -137,7 +140,11 @@ Result<TargetContents> build_cuda(const LoopProgram& loops, const Graph& graph, 
                                   const StageDone& done) {
   // Loading NVRTC takes longer than scheduling a small program.
   std::future<Result<std::shared_ptr<const toolchain::Nvrtc>>> loading = std::async(std::launch::async, toolchain::Nvrtc::load);
-  TRY(CudaPlan plan, plan_cuda(loops, options, record ? record_sm(*record) : 0, record ? choices_of(*record) : nullptr));
+  const FusionWay* way = nullptr;
+  if (record) {
+    TRY(way, recorded_way(*record, loops));
+  }
+  TRY(CudaPlan plan, plan_cuda(loops, options, record ? record_sm(*record) : 0, record ? choices_of(*record) : nullptr, way));
   if (record) TRY_STATUS(apply_record(plan, *record));
   dump.text("plan_cuda", [&] { return to_string(plan.plan); });
   done("schedule");

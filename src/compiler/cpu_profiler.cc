@@ -112,4 +112,8 @@ Result<tune::RunTimes> CpuProfiler::run(const Call& call) {
   return times;
 }
 
+Result<std::vector<ResultSamples>> CpuProfiler::results() {
+  return *result_samples(plan_, outputs_, [](void* to, const void* from, int64_t bytes) { return std::memcpy(to, from, static_cast<size_t>(bytes)) != nullptr; });
+}
+
 }  // namespace coil

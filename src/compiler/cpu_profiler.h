@@ -11,7 +11,7 @@
 
 namespace coil {
 
-class CpuProfiler : public tune::Profiler {
+class CpuProfiler : public ProgramProfiler {
  public:
   // plan: of the build; it, problems and points must outlive the profiler. choices[point][problem]: the candidates.
   // Errors: those of loading the package, which is of the machine's own making.
@@ -21,6 +21,7 @@ class CpuProfiler : public tune::Profiler {
 
   // Errors: those of a call, e.g. sizes that the program's guards exclude, or an assertion about data that random numbers break.
   Result<tune::RunTimes> run(const Call& call) override;
+  Result<std::vector<ResultSamples>> results() override;
 
  private:
   CpuProfiler(std::shared_ptr<runtime::Model> model, const KernelPlan& plan, const std::vector<TuningProblem>& problems, const std::vector<SymbolValues>& points,

@@ -7,7 +7,7 @@
 #include "codegen/cpu/choices.h"
 #include "codegen/host/host_program.h"
 #include "compiler/build_target.h"
-#include "compiler/tuner.h"
+#include "compiler/tune_fusion.h"
 #include "tune/record.h"
 
 namespace coil {
@@ -20,7 +20,8 @@ struct CpuPlan {
 
 // For each problem's text, the packings of a convolution's weight to keep; see cpu::CpuSettings.
 using KeepPackings = std::function<std::vector<PlanConstant::Packing>(const std::string& problem, const std::vector<PlanConstant::Packing>& possible)>;
-Result<CpuPlan> plan_cpu(const LoopProgram& loops, const CompileOptions& options, const KeepPackings& keep = {});
+// way: null for the own rules of fusion.
+Result<CpuPlan> plan_cpu(const LoopProgram& loops, const CompileOptions& options, const KeepPackings& keep = {}, const FusionWay* way = nullptr);
 
 // Of each kernel; empty: there is nothing to choose.
 std::vector<std::string> problem_texts(const CpuPlan& plan);

@@ -232,4 +232,13 @@ Result<tune::RunTimes> CudaProfiler::run(const Call& call) {
   return times;
 }
 
+Result<std::vector<ResultSamples>> CudaProfiler::results() {
+  const cd::CudaScope scope(&device_.driver(), device_.context());
+  CoilError error = {};
+  const auto read = [&](void* to, const void* from, int64_t bytes) { return device_.copy(to, from, bytes, stream_, &error) == 0 && device_.synchronise(stream_, &error) == 0; };
+  std::optional<std::vector<ResultSamples>> samples = result_samples(plan_, outputs_, read);
+  if (!samples) return error_of(error);
+  return std::move(*samples);
+}
+
 }  // namespace coil

@@ -44,7 +44,7 @@ class StreamGate {
   std::thread watcher_;
 };
 
-class CudaProfiler : public tune::Profiler {
+class CudaProfiler : public ProgramProfiler {
  public:
   // plan: of the build; it, problems, points and candidates must outlive the profiler. Errors: those of the device.
   static Result<std::unique_ptr<CudaProfiler>> make(std::shared_ptr<runtime::Model> model, const KernelPlan& plan, const std::vector<TuningProblem>& problems,
@@ -52,6 +52,7 @@ class CudaProfiler : public tune::Profiler {
   ~CudaProfiler() override;
 
   Result<tune::RunTimes> run(const Call& call) override;
+  Result<std::vector<ResultSamples>> results() override;
 
  private:
   struct Sampled {

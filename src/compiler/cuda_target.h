@@ -6,7 +6,7 @@
 #include "codegen/cuda/choices.h"
 #include "codegen/cuda/cuda_kernels.h"
 #include "compiler/build_target.h"
-#include "compiler/tuner.h"
+#include "compiler/tune_fusion.h"
 #include "toolchain/nvrtc.h"
 
 namespace coil {
@@ -16,9 +16,9 @@ struct CudaPlan {
   cuda::CudaSettings settings;
 };
 
-// tuned_sm, choices: see CudaSettings. Errors: what CUDA programs do not support yet.
+// tuned_sm, choices: see CudaSettings. way: null for the own rules of fusion. Errors: what CUDA programs do not support yet.
 Result<CudaPlan> plan_cuda(const LoopProgram& loops, const CompileOptions& options, int tuned_sm = 0,
-                           std::function<std::vector<Choice>(const std::string& problem)> choices = {});
+                           std::function<std::vector<Choice>(const std::string& problem)> choices = {}, const FusionWay* way = nullptr);
 
 // Of each kernel; empty: there is nothing to choose.
 std::vector<std::string> problem_texts(const CudaPlan& plan);

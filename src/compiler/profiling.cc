@@ -51,7 +51,7 @@ double tolerance(DType dtype) { return dtype == DType::bf16 ? 0.1 : dtype == DTy
 }  // namespace
 
 bool is_checked(const Kernel& kernel, DType dtype) {
-  return dtype == DType::bf16 || dtype == DType::f16 || dtype == DType::f32 || dtype == DType::f64 || std::holds_alternative<UserCallKernel>(kernel.def);
+  return is_float(dtype) || std::holds_alternative<UserCallKernel>(kernel.def);
 }
 
 double value_at(DType dtype, const void* data, int64_t index) {
@@ -129,6 +129,37 @@ std::vector<SampleRun> sample_runs(int64_t elements, int64_t neighbours) {
   const int64_t count = kSamples / neighbours;
   for (int64_t i = 0; i < count; ++i) runs.push_back({i * (elements - neighbours) / (count - 1), neighbours});
   return runs;
+}
+
+// 0: it is empty, or there are gaps between its elements.
+static int64_t dense_elements(const CoilTensorView& view) {
+  int64_t elements = 1, last = 0;
+  for (int32_t d = 0; d < view.ndim; ++d) {
+    elements *= view.sizes[d];
+    last += (view.sizes[d] - 1) * view.strides[d];
+  }
+  return elements > 0 && last + 1 == elements ? elements : 0;
+}
+
+std::optional<std::vector<ResultSamples>> result_samples(const KernelPlan& plan, const std::vector<CoilTensorView>& views,
+                                                         const std::function<bool(void* to, const void* from, int64_t bytes)>& read) {
+  constexpr int64_t kNeighbours = 16;
+  std::vector<ResultSamples> out;
+  for (const LoopOutput& o : plan.outputs) {
+    if (o.kind != LoopOutput::Kind::user || out.size() >= views.size()) continue;
+    const CoilTensorView& view = views[out.size()];
+    ResultSamples& samples = out.emplace_back();
+    samples.dtype = plan.buffer(o.source).info.dtype;
+    const int64_t elements = is_float(samples.dtype) && view.data ? dense_elements(view) : 0, item = byte_size(samples.dtype);
+    if (elements == 0) continue;
+    std::vector<uint8_t> bytes;
+    for (const SampleRun& r : sample_runs(elements, kNeighbours)) {
+      bytes.resize(static_cast<size_t>(r.count * item));
+      if (!read(bytes.data(), static_cast<const char*>(view.data) + r.first * item, r.count * item)) return std::nullopt;
+      for (int64_t s = 0; s < r.count; ++s) samples.values.push_back(value_at(samples.dtype, bytes.data(), s));
+    }
+  }
+  return out;
 }
 
 void ResultCheck::begin() {

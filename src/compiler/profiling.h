@@ -3,10 +3,12 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "device/model_abi.h"
 #include "schedule/kernel_plan.h"
+#include "tune/search.h"
 
 namespace coil {
 
@@ -42,5 +44,23 @@ class ResultCheck {
   bool fills_ = false;
   size_t next_ = 0;
 };
+
+// Samples of each of a program's results, in their order.
+struct ResultSamples {
+  DType dtype = DType::f32;
+  std::vector<double> values;
+};
+
+// A tuner's build of a program as it runs on its target.
+class ProgramProfiler : public tune::Profiler {
+ public:
+  // Of the last run.
+  virtual Result<std::vector<ResultSamples>> results() = 0;
+};
+
+// views: what a call returned. read: copies bytes of a result to the host's memory; false: it cannot. Results with gaps between their elements, and those
+// of types that are not compared, have no samples. Empty: something could not be read.
+std::optional<std::vector<ResultSamples>> result_samples(const KernelPlan& plan, const std::vector<CoilTensorView>& views,
+                                                         const std::function<bool(void* to, const void* from, int64_t bytes)>& read);
 
 }  // namespace coil

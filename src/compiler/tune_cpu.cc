@@ -77,11 +77,11 @@ class CpuTuningTarget : public TuningTarget {
   double needed_gain(size_t k, const Choice& c) const override { return cpu::needed_gain(kernel(k), c); }
 
   // One build serves all candidates: they are numbers that its code reads.
-  Result<std::unique_ptr<tune::Profiler>> profiler(const std::vector<SymbolValues>& points, Candidates& candidates, double) override {
+  Result<std::unique_ptr<ProgramProfiler>> profiler(const std::vector<SymbolValues>& points, Candidates& candidates, double) override {
     TRY(std::shared_ptr<runtime::Model> model, load_build(plan_, problems_, package_, graph_, options_, threads_));
     CHECK(model->isa() == "x86-64-" + isa_, "the runtime chooses another instruction set");
     TRY(std::unique_ptr<CpuProfiler> profiler, CpuProfiler::make(std::move(model), plan(), problems_, points, candidates));
-    return std::unique_ptr<tune::Profiler>(std::move(profiler));
+    return std::unique_ptr<ProgramProfiler>(std::move(profiler));
   }
 
  private:
@@ -101,13 +101,20 @@ class CpuTuningTarget : public TuningTarget {
 
 Result<tune::Record> tune_cpu(const LoopProgram& loops, const Graph& graph, const CompileOptions& options) {
   const double begin = tuning_clock();
-  TRY(CpuPlan plan, plan_cpu(loops, options, [](const std::string&, const std::vector<PlanConstant::Packing>& possible) { return possible; }));
-  TRY_STATUS(check_warm(plan.plan, options.tune));
+  const PlanOneWay one_way = [&](const FusionWay* way) -> Result<std::unique_ptr<TuningTarget>> {
+    TRY(CpuPlan plan, plan_cpu(loops, options, {}, way));
+    TRY_STATUS(check_warm(plan.plan, options.tune));
+    return std::unique_ptr<TuningTarget>(std::make_unique<CpuTuningTarget>(std::move(plan), graph, options));
+  };
+  TRY(FusionChoice fusion, tune_fusion(loops, one_way, options, begin));
+  TRY(CpuPlan plan, plan_cpu(loops, options, [](const std::string&, const std::vector<PlanConstant::Packing>& possible) { return possible; }, fusion.way));
   if (options.tune.memory > 0 && most_scratch(plan.plan, options.tune, threads_of(options.tune)) > options.tune.memory) {
-    TRY(plan, plan_cpu(loops, options));
+    TRY(plan, plan_cpu(loops, options, {}, fusion.way));
   }
   CpuTuningTarget target(std::move(plan), graph, options);
-  return run_tuner(target, options, begin);
+  TRY(tune::Record record, run_tuner(target, options, begin));
+  if (fusion.entry) record.entries.insert(record.entries.begin(), std::move(*fusion.entry));
+  return record;
 }
 
 }  // namespace coil

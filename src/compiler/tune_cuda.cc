@@ -73,7 +73,7 @@ class CudaTuningTarget : public TuningTarget {
 
   std::vector<cache::Field> cache_fields() const override { return {{"libraries", options_.libraries ? "yes" : "no"}}; }
 
-  Result<std::unique_ptr<tune::Profiler>> profiler(const std::vector<SymbolValues>& points, Candidates& candidates, double seconds) override {
+  Result<std::unique_ptr<ProgramProfiler>> profiler(const std::vector<SymbolValues>& points, Candidates& candidates, double seconds) override {
     shorten(candidates, seconds);
     CudaPlan build = plan_;
     build.settings.timed = united(candidates);
@@ -85,7 +85,7 @@ class CudaTuningTarget : public TuningTarget {
     build.settings.sms = {device_.sm};
     if (device_.ordinal < 0) {
       TRY_STATUS(build_cubins(build, quiet, *nvrtc));
-      return std::unique_ptr<tune::Profiler>();
+      return std::unique_ptr<ProgramProfiler>();
     }
     std::vector<bool> timed(plan().kernels.size());
     for (const TuningProblem& p : problems_) {
@@ -104,7 +104,7 @@ class CudaTuningTarget : public TuningTarget {
     model.device = fmt::format("cuda:{}", device_.ordinal);
     TRY(std::shared_ptr<runtime::Model> loaded, runtime::Model::open_memory(package_, model));
     TRY(std::unique_ptr<CudaProfiler> profiler, CudaProfiler::make(std::move(loaded), plan(), problems_, points, candidates));
-    return std::unique_ptr<tune::Profiler>(std::move(profiler));
+    return std::unique_ptr<ProgramProfiler>(std::move(profiler));
   }
 
  private:
@@ -198,13 +198,21 @@ Status apply_record(CudaPlan& plan, const tune::Record& record) {
 Result<tune::Record> tune_cuda(const LoopProgram& loops, const Graph& graph, const CompileOptions& options) {
   const double begin = tuning_clock();
   TRY(const TunedDevice device, find_device(options));
-  TRY(CudaPlan plan, plan_cuda(loops, options, device.sm, [](const std::string&) { return std::vector<Choice>{library_choice()}; }));
-  TRY_STATUS(check_warm(plan.plan, options.tune));
+  const auto no_library = [](const std::string&) { return std::vector<Choice>(); };
+  const PlanOneWay one_way = [&](const FusionWay* way) -> Result<std::unique_ptr<TuningTarget>> {
+    TRY(CudaPlan plan, plan_cuda(loops, options, device.sm, no_library, way));
+    TRY_STATUS(check_warm(plan.plan, options.tune));
+    return std::unique_ptr<TuningTarget>(std::make_unique<CudaTuningTarget>(std::move(plan), device, graph, options));
+  };
+  TRY(FusionChoice fusion, tune_fusion(loops, one_way, options, begin));
+  TRY(CudaPlan plan, plan_cuda(loops, options, device.sm, [](const std::string&) { return std::vector<Choice>{library_choice()}; }, fusion.way));
   if (options.tune.memory > 0 && most_scratch(plan.plan, options.tune, 1) > options.tune.memory) {
-    TRY(plan, plan_cuda(loops, options, device.sm, [](const std::string&) { return std::vector<Choice>(); }));
+    TRY(plan, plan_cuda(loops, options, device.sm, no_library, fusion.way));
   }
   CudaTuningTarget target(std::move(plan), device, graph, options);
-  return run_tuner(target, options, begin);
+  TRY(tune::Record record, run_tuner(target, options, begin));
+  if (fusion.entry) record.entries.insert(record.entries.begin(), std::move(*fusion.entry));
+  return record;
 }
 
 }  // namespace coil

@@ -37,7 +37,7 @@ class Tuner {
     tune::SearchResult found;
     if (!points_.empty() && anything_to_time()) {
       const double budget = options_.seconds > 0 ? options_.seconds : fast ? kFastSeconds : kMaxSeconds;
-      TRY(const std::unique_ptr<tune::Profiler> profiler, target_.profiler(points_, choices_, budget - (tuning_clock() - begin_)));
+      TRY(const std::unique_ptr<ProgramProfiler> profiler, target_.profiler(points_, choices_, budget - (tuning_clock() - begin_)));
       tune::SearchOptions search;
       search.samples = fast ? kFastSamples : kMaxSamples;
       search.least = fast ? kFastLeast : kMaxLeast;

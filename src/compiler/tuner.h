@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "compiler/compile.h"
+#include "compiler/profiling.h"
 #include "schedule/kernel_plan.h"
 #include "tune/record.h"
 #include "tune/search.h"
@@ -55,7 +56,7 @@ class TuningTarget {
 
   // Builds the program such that it can run all candidates, which it may make fewer to be done within `seconds`. Null: they were built,
   // but this machine has no device to time them. points and candidates outlive the profiler.
-  virtual Result<std::unique_ptr<tune::Profiler>> profiler(const std::vector<SymbolValues>& points, Candidates& candidates, double seconds) = 0;
+  virtual Result<std::unique_ptr<ProgramProfiler>> profiler(const std::vector<SymbolValues>& points, Candidates& candidates, double seconds) = 0;
 };
 
 // begin: when tuning began, by tuning_clock(). Errors: those of a build or a call.

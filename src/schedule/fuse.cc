@@ -17,8 +17,8 @@ struct LoopShape {
 
 class Grouper {
  public:
-  Grouper(LoopProgram& program, const Epilogues& epilogues, const std::vector<bool>& alive, std::vector<FusionNote>& notes)
-      : program_(program), epilogues_(epilogues), alive_(alive), notes_(notes), group_of_(program.loops.size(), -1) {}
+  Grouper(LoopProgram& program, const Epilogues& epilogues, const std::vector<bool>& alive, bool fuses_siblings, std::vector<FusionNote>& notes)
+      : program_(program), epilogues_(epilogues), alive_(alive), fuses_siblings_(fuses_siblings), notes_(notes), group_of_(program.loops.size(), -1) {}
 
   std::vector<FusionGroup> run() {
     std::vector<bool> in_epilogue(program_.loops.size(), false);
@@ -99,7 +99,7 @@ class Grouper {
     const std::vector<int> inputs = inputs_of(row);
     std::vector<int> candidates = inputs;
     std::sort(candidates.rbegin(), candidates.rend());
-    for (int sibling : siblings(row)) {
+    for (int sibling : fuses_siblings_ ? siblings(row) : std::vector<int>()) {
       if (std::find(candidates.begin(), candidates.end(), sibling) == candidates.end()) candidates.push_back(sibling);
     }
     for (int g : candidates) {
@@ -285,6 +285,7 @@ class Grouper {
   LoopProgram& program_;
   const Epilogues& epilogues_;
   const std::vector<bool>& alive_;
+  const bool fuses_siblings_;
   std::vector<FusionNote>& notes_;
   std::vector<FusionGroup> groups_;
   std::vector<int> group_of_;
@@ -296,10 +297,10 @@ class Grouper {
 FusionResult fuse(LoopProgram program, const TargetTraits& target) {
   FusionResult result;
   select_concats(program, target);
-  const Epilogues epilogues = find_epilogues(program, result.not_fused);
+  const Epilogues epilogues = target.fuse_epilogues ? find_epilogues(program, result.not_fused) : Epilogues();
   std::vector<bool> alive(program.loops.size(), true);
   inline_pointwise(program, epilogues, target, alive, result.not_fused);
-  result.groups = Grouper(program, epilogues, alive, result.not_fused).run();
+  result.groups = Grouper(program, epilogues, alive, target.fuse_siblings, result.not_fused).run();
   result.program = std::move(program);
   return result;
 }
