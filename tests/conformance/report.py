@@ -99,19 +99,13 @@ GRADIENTS = ("Gradients", "The gradients of the differentiable entries' samples 
              "(`tests/conformance/run.py --gradients`), compared with eager's in the same way; operators of both graphs are counted")
 
 
-def compiled_section(results, title, what, before=None):
-    """Lines for a run through torch.compile. `before`: {dtype: {row: count}} of runs whose pairs are not kept."""
-    before = {d: counts for d, counts in (before or {}).items() if not any(r["dtype"] == d for r in results)}
+def compiled_section(results, title, what):
+    """Lines for a run through torch.compile."""
     dtypes = [d for d in [*COLUMNS, "float64"] if any(r["dtype"] == d for r in counted(results))]
     columns = [[n for _, n in shares([r for r in counted(results) if r["dtype"] == d])] for d in dtypes]
-    lines = [f"## {title}", "", f"{what}, in {', '.join(dtypes)}: {compiled_summary(results)}."]
-    if before:
-        lines[-1] += " The columns with a star are counts of a run whose pairs were not kept."
-    titles = dtypes + [f"{d} *" for d in before]
-    lines += ["", "| | " + " | ".join(titles) + " |", "|---" * (len(titles) + 1) + "|"]
-    lines += [f"| {row} | " + " | ".join([str(column[i]) for column in columns] + [str(counts[row]) for counts in before.values()]) + " |" for i, (row, _) in enumerate(shares([]))]
-    judged = [days([r for r in counted(results) if r["dtype"] == d]) for d in dtypes] + [counts["day"] for counts in before.values()]
-    lines.append("| judged | " + " | ".join(judged) + " |")
+    lines = [f"## {title}", "", f"{what}, in {', '.join(dtypes)}: {compiled_summary(results)}.", "", "| | " + " | ".join(dtypes) + " |", "|---" * (len(dtypes) + 1) + "|"]
+    lines += [f"| {row} | " + " | ".join(str(column[i]) for column in columns) + " |" for i, (row, _) in enumerate(shares([]))]
+    lines.append("| judged | " + " | ".join(days([r for r in counted(results) if r["dtype"] == d]) for d in dtypes) + " |")
     count = collections.Counter(reason for r in results for reason in r.get("fallbacks", {}))
     lines += ["", "What stays in PyTorch most often:", "", "| pairs | operator: reason |", "|---|---|"]
     lines += [f"| {n} | {reason.replace('|', '/')} |" for reason, n in sorted(count.items(), key=lambda item: (-item[1], item[0]))[:40]]
@@ -120,11 +114,11 @@ def compiled_section(results, title, what, before=None):
     return lines
 
 
-def text(results, more=(), compiled=(), gradients=(), before=None):
-    """The whole file; compiled, gradients: results through torch.compile; before: counts of the former where there are no results."""
+def text(results, more=(), compiled=(), gradients=()):
+    """The whole file; compiled, gradients: results through torch.compile."""
     ranks = ranked(results)
     numbers = {reason: i + 1 for i, (reason, _) in enumerate(ranks)}
-    lines = [HEAD, f"**{summary(results)}.**", "", *columns(results), "", *more, *(compiled_section(compiled, *COMPILED, before) if compiled else []), *(compiled_section(gradients, *GRADIENTS) if gradients else [])]
+    lines = [HEAD, f"**{summary(results)}.**", "", *columns(results), "", *more, *(compiled_section(compiled, *COMPILED) if compiled else []), *(compiled_section(gradients, *GRADIENTS) if gradients else [])]
     lines += ["## Reasons", "", "| number | pairs | reason |", "|---|---|---|"]
     lines += [f"| {numbers[reason]} | {n} | {reason.replace('|', '/')} |" for reason, n in ranks]
     bad = [r for r in results if r["status"] in ("wrong", "crash", "hang", "error")]

@@ -135,8 +135,7 @@ def write_report(path):
     dtypes = {samples.dtype_name(d): i for i, d in enumerate([*samples.DTYPES, *samples.GRADIENT_DTYPES])}
     found = [read_results(KEPT / f"{way}.jsonl.xz") for way in WAYS]
     rows = [[of[pair] for pair in sorted(of, key=lambda p: (numbers.get(p[0], len(numbers)), dtypes[p[1]])) if pair[0] in numbers] for of in found]
-    counts = KEPT / "compiled_counts.json"
-    path.write_text(report.text(rows[0], core_aten.section(), *rows[1:], before=json.loads(counts.read_text()) if counts.exists() else None))
+    path.write_text(report.text(rows[0], core_aten.section(), *rows[1:]))
 
 
 def matching(pairs, patterns):
