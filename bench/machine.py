@@ -31,5 +31,6 @@ def describe():
     if gpu and gpu[0].count(",") == 3:
         name, driver, memory, clock = (field.strip() for field in gpu[0].split(","))
         machine |= {"gpu": name, "gpus": len(gpu), "driver": driver, "gpu_memory": memory, "gpu_max_clock": clock}
-    machine["commit"] = (lines("git", "rev-parse", "--short=12", "HEAD") or [os.environ.get("COIL_COMMIT", "unknown")])[0]
+    # COIL_COMMIT: of a copy of the tree whose repository stands elsewhere.
+    machine["commit"] = os.environ.get("COIL_COMMIT") or (lines("git", "rev-parse", "--short=12", "HEAD") or ["unknown"])[0]
     return machine
