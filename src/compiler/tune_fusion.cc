@@ -27,7 +27,9 @@ constexpr FusionWay kWays[] = {
 std::string problem_of(const LoopProgram& loops) { return fmt::format("fusion of {} loops, {:016x}", loops.loops.size(), hash64(to_string(loops))); }
 
 // 0: the own rules; negative: no such way.
-int number_of(const tune::NamedChoice& choice) {
+int number_of(const tune::Entry& entry) {
+  if (entry.rows.size() != 1) return -1;
+  const tune::NamedChoice& choice = entry.rows[0].choice;
   const auto it = choice.find(kWayName);
   if (it == choice.end()) return choice.empty() ? 0 : -1;
   return it->second >= 1 && it->second <= static_cast<int>(std::size(kWays)) ? it->second : -1;
@@ -49,20 +51,8 @@ std::optional<tune::Entry> known_entry(const std::string& problem, const TuningT
   if (known && !known->untimed && known->hardware == target.hardware()) {
     if (const tune::Entry* entry = known->find(problem)) return *entry;
   }
-  const bool asks = options.cache && options.tune.mode == TuneOptions::Mode::max;
-  const std::optional<cache::Bytes> bytes = asks ? options.cache->get(cache_key(problem, target, options)) : std::nullopt;
-  if (!bytes) return std::nullopt;
-  const Result<tune::Record> record = tune::parse_record({reinterpret_cast<const char*>(bytes->data()), bytes->size()}, "cache");
-  return record.ok() && record.value().entries.size() == 1 ? std::optional(record.value().entries[0]) : std::nullopt;
-}
-
-void keep(const std::string& problem, const TuningTarget& target, const CompileOptions& options, const tune::Entry& entry) {
-  if (!options.cache) return;
-  tune::Record one;
-  one.hardware = target.hardware();
-  one.entries = {entry};
-  const std::string text = tune::record_text(one);
-  options.cache->put(cache_key(problem, target, options), {reinterpret_cast<const uint8_t*>(text.data()), text.size()});
+  if (!options.cache || options.tune.mode != TuneOptions::Mode::max) return std::nullopt;
+  return cached_entry(*options.cache, cache_key(problem, target, options));
 }
 
 // One problem, the program: each candidate is a build of its own.
@@ -123,7 +113,8 @@ class FusionTuner {
     TRY(const tune::SearchResult found, tune::search(std::vector<std::vector<size_t>>(points_.size(), {ways_.size()}), profiler, search));
     const size_t chosen = choose(found);
     FusionChoice out{way_of(ways_[chosen].number), entry(found, chosen)};
-    if (found.points[0].timed) keep(problem_, *ways_[0].target, options_, *out.entry);
+    const TuningTarget& own_target = *ways_[0].target;
+    if (options_.cache && found.points[0].timed) keep_entry(*options_.cache, cache_key(problem_, own_target, options_), own_target.hardware(), *out.entry);
     return out;
   }
 
@@ -163,10 +154,7 @@ class FusionTuner {
       if (!found.points[i].timed) continue;
       const tune::ProblemResult& r = found.points[i].problems[0];
       tune::MeasuredPoint m{names_of(ways_[0].target->plan(), points_[i]), 0, {}, text_of(number), r.reason};
-      for (size_t c = 0; c < r.candidates.size(); ++c) {
-        const tune::CandidateTimes& t = r.candidates[c];
-        if (t.samples > 0 || t.wrong) m.timings.push_back({text_of(ways_[c].number), t.median * 1e6, t.low * 1e6, t.high * 1e6, t.samples, t.wrong ? "wrong result" : ""});
-      }
+      add_timings(m, r, [this](size_t c) { return text_of(ways_[c].number); });
       e.measured.push_back(std::move(m));
     }
     return e;
@@ -185,7 +173,7 @@ class FusionTuner {
 Result<const FusionWay*> recorded_way(const tune::Record& record, const LoopProgram& loops) {
   const tune::Entry* entry = record.find(problem_of(loops));
   if (!entry) return static_cast<const FusionWay*>(nullptr);
-  const int number = entry->rows.size() == 1 ? number_of(entry->rows[0].choice) : -1;
+  const int number = number_of(*entry);
   if (number < 0) {
     return Error{ErrorCode::tuning_record, fmt::format("the tuning record's choice for '{}' is not one that this version of coil has", entry->problem), "",
                  "tune the program again with --tune and --record"};
@@ -197,7 +185,7 @@ Result<FusionChoice> tune_fusion(const LoopProgram& loops, const PlanOneWay& pla
   const std::string problem = problem_of(loops);
   TRY(std::unique_ptr<TuningTarget> own, plan(nullptr));
   if (std::optional<tune::Entry> known = known_entry(problem, *own, options)) {
-    const int number = known->rows.size() == 1 ? number_of(known->rows[0].choice) : -1;
+    const int number = number_of(*known);
     if (number >= 0) return FusionChoice{way_of(number), std::move(known)};
   }
   if (options.tune.mode != TuneOptions::Mode::max || own->plan().constants_bytes > kMostConstants) return FusionChoice();

@@ -75,9 +75,8 @@ class Tuner {
       const tune::Entry* entry = fits ? options_.known->find(problems_[p].text) : nullptr;
       if (entry) {
         known_[p] = *entry;
-      } else if (std::optional<cache::Bytes> bytes = all_.cache ? all_.cache->get(cache_key(p)) : std::nullopt) {
-        const Result<tune::Record> record = tune::parse_record({reinterpret_cast<const char*>(bytes->data()), bytes->size()}, "cache");
-        if (record.ok() && record.value().entries.size() == 1) known_[p] = record.value().entries[0];
+      } else if (std::optional<tune::Entry> cached = all_.cache ? cached_entry(*all_.cache, cache_key(p)) : std::nullopt) {
+        known_[p] = std::move(*cached);
       }
     }
   }
@@ -96,15 +95,6 @@ class Tuner {
                        {"dimensions", ranges}, {"sizes that matter", warm}, {"memory", std::to_string(options_.memory)}, {"coil", COIL_VERSION}}};
     for (auto& field : target_.cache_fields()) key.fields.push_back(std::move(field));
     return key;
-  }
-
-  void keep(size_t p, const tune::Entry& entry, bool complete) const {
-    if (!all_.cache || !complete) return;
-    tune::Record one;
-    one.hardware = record_.hardware;
-    one.entries = {entry};
-    const std::string text = tune::record_text(one);
-    all_.cache->put(cache_key(p), {reinterpret_cast<const uint8_t*>(text.data()), text.size()});
   }
 
   // What a record from a machine without a device has built for the problem: nothing else is timed then. Null: there is no such record.
@@ -249,7 +239,8 @@ class Tuner {
         if (choices_[i][p].size() > 1 && found.points[i].timed) e.measured.push_back(measured(i, p, key, r));
       }
       e.rows = rows_of(p, by_key);
-      keep(p, e, std::all_of(found.points.begin(), found.points.end(), [](const tune::PointResult& r) { return r.timed; }));
+      const bool complete = std::all_of(found.points.begin(), found.points.end(), [](const tune::PointResult& r) { return r.timed; });
+      if (all_.cache && complete) keep_entry(*all_.cache, cache_key(p), record_.hardware, e);
       record_.entries.push_back(std::move(e));
     }
   }
@@ -267,11 +258,7 @@ class Tuner {
 
   tune::MeasuredPoint measured(size_t i, size_t p, int64_t key, const tune::ProblemResult& r) const {
     tune::MeasuredPoint m{names_of(plan_, points_[i]), key, {}, text(p, choices_[i][p][r.chosen]), r.reason};
-    for (size_t c = 0; c < r.candidates.size(); ++c) {
-      const tune::CandidateTimes& t = r.candidates[c];
-      if (t.samples == 0 && !t.wrong) continue;
-      m.timings.push_back({text(p, choices_[i][p][c]), t.median * 1e6, t.low * 1e6, t.high * 1e6, t.samples, t.wrong ? "wrong result" : ""});
-    }
+    add_timings(m, r, [&](size_t c) { return text(p, choices_[i][p][c]); });
     return m;
   }
 
@@ -304,6 +291,29 @@ class Tuner {
 };
 
 }  // namespace
+
+std::optional<tune::Entry> cached_entry(cache::Cache& cache, const cache::Key& key) {
+  const std::optional<cache::Bytes> bytes = cache.get(key);
+  if (!bytes) return std::nullopt;
+  const Result<tune::Record> record = tune::parse_record({reinterpret_cast<const char*>(bytes->data()), bytes->size()}, "cache");
+  return record.ok() && record.value().entries.size() == 1 ? std::optional(record.value().entries[0]) : std::nullopt;
+}
+
+void keep_entry(cache::Cache& cache, const cache::Key& key, const tune::Hardware& hardware, const tune::Entry& entry) {
+  tune::Record one;
+  one.hardware = hardware;
+  one.entries = {entry};
+  const std::string text = tune::record_text(one);
+  cache.put(key, {reinterpret_cast<const uint8_t*>(text.data()), text.size()});
+}
+
+void add_timings(tune::MeasuredPoint& point, const tune::ProblemResult& result, const std::function<std::string(size_t)>& text) {
+  for (size_t c = 0; c < result.candidates.size(); ++c) {
+    const tune::CandidateTimes& t = result.candidates[c];
+    if (t.samples == 0 && !t.wrong) continue;
+    point.timings.push_back({text(c), t.median * 1e6, t.low * 1e6, t.high * 1e6, t.samples, t.wrong ? "wrong result" : ""});
+  }
+}
 
 double tuning_clock() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 

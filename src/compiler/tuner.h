@@ -63,6 +63,13 @@ class TuningTarget {
 Result<tune::Record> run_tuner(TuningTarget& target, const CompileOptions& options, double begin);
 double tuning_clock();  // seconds
 
+// A problem's entry in the cache: a record of that entry alone.
+std::optional<tune::Entry> cached_entry(cache::Cache& cache, const cache::Key& key);
+void keep_entry(cache::Cache& cache, const cache::Key& key, const tune::Hardware& hardware, const tune::Entry& entry);
+
+// The times of the candidates that ran or were wrong, in their order; text: of a candidate, by its number.
+void add_timings(tune::MeasuredPoint& point, const tune::ProblemResult& result, const std::function<std::string(size_t)>& text);
+
 // Dimensions that a caller chooses.
 std::vector<SymbolId> free_symbols(const KernelPlan& plan);
 
