@@ -46,11 +46,12 @@ enum : uint32_t { kCudaEventNoTiming = 2 };
 
 // CUlaunchAttribute and CUlaunchConfig.
 struct CudaLaunchAttribute {
-  int32_t id;  // 4: cluster dimension
+  int32_t id;  // kCudaClusterDimension, kCudaEarlyStart
   char pad[4];
   union {
     char bytes[64];
     uint32_t cluster[3];
+    int32_t early;
   };
 };
 struct CudaLaunchConfig {
@@ -80,7 +81,12 @@ struct CudaCopyNode {
   CudaCopySide from, to;
   size_t width, height, depth;
 };
-enum : int32_t { kCudaClusterDimension = 4 };  // CUlaunchAttributeID
+// CUgraphEdgeData.
+struct CudaEdge {
+  unsigned char from_port, to_port, type, reserved[5];
+};
+enum : int32_t { kCudaClusterDimension = 4, kCudaEarlyStart = 6 };  // CUlaunchAttributeID: the latter is programmatic stream serialisation
+enum : unsigned char { kCudaEdgeProgrammatic = 1 };                 // CUgraphDependencyType, and the port of a kernel that has it
 enum : int32_t { kCudaCaptureRelaxed = 2 };    // CUstreamCaptureMode
 
 // X(member, exported name, arguments, whether coil can do without it)
@@ -143,6 +149,8 @@ enum : int32_t { kCudaCaptureRelaxed = 2 };    // CUstreamCaptureMode
     true)                                                                                                                      \
   X(add_copy, cuGraphAddMemcpyNode,                                                                                            \
     (void** node, void* graph, void* const* after, size_t count, const CudaCopyNode*, void* context), true)                    \
+  X(add_edges, cuGraphAddDependencies_v2,                                                                                      \
+    (void* graph, void* const* from, void* const* to, const CudaEdge*, size_t count), true)                                    \
   X(set_node_attribute, cuGraphKernelNodeSetAttribute, (void* node, int32_t attribute, const void* value), true)               \
   X(instantiate, cuGraphInstantiateWithFlags, (void** executable, void* graph, unsigned long long flags), true)                \
   X(delete_executable, cuGraphExecDestroy, (void* executable), true)                                                           \

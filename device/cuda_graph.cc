@@ -59,9 +59,9 @@ struct Slot {
 struct CudaGraphs {
   const CudaDriver* driver;
   void* context;
-  bool timed;
+  bool timed, early;
+  int64_t calls, graph_calls, changed_calls;  // atomically
   pthread_mutex_t mutex;                      // guards the choice of slots and all below
-  int64_t calls, graph_calls, changed_calls;  // the latter two: atomically
   int32_t num_graphs;
   int64_t* identities;
   Slot slots[kSlots];
@@ -81,6 +81,8 @@ class Relaxed {
   const CudaDriver* driver_;
   int32_t mode_ = kCudaCaptureRelaxed;
 };
+
+int64_t calls_of(const CudaGraphs* g) { return __atomic_load_n(&g->calls, __ATOMIC_RELAXED); }
 
 size_t num_addresses(const CudaProgram& p) {
   return static_cast<size_t>(p.num_inputs) + static_cast<size_t>(p.num_outputs) + 4;
@@ -118,7 +120,7 @@ Slot* free_slot(CudaGraphs* g) {
   for (Slot& s : g->slots) {
     if (!s.used) return &s;
     if (__atomic_load_n(&s.busy, __ATOMIC_ACQUIRE)) continue;
-    if (s.executable && g->calls - s.last_used < kIdleCalls) continue;
+    if (s.executable && calls_of(g) - s.last_used < kIdleCalls) continue;
     if (!oldest || s.last_used < oldest->last_used) oldest = &s;
   }
   return oldest;
@@ -136,7 +138,6 @@ void clear_slot(CudaGraphs* g, Slot* s) {
 Slot* take_slot(CudaGraphs* g, const CudaProgram& p, const CoilCall& call) {
   const size_t bytes = static_cast<size_t>(p.num_symbols) * 8;
   pthread_mutex_lock(&g->mutex);
-  g->calls++;
   if (!g->identities) {
     g->identities = static_cast<int64_t*>(calloc(kSlots, num_words(p) * 8));
     for (size_t i = 0; g->identities && i < kSlots; i++) g->slots[i].identity = g->identities + i * num_words(p);
@@ -156,7 +157,7 @@ Slot* take_slot(CudaGraphs* g, const CudaProgram& p, const CoilCall& call) {
   }
   if (found && __atomic_load_n(&found->busy, __ATOMIC_ACQUIRE)) found = nullptr;
   if (found) {
-    found->last_used = g->calls;
+    found->last_used = calls_of(g);
     __atomic_store_n(&found->busy, 1, __ATOMIC_RELAXED);
   }
   pthread_mutex_unlock(&g->mutex);
@@ -172,7 +173,7 @@ bool reserve_graph(CudaGraphs* g) {
   Slot* oldest = nullptr;
   for (Slot& s : g->slots) {
     if (able) break;
-    if (!s.used || __atomic_load_n(&s.busy, __ATOMIC_ACQUIRE) || !s.executable || g->calls - s.last_used < kIdleCalls) continue;
+    if (!s.used || __atomic_load_n(&s.busy, __ATOMIC_ACQUIRE) || !s.executable || calls_of(g) - s.last_used < kIdleCalls) continue;
     if (!oldest || s.last_used < oldest->last_used) oldest = &s;
   }
   if (oldest) {
@@ -213,7 +214,10 @@ CudaResult add_nodes(CudaGraphs* g, Slot* s) {
     if (op.function) {
       CudaKernelNode node;
       tape_node(s->tape, op, values, &node);
-      result = driver.add_kernel(&op.node, s->graph, &last, last ? 1 : 0, &node);
+      const bool early = g->early && last && s->tape.ops[i - 1].function;
+      result = driver.add_kernel(&op.node, s->graph, &last, last && !early ? 1 : 0, &node);
+      const CudaEdge edge = {kCudaEdgeProgrammatic, 0, kCudaEdgeProgrammatic, {}};
+      if (result == kCudaSuccess && early) result = driver.add_edges(s->graph, &last, &op.node, &edge, 1);
       CudaLaunchAttribute attribute = {};
       attribute.cluster[0] = static_cast<uint32_t>(op.cluster), attribute.cluster[1] = attribute.cluster[2] = 1;
       if (result == kCudaSuccess && op.cluster > 1)
@@ -329,7 +333,7 @@ int32_t run_watched(CudaGraphs* g, const CudaProgram& p, const CoilCall& call, S
 
 }  // namespace
 
-CudaGraphs* cuda_graphs_open(const CudaDriver* driver, void* context) {
+CudaGraphs* cuda_graphs_open(const CudaDriver* driver, void* context, bool early) {
   const char* wish = getenv("COIL_CUDA_GRAPHS");
   const int mode = wish && *wish ? atoi(wish) : 1;
   const bool able = driver->make_graph && driver->delete_graph && driver->add_kernel && driver->add_copy &&
@@ -341,6 +345,7 @@ CudaGraphs* cuda_graphs_open(const CudaDriver* driver, void* context) {
   g->driver = driver;
   g->context = context;
   g->timed = mode != 2;
+  g->early = early;
   pthread_mutex_init(&g->mutex, nullptr);
   return g;
 }
@@ -358,7 +363,7 @@ void cuda_graphs_close(CudaGraphs* g, bool alive) {
 
 void cuda_graphs_count(CudaGraphs* g, CoilGraphCounts* counts) {
   pthread_mutex_lock(&g->mutex);
-  counts->calls = g->calls;
+  counts->calls = calls_of(g);
   counts->graphs = g->num_graphs;
   pthread_mutex_unlock(&g->mutex);
   counts->graph_calls = __atomic_load_n(&g->graph_calls, __ATOMIC_RELAXED);
@@ -366,6 +371,8 @@ void cuda_graphs_count(CudaGraphs* g, CoilGraphCounts* counts) {
 }
 
 int32_t cuda_graphs_run(CudaGraphs* g, const CudaProgram& p, const CoilCall* call, CoilError* error) {
+  __atomic_fetch_add(&g->calls, 1, __ATOMIC_RELAXED);
+  if (g->timed && g->early && p.outlasts && p.outlasts(call->symbols)) return run_plain(p, *call, error);
   Slot* s = is_capturing(g->driver, call->stream) ? nullptr : take_slot(g, p, *call);
   if (!s) return run_plain(p, *call, error);
   int32_t failed = 0;

@@ -7,6 +7,9 @@
 // not faster than the launches were is given up, for good. What is computed, in which order, and how errors are told does not
 // change: whatever goes wrong on the way to a graph, the call is enqueued kernel by kernel.
 //
+// Kernels that wait by themselves for the one before them (cd::begin_kernel) start early behind another kernel, in a graph too, but not behind another
+// graph: one or two launches that the device needs longer for than the host are left as they are.
+//
 // Never as graphs: calls on a stream that is being captured, calls that cuBLASLt or cuDNN serve, and everything under
 // COIL_CUDA_GRAPHS=0 or COIL_CUDA_SYNC=1. COIL_CUDA_GRAPHS=2 does without the timing. A graph of a single kernel pays, too: on
 // an H200's host its launch took 1.1 us, the kernel's 2.7. A device keeps up to eight graphs for a program, those that were
@@ -22,8 +25,8 @@ namespace cd {
 
 struct CudaGraphs;
 
-// For a device's code; its context is current. Null: there are no graphs here.
-CudaGraphs* cuda_graphs_open(const CudaDriver* driver, void* context);
+// For a device's code; its context is current. `early`: its kernels wait for the ones before them by themselves. Null: there are no graphs here.
+CudaGraphs* cuda_graphs_open(const CudaDriver* driver, void* context, bool early);
 // alive: the driver still runs.
 void cuda_graphs_close(CudaGraphs* graphs, bool alive);
 

@@ -17,6 +17,7 @@ enum : int32_t { kWrongMachine = 303, kLoadFailed = 304, kOutOfMemory = 401, kDe
 
 constexpr int32_t kSharedWithoutAsking = 48 * 1024;
 constexpr int32_t kClusterWithoutAsking = 8;
+constexpr int32_t kEarlyStartDriver = 12030;  // CUDA 12.3
 constexpr int64_t kMaxGridX = 0x7fffffff;
 constexpr int64_t kMaxGridYZ = 65535;
 
@@ -102,17 +103,27 @@ void prepare_function(CudaLoaded* d, int32_t k, int32_t max_shared) {
   if (!able) d->functions[k] = nullptr;
 }
 
+// Whether the driver has both the launch of a kernel that waits by itself and its edge in graphs.
+bool may_start_early(const CudaDriver& driver) {
+  const char* wish = getenv("COIL_CUDA_EARLY");
+  int32_t version = 0;
+  if ((wish && strcmp(wish, "0") == 0) || !driver.launch_ex || !driver.add_edges) return false;
+  return driver.driver_version(&version) == kCudaSuccess && version >= kEarlyStartDriver;
+}
+
 int32_t load_code(CudaLoaded* d, CoilError* error) {
   const CudaCode& code = *d->code;
-  int32_t best = 0;
+  int32_t best = 0, sm = 0;
   for (int32_t i = 0; i < code.num_images; i++) {
     const int32_t f = fitness(code.images[i], d->sm);
     if (f > best) best = f;
   }
   for (int32_t i = 0; i < code.num_images; i++) {
     if (fitness(code.images[i], d->sm) != best) continue;
+    sm = code.images[i].sm;
     if (const int32_t failed = load_image(d, code.images[i], error)) return failed;
   }
+  d->early = sm >= 90 && may_start_early(*d->driver);
   d->fours = d->multiprocessors / 16 * 4;
   int32_t max_shared = kSharedWithoutAsking;
   d->driver->device_attribute(&max_shared, kCudaMaxSharedBytes, d->device);
@@ -159,7 +170,7 @@ int32_t open_device(CudaLoaded* d, CoilError* error) {
   }
   const CudaScope scope(&driver, d->context);
   if (const int32_t failed = load_code(d, error)) return failed;
-  if (!d->synchronous) d->graphs = cuda_graphs_open(&driver, d->context);
+  if (!d->synchronous) d->graphs = cuda_graphs_open(&driver, d->context, d->early);
   return 0;
 }
 
@@ -182,17 +193,21 @@ __attribute__((noinline, cold)) int32_t fail_absent(const CudaLoaded& d, const C
   return kWrongMachine;
 }
 
-CudaResult enqueue_kernel(const CudaDriver& driver, void* function, const CudaLaunchConfig& config, int32_t cluster,
-                          void** values) {
-  if (cluster <= 1)
-    return driver.launch(function, config.grid[0], config.grid[1], config.grid[2], config.block[0], 1, 1, config.shared_bytes,
-                         config.stream, values, nullptr);
-  CudaLaunchAttribute attribute = {};
-  attribute.id = kCudaClusterDimension;
-  attribute.cluster[0] = static_cast<uint32_t>(cluster), attribute.cluster[1] = attribute.cluster[2] = 1;
+CudaResult enqueue_kernel(const CudaLoaded& d, void* function, const CudaLaunchConfig& config, int32_t cluster, void** values) {
+  CudaLaunchAttribute attributes[2];
+  uint32_t count = 0;
+  if (d.early) attributes[count].id = kCudaEarlyStart, attributes[count++].early = 1;
+  if (cluster > 1) {
+    CudaLaunchAttribute& a = attributes[count++];
+    a.id = kCudaClusterDimension;
+    a.cluster[0] = static_cast<uint32_t>(cluster), a.cluster[1] = a.cluster[2] = 1;
+  }
+  if (count == 0)
+    return d.driver->launch(function, config.grid[0], config.grid[1], config.grid[2], config.block[0], 1, 1, config.shared_bytes,
+                            config.stream, values, nullptr);
   CudaLaunchConfig with = config;
-  with.attributes = &attribute, with.num_attributes = 1;
-  return driver.launch_ex(&with, function, values, nullptr);
+  with.attributes = attributes, with.num_attributes = count;
+  return d.driver->launch_ex(&with, function, values, nullptr);
 }
 
 }  // namespace
@@ -273,7 +288,7 @@ int32_t cuda_launch(const CudaCall* call, int32_t kernel, int64_t gx, int64_t gy
   if (call->tape) return tape_kernel(call->tape, function, config, k.cluster, params, num_params), 0;
   void* values[kMaxCudaParams];
   for (int32_t i = 0; i < num_params; i++) values[i] = const_cast<void*>(params[i].value);
-  CudaResult result = enqueue_kernel(*d.driver, function, config, k.cluster, values);
+  CudaResult result = enqueue_kernel(d, function, config, k.cluster, values);
   if (__builtin_expect(d.synchronous && result == kCudaSuccess, false) && !is_capturing(d.driver, call->stream))
     result = d.driver->synchronise_stream(call->stream);
   return __builtin_expect(result != kCudaSuccess, false) ? fail_kernel(d, kernel, result, error) : 0;

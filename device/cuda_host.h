@@ -56,6 +56,7 @@ struct CudaProgram {
   int32_t (*enqueue)(const CudaCall* call, CoilError* error);
   int32_t num_symbols, num_inputs, num_outputs;  // of CoilModel
   bool graphs;                                   // whether its calls may become CUDA graphs
+  bool (*outlasts)(const int64_t* symbols);      // whether the device needs longer than launching the kernels one by one; null: it is not known to
 };
 
 // CoilModel::run: enqueues the program's work on call->stream, kernel by kernel or as one CUDA graph (cuda_graph.h).

@@ -14,6 +14,7 @@ constexpr EnvVar kEnvVars[] = {
     {"COIL_COLOR", "auto", "Colour in the terminal: auto, always or never."},
     {"COIL_CUBLASLT", "libcublasLt.so.13 or .12", "The cuBLASLt that CUDA packages may use; a missing file: none."},
     {"COIL_CUDA_DRIVER", "libcuda.so.1", "The CUDA driver library that the runtime and CUDA packages load."},
+    {"COIL_CUDA_EARLY", "1", "0 starts each CUDA kernel when the one before it is done; otherwise, from sm_90, its blocks come to the device while that one ends."},
     {"COIL_CUDA_GRAPHS", "1", "Repeated calls as CUDA graphs: 0 never, 1 where that measures faster, 2 wherever possible."},
     {"COIL_CUDA_SYNC", "0", "1 waits for each CUDA kernel, so that an error names the one that failed. Slow."},
     {"COIL_CUDA_TRACE", "0", "1 prints a line for each shape that cuBLASLt or cuDNN is asked to compute, and for each CUDA graph."},

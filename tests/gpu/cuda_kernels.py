@@ -65,6 +65,32 @@ def device_arch():
     return f"sm_{major}{minor}" + ("a" if major >= 9 else "")
 
 
+class _Attribute(ctypes.Structure):
+    _fields_ = [("id", ctypes.c_int), ("pad", ctypes.c_int), ("value", ctypes.c_int * 16)]
+
+
+class _Config(ctypes.Structure):
+    _fields_ = [("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("shared_bytes", ctypes.c_uint), ("stream", ctypes.c_void_p),
+                ("attributes", ctypes.POINTER(_Attribute)), ("num_attributes", ctypes.c_uint)]
+
+
+@functools.cache
+def _early():
+    """Whether kernels start early, as device/cuda_host.cc has it: those of sm_90 wait by themselves (cd::begin_kernel)."""
+    import torch
+    return torch.cuda.get_device_capability()[0] >= 9
+
+
+def launch(function, grid, threads, shared_bytes, params):
+    """params: addresses of structs, passed by value. On torch's current stream. The kernel's first statement is cd::begin_kernel()."""
+    import torch
+    pointers = (ctypes.c_void_p * len(params))(*params)
+    attribute = _Attribute(id=6, value=(1,))
+    config = _Config((ctypes.c_uint * 3)(*grid), (ctypes.c_uint * 3)(threads, 1, 1), shared_bytes, torch.cuda.current_stream().cuda_stream,
+                     ctypes.pointer(attribute), 1 if _early() else 0)
+    check(driver().cuLaunchKernelEx(ctypes.byref(config), function, pointers, None), "cuLaunchKernelEx")
+
+
 class Kernel:
     """The kernel named `k` of a source text. The source gives cluster sizes itself (__cluster_dims__)."""
 
@@ -89,14 +115,8 @@ class Kernel:
         return f"{found[0]} registers" + (f", {found[1]} bytes local" if found[1] else "")
 
     def __call__(self, blocks, *params):
-        """params: ctypes structs, passed by value. On torch's current stream."""
-        import torch
-        if blocks == 0:
-            return
-        pointers = (ctypes.c_void_p * len(params))(*[ctypes.addressof(p) for p in params])
-        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-        check(driver().cuLaunchKernel(self.function, ctypes.c_uint(blocks), 1, 1, self.threads, 1, 1, self.shared_bytes, stream, pointers, None),
-              "cuLaunchKernel")
+        if blocks:
+            launch(self.function, (blocks, 1, 1), self.threads, self.shared_bytes, [ctypes.addressof(p) for p in params])
 
 
 @functools.cache

@@ -71,7 +71,7 @@ class Variant:
             blocks = t.batch * t.heads * math.ceil(t.q_len / bm)
         dims = f"__cluster_dims__({cluster}, 1, 1)" if cluster > 1 else ""
         text = f"""#include "cuda/attention_{self.kind}.h"
-extern "C" __global__ void __launch_bounds__({threads}) {dims} k(const __grid_constant__ CudaAttention t) {{ {call} }}"""
+extern "C" __global__ void __launch_bounds__({threads}) {dims} k(const __grid_constant__ CudaAttention t) {{ cd::begin_kernel(); {call} }}"""
         return kernel(text, threads, shared), blocks
 
 

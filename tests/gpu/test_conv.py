@@ -40,6 +40,7 @@ struct E {{
   template <int W> __device__ void operator()(cd::i64 batch, int row, int col, const {acc} (&acc)[W], int count) const {{ {body} }}
 }};
 extern "C" __global__ void __launch_bounds__({threads}) {dims} k(const __grid_constant__ CudaConv2d t, const __grid_constant__ Args a) {{
+  cd::begin_kernel();
   E epilogue{{a}};
   {call}
 }}"""

@@ -82,6 +82,7 @@ struct E {{
   }}
 }};
 extern "C" __global__ void{cluster} __launch_bounds__({self.threads}, {self.min_blocks}) k(const __grid_constant__ CudaGemm t, const __grid_constant__ Args a) {{
+  cd::begin_kernel();
   E epilogue{{a}};
   {self.call}
 }}
@@ -260,7 +261,6 @@ def params(instance, a, b):
 
 
 def launch(instance, checked, t, args):
-    import torch
     grid = instance.grid(t.batch, t.m, t.n)
     if 0 in grid:
         return
@@ -268,10 +268,7 @@ def launch(instance, checked, t, args):
     at = ctypes.addressof(store)
     at += -at % 64
     ctypes.memmove(at, ctypes.addressof(t), ctypes.sizeof(t))
-    pointers = (ctypes.c_void_p * 2)(at, ctypes.addressof(args))
-    stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-    ck.check(ck.driver().cuLaunchKernel(function(instance, checked), *map(ctypes.c_uint, grid), instance.threads, 1, 1, instance.shared, stream, pointers, None),
-             f"launching {instance.name}")
+    ck.launch(function(instance, checked), grid, instance.threads, instance.shared, (at, ctypes.addressof(args)))
 
 
 # --- tests

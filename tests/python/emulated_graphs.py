@@ -20,7 +20,7 @@ from emulated_call import CUDA, DeviceModel
 
 class Counts(ctypes.Structure):
     _fields_ = [*((n, c_int64) for n in ("device_bytes", "host_bytes", "allocations", "launches", "pending")), *((n, c_int32) for n in ("modules", "contexts", "events", "streams")),
-                ("graph_launches", c_int64), ("changed_nodes", c_int64), ("graphs", c_int32), ("executables", c_int32)]
+                ("graph_launches", c_int64), ("changed_nodes", c_int64), ("graphs", c_int32), ("executables", c_int32), ("early_starts", c_int64)]
 
 
 class Place:

@@ -136,6 +136,44 @@ TEST_F(CudaGraph, RepeatedCallsAreOneLaunch) {
   EXPECT_EQ(changed(), 0);
 }
 
+// Kernels of sm_90 wait by themselves, in launches and in graphs; older code does not.
+TEST_F(CudaGraph, KernelsStartEarlyWhereTheirCodeWaits) {
+  const auto early = [&](const Model& model) {
+    const FakeCounts before = counts();
+    Context context(model);
+    Tensors t(model, context, 5);
+    for (int i = 0; i < kWarm + 2; i++) t.run(context);
+    EXPECT_EQ(t.wrong(context), 0);
+    return counts().early_starts - before.early_starts;
+  };
+  EXPECT_EQ(early(open("0")), 2 * (kWarm + 2));
+  EXPECT_EQ(early(open("2")), 2 * kWarm + 1);  // one edge between two kernels
+  setenv("COIL_CUDA_EARLY", "0", 1);
+  EXPECT_EQ(early(open("2")), 0);
+  unsetenv("COIL_CUDA_EARLY");
+  cu("fake_cuda_configure", 2, 80, int64_t{1} << 30);
+  EXPECT_EQ(early(open("2", "-DSM=80")), 0);
+}
+
+TEST_F(CudaGraph, WhatTheDeviceNeedsLongerForIsLaunchedKernelByKernel) {
+  const auto graph_calls = [&](const Model& model, int64_t rows) {
+    const int64_t before = graph_launches();
+    Context context(model);
+    Tensors t(model, context, rows);
+    for (int i = 0; i < kWarm + 5; i++) t.run(context);
+    EXPECT_EQ(t.wrong(context), 0);
+    return graph_launches() - before;
+  };
+  const Model model = open("1", "-DOUTLASTS=8");
+  cost(20'000, 1'000, 1'000);
+  EXPECT_EQ(graph_calls(model, 9), 0);
+  EXPECT_EQ(graph_calls(model, 8), 5);
+  EXPECT_EQ(graph_calls(open("2", "-DOUTLASTS=8"), 9), 5);  // wherever possible
+  setenv("COIL_CUDA_EARLY", "0", 1);
+  EXPECT_EQ(graph_calls(open("1", "-DOUTLASTS=8"), 9), 5);  // nothing starts early, so that a graph costs nothing
+  unsetenv("COIL_CUDA_EARLY");
+}
+
 TEST_F(CudaGraph, OtherAddressesChangeTheNodesThatUseThem) {
   const Model model = open("2");
   Context context(model);

@@ -369,7 +369,8 @@ API cuLaunchKernelEx(const cd::CudaLaunchConfig* config, void* function, void** 
   const Function& f = *static_cast<const Function*>(function);
   uint32_t cluster = 1;
   for (uint32_t i = 0; i < config->num_attributes; i++) {
-    if (config->attributes[i].id == 4) cluster = config->attributes[i].cluster[0];
+    if (config->attributes[i].id == cd::kCudaClusterDimension) cluster = config->attributes[i].cluster[0];
+    if (config->attributes[i].id == cd::kCudaEarlyStart) driver().counts.early_starts++;
   }
   driver().counts.launches++;
   driver().blocks_launched += int64_t{config->grid[0]} * config->grid[1] * config->grid[2];

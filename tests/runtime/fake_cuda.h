@@ -34,6 +34,7 @@ struct FakeCounts {
   int64_t graph_launches;       // ever
   int64_t changed_nodes;        // ever
   int32_t graphs, executables;  // now
+  int64_t early_starts;         // ever: launches and edges of graphs that let a kernel start before the one in front of it is done
 };
 
 // Exported by fake_cuda.cpp.

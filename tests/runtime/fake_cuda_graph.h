@@ -8,6 +8,7 @@ struct Node {
   uint32_t cluster = 1;
   std::function<int()> work;
   size_t index = 0;
+  bool linked = true;
 };
 struct Graph {
   std::vector<std::unique_ptr<Node>> nodes;
@@ -28,8 +29,8 @@ int set_copy(const cd::CudaCopyNode& c, std::function<int()>* work) {
 }
 int add_node(void** node, void* graph, void* const* after, size_t count, Node made) {
   Graph* g = static_cast<Graph*>(graph);
-  const bool chain = g->nodes.empty() ? count == 0 : count == 1 && after[0] == g->nodes.back().get();
-  if (!chain) return kInvalid;
+  if (count > 1 || (count == 1 && (g->nodes.empty() || after[0] != g->nodes.back().get()))) return kInvalid;
+  made.linked = g->nodes.empty() || count == 1;
   made.index = g->nodes.size();
   g->nodes.push_back(std::make_unique<Node>(std::move(made)));
   return *node = g->nodes.back().get(), kOk;
@@ -55,6 +56,20 @@ API cuGraphAddKernelNode_v2(void** node, void* graph, void* const* after, size_t
   set_kernel(*k, 1, &made.work);
   return add_node(node, graph, after, count, std::move(made));
 }
+// Programmatic edges between neighbours, both of them kernels.
+API cuGraphAddDependencies_v2(void* graph, void* const* from, void* const* to, const cd::CudaEdge* edges, size_t count) {
+  const Lock lock(driver().mutex);
+  Graph* g = static_cast<Graph*>(graph);
+  for (size_t i = 0; i < count; i++) {
+    Node *before = static_cast<Node*>(from[i]), *after = static_cast<Node*>(to[i]);
+    const cd::CudaEdge& e = edges[i];
+    if (e.type != cd::kCudaEdgeProgrammatic || e.from_port != 1 || e.to_port != 0 || !before->function || !after->function) return kInvalid;
+    if (after->index != before->index + 1 || g->nodes[after->index].get() != after) return kInvalid;
+    after->linked = true;
+    driver().counts.early_starts++;
+  }
+  return kOk;
+}
 API cuGraphAddMemcpyNode(void** node, void* graph, void* const* after, size_t count, const cd::CudaCopyNode* c, void* context) {
   const Lock lock(driver().mutex);
   Node made;
@@ -72,6 +87,9 @@ API cuGraphKernelNodeSetAttribute(void* node, int32_t attribute, const void* val
 API cuGraphInstantiateWithFlags(void** executable, void* graph, unsigned long long) {
   const Lock lock(driver().mutex);
   if (getenv("FAKE_CUDA_NO_GRAPHS")) return kOutOfMemory;
+  for (const auto& node : static_cast<Graph*>(graph)->nodes) {
+    if (!node->linked) return kInvalid;
+  }
   Executable* made = new Executable;
   for (const auto& node : static_cast<Graph*>(graph)->nodes) made->work.push_back(node->work);
   driver().counts.executables++;

@@ -2,8 +2,8 @@
 // same device objects as a real package.
 //   x: f32[batch, 4], ids: i64[batch], n: int in 0..9, batch in 1..1000 -> y = x * n + 1 + table[ids], table: f32[8, 4] = 0, 1,
 //   ..., 31 An id outside of the table is reported through the flag. Kernel 2 is for "hopper" devices only.
-// -DSTATE: and + count, a mutated buffer that starts at 100 and grows by 1. -DBROKEN: the second kernel dies. -DSM=80: for that
-// architecture. -DLARGE: with 21 MiB of constants that nobody reads.
+// -DOUTLASTS=8: of more rows the device has more to do than the host. -DSTATE: and + count, a mutated buffer that starts at
+// 100 and grows by 1. -DBROKEN: the second kernel dies. -DSM=80: for that architecture. -DLARGE: with 21 MiB of constants that nobody reads.
 #include "cuda_host.h"
 #include "fake_cuda.h"
 #include "host_support.h"
@@ -92,7 +92,12 @@ int32_t enqueue(const cd::CudaCall* call, CoilError* error) {
   const cd::CudaParam count_params[] = {{&y, 8}, {&state, 8}, {&elements, 8}};
   return cd::cuda_launch(call, 2, 1, 1, 1, count_params, 3, error);
 }
-const cd::CudaProgram kProgram = {enqueue, 2, 3, 1, true};
+#ifdef OUTLASTS
+bool outlasts(const int64_t* symbols) { return symbols[0] > OUTLASTS; }
+#else
+bool (*const outlasts)(const int64_t*) = nullptr;
+#endif
+const cd::CudaProgram kProgram = {enqueue, 2, 3, 1, true, outlasts};
 int32_t run(const CoilCall* call, CoilError* error) { return cd::cuda_run(kProgram, call, error); }
 int32_t load_device(int32_t ordinal, void** device, CoilError* error) { return cd::cuda_load(kCode, ordinal, device, error); }
 void flag_error(int32_t flag, CoilError* error) {

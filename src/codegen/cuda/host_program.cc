@@ -9,6 +9,8 @@
 namespace coil::cuda {
 namespace {
 
+constexpr size_t kFewLaunches = 2;       // with which a call may do without a graph
+constexpr int64_t kBytesOfLaunch = 16 << 20;  // what the fastest memory moves (4.8 TB/s) while a kernel is launched (3.3 us)
 constexpr size_t kOptimisedCalls = 8;  // programs of more kernels get a `run` that is not optimised: it would cost more than it gains
 
 class HostWriter {
@@ -173,18 +175,31 @@ class HostWriter {
                               "against the table's size\", at);\n}}\n\n", static_cast<int>(ErrorCode::input_value));
   }
 
+  // Graphs of few launches: what they save is the host's time, and their first kernel starts late (cuda_graph.h).
+  std::string outlasts() const {
+    size_t launches = 0;
+    for (const CudaCall& c : program_.calls) launches += !c.joined;
+    if (launches > kFewLaunches) return "";
+    const size_t n = plan_.pool->num_symbols();
+    Expr bytes = plan_.pool->index(0);
+    for (const PlanBuffer& b : plan_.buffers) bytes = bytes + product(*plan_.pool, b.info.sizes) * byte_size(b.info.dtype);
+    return fmt::format("static bool outlasts(const int64_t* symbols) {{\n  int64_t s[{}];\n  for (int i = 0; i < {}; ++i) s[i] = symbols[i];\n  s[{}] = 1;\n"
+                       "  (void)s;\n  return {} > {};\n}}\n\n", n, n - 1, n - 1, host_index(bytes), static_cast<int64_t>(launches) * kBytesOfLaunch);
+  }
+
   std::string model() const {
+    const std::string bytes = outlasts();
     size_t outputs = 0;
     for (const LoopOutput& o : plan_.outputs) outputs += o.kind == LoopOutput::Kind::user;
-    return fmt::format(
-        "static const cd::CudaProgram kProgram = {{enqueue, {2}, {0}, {1}, {9}}};\n"
+    return bytes + fmt::format(
+        "static const cd::CudaProgram kProgram = {{enqueue, {2}, {0}, {1}, {9}, {10}}};\n"
         "static int32_t run(const CoilCall* call, CoilError* error) {{ return cd::cuda_run(kProgram, call, error); }}\n"
         "static int32_t load_device(int32_t ordinal, void** device, CoilError* error) {{ return cd::cuda_load(kCode, ordinal, device, error); }}\n"
         "static const CoilModel kModel = {{\n    COIL_ABI_VERSION, sizeof(CoilModel), {0}, {1}, {2}, COIL_CUDA, kInputDescs, kOutputDescs,\n    {3},\n    {4},\n"
         "    {5}UL, 0x{6:016x}UL, {7}UL, {8}UL, cd::select_cuda, bind, output_shape, arena_bytes, run, load_device, cd::cuda_unload, flag_error, cd::cuda_count_graphs}};\n"
         "extern \"C\" __attribute__((visibility(\"default\"))) const CoilModel* coil_model(void) {{ return &kModel; }}\n",
         plan_.inputs.size(), outputs, plan_.pool->num_symbols() - 1, c_string(options_.in_spec), c_string(options_.out_spec), plan_.constants_bytes,
-        options_.constants_hash, plan_.state_offset, plan_.state_bytes, options_.graphs);
+        options_.constants_hash, plan_.state_offset, plan_.state_bytes, options_.graphs, bytes.empty() ? "nullptr" : "outlasts");
   }
 
   const KernelPlan& plan_;

@@ -111,14 +111,14 @@ KernelContext loop_context(const KernelPlan& plan, const LoopKernel& k) {
   return c;
 }
 
-namespace {
+std::string args_struct(const KernelContext& c) {
+  return fmt::format("struct @NAME@_args {{\n  void* p[{}];\n  cd::i64 s[{}];\n  cd::i32* flag;\n  cd::i32 kernel, wide;\n}};\n",
+                     std::max<size_t>(c.names.buffers().size(), 1), std::max<size_t>(c.plan->pool->num_symbols() - 1, 1));
+}
 
-std::string frame(const KernelContext& c, const std::vector<BufferId>& written, const std::string& head) {
+std::string pointers(const KernelContext& c, const std::vector<BufferId>& written) {
   const std::vector<BufferId>& buffers = c.names.buffers();
-  const size_t symbols = std::max<size_t>(c.plan->pool->num_symbols() - 1, 1);
-  std::string text = fmt::format("struct @NAME@_args {{\n  void* p[{}];\n  cd::i64 s[{}];\n  cd::i32* flag;\n  cd::i32 kernel, wide;\n}};\n",
-                                 std::max<size_t>(buffers.size(), 1), symbols);
-  text += head + " {\n";
+  std::string text;
   for (size_t i = 0; i < buffers.size(); ++i) {
     const bool writes = std::find(written.begin(), written.end(), buffers[i]) != written.end();
     const std::string type = (writes ? "" : "const ") + memory_type(c.plan->buffer(buffers[i]).info.dtype) + "*";
@@ -127,14 +127,12 @@ std::string frame(const KernelContext& c, const std::vector<BufferId>& written, 
   return text;
 }
 
-}  // namespace
-
 std::string kernel_frame(const KernelContext& c, const std::vector<BufferId>& written, const std::string& bounds) {
-  return frame(c, written, fmt::format("COIL_KERNEL void {} @NAME@(const __grid_constant__ @NAME@_args a)", bounds));
+  return args_struct(c) + fmt::format("COIL_KERNEL void {} @NAME@(const __grid_constant__ @NAME@_args a) {{\n  cd::begin_kernel();\n", bounds) + pointers(c, written);
 }
 
 std::string part_frame(const KernelContext& c, const std::vector<BufferId>& written) {
-  return frame(c, written, "__device__ __forceinline__ void @NAME@(const @NAME@_args& a, const cd::u32 block)");
+  return args_struct(c) + "__device__ __forceinline__ void @NAME@(const @NAME@_args& a, const cd::u32 block) {\n" + pointers(c, written);
 }
 
 KernelText finish(const KernelContext& c, std::string body) {

@@ -33,7 +33,11 @@ int access_width(KernelContext& context, const LoopKernel& kernel, int axis);
 bool fits_32(const std::vector<Stmt>& stmts, const std::vector<Expr>& sizes, Expr items);
 bool fits_32(const LoopKernel& kernel, Expr items);
 
-// "struct @NAME@_args {...};" and the kernel's head up to its "{", with pointers p0, p1...
+// "struct @NAME@_args {...};", which the kernel gets by value as `a`.
+std::string args_struct(const KernelContext& context);
+// Lines that declare the pointers p0, p1... to the struct's buffers.
+std::string pointers(const KernelContext& context, const std::vector<BufferId>& written);
+// The struct and the kernel's head up to the pointers.
 std::string kernel_frame(const KernelContext& context, const std::vector<BufferId>& written, const std::string& bounds);
 // The same of a function that a kernel calls in place of it: with "block" instead of blockIdx.x.
 std::string part_frame(const KernelContext& context, const std::vector<BufferId>& written);

@@ -76,7 +76,7 @@ KernelText user_kernel_text(const KernelPlan& plan, const UserCallKernel& k, siz
   t.body = fmt::format("struct @NAME@_args {{\n  void* p[{}];\n  cd::i64 s[{}];\n  cd::i32* flag;\n  cd::i32 kernel, wide;\n}};\n", std::max<size_t>(u.buffers.size(), 1),
                        std::max<size_t>(plan.pool->num_symbols() - 1, 1));
   t.body += "template <class Args>\n__device__ void @NAME@_body(const Args& a);\n";
-  t.body += fmt::format("COIL_KERNEL void __launch_bounds__({}) @NAME@(const __grid_constant__ @NAME@_args a) {{\n  @NAME@_body(a);\n}}\n", launch.block);
+  t.body += fmt::format("COIL_KERNEL void __launch_bounds__({}) @NAME@(const __grid_constant__ @NAME@_args a) {{\n  cd::begin_kernel();\n  @NAME@_body(a);\n}}\n", launch.block);
   t.body += "#undef __global__\n#undef __launch_bounds__\n#define __global__ __device__\n#define __launch_bounds__(...)\n";
   t.body += hoisted_includes(*k.def.kernel->cuda) + u.constants + "namespace @NAME@_source {\n" + u.source + "}  // namespace\n" + u.undefine;
   t.body += "namespace @NAME@_call {\n" + index_functions() + "}\n";
@@ -166,7 +166,7 @@ class ProgramWriter {
     t.headers.push_back("cuda/beside.h");
     t.threads = parts[0].threads;
     t.body += fmt::format("struct @NAME@_args {{\n{}  cd::u32 turns, end[{}];\n}};\n", members, parts.size() - 1) +
-              fmt::format("COIL_KERNEL void __launch_bounds__({}) @NAME@(const __grid_constant__ @NAME@_args a) {{\n  cd::u32 block;\n"
+              fmt::format("COIL_KERNEL void __launch_bounds__({}) @NAME@(const __grid_constant__ @NAME@_args a) {{\n  cd::begin_kernel();\n  cd::u32 block;\n"
                           "  const int kernel = cd::kernel_of_block<{}>(a.turns, a.end, block);\n{}}}\n",
                           t.threads, parts.size(), calls);
     return t;

@@ -138,7 +138,7 @@ KernelText template_text(const KernelPlan& plan, const TemplateKernel& k, const 
   const std::string bounds = variant.min_blocks > 1 ? fmt::format("__launch_bounds__({}, {})", variant.threads, variant.min_blocks)
                                                     : fmt::format("__launch_bounds__({})", variant.threads);
   if (std::holds_alternative<Attention>(k.def)) {
-    t.body = fmt::format("COIL_KERNEL void {} @NAME@(const __grid_constant__ CudaAttention t) {{\n  {}\n}}\n", bounds, variant.call);
+    t.body = fmt::format("COIL_KERNEL void {} @NAME@(const __grid_constant__ CudaAttention t) {{\n  cd::begin_kernel();\n  {}\n}}\n", bounds, variant.call);
   } else {
     ExprPool& pool = *plan.pool;
     KernelContext c(plan);
@@ -168,12 +168,10 @@ KernelText template_text(const KernelPlan& plan, const TemplateKernel& k, const 
     const std::string wide = epilogue_statements(c, stmts, k.acc, width, "    ");
     c.vars[2] = "(col + v)";
     const std::string single = epilogue_statements(c, stmts, k.acc, 1, "      ");
-    std::string pointers = kernel_frame(c, written, "");
-    const size_t head = pointers.find("COIL_KERNEL"), body = pointers.find("{\n", head) + 2;
     t = finish(c, "");
     const char* type = dtype == DType::f64 ? "double" : "float";
-    const std::string frame = pointers.substr(body);
-    t.body = pointers.substr(0, head) + "struct @NAME@_epilogue {\n  const @NAME@_args& a;\n";
+    const std::string frame = pointers(c, written);
+    t.body = args_struct(c) + "struct @NAME@_epilogue {\n  const @NAME@_args& a;\n";
     if (std::count(wide.begin(), wide.end(), '\n') <= kStraightLines) t.body += "  __device__ __forceinline__ bool straight() const { return a.wide; }\n";
     t.body += fmt::format("  __device__ __forceinline__ void wide([[maybe_unused]] cd::i64 batch, int row, int col, const {} (&acc)[{}]) const {{\n{}{}  }}\n", type,
                           width, frame, wide);
@@ -181,7 +179,7 @@ KernelText template_text(const KernelPlan& plan, const TemplateKernel& k, const 
                           "    static_assert(W == {}, \"columns that are finished at once\");\n    if (a.wide && count == W) return wide(batch, row, col, acc);\n{}",
                           type, width, frame);
     t.body += fmt::format("#pragma unroll\n    for (int v = 0; v < W; ++v) {{\n      if (v >= count) continue;\n{}    }}\n  }}\n}};\n", single);
-    t.body += fmt::format("COIL_KERNEL void {} @NAME@(const __grid_constant__ {} t, const __grid_constant__ @NAME@_args a) {{\n  const @NAME@_epilogue epilogue{{a}};\n  {}\n}}\n",
+    t.body += fmt::format("COIL_KERNEL void {} @NAME@(const __grid_constant__ {} t, const __grid_constant__ @NAME@_args a) {{\n  cd::begin_kernel();\n  const @NAME@_epilogue epilogue{{a}};\n  {}\n}}\n",
                           bounds, std::holds_alternative<Gemm>(k.def) || as_product(plan, k) ? "CudaGemm" : "CudaConv2d", variant.call);
   }
   t.headers = {"cuda/base.h", "cuda/params.h", variant.header};
