@@ -194,8 +194,8 @@ void give_arena(Container* c, Arena* arena) {
 struct Loop {
   CoilChunkFn body;
   void* context;
-  int64_t count;
-  int64_t chunk;
+  int64_t count, grain;
+  int64_t most, shares;  // a chunk is at most `most` items, or a share of what is left, but at least the grain
   int64_t next;
 };
 
@@ -203,11 +203,13 @@ struct Loop {
 void take_chunks(int64_t begin, int64_t end, void* context) {
   Loop* loop = static_cast<Loop*>(context);
   for (int64_t worker = begin; worker < end; worker++) {
-    for (;;) {
-      const int64_t at = __atomic_fetch_add(&loop->next, loop->chunk, __ATOMIC_RELAXED);
-      if (at >= loop->count) return;
-      const int64_t stop = loop->count - at < loop->chunk ? loop->count : at + loop->chunk;
+    for (int64_t at = __atomic_load_n(&loop->next, __ATOMIC_RELAXED); at < loop->count;) {
+      // Smaller ones towards the end, so that the workers finish together.
+      const int64_t left = loop->count - at, share = left / loop->shares < loop->most ? left / loop->shares : loop->most;
+      const int64_t chunk = share > loop->grain ? share : loop->grain, stop = at + (chunk < left ? chunk : left);
+      if (!__atomic_compare_exchange_n(&loop->next, &at, stop, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) continue;
       loop->body(loop->context, at, stop, static_cast<int32_t>(worker));
+      at = __atomic_load_n(&loop->next, __ATOMIC_RELAXED);
     }
   }
 }
@@ -227,8 +229,7 @@ void parallel_for(void* pool, int64_t count, int64_t grain, CoilChunkFn body, vo
     body(context, 0, count, 0);
     return;
   }
-  const int64_t even = (count + workers * 4 - 1) / (workers * 4);
-  Loop loop = {body, context, count, even > grain ? even : grain, 0};
+  Loop loop = {body, context, count, grain, (count + workers * 4 - 1) / (workers * 4), workers * 2, 0};
   // A failure can only precede the first chunk (our bodies do not fail); what is left is done here.
   team->shim->torch_parallel_for(0, workers, 1, take_chunks, &loop);
   take_chunks(0, 1, &loop);

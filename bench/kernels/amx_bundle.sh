@@ -19,7 +19,7 @@ for source in "$root"/device/kernels/*.cc; do
   $clang $flags -DCOIL_ISA=noamx -DCOIL_NO_AMX $v4 -c "$source" -o "$work/$name.noamx.o"
   $clang $flags -DCOIL_ISA=emulated $v4 -include "$root/tests/kernels/emulated_tiles.h" -c "$source" -o "$work/$name.emulated.o"
 done
-bench="$clang -std=c++20 -O2 -ffp-contract=fast -march=x86-64-v4 -I$root -I$root/bench/kernels"
+bench="$clang -std=c++20 -O2 -ffp-contract=fast -march=x86-64-v4 -I$root -I$root/src -I$root/bench/kernels $root/src/runtime/thread_pool.cc $root/src/runtime/cpu_limits.cc"
 $bench -static "$root/bench/kernels/amx_bench.cc" "$work"/*.v3.o "$work"/*.v4.o "$work"/*.noamx.o -o "$out/amx_bench"
 for source in "$root"/tests/kernels/*_test.cc "$root"/src/templates/packing.cc; do
   $clang -std=c++20 -O2 -I"$root" -I"$root/src" -c "$source" -o "$work/$(basename "$source" .cc).test.o"

@@ -1,20 +1,28 @@
-// A shared library for compare.py: a two-thread (or more) host for the kernels, loops that time them, the machine's FMA peak.
+// A shared library for compare.py: loops that time the kernels on the runtime's threads, the machine's FMA peak.
 #include <time.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <memory>
-#include <mutex>
-#include <thread>
 #include <vector>
 
 #include "device/kernels.h"
+#include "runtime/thread_pool.h"
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
 namespace {
+
+// The runtime's threads, as a package's kernels see them.
+class Pool {
+ public:
+  explicit Pool(int workers) : pool_(workers), host_{workers, &pool_, coil::runtime::ThreadPool::run_loop} {}
+  const CoilHost* host() const { return &host_; }
+
+ private:
+  coil::runtime::ThreadPool pool_;
+  CoilHost host_;
+};
 
 // With one thread its processor time is taken, which busy neighbours do not stretch.
 double thread_time() {
@@ -23,72 +31,6 @@ double thread_time() {
   return static_cast<double>(t.tv_sec) + t.tv_nsec * 1e-9;
 }
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
-// Threads that look for work for 200 us before they sleep.
-class Pool {
- public:
-  explicit Pool(int workers) : host_{workers, this, run} {
-    for (int worker = 1; worker < workers; worker++) threads_.emplace_back([this, worker] { serve(worker); });
-  }
-  ~Pool() {
-    {
-      std::lock_guard lock(mutex_);
-      stop_ = true;
-      generation_++;
-    }
-    wake_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
-  }
-  const CoilHost* host() const { return &host_; }
-
- private:
-  static void run(void* self, int64_t count, int64_t grain, CoilChunkFn fn, void* context) {
-    static_cast<Pool*>(self)->parallel_for(count, grain, fn, context);
-  }
-  void parallel_for(int64_t count, int64_t grain, CoilChunkFn fn, void* context) {
-    next_ = 0, count_ = count, grain_ = grain, fn_ = fn, context_ = context;
-    busy_ = static_cast<int>(threads_.size());
-    generation_++;
-    if (sleeping_ > 0) {
-      std::lock_guard lock(mutex_);
-      wake_.notify_all();
-    }
-    work(0);
-    while (busy_ > 0) __builtin_ia32_pause();
-  }
-  void work(int worker) {
-    for (int64_t begin; (begin = next_.fetch_add(grain_)) < count_;) {
-      fn_(context_, begin, std::min(begin + grain_, count_), worker);
-    }
-  }
-  void serve(int worker) {
-    for (uint64_t seen = 0;;) {
-      for (double until = now() + 200e-6; generation_ == seen && now() < until;) __builtin_ia32_pause();
-      if (generation_ == seen) {
-        std::unique_lock lock(mutex_);
-        sleeping_++;
-        wake_.wait(lock, [&] { return generation_ != seen; });
-        sleeping_--;
-      }
-      seen = generation_;
-      if (stop_) return;
-      work(worker);
-      busy_--;
-    }
-  }
-
-  CoilHost host_;
-  std::vector<std::thread> threads_;
-  std::atomic<int64_t> next_{0};
-  std::atomic<int> busy_{0}, sleeping_{0};
-  std::atomic<uint64_t> generation_{0};
-  std::atomic<bool> stop_{false};
-  int64_t count_ = 0, grain_ = 1;
-  CoilChunkFn fn_ = nullptr;
-  void* context_ = nullptr;
-  std::mutex mutex_;
-  std::condition_variable wake_;
-};
 
 // Seconds of one call: the lower quartile of `repeats`, as neighbours only ever add time.
 template <class Args>

@@ -15,5 +15,5 @@ for source in "$root"/device/kernels/*.cc; do
   $clang $flags -DCOIL_ISA=v4 -march=x86-64-v4 -mprefer-vector-width=512 "$@" -c "$source" -o "$work/$name.v4.o"
 done
 # Only fma_peak in this file cares for the ISA: that of this machine.
-$clang -std=c++20 -O2 -fPIC -shared -ffp-contract=fast -march=native -mprefer-vector-width=512 -I"$root" \
-  "$root/bench/kernels/bench_host.cc" "$work"/*.o -lpthread -o "$out"
+$clang -std=c++20 -O2 -fPIC -shared -ffp-contract=fast -march=native -mprefer-vector-width=512 -I"$root" -I"$root/src" \
+  "$root/bench/kernels/bench_host.cc" "$root/src/runtime/thread_pool.cc" "$root/src/runtime/cpu_limits.cc" "$work"/*.o -lpthread -o "$out"

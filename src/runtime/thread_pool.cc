@@ -17,7 +17,8 @@ namespace {
 
 constexpr uint64_t kOpen = uint64_t{1} << 31;
 constexpr uint32_t kActive = 0x7fffffff;
-// Chunks for each worker: enough that one that started late or was interrupted leaves little for the others to wait for.
+// Chunks for each worker: enough that one that started late or was interrupted leaves little for the others to wait for. They get
+// smaller towards the end, as far as the grain allows, so that workers finish together even if chunks cost differently.
 constexpr int64_t kChunksPerWorker = 8;
 // 10 to 50 us on current processors: longer than the gaps between the loops of a model, shorter than a time slice.
 constexpr int kSpins = 1000;
@@ -117,7 +118,7 @@ void ThreadPool::parallel_for(int64_t count, int64_t grain, CoilChunkFn body, vo
     return;
   }
   count_ = count;
-  chunk_ = std::max(grain, (count - 1) / (workers * kChunksPerWorker) + 1);
+  grain_ = grain;
   workers_ = static_cast<int32_t>(workers);
   body_ = body;
   context_ = context;
@@ -133,11 +134,13 @@ void ThreadPool::parallel_for(int64_t count, int64_t grain, CoilChunkFn body, vo
 }
 
 void ThreadPool::take_chunks(int32_t worker) {
-  const int64_t count = count_, chunk = chunk_;
-  for (;;) {
-    const int64_t begin = next_.fetch_add(chunk, std::memory_order_relaxed);
-    if (begin >= count) return;
-    body_(context_, begin, std::min(count, begin + chunk), worker);
+  const int64_t count = count_, grain = grain_, shares = 2 * workers_;
+  const int64_t most = std::max(grain, (count - 1) / (workers_ * kChunksPerWorker) + 1);
+  for (int64_t begin = next_.load(std::memory_order_relaxed); begin < count;) {
+    const int64_t chunk = std::clamp((count - begin) / shares, grain, most), end = std::min(count, begin + chunk);
+    if (!next_.compare_exchange_weak(begin, end, std::memory_order_relaxed)) continue;
+    body_(context_, begin, end, worker);
+    begin = next_.load(std::memory_order_relaxed);
   }
 }
 

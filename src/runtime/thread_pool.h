@@ -69,7 +69,7 @@ class ThreadPool {
   alignas(64) std::atomic<int64_t> next_{0};
   std::atomic<int32_t> next_worker_{1};
   int64_t count_ = 0;
-  int64_t chunk_ = 0;
+  int64_t grain_ = 0;
   int32_t workers_ = 0;
   CoilChunkFn body_ = nullptr;
   void* context_ = nullptr;

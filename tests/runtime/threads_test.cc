@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <numeric>
@@ -55,6 +56,24 @@ TEST(Pool, RunsEveryItemOnce) {
     for (int round = 0; round < 200; round++) {
       for (int64_t count : {0, 1, 2, 7, 64, 1000}) ASSERT_EQ(check_loop(pool, count, 1 + round % 9), "") << threads;
     }
+  }
+}
+
+TEST(Pool, ChunksGetSmallerTowardsTheEnd) {
+  ThreadPool pool(2);
+  for (int64_t grain : {1, 3}) {
+    std::vector<std::atomic<int64_t>> ends(161);  // by where a chunk begins
+    auto note = [](void* context, int64_t begin, int64_t end, int32_t) { (*static_cast<std::vector<std::atomic<int64_t>>*>(context))[static_cast<size_t>(begin)] = end; };
+    pool.parallel_for(160, grain, note, &ends);
+    std::vector<int64_t> sizes;
+    for (int64_t begin = 0; begin < 160; begin += sizes.back()) {
+      sizes.push_back(ends[static_cast<size_t>(begin)] - begin);
+      ASSERT_GT(sizes.back(), 0);
+    }
+    EXPECT_EQ(sizes.front(), 10);  // a sixteenth: what a worker that is interrupted holds up
+    EXPECT_LE(sizes.back(), grain);
+    EXPECT_TRUE(std::is_sorted(sizes.rbegin() + 1, sizes.rend()));  // (the last is what is left)
+    EXPECT_LE(sizes.size(), 32u);
   }
 }
 
