@@ -58,6 +58,7 @@ struct Fiber {
   void* stack = nullptr;
   void* pointer = nullptr;  // where it was left
   int parity = 0;           // of the slots that its next shuffle uses
+  bool waited = false;      // for the kernel before this one
   unsigned char slot[2][16];
 };
 
@@ -133,6 +134,7 @@ void leave() { emulation_switch(&machine.current->pointer, machine.scheduler); }
 
 void fiber_main() {
   machine.launch->thread(machine.launch->params);
+  if (machine.launch->early && !machine.current->waited) fail("a kernel that starts early and does not wait for the one before it");
   machine.current->state = State::done;
   leave();
   __builtin_unreachable();
@@ -200,7 +202,7 @@ bool open_barriers() {
 
 // Every other round runs the threads backwards, so that a missing barrier shows.
 void run_cluster(unsigned number) {
-  for (Fiber& f : machine.fibers) f.state = State::fresh, f.parity = 0;
+  for (Fiber& f : machine.fibers) f.state = State::fresh, f.parity = 0, f.waited = false;
   for (size_t i = 0; i < machine.launch->cluster; i++) {
     memset(machine.shared[i], 0xFF, machine.static_bytes);  // NaN
     memset(machine.shared[i] + kMostShared - dynamic_bytes(), 0xFF, dynamic_bytes());
@@ -267,6 +269,7 @@ int32_t run(const Launch& launch) {
   return result;
 }
 
+void wait_for_earlier_kernel() { machine.current->waited = true; }
 void block_barrier() {
   machine.current->state = State::at_block_barrier;
   leave();

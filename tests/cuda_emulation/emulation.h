@@ -2,7 +2,7 @@
 // thread, so that barriers and shuffles work. Found on the way, and reported as the launch's failure with the kernel, the block
 // and the thread: accesses outside of an allocation or of shared memory, misaligned vector accesses, signed overflow, indices
 // outside of local arrays, division by 0, barriers that not all threads reach, shuffles with lanes that have left, PTX that is
-// not emulated.
+// not emulated, a kernel that may start before the one in front of it is done and does not wait for it.
 #pragma once
 
 #include <stddef.h>
@@ -18,6 +18,7 @@ struct Launch {
   uint32_t grid[3], block[3], shared_bytes, cluster;  // cluster: blocks along x that run together
   void** params;                                      // as cuLaunchKernel gets them
   void (*thread)(void** params);                      // one thread of the kernel
+  bool early = false;                                 // it has to wait for the kernel before it by itself
 };
 
 // 0, or the CUresult that a device would give; the details on stderr.
@@ -26,6 +27,7 @@ int32_t run(const Launch& launch);
 // --- of the thread that runs now
 extern Size3 thread_index, block_index, block_size, grid_size;
 
+void wait_for_earlier_kernel();
 void block_barrier();
 void cluster_barrier();
 uint32_t cluster_rank();

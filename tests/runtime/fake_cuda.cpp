@@ -191,9 +191,9 @@ struct EmulatedCall {
 
 // A launch of the kernel with the values that its parameters have now.
 std::function<int()> work_of(const Function& function, const uint32_t* grid, const uint32_t* block, uint32_t shared_bytes,
-                             uint32_t cluster, void** params) {
+                             uint32_t cluster, bool early, void** params) {
   if (const EmulatedKernel* kernel = function.emulated) {
-    EmulatedCall call = {kernel, {kernel->name, {}, {}, shared_bytes, cluster, nullptr, nullptr}, {}};
+    EmulatedCall call = {kernel, {kernel->name, {}, {}, shared_bytes, cluster, nullptr, nullptr, early}, {}};
     std::copy_n(grid, 3, call.launch.grid);
     std::copy_n(block, 3, call.launch.block);
     for (int32_t i = 0; i < kernel->num_params; i++) {
@@ -361,21 +361,23 @@ API cuLaunchKernel(void* function, uint32_t gx, uint32_t gy, uint32_t gz, uint32
   driver().counts.launches++;
   driver().blocks_launched += int64_t{gx} * gy * gz;
   spend(driver().launch_ns);
-  return enqueue(stream, work_of(*static_cast<const Function*>(function), grid, block, shared_bytes, 1, params));
+  return enqueue(stream, work_of(*static_cast<const Function*>(function), grid, block, shared_bytes, 1, false, params));
 }
 
 API cuLaunchKernelEx(const cd::CudaLaunchConfig* config, void* function, void** params, void**) {
   const Lock lock(driver().mutex);
   const Function& f = *static_cast<const Function*>(function);
   uint32_t cluster = 1;
+  bool early = false;
   for (uint32_t i = 0; i < config->num_attributes; i++) {
     if (config->attributes[i].id == cd::kCudaClusterDimension) cluster = config->attributes[i].cluster[0];
-    if (config->attributes[i].id == cd::kCudaEarlyStart) driver().counts.early_starts++;
+    if (config->attributes[i].id == cd::kCudaEarlyStart) early = config->attributes[i].early;
   }
   driver().counts.launches++;
+  driver().counts.early_starts += early;
   driver().blocks_launched += int64_t{config->grid[0]} * config->grid[1] * config->grid[2];
   spend(driver().launch_ns);
-  return enqueue(config->stream, work_of(f, config->grid, config->block, config->shared_bytes, cluster, params));
+  return enqueue(config->stream, work_of(f, config->grid, config->block, config->shared_bytes, cluster, early, params));
 }
 
 API cuThreadExchangeStreamCaptureMode(int32_t* mode) {

@@ -8,7 +8,7 @@ struct Node {
   uint32_t cluster = 1;
   std::function<int()> work;
   size_t index = 0;
-  bool linked = true;
+  bool linked = true, early = false;
 };
 struct Graph {
   std::vector<std::unique_ptr<Node>> nodes;
@@ -16,8 +16,8 @@ struct Graph {
 struct Executable {
   std::vector<std::function<int()>> work;
 };
-void set_kernel(const cd::CudaKernelNode& k, uint32_t cluster, std::function<int()>* work) {
-  *work = work_of(*static_cast<const Function*>(k.function), k.grid, k.block, k.shared_bytes, cluster, k.params);
+void set_kernel(const cd::CudaKernelNode& k, uint32_t cluster, bool early, std::function<int()>* work) {
+  *work = work_of(*static_cast<const Function*>(k.function), k.grid, k.block, k.shared_bytes, cluster, early, k.params);
 }
 int set_copy(const cd::CudaCopyNode& c, std::function<int()>* work) {
   if (c.from.memory_type != 2 || c.to.memory_type != 2 || c.height != 1 || c.depth != 1) return kInvalid;
@@ -53,7 +53,7 @@ API cuGraphAddKernelNode_v2(void** node, void* graph, void* const* after, size_t
   const Lock lock(driver().mutex);
   Node made;
   made.function = static_cast<const Function*>(k->function);
-  set_kernel(*k, 1, &made.work);
+  set_kernel(*k, 1, false, &made.work);
   return add_node(node, graph, after, count, std::move(made));
 }
 // Programmatic edges between neighbours, both of them kernels.
@@ -65,7 +65,8 @@ API cuGraphAddDependencies_v2(void* graph, void* const* from, void* const* to, c
     const cd::CudaEdge& e = edges[i];
     if (e.type != cd::kCudaEdgeProgrammatic || e.from_port != 1 || e.to_port != 0 || !before->function || !after->function) return kInvalid;
     if (after->index != before->index + 1 || g->nodes[after->index].get() != after) return kInvalid;
-    after->linked = true;
+    after->linked = after->early = true;
+    if (EmulatedCall* call = after->work.target<EmulatedCall>()) call->launch.early = true;
     driver().counts.early_starts++;
   }
   return kOk;
@@ -107,7 +108,7 @@ API cuGraphExecKernelNodeSetParams_v2(void* executable, void* node, const cd::Cu
   if (!n.function) return kInvalid;
   driver().counts.changed_nodes++;
   spend(driver().change_ns);
-  return set_kernel(*k, n.cluster, &static_cast<Executable*>(executable)->work[n.index]), kOk;
+  return set_kernel(*k, n.cluster, n.early, &static_cast<Executable*>(executable)->work[n.index]), kOk;
 }
 API cuGraphExecMemcpyNodeSetParams(void* executable, void* node, const cd::CudaCopyNode* c, void*) {
   const Lock lock(driver().mutex);
