@@ -184,6 +184,70 @@ CD_FN void store_tail(M* p, typename Reg<M>::vector x, i64 n) {
   store_raw_tail<Raw<M>>(p, to_raw<M>(x), n);
 }
 
+// Past the caches, where the address allows it; end_streams() before other threads read it.
+template <class M>
+CD_FN void stream(M* p, typename Reg<M>::vector x) {
+  const auto raw = to_raw<M>(x);
+  if ((u64)p % sizeof raw == 0) __builtin_nontemporal_store(raw, (decltype(raw)*)p);
+  else store_raw<Raw<M>>(p, raw);
+}
+CD_FN void end_streams() { __builtin_ia32_sfence(); }
+
+// ---- Tiles ------------------------------------------------------------------------------------------------------------------
+
+#if COIL_LANES == 16
+#define CD_EACH_LANE(f) f(0), f(1), f(2), f(3), f(4), f(5), f(6), f(7), f(8), f(9), f(10), f(11), f(12), f(13), f(14), f(15)
+#else
+#define CD_EACH_LANE(f) f(0), f(1), f(2), f(3), f(4), f(5), f(6), f(7)
+#endif
+#define CD_LOW_HALF(i) ((i) & s ? kLanes + (i) - s : (i))
+#define CD_HIGH_HALF(i) ((i) & s ? kLanes + (i) : (i) + s)
+// Exchanges, of rows that are s apart, the s by s squares off the diagonal.
+template <int s, class V>
+CD_FN void exchange(V* x) {
+#pragma clang loop unroll(full)
+  for (int r = 0; r < kLanes; ++r) {
+    if (r & s) continue;
+    const V a = x[r], b = x[r + s];
+    x[r] = __builtin_shufflevector(a, b, CD_EACH_LANE(CD_LOW_HALF));
+    x[r + s] = __builtin_shufflevector(a, b, CD_EACH_LANE(CD_HIGH_HALF));
+  }
+}
+#undef CD_EACH_LANE
+#undef CD_LOW_HALF
+#undef CD_HIGH_HALF
+
+template <class V>
+CD_FN void turn_square(V* x) {
+#if COIL_LANES == 16
+  exchange<8>(x);
+#endif
+  exchange<4>(x);
+  exchange<2>(x);
+  exchange<1>(x);
+}
+
+// A square of kLanes rows that are `stride` apart: element i of row r becomes element r of row i.
+template <class M>
+CD_FN void turn(const M* from, i64 stride, M* to) {
+  Vec<Raw<M>> x[kLanes];
+#pragma clang loop unroll(full)
+  for (int r = 0; r < kLanes; ++r) x[r] = load_raw<Raw<M>>(from + r * stride);
+  turn_square(x);
+#pragma clang loop unroll(full)
+  for (int r = 0; r < kLanes; ++r) store_raw<Raw<M>>(to + r * kLanes, x[r]);
+}
+// Of the first `rows` rows the first `count` elements; the rest of what is written is of no use.
+template <class M>
+CD_FN void turn_part(const M* from, i64 stride, M* to, i64 rows, i64 count) {
+  Vec<Raw<M>> x[kLanes];
+#pragma clang loop unroll(full)
+  for (int r = 0; r < kLanes; ++r) x[r] = load_raw_tail<Raw<M>>(from + (r < rows ? r : 0) * stride, r < rows ? count : 0);
+  turn_square(x);
+#pragma clang loop unroll(full)
+  for (int r = 0; r < kLanes; ++r) store_raw<Raw<M>>(to + r * kLanes, x[r]);
+}
+
 // ---- Strided and indexed ----------------------------------------------------------------------------------------------------
 // Single moves: the gather instructions of current x86 are no faster.
 

@@ -173,6 +173,7 @@ Result<TargetContents> build_cpu(const LoopProgram& loops, const Graph& graph, c
   HostOptions host;
   if (record) {
     TRY_STATUS(apply_record(plan, *record));
+    plan.program = cpu::generate_kernels(plan.plan);
     host.tuned_isa = record->hardware.isa;
   }
   dump.text("plan", [&] { return to_string(plan.plan); });

@@ -30,8 +30,9 @@ std::string onednn_version(const CompileOptions& options) {
   return fmt::format("{}.{}.{}", v->major, v->minor, v->patch);
 }
 
-Result<std::shared_ptr<runtime::Model>> load_build(CpuPlan plan, const std::vector<TuningProblem>& problems, std::vector<uint8_t>& package, const Graph& graph,
-                                                   const CompileOptions& options, int threads) {
+Result<std::shared_ptr<runtime::Model>> load_build(CpuPlan plan, const std::vector<TuningProblem>& problems, const std::vector<std::vector<Choice>>& choices,
+                                                   std::vector<uint8_t>& package, const Graph& graph, const CompileOptions& options, int threads) {
+  plan.program = cpu::generate_kernels(plan.plan, choices);
   HostOptions host;
   host.timed.resize(plan.plan.kernels.size());
   for (const TuningProblem& p : problems) {
@@ -78,7 +79,7 @@ class CpuTuningTarget : public TuningTarget {
 
   // One build serves all candidates: they are numbers that its code reads.
   Result<std::unique_ptr<ProgramProfiler>> profiler(const std::vector<SymbolValues>& points, Candidates& candidates, double) override {
-    TRY(std::shared_ptr<runtime::Model> model, load_build(plan_, problems_, package_, graph_, options_, threads_));
+    TRY(std::shared_ptr<runtime::Model> model, load_build(plan_, problems_, united_choices(plan(), problems_, candidates), package_, graph_, options_, threads_));
     CHECK(model->isa() == "x86-64-" + isa_, "the runtime chooses another instruction set");
     TRY(std::unique_ptr<CpuProfiler> profiler, CpuProfiler::make(std::move(model), plan(), problems_, points, candidates));
     return std::unique_ptr<ProgramProfiler>(std::move(profiler));

@@ -76,7 +76,7 @@ class CudaTuningTarget : public TuningTarget {
   Result<std::unique_ptr<ProgramProfiler>> profiler(const std::vector<SymbolValues>& points, Candidates& candidates, double seconds) override {
     shorten(candidates, seconds);
     CudaPlan build = plan_;
-    build.settings.timed = united(candidates);
+    build.settings.timed = united_choices(plan(), problems_, candidates);
     TRY(const std::shared_ptr<const toolchain::Nvrtc> nvrtc, toolchain::Nvrtc::load());
     CompileOptions quiet = options_;
     quiet.dump_folder.clear();
@@ -108,26 +108,11 @@ class CudaTuningTarget : public TuningTarget {
   }
 
  private:
-  // Of each kernel: what some point wants to time.
-  std::vector<std::vector<Choice>> united(const Candidates& candidates) const {
-    std::vector<std::vector<Choice>> out(plan().kernels.size());
-    for (const auto& row : candidates) {
-      for (size_t p = 0; p < problems_.size(); ++p) {
-        for (const size_t k : problems_[p].kernels) {
-          for (const Choice& c : row[p]) {
-            if (std::find(out[k].begin(), out[k].end(), c) == out[k].end()) out[k].push_back(c);
-          }
-        }
-      }
-    }
-    return out;
-  }
-
   // The dearest candidates of all problems are left out until the builds are done in time.
   void shorten(Candidates& candidates, double seconds) const {
     const double threads = options_.threads > 0 ? options_.threads : usable_cpus();
     const auto builds = [&] {
-      const std::vector<std::vector<Choice>> all = united(candidates);
+      const std::vector<std::vector<Choice>> all = united_choices(plan(), problems_, candidates);
       size_t n = 0;
       for (const TuningProblem& p : problems_) n += all[p.kernels[0]].size();
       return static_cast<double>(n);

@@ -330,6 +330,20 @@ std::vector<TuningProblem> problems_of(const std::vector<std::string>& texts) {
   return out;
 }
 
+std::vector<std::vector<Choice>> united_choices(const KernelPlan& plan, const std::vector<TuningProblem>& problems, const TuningTarget::Candidates& candidates) {
+  std::vector<std::vector<Choice>> out(plan.kernels.size());
+  for (const auto& row : candidates) {
+    for (size_t p = 0; p < problems.size(); ++p) {
+      for (const size_t k : problems[p].kernels) {
+        for (const Choice& c : row[p]) {
+          if (std::find(out[k].begin(), out[k].end(), c) == out[k].end()) out[k].push_back(c);
+        }
+      }
+    }
+  }
+  return out;
+}
+
 tune::NamedChoice named(const ChoiceNames& names, const Choice& choice) {
   tune::NamedChoice out;
   for (size_t i = 0; i < choice.values.size(); ++i) {

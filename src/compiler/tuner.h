@@ -59,6 +59,9 @@ class TuningTarget {
   virtual Result<std::unique_ptr<ProgramProfiler>> profiler(const std::vector<SymbolValues>& points, Candidates& candidates, double seconds) = 0;
 };
 
+// Of each kernel: what some point wants to time.
+std::vector<std::vector<Choice>> united_choices(const KernelPlan& plan, const std::vector<TuningProblem>& problems, const TuningTarget::Candidates& candidates);
+
 // begin: when tuning began, by tuning_clock(). Errors: those of a build or a call.
 Result<tune::Record> run_tuner(TuningTarget& target, const CompileOptions& options, double begin);
 double tuning_clock();  // seconds

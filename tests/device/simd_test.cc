@@ -113,6 +113,48 @@ TYPED_TEST(Memory, strided_and_indexed) {
   }
 }
 
+TYPED_TEST(Memory, streamed) {
+  using M = TypeParam;
+  M data[kLanes];
+  for (int i = 0; i < kLanes; ++i) data[i] = element<M>(i);
+  const size_t vector = sizeof(M) * kLanes;
+  std::vector<char> bytes(4 * vector);
+  char* const aligned = bytes.data() + (vector - reinterpret_cast<uintptr_t>(bytes.data()) % vector) % vector;
+  for (const size_t offset : {size_t{0}, sizeof(M), vector}) {
+    std::fill(bytes.begin(), bytes.end(), 1);
+    cd::stream(reinterpret_cast<M*>(aligned + offset), cd::load(data));
+    cd::end_streams();
+    EXPECT_EQ(std::memcmp(aligned + offset, data, vector), 0) << offset;
+    EXPECT_TRUE(std::all_of(bytes.data(), aligned + offset, [](char c) { return c == 1; }));
+    EXPECT_TRUE(std::all_of(aligned + offset + vector, bytes.data() + bytes.size(), [](char c) { return c == 1; }));
+  }
+}
+
+// Squares and parts of them, in a buffer of exactly the size that is read.
+TYPED_TEST(Memory, turned) {
+  using M = TypeParam;
+  for (int rows = 1; rows <= kLanes; ++rows) {
+    for (const int count : {1, 3, kLanes - 1, kLanes}) {
+      for (const int stride : {count, count + 5}) {
+        std::vector<char> bytes((static_cast<size_t>((rows - 1) * stride + count)) * sizeof(M) + 1);
+        char* const from = bytes.data() + 1;
+        for (int r = 0; r < rows; ++r) {
+          for (int i = 0; i < count; ++i) {
+            const M e = element<M>((r * 7 + i) % 30);
+            std::memcpy(from + static_cast<size_t>(r * stride + i) * sizeof(M), &e, sizeof(M));
+          }
+        }
+        M to[kLanes * kLanes];
+        if (rows == kLanes && count == kLanes) cd::turn(reinterpret_cast<const M*>(from), stride, to);
+        else cd::turn_part(reinterpret_cast<const M*>(from), stride, to, rows, count);
+        for (int r = 0; r < rows; ++r) {
+          for (int i = 0; i < count; ++i) EXPECT_TRUE(same(to[i * kLanes + r], element<M>((r * 7 + i) % 30))) << rows << " x " << count << ": " << r << ", " << i;
+        }
+      }
+    }
+  }
+}
+
 TEST(Convert, bf16_and_f16_match_rounding_of_all_floats) {
   std::vector<float> values;
   for (uint64_t bits = 0; bits < (uint64_t{1} << 32); bits += 4099) {

@@ -383,3 +383,75 @@ def test_cuda_tuner_refuses(programs, tmp_path):
     both = on_fake_gpu("compile", path, "--target", "cpu,cuda:sm_90", "-o", tmp_path / "p.pt2", "--tune", "fast", ok=False)
     assert both.returncode and "COIL-E402" in both.stderr and "apart" in both.stderr
     assert not (tmp_path / "p.pt2").exists()
+
+
+def loop_module():
+    """Loops of all kinds, of sizes of their own so that they stay apart: turned in one and in two operands, sums and extremes of rows and of columns."""
+    import torch
+
+    class Loops(torch.nn.Module):
+        def forward(self, a, b, c, d, rows, columns, e, f):
+            turned = (a.transpose(1, 2) * 2 + b).contiguous(), (c.t() + d.relu().t()).contiguous(), torch.add(e, 1).bfloat16().t().contiguous(), f.permute(2, 0, 1).contiguous()
+            of_rows = torch.softmax(rows, -1), rows.var(-1), rows.argmax(-1), rows.amin(-1), (rows > 0).any(-1)
+            of_columns = columns.sum(0), columns.argmin(0), columns.var(0), (columns.double() * columns).sum(0), (columns.abs() > 3).all(0)
+            return *turned, *of_rows, *of_columns
+
+    return Loops()
+
+
+def loop_inputs():
+    r = np.random.default_rng(3)
+    shapes = {"a": (3, 83, 37), "b": (3, 37, 83), "c": (45, 70), "d": (45, 70), "rows": (29, 207), "columns": (301, 133), "e": (65, 80), "f": (17, 19, 48)}
+    made = {name: r.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    for name in made:
+        made[name][1, 5] = np.nan
+    return made
+
+
+@pytest.fixture(scope="module")
+def loops(tmp_path_factory):
+    """A program, a record of own rules for it, and what eager computes."""
+    import torch
+
+    folder, module, arrays = tmp_path_factory.mktemp("loops"), loop_module(), loop_inputs()
+    args = tuple(torch.from_numpy(a) for a in arrays.values())
+    torch.export.save(torch.export.export(module, args), folder / "loops.pt2")
+    np.savez(folder / "in.npz", **arrays)
+    harness.coil_ok("compile", folder / "loops.pt2", "-o", folder / "own.pt2", "--tune", "fast", "--tune-budget", "1s", "--record", folder / "r.json")
+    record = json.loads((folder / "r.json").read_text())
+    for p in record["problems"]:
+        p["rows"] = [{"up_to": None, "choice": {}, "text": ""}]
+    return folder, record, [t.numpy() if t.dtype != torch.bfloat16 else t.float().numpy() for t in module(*args)]
+
+
+FORMS = [(1, n) for n in (1, 2, 3, 4, 8)] + [(2, 1), (2, 2)] + [(3, 2), (4, 0)]
+
+
+@pytest.mark.parametrize("form,size", FORMS)
+@pytest.mark.parametrize("isa", ("v3", "v4"))
+def test_every_form_of_loops_is_right(form, size, isa, loops, monkeypatch):
+    if isa == "v4" and "avx512vl" not in open("/proc/cpuinfo").read():
+        pytest.skip("no AVX-512")
+    folder, own, wanted = loops
+    monkeypatch.setenv("COIL_ISA", isa)
+    choice = {"form": form, "size": size} if size else {"form": form}
+    record = copy.deepcopy(own)
+    record["hardware"]["isa"] = isa
+    asked = [p for p in record["problems"] if p["problem"].startswith("loop ")]
+    for p in asked:
+        p["rows"][0]["choice"] = choice
+    refused = 0
+    while True:  # kernels that have no such form are named one by one
+        (folder / "f.json").write_text(json.dumps(record))
+        done = harness.coil("compile", folder / "loops.pt2", "-o", folder / "f.pt2", "--replay", folder / "f.json")
+        if done.returncode == 0:
+            break
+        harness.assert_refused(done, "choice for 'loop ", code=407)
+        (gone,) = [p for p in asked if f"'{p['problem']}'" in done.stderr]
+        assert gone["rows"][0]["choice"], done.stderr
+        gone["rows"][0]["choice"] = {}
+        refused += 1
+    assert refused < len(asked), "no kernel has this form"
+    harness.coil_ok("run", folder / "f.pt2", "--input", folder / "in.npz", "--output", folder / "out.npz")
+    for i, (got, want) in enumerate(zip(harness.load_outputs(folder / "out.npz"), wanted, strict=True)):
+        np.testing.assert_allclose(np.asarray(got, dtype=want.dtype), want, rtol=1e-5, atol=1e-4, err_msg=f"result {i}")

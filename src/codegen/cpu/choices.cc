@@ -26,6 +26,8 @@ constexpr int64_t kBlockRows = 84, kMostPanels = 16;
 constexpr double kMultiplyAdds = 40, kCopiedElement = 0.12, kByteOfB = 0.03, kTask = 150, kWake = 4000;
 constexpr double kLibraryGain = 0.05;
 constexpr double kSmallWork = 1 << 18;      // vector operations of a loop that one thread may do as fast
+constexpr double kLeastLoop = 1 << 11;      // vector operations of a loop whose form can matter: others take a microsecond
+constexpr size_t kMostForms = 3;            // of a loop: each is a function to compile
 constexpr double kSmallProduct = 1 << 23;   // multiply-adds, likewise
 
 std::string texts(const std::vector<Expr>& sizes) {
@@ -143,6 +145,20 @@ std::vector<Choice> conv_candidates(const KernelPlan& plan, const TemplateKernel
   return ordered(first, std::move(rest), most);
 }
 
+// work: of the whole loop, in vector operations.
+std::vector<Choice> loop_candidates(const KernelPlan& plan, const LoopKernel& loop, double work, const Sizes& sizes, const Machine& machine, size_t most) {
+  std::vector<Choice> first;
+  if (work >= kLeastLoop) first = form_choices(plan, loop, sizes);
+  if (first.size() > kMostForms) first.resize(kMostForms);
+  if (machine.threads > 1) {
+    if (work < kSmallWork) first.push_back(only(kThreads, 1));
+    for (const int32_t chunk : {2048, 32768}) {
+      if (work > 2 * chunk) first.push_back(only(kChunkWork, chunk));
+    }
+  }
+  return ordered(first, {}, most);
+}
+
 }  // namespace
 
 const PlanOperand* weight_of(const KernelPlan& plan, const TemplateKernel& k, int32_t method) {
@@ -160,6 +176,7 @@ const PlanOperand* weight_of(const KernelPlan& plan, const TemplateKernel& k, in
 
 bool can_run(const KernelPlan& plan, const Kernel& kernel, const Choice& choice) {
   if (const UserCallKernel* user = as_user(kernel)) return static_cast<size_t>(choice.values[kConfig]) < user->def.launches.size();
+  if (const auto* loop = std::get_if<LoopKernel>(&kernel.def)) return chosen_form(plan, *loop, choice).has_value();
   const TemplateKernel* t = as_template(kernel);
   if (t && choice.values[kMethod] == kOneDnn) return suits_onednn(plan, *t);
   if (as_gemm(kernel)) return choice.values[kMethod] == kOwnMethod;
@@ -175,7 +192,7 @@ bool asks_onednn(const KernelPlan& plan, const Kernel& kernel, bool timed) {
 }
 
 const std::array<const char*, 4>& value_names(const Kernel& kernel) {
-  static constexpr std::array<const char*, 4> kLoop = {"", "chunk_work", "", "threads"}, kConv = {"method", "block_tiles", "block_panels", "threads"},
+  static constexpr std::array<const char*, 4> kLoop = {"form", "chunk_work", "size", "threads"}, kConv = {"method", "block_tiles", "block_panels", "threads"},
                                               kGemm = kConv, kUser = {"config", "chunk_work", "", "threads"}, kOther = {"", "", "", "threads"};
   if (std::holds_alternative<LoopKernel>(kernel.def)) return kLoop;
   if (as_user(kernel)) return kUser;
@@ -195,6 +212,7 @@ std::string choice_text(const Kernel& kernel, const Choice& choice) {
     const auto method = static_cast<size_t>(v[kMethod]);
     parts.push_back(method < std::size(kMethods) ? kMethods[method] : "unknown");
   }
+  if (const auto* loop = std::get_if<LoopKernel>(&kernel.def); loop && v[kForm]) parts.push_back(form_text(*loop, choice));
   if (std::holds_alternative<LoopKernel>(kernel.def) || as_user(kernel)) {
     if (v[kChunkWork]) parts.push_back(fmt::format("chunks of {} operations", v[kChunkWork]));
   } else if (v[kBlockTiles] || v[kBlockPanels]) {
@@ -247,16 +265,7 @@ Expr choice_key(const KernelPlan& plan, const Kernel& kernel, const CpuLaunch& l
 std::vector<Choice> candidates(const KernelPlan& plan, const Kernel& kernel, const CpuLaunch& launch, const Sizes& sizes, const Machine& machine, size_t most) {
   const auto value = [&](Expr e) { return static_cast<double>(evaluate_index(e, sizes)); };
   const bool several = machine.threads > 1;
-  if (std::holds_alternative<LoopKernel>(kernel.def)) {
-    if (!several) return {Choice{}};
-    const double work = value(launch.items) * (value(launch.work) + 1);
-    std::vector<Choice> first;
-    if (work < kSmallWork) first.push_back(only(kThreads, 1));
-    for (const int32_t chunk : {2048, 32768}) {
-      if (work > 2 * chunk) first.push_back(only(kChunkWork, chunk));
-    }
-    return ordered(first, {}, most);
-  }
+  if (const auto* loop = std::get_if<LoopKernel>(&kernel.def)) return loop_candidates(plan, *loop, value(launch.items) * (value(launch.work) + 1), sizes, machine, most);
   if (const UserCallKernel* user = as_user(kernel)) {  // every configuration that the user gives is tried
     std::vector<Choice> out;
     for (size_t c = 0; c < user->def.launches.size(); ++c) out.push_back(only(kConfig, static_cast<int32_t>(c)));

@@ -13,6 +13,8 @@ namespace coil::cpu {
 // Places in Choice::values; program.cc knows that of kConfig.
 inline constexpr size_t kMethod = 0;       // convolutions, products: see Method
 inline constexpr size_t kConfig = 0;       // user kernels: which configuration
+inline constexpr size_t kForm = 0;         // loops: see LoopFormKind
+inline constexpr size_t kFormSize = 2;     // and what that counts
 inline constexpr size_t kBlockTiles = 1;   // products, implicit convolutions: tiles of rows in a block
 inline constexpr size_t kChunkWork = 1;    // loop kernels: vector operations of the smallest chunk that is handed to another thread
 inline constexpr size_t kBlockPanels = 2;  // products, implicit convolutions: panels of 32 columns in a block

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "codegen/cpu/loop_form.h"
 #include "schedule/kernel_plan.h"
 #include "schedule/target.h"
 
@@ -29,8 +30,10 @@ struct CpuLaunch {
   std::vector<BufferId> buffers;      // args.p
   Expr items;                         // parallel_for's count (loop kernels, sorts)
   Expr work;                          // rough cost of one item, in vector operations
-  // A user's kernel: the same for each of its configurations; what is above is the first's. function: -1 where the program has no use for it.
+  // The same for each configuration of a user's kernel, or for each form of a loop that was asked for; what is above is the first's, the own
+  // rule's. function: -1 where the program has no use for it.
   struct Config {
+    Choice choice;  // what asks for it
     int function = -1;
     Expr items, work;
   };
@@ -50,7 +53,8 @@ struct CpuSettings {
 };
 TargetTraits traits(const CpuSettings& settings = {});
 
-CpuProgram generate_kernels(const KernelPlan& plan);
+// Loops are written as their own rules say, as the plan's choices say, and as those of `timed` do: for each kernel, what a tuner's build can be told to run.
+CpuProgram generate_kernels(const KernelPlan& plan, const std::vector<std::vector<Choice>>& timed = {});
 // Drops the functions of users' configurations that no kernel's choices name. timed: kernels of which all are kept.
 void drop_configs(CpuProgram& program, const KernelPlan& plan, const std::vector<bool>& timed);
 
@@ -61,7 +65,8 @@ struct KernelText {
   std::vector<BufferId> buffers;
   Expr items, work;
 };
-KernelText loop_kernel_text(const KernelPlan& plan, const LoopKernel& kernel);
+// buffers: in whose order the arguments shall be; empty: as they come.
+KernelText loop_kernel_text(const KernelPlan& plan, const LoopKernel& kernel, const LoopForm& form, const std::vector<BufferId>& buffers = {});
 KernelText epilogue_text(const KernelPlan& plan, const TemplateKernel& kernel);
 KernelText sort_kernel_text(const KernelPlan& plan, const SortKernel& kernel);
 KernelText user_kernel_text(const KernelPlan& plan, const UserCallKernel& kernel, size_t config);

@@ -88,6 +88,7 @@ ExprEmitter::Text ExprEmitter::make(Expr e) {
 
 // A load's way depends on how its offset moves with the lanes: not at all, by one, by a stride, or freely.
 ExprEmitter::Text ExprEmitter::load(Expr e) {
+  if (const auto known = context_.known.find(e.node()); known != context_.known.end()) return {known->second, true};
   const Expr offset = e->args[0];
   std::string p;
   if (e->id >= kScratchBase) {
@@ -233,7 +234,7 @@ void ExprEmitter::store(const std::string& p, Expr offset, Expr v, Expr conditio
     const std::string at = lane_index(offset);
     out_ += fmt::format("{}cd::scatter{}({}, {}, {}{});\n", indent_, tail, p, at, vec(t), count);
   } else if (affine->coefficient == offset->pool->index(1)) {
-    out_ += fmt::format("{}cd::store{}({} + {}, {}{});\n", indent_, tail, p, index(offset), vec(t), count);
+    out_ += fmt::format("{}cd::{}{}({} + {}, {}{});\n", indent_, context_.streams && tail.empty() ? "stream" : "store", tail, p, index(offset), vec(t), count);
   } else {
     out_ += fmt::format("{}cd::store_strided{}({} + {}, {}, {}{});\n", indent_, tail, p, index(offset), vec(t), index(affine->coefficient), count);
   }

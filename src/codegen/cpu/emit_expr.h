@@ -18,6 +18,8 @@ struct EmitContext {
   std::string tail;                                // count of active lanes; empty: all
   std::map<int, std::pair<std::string, bool>> temps;  // temp -> text, is it a vector
   std::map<int, std::string> scratch;              // worker scratch row -> pointer name
+  std::map<const ExprNode*, std::string> known;    // loads that have their vectors from elsewhere
+  bool streams = false;                            // whole vectors are stored past the caches
 };
 
 class ExprEmitter {

@@ -1,10 +1,11 @@
 // All kernels of a plan: names, head comments, and one function for equal texts.
+#include <algorithm>
 #include <map>
 
 #include <fmt/format.h>
 
 #include "base/hash.h"
-#include "codegen/cpu/cpu_kernels.h"
+#include "codegen/cpu/choices.h"
 #include "codegen/host/index_text.h"
 #include "codegen/kernel_text.h"
 #include "codegen/user_text.h"
@@ -14,13 +15,13 @@ namespace {
 
 class ProgramWriter {
  public:
-  explicit ProgramWriter(const KernelPlan& plan) : plan_(plan) {}
+  ProgramWriter(const KernelPlan& plan, const std::vector<std::vector<Choice>>& timed) : plan_(plan), timed_(timed) {}
 
   CpuProgram run() {
     for (const Kernel& k : plan_.kernels) {
       CpuLaunch launch;
       if (const auto* loop = std::get_if<LoopKernel>(&k.def)) {
-        launch = launched(k, loop_kernel_text(plan_, *loop));
+        launch = loop_launch(k, *loop);
       } else if (const auto* sort = std::get_if<SortKernel>(&k.def)) {
         launch = launched(k, sort_kernel_text(plan_, *sort));
       } else if (const auto* call = std::get_if<TemplateKernel>(&k.def); call && !call->epilogue.empty()) {
@@ -62,18 +63,44 @@ class ProgramWriter {
       f.user_call = user_call_text(plan_, user, *user.def.kernel->cpu, false);
     }
     CpuLaunch launch = all[0];
-    for (const CpuLaunch& l : all) launch.configs.push_back({l.function, l.items, l.work});
+    for (size_t c = 0; c < all.size(); ++c) {
+      launch.configs.push_back({{}, all[c].function, all[c].items, all[c].work});
+      launch.configs.back().choice.values[kConfig] = static_cast<int32_t>(c);
+    }
+    return launch;
+  }
+
+  // The own form, and those that are asked for.
+  CpuLaunch loop_launch(const Kernel& k, const LoopKernel& loop) {
+    CpuLaunch launch = launched(k, loop_kernel_text(plan_, loop, own_form(plan_, loop)));
+    const auto add = [&](const Choice& choice) {
+      Choice form;
+      form.values[kForm] = choice.values[kForm];
+      form.values[kFormSize] = choice.values[kFormSize];
+      const auto has = [&](const CpuLaunch::Config& c) { return c.choice == form; };
+      if (form == Choice{} || std::any_of(launch.configs.begin(), launch.configs.end(), has)) return;
+      const std::optional<LoopForm> chosen = chosen_form(plan_, loop, form);
+      CHECK(chosen.has_value(), "a form that the loop does not have");
+      if (launch.configs.empty()) launch.configs.push_back({{}, launch.function, launch.items, launch.work});
+      const CpuLaunch other = launched(k, loop_kernel_text(plan_, loop, *chosen, launch.buffers));
+      CHECK(other.buffers == launch.buffers, "forms of a loop have the same arguments");
+      launch.configs.push_back({form, other.function, other.items, other.work});
+    };
+    for (const ChoiceTable::Row& r : k.choices.rows) add(r.choice);
+    const auto row = static_cast<size_t>(&k - plan_.kernels.data());
+    if (row < timed_.size()) std::for_each(timed_[row].begin(), timed_[row].end(), add);
     return launch;
   }
 
   const KernelPlan& plan_;
+  const std::vector<std::vector<Choice>>& timed_;
   CpuProgram program_;
   std::map<std::string, int> known_;
 };
 
 }  // namespace
 
-CpuProgram generate_kernels(const KernelPlan& plan) { return ProgramWriter(plan).run(); }
+CpuProgram generate_kernels(const KernelPlan& plan, const std::vector<std::vector<Choice>>& timed) { return ProgramWriter(plan, timed).run(); }
 
 KernelText user_kernel_text(const KernelPlan& plan, const UserCallKernel& k, size_t config) {
   const UserKernelCode& code = *k.def.kernel->cpu;
@@ -95,6 +122,7 @@ void drop_configs(CpuProgram& program, const KernelPlan& plan, const std::vector
   std::vector<bool> kept;
   for (const CpuFunction& f : program.functions) kept.push_back(!f.user);
   for (size_t k = 0; k < plan.kernels.size(); ++k) {
+    if (!std::holds_alternative<UserCallKernel>(plan.kernels[k].def)) continue;  // forms of loops are those that were asked for
     std::vector<CpuLaunch::Config>& configs = program.launches[k].configs;
     std::vector<bool> used(configs.size(), k < timed.size() && timed[k]);
     if (!used.empty()) used[0] = true;

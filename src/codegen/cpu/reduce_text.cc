@@ -51,7 +51,7 @@ bool by_index(ReduceOp op) { return op == ReduceOp::argmax || op == ReduceOp::ar
 
 }  // namespace
 
-ReduceText ReduceText::make(const Stmt& s, int number, bool vector) {
+ReduceText ReduceText::make(const Stmt& s, int number, bool vector, int vectors) {
   ReduceText r;
   r.temp = s.temp.index;
   r.accumulator = "acc" + std::to_string(number);
@@ -59,36 +59,49 @@ ReduceText ReduceText::make(const Stmt& s, int number, bool vector) {
   r.op = s.op;
   r.operand = s.value->dtype;
   r.vector = vector;
+  r.vectors = vectors;
   return r;
 }
 
 std::string ReduceText::declare(const std::string& indent) const {
-  const std::string start = identity(op, operand);
-  std::string text = fmt::format("{}auto {} = {};\n", indent, accumulator, vector ? "cd::vec(" + start + ")" : start);
-  if (by_index(op)) {
-    const std::string none = "(cd::i64)9223372036854775807L";  // later than any point: the first real one wins a tie
-    text += fmt::format("{}auto {}i = {};\n", indent, accumulator, vector ? "cd::vec(" + none + ")" : none);
-  }
+  const auto one = [&](const std::string& name, const std::string& start) {
+    if (vectors == 1) return fmt::format("{}auto {} = {};\n", indent, name, vector ? "cd::vec(" + start + ")" : start);
+    std::string all;
+    for (int u = 0; u < vectors; ++u) all += fmt::format("{}cd::vec({})", u ? ", " : "", start);
+    return fmt::format("{}decltype(cd::vec({})) {}[{}] = {{{}}};\n", indent, start, name, vectors, all);
+  };
+  std::string text = one(accumulator, identity(op, operand));
+  if (by_index(op)) text += one(accumulator + "i", "(cd::i64)9223372036854775807L");  // later than any point: the first real one wins a tie
   return text;
 }
 
 std::string ReduceText::update(const std::string& indent, const std::string& value, const std::string& number, bool masked) const {
+  const std::string acc = accumulator + element, at = accumulator + "i" + element;
   if (by_index(op)) {
-    std::string better = fmt::format("cd::{}({}, {}i, {}, {})", step(op), accumulator, accumulator, value, number);
+    std::string better = fmt::format("cd::{}({}, {}, {}, {})", step(op), acc, at, value, number);
     if (masked) better = fmt::format("cd::logical_and(cd::tail(lanes), {})", better);
-    return fmt::format("{}{{\n{}  const auto better = {};\n{}  {} = cd::select(better, {}, {});\n{}  {}i = cd::select(better, {}, {}i);\n{}}}\n", indent,
-                       indent, better, indent, accumulator, value, accumulator, indent, accumulator, number, accumulator, indent);
+    return fmt::format("{0}{{\n{0}  const auto better = {1};\n{0}  {2} = cd::select(better, {3}, {2});\n{0}  {4} = cd::select(better, {5}, {4});\n{0}}}\n", indent, better, acc, value, at, number);
   }
   const std::string x = masked ? fmt::format("cd::select(cd::tail(lanes), {}, cd::vec({}))", value, identity(op, operand)) : value;
-  return fmt::format("{}{} = cd::{}({}, {});\n", indent, accumulator, step(op), accumulator, x);
+  return fmt::format("{}{} = cd::{}({}, {});\n", indent, acc, step(op), acc, x);
 }
 
+std::string ReduceText::in_place() const { return accumulator + (by_index(op) ? "i" : "") + element; }
+
 std::string ReduceText::finish(const std::string& indent, bool combine) const {
-  if (!combine) return fmt::format("{}const auto {} = {}{};\n", indent, result, accumulator, by_index(op) ? "i" : "");
+  if (!combine) return fmt::format("{}const auto {} = {};\n", indent, result, in_place());
+  std::string text;
+  if (vectors > 1) {
+    ReduceText first = *this;
+    first.element = "[0]";
+    const std::string other = accumulator + "[u]", other_at = accumulator + "i[u]";
+    text = fmt::format("#pragma clang loop unroll(full)\n{0}for (int u = 1; u < {1}; ++u) {{\n{2}{0}}}\n", indent, vectors, first.update(indent + "  ", other, other_at, false));
+  }
   const char* f = op == ReduceOp::sum ? "hsum" : op == ReduceOp::prod ? "hprod" : op == ReduceOp::max ? "hmax" : op == ReduceOp::min ? "hmin"
                   : op == ReduceOp::any ? "hany" : op == ReduceOp::all ? "hall" : op == ReduceOp::argmax ? "hargmax" : "hargmin";
-  if (by_index(op)) return fmt::format("{}const auto {} = cd::{}({}, {}i);\n", indent, result, f, accumulator, accumulator);
-  return fmt::format("{}const auto {} = cd::{}({});\n", indent, result, f, accumulator);
+  const std::string e = vectors > 1 ? "[0]" : "";
+  if (by_index(op)) return text + fmt::format("{}const auto {} = cd::{}({}{}, {}i{});\n", indent, result, f, accumulator, e, accumulator, e);
+  return text + fmt::format("{}const auto {} = cd::{}({}{});\n", indent, result, f, accumulator, e);
 }
 
 }  // namespace coil::cpu

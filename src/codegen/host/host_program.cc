@@ -162,7 +162,6 @@ class HostWriter {
 
   std::string kernel_call(size_t k) {
     const Kernel& kernel = plan_.kernels[k];
-    const auto& launch = program_.launches[k];
     if (const auto* mark = std::get_if<ControlMark>(&kernel.def)) return control(*mark);
     std::string text = call_comment(kernel);
     if (const auto* copy = std::get_if<CopyKernel>(&kernel.def)) {
@@ -178,10 +177,24 @@ class HostWriter {
     text += way(k);
     if (const auto* call = std::get_if<TemplateKernel>(&kernel.def)) return text + hook(k, false) + template_call(k, *call) + hook(k, true) + "  }\n";
     if (const auto* user = std::get_if<UserCallKernel>(&kernel.def)) return text + user_call(k, *user) + "  }\n";
-    text += args(k) + hook(k, false);
-    text += fmt::format("    launch({}, kFunctions[chosen][{}], {}, {}, &args{});\n", host(k), launch.function, host_index(launch.items), host_index(launch.work),
-                        chooses(k) ? ", way[1]" : "");
+    text += args(k) + hook(k, false) + launch_text(k);
     return text + hook(k, true) + "  }\n";
+  }
+
+  // Of the function that the kernel's choice asks for, where there are several.
+  std::string launch_text(size_t k) const {
+    const cpu::CpuLaunch& launch = program_.launches[k];
+    const auto chosen = [&](const std::function<std::string(const cpu::CpuLaunch::Config&)>& what) {
+      std::string all = what({{}, launch.function, launch.items, launch.work});
+      for (size_t c = 1; c < launch.configs.size(); ++c) {
+        const auto& v = launch.configs[c].choice.values;
+        const std::string size = v[cpu::kFormSize] ? fmt::format(" && way[{}] == {}", cpu::kFormSize, v[cpu::kFormSize]) : "";
+        if (launch.configs[c].function >= 0) all = fmt::format("way[0] == {}{} ? {} : {}", v[0], size, what(launch.configs[c]), all);
+      }
+      return all;
+    };
+    return fmt::format("    launch({}, kFunctions[chosen][{}], {}, {}, &args{});\n", host(k), chosen([](const auto& c) { return std::to_string(c.function); }),
+                       chosen([](const auto& c) { return host_index(c.items); }), chosen([](const auto& c) { return host_index(c.work); }), chooses(k) ? ", way[1]" : "");
   }
 
   // What the kernel changes in place is put there first.
@@ -195,17 +208,7 @@ class HostWriter {
       text += fmt::format("    memcpy({}, {}, (size_t){});\n", address(user.results[written++]), element_address(user.operands[i], static_cast<int>(t->sizes.size())),
                           host_index(product(pool(), t->sizes) * bytes));
     }
-    text += args(k);
-    const std::vector<cpu::CpuLaunch::Config>& configs = program_.launches[k].configs;
-    const auto chosen = [&](const std::function<std::string(const cpu::CpuLaunch::Config&)>& what) {
-      std::string all = what(configs[0]);
-      for (size_t c = 1; c < configs.size(); ++c) {
-        if (configs[c].function >= 0) all = fmt::format("way[0] == {} ? {} : {}", c, what(configs[c]), all);
-      }
-      return all;
-    };
-    text += fmt::format("    launch({}, kFunctions[chosen][{}], {}, {}, &args{});\n", host(k), chosen([](const auto& c) { return std::to_string(c.function); }),
-                        chosen([](const auto& c) { return host_index(c.items); }), chosen([](const auto& c) { return host_index(c.work); }), chooses(k) ? ", way[1]" : "");
+    text += args(k) + launch_text(k);
     return text + hook(k, true);
   }
 

@@ -1,0 +1,215 @@
+#include "codegen/cpu/loop_form.h"
+
+#include <algorithm>
+#include <functional>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "codegen/cpu/choices.h"
+#include "codegen/kernel_text.h"
+#include "schedule/schedule.h"
+
+namespace coil::cpu {
+namespace {
+
+constexpr int64_t kStreamedBytes = 1 << 22;  // of a kernel's results: what the next kernel reads is out of the caches near a core by then
+constexpr int kMostVectors = 8;
+constexpr int kOwnVectors = 4;               // an addition takes four cycles, and two may begin in each
+
+bool is_outer(const LoopKernel& k, int axis) { return axis >= 0 && axis < k.num_outer; }
+bool pointwise(const LoopKernel& k) { return k.num_outer == static_cast<int>(k.axes.size()) && !k.sequential; }
+
+// Offsets of all loads and stores with a weight: stores count more.
+void for_each_access(const LoopKernel& k, const std::function<void(Expr offset, int weight)>& f) {
+  for (const Stmt& s : k.stmts) {
+    visit(s.value, [&](Expr e) {
+      if (e->kind == ExprKind::load) f(e->args[0], 2);
+    });
+    if (s.offset) f(s.offset, 3);
+  }
+}
+
+// How well lanes run along an axis: by how many accesses are contiguous in it. Null: they cannot.
+std::optional<int> lane_score(const LoopKernel& k, int a) {
+  const int n = static_cast<int>(k.axes.size());
+  const Expr size = k.axes[static_cast<size_t>(a)].size;
+  const bool inner = a >= k.num_outer;
+  if (k.sequential || (size->is_constant() && size->as_int() < 4)) return std::nullopt;
+  if (!inner && !k.scratch.empty()) return std::nullopt;  // scratch holds one point's row, not a vector of points
+  if (inner && a != n - 1) return std::nullopt;           // other inner axes would need the innermost loop outside
+  int score = 0;
+  for_each_access(k, [&](Expr offset, int weight) {
+    if (!depends_on_var(offset, a)) return;
+    const auto affine = as_affine(offset, a);
+    const bool unit = affine && affine->coefficient == offset->pool->index(1);
+    score += unit ? 2 * weight : affine ? -weight : -2 * weight;
+  });
+  return size->is_constant() && size->as_int() < kMaxLanes ? score / 2 - 1 : score;
+}
+
+int own_lanes(const LoopKernel& k) {
+  int best = -1, best_score = 0;
+  for (int a = static_cast<int>(k.axes.size()) - 1; a >= 0; --a) {
+    const std::optional<int> score = lane_score(k, a);
+    if (!score || (best < 0 ? *score <= -6 : *score <= best_score)) continue;
+    best = a;
+    best_score = *score;
+  }
+  return best;
+}
+
+bool reduces(const LoopKernel& k) {
+  return std::any_of(k.stmts.begin(), k.stmts.end(), [](const Stmt& s) { return s.kind == Stmt::Kind::reduce; });
+}
+
+int body_cost(const LoopKernel& k) {
+  int sum = 0;
+  for (const Stmt& s : k.stmts) sum += cost(s.value);
+  return sum;
+}
+
+// Stores of some points only cannot be those of whole vectors.
+bool can_repeat(const LoopKernel& k, int lanes) {
+  return lanes >= 0 && reduces(k) && std::none_of(k.stmts.begin(), k.stmts.end(), [&](const Stmt& s) { return s.kind == Stmt::Kind::scan || (is_outer(k, lanes) && s.condition); });
+}
+
+// Of lanes along an outer axis the whole body is repeated, else loops over inner points one by one. Not where a step would never be full.
+int own_vectors(const LoopKernel& k, int lanes) {
+  if (lanes >= 0 && upper_bound(k.axes[static_cast<size_t>(lanes)].size).value_or(INT64_MAX) < kOwnVectors * kMaxLanes) return 1;
+  return can_repeat(k, lanes) && (!is_outer(k, lanes) || body_cost(k) <= kLongBody) ? kOwnVectors : 1;
+}
+
+// --- tiles
+
+// Loads that are always evaluated: a tile is read without asking for conditions.
+void collect(Expr e, std::vector<Expr>& loads, std::set<const ExprNode*>& seen) {
+  if (!seen.insert(e.node()).second) return;
+  if (e->kind == ExprKind::load) {
+    if (e->id < kScratchBase) loads.push_back(e);
+    return;  // its offset: an index from data is not tiled
+  }
+  if (e->is_op(ScalarOp::masked)) return collect(e->args[0], loads, seen);
+  for (Expr a : e->args) collect(a, loads, seen);
+}
+
+bool from_data(Expr offset) {
+  return any_of(offset, [](Expr n) { return n->kind == ExprKind::load || n->kind == ExprKind::temp || n->is_op(ScalarOp::checked_index); });
+}
+
+// A tile is read before its points are written.
+bool is_written(const KernelPlan& plan, const LoopKernel& k, BufferId id) {
+  const Placement& x = plan.buffer(id).placement;
+  return std::any_of(k.stmts.begin(), k.stmts.end(), [&](const Stmt& s) {
+    if (s.kind != Stmt::Kind::store || s.scratch >= 0) return false;
+    const Placement& y = plan.buffer(s.buffer).placement;
+    return s.buffer == id || (x.kind == y.kind && x.kind == Placement::Kind::arena && x.offset == y.offset);
+  });
+}
+
+void find_tiles(const KernelPlan& plan, const LoopKernel& k, LoopForm& form) {
+  if (!pointwise(k) || form.lanes < 0) return;
+  std::vector<Expr> all;
+  std::set<const ExprNode*> seen;
+  for (const Stmt& s : k.stmts) {
+    if (s.condition) return;
+    collect(s.value, all, seen);
+  }
+  const auto long_enough = [&](int axis) { return typical(k.axes[static_cast<size_t>(axis)].size) >= kMaxLanes; };
+  if (!long_enough(form.lanes)) return;
+  for (int axis = 0; axis < static_cast<int>(k.axes.size()); ++axis) {
+    if (axis == form.lanes || !long_enough(axis)) continue;
+    std::vector<Expr> loads;
+    for (Expr e : all) {
+      const Expr offset = e->args[0];
+      const bool strided = !from_data(offset) && as_affine(offset, form.lanes) && depends_on_var(offset, form.lanes) && !unit_stride(offset, form.lanes);
+      if (strided && unit_stride(offset, axis) && !is_written(plan, k, BufferId(e->id))) loads.push_back(e);
+    }
+    if (loads.size() > form.tiled.size()) form.across = axis, form.tiled = std::move(loads);
+  }
+}
+
+Choice choice_of(int32_t kind, int32_t size) {
+  Choice c;
+  c.values[kForm] = kind;
+  c.values[kFormSize] = size;
+  return c;
+}
+
+}  // namespace
+
+LoopForm own_form(const KernelPlan& plan, const LoopKernel& k) {
+  LoopForm form;
+  form.lanes = own_lanes(k);
+  form.vectors = own_vectors(k, form.lanes);
+  find_tiles(plan, k, form);
+  return form;
+}
+
+std::optional<LoopForm> chosen_form(const KernelPlan& plan, const LoopKernel& k, const Choice& choice) {
+  LoopForm form = own_form(plan, k);
+  const int32_t size = choice.values[kFormSize];
+  switch (choice.values[kForm]) {
+    case kOwnForm: return size == 0 ? std::optional(form) : std::nullopt;
+    case kVectors:
+      if (!can_repeat(k, form.lanes) || size < 1 || size > kMostVectors || (size == form.vectors && size == form.long_vectors)) return std::nullopt;
+      form.vectors = form.long_vectors = size;
+      return form;
+    case kLanes: {
+      const int axis = size - 1;
+      if (axis < 0 || axis >= static_cast<int>(k.axes.size()) || axis == form.lanes || !lane_score(k, axis)) return std::nullopt;
+      form = {};
+      form.lanes = axis;
+      form.vectors = own_vectors(k, axis);
+      find_tiles(plan, k, form);
+      return form;
+    }
+    case kTiles:
+      if (size != kWithoutTiles || form.across < 0) return std::nullopt;
+      form.across = -1;
+      form.tiled.clear();
+      return form;
+    case kStreams:
+      if (size != 0 || !pointwise(k) || form.lanes < 0) return std::nullopt;
+      form.streams = true;
+      return form;
+    default: return std::nullopt;
+  }
+}
+
+std::vector<Choice> form_choices(const KernelPlan& plan, const LoopKernel& k, const std::function<int64_t(SymbolId)>& sizes) {
+  std::vector<Choice> out;
+  int64_t stored = 0;
+  if (std::any_of(k.axes.begin(), k.axes.end(), [](const Axis& a) { return depends_on_data(a.size); })) return out;
+  for (const Stmt& s : k.stmts) {
+    if (s.kind != Stmt::Kind::store || s.scratch >= 0) continue;
+    int64_t bytes = byte_size(s.dtype);
+    for (const Axis& a : k.axes) bytes *= evaluate_index(a.size, sizes);
+    stored += bytes;
+  }
+  if (stored >= kStreamedBytes) out.push_back(choice_of(kStreams, 0));
+  for (const int32_t vectors : {2, 4, 1, 8}) out.push_back(choice_of(kVectors, vectors));
+  out.push_back(choice_of(kTiles, kWithoutTiles));
+  std::vector<std::pair<int, Choice>> others;
+  for (int a = 0; a < static_cast<int>(k.axes.size()); ++a) {
+    const std::optional<int> score = lane_score(k, a);
+    if (score && evaluate_index(k.axes[static_cast<size_t>(a)].size, sizes) >= kMaxLanes) others.emplace_back(-*score, choice_of(kLanes, a + 1));
+  }
+  std::stable_sort(others.begin(), others.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (const auto& [score, choice] : others) out.push_back(choice);
+  std::erase_if(out, [&](const Choice& c) { return !chosen_form(plan, k, c); });
+  return out;
+}
+
+std::string form_text(const LoopKernel& k, const Choice& choice) {
+  const int32_t size = choice.values[kFormSize];
+  switch (choice.values[kForm]) {
+    case kVectors: return size == 1 ? "one vector at a time" : fmt::format("{} vectors at once", size);
+    case kLanes: return "lanes along " + (size >= 1 && size <= static_cast<int32_t>(k.axes.size()) ? k.axes[static_cast<size_t>(size - 1)].name : "no axis");
+    case kTiles: return "no tiles";
+    case kStreams: return "stores past the caches";
+    default: return "unknown";
+  }
+}
+
+}  // namespace coil::cpu

@@ -1,0 +1,45 @@
+// The ways to write a loop kernel for the CPU: which axis lanes run along, how many vectors an inner loop has under way, tiles that are turned
+// in registers, stores past the caches.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "schedule/kernel_plan.h"
+
+namespace coil::cpu {
+
+inline constexpr int64_t kMaxLanes = 16;
+inline constexpr int kLongBody = 16;  // cost of statements above which repeating them in the text saves nothing
+
+// Values of Choice::values[kForm]; what [kFormSize] counts. Records hold them: new ones go to the end.
+enum LoopFormKind : int32_t {
+  kOwnForm,
+  kVectors,  // size: so many vectors at once, each with accumulators of its own
+  kLanes,    // size: lanes along this axis, from 1
+  kTiles,    // what lies across the lanes is read in tiles; size 2: it is not
+  kStreams,  // results do not go through the caches
+};
+inline constexpr int32_t kWithoutTiles = 2;
+
+struct LoopForm {
+  int lanes = -1;           // the axis; -1: no vectors
+  int vectors = 1;
+  int long_vectors = 1;     // in a loop over inner points whose body is long
+  int across = -1;          // the other axis of tiles; -1: none
+  std::vector<Expr> tiled;  // loads that are contiguous along `across`
+  bool streams = false;
+};
+
+LoopForm own_form(const KernelPlan& plan, const LoopKernel& kernel);
+// Of the choice's kForm and kFormSize. Null: the kernel cannot be written so.
+std::optional<LoopForm> chosen_form(const KernelPlan& plan, const LoopKernel& kernel, const Choice& choice);
+// All choices of other forms that make sense, those first that are more likely to pay; `sizes` decide what is large.
+std::vector<Choice> form_choices(const KernelPlan& plan, const LoopKernel& kernel, const std::function<int64_t(SymbolId)>& sizes);
+
+// For readers: "4 vectors at once", "lanes along i1".
+std::string form_text(const LoopKernel& kernel, const Choice& choice);
+
+}  // namespace coil::cpu

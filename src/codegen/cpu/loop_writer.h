@@ -1,0 +1,67 @@
+// Writes a loop kernel in one of its forms; see loop_kernel.cc.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "codegen/cpu/cpu_kernels.h"
+#include "codegen/cpu/emit_expr.h"
+#include "codegen/cpu/loop_form.h"
+#include "codegen/cpu/reduce_text.h"
+
+namespace coil::cpu {
+
+class LoopWriter {
+ public:
+  LoopWriter(const KernelPlan& plan, const LoopKernel& k, const LoopForm& form, const std::vector<BufferId>& buffers);
+  KernelText run();
+
+ private:
+  ExprPool& pool() const { return *plan_.pool; }
+  std::string& out() { return *out_; }
+  const Axis& axis(int a) const { return k_.axes[static_cast<size_t>(a)]; }
+  std::string size(int a) { return scalar_index(axis(a).size); }
+  bool any_inner() const { return k_.num_outer < static_cast<int>(k_.axes.size()); }
+  bool lane_outer() const { return form_.lanes >= 0 && form_.lanes < k_.num_outer; }
+  bool several() const { return form_.vectors > 1; }
+
+  std::string scalar_index(Expr e);
+  std::string scratch_pointer(size_t r);
+  // Lanes along an outer axis: an item is a block of that axis. The other outer axes are unpacked from the item's number.
+  void item_loop();
+  // The item's number taken apart, the fastest first: names and how many values each has.
+  std::string unpack(const std::vector<std::pair<std::string, Expr>>& parts);
+  void lane_block(int64_t block);
+  // One vector after the other, with what is left of the lanes behind; `at` is how far it got.
+  void vectors_until_stop(const std::string& at, const std::string& indent);
+  void tiles();
+  void tile(const std::string& indent);
+  // All statements at one outer point (or one vector of them, or form_.vectors of them), pass by pass.
+  void phases(const std::string& indent);
+  void outer_statements(const std::vector<const Stmt*>& stmts, const std::string& indent);
+  // Of several vectors at once: values that others need are arrays.
+  void repeated_outer(const std::vector<const Stmt*>& stmts, const std::string& indent);
+  void run_statement(const Stmt& s, ExprEmitter& emitter);
+  // One pass over the inner axes.
+  void inner_loops(const std::vector<const Stmt*>& stmts, const std::string& indent);
+  void lane_loop(const std::vector<const Stmt*>& stmts, std::vector<ReduceText>& reductions, const std::string& in, int axis, int vectors);
+  void inner_body(const std::vector<const Stmt*>& stmts, std::vector<ReduceText>& reductions, const std::string& indent);
+  // A loop over the vectors of one step, which the compiler writes out; its variable is u.
+  std::string open_repeat(const std::string& indent, int vectors) const;
+  // The number of an inner point, row-major over the inner axes: what argmax and argmin return.
+  Expr point_number() const;
+  // Vector operations of one item, roughly: what the host needs to choose a grain.
+  Expr work() const;
+
+  const KernelPlan& plan_;
+  const LoopKernel& k_;
+  const LoopForm form_;
+  KernelNames names_;
+  EmitContext context_;
+  bool repeats_ = false;  // the text at hand is for several vectors of an outer axis
+  std::string* out_ = nullptr;
+  int next_name_ = 0;
+  Expr items_;
+};
+
+}  // namespace coil::cpu
