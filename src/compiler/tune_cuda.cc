@@ -14,6 +14,7 @@ namespace coil {
 namespace {
 
 constexpr double kBuildSeconds = 1.0;   // NVRTC's for one template kernel on one thread, roughly
+constexpr double kLoopSeconds = 0.1;    // and for one loop
 constexpr double kBuildShare = 0.5;     // of the time left that building may take
 
 Choice library_choice() {
@@ -66,6 +67,7 @@ class CudaTuningTarget : public TuningTarget {
   std::vector<Choice> candidates(size_t k, const std::function<int64_t(SymbolId)>& sizes, size_t most) const override {
     std::vector<Choice> out = cuda::candidates(plan(), plan().kernels[k], device_.sm, plan_.settings.libraries, sizes, most);
     // Where there is no scratch memory for it.
+    if (!is_template(k)) return out;
     const auto& possible = plan_.settings.choices(cuda::problem_text(plan(), plan().kernels[k]));
     if (possible.empty()) std::erase(out, library_choice());
     return out;
@@ -108,20 +110,25 @@ class CudaTuningTarget : public TuningTarget {
   }
 
  private:
+  bool is_template(size_t k) const { return std::holds_alternative<TemplateKernel>(plan().kernels[k].def); }
+
   // The dearest candidates of all problems are left out until the builds are done in time.
   void shorten(Candidates& candidates, double seconds) const {
     const double threads = options_.threads > 0 ? options_.threads : usable_cpus();
     const auto builds = [&] {
       const std::vector<std::vector<Choice>> all = united_choices(plan(), problems_, candidates);
-      size_t n = 0;
-      for (const TuningProblem& p : problems_) n += all[p.kernels[0]].size();
-      return static_cast<double>(n);
+      double seconds = 0;
+      for (const TuningProblem& p : problems_) {
+        const size_t k = p.kernels[0];
+        seconds += static_cast<double>(all[k].size()) * (std::holds_alternative<LoopKernel>(plan().kernels[k].def) ? kLoopSeconds : kBuildSeconds);
+      }
+      return seconds;
     };
     size_t most = 0;
     for (const auto& row : candidates) {
       for (const auto& c : row) most = std::max(most, c.size());
     }
-    for (; most > 2 && builds() * kBuildSeconds / threads > seconds * kBuildShare; --most) {
+    for (; most > 2 && builds() / threads > seconds * kBuildShare; --most) {
       for (auto& row : candidates) {
         for (auto& c : row) {
           if (c.size() >= most) c.resize(most - 1);
@@ -158,7 +165,7 @@ std::function<std::vector<Choice>(const std::string& problem)> choices_of(const 
     std::vector<Choice> out;
     const tune::Entry* entry = record.find(problem);
     for (size_t i = 0; entry && i < entry->rows.size(); ++i) {
-      if (const auto c = choice_of(cuda::value_names(Kernel{}), entry->rows[i].choice)) out.push_back(*c);
+      if (const auto c = choice_of(cuda::template_names(), entry->rows[i].choice)) out.push_back(*c);
     }
     return out;
   };

@@ -5,6 +5,10 @@
 #include <map>
 #include <set>
 
+#include <fmt/format.h>
+
+#include "codegen/cuda/loop_way.h"
+#include "codegen/kernel_text.h"
 #include "tests/codegen/aten_net.h"
 #include "toolchain/nvrtc.h"
 
@@ -78,6 +82,37 @@ TEST_F(CudaCompile, Goldens) {
   Requests requests;
   for (const NamedNet& named : golden_nets()) requests.add(named, false);
   compile(requests);
+}
+
+// What a tuner may choose for the goldens' loops.
+TEST_F(CudaCompile, WaysOfLoops) {
+  using namespace cuda;
+  std::vector<LoopWay> ways = {{kPointsWay, 128, 2}, {kPointsWay, 1024, 32}, {kTilesWay, 0, 32}, {kTilesWay, 0, 64}};
+  for (const int32_t kind : {kRowWay, kThreadWay, kScanWay}) {
+    for (const int32_t threads : {32, 128, 1024}) ways.push_back({kind, threads, 0});
+  }
+  for (const int32_t threads : {4, 16, 32}) ways.push_back({kColumnWay, threads, 0});
+  std::map<int32_t, int> counts;
+  std::set<std::string> bodies;
+  std::string text = "#include \"cuda/reduce.h\"\n";
+  for (const NamedNet& named : golden_nets()) {
+    const auto plan = named.net.plan({90}, false);
+    ASSERT_TRUE(plan.ok()) << named.name;
+    for (const Kernel& k : plan.value().kernels) {
+      const auto* loop = std::get_if<LoopKernel>(&k.def);
+      for (size_t w = 0; loop && w < ways.size(); ++w) {
+        std::optional<KernelText> t = loop_text(plan.value(), *loop, ways[w]);
+        if (!t || !bodies.insert(t->body).second) continue;
+        ++counts[ways[w].kind];
+        replace_all(t->body, "@NAME@", fmt::format("loop_{}", bodies.size()));
+        text += t->body;
+      }
+    }
+  }
+  for (const int32_t kind : {kPointsWay, kTilesWay, kRowWay, kColumnWay, kThreadWay, kScanWay}) EXPECT_GT(counts[kind], 0) << kind;
+  const std::vector<toolchain::CudaRequest> requests = {{"kernels.cu", text, "sm_80"}, {"kernels.cu", text, "sm_90a"}};
+  const auto built = nvrtc_->compile_all(requests, kThreads);
+  ASSERT_TRUE(built.ok()) << built.error().to_string();
 }
 
 // A new template belongs into this list, and its problem into template_nets().

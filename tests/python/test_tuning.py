@@ -424,6 +424,22 @@ def loops(tmp_path_factory):
     return folder, record, [t.numpy() if t.dtype != torch.bfloat16 else t.float().numpy() for t in module(*args)]
 
 
+def with_choice(record, choice, path, compiled):
+    """Asks a choice of all loops that have it, as `compiled` finds out with the record at `path`; how many these are."""
+    asked = [p for p in record["problems"] if p["problem"].startswith("loop ")]
+    for p in asked:
+        p["rows"] = [{"up_to": None, "choice": choice, "text": ""}]
+    while True:  # loops that do not have it are named one by one
+        path.write_text(json.dumps(record))
+        done = compiled()
+        if done.returncode == 0:
+            return sum(p["rows"][0]["choice"] == choice for p in asked)
+        harness.assert_refused(done, "choice for 'loop ", code=407)
+        (gone,) = [p for p in asked if f"'{p['problem']}'" in done.stderr]
+        assert gone["rows"][0]["choice"], done.stderr
+        gone["rows"][0]["choice"] = {}
+
+
 FORMS = [(1, n) for n in (1, 2, 3, 4, 8)] + [(2, 1), (2, 2)] + [(3, 2), (4, 0)]
 
 
@@ -437,21 +453,7 @@ def test_every_form_of_loops_is_right(form, size, isa, loops, monkeypatch):
     choice = {"form": form, "size": size} if size else {"form": form}
     record = copy.deepcopy(own)
     record["hardware"]["isa"] = isa
-    asked = [p for p in record["problems"] if p["problem"].startswith("loop ")]
-    for p in asked:
-        p["rows"][0]["choice"] = choice
-    refused = 0
-    while True:  # kernels that have no such form are named one by one
-        (folder / "f.json").write_text(json.dumps(record))
-        done = harness.coil("compile", folder / "loops.pt2", "-o", folder / "f.pt2", "--replay", folder / "f.json")
-        if done.returncode == 0:
-            break
-        harness.assert_refused(done, "choice for 'loop ", code=407)
-        (gone,) = [p for p in asked if f"'{p['problem']}'" in done.stderr]
-        assert gone["rows"][0]["choice"], done.stderr
-        gone["rows"][0]["choice"] = {}
-        refused += 1
-    assert refused < len(asked), "no kernel has this form"
+    assert with_choice(record, choice, folder / "f.json", lambda: harness.coil("compile", folder / "loops.pt2", "-o", folder / "f.pt2", "--replay", folder / "f.json"))
     harness.coil_ok("run", folder / "f.pt2", "--input", folder / "in.npz", "--output", folder / "out.npz")
     for i, (got, want) in enumerate(zip(harness.load_outputs(folder / "out.npz"), wanted, strict=True)):
         np.testing.assert_allclose(np.asarray(got, dtype=want.dtype), want, rtol=1e-5, atol=1e-4, err_msg=f"result {i}")

@@ -3,8 +3,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "codegen/cuda/template_facts.h"
 #include "base/hash.h"
+#include "codegen/cuda/loop_way.h"
+#include "codegen/cuda/template_facts.h"
 #include "codegen/host/host_program.h"
 #include "codegen/user_text.h"
 #include "templates/cuda_library.h"
@@ -17,6 +18,13 @@ using templates::CudaVariant;
 
 const TemplateKernel* as_template(const Kernel& k) { return std::get_if<TemplateKernel>(&k.def); }
 const UserCallKernel* as_user(const Kernel& k) { return std::get_if<UserCallKernel>(&k.def); }
+const LoopKernel* as_loop(const Kernel& k) { return std::get_if<LoopKernel>(&k.def); }
+
+// Whether the kernel may share a launch with its neighbours.
+bool has_neighbours(const KernelPlan& plan, const Kernel& k) {
+  const size_t next = static_cast<size_t>(&k - plan.kernels.data()) + 1;
+  return k.beside || (next < plan.kernels.size() && plan.kernels[next].beside);
+}
 
 std::string texts(const std::vector<Expr>& sizes) {
   std::vector<std::string> parts;
@@ -32,13 +40,19 @@ Choice choice_of(const templates::CudaWay& way) {
 
 }  // namespace
 
+const std::array<const char*, 4>& template_names() {
+  static constexpr std::array<const char*, 4> kNames = {"kind", "rows", "columns", "split"};
+  return kNames;
+}
+
 const std::array<const char*, 4>& value_names(const Kernel& kernel) {
-  static constexpr std::array<const char*, 4> kNames = {"kind", "rows", "columns", "split"}, kUser = {"config", "", "", ""};
-  return as_user(kernel) ? kUser : kNames;
+  static constexpr std::array<const char*, 4> kUser = {"config", "", "", ""}, kLoop = {"way", "threads", "points", ""};
+  return as_user(kernel) ? kUser : as_loop(kernel) ? kLoop : template_names();
 }
 
 bool can_run(const KernelPlan& plan, const Kernel& kernel, int sm, const Choice& choice) {
   if (const UserCallKernel* user = as_user(kernel)) return static_cast<size_t>(choice.values[0]) < user->def.launches.size();
+  if (const LoopKernel* loop = as_loop(kernel)) return choice.values[3] == 0 && loop_text(plan, *loop, loop_way(choice));
   return choice == Choice{} || (as_template(kernel) && chosen_variant(plan, *as_template(kernel), sm, choice));
 }
 
@@ -47,6 +61,7 @@ std::string choice_text(const Kernel& kernel, const Choice& choice) {
     const auto config = static_cast<size_t>(choice.values[0]);
     return config > 0 && config < user->def.kernel->configs.size() ? config_text(user->def.kernel->configs[config]) : "own rule";
   }
+  if (as_loop(kernel)) return way_text(loop_way(choice));
   static constexpr std::array<const char*, 15> kKinds = {"own rule",      "cuda cores",        "mma.sync", "wgmma",         "wgmma pair",
                                                          "wgmma tile", "wgmma without tma", "few rows", "library", "wgmma two",
                                                          "wgmma side by side",
@@ -75,12 +90,20 @@ std::string problem_text(const KernelPlan& plan, const TemplateKernel& k) {
 
 std::string problem_text(const KernelPlan& plan, const Kernel& kernel) {
   if (const UserCallKernel* user = as_user(kernel)) return user_problem_text(plan, *user, fmt::format("{:016x}", hash64(std::string_view(user->def.kernel->cuda->source))));
+  if (const LoopKernel* loop = as_loop(kernel)) {
+    return has_neighbours(plan, kernel) ? "" : fmt::format("loop {}_{:08x}", kernel.name, static_cast<uint32_t>(hash64(std::string_view(loop_text(plan, *loop).body))));
+  }
   const TemplateKernel* t = as_template(kernel);
   return t ? problem_text(plan, *t) : "";
 }
 
 Expr choice_key(const KernelPlan& plan, const Kernel& kernel) {
   if (const UserCallKernel* user = as_user(kernel)) return user_key(*user);
+  if (const LoopKernel* loop = as_loop(kernel)) {
+    Expr points = plan.pool->index(1);
+    for (const Axis& a : loop->axes) points = points * a.size;
+    return points;
+  }
   const TemplateKernel& t = *as_template(kernel);
   if (const auto f = product_facts(plan, t)) return f->batch * f->m;
   return t.result_sizes[0] * t.result_sizes[2] * t.result_sizes[3];
@@ -90,6 +113,12 @@ std::vector<Choice> candidates(const KernelPlan& plan, const Kernel& kernel, int
   std::vector<Choice> out = {Choice{}};
   if (const UserCallKernel* user = as_user(kernel)) {  // every configuration that the user gives is tried
     for (size_t c = 1; c < user->def.launches.size(); ++c) out.push_back(choice_of({static_cast<int32_t>(c)}));
+    return out;
+  }
+  if (const LoopKernel* loop = as_loop(kernel)) {
+    for (const Choice& c : loop_choices(plan, *loop, sizes)) {
+      if (out.size() < most) out.push_back(c);
+    }
     return out;
   }
   const TemplateKernel& t = *as_template(kernel);

@@ -1,6 +1,6 @@
 // The ways in which a CUDA device can run a kernel: what a tuner may choose among, and how a choice is named. Of a template the numbers of
-// a Choice are a templates::CudaWay, and all zero leave it to the tables and models of src/templates; of a user's kernel the first is the
-// configuration.
+// a Choice are a templates::CudaWay, and all zero leave it to the tables and models of src/templates; of a loop they are a LoopWay; of a
+// user's kernel the first is the configuration.
 #pragma once
 
 #include <array>
@@ -14,8 +14,9 @@
 
 namespace coil::cuda {
 
-// Under which the numbers are recorded: "kind", "rows", "columns", "split"; "config".
+// Under which the numbers are recorded: "kind", "rows", "columns", "split"; "way", "threads", "points"; "config".
 const std::array<const char*, 4>& value_names(const Kernel& kernel);
+const std::array<const char*, 4>& template_names();  // of any template
 // For readers: "wgmma 128 x 160", "few rows", "BLOCK=64", "own rule".
 std::string choice_text(const Kernel& kernel, const Choice& choice);
 // Whether the kernel has such a choice on architecture sm.
@@ -25,7 +26,7 @@ bool can_run(const KernelPlan& plan, const Kernel& kernel, int sm, const Choice&
 std::string problem_text(const KernelPlan& plan, const TemplateKernel& kernel);
 std::string problem_text(const KernelPlan& plan, const Kernel& kernel);
 
-// The number by which the choices of a kernel differ: rows of a product, pixels of a convolution.
+// The number by which the choices of a kernel differ: rows of a product, pixels of a convolution, points of a loop.
 Expr choice_key(const KernelPlan& plan, const Kernel& kernel);
 
 // Choices worth timing at these sizes on architecture sm, the own rule first, then by a cost model; at most `most`.

@@ -21,7 +21,15 @@ std::string statements(KernelContext& context, const LoopKernel& kernel, int axi
 std::string guarded_statements(KernelContext& context, const LoopKernel& kernel, int axis, int width, const std::string& indent, const std::string& leave,
                                const Prepare& prepare = {});
 
-// A kernel of tiles that go through shared memory, if something is read along another axis than the results are written along.
-std::optional<KernelText> transposing_text(const KernelPlan& plan, const LoopKernel& kernel);
+// A kernel of tiles that go through shared memory, if something is read along another axis than the results are written along. side: of a tile; 0: the
+// own rule's.
+std::optional<KernelText> transposing_text(const KernelPlan& plan, const LoopKernel& kernel, int side = 0);
+// The own rule's side of tiles. Null: there are none.
+std::optional<int> own_tiles(const KernelPlan& plan, const LoopKernel& kernel);
+
+// Without tiles, of blocks of so many threads that have so many points each (or fewer of the most contiguous axis, but several such groups). Null where the
+// kernel's points cannot be grouped so.
+std::optional<KernelText> pointwise_text(const KernelPlan& plan, const LoopKernel& kernel, int threads, int points);
+int own_points(const KernelPlan& plan, const LoopKernel& kernel);
 
 }  // namespace coil::cuda

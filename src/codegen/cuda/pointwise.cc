@@ -10,23 +10,30 @@ namespace coil::cuda {
 namespace {
 
 constexpr int kThreads = 256;
+constexpr int kMostGroups = 8;  // of points of one thread
 
 class PointwiseWriter {
  public:
-  PointwiseWriter(const KernelPlan& plan, const LoopKernel& k, bool part) : plan_(plan), k_(k), part_(part), c_(loop_context(plan, k)) {}
+  // points: of a thread; 0: as many as are one access.
+  PointwiseWriter(const KernelPlan& plan, const LoopKernel& k, bool part, int threads = kThreads, int points = 0)
+      : plan_(plan), k_(k), part_(part), c_(loop_context(plan, k)), threads_(threads), axis_(lane_axis(k)), width_(access_width(c_, k, axis_)) {
+    if (points > 0 && points < width_) width_ = points;
+    groups_ = std::max(points / width_, 1);
+  }
+
+  int width() const { return width_; }
+  bool possible() const { return groups_ == 1 || (groups_ <= kMostGroups && !k_.axes.empty()); }
 
   KernelText run() {
-    axis_ = lane_axis(k_);
-    width_ = access_width(c_, k_, axis_);
     const Expr items = item_count();
     c_.wide_index = !fits_32(k_, items * width_);
     const std::string main = k_.axes.empty() ? (part_ ? "  if (threadIdx.x > 0) return;\n" : "") + statements(c_, k_, -1, 1, "  ") : item_code(items);
     const std::vector<BufferId> written = written_buffers(k_.stmts);
-    const std::string head = part_ ? part_frame(c_, written) : kernel_frame(c_, written, fmt::format("__launch_bounds__({})", kThreads));
+    const std::string head = part_ ? part_frame(c_, written) : kernel_frame(c_, written, fmt::format("__launch_bounds__({})", threads_));
     KernelText t = finish(c_, head + main + "}\n");
-    t.threads = kThreads;
-    t.grid_x = fmt::format("cdiv({}, {})", host_index(items), kThreads);
-    if (k_.axes.empty()) t.threads = part_ ? kThreads : 1, t.grid_x = "1";
+    t.threads = threads_;
+    t.grid_x = fmt::format("cdiv({}, {})", host_index(items), threads_ * groups_);
+    if (k_.axes.empty()) t.threads = part_ ? threads_ : 1, t.grid_x = "1";
     return t;
   }
 
@@ -47,7 +54,10 @@ class PointwiseWriter {
   // The item's number taken apart: the lane axis runs fastest.
   std::string item_code(Expr items) {
     const std::string ix = type(), unsigned_ix = c_.wide_index ? "cd::u64" : "cd::u32";
-    std::string text = fmt::format("  const {0} item = ({0}){1} * {2} + threadIdx.x;\n  if (item >= {3}) return;\n", ix, part_ ? "block" : "blockIdx.x", kThreads, index(items));
+    const std::string in = groups_ > 1 ? "    " : "  ", leave = groups_ > 1 ? "continue" : "return";
+    std::string text = groups_ > 1 ? fmt::format("#pragma unroll\n  for (int g = 0; g < {}; ++g) {{\n", groups_) : "";
+    text += fmt::format("{0}const {1} item = ({1}){2} * {3} + {4}threadIdx.x;\n{0}if (item >= {5}) return;\n", in, ix, part_ ? "block" : "blockIdx.x", threads_ * groups_,
+                        groups_ > 1 ? fmt::format("g * {} + ", threads_) : "", index(items));
     std::vector<int> order = {axis_};
     for (int a = static_cast<int>(k_.axes.size()) - 1; a >= 0; --a) {
       if (a != axis_) order.push_back(a);
@@ -59,22 +69,24 @@ class PointwiseWriter {
       const std::string scale = order[i] == axis_ && width_ > 1 ? fmt::format(" * {}", width_) : "";
       const std::string n = index(order[i] == axis_ ? ceil_div(axis.size, pool().index(width_)) : axis.size);
       if (last) {
-        text += fmt::format("  const {} {} = {}{};\n", ix, axis.name, rest, scale);
+        text += fmt::format("{}const {} {} = {}{};\n", in, ix, axis.name, rest, scale);
         break;
       }
-      text += fmt::format("  const {0} rest{1} = ({0})(({2}){3} / ({2})({4}));\n  const {0} {5} = ({3} - rest{1} * {4}){6};\n", ix, i, unsigned_ix, rest, n,
-                          axis.name, scale);
+      text += fmt::format("{7}const {0} rest{1} = ({0})(({2}){3} / ({2})({4}));\n{7}const {0} {5} = ({3} - rest{1} * {4}){6};\n", ix, i, unsigned_ix, rest, n,
+                          axis.name, scale, in);
       rest = "rest" + std::to_string(i);
     }
-    return text + guarded_statements(c_, k_, axis_, width_, "  ", "return");
+    return text + guarded_statements(c_, k_, axis_, width_, in, leave) + (groups_ > 1 ? "  }\n" : "");
   }
 
   const KernelPlan& plan_;
   const LoopKernel& k_;
   bool part_;
   KernelContext c_;
-  int axis_ = -1;
-  int width_ = 1;
+  const int threads_;
+  const int axis_;
+  int width_;
+  int groups_ = 1;
 };
 
 }  // namespace
@@ -83,6 +95,13 @@ KernelText pointwise_text(const KernelPlan& plan, const LoopKernel& kernel) {
   if (auto tiled = transposing_text(plan, kernel)) return *tiled;
   return PointwiseWriter(plan, kernel, false).run();
 }
+
+std::optional<KernelText> pointwise_text(const KernelPlan& plan, const LoopKernel& kernel, int threads, int points) {
+  PointwiseWriter writer(plan, kernel, false, threads, points);
+  return writer.possible() ? std::optional(writer.run()) : std::nullopt;
+}
+
+int own_points(const KernelPlan& plan, const LoopKernel& kernel) { return PointwiseWriter(plan, kernel, false).width(); }
 
 std::optional<KernelText> pointwise_part(const KernelPlan& plan, const LoopKernel& kernel) {
   if (transposing_text(plan, kernel)) return std::nullopt;

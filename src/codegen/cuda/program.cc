@@ -6,6 +6,7 @@
 
 #include "base/hash.h"
 #include "codegen/cuda/choices.h"
+#include "codegen/cuda/loop_way.h"
 #include "codegen/cuda/loop_context.h"
 #include "codegen/host/call_text.h"
 #include "codegen/host/index_text.h"
@@ -108,8 +109,7 @@ class ProgramWriter {
       } else if (auto together = joined_launch(k)) {
         call.launches.push_back(std::move(*together));
       } else if (const auto* loop = std::get_if<LoopKernel>(&k.def)) {
-        const bool pointwise = loop->num_outer == static_cast<int>(loop->axes.size()) && !loop->sequential;
-        call.launches.push_back(launch(k, k.name, pointwise ? pointwise_text(plan_, *loop) : reduction_text(plan_, *loop)));
+        add_loop_launches(k, *loop, call);
       } else if (const auto* sort = std::get_if<SortKernel>(&k.def)) {
         call.launches.push_back(launch(k, k.name, sort_text(plan_, *sort)));
       } else if (const auto* user = std::get_if<UserCallKernel>(&k.def)) {
@@ -170,6 +170,35 @@ class ProgramWriter {
                           "  const int kernel = cd::kernel_of_block<{}>(a.turns, a.end, block);\n{}}}\n",
                           t.threads, parts.size(), calls);
     return t;
+  }
+
+  // What the tuned architecture's choices say, each for its sizes, or what a tuner may tell the program to run; then the own way.
+  void add_loop_launches(const Kernel& k, const LoopKernel& loop, CudaCall& call) {
+    const auto add = [&](const Choice& choice, std::string condition, const std::vector<int>& sms) {
+      std::optional<KernelText> text = loop_text(plan_, loop, loop_way(choice));
+      CHECK(text.has_value(), "a way that the loop does not have");
+      call.launches.push_back(launch(k, k.name, std::move(*text), sms));
+      call.launches.back().condition = std::move(condition);
+    };
+    const std::vector<int> tuned = {settings_.tuned_sm};
+    const auto row = static_cast<size_t>(&k - plan_.kernels.data());
+    for (size_t i = 0; row < settings_.timed.size() && i < settings_.timed[row].size(); ++i) {
+      const Choice& c = settings_.timed[row][i];
+      if (c != Choice{}) add(c, fmt::format("way[0] == {} && way[1] == {} && way[2] == {}", c.values[0], c.values[1], c.values[2]), tuned);
+    }
+    bool own = true;
+    if (std::find(sms_.begin(), sms_.end(), settings_.tuned_sm) != sms_.end()) {
+      for (const ChoiceTable::Row& r : k.choices.rows) {
+        const bool last = &r == &k.choices.rows.back();
+        add(r.choice, last ? "" : fmt::format("({}) <= {}L", host_index(k.choices.key), r.up_to), tuned);
+        if (last) own = sms_.size() > 1;
+      }
+    }
+    std::vector<int> others;  // that have no code of a choice
+    for (const int sm : sms_) {
+      if (k.choices.rows.empty() || sm != settings_.tuned_sm) others.push_back(sm);
+    }
+    if (own) add({}, "", others);
   }
 
   // The configurations that the kernel's choices name, each for its sizes.

@@ -14,8 +14,15 @@
 
 namespace coil::cuda {
 
+constexpr int kScanThreads = 256, kThreadBlock = 128;  // the own rules'
+
+ReductionWriter::ReductionWriter(const KernelPlan& plan, const LoopKernel& k, const LoopWay* way) : plan_(plan), k_(k), c_(loop_context(plan, k)) {
+  choose_lanes();
+  if (way) take_way(*way);
+  else choose_way();
+}
+
 KernelText ReductionWriter::run() {
-  choose_way();
   c_.wide_index = !fits_32(k_, outer_points() * inner_points() * 1);
   std::string main = frame_code();
   main += way_ == Way::scan ? scan_code() : phases();
@@ -40,38 +47,75 @@ Expr ReductionWriter::inner_points() const {
   return n;
 }
 
+void ReductionWriter::choose_lanes() {
+  for (int a = k_.num_outer - 1; a >= 0; --a) {
+    const int score = contiguity(k_, a);
+    if (lane_ < 0 || score > outer_score_) lane_ = a, outer_score_ = score;
+  }
+}
+
 void ReductionWriter::choose_way() {
   const Expr inner = inner_points();
   const int64_t n = typical(inner), outer = typical(outer_points());
-  int best_outer = -1, outer_score = 0;
-  for (int a = k_.num_outer - 1; a >= 0; --a) {
-    const int score = contiguity(k_, a);
-    if (best_outer < 0 || score > outer_score) best_outer = a, outer_score = score;
-  }
   const int inner_score = contiguity(k_, last_axis());
-  lane_ = best_outer;
   const auto bound = upper_bound(inner);
-  if (k_.sequential) {
-    way_ = outer_score > inner_score && outer >= 1024 ? Way::thread : Way::scan;
-    threads_ = 256;
-    if (way_ == Way::scan) choose_scan(n);
-    return;
-  }
   const bool short_one = bound && *bound <= kShortReduction;
-  if (short_one && (outer >= 2048 || n <= 8 || outer_score > inner_score)) {
+  if (k_.sequential) {
+    way_ = outer_score_ > inner_score && outer >= 1024 ? Way::thread : Way::scan;
+    if (way_ == Way::scan) choose_scan(n, kScanThreads);
+  } else if (short_one && (outer >= 2048 || n <= 8 || outer_score_ > inner_score)) {
     way_ = Way::thread;
-  } else if (lane_ >= 0 && outer_score > inner_score && k_.scratch.empty()) {
+  } else if (lane_ >= 0 && outer_score_ > inner_score && k_.scratch.empty()) {
     way_ = outer >= 65536 && n <= 1024 ? Way::thread : Way::column;
     lines_ = n >= 256 ? 32 : 8;
   } else {
     way_ = Way::row;
-    choose_row(n, bound);
+    choose_row(n, bound, 0);
+  }
+  if (way_ == Way::thread) threads_ = kThreadBlock;
+}
+
+void ReductionWriter::take_way(const LoopWay& way) {
+  const Expr inner = inner_points();
+  const auto bound = upper_bound(inner);
+  const bool short_one = bound && *bound <= kShortReduction;
+  switch (way.kind) {
+    case kRowWay:
+      way_ = Way::row;
+      possible_ = !k_.sequential;
+      if (possible_) choose_row(typical(inner), bound, way.threads);
+      return;
+    case kColumnWay:
+      way_ = Way::column;
+      possible_ = !k_.sequential && lane_ >= 0 && k_.scratch.empty();
+      lines_ = way.threads;
+      return;
+    case kThreadWay:
+      way_ = Way::thread;
+      possible_ = k_.scratch.empty() || short_one;
+      threads_ = way.threads;
+      return;
+    default:
+      way_ = Way::scan;
+      possible_ = way.kind == kScanWay && k_.sequential;
+      if (possible_) choose_scan(typical(inner), way.threads);
   }
 }
 
-void ReductionWriter::choose_scan(int64_t n) {
+LoopWay ReductionWriter::way() const {
+  switch (way_) {
+    case Way::row: return {kRowWay, threads_, 0};
+    case Way::column: return {kColumnWay, lines_, 0};
+    case Way::thread: return {kThreadWay, threads_, 0};
+    case Way::scan: return {kScanWay, threads_, 0};
+  }
+  return {};
+}
+
+void ReductionWriter::choose_scan(int64_t n, int most_threads) {
   width_ = access_width(c_, k_, last_axis());
   if (width_ == 1 && n >= kSkewed) skew_row();
+  threads_ = most_threads;
   while (threads_ > 32 && threads_ / 2 * width_ >= n) threads_ /= 2;
   int bytes = 1;
   for (const Stmt& s : k_.stmts) bytes = std::max(bytes, byte_size(compute_type(s.dtype)));
@@ -80,7 +124,7 @@ void ReductionWriter::choose_scan(int64_t n) {
   chunks_ = width_ == 1 ? 1 : static_cast<int>(std::clamp<int64_t>(chunks, 1, most));
 }
 
-void ReductionWriter::choose_row(int64_t n, std::optional<int64_t> bound) {
+void ReductionWriter::choose_row(int64_t n, std::optional<int64_t> bound, int wished) {
   width_ = access_width(c_, k_, last_axis());
   if (width_ == 1 && n >= kSkewed) skew_row();
   int64_t threads = 32;
@@ -88,7 +132,7 @@ void ReductionWriter::choose_row(int64_t n, std::optional<int64_t> bound) {
   if (bound && !k_.scratch.empty()) {
     while (threads < 1024 && threads * kUnrolledChunks * width_ < *bound) threads *= 2;
   }
-  threads_ = static_cast<int>(threads);
+  threads_ = wished > 0 ? wished : static_cast<int>(threads);
   const Expr chunks = chunk_count();
   const auto most = upper_bound(chunks);
   if (most) {
@@ -96,8 +140,8 @@ void ReductionWriter::choose_row(int64_t n, std::optional<int64_t> bound) {
     if (each <= kUnrolledChunks && each * width_ <= most_kept()) chunks_ = static_cast<int>(each);
   }
   // A loop over a long row goes on while other rows' blocks wait for theirs.
-  if (chunks_ == 0 && typical(outer_points()) >= 1024) threads_ = std::min(threads_, 256);
-  CHECK(k_.scratch.empty() || chunks_ > 0, "kept values of a row that does not fit registers");
+  if (wished == 0 && chunks_ == 0 && typical(outer_points()) >= 1024) threads_ = std::min(threads_, 256);
+  possible_ = k_.scratch.empty() || chunks_ > 0;
   if (chunks_ > 0 && k_.num_phases > 1) find_kept_values();
 }
 
@@ -171,7 +215,7 @@ void ReductionWriter::find_kept_values() {
 }
 
 int ReductionWriter::block_threads() const {
-  if (way_ == Way::thread) return 128;
+  if (way_ == Way::thread) return threads_;
   if (way_ == Way::column) return kColumns * lines_;
   if (way_ == Way::row && threads_ == 32) return 256;
   return threads_;
@@ -264,6 +308,17 @@ std::string ReductionWriter::take_apart(std::string rest, const std::vector<int>
   return text;
 }
 
-KernelText reduction_text(const KernelPlan& plan, const LoopKernel& kernel) { return ReductionWriter(plan, kernel).run(); }
+KernelText reduction_text(const KernelPlan& plan, const LoopKernel& kernel) {
+  ReductionWriter writer(plan, kernel);
+  CHECK(writer.possible(), "kept values of a row that does not fit registers");
+  return writer.run();
+}
+
+std::optional<KernelText> reduction_text(const KernelPlan& plan, const LoopKernel& kernel, const LoopWay& way) {
+  ReductionWriter writer(plan, kernel, &way);
+  return writer.possible() ? std::optional(writer.run()) : std::nullopt;
+}
+
+LoopWay own_reduction(const KernelPlan& plan, const LoopKernel& kernel) { return ReductionWriter(plan, kernel).way(); }
 
 }  // namespace coil::cuda

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "codegen/cuda/loop_context.h"
+#include "codegen/cuda/loop_way.h"
 
 namespace coil::cuda {
 
@@ -29,9 +30,12 @@ struct Accumulator {
 
 class ReductionWriter {
  public:
-  ReductionWriter(const KernelPlan& plan, const LoopKernel& k) : plan_(plan), k_(k), c_(loop_context(plan, k)) {}
+  // way: null for the own rules.
+  ReductionWriter(const KernelPlan& plan, const LoopKernel& k, const LoopWay* way = nullptr);
 
   KernelText run();
+  bool possible() const { return possible_; }
+  LoopWay way() const;
 
  private:
   ExprPool& pool() const { return *plan_.pool; }
@@ -43,9 +47,12 @@ class ReductionWriter {
 
   Expr outer_points() const;
   Expr inner_points() const;
+  void choose_lanes();
   void choose_way();
-  // Threads of a row: some 16 values each; and whether the row's values can stay in registers.
-  void choose_row(int64_t n, std::optional<int64_t> bound);
+  // What somebody else chose, as far as the kernel can be computed so.
+  void take_way(const LoopWay& way);
+  // Threads of a row: some 16 values each, or as many as are wished; and whether the row's values can stay in registers.
+  void choose_row(int64_t n, std::optional<int64_t> bound, int wished);
   int most_kept() const { return threads_ < 1024 ? kKeptRegisters : kKeptRegisters / 2; }
 
   // Rows that begin anywhere, as those of an odd length do: chunks are counted from the multiple of their width before the row, if all
@@ -94,7 +101,7 @@ class ReductionWriter {
   Expr inner_number() const { return point_number(); }
 
   // Threads and values of a thread; blocks of the scanned axis come one after the other.
-  void choose_scan(int64_t n);
+  void choose_scan(int64_t n, int most_threads);
   std::string scan_code();
   // What a thread does at each of its chunks.
   std::string scan_groups(const AtChunk& at_chunk);
@@ -105,7 +112,9 @@ class ReductionWriter {
   std::map<int, TempText> temps_;
   Way way_ = Way::row;
   int lane_ = -1;        // thread, column: the outer axis that consecutive threads run along
-  int threads_ = 32;     // row: of one row
+  bool possible_ = true;
+  int outer_score_ = 0;
+  int threads_ = 32;     // row: of one row; thread: of a block
   int lines_ = 8;        // column
   int width_ = 1;        // row: points of a chunk
   int chunks_ = 0;       // row: chunks a thread, when they are few enough to stay in registers; 0: a loop. scan: of a block of the axis
@@ -114,5 +123,7 @@ class ReductionWriter {
   int set_ = 0;
 };
 
+std::optional<KernelText> reduction_text(const KernelPlan& plan, const LoopKernel& kernel, const LoopWay& way);
+LoopWay own_reduction(const KernelPlan& plan, const LoopKernel& kernel);
 
 }  // namespace coil::cuda

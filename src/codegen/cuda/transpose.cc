@@ -39,7 +39,8 @@ bool from_data(Expr offset) {
 // Bytes of a line of the tile: a little more than the elements, so that a column spreads over the banks.
 int64_t pitch(int side, int bytes) { return side + std::max(1, 4 / bytes); }
 
-std::optional<Tiling> find_tiling(const KernelContext& c, const LoopKernel& k) {
+// side: 0 for the own rule's.
+std::optional<Tiling> find_tiling(const KernelContext& c, const LoopKernel& k, int side) {
   Tiling best;
   best.lane = lane_axis(k);
   if (best.lane < 0 || contiguity(k, best.lane) <= 0) return std::nullopt;
@@ -63,7 +64,8 @@ std::optional<Tiling> find_tiling(const KernelContext& c, const LoopKernel& k) {
     for (Expr e : best.loads) bytes += side * pitch(side, byte_size(c.plan->buffer(BufferId(e->id)).info.dtype)) * byte_size(c.plan->buffer(BufferId(e->id)).info.dtype);
     return bytes;
   };
-  if (shorter <= 32 || shared(best.side) > kMostShared) best.side = 32;
+  if (side > 0) best.side = side;
+  else if (shorter <= 32 || shared(best.side) > kMostShared) best.side = 32;
   return shared(best.side) <= kMostShared ? std::optional(best) : std::nullopt;
 }
 
@@ -175,11 +177,16 @@ class TransposeWriter {
 
 }  // namespace
 
-std::optional<KernelText> transposing_text(const KernelPlan& plan, const LoopKernel& k) {
+std::optional<KernelText> transposing_text(const KernelPlan& plan, const LoopKernel& k, int side) {
   KernelContext c = loop_context(plan, k);
-  const std::optional<Tiling> tiling = find_tiling(c, k);
+  const std::optional<Tiling> tiling = find_tiling(c, k, side);
   if (!tiling) return std::nullopt;
   return TransposeWriter(plan, k, std::move(c), *tiling).run();
+}
+
+std::optional<int> own_tiles(const KernelPlan& plan, const LoopKernel& k) {
+  const std::optional<Tiling> tiling = find_tiling(loop_context(plan, k), k, 0);
+  return tiling ? std::optional(tiling->side) : std::nullopt;
 }
 
 }  // namespace coil::cuda

@@ -1,0 +1,167 @@
+"""Choices for CUDA without a GPU: every way to hand out a loop that a record can name computes what eager does, under the emulator; and what a
+machine without a device leaves to be timed."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+import emulated_cuda
+import harness
+import test_tuning
+
+POINTS = [{"way": 1, "threads": t, "points": n} for t, n in ((32, 1), (64, 2), (128, 4), (256, 8), (512, 4), (1024, 16), (256, 32))]
+REDUCTIONS = ([{"way": 3, "threads": n} for n in (32, 64, 256, 1024)] + [{"way": 4, "threads": n} for n in (4, 8, 16, 32)] + [{"way": 5, "threads": n} for n in (32, 128, 512)]
+              + [{"way": 6, "threads": n} for n in (32, 128, 1024)])
+WAYS = [{}, *POINTS, {"way": 2, "points": 32}, {"way": 2, "points": 64}, *REDUCTIONS]
+NONE = [{"way": 7}, {"way": 1, "threads": 100, "points": 1}, {"way": 1, "threads": 256, "points": 3}, {"way": 2, "points": 16}, {"way": 3, "threads": 16}, {"way": 4, "threads": 64}, {"split": 2}]
+
+
+def emulating(*more):
+    return {**os.environ, "COIL_NVRTC": str(emulated_cuda.made_tools() / "libnvrtc.so"), **dict(more)}
+
+
+def programs():
+    """name -> (function, shapes). Pointwise loops beside one another share a launch, which leaves nothing to choose: they are programs of their own."""
+    import torch
+
+    def reductions(rows, columns, x):
+        of_rows = torch.softmax(rows, -1), rows.var(-1), rows.argmax(-1), (rows > 0).any(-1)
+        return *of_rows, columns.sum(0), columns.argmin(0), (columns.double() * columns).sum(0), (columns.abs() > 3).all(0), x.cumsum(1), x.sum(1)
+
+    return {
+        "reductions": (reductions, ((29, 207), (301, 133), (5, 4099))),
+        "turned": (lambda a, b: (a.transpose(1, 2) * 2 + b).contiguous(), ((3, 83, 37), (3, 37, 83))),
+        "both_turned": (lambda c, d: (c.t() + d.relu().t()).contiguous(), ((45, 70), (45, 70))),
+        "narrow": (lambda e: torch.add(e, 1).bfloat16().t().contiguous(), ((65, 80),)),
+        "flat": (lambda x, y: torch.where(x > 0, x.exp(), y), ((7, 1003), (7, 1003))),
+        "broadcast": (lambda x, y: x[:, None, :] * y[None, :, None], ((9, 40), (33,))),
+    }
+
+
+@pytest.fixture(scope="module")
+def loops(tmp_path_factory):
+    """Programs, each with the record of what there is to choose in it and what eager computes: (program, inputs, record, outputs)."""
+    import torch
+
+    class Module(torch.nn.Module):
+        def __init__(self, function):
+            super().__init__()
+            self.function = function
+
+        def forward(self, *args):
+            return self.function(*args)
+
+    made = []
+    for name, (function, shapes) in programs().items():
+        folder = tmp_path_factory.mktemp(name)
+        arrays = [np.random.default_rng(i).standard_normal(s).astype(np.float32) for i, s in enumerate(shapes)]
+        arrays[0][1, 5] = np.nan
+        args = tuple(torch.from_numpy(a) for a in arrays)
+        torch.export.save(torch.export.export(Module(function), args), folder / "p.pt2")
+        np.savez(folder / "in.npz", **{f"in_{i}": a for i, a in enumerate(arrays)})
+        done = harness.coil("compile", folder / "p.pt2", "-o", folder / "own.pt2", "--target", "cuda:sm_90", "--tune", "max", "--record", folder / "r.json", env=emulating())
+        assert done.returncode == 0, done.stderr
+        results = Module(function)(*args)
+        results = results if isinstance(results, tuple) else (results,)
+        wanted = [t.numpy() if t.dtype != torch.bfloat16 else t.float().numpy() for t in results]
+        made.append((folder / "p.pt2", folder / "in.npz", json.loads((folder / "r.json").read_text()), wanted))
+    return made
+
+
+def fresh(record):
+    record = json.loads(json.dumps(record))
+    record.pop("untimed")
+    record["problems"] = [{**{k: v for k, v in p.items() if k != "to_time"}, "rows": [{"up_to": None, "choice": {}, "text": ""}]} for p in record["problems"]]
+    return record
+
+
+@pytest.mark.parametrize("name,ways", [("rows", {3}), ("columns", {4}), ("turned", {1, 2}), ("flat", {1}), ("scan", {6}), ("small", set())])
+def test_what_is_left_to_be_timed(name, ways, tmp_path):
+    """A machine without a device builds the few ways that are worth timing; loops that take no longer than their launch have none."""
+    import torch
+
+    functions = {"rows": lambda x: torch.softmax(x, -1), "columns": lambda x: x.sum(0), "turned": lambda x: (x.t() + 1).contiguous(), "flat": torch.exp,
+                 "scan": lambda x: x.cumsum(-1), "small": lambda x: x[:2].exp()}
+
+    class Module(torch.nn.Module):
+        def forward(self, x):
+            return functions[name](x)
+
+    torch.export.save(torch.export.export(Module(), (torch.empty(4096, 1000),)), tmp_path / "p.pt2")
+    done = harness.coil("compile", tmp_path / "p.pt2", "-o", tmp_path / "p.coil.pt2", "--target", "cuda:sm_90", "--tune", "max", "--record", tmp_path / "r.json", env=emulating())
+    assert done.returncode == 0, done.stderr
+    (problem,) = json.loads((tmp_path / "r.json").read_text())["problems"]
+    left = problem.get("to_time", [])
+    assert {w["way"] for w in left} == ways and len(left) <= 4, left
+
+
+@pytest.mark.parametrize("choice", WAYS, ids=lambda c: "-".join(f"{k}{v}" for k, v in c.items()) or "own")
+def test_every_way_of_loops_is_right(choice, loops, tmp_path):
+    given = 0
+    for program, inputs, record, wanted in loops:
+        made = []
+
+        def compiled():
+            made[:] = [emulated_cuda.Emulated(program, tmp_path, 90, ("--replay", tmp_path / "r.json"))]
+            return made[0].compiled
+
+        count = test_tuning.with_choice(fresh(record), choice, tmp_path / "r.json", compiled)
+        given += count
+        if count == 0:
+            continue
+        done, outputs = made[0].run(inputs)
+        assert done.returncode == 0, done.stderr[-3000:]
+        for i, (got, want) in enumerate(zip(outputs, wanted, strict=True)):
+            np.testing.assert_allclose(np.asarray(got, dtype=want.dtype), want, rtol=1e-5, atol=1e-4, err_msg=f"{program.parent.name}, result {i}")
+    assert given, "no loop has this way"
+
+
+@pytest.mark.parametrize("choice", NONE, ids=str)
+def test_ways_that_do_not_exist(choice, loops, tmp_path):
+    program, _, record, _ = loops[1]
+    record = fresh(record)
+    for p in record["problems"]:
+        p["rows"][0]["choice"] = choice
+    (tmp_path / "r.json").write_text(json.dumps(record))
+    done = harness.coil("compile", program, "-o", tmp_path / "p.pt2", "--target", "cuda:sm_90", "--replay", tmp_path / "r.json", env=emulating())
+    harness.assert_refused(done, "choice for 'loop ", code=407)
+
+
+def test_choices_by_size_and_architecture(tmp_path):
+    """A table over a dynamic size; a package of two architectures has the choices in the tuned one's code only."""
+    import torch
+
+    class Sum(torch.nn.Module):
+        def forward(self, x):
+            return (x * 2).sum(-1)
+
+    rows = torch.export.Dim("rows", min=1, max=4096)
+    torch.export.save(torch.export.export(Sum(), (torch.randn(8, 300),), dynamic_shapes=({0: rows},)), tmp_path / "sum.pt2")
+    target = ("--target", "cuda:sm_80,cuda:sm_90")
+    record = tmp_path / "r.json"
+    assert harness.coil("compile", tmp_path / "sum.pt2", "-o", tmp_path / "own.pt2", "--target", "cuda:sm_80", "--tune", "fast", "--record", record, env=emulating()).returncode == 0
+    tuned = fresh(json.loads(record.read_text()))
+    (problem,) = [p for p in tuned["problems"] if p["problem"].startswith("loop ")]
+    problem["rows"] = [{"up_to": 900, "choice": {"way": 3, "threads": 128}, "text": ""}, {"up_to": None, "choice": {"way": 5, "threads": 64}, "text": ""}]
+    record.write_text(json.dumps(tuned))
+    packages = [tmp_path / name / "p.pt2" for name in ("a", "b")]
+    for package in packages:
+        package.parent.mkdir()
+        done = harness.coil("compile", tmp_path / "sum.pt2", "-o", package, *target, "--replay", record, env=emulating())
+        assert done.returncode == 0, done.stderr
+    assert packages[0].read_bytes() == packages[1].read_bytes()
+    shown = harness.coil_ok("inspect", packages[0]).stdout
+    assert "1-900: rows of 128 threads, 901-: a row a thread, 64 threads" in shown, shown
+    source, names = emulated_cuda.kernels_of(packages[0])
+    assert len(names) == 3, names
+    emulated_cuda.build_kernels(source, names, tmp_path / "kernels.so")
+    for sm in (80, 90):
+        for n in (1, 3, 4, 70):
+            x = torch.randn(n, 300)
+            np.savez(tmp_path / "in.npz", x=x.numpy())
+            done = harness.coil("run", packages[0], "--device", "cuda:0", "--input", tmp_path / "in.npz", "--output", tmp_path / "out.npz",
+                                env=emulated_cuda.environment(tmp_path / "kernels.so", sm))
+            assert done.returncode == 0, done.stderr
+            np.testing.assert_allclose(harness.load_outputs(tmp_path / "out.npz")[0], Sum()(x).numpy(), rtol=1e-5, atol=1e-4)
