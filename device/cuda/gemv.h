@@ -108,7 +108,7 @@ CD_FN void gemv_mma(const CudaGemm& t, const E& epilogue) {
 #pragma unroll
     for (int g = 0; g < GROUPS; ++g) x[g] = (const T*)t.a + batch * t.a_batch + min(row0 + g * 8 + lane / 4, m - 1) * t.a_row + lane_k * t.a_col;
     float acc[GROUPS][4] = {};
-    constexpr int kMost = GROUPS > 1 ? 2 : WARPS > 4 ? 4 : 8;  // steps under way, as far as registers allow
+    constexpr int kMost = GROUPS > 1 ? 2 : 4;  // steps under way, as far as registers allow; more of them leave fewer blocks on a multiprocessor
     int k = k_begin;
     if (width == 16) {
       k = gemv_mma_turns<T, 16, GROUPS, WARPS, kMost>(acc, w0, w1, x, k, k_end);
