@@ -11,6 +11,7 @@ namespace {
 
 constexpr size_t kFewLaunches = 2;       // with which a call may do without a graph
 constexpr int64_t kBytesOfLaunch = 16 << 20;  // what the fastest memory moves (4.8 TB/s) while a kernel is launched (3.3 us)
+constexpr int64_t kProductsOfByte = 100;      // multiply-adds of the fastest tensor cores (500 T/s) in the time of a byte
 constexpr size_t kOptimisedCalls = 8;  // programs of more kernels get a `run` that is not optimised: it would cost more than it gains
 
 class HostWriter {
@@ -183,6 +184,13 @@ class HostWriter {
     const size_t n = plan_.pool->num_symbols();
     Expr bytes = plan_.pool->index(0);
     for (const PlanBuffer& b : plan_.buffers) bytes = bytes + product(*plan_.pool, b.info.sizes) * byte_size(b.info.dtype);
+    for (const Kernel& k : plan_.kernels) {
+      const auto* t = std::get_if<TemplateKernel>(&k.def);
+      const auto* g = t ? std::get_if<Gemm>(&t->def) : nullptr;
+      if (!g) continue;
+      const auto size = [&](const std::vector<Expr>& sizes) { return product(*plan_.pool, sizes); };
+      bytes = bytes + floor_div(size(g->batch) * size(g->m) * size(g->n) * size(g->k), plan_.pool->index(kProductsOfByte));
+    }
     return fmt::format("static bool outlasts(const int64_t* symbols) {{\n  int64_t s[{}];\n  for (int i = 0; i < {}; ++i) s[i] = symbols[i];\n  s[{}] = 1;\n"
                        "  (void)s;\n  return {} > {};\n}}\n\n", n, n - 1, n - 1, host_index(bytes), static_cast<int64_t>(launches) * kBytesOfLaunch);
   }
