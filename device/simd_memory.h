@@ -42,6 +42,9 @@ CD_FN Vec<Raw<M>> to_raw(typename Reg<M>::vector x) {
   else return x;
 }
 
+// Brings a line nearer that will be stored to.
+CD_FN void fetch_for_store(const void* p) { __builtin_prefetch(p, 1); }
+
 // ---- One element ------------------------------------------------------------------------------------------------------------
 
 template <class M>

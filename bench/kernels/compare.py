@@ -1,6 +1,6 @@
 """The device library's kernels next to PyTorch (oneDNN, MKL), shape by shape, taking turns in one process.
 
-  python compare.py LIBRARY [gemm|bmm|resnet18|resnet50|mobilenet|small|depthwise|attention ...] [--threads 2] [--isa 4] [--dtype float32] [--match RESNET] [--winograd]
+  python compare.py LIBRARY [gemm|bmm|resnet18|resnet50|mobilenet|small|depthwise|attention ...] [--threads 2] [--isa 4] [--dtype float32] [--match RESNET] [--winograd] [--images 1]
 
 LIBRARY is built by build.sh. Times are lower quartiles, the best of the turns; a turn of each side follows the
 other, with a pause for the other's threads to go to sleep. Weights are packed before the timing on both sides (PyTorch: mkldnn-prepacked linear and convolution). With --threads 1 processor time is taken, which busy neighbours do not stretch."""
@@ -216,6 +216,7 @@ def main():
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--winograd", action="store_true", help="3x3 convolutions with transformed weights")
+    parser.add_argument("--images", type=int, default=1, help="of the networks' convolutions")
     parser.add_argument("--match", default="")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
@@ -239,10 +240,10 @@ def main():
                 bench.conv(group, name, ic, size, oc, kernel, stride, dtype, n=n)
         elif group == "depthwise":
             for name, channels, size, kernel, stride, args.count in DEPTHWISE:
-                bench.conv(group, name, channels, size, channels, kernel, stride, dtype, groups=channels)
+                bench.conv(group, name, channels, size, channels, kernel, stride, dtype, groups=channels, n=args.images)
         else:
             for name, ic, size, oc, kernel, stride, args.count in {"resnet18": RESNET18, "resnet50": RESNET50, "mobilenet": MOBILENET}[group]:
-                bench.conv(group, name, ic, size, oc, kernel, stride, dtype, nchw=ic == 3)
+                bench.conv(group, name, ic, size, oc, kernel, stride, dtype, nchw=ic == 3, n=args.images)
         args.count = 1
     for group, (a, b) in bench.totals.items():
         print(f"total {group}: {a * 1e3:.2f} ms, torch {b * 1e3:.2f} ms")

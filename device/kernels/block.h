@@ -174,6 +174,24 @@ struct BlockRunner {
     return k0 + kChunk < p.k ? static_cast<const char*>(source.next_b(batch, panel0, k0 + kChunk)) : nullptr;
   }
 
+  // A block of few k, whose part of B is no larger than one panel's chunk: tile by tile, so that A is read and the results are written in the
+  // order of memory. `stride`: of A in place, or 0.
+  void run_shallow(int64_t batch, int64_t row, int64_t rows, int64_t panel0, int64_t panels, int64_t stride, float* a_buffer, float* tile) const {
+    if (!stride) copy_a(batch, row, rows, 0, p.k, a_buffer);
+    const char* a = stride ? source.row_of_a(batch, row, 0) : reinterpret_cast<const char*>(a_buffer);
+    const int64_t a_stride = stride ? stride : kRowBytes;
+    const bool scattered = stride && stride != p.k * Source::kElementBytes;   // (what is contiguous the machine fetches ahead itself)
+    for (int64_t tile_row = 0; tile_row < rows; tile_row += p.tile_rows, a += p.tile_rows * a_stride) {
+      if (scattered) fetch_tile(batch, row, rows, tile_row + p.tile_rows, 0);
+      const int64_t count = min64(p.tile_rows, rows - tile_row);
+      for (int64_t j = panel0; j < panel0 + panels; j++) {
+        const int64_t cols = min64(kPanel, p.n - j * kPanel);
+        multiply(row + tile_row, 0, p.k, a, a_stride, source.panel_b(batch, j, 0, p.k, nullptr, 1), count, cols, tile, nullptr, 0);
+        finish_tile(batch, row + tile_row, j, count, cols, tile);
+      }
+    }
+  }
+
   void run_task(int64_t task, int32_t worker) const {
     alignas(64) float a_buffer[kBlockRows * kRowStride + kLanes];
     alignas(64) float b_buffer[kChunk * kPanel];
@@ -209,6 +227,7 @@ struct BlockRunner {
     const bool in_place = suits_in_place(stride) && (!last || row_capacity(last) == last);
     const int64_t a_stride = in_place ? stride : kRowBytes;
     float* partial = chunks > 1 ? static_cast<float*>(p.scratch) + worker * (COIL_GEMM_WORKER_BYTES / 4) : nullptr;
+    if (p.k * panels <= kChunk && chunks == 1 && source.next_b(batch, panel0, 0)) return run_shallow(batch, row, rows, panel0, panels, in_place ? stride : 0, a_buffer, tile);
     for (int64_t c = 0; c < chunks; c++) {
       const int64_t k0 = c * kChunk, k = min64(kChunk, p.k - k0);
       if (!in_place) copy_a(batch, row, rows, k0, k, a_buffer);

@@ -55,8 +55,8 @@ struct ConvSource : Windows<T> {
 
   // Lines of taps that lie above or below the image for all of a tile's pixels.
   void clip_k(int64_t row, int64_t rows, int64_t* begin, int64_t* end) const {
-    const int64_t oy = row / c.ow % c.oh;
     if (c.pad_h == 0 || row % c.ow + rows > c.ow) return;   // (with several lines in a tile there is little to skip)
+    const int64_t oy = row / c.ow % c.oh;
     const int64_t y = oy * c.stride_h - c.pad_h, line_k = c.kw * group_ic;
     const int64_t first = y < 0 ? min64(ceil_div(-y, c.dilation_h), c.kh) : 0;
     const int64_t last = max64(min64(ceil_div(c.ih - y, c.dilation_h), c.kh), first);

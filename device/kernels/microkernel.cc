@@ -246,7 +246,10 @@ void store_tile(const void* context, int64_t batch, int64_t row, int64_t col, in
     T* c = static_cast<T*>(to.c) + batch * to.c_batch + row * to.c_row + col;
     for (int64_t r = 0; r < rows; r++, c += to.c_row, acc += ld) {
       int64_t j = 0;
-      for (; j + kLanes <= cols; j += kLanes) store(c + j, load(acc + j));
+      for (; j + kLanes <= cols; j += kLanes) {
+        __builtin_prefetch(c + rows * to.c_row + j, 1);
+        store(c + j, load(acc + j));
+      }
       if (j < cols) store_partial(c + j, load(acc + j), cols - j);
     }
   });

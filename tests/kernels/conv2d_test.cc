@@ -209,6 +209,14 @@ TEST(Conv2d, Groups) {
   check_all_dtypes({1, 5, 6, 6, 10, 3, 3, 1, 1, 1, 1, 1, 1, 5});  // a channel multiplier
 }
 
+// Few k: all panels of a block meet a tile of pixels before the next tile does, read in place or gathered.
+TEST(Conv2d, FewChannelsToMany) {
+  check_all_dtypes({2, 16, 13, 12, 64, 1, 1});
+  check_all_dtypes({2, 24, 13, 12, 72, 1, 1, 2, 2});
+  check_all_dtypes({1, 3, 20, 22, 70, 3, 3, 2, 2, 1, 1});
+  check_all_dtypes({1, 32, 20, 22, 96, 1, 1, 1, 1, 0, 0, 1, 1, 2});
+}
+
 TEST(Conv2d, OtherLayouts) {
   for (int64_t gap : {0, 2}) {
     for (bool channels_last : {true, false}) {

@@ -181,6 +181,16 @@ TEST(Gemm, BlocksInAllDirections) {
   }
 }
 
+// Few k: all panels of a block meet a tile of rows before the next tile does.
+TEST(Gemm, ShallowBlocks) {
+  for (int dtype : kDtypes) {
+    for (auto [n, k] : {std::array<int64_t, 2>{256, 32}, {257, 32}, {512, 16}, {520, 15}, {40, 128}, {33, 129}, {16, 256}}) {
+      for (int64_t gap : {0, 5}) check({2, 100, n, k, dtype, true, false, false, true, gap});
+    }
+    check({1, 100, 60, 30, dtype, true, true, false, false, 0});
+  }
+}
+
 TEST(Gemm, OneRowTimesTransposed) {
   for (int dtype : kDtypes) {
     for (int64_t n : {1, 7, 8, 9, 32, 33, 300}) {

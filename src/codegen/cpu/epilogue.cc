@@ -24,8 +24,14 @@ KernelText epilogue_text(const KernelPlan& plan, const TemplateKernel& k) {
     context.temps[k.acc.index] = {tail ? "cd::load_tail(tile + col, lanes)" : "cd::load(tile + col)", true};
     ExprEmitter emitter(names, context, body, indent, next_name);
     for (const Stmt& s : k.epilogue) {
-      emitter.store(names.pointer(s.buffer), reindex(s.offset, coordinates, context.sizes), reindex(s.value, coordinates, context.sizes));
+      const std::string pointer = names.pointer(s.buffer);
+      const Expr offset = reindex(s.offset, coordinates, context.sizes);
+      emitter.store(pointer, offset, reindex(s.value, coordinates, context.sizes));
       written.push_back(s.buffer);
+      // The next tile's lines come while its sums are computed: stores that wait for them would hold up the multiply-adds.
+      const auto by_row = as_affine(offset, 1), by_col = as_affine(offset, 2);
+      if (!by_row || !by_col || by_col->coefficient != pool.index(1)) continue;
+      body += fmt::format("{}cd::fetch_for_store({} + {} + rows * {});\n", indent, pointer, emitter.index(offset), emitter.index(by_row->coefficient));
     }
   };
   body += "  for (long row = row0; row < row0 + rows; ++row) {\n    const @TILE@* tile = (const @TILE@*)acc + (row - row0) * ld - col0;\n    long col = col0;\n";
