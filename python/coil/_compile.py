@@ -10,8 +10,8 @@ from typing import Any, Mapping
 
 from . import _runtime
 from ._errors import option_error
-from ._kernels import registrations
 from ._model import Model, _device_text
+from ._registry import registrations
 
 OPTIONS: dict[str, Any] = {"dims": {}, "opt_level": 2, "threads": 0, "skip": (), "libraries": True, "graphs": True, "winograd": True, "name": "", "tune": "off",
                            "tune_budget": "", "tune_memory": "", "tune_threads": 0, "warm": {}, "record": "", "replay": "", "replaceable_constants": False, "kernels": None}

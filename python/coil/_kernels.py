@@ -11,9 +11,10 @@ from typing import Any, Callable, Mapping, Sequence
 
 from . import _runtime
 from ._bench import do_bench
+from ._compile import settings_of
 from ._errors import make_error
+from ._registry import kernels_by_name
 
-_registered: dict[str, "UserKernel"] = {}
 _KEPT_CALLS = 256  # compiled calls of one kernel outside of programs
 
 
@@ -131,22 +132,12 @@ def register_kernel(
     if cuda is not None:
         registration["cuda"] = _code(name, cuda, "cu", headers, entry, {"grid": grid, "block": block, "shared": shared})
     importlib.import_module("coil._compiler").check_kernel(json.dumps(registration))
-    if name in _registered:
+    if name in kernels_by_name:
         raise make_error(408, f"COIL-E408: user kernel '{name}': it is registered already\n  hint: one registration holds the sources for all targets")
     kernel = UserKernel(registration, out, reference)
     _define(kernel)
-    _registered[name] = kernel
+    kernels_by_name[name] = kernel
     return kernel
-
-
-def registrations(kernels: Any) -> tuple[list[str], list[str]]:
-    """(registrations as JSON, paths) of an option: a list of kernels and of files or folders of registrations; None: all that are registered."""
-    if kernels is None:
-        kernels = list(_registered.values())
-    if isinstance(kernels, (UserKernel, str, os.PathLike)):
-        kernels = [kernels]
-    texts = [json.dumps(k.registration) for k in kernels if isinstance(k, UserKernel)]
-    return texts, [os.fspath(k) for k in kernels if not isinstance(k, UserKernel)]
 
 
 def _code(name: str, source: Any, suffix: str, headers: Any, entry: str | None, fields: dict[str, Any]) -> dict:
@@ -275,7 +266,6 @@ def _run(kernel: UserKernel, config: int | None, *args: Any, **kwargs: Any) -> A
 
 
 def _compile_call(kernel: UserKernel, config: int | None, values: list) -> "_runtime.Model":
-    from ._compile import settings_of
     from .dynamo._graph import target_of
 
     torch = importlib.import_module("torch")

@@ -1,0 +1,24 @@
+"""The kernels that are registered in this process, and what an option `kernels` stands for."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, Protocol
+
+
+class Registered(Protocol):
+    registration: dict
+
+
+kernels_by_name: dict[str, Registered] = {}
+
+
+def registrations(kernels: Any) -> tuple[list[str], list[str]]:
+    """(registrations as JSON, paths) of an option: a list of kernels and of files or folders of registrations; None: all that are registered."""
+    if kernels is None:
+        kernels = list(kernels_by_name.values())
+    if isinstance(kernels, (str, os.PathLike)) or hasattr(kernels, "registration"):
+        kernels = [kernels]
+    texts = [json.dumps(k.registration) for k in kernels if hasattr(k, "registration")]
+    return texts, [os.fspath(k) for k in kernels if not hasattr(k, "registration")]
