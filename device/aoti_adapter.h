@@ -1,4 +1,4 @@
-// What the two halves of the AOTInductor adapter share: aoti_adapter.cc, in every package, and aoti_cuda.cc, in CUDA packages.
+// What the parts of the AOTInductor adapter share: aoti_adapter.cc (loading, the C ABI) and aoti_call.cc in every package, aoti_cuda.cc in CUDA packages.
 #ifndef COIL_DEVICE_AOTI_ADAPTER_H_
 #define COIL_DEVICE_AOTI_ADAPTER_H_
 
@@ -62,6 +62,15 @@ extern __thread CoilError last_error __attribute__((visibility("hidden")));
 __attribute__((format(printf, 2, 3))) int32_t fail(int32_t code, const char* format, ...);
 int32_t report();
 
+constexpr int64_t kAlignment = 64;  // bytes, of memory that a package asks for
+
+// libtorch's results, and where output i is among them.
+int32_t num_results(const CoilModel* model);
+int32_t place_of(int32_t i);
+// Checks the inputs and computes; on failure every output is deleted and null.
+int32_t run(Container* c, Tensor* inputs, size_t num_inputs, Tensor* outputs, size_t num_outputs, void* stream);
+// Scratch memory that is kept between calls.
+void free_arenas(Container* c);
 // Allocates every output with libtorch, on the container's device.
 int32_t make_outputs(const Container* c, const int64_t* symbols, Tensor* outputs, void** data);
 

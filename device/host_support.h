@@ -1,5 +1,5 @@
 // What a model's generated host source builds on: tables that describe its inputs, and one call that checks a call's inputs
-// against them and solves the dynamic sizes. The code behind it is device/host_support.cc, compiled once with coil and linked
+// against them and solves the dynamic sizes. The code behind it is device/host_support.cc, input_errors.cc and machine_level.cc, compiled once with coil and linked
 // into every package; this header only declares, so that it costs a compile next to nothing. Needs no other header.
 //
 // What the generator emits, for f(x: f32[batch, 3, 2*side, side], mask: bool[batch, 128], step: int) -> ...:
