@@ -1,4 +1,4 @@
-"""Times coil beside PyTorch eager, torch.compile, AOTInductor and ONNX Runtime, in one interleaved run.
+"""Times coil beside PyTorch eager, torch.compile, AOTInductor, ONNX Runtime and OpenVINO, in one interleaved run.
 
 usage: python bench/peers.py run [--models PATTERN...] [--peers P...] [--rounds 9] [--burst 0.4] [--json OUT.json] [--markdown OUT.md]
        python bench/peers.py prepare [--models PATTERN...]      makes and caches AOTInductor packages and ONNX files (minutes)
@@ -23,9 +23,9 @@ import sys
 import tempfile
 import time
 
-from workloads import REPO, artefact, build, folder, prepare, workloads
+from workloads import MADE_BY, REPO, artefact, build, folder, prepare, workloads
 
-PEERS = ["eager", "compile", "compile:freeze", "aoti", "aoti:freeze", "ort", "coil"]
+PEERS = ["eager", "compile", "compile:freeze", "aoti", "aoti:freeze", "ort", "openvino", "coil"]
 BUILD = pathlib.Path(os.environ.get("COIL_BUILD", REPO / "build"))
 START_SECONDS = 600  # torch.compile of a large model on a busy machine
 
@@ -70,6 +70,32 @@ def ort_callable(name):
     return call, call(), time.perf_counter() - start
 
 
+def openvino_callable(name):
+    """The ONNX file in OpenVINO, at the model's own precision: by itself it computes float32 models in bfloat16 where the processor has it."""
+    import numpy as np
+    import openvino as ov
+
+    start = time.perf_counter()
+    core = ov.Core()
+    model = core.read_model(folder(name) / artefact("ort"))
+    precision = ov.Type.bf16 if any(i.element_type == ov.Type.bf16 for i in model.inputs) else ov.Type.f32
+    compiled = core.compile_model(model, "CPU", {"INFERENCE_NUM_THREADS": THREADS, "PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": precision})
+    request = compiled.create_infer_request()
+    with np.load(folder(name) / "io.npz") as data:
+        for i, port in enumerate(compiled.inputs):
+            tensor = ov.Tensor(port.element_type, ov.Shape(data[f"in_{i}"].shape))
+            if port.element_type == ov.Type.bf16:
+                tensor.data.view(np.uint16)[...] = data[f"in_{i}"].view(np.uint32) >> 16
+            else:
+                tensor.data[...] = data[f"in_{i}"]
+            request.set_input_tensor(i, tensor)
+    call = lambda: request.infer()
+    call()
+    ready = time.perf_counter() - start
+    values = [request.get_output_tensor(i) for i in range(len(compiled.outputs))]  # numpy has no bfloat16: it sees its bits as float16
+    return call, [(v.data.view(np.uint16).astype(np.uint32) << 16).view(np.float32) if v.element_type == ov.Type.bf16 else v.data.copy() for v in values], ready
+
+
 def coil_callable(name):
     import capi
     import numpy as np
@@ -108,7 +134,8 @@ THREADS = int(os.environ.get("COIL_BENCH_THREADS", "2"))
 
 def worker(peer, name):
     """Prints a JSON line when ready, then answers each line on stdin (seconds of a burst) with the times of the calls in it."""
-    call, outputs, ready = coil_callable(name) if peer == "coil" else ort_callable(name) if peer == "ort" else torch_callable(peer, name)
+    own = {"coil": coil_callable, "ort": ort_callable, "openvino": openvino_callable}
+    call, outputs, ready = own[peer](name) if peer in own else torch_callable(peer, name)
     for _ in range(3):
         call()
     print(json.dumps({"ready_seconds": round(ready, 3), "error": relative_error(outputs, name)}), flush=True)
@@ -159,8 +186,9 @@ def measure(name, peers, rounds, seconds):
     record, row, alive = prepare(name, peers), {"model": name, "peers": {}}, []
     try:
         for peer in peers:  # one after the other: torch.compile uses both cores
-            if "error" in record.get(peer, {}):
-                row["peers"][peer] = {"failed": record[peer]["error"]}
+            made = record.get(MADE_BY.get(peer, peer), {})
+            if "error" in made:
+                row["peers"][peer] = {"failed": made["error"]}
                 continue
             process = Peer(peer, name)
             try:

@@ -13,6 +13,7 @@ sys.path[:0] = [str(REPO / "tests/models"), str(REPO / "tests/python")]
 
 CACHE = pathlib.Path(os.environ.get("COIL_BENCH", "~/.cache/coil/bench")).expanduser()
 VERSION = ""  # change it when a workload below changes: it is part of the cache's key
+MADE_BY = {"openvino": "ort"}  # whose artefact a peer reads
 AOTI_OPTIONS = {"aoti": {}, "aoti:freeze": {"freezing": True}}
 
 
@@ -99,7 +100,7 @@ def prepare(name, peers):
     place.mkdir(parents=True, exist_ok=True)
     record_file = place / "prepare.json"
     record = json.loads(record_file.read_text()) if record_file.exists() else {}
-    wanted = [p for p in ("export", *peers) if p in ("export", "ort", *AOTI_OPTIONS) and p not in record]
+    wanted = [p for p in dict.fromkeys(("export", *(MADE_BY.get(p, p) for p in peers))) if p in ("export", "ort", *AOTI_OPTIONS) and p not in record]
     if not wanted:
         return record
     module, args = build(name)
