@@ -93,5 +93,8 @@ struct CudaAttentionFacts {
   int64_t alignment = 4;            // of the strides of q, k and v and of their first elements as far as they are known, in bytes
 };
 std::vector<CudaVariant> cuda_attention_variants(const CudaAttentionFacts& facts, int sm);
+// As for products: rows are queries of a block, columns keys of a step, and kFewRows has parts of the keys.
+std::vector<CudaCandidate> cuda_attention_candidates(const CudaAttentionFacts& facts, int sm, const std::function<int64_t(Expr)>& sizes);
+std::optional<CudaVariant> cuda_attention_variant(const CudaAttentionFacts& facts, int sm, const CudaWay& way);
 
 }  // namespace coil::templates

@@ -115,6 +115,36 @@ TEST_F(CudaCompile, WaysOfLoops) {
   ASSERT_TRUE(built.ok()) << built.error().to_string();
 }
 
+// And for attention: a tile of each kind of kernel, of each width, with and without a mask.
+TEST_F(CudaCompile, WaysOfAttention) {
+  using namespace templates;
+  ExprPool pool;
+  std::vector<toolchain::CudaRequest> requests;
+  std::set<std::string> calls;
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const int64_t dim : {64, 128, 256}) {
+      for (const bool masked : {false, true}) {
+        CudaAttentionFacts f;
+        f.dtype = dtype, f.alignment = 16;
+        f.def.batch = f.def.heads = f.def.kv_heads = pool.index(4);
+        f.def.q_len = f.def.kv_len = pool.index(512);
+        f.def.dim = f.def.v_dim = pool.index(dim);
+        if (masked) f.def.mask = Operand{};
+        for (const CudaCandidate& c : cuda_attention_candidates(f, 90, [](Expr e) { return e->as_int(); })) {
+          const auto v = cuda_attention_variant(f, 90, c.way);
+          ASSERT_TRUE(v.has_value());
+          if (!calls.insert(v->call).second) continue;
+          const std::string text = fmt::format("#include \"{}\"\nCOIL_KERNEL void __launch_bounds__({}) kernel(const __grid_constant__ CudaAttention t) {{\n  {}\n}}\n", v->header, v->threads, v->call);
+          requests.push_back({v->name + ".cu", text, v->hopper ? "sm_90a" : "sm_80"});
+        }
+      }
+    }
+  }
+  EXPECT_GT(requests.size(), 20u);
+  const auto built = nvrtc_->compile_all(requests, kThreads);
+  ASSERT_TRUE(built.ok()) << built.error().to_string();
+}
+
 // A new template belongs into this list, and its problem into template_nets().
 const std::set<std::string> kTemplates = {
     "apply_epilogue", "attention_decode", "attention_mma", "attention_simt", "attention_wgmma",

@@ -165,3 +165,64 @@ def test_choices_by_size_and_architecture(tmp_path):
                                 env=emulated_cuda.environment(tmp_path / "kernels.so", sm))
             assert done.returncode == 0, done.stderr
             np.testing.assert_allclose(harness.load_outputs(tmp_path / "out.npz")[0], Sum()(x).numpy(), rtol=1e-5, atol=1e-4)
+
+
+ATTENTION = ([{"kind": 1, "rows": r, "columns": c} for r in (32, 64, 128) for c in (16, 32, 64) if r >= c and (r, c) != (128, 64)] + [{"kind": 2, "rows": r, "columns": c} for r in (64, 128) for c in (32, 64, 128) if r >= c]
+             + [{"kind": 7, "rows": r, "split": s} for r, s in ((1, 1), (2, 2), (4, 1), (4, 8))])
+
+
+@pytest.fixture(scope="module")
+def attentions(tmp_path_factory):
+    """name -> (program, inputs, record, output, tolerance)"""
+    import torch
+
+    class Module(torch.nn.Module):
+        def __init__(self, **options):
+            super().__init__()
+            self.options = options
+
+        def forward(self, q, k, v, mask=None):
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v, mask, **self.options)
+
+    made = {}
+    for name, dtype, dim, causal, heads, mask in (("f32", torch.float32, 64, True, 4, None), ("f32_mask", torch.float32, 40, False, 2, torch.bool), ("bf16", torch.bfloat16, 64, True, 2, None),
+                                                  ("f16_mask", torch.float16, 128, False, 4, torch.float16)):
+        torch.manual_seed(1)
+        q, k, v = torch.randn(2, 4, 77, dim), torch.randn(2, heads, 77, dim), torch.randn(2, heads, 77, dim)
+        args = [t.to(dtype) for t in (q, k, v)]
+        if mask:
+            args.append(torch.rand(77, 77) > 0.2 if mask == torch.bool else torch.randn(77, 77).to(mask))
+        folder = tmp_path_factory.mktemp(name)
+        module = Module(is_causal=causal, enable_gqa=heads < 4)
+        torch.export.save(torch.export.export(module, tuple(args)), folder / "p.pt2")
+        np.savez(folder / "in.npz", **{f"in_{i}": a.float().numpy() if a.dtype == torch.bfloat16 else a.numpy() for i, a in enumerate(args)})
+        done = harness.coil("compile", folder / "p.pt2", "-o", folder / "own.pt2", "--target", "cuda:sm_90", "--tune", "max", "--record", folder / "r.json", env=emulating())
+        assert done.returncode == 0, done.stderr
+        wanted = module(*(a.float() if a.is_floating_point() else a for a in args)).numpy()
+        made[name] = (folder / "p.pt2", folder / "in.npz", json.loads((folder / "r.json").read_text()), wanted, 1e-5 if dtype == torch.float32 else 2e-2)
+    return made
+
+
+@pytest.mark.parametrize("choice", ATTENTION, ids=lambda c: "-".join(f"{k}{v}" for k, v in c.items()))
+def test_every_way_of_attention_is_right(choice, attentions, tmp_path):
+    given = 0
+    for name, (program, inputs, record, wanted, tolerance) in attentions.items():
+        made = []
+
+        def compiled():
+            made[:] = [emulated_cuda.Emulated(program, tmp_path, 90, ("--replay", tmp_path / "r.json"))]
+            return made[0].compiled
+
+        if test_tuning.with_choice(fresh(record), choice, tmp_path / "r.json", compiled, "attention ") == 0:
+            continue
+        given += 1
+        assert any("attention_" + {1: "simt", 2: "mma", 7: "decode"}[choice["kind"]] in n for n in made[0].names), made[0].names
+        done, outputs = made[0].run(inputs)
+        assert done.returncode == 0, done.stderr[-3000:]
+        assert harness.max_error(np.asarray(outputs[0], dtype=np.float32), wanted) < tolerance, name
+    assert given, "no attention has this way"
+
+
+def test_ways_of_attention_that_are_left_to_be_timed(attentions):
+    kinds = {name: {w["kind"] for p in record["problems"] if p["problem"].startswith("attention") for w in p["to_time"]} for name, (_, _, record, _, _) in attentions.items()}
+    assert kinds["f32"] == {1} and kinds["bf16"] == {2}, kinds  # 77 keys are few for Hopper's kernel, as 77 queries are many for that of few

@@ -427,17 +427,17 @@ def loops(tmp_path_factory):
     return folder, record, [t.numpy() if t.dtype != torch.bfloat16 else t.float().numpy() for t in module(*args)]
 
 
-def with_choice(record, choice, path, compiled):
-    """Asks a choice of all loops that have it, as `compiled` finds out with the record at `path`; how many these are."""
-    asked = [p for p in record["problems"] if p["problem"].startswith("loop ")]
+def with_choice(record, choice, path, compiled, kind="loop "):
+    """Asks a choice of all problems of a kind that have it, as `compiled` finds out with the record at `path`; how many these are."""
+    asked = [p for p in record["problems"] if p["problem"].startswith(kind)]
     for p in asked:
         p["rows"] = [{"up_to": None, "choice": choice, "text": ""}]
-    while True:  # loops that do not have it are named one by one
+    while True:  # those that do not have it are named one by one
         path.write_text(json.dumps(record))
         done = compiled()
         if done.returncode == 0:
             return sum(p["rows"][0]["choice"] == choice for p in asked)
-        harness.assert_refused(done, "choice for 'loop ", code=407)
+        harness.assert_refused(done, f"choice for '{kind}", code=407)
         (gone,) = [p for p in asked if f"'{p['problem']}'" in done.stderr]
         assert gone["rows"][0]["choice"], done.stderr
         gone["rows"][0]["choice"] = {}

@@ -45,6 +45,40 @@ TEST(CudaAttentionVariants, LaunchableEverywhere) {
   }
 }
 
+// All that may be timed can be launched, is named apart, and comes in the order of its cost.
+TEST(CudaAttentionVariants, CandidatesAreLaunchable) {
+  for (int sm : {80, 86, 90}) {
+    for (DType dtype : {DType::f32, DType::bf16}) {
+      for (int64_t dim : {32, 64, 96, 128, 256}) {
+        for (int64_t q_len : {-1, 1, 64}) {
+          ExprPool pool;
+          CudaAttentionFacts f = facts_of(pool, dtype, 8, 2, q_len, dim);
+          f.alignment = 16;
+          const auto candidates = cuda_attention_candidates(f, sm, [](Expr e) { return evaluate_index(e, [](SymbolId) { return 512; }); });
+          EXPECT_GE(candidates.size(), dim == 256 ? 0u : 2u) << sm << " " << dim << " " << q_len;
+          std::set<std::string> names;
+          for (size_t i = 0; i < candidates.size(); ++i) {
+            const auto v = cuda_attention_variant(f, sm, candidates[i].way);
+            ASSERT_TRUE(v.has_value());
+            EXPECT_TRUE(names.insert(v->name).second) << v->name;
+            EXPECT_LE(v->shared_bytes, shared_limit(sm)) << v->name;
+            EXPECT_TRUE(v->cluster == 1 || sm >= 90) << v->name;
+            EXPECT_TRUE(!v->hopper || sm == 90) << v->name;
+            EXPECT_TRUE(i == 0 || candidates[i - 1].cost <= candidates[i].cost);
+          }
+          EXPECT_EQ(names.contains(dim == 64 ? "attention_wgmma_64_192x128" : "attention_wgmma_128_128x64"), sm == 90 && dtype == DType::bf16 && q_len != 1 && (dim == 64 || dim == 96 || dim == 128));
+          EXPECT_EQ(names.contains(dtype == DType::f32 && dim == 256 ? "attention_decode_256_rows4_split4" : "attention_decode_64_rows4_split4"), sm == 90 && q_len == 1 && (dim == 64 || (dim == 256 && dtype == DType::f32)));
+        }
+      }
+    }
+  }
+  ExprPool pool;
+  const CudaAttentionFacts f = facts_of(pool, DType::bf16, 8, 2, 64, 64);
+  for (const CudaWay& way : {CudaWay{kMmaSync, 64, 48, 0}, CudaWay{kMmaSync, 64, 128, 0}, CudaWay{kCudaCores, 64, 32, 0}, CudaWay{kFewRows, 3, 0, 1}, CudaWay{kWgmma, 128, 64, 0}}) {
+    EXPECT_FALSE(cuda_attention_variant(f, 80, way)) << way[0];
+  }
+}
+
 TEST(CudaAttentionVariants, OneQueryReadsKeysOnce) {
   ExprPool pool;
   const auto one = cuda_attention_variants(facts_of(pool, DType::bf16, 32, 8, 1, 128), 90);

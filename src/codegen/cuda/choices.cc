@@ -69,8 +69,10 @@ std::string choice_text(const Kernel& kernel, const Choice& choice) {
   const auto& v = choice.values;
   const auto kind = static_cast<size_t>(v[0] % templates::kFinerRows);
   std::string text = kind < kKinds.size() ? kKinds[kind] : fmt::format("kind {}", v[0]);
-  if (v[1]) text += fmt::format(" {} x {}", v[1], v[2]);
-  if (v[3] > 1) text += fmt::format(", k in {} parts", v[3]);
+  const TemplateKernel* t = as_template(kernel);
+  const bool attention = t && std::holds_alternative<Attention>(t->def);
+  if (v[1]) text += v[2] ? fmt::format(" {} x {}", v[1], v[2]) : fmt::format(", {} at once", v[1]);
+  if (v[3] > 1) text += fmt::format(", {} in {} parts", attention ? "keys" : "k", v[3]);
   if (const int finer = v[0] / templates::kFinerRows) text += fmt::format(", rows in {} times as many classes", 1 << finer);
   return text;
 }
@@ -79,6 +81,11 @@ std::string problem_text(const KernelPlan& plan, const TemplateKernel& k) {
   if (const auto f = product_facts(plan, k)) {
     return fmt::format("gemm {} [{}], a strides [{}] at {}, b strides [{}] at {}", name(f->dtype), texts({f->batch, f->m, f->n, f->k}), texts({f->a_batch, f->a_row, f->a_col}),
                        f->a_alignment, texts({f->b_batch, f->b_row, f->b_col}), f->b_alignment);
+  }
+  if (const auto* a = std::get_if<Attention>(&k.def)) {
+    const templates::CudaAttentionFacts f = attention_facts(plan, k, *a);
+    return fmt::format("attention {} [{}]{}{}, scale {} at {}", name(f.dtype), texts({a->batch, a->heads, a->kv_heads, a->q_len, a->kv_len, a->dim, a->v_dim}), a->causal ? " causal" : "",
+                       a->mask ? fmt::format(" masked by {}", name(f.mask_dtype)) : "", a->scale > 0 ? "> 0" : "<= 0", f.alignment);
   }
   const auto* c = std::get_if<Conv2d>(&k.def);
   if (!c) return "";
@@ -106,6 +113,7 @@ Expr choice_key(const KernelPlan& plan, const Kernel& kernel) {
   }
   const TemplateKernel& t = *as_template(kernel);
   if (const auto f = product_facts(plan, t)) return f->batch * f->m;
+  if (const auto* a = std::get_if<Attention>(&t.def)) return a->batch * a->q_len * a->kv_len;
   return t.result_sizes[0] * t.result_sizes[2] * t.result_sizes[3];
 }
 
@@ -125,10 +133,12 @@ std::vector<Choice> candidates(const KernelPlan& plan, const Kernel& kernel, int
   const auto size = [&](Expr e) { return evaluate_index(e, sizes); };
   const auto product = product_facts(plan, t);
   const auto* conv = std::get_if<Conv2d>(&t.def);
+  const auto* attention = std::get_if<Attention>(&t.def);
   const Choice library = choice_of({templates::kLibraryCall});
   const bool has_library = libraries && chosen_variant(plan, t, sm, library);
   std::vector<CudaCandidate> ranked;
   if (product) ranked = templates::cuda_gemm_candidates(*product, sm, size);
+  else if (attention) ranked = templates::cuda_attention_candidates(attention_facts(plan, t, *attention), sm, size);
   else if (conv) ranked = templates::cuda_conv_candidates(conv_facts(plan, t, *conv), sm, size);
   for (const CudaCandidate& c : ranked) {
     if (out.size() == 2 && has_library) out.push_back(library);
@@ -142,6 +152,7 @@ std::optional<CudaVariant> chosen_variant(const KernelPlan& plan, const Template
   if (const auto f = product_facts(plan, k)) {
     return library ? templates::cuda_gemm_library(*f, sm, true) : templates::cuda_gemm_variant(*f, sm, choice.values);
   }
+  if (const auto* a = std::get_if<Attention>(&k.def)) return templates::cuda_attention_variant(attention_facts(plan, k, *a), sm, choice.values);
   const auto* c = std::get_if<Conv2d>(&k.def);
   if (!c) return std::nullopt;
   const templates::CudaConvFacts f = conv_facts(plan, k, *c);
