@@ -125,6 +125,8 @@ typedef struct CoilAttention {
   void* o;
   int64_t o_batch, o_head, o_row;
   void* scratch;
+  int32_t block_tiles;         /* a task's rows, in tiles of rows, and the keys at a time, in panels; 0: by the problem's own rule */
+  int32_t block_panels;
 } CoilAttention;
 
 #define COIL_KERNELS(ISA)                                                                       \

@@ -9,7 +9,7 @@ namespace COIL_KERNELS_NAMESPACE {
 namespace {
 
 constexpr int64_t kQueries = kTileRows * (56 / kTileRows);
-constexpr int64_t kKeys = kChunk;              // of one block: the scores are the A of the second product
+constexpr int64_t kKeys = kChunk;              // of one block, at most: the scores are the A of the second product
 constexpr int64_t kMaxDim = 256;
 constexpr int64_t kFoldQueries = 16;           // up to so many queries, heads that share keys are folded
 
@@ -25,7 +25,7 @@ static_assert(sizeof(Buffers) <= COIL_ATTENTION_WORKER_BYTES);
 template <class T>
 struct Attention {
   const CoilAttention& a;
-  int64_t fold, unit_rows, block_rows, blocks, tasks;
+  int64_t fold, unit_rows, block_rows, block_keys, blocks, tasks;
 
   explicit Attention(const CoilAttention& args) : a(args) {
     const int64_t shared = a.heads / a.kv_heads;
@@ -34,7 +34,9 @@ struct Attention {
     const int64_t units = a.batch * a.heads / fold;
     // Smaller blocks when there are few of them; a matter of the problem alone, so that threads change no sum.
     block_rows = kQueries;
-    while (block_rows > 2 * kTileRows && units * ceil_div(unit_rows, block_rows) < 16) block_rows -= kTileRows;
+    if (a.block_tiles > 0) block_rows = min64(kQueries, a.block_tiles * kTileRows);
+    else while (block_rows > 2 * kTileRows && units * ceil_div(unit_rows, block_rows) < 16) block_rows -= kTileRows;
+    block_keys = a.block_panels > 0 ? min64(kKeys, a.block_panels * kPanel) : kKeys;
     blocks = ceil_div(unit_rows, block_rows);
     tasks = units * blocks;
   }
@@ -214,8 +216,8 @@ struct Attention {
     load_queries(rows);
     // Rows that fill up the last tile multiply whatever the scores' buffer holds; their results go nowhere.
     if (rows.count & 1) memset(rows.buffers->scores + rows.count * kRowStride, 0, sizeof(float) * kRowStride);
-    for (int64_t key = 0; key < end; key += kKeys) {
-      const int64_t keys = min64(kKeys, end - key);
+    for (int64_t key = 0; key < end; key += block_keys) {
+      const int64_t keys = min64(block_keys, end - key);
       compute_scores(rows, key, keys);
       exponentiate(rows, keys);
       add_values(rows, key, keys);

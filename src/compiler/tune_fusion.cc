@@ -22,6 +22,8 @@ constexpr FusionWay kWays[] = {
     {"siblings apart", [](TargetTraits& t) { t.fuse_siblings = false; }},
     {"nothing recomputed", [](TargetTraits& t) { t.inline_cost = 0, t.max_inlined_loads = 0, t.select_pieces = 0; }},
     {"more recomputed", [](TargetTraits& t) { t.inline_cost *= 4, t.max_inlined_loads *= 2; }},
+    {"long reductions in one step", [](TargetTraits& t) { t.parallel_points = 0; }},
+    {"more reductions in two steps", [](TargetTraits& t) { t.parallel_points *= 4, t.split_points /= 8, t.split_parts *= 4; }},
 };
 
 std::string problem_of(const LoopProgram& loops) { return fmt::format("fusion of {} loops, {:016x}", loops.loops.size(), hash64(to_string(loops))); }

@@ -15,12 +15,13 @@ struct AttentionCase {
   bool length_major = false;   // memory is [batch][length][heads][dim], as after a linear layer
   double masked_out = 0.3;     // of the mask
   float poison = 0;            // put into one query, if not 0
+  int32_t block_tiles = 0, block_panels = 0;
 };
 
 std::string describe(const AttentionCase& c, int dtype) {
   std::string s = dtype_name(dtype);
   for (int64_t v : {c.batch, c.heads, c.kv_heads, c.q_len, c.kv_len, c.dim, c.v_dim, static_cast<int64_t>(c.mask),
-                    static_cast<int64_t>(c.causal), static_cast<int64_t>(c.length_major)}) {
+                    static_cast<int64_t>(c.causal), static_cast<int64_t>(c.length_major), int64_t{c.block_tiles}, int64_t{c.block_panels}}) {
     s += " " + std::to_string(v);
   }
   return s;
@@ -52,6 +53,7 @@ void check(const AttentionCase& c, int dtype, bool masked_rows_zero = true) {
   CoilAttention args = {};
   args.batch = c.batch, args.heads = c.heads, args.kv_heads = c.kv_heads, args.q_len = c.q_len, args.kv_len = c.kv_len;
   args.dim = c.dim, args.v_dim = c.v_dim, args.dtype = dtype, args.causal = c.causal, args.masked_rows_zero = masked_rows_zero;
+  args.block_tiles = c.block_tiles, args.block_panels = c.block_panels;
   args.scale = 1.0f / std::sqrt(static_cast<float>(c.dim));
   args.q = q.data.data(), args.q_batch = q.batch, args.q_head = q.head, args.q_row = q.row;
   args.k = k.data.data(), args.k_batch = k.batch, args.k_head = k.head, args.k_row = k.row;
@@ -181,6 +183,21 @@ TEST(Attention, NotFinite) {
 }
 
 // Two keys with scores 0 and -x, values 0 and 1: the result is exp(-x) / (1 + exp(-x)), so the error of exp shows.
+// What a tuner may ask for, and more than there is.
+TEST(Attention, Blocks) {
+  for (int32_t tiles : {0, 1, 3, 9, 99}) {
+    for (int32_t panels : {0, 1, 2, 5, 8, 99}) {
+      AttentionCase c = {2, 4, 2, 59, 301, 40, 72};
+      c.block_tiles = tiles, c.block_panels = panels;
+      check(c, COIL_FLOAT32);
+      c.causal = true, c.mask = Mask::boolean;
+      check(c, COIL_BFLOAT16);
+      c.q_len = 3;  // heads share keys
+      check(c, COIL_FLOAT32);
+    }
+  }
+}
+
 TEST(Attention, Exponential) {
   for (const IsaKernels& isa : runnable_kernels()) {
     const TestHost host(1);

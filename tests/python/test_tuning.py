@@ -154,6 +154,30 @@ def test_every_way_of_fusion_is_right(name, way, programs, records, tmp_path):
     assert way != 1 or kernels[1] > kernels[0], kernels
 
 
+@pytest.mark.parametrize("way,kernels", [(0, {2, 3}), (5, {2}), (6, {4})])
+def test_reductions_in_one_step_or_two(way, kernels, tmp_path):
+    import torch
+
+    class Sums(torch.nn.Module):
+        def forward(self, x, y):
+            return x.sum(), y.sum(1)
+
+    args = torch.randn(200000), torch.randn(3, 30000)
+    torch.export.save(torch.export.export(Sums(), args), tmp_path / "p.pt2")
+    harness.coil_ok("compile", tmp_path / "p.pt2", "-o", tmp_path / "own.pt2", "--tune", "max", "--tune-budget", "1s", "--record", tmp_path / "r.json")
+    record = json.loads((tmp_path / "r.json").read_text())
+    (fusion,) = [p for p in record["problems"] if p["problem"].startswith("fusion")]
+    fusion["rows"] = [{"up_to": None, "choice": {"way": way} if way else {}, "text": ""}]
+    record["problems"] = [fusion]
+    (tmp_path / "r.json").write_text(json.dumps(record))
+    report = harness.coil_json("compile", tmp_path / "p.pt2", "-o", tmp_path / "q.pt2", "--tune", "fast", "--tune-budget", "1s", "--record", tmp_path / "r.json")
+    assert report["kernels"] in kernels, report["kernels"]
+    np.savez(tmp_path / "in.npz", in_0=args[0].numpy(), in_1=args[1].numpy())
+    harness.coil_ok("run", tmp_path / "q.pt2", "--input", tmp_path / "in.npz", "--output", tmp_path / "out.npz")
+    for got, want in zip(harness.load_outputs(tmp_path / "out.npz"), Sums()(*args), strict=True):
+        np.testing.assert_allclose(got, want.numpy(), rtol=1e-4, atol=2e-3)
+
+
 def test_records_that_do_not_fit(programs, records, tmp_path):
     path, _ = programs["net"]
     good = json.loads(records["net"].read_text())
@@ -460,3 +484,24 @@ def test_every_form_of_loops_is_right(form, size, isa, loops, monkeypatch):
     harness.coil_ok("run", folder / "f.pt2", "--input", folder / "in.npz", "--output", folder / "out.npz")
     for i, (got, want) in enumerate(zip(harness.load_outputs(folder / "out.npz"), wanted, strict=True)):
         np.testing.assert_allclose(np.asarray(got, dtype=want.dtype), want, rtol=1e-5, atol=1e-4, err_msg=f"result {i}")
+
+
+@pytest.mark.parametrize("choice", [{"block_tiles": 1}, {"block_panels": 2}, {"block_tiles": 3, "block_panels": 4}, {"threads": 1, "block_tiles": 99, "block_panels": 99}], ids=str)
+def test_every_choice_of_attention_is_right(choice, tmp_path):
+    import torch
+
+    class Attention(torch.nn.Module):
+        def forward(self, q, k, v):
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    length = torch.export.Dim("length", min=1, max=512)
+    args = [torch.randn(2, 3, 70, 48) for _ in range(3)]
+    torch.export.save(torch.export.export(Attention(), tuple(args), dynamic_shapes=({2: length},) * 3), tmp_path / "p.pt2")
+    harness.coil_ok("compile", tmp_path / "p.pt2", "-o", tmp_path / "own.pt2", "--tune", "fast", "--tune-budget", "500ms", "--record", tmp_path / "r.json")
+    record = json.loads((tmp_path / "r.json").read_text())
+    assert with_choice(record, choice, tmp_path / "r.json", lambda: harness.coil("compile", tmp_path / "p.pt2", "-o", tmp_path / "q.pt2", "--replay", tmp_path / "r.json"), "attention ") == 1
+    for n in (1, 5, 70, 301):
+        args = [torch.randn(2, 3, n, 48) for _ in range(3)]
+        np.savez(tmp_path / "in.npz", **{f"in_{i}": a.numpy() for i, a in enumerate(args)})
+        harness.coil_ok("run", tmp_path / "q.pt2", "--input", tmp_path / "in.npz", "--output", tmp_path / "out.npz")
+        assert harness.max_error(harness.load_outputs(tmp_path / "out.npz")[0], Attention()(*args).numpy()) < 1e-5

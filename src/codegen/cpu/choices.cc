@@ -20,6 +20,7 @@ using Sizes = std::function<int64_t(SymbolId)>;
 
 // The blocked product of device/kernels/block.h.
 constexpr int64_t kBlockRows = 84, kMostPanels = 16;
+constexpr int32_t kAttentionRows = 56, kAttentionTasks = 16;  // of device/kernels/attention.cc
 
 // Nanoseconds of one thread: multiply-adds by 512-bit vectors, one element of A copied, one byte of B read again, one task begun, other
 // threads woken. They order candidates; what is chosen is timed.
@@ -145,6 +146,23 @@ std::vector<Choice> conv_candidates(const KernelPlan& plan, const TemplateKernel
   return ordered(first, std::move(rest), most);
 }
 
+// Blocks of rows and keys: scores that stay in the first cache, tasks enough for all threads, or queries that share what is read of keys and values.
+// units: heads of all images.
+std::vector<std::pair<int32_t, int32_t>> attention_blocks(double units, double queries, double keys, const Machine& machine) {
+  const int32_t tile_rows = machine.lanes == 16 ? 14 : 6, most = kAttentionRows / tile_rows, tiles = static_cast<int32_t>(std::min<double>(most, std::ceil(queries / tile_rows)));
+  const bool own = tiles <= 2 || units * std::ceil(queries / (most * tile_rows)) >= kAttentionTasks;  // all tiles are the own rule
+  std::vector<std::pair<int32_t, int32_t>> out;
+  for (const int32_t panels : {4, 2}) {
+    if (keys > panels * COIL_PANEL) out.emplace_back(0, panels);
+  }
+  for (const int32_t part : {1, 2, 4}) {
+    if (tiles / part < 1) break;
+    if (part > 1 || !own) out.emplace_back(tiles / part, 0);
+    if ((part > 1 || !own) && keys > 4 * COIL_PANEL) out.emplace_back(tiles / part, 4);
+  }
+  return out;
+}
+
 // work: of the whole loop, in vector operations.
 std::vector<Choice> loop_candidates(const KernelPlan& plan, const LoopKernel& loop, double work, const Sizes& sizes, const Machine& machine, size_t most) {
   std::vector<Choice> first;
@@ -193,10 +211,10 @@ bool asks_onednn(const KernelPlan& plan, const Kernel& kernel, bool timed) {
 
 const std::array<const char*, 4>& value_names(const Kernel& kernel) {
   static constexpr std::array<const char*, 4> kLoop = {"form", "chunk_work", "size", "threads"}, kConv = {"method", "block_tiles", "block_panels", "threads"},
-                                              kGemm = kConv, kUser = {"config", "chunk_work", "", "threads"}, kOther = {"", "", "", "threads"};
+                                              kGemm = kConv, kUser = {"config", "chunk_work", "", "threads"}, kAttention = {"", "block_tiles", "block_panels", "threads"}, kOther = {"", "", "", "threads"};
   if (std::holds_alternative<LoopKernel>(kernel.def)) return kLoop;
   if (as_user(kernel)) return kUser;
-  return as_conv(kernel) ? kConv : as_gemm(kernel) ? kGemm : kOther;
+  return as_conv(kernel) ? kConv : as_gemm(kernel) ? kGemm : as_template(kernel) ? kAttention : kOther;
 }
 
 std::string choice_text(const Kernel& kernel, const Choice& choice) {
@@ -216,7 +234,8 @@ std::string choice_text(const Kernel& kernel, const Choice& choice) {
   if (std::holds_alternative<LoopKernel>(kernel.def) || as_user(kernel)) {
     if (v[kChunkWork]) parts.push_back(fmt::format("chunks of {} operations", v[kChunkWork]));
   } else if (v[kBlockTiles] || v[kBlockPanels]) {
-    parts.push_back(fmt::format("blocks of {} tiles x {} panels", v[kBlockTiles], v[kBlockPanels]));
+    const bool both = v[kBlockTiles] && v[kBlockPanels];
+    parts.push_back("blocks of " + (v[kBlockTiles] ? fmt::format("{} tiles", v[kBlockTiles]) : "") + (both ? " x " : "") + (v[kBlockPanels] ? fmt::format("{} panels", v[kBlockPanels]) : ""));
   }
   if (v[kThreads]) parts.push_back(v[kThreads] == 1 ? "one thread" : fmt::format("{} threads", v[kThreads]));
   return parts.empty() ? "own rule" : fmt::format("{}", fmt::join(parts, ", "));
@@ -286,6 +305,10 @@ std::vector<Choice> candidates(const KernelPlan& plan, const Kernel& kernel, con
     return ordered(first, std::move(rest), most);
   }
   const auto& a = std::get<Attention>(t->def);
+  for (const auto& [tiles, panels] : attention_blocks(value(a.batch) * value(a.heads), value(a.q_len), value(a.kv_len), machine)) {
+    first.push_back(only(kBlockTiles, tiles));
+    first.back().values[kBlockPanels] = panels;
+  }
   if (several && value(a.batch) * value(a.heads) * value(a.q_len) * value(a.kv_len) * value(a.dim) < kSmallProduct) first.push_back(only(kThreads, 1));
   return ordered(first, {}, most);
 }

@@ -256,7 +256,9 @@ class HostWriter {
       text += conv_call(t, *conv);
       if (chooses(k)) text += conv_method(t);
     } else {
-      return text + attention_call(t, std::get<Attention>(t.def)) + fmt::format("    kAttention[chosen](&t, {});\n", host(k));
+      text += attention_call(t, std::get<Attention>(t.def));
+      if (chooses(k)) text += "    t.block_tiles = way[1];\n    t.block_panels = way[2];\n";
+      return text + fmt::format("    kAttention[chosen](&t, {});\n", host(k));
     }
     if (chooses(k)) text += "    t.block_tiles = way[1];\n    t.block_panels = way[2];\n";
     if (!t.epilogue.empty()) {
