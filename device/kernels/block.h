@@ -1,6 +1,6 @@
 // The blocked product that gemm and convolution share.
 //
-// A task is a block of up to kBlockRows rows of A by up to kBlockPanels panels of B. K is cut into chunks of kChunk. For each
+// A task is a block of up to kBlockRows rows of A by up to kBlockPanels panels of B. K is cut into chunks of kChunk (kDotChunk). For each
 // chunk the rows of A are copied, widened to float32, into a compact buffer (conv: gathered, which makes it an implicit gemm),
 // unless they can be read in place; then each panel's chunk (32 KB, in L1 or L2) meets all the rows. Partial sums of several
 // chunks rest in `partial`, the tile that got its last chunk goes to the epilogue. The order of each sum is fixed by K and the row's tile, which depend only on
@@ -14,6 +14,7 @@ namespace COIL_KERNELS_NAMESPACE {
 
 constexpr int64_t kPanel = COIL_PANEL;
 constexpr int64_t kChunk = 256;               // the k of one micro-kernel call
+constexpr int64_t kDotChunk = 2 * kChunk;     // of bfloat16 as it is: as many bytes
 constexpr int64_t kRowStride = kChunk + 16;   // of the copy of A: an odd number of cache lines, so that rows do not collide
 constexpr int64_t kRowBytes = kRowStride * 4;
 constexpr int64_t kBlockRows = 84;
@@ -71,6 +72,7 @@ struct Product {
   int64_t asked_tiles, asked_panels;  // the caller's wish for a task's block; 0: none
   // Set by plan():
   int64_t tile_rows, block_rows, block_panels, row_blocks, panel_blocks, tasks;
+  int64_t chunk() const { return bfloat16_dot ? kDotChunk : kChunk; }
   bool resident;              // one tile of rows whose chunks fit the buffer at once: no partial sums in memory
 };
 
@@ -155,13 +157,13 @@ struct BlockRunner {
   void copy_a(int64_t batch, int64_t row, int64_t rows, int64_t k0, int64_t k, float* out) const {
     source.pack_a(batch, row, rows, k0, k, out);
     const int64_t last = rows % p.tile_rows;
-    if (last && row_capacity(last) != last) memset(out + rows * kRowStride, 0, static_cast<size_t>(k) * 4);
+    if (last && row_capacity(last) != last) memset(out + rows * kRowStride, 0, static_cast<size_t>(p.bfloat16_dot ? (k + 1) / 2 : k) * 4);
   }
 
   // While a tile meets its first panel: brings what the next tile (or the first one of the next chunk) reads of A into the cache.
   void fetch_tile(int64_t batch, int64_t row, int64_t rows, int64_t tile_row, int64_t k0) const {
-    if (tile_row >= rows) tile_row = 0, k0 += kChunk;
-    const int64_t end = min64(tile_row + p.tile_rows, rows), bytes = min64(kChunk, p.k - k0) * Source::kElementBytes;
+    if (tile_row >= rows) tile_row = 0, k0 += p.chunk();
+    const int64_t end = min64(tile_row + p.tile_rows, rows), bytes = min64(p.chunk(), p.k - k0) * Source::kElementBytes;
     for (int64_t r = tile_row; r < end && bytes > 0; r++) {
       const char* from = source.row_of_a(batch, row + r, k0);
       for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(from + i);
@@ -171,7 +173,7 @@ struct BlockRunner {
   // Where the chunk of B begins that comes after panel j's, or null.
   const char* chunk_after(int64_t batch, int64_t panel0, int64_t panels, int64_t j, int64_t k0) const {
     if (j + 1 < panels) return static_cast<const char*>(source.next_b(batch, panel0 + j + 1, k0));
-    return k0 + kChunk < p.k ? static_cast<const char*>(source.next_b(batch, panel0, k0 + kChunk)) : nullptr;
+    return k0 + p.chunk() < p.k ? static_cast<const char*>(source.next_b(batch, panel0, k0 + p.chunk())) : nullptr;
   }
 
   // A block of few k, whose part of B is no larger than one panel's chunk: tile by tile, so that A is read and the results are written in the
@@ -205,16 +207,16 @@ struct BlockRunner {
     const int64_t row = row_block * p.block_rows, rows = min64(p.block_rows, p.m - row);
     const int64_t panel0 = panel_block * p.block_panels;
     const int64_t panels = min64(p.block_panels, ceil_div(p.n, kPanel) - panel0);
-    const int64_t tiles = ceil_div(rows, p.tile_rows), chunks = ceil_div(p.k, kChunk);
+    const int64_t chunk = p.chunk(), tiles = ceil_div(rows, p.tile_rows), chunks = ceil_div(p.k, chunk);
     if (p.resident) {
       const int64_t chunk_floats = p.tile_rows * kRowStride;
       for (int64_t c = 0; c < chunks; c++) {
-        copy_a(batch, row, rows, c * kChunk, min64(kChunk, p.k - c * kChunk), a_buffer + c * chunk_floats);
+        copy_a(batch, row, rows, c * chunk, min64(chunk, p.k - c * chunk), a_buffer + c * chunk_floats);
       }
       for (int64_t j = panel0; j < panel0 + panels; j++) {
         const int64_t cols = min64(kPanel, p.n - j * kPanel);
         for (int64_t c = 0; c < chunks; c++) {
-          const int64_t k0 = c * kChunk, k = min64(kChunk, p.k - k0);
+          const int64_t k0 = c * chunk, k = min64(chunk, p.k - k0);
           const PanelChunk b = source.panel_b(batch, j, k0, k, b_buffer, 1);
           multiply(row, k0, k, reinterpret_cast<const char*>(a_buffer + c * chunk_floats), kRowBytes, b, rows, cols, tile, nullptr, 0);
         }
@@ -229,7 +231,7 @@ struct BlockRunner {
     float* partial = chunks > 1 ? static_cast<float*>(p.scratch) + worker * (COIL_GEMM_WORKER_BYTES / 4) : nullptr;
     if (p.k * panels <= kChunk && chunks == 1 && source.next_b(batch, panel0, 0)) return run_shallow(batch, row, rows, panel0, panels, in_place ? stride : 0, a_buffer, tile);
     for (int64_t c = 0; c < chunks; c++) {
-      const int64_t k0 = c * kChunk, k = min64(kChunk, p.k - k0);
+      const int64_t k0 = c * chunk, k = min64(chunk, p.k - k0);
       if (!in_place) copy_a(batch, row, rows, k0, k, a_buffer);
       const char* a = in_place ? source.row_of_a(batch, row, k0) : reinterpret_cast<const char*>(a_buffer);
       for (int64_t j = 0; j < panels; j++) {

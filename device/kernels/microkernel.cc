@@ -263,7 +263,7 @@ bool is_small(const Product& p) {
 }
 
 void plan(Product& p, int32_t workers, int64_t most_panels) {
-  const int64_t panels = ceil_div(p.n, kPanel), chunks = ceil_div(p.k, kChunk);
+  const int64_t panels = ceil_div(p.n, kPanel), chunks = ceil_div(p.k, p.chunk());
   if (p.tile_rows == 0) p.tile_rows = rows_per_tile(p.m);
   const int64_t tiles = ceil_div(p.m, p.tile_rows), most_tiles = kBlockRows / p.tile_rows;
   p.resident = chunks == 0 || (tiles == 1 && p.tile_rows * chunks <= kBlockRows);

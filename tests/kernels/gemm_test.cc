@@ -178,6 +178,9 @@ TEST(Gemm, BlocksInAllDirections) {
     check({1, 1, 1000, 2000, dtype, true, false, false, false, 0});
     check({1, 4, 1000, 5000, dtype, true, false, false, false, 0});
     check({1, 11, 100, 3000, dtype, false, false, false, false, 0});
+    for (int64_t m : {13, 14, 85}) {
+      for (int64_t k : {511, 512, 513, 1023, 1026}) check({1, m, 40, k, dtype, true, false, false, false, 3});
+    }
   }
 }
 
