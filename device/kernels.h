@@ -26,7 +26,7 @@ extern "C" {
 #define COIL_INTEGER_PANEL_BYTES(k) (((k) + 3) / 4 * 4 * COIL_PANEL + COIL_PANEL * 4)
 /* Taps of a depthwise convolution of bytes: as many products of 255 and 128 have a sum that float32 holds exactly. */
 #define COIL_DEPTHWISE_BYTE_TAPS 512
-#define COIL_ATTENTION_WORKER_BYTES 262144
+#define COIL_ATTENTION_WORKER_BYTES 294912
 /* Winograd convolutions: tiles of 4x4 pixels in a block, and blocks for each worker that may be transformed at a time. */
 #define COIL_WINOGRAD_TILES 14
 #define COIL_WINOGRAD_SPREAD 2

@@ -11,13 +11,14 @@ namespace {
 constexpr int64_t kQueries = kTileRows * (56 / kTileRows);
 constexpr int64_t kKeys = kChunk;              // of one block, at most: the scores are the A of the second product
 constexpr int64_t kMaxDim = 256;
+constexpr int64_t kKeptKeys = 2 * kMaxDim * kPanel;  // numbers of keys that a worker keeps turned: a panel, or all of a head that has few
 constexpr int64_t kFoldQueries = 16;           // up to so many queries, heads that share keys are folded
 
 struct Buffers {
   float q[kQueries * kRowStride];              // scaled queries
   float scores[kQueries * kRowStride];
   float o[kMaxDim / kPanel][kQueries * kPanel];
-  float k[kMaxDim * kPanel];                   // one panel of keys, turned: [dim][kPanel]
+  float k[kKeptKeys];                          // panels of keys, turned: [dim][kPanel]
   float v[kKeys * kPanel];                     // one panel of values
 };
 static_assert(sizeof(Buffers) <= COIL_ATTENTION_WORKER_BYTES);
@@ -46,10 +47,15 @@ struct Attention {
     int64_t batch, head, first, count;
     const T* k;
     const T* v;
+    bool kept;              // all keys are in buffers->k already
     Buffers* buffers;
     float most[kQueries];   // running maximum
     float sum[kQueries];    // running sum of exp(score - most)
+    int64_t least_visible;  // keys that every row sees
   };
+
+  // Blocks of one head that follow each other on a worker turn its keys once. Not where a block sees but the first of them.
+  bool keeps_keys() const { return blocks > 1 && !a.causal && ceil_div(a.kv_len, kPanel) * kPanel * a.dim <= kKeptKeys; }
 
   // Row r sees keys [0, visible(r)).
   int64_t visible(const Rows& rows, int64_t r) const {
@@ -96,26 +102,33 @@ struct Attention {
 
   // Scores of all rows with keys [key, key + keys), into buffers->scores; -inf where a row does not see a key and behind.
   void compute_scores(Rows& rows, int64_t key, int64_t keys) const {
-    alignas(64) float tile[kTileRows * kPanel];
-    alignas(64) float mask[kPanel] = {};
     Buffers& to = *rows.buffers;
     for (int64_t j = 0; j < keys; j += kPanel) {
       const int64_t cols = min64(kPanel, keys - j);
-      if (cols < kPanel) memset(to.k, 0, static_cast<size_t>(a.dim * kPanel) * 4);
-      copy_transposed(rows.k + (key + j) * a.k_row, a.k_row, 1, cols, a.dim, to.k, kPanel);
-      for (int64_t r0 = 0; r0 < rows.count; r0 += kTileRows) {
-        const int64_t count = min64(kTileRows, rows.count - r0);
-        tile_product(a.dim, to.q + r0 * kRowStride, kRowBytes, to.k, kPanel, COIL_FLOAT32, count, kPanel, tile, false, nullptr, 0);
-        for (int64_t r = 0; r < count; r++) {
-          const int64_t seen = min64(cols, visible(rows, r0 + r) - key - j);
-          if (a.mask && seen > 0) load_mask(rows, r0 + r, key + j, seen, mask);
-          for (int64_t i = 0; i < kPanel; i += kLanes) {
-            Vec score = load(tile + r * kPanel + i);
-            if (a.mask) score += load(mask + i);
-            if (seen < i + kLanes) score = first_lanes(seen - i) ? score : Vec(-__builtin_inff());
-            store(to.scores + (r0 + r) * kRowStride + j + i, score);
-          }
-        }
+      float* panel = keeps_keys() ? to.k + (key + j) * a.dim : to.k;
+      if (!rows.kept) {
+        if (cols < kPanel) memset(panel, 0, static_cast<size_t>(a.dim * kPanel) * 4);
+        copy_transposed(rows.k + (key + j) * a.k_row, a.k_row, 1, cols, a.dim, panel, kPanel);
+      }
+      for (int64_t r = 0; r < rows.count; r += kTileRows) {
+        tile_product(a.dim, to.q + r * kRowStride, kRowBytes, panel, kPanel, COIL_FLOAT32, min64(kTileRows, rows.count - r), kPanel,
+                     to.scores + r * kRowStride + j, false, nullptr, 0, kRowStride);
+      }
+      if (a.mask || rows.least_visible < key + j + kPanel) hide(rows, key + j, cols, to.scores + j);
+    }
+  }
+
+  // Of a panel's scores: adds the mask, and -inf where a row does not see a key.
+  void hide(const Rows& rows, int64_t key, int64_t cols, float* scores) const {
+    alignas(64) float mask[kPanel] = {};
+    for (int64_t r = 0; r < rows.count; r++, scores += kRowStride) {
+      const int64_t seen = min64(cols, visible(rows, r) - key);
+      if (a.mask && seen > 0) load_mask(rows, r, key, seen, mask);
+      for (int64_t i = 0; i < kPanel; i += kLanes) {
+        Vec score = load(scores + i);
+        if (a.mask) score += load(mask + i);
+        if (seen < i + kLanes) score = first_lanes(seen - i) ? score : Vec(-__builtin_inff());
+        store(scores + i, score);
       }
     }
   }
@@ -146,7 +159,7 @@ struct Attention {
         sum += p;
       }
       float rescale = 1.0f;
-      if (most != before) {
+      if (most != before && before != -__builtin_inff()) {
         rescale = exp_nonpositive(Vec(before - base))[0];
         for (int64_t j = 0; j < ceil_div(a.v_dim, kPanel); j++) {
           float* o = rows.buffers->o[j] + r * kPanel;
@@ -175,7 +188,7 @@ struct Attention {
       }
       for (int64_t r = 0; r < rows.count; r += kTileRows) {
         tile_product(keys, to.scores + r * kRowStride, kRowBytes, b.data, b.ldb, b.dtype, min64(kTileRows, rows.count - r), kPanel,
-                     to.o[j] + r * kPanel, true, nullptr, 0);
+                     to.o[j] + r * kPanel, key > 0, nullptr, 0);
       }
     }
   }
@@ -195,7 +208,8 @@ struct Attention {
     }
   }
 
-  void run_task(int64_t task, int32_t worker) const {
+  // kept: whether the task before this one was the worker's, and of the same head.
+  void run_task(int64_t task, int32_t worker, bool kept) const {
     const int64_t unit = task / blocks, block = task % blocks, units_per_batch = a.heads / fold;
     Rows rows;
     rows.batch = unit / units_per_batch;
@@ -205,14 +219,16 @@ struct Attention {
     const int64_t kv_head = rows.head / (a.heads / a.kv_heads);
     rows.k = static_cast<const T*>(a.k) + rows.batch * a.k_batch + kv_head * a.k_head;
     rows.v = static_cast<const T*>(a.v) + rows.batch * a.v_batch + kv_head * a.v_head;
+    rows.kept = kept && keeps_keys();
     rows.buffers = reinterpret_cast<Buffers*>(static_cast<char*>(a.scratch) + worker * int64_t{COIL_ATTENTION_WORKER_BYTES});
     int64_t end = 0;
+    rows.least_visible = a.kv_len;
     for (int64_t r = 0; r < rows.count; r++) {
       rows.most[r] = -__builtin_inff();
       rows.sum[r] = 0;
       end = max64(end, visible(rows, r));
+      rows.least_visible = min64(rows.least_visible, visible(rows, r));
     }
-    for (int64_t j = 0; j * kPanel < a.v_dim; j++) memset(rows.buffers->o[j], 0, sizeof(rows.buffers->o[j]));
     load_queries(rows);
     // Rows that fill up the last tile multiply whatever the scores' buffer holds; their results go nowhere.
     if (rows.count & 1) memset(rows.buffers->scores + rows.count * kRowStride, 0, sizeof(float) * kRowStride);
@@ -226,7 +242,8 @@ struct Attention {
   }
 
   static void run_chunk(void* context, int64_t begin, int64_t end, int32_t worker) {
-    for (int64_t task = begin; task < end; task++) static_cast<Attention*>(context)->run_task(task, worker);
+    const Attention& kernel = *static_cast<const Attention*>(context);
+    for (int64_t task = begin; task < end; task++) kernel.run_task(task, worker, task > begin && task % kernel.blocks != 0);
   }
 };
 

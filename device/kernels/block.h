@@ -30,9 +30,9 @@ static_assert(kBlockRows * kBlockPanels * kPanel * 4 == COIL_GEMM_WORKER_BYTES);
 
 // acc[r][0..32) (+)= sum over k of a[r][k] * b[k * ldb + 0..32), for `rows` rows of floats, a_stride bytes apart, rounded up as
 // row_capacity says. Columns at or beyond `cols` may be left alone. Each step of k brings the line at `next` (null: nothing) nearer, and
-// `next` on by `step` bytes. (Two scalars: a struct would be stored and loaded again, which waits for all stores before it.)
+// `next` on by `step` bytes. acc's rows are `ld` apart. (Two scalars: a struct would be stored and loaded again, which waits for all stores before it.)
 void tile_product(int64_t k, const void* a, int64_t a_stride, const void* b, int64_t ldb, int32_t b_dtype, int64_t rows, int64_t cols,
-                  float* acc, bool accumulate, const char* next, int64_t step);
+                  float* acc, bool accumulate, const char* next, int64_t step, int64_t ld = kPanel);
 
 // The same for bfloat16 rows of A and a panel of bfloat16, with the machine's dot product of pairs: twice the rate of widening
 // both. An odd k needs a zero behind each row of A. Only where has_bfloat16_dot().

@@ -45,7 +45,7 @@ COIL_INLINE const char* fetch_next(const char* next, int64_t step) {
 // acc[mr][nv vectors] (+)= a[mr][k] * b[k][nv vectors]. All sums stay in registers; with one or two rows, several k are summed
 // apart so that the multiply-adds do not wait for each other.
 template <int mr, int nv, class T>
-__attribute__((noinline)) void micro(int64_t k, const void* a, int64_t a_stride, const T* b, int64_t ldb, float* acc, bool accumulate, const char* next, int64_t step) {
+__attribute__((noinline)) void micro(int64_t k, const void* a, int64_t a_stride, const T* b, int64_t ldb, float* acc, bool accumulate, const char* next, int64_t step, int64_t ld) {
   constexpr int kUnroll = mr == 1 ? 4 : mr == 2 ? 2 : 1;
   Vec sum[kUnroll][mr][nv];
 #pragma unroll
@@ -92,7 +92,7 @@ __attribute__((noinline)) void micro(int64_t k, const void* a, int64_t a_stride,
       Vec total = sum[0][i][j];
 #pragma unroll
       for (int u = 1; u < kUnroll; u++) total += sum[u][i][j];
-      float* out = acc + i * kPanel + j * kLanes;
+      float* out = acc + i * ld + j * kLanes;
       if (accumulate) total += load(out);
       store(out, total);
     }
@@ -100,18 +100,18 @@ __attribute__((noinline)) void micro(int64_t k, const void* a, int64_t a_stride,
 }
 
 template <int nv, class T>
-void run_rows(int64_t k, const void* a, int64_t a_stride, const T* b, int64_t ldb, int64_t rows, float* acc, bool accumulate, const char* next, int64_t step) {
+void run_rows(int64_t k, const void* a, int64_t a_stride, const T* b, int64_t ldb, int64_t rows, float* acc, bool accumulate, const char* next, int64_t step, int64_t ld) {
   switch (rows) {
-    case 1: return micro<1, nv, T>(k, a, a_stride, b, ldb, acc, accumulate, next, step);
-    case 2: return micro<2, nv, T>(k, a, a_stride, b, ldb, acc, accumulate, next, step);
-    case 4: return micro<4, nv, T>(k, a, a_stride, b, ldb, acc, accumulate, next, step);
-    case 6: return micro<6, nv, T>(k, a, a_stride, b, ldb, acc, accumulate, next, step);
+    case 1: return micro<1, nv, T>(k, a, a_stride, b, ldb, acc, accumulate, next, step, ld);
+    case 2: return micro<2, nv, T>(k, a, a_stride, b, ldb, acc, accumulate, next, step, ld);
+    case 4: return micro<4, nv, T>(k, a, a_stride, b, ldb, acc, accumulate, next, step, ld);
+    case 6: return micro<6, nv, T>(k, a, a_stride, b, ldb, acc, accumulate, next, step, ld);
 #ifdef __AVX512F__
-    case 7: return micro<7, nv, T>(k, a, a_stride, b, ldb, acc, accumulate, next, step);
-    case 8: return micro<8, nv, T>(k, a, a_stride, b, ldb, acc, accumulate, next, step);
-    case 10: return micro<10, nv, T>(k, a, a_stride, b, ldb, acc, accumulate, next, step);
-    case 12: return micro<12, nv, T>(k, a, a_stride, b, ldb, acc, accumulate, next, step);
-    default: return micro<14, nv, T>(k, a, a_stride, b, ldb, acc, accumulate, next, step);
+    case 7: return micro<7, nv, T>(k, a, a_stride, b, ldb, acc, accumulate, next, step, ld);
+    case 8: return micro<8, nv, T>(k, a, a_stride, b, ldb, acc, accumulate, next, step, ld);
+    case 10: return micro<10, nv, T>(k, a, a_stride, b, ldb, acc, accumulate, next, step, ld);
+    case 12: return micro<12, nv, T>(k, a, a_stride, b, ldb, acc, accumulate, next, step, ld);
+    default: return micro<14, nv, T>(k, a, a_stride, b, ldb, acc, accumulate, next, step, ld);
 #else
     default: __builtin_unreachable();
 #endif
@@ -119,15 +119,15 @@ void run_rows(int64_t k, const void* a, int64_t a_stride, const T* b, int64_t ld
 }
 
 template <class T>
-void run_columns(int64_t k, const void* a, int64_t a_stride, const T* b, int64_t ldb, int64_t rows, int64_t cols, float* acc, bool accumulate, const char* next, int64_t step) {
+void run_columns(int64_t k, const void* a, int64_t a_stride, const T* b, int64_t ldb, int64_t rows, int64_t cols, float* acc, bool accumulate, const char* next, int64_t step, int64_t ld) {
 #ifdef __AVX512F__
   if (cols > kLanes) {
-    run_rows<2, T>(k, a, a_stride, b, ldb, rows, acc, accumulate, next, step);
+    run_rows<2, T>(k, a, a_stride, b, ldb, rows, acc, accumulate, next, step, ld);
   } else {
-    run_rows<1, T>(k, a, a_stride, b, ldb, rows, acc, accumulate, next, step);
+    run_rows<1, T>(k, a, a_stride, b, ldb, rows, acc, accumulate, next, step, ld);
   }
 #else
-  for (int64_t j = 0; j < cols; j += 2 * kLanes) run_rows<2, T>(k, a, a_stride, b + j, ldb, rows, acc + j, accumulate, next, step);
+  for (int64_t j = 0; j < cols; j += 2 * kLanes) run_rows<2, T>(k, a, a_stride, b + j, ldb, rows, acc + j, accumulate, next, step, ld);
 #endif
 }
 
@@ -229,12 +229,12 @@ void tile_product_dot(int64_t, const void*, int64_t, const void*, int64_t, int64
 #endif
 
 void tile_product(int64_t k, const void* a, int64_t a_stride, const void* b, int64_t ldb, int32_t b_dtype, int64_t rows, int64_t cols,
-                  float* acc, bool accumulate, const char* next, int64_t step) {
+                  float* acc, bool accumulate, const char* next, int64_t step, int64_t ld) {
   const int64_t capacity = row_capacity(rows);
   if (!next) next = static_cast<const char*>(b), step = 0;   // to ask for an address that is none costs a walk through the page tables
-  if (b_dtype == COIL_INT8) return run_columns(k, a, a_stride, static_cast<const int8_t*>(b), ldb, capacity, cols, acc, accumulate, next, step);
+  if (b_dtype == COIL_INT8) return run_columns(k, a, a_stride, static_cast<const int8_t*>(b), ldb, capacity, cols, acc, accumulate, next, step, ld);
   with_dtype(b_dtype, [&](auto* type) {
-    run_columns(k, a, a_stride, static_cast<decltype(type)>(b), ldb, capacity, cols, acc, accumulate, next, step);
+    run_columns(k, a, a_stride, static_cast<decltype(type)>(b), ldb, capacity, cols, acc, accumulate, next, step, ld);
   });
 }
 
