@@ -1,5 +1,6 @@
 // The CPU's tuner: a build of the program that can run every candidate.
 #include <algorithm>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -58,7 +59,9 @@ Result<std::shared_ptr<runtime::Model>> load_build(CpuPlan plan, const std::vect
 class CpuTuningTarget : public TuningTarget {
  public:
   CpuTuningTarget(CpuPlan plan, const Graph& graph, const CompileOptions& options)
-      : plan_(std::move(plan)), problems_(problems_of(problem_texts(plan_))), graph_(graph), options_(options), isa_(isa_of(options)), onednn_(onednn_version(options)), threads_(threads_of(options.tune)) {}
+      : plan_(std::move(plan)), problems_(problems_of(problem_texts(plan_))), graph_(graph), options_(options), isa_(isa_of(options)), onednn_(onednn_version(options)), threads_(threads_of(options.tune)) {
+    find_onednn();
+  }
 
   const KernelPlan& plan() const override { return plan_.plan; }
   const std::vector<TuningProblem>& problems() const override { return problems_; }
@@ -69,7 +72,7 @@ class CpuTuningTarget : public TuningTarget {
   std::string choice_text(size_t k, const Choice& c) const override { return cpu::choice_text(kernel(k), c); }
 
   std::vector<Choice> candidates(size_t k, const std::function<int64_t(SymbolId)>& sizes, size_t most) const override {
-    std::vector<Choice> out = cpu::candidates(plan(), kernel(k), launch(k), sizes, {threads_, isa_ == "v3" ? 8 : 16, !onednn_.empty()}, most);
+    std::vector<Choice> out = cpu::candidates(plan(), kernel(k), launch(k), sizes, {threads_, isa_ == "v3" ? 8 : 16, onednn_serves_[k]}, most);
     std::erase_if(out, [&](const Choice& c) { return !cpu::can_run(plan(), kernel(k), c); });
     return out;
   }
@@ -86,6 +89,26 @@ class CpuTuningTarget : public TuningTarget {
   }
 
  private:
+  // Which kernels the library may compute: its copies of their weights, the small ones first, have to fit what --tune-memory leaves beside the scratch memory.
+  void find_onednn() {
+    const size_t n = plan().kernels.size();
+    onednn_serves_.assign(n, !onednn_.empty());
+    if (onednn_.empty() || options_.tune.memory == 0) return;
+    uint64_t used = most_scratch(plan(), options_.tune, threads_);
+    std::vector<std::pair<uint64_t, size_t>> copies;
+    for (size_t k = 0; k < n; ++k) copies.emplace_back(cpu::onednn_copy(plan(), kernel(k)).bytes, k);
+    std::sort(copies.begin(), copies.end());
+    std::set<BufferId> counted;
+    for (const auto& [bytes, k] : copies) {
+      const BufferId weight = cpu::onednn_copy(plan(), kernel(k)).weight;
+      if (!weight.valid() || counted.contains(weight)) continue;
+      onednn_serves_[k] = used + bytes <= options_.tune.memory;
+      if (!onednn_serves_[k]) continue;
+      used += bytes;
+      counted.insert(weight);
+    }
+  }
+
   const Kernel& kernel(size_t k) const { return plan_.plan.kernels[k]; }
   const cpu::CpuLaunch& launch(size_t k) const { return plan_.program.launches[k]; }
 
@@ -95,6 +118,7 @@ class CpuTuningTarget : public TuningTarget {
   const CompileOptions& options_;
   std::string isa_, onednn_;
   int threads_;
+  std::vector<bool> onednn_serves_;  // of each kernel
   std::vector<uint8_t> package_;
 };
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -179,3 +180,18 @@ def test_what_is_kept_goes_with_the_package(packages):
     folder = packages["mlp"][0]
     env = {**os.environ, "PYTHONPATH": str(harness.PYTHON_PATH)}
     subprocess.run([sys.executable, "-c", MANY, folder / "mlp.by_onednn.pt2"], check=True, env=env)
+
+
+def test_copies_of_weights_count_as_memory(packages, tmp_path):
+    """Weights of 300 x 200 and 200 x 41 floats: beside the scratch memory there has to be room for the library's copies of both, or it may compute the small one."""
+    folder, _, _, _ = packages["mlp"]
+    program = ("compile", folder / "mlp.pt2", "-o", tmp_path / "p.pt2")
+    arena = harness.coil_json(*program)["arena_bytes"]
+    scratch = eval(re.sub(r"\bs\d+\b", "1000", arena), {"workers": 1})  # at the most rows
+
+    def timed(copies):
+        tuning = harness.coil_json(*program, "--tune", "fast", "--tune-budget", "300ms", "--tune-threads", "1", "--tune-memory", scratch + copies)["tuning"]
+        return ["onednn" in {t["choice"] for m in p["measured"] for t in m["timings"]} for p in tuning["problems"] if p["problem"].startswith("gemm")]
+
+    small, large = 200 * 41 * 4, 300 * 200 * 4
+    assert [timed(n) for n in (small - 1, small, small + large - 1, small + large)] == [[False, False], [False, True], [False, True], [True, True]]

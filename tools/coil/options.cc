@@ -42,7 +42,7 @@ void add_compile_options(CLI::App& app, CompileArguments& a) {
       ->check(CLI::IsMember({"off", "fast", "max"}))
       ->type_name("off|fast|max");
   app.add_option("--tune-budget", a.tune_budget, "how long the tuner may take: 30s, 2m, 500ms")->type_name("TIME");
-  app.add_option("--tune-memory", a.tune_memory, "scratch memory of a call above which the tuner leaves out ways that need more: 64MB, 1GiB")->type_name("BYTES");
+  app.add_option("--tune-memory", a.tune_memory, "scratch memory of a call, and oneDNN's copies of weights, above which the tuner leaves out ways that need more: 64MB, 1GiB")->type_name("BYTES");
   app.add_option("--tune-threads", a.tune_threads, "threads of the timed calls; default: all that this process may use")->check(CLI::Range(1, kMostThreads))->type_name("N");
   app.add_option("--warm", a.warm, "sizes of a dynamic dimension that matter: batch=1,8,64")->allow_extra_args(false)->type_name("DIM=SIZES");
   app.add_option("--record", a.record, "tuning record (JSON): what it knows of this machine is taken from it, what is new is added")->type_name("FILE");

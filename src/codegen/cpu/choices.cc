@@ -203,6 +203,20 @@ bool can_run(const KernelPlan& plan, const Kernel& kernel, const Choice& choice)
 
 double needed_gain(const Kernel& kernel, const Choice& choice) { return as_template(kernel) && choice.values[kMethod] == kOneDnn ? kLibraryGain : 0; }
 
+WeightCopy onednn_copy(const KernelPlan& plan, const Kernel& kernel) {
+  const TemplateKernel* t = as_template(kernel);
+  if (!t || !suits_onednn(plan, *t)) return {};
+  const BufferId weight = as_conv(kernel) ? weight_of(plan, *t, kOneDnn)->buffer : t->operands[1].buffer;
+  const Placement& p = plan.buffer(weight).placement;
+  if (p.kind != Placement::Kind::constant) return {};
+  const PlanConstant& c = plan.constants[static_cast<size_t>(p.index)];
+  const BufferInfo& info = plan.buffer(weight).info;
+  int64_t elements = c.batch * c.k * c.n;
+  if (as_conv(kernel)) elements = product(*plan.pool, info.sizes)->as_int();
+  else if (c.packing == Packing::plain) return {};
+  return {weight, static_cast<uint64_t>(elements * byte_size(info.dtype))};
+}
+
 bool asks_onednn(const KernelPlan& plan, const Kernel& kernel, bool timed) {
   const TemplateKernel* t = as_template(kernel);
   const auto names_it = [](const ChoiceTable::Row& r) { return r.choice.values[kMethod] == kOneDnn; };

@@ -58,6 +58,13 @@ const PlanOperand* weight_of(const KernelPlan& plan, const TemplateKernel& kerne
 // Whether the plan has what the choice asks of the kernel's weight; a user's kernel: that configuration.
 bool can_run(const KernelPlan& plan, const Kernel& kernel, const Choice& choice);
 
+// The constant weight of which oneDNN would keep a copy beside the package's own, and the copy's bytes; invalid: none.
+struct WeightCopy {
+  BufferId weight;
+  uint64_t bytes = 0;
+};
+WeightCopy onednn_copy(const KernelPlan& plan, const Kernel& kernel);
+
 // Whether oneDNN has a place in the kernel's code: its choices name it, or it is timed and could be chosen.
 bool asks_onednn(const KernelPlan& plan, const Kernel& kernel, bool timed);
 
