@@ -11,16 +11,20 @@ namespace {
 constexpr int64_t kMostBlockRows = 256;  // floats of so many rows stay in the second cache until the fused loops read them
 constexpr int64_t kRowUnit = 16;
 constexpr int64_t kSmallWork = 1 << 20;  // multiply-adds that are not worth waking another thread
+constexpr int64_t kFewImages = 8;        // so few large images are cut into strips, for as many tasks in all
+constexpr int64_t kStripWork = 1 << 21;  // multiply-adds of a strip, at least
+constexpr int64_t kStripRows = 4;
 
-// Blocks of one kind, one behind the other in each batch; strides in bytes.
+// Batches of images of blocks: the blocks of an image are of one kind, but for the first and the last. Of a product, all blocks
+// are of one image. Strides in bytes.
 struct Job {
   const OneDnn* dnn;
-  const DnnPlan *plan, *last;  // of a block, and of the last one of each batch
-  int64_t batches, blocks, rows, last_rows, cols;
+  const DnnPlan *first, *plan, *last;
+  int64_t batches, images, blocks, rows, last_rows, cols;
   const char *a, *w;
-  int64_t a_batch, a_block, w_batch;
+  int64_t a_batch, a_image, a_block, a_back, w_batch;  // a_back: blocks but the first begin so much earlier
   char* c;  // without an epilogue
-  int64_t c_batch, c_block;
+  int64_t c_batch, c_row;
   CoilEpilogue epilogue;
   const void* epilogue_context;
   char* memory;  // [workers][result_bytes + scratch_bytes]
@@ -58,12 +62,14 @@ class Arguments {
 };
 
 bool run_block(const Job& job, int64_t task, char* memory, void* stream) {
-  const int64_t batch = task / job.blocks, block = task % job.blocks;
+  const int64_t block = task % job.blocks, image = task / job.blocks % job.images, batch = task / job.blocks / job.images;
   const bool is_last = block + 1 == job.blocks;
-  const DnnPlan& plan = is_last ? *job.last : *job.plan;
-  char* result = job.epilogue ? memory : job.c + batch * job.c_batch + block * job.c_block;
+  const DnnPlan& plan = is_last ? *job.last : block == 0 ? *job.first : *job.plan;
+  const int64_t first = image * ((job.blocks - 1) * job.rows + job.last_rows) + block * job.rows;
+  const char* a = job.a + batch * job.a_batch + image * job.a_image + (block ? block * job.a_block - job.a_back : 0);
+  char* result = job.epilogue ? memory : job.c + batch * job.c_batch + first * job.c_row;
   Arguments arguments(*job.dnn, plan);
-  if (!arguments.add(kSource, kAskSource, job.a + batch * job.a_batch + block * job.a_block) ||
+  if (!arguments.add(kSource, kAskSource, a) ||
       !arguments.add(kDestination, kAskDestination, result))
     return false;
   if (plan.weights)
@@ -73,7 +79,7 @@ bool run_block(const Job& job, int64_t task, char* memory, void* stream) {
   if (plan.scratch_bytes > 0 && !arguments.add(kScratchpad, kAskScratchpad, memory + job.result_bytes)) return false;
   if (!arguments.execute(stream)) return false;
   if (!job.epilogue) return true;
-  const int64_t rows = is_last ? job.last_rows : job.rows, first = block * job.rows;
+  const int64_t rows = is_last ? job.last_rows : job.rows;
   for (int64_t r = 0; r < rows; r += COIL_TILE_ROWS) {
     for (int64_t col = 0; col < job.cols; col += COIL_TILE_COLS) {
       const int64_t tile_rows = rows - r < COIL_TILE_ROWS ? rows - r : COIL_TILE_ROWS,
@@ -98,12 +104,13 @@ void run_blocks(void* context, int64_t begin, int64_t end, int32_t worker) {
 
 // All but the memory is set.
 int32_t run(Job& job, const CoilHost* host, int64_t depth) {
-  const int64_t most = job.plan->scratch_bytes > job.last->scratch_bytes ? job.plan->scratch_bytes : job.last->scratch_bytes;
-  job.scratch_bytes = dnn_round_up(most, 64);
+  const DnnPlan* const plans[] = {job.first, job.plan, job.last};
+  for (const DnnPlan* p : plans) {
+    if (p->scratch_bytes > job.scratch_bytes) job.scratch_bytes = dnn_round_up(p->scratch_bytes, 64);
+  }
   job.result_bytes = job.epilogue ? dnn_round_up(job.rows * job.ld * 4, 64) : 0;
-  const int64_t tasks = job.batches * job.blocks;
-  const bool alone =
-      tasks == 1 || host->num_workers <= 1 || job.batches * job.blocks * job.rows * job.cols * depth < kSmallWork;
+  const int64_t tasks = job.batches * job.images * job.blocks;
+  const bool alone = tasks == 1 || host->num_workers <= 1 || tasks * job.rows * job.cols * depth < kSmallWork;
   DnnWorkspace* workspace = dnn_take_workspace((alone ? 1 : host->num_workers) * (job.result_bytes + job.scratch_bytes));
   if (!workspace) return kOneDnnNotTaken;
   job.memory = workspace->data;
@@ -113,6 +120,39 @@ int32_t run(Job& job, const CoilHost* host, int64_t depth) {
     host->parallel_for(host->pool, tasks, 1, run_blocks, &job);
   dnn_give_workspace(workspace);
   return __atomic_load_n(&job.failed, __ATOMIC_RELAXED) ? kOneDnnFailed : kOneDnnDone;
+}
+
+// Plans of an image's strips of `height` lines, of the first, the last and those between, and where they begin. False: the library
+// does not take one.
+bool cut(Job& job, const CoilConv2d* t, const DnnKey& whole, int64_t height) {
+  const int64_t blocks = (t->oh + height - 1) / height;
+  const auto plan = [&](int64_t block) {
+    DnnKey key = whole;
+    const int64_t line = block * height, begin = line * t->stride_h - t->pad_h;
+    key.oh = t->oh - line < height ? t->oh - line : height;
+    const int64_t end = begin + (key.oh - 1) * t->stride_h + (t->kh - 1) * t->dilation_h + 1;
+    key.pad_h = begin < 0 ? -begin : 0;
+    key.ih = (end < t->ih ? end : t->ih) - (begin < 0 ? 0 : begin);
+    // Later strips are placed as if they began inside of the image.
+    return key.ih <= 0 || (block > 0 && begin < 0) ? nullptr : dnn_plan(key, t->w);
+  };
+  job.first = plan(0), job.last = plan(blocks - 1);
+  job.plan = blocks > 2 ? plan(1) : job.first;
+  // The strip before the last may reach below the image as well.
+  const int64_t reach = ((blocks - 1) * height - 1) * t->stride_h - t->pad_h + (t->kh - 1) * t->dilation_h;
+  if (!job.first || !job.plan || !job.last || (blocks > 1 && reach >= t->ih)) return false;
+  job.blocks = blocks, job.rows = height * t->ow, job.last_rows = (t->oh - (blocks - 1) * height) * t->ow;
+  const int64_t line_bytes = t->x_h * dnn_element_bytes(t->dtype);
+  job.a_block = height * t->stride_h * line_bytes, job.a_back = t->pad_h * line_bytes;
+  return true;
+}
+
+// Lines of a strip. By the problem alone, so that threads change no bit.
+int64_t strip_height(const CoilConv2d* t) {
+  const int64_t work = t->oh * t->ow * t->oc * (t->kh * t->kw * t->ic / t->groups);
+  int64_t strips = t->n < kFewImages ? (kFewImages + t->n - 1) / t->n : 1;
+  while (strips > 1 && (work < strips * kStripWork || t->oh < strips * kStripRows)) strips--;
+  return (t->oh + strips - 1) / strips;
 }
 
 bool is_served(int32_t dtype) { return dtype == COIL_FLOAT32 || dtype == COIL_BFLOAT16; }
@@ -134,17 +174,17 @@ int32_t onednn_gemm(const CoilGemm* t, int64_t weight, const CoilHost* host) {
   key.c_row = t->epilogue ? dnn_round_up(t->n, 16) : t->c_row;
   if (key.a_row <= 0 || key.a_col <= 0 || (weight < 0 && (key.b_row <= 0 || key.b_col <= 0))) return kOneDnnNotTaken;
   Job job = {};
-  job.plan = dnn_plan(key, t->b);
+  job.plan = job.first = dnn_plan(key, t->b);
   job.last_rows = t->m - (blocks - 1) * rows;
   key.m = job.last_rows;
   job.last = job.plan ? dnn_plan(key, t->b) : nullptr;
   if (!job.last) return kOneDnnNotTaken;
   job.dnn = onednn();
-  job.batches = t->batch, job.blocks = blocks, job.rows = rows, job.cols = t->n;
+  job.batches = t->batch, job.images = 1, job.blocks = blocks, job.rows = rows, job.cols = t->n;
   const int64_t element = dnn_element_bytes(t->dtype);
   job.a = static_cast<const char*>(t->a), job.a_batch = t->a_batch * element, job.a_block = rows * t->a_row * element;
   job.w = static_cast<const char*>(t->b), job.w_batch = t->b_batch * element;
-  job.c = static_cast<char*>(t->c), job.c_batch = t->c_batch * element, job.c_block = rows * t->c_row * element;
+  job.c = static_cast<char*>(t->c), job.c_batch = t->c_batch * element, job.c_row = t->c_row * element;
   job.epilogue = t->epilogue, job.epilogue_context = t->epilogue_context, job.ld = key.c_row;
   return run(job, host, t->k);
 }
@@ -162,13 +202,12 @@ int32_t onednn_conv2d(const CoilConv2d* t, int64_t weight, const CoilHost* host)
   key.stride_h = t->stride_h, key.stride_w = t->stride_w, key.pad_h = t->pad_h, key.pad_w = t->pad_w;
   key.dilation_h = t->dilation_h, key.dilation_w = t->dilation_w, key.x_c = t->x_c, key.x_h = t->x_h, key.x_w = t->x_w;
   Job job = {};
-  job.plan = job.last = dnn_plan(key, t->w);
-  if (!job.plan) return kOneDnnNotTaken;
+  if (const int64_t height = strip_height(t); !(height < t->oh && cut(job, t, key, height)) && !cut(job, t, key, t->oh)) return kOneDnnNotTaken;
   job.dnn = onednn();
-  job.batches = 1, job.blocks = t->n, job.rows = job.last_rows = t->oh * t->ow, job.cols = t->oc;
+  job.batches = 1, job.images = t->n, job.cols = t->oc;
   const int64_t element = dnn_element_bytes(t->dtype);
-  job.a = static_cast<const char*>(t->x), job.a_block = t->x_n * element;
-  job.c = static_cast<char*>(t->y), job.c_block = job.rows * t->oc * element;
+  job.a = static_cast<const char*>(t->x), job.a_image = t->x_n * element;
+  job.c = static_cast<char*>(t->y), job.c_row = t->oc * element;
   job.epilogue = t->epilogue, job.epilogue_context = t->epilogue_context, job.ld = t->oc;
   return run(job, host, t->kh * t->kw * t->ic / t->groups);
 }

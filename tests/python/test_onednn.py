@@ -38,7 +38,11 @@ def programs():
     mlp = nn.Sequential(nn.Linear(300, 200), nn.GELU(), nn.Linear(200, 41))
     convolutions = nn.Sequential(nn.Conv2d(3, 32, 7, stride=2, padding=3), nn.ReLU(), nn.Conv2d(32, 48, 3, padding=1), nn.Conv2d(48, 48, 3, padding=2, dilation=2, groups=3), nn.ReLU(),
                                  nn.Conv2d(48, 48, 5, padding=2, groups=48), nn.Conv2d(48, 64, 1, stride=2), nn.SiLU(), nn.Conv2d(64, 33, 3))
-    return {"mlp": (mlp, torch.randn(8, 300), (rows,), 1e-5),
+    # Large images: cut into strips of which the first, the last and those between differ, the last being shorter; padding on one side, none, more than the stride; too few lines.
+    strips = nn.Sequential(nn.Conv2d(16, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 64, 3, stride=2, padding=1), nn.Conv2d(64, 64, 5, padding=4, dilation=2), nn.GELU(),
+                           nn.Conv2d(64, 128, 3), nn.Conv2d(128, 128, 7, stride=3, padding=3, groups=2), nn.Conv2d(128, 256, 1))
+    return {"strips": (strips, torch.randn(2, 16, 101, 97), None, 1e-5),
+            "mlp": (mlp, torch.randn(8, 300), (rows,), 1e-5),
             "bf16": (Half(), torch.randn(8, 300), (rows,), 2e-2),
             "batched": (Product(), torch.randn(3, 50, 70), None, 1e-5),
             "convolutions": (convolutions, torch.randn(3, 3, 40, 40), None, 1e-5)}
@@ -104,7 +108,7 @@ def eager(module, x):
         return module(torch.from_numpy(x)).numpy()
 
 
-@pytest.mark.parametrize("name", ("mlp", "bf16", "batched", "convolutions"))
+@pytest.mark.parametrize("name", ("mlp", "bf16", "batched", "convolutions", "strips"))
 def test_results_with_the_library(name, packages, tmp_path):
     folder, module, x, tolerance = packages[name]
     for array in inputs(name, x):
@@ -116,9 +120,12 @@ def test_results_with_the_library(name, packages, tmp_path):
         assert one.tobytes() == three.tobytes()
     if name == "convolutions":
         assert len([line for line in used if "convolution" in line]) >= 4, trace
+    if name == "strips":
+        rows = {int(re.search(r"of (\d+) rows", line)[1]) for line in used}
+        assert 26 * 97 in rows and 23 * 97 in rows and 101 * 97 not in rows, trace  # four strips of an image of 101 lines
 
 
-@pytest.mark.parametrize("name", ("mlp", "bf16", "batched", "convolutions"))
+@pytest.mark.parametrize("name", ("mlp", "bf16", "batched", "convolutions", "strips"))
 def test_results_without_the_library_are_our_own(name, packages, tmp_path):
     folder, _, x, _ = packages[name]
     for array in inputs(name, x):
