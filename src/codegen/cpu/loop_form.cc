@@ -15,7 +15,8 @@ namespace {
 
 constexpr int64_t kStreamedBytes = 1 << 22;  // of a kernel's results: what the next kernel reads is out of the caches near a core by then
 constexpr int kMostVectors = 8;
-constexpr int kOwnVectors = 4;               // an addition takes four cycles, and two may begin in each
+// Of the own rule: steps of a largest value, which looks for NaN, wait for each other longer than additions; more columns at once read whole lines.
+constexpr int kSumVectors = 2, kExtremeVectors = 4, kColumnVectors = 4;
 
 bool is_outer(const LoopKernel& k, int axis) { return axis >= 0 && axis < k.num_outer; }
 bool pointwise(const LoopKernel& k) { return k.num_outer == static_cast<int>(k.axes.size()) && !k.sequential; }
@@ -76,8 +77,10 @@ bool can_repeat(const LoopKernel& k, int lanes) {
 
 // Of lanes along an outer axis the whole body is repeated, else loops over inner points one by one. Not where a step would never be full.
 int own_vectors(const LoopKernel& k, int lanes) {
-  if (lanes >= 0 && upper_bound(k.axes[static_cast<size_t>(lanes)].size).value_or(INT64_MAX) < kOwnVectors * kMaxLanes) return 1;
-  return can_repeat(k, lanes) && (!is_outer(k, lanes) || body_cost(k) <= kLongBody) ? kOwnVectors : 1;
+  if (!can_repeat(k, lanes) || (is_outer(k, lanes) && body_cost(k) > kLongBody)) return 1;
+  const bool extremes = std::any_of(k.stmts.begin(), k.stmts.end(), [](const Stmt& s) { return s.kind == Stmt::Kind::reduce && s.op != ReduceOp::sum && s.op != ReduceOp::prod; });
+  const int vectors = is_outer(k, lanes) ? kColumnVectors : extremes ? kExtremeVectors : kSumVectors;
+  return upper_bound(k.axes[static_cast<size_t>(lanes)].size).value_or(INT64_MAX) < vectors * kMaxLanes ? 1 : vectors;
 }
 
 // --- tiles

@@ -123,7 +123,7 @@ void LoopWriter::lane_block(int64_t block) {
   out() += fmt::format("    long {} = block * {};\n", at, block);
   context_.lane_var = form_.lanes;
   if (several()) {
-    out() += fmt::format("    for (; {0} + {1} * COIL_LANES <= stop; {0} += {1} * COIL_LANES) {{\n", at, form_.vectors);
+    out() += keep_rolled("    ") + fmt::format("    for (; {0} + {1} * COIL_LANES <= stop; {0} += {1} * COIL_LANES) {{\n", at, form_.vectors);
     repeats_ = true;
     phases("      ");
     repeats_ = false;
@@ -135,7 +135,7 @@ void LoopWriter::lane_block(int64_t block) {
 
 void LoopWriter::vectors_until_stop(const std::string& at, const std::string& indent) {
   const std::string v = axis(form_.lanes).name, own = at == v ? "" : fmt::format("{}  const long {} = {};\n", indent, v, at);
-  if (long_body(k_.stmts)) out() += keep_rolled(indent);
+  if (several() || long_body(k_.stmts)) out() += keep_rolled(indent);
   out() += fmt::format("{0}for (; {1} + COIL_LANES <= stop; {1} += COIL_LANES) {{\n{2}", indent, at, own);
   phases(indent + "  ");
   out() += indent + "}\n";
@@ -279,14 +279,14 @@ void LoopWriter::lane_loop(const std::vector<const Stmt*>& stmts, std::vector<Re
   // A scope of its own: the next pass declares the same variable.
   out() += fmt::format("{}{{\n{}  long {} = 0;\n", in, in, at);
   if (vectors > 1) {
-    out() += fmt::format("{0}  for (; {1} + {2} * COIL_LANES <= {3}; {1} += {2} * COIL_LANES) {{\n", in, at, vectors, n) + open_repeat(in + "    ", vectors);
+    out() += keep_rolled(in + "  ") + fmt::format("{0}  for (; {1} + {2} * COIL_LANES <= {3}; {1} += {2} * COIL_LANES) {{\n", in, at, vectors, n) + open_repeat(in + "    ", vectors);
     element("[u]");
     inner_body(stmts, reductions, in + "      ");
     out() += in + "    }\n" + in + "  }\n";
   }
   const std::string own = vectors > 1 ? fmt::format("{}    [[maybe_unused]] const long {} = {};\n", in, v, at) : "";
   element("[0]");
-  if (long_body(stmts)) out() += keep_rolled(in + "  ");
+  if (vectors > 1 || long_body(stmts)) out() += keep_rolled(in + "  ");
   out() += fmt::format("{0}  for (; {1} + COIL_LANES <= {2}; {1} += COIL_LANES) {{\n{3}", in, at, n, own);
   inner_body(stmts, reductions, in + "    ");
   out() += in + "  }\n";
