@@ -16,6 +16,16 @@ std::string float_literal(double v, bool f32) {
   return v < 0 || std::signbit(v) ? "(" + text + suffix + ")" : text + suffix;
 }
 
+void collect_loads(Expr e, std::vector<Expr>& loads, std::set<const ExprNode*>& seen) {
+  if (!seen.insert(e.node()).second) return;
+  if (e->kind == ExprKind::load) {
+    if (e->id < kScratchBase) loads.push_back(e);
+    return;  // its offset: an index from data is not tiled
+  }
+  if (e->is_op(ScalarOp::masked)) return collect_loads(e->args[0], loads, seen);
+  for (Expr a : e->args) collect_loads(a, loads, seen);
+}
+
 }  // namespace
 
 std::string register_type(DType dtype) {
@@ -72,12 +82,19 @@ void replace_all(std::string& text, const std::string& from, const std::string& 
   for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) text.replace(at, from.size(), to);
 }
 
-// The template's result coordinates as functions of (batch, row, column), which become variables 0, 1, 2.
 bool unit_stride(Expr offset, int axis) {
   const auto affine = as_affine(offset, axis);
   return affine && affine->coefficient == offset->pool->index(1);
 }
 
+std::vector<Expr> unconditional_loads(const std::vector<Stmt>& stmts) {
+  std::vector<Expr> loads;
+  std::set<const ExprNode*> seen;
+  for (const Stmt& s : stmts) collect_loads(s.value, loads, seen);
+  return loads;
+}
+
+// The template's result coordinates as functions of (batch, row, column), which become variables 0, 1, 2.
 std::vector<Expr> tile_coordinates(ExprPool& pool, const TemplateKernel& k) {
   std::vector<Expr> coordinates;
   const auto unpack = [&](Expr flat, const std::vector<Expr>& sizes) {

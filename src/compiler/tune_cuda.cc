@@ -117,12 +117,12 @@ class CudaTuningTarget : public TuningTarget {
     const double threads = options_.threads > 0 ? options_.threads : usable_cpus();
     const auto builds = [&] {
       const std::vector<std::vector<Choice>> all = united_choices(plan(), problems_, candidates);
-      double seconds = 0;
+      double sum = 0;
       for (const TuningProblem& p : problems_) {
         const size_t k = p.kernels[0];
-        seconds += static_cast<double>(all[k].size()) * (std::holds_alternative<LoopKernel>(plan().kernels[k].def) ? kLoopSeconds : kBuildSeconds);
+        sum += static_cast<double>(all[k].size()) * (std::holds_alternative<LoopKernel>(plan().kernels[k].def) ? kLoopSeconds : kBuildSeconds);
       }
-      return seconds;
+      return sum;
     };
     size_t most = 0;
     for (const auto& row : candidates) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <set>
 
 #include <fmt/format.h>
 
@@ -85,17 +84,6 @@ int own_vectors(const LoopKernel& k, int lanes) {
 
 // --- tiles
 
-// Loads that are always evaluated: a tile is read without asking for conditions.
-void collect(Expr e, std::vector<Expr>& loads, std::set<const ExprNode*>& seen) {
-  if (!seen.insert(e.node()).second) return;
-  if (e->kind == ExprKind::load) {
-    if (e->id < kScratchBase) loads.push_back(e);
-    return;  // its offset: an index from data is not tiled
-  }
-  if (e->is_op(ScalarOp::masked)) return collect(e->args[0], loads, seen);
-  for (Expr a : e->args) collect(a, loads, seen);
-}
-
 bool from_data(Expr offset) {
   return any_of(offset, [](Expr n) { return n->kind == ExprKind::load || n->kind == ExprKind::temp || n->is_op(ScalarOp::checked_index); });
 }
@@ -112,12 +100,8 @@ bool is_written(const KernelPlan& plan, const LoopKernel& k, BufferId id) {
 
 void find_tiles(const KernelPlan& plan, const LoopKernel& k, LoopForm& form) {
   if (!pointwise(k) || form.lanes < 0) return;
-  std::vector<Expr> all;
-  std::set<const ExprNode*> seen;
-  for (const Stmt& s : k.stmts) {
-    if (s.condition) return;
-    collect(s.value, all, seen);
-  }
+  if (std::any_of(k.stmts.begin(), k.stmts.end(), [](const Stmt& s) { return static_cast<bool>(s.condition); })) return;
+  const std::vector<Expr> all = unconditional_loads(k.stmts);
   const auto long_enough = [&](int axis) { return typical(k.axes[static_cast<size_t>(axis)].size) >= kMaxLanes; };
   if (!long_enough(form.lanes)) return;
   for (int axis = 0; axis < static_cast<int>(k.axes.size()); ++axis) {

@@ -21,17 +21,6 @@ struct Tiling {
   std::vector<Expr> loads;  // contiguous along `across`
 };
 
-// Loads that are always evaluated: a tile is filled without asking for conditions.
-void collect(Expr e, std::vector<Expr>& loads, std::set<const ExprNode*>& seen) {
-  if (!seen.insert(e.node()).second) return;
-  if (e->kind == ExprKind::load) {
-    if (e->id < kScratchBase) loads.push_back(e);
-    return;  // its offset: an index from data is not tiled
-  }
-  if (e->is_op(ScalarOp::masked)) return collect(e->args[0], loads, seen);
-  for (Expr a : e->args) collect(a, loads, seen);
-}
-
 bool from_data(Expr offset) {
   return any_of(offset, [](Expr n) { return n->kind == ExprKind::load || n->kind == ExprKind::temp; });
 }
@@ -44,9 +33,7 @@ std::optional<Tiling> find_tiling(const KernelContext& c, const LoopKernel& k, i
   Tiling best;
   best.lane = lane_axis(k);
   if (best.lane < 0 || contiguity(k, best.lane) <= 0) return std::nullopt;
-  std::vector<Expr> all;
-  std::set<const ExprNode*> seen;
-  for (const Stmt& s : k.stmts) collect(s.value, all, seen);
+  const std::vector<Expr> all = unconditional_loads(k.stmts);
   for (int axis = 0; axis < static_cast<int>(k.axes.size()); ++axis) {
     if (axis == best.lane) continue;
     std::vector<Expr> loads;
