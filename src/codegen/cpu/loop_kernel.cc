@@ -237,21 +237,23 @@ void LoopWriter::run_statement(const Stmt& s, ExprEmitter& emitter) {
 void LoopWriter::inner_loops(const std::vector<const Stmt*>& stmts, const std::string& indent) {
   const bool lane_inner = form_.lanes >= 0 && !lane_outer();
   const int vectors = repeats_ ? form_.vectors : lane_inner && any_reduction(stmts) ? (long_body(stmts) ? form_.long_vectors : form_.vectors) : 1;
+  const int last = static_cast<int>(k_.axes.size()) - 1;
+  SumBlocks blocks;
+  if (std::any_of(stmts.begin(), stmts.end(), [](const Stmt* s) { return adds_floats(*s); })) blocks = sum_blocks(k_, lane_inner ? last : -1, kMaxLanes * vectors);
   std::vector<ReduceText> reductions;
   for (const Stmt* s : stmts) {
     if (s->kind != Stmt::Kind::reduce && s->kind != Stmt::Kind::scan) continue;
-    reductions.push_back(ReduceText::make(*s, next_name_++, form_.lanes >= 0, vectors));
+    reductions.push_back(ReduceText::make(*s, next_name_++, form_.lanes >= 0, vectors, lane_inner));
+    reductions.back().blocks = blocks.axis >= 0 && adds_floats(*s);
     out() += reductions.back().declare(indent);
   }
   std::string in = indent;
-  const int last = static_cast<int>(k_.axes.size()) - 1;
   for (int a = k_.num_outer; a < last || (a == last && !lane_inner); ++a) {
-    const std::string& v = axis(a).name;
-    out() += fmt::format("{}for (long {} = 0; {} < {}; ++{}) {{\n", in, v, v, size(a), v);
-    in += "  ";
+    out() += open_inner(a, a == blocks.axis ? blocks.step : Expr(), in);
+    in += a == blocks.axis ? "    " : "  ";
   }
   if (lane_inner) {
-    lane_loop(stmts, reductions, in, last, vectors);
+    lane_loop(stmts, reductions, in, last, vectors, last == blocks.axis);
   } else if (repeats_) {
     out() += open_repeat(in, vectors);
     for (ReduceText& r : reductions) r.element = "[u]";
@@ -263,14 +265,34 @@ void LoopWriter::inner_loops(const std::vector<const Stmt*>& stmts, const std::s
   for (int a = lane_inner ? last - 1 : last; a >= k_.num_outer; --a) {
     in.resize(in.size() - 2);
     out() += in + "}\n";
+    if (a != blocks.axis) continue;
+    out() += next_block(reductions, in);
+    in.resize(in.size() - 2);
+    out() += in + "}\n";
   }
   for (ReduceText& r : reductions) {
-    if (!repeats_) out() += r.finish(indent, lane_inner);
+    out() += repeats_ ? r.finish_in_place(indent) : r.finish(indent);
     context_.temps[r.temp] = {repeats_ ? r.in_place() : r.result, lane_outer()};
   }
 }
 
-void LoopWriter::lane_loop(const std::vector<const Stmt*>& stmts, std::vector<ReduceText>& reductions, const std::string& in, int lanes, int vectors) {
+std::string LoopWriter::open_inner(int a, Expr block, const std::string& indent) {
+  const std::string& v = axis(a).name;
+  if (!block) return fmt::format("{0}for (long {1} = 0; {1} < {2}; ++{1}) {{\n", indent, v, size(a));
+  const std::string step = scalar_index(block);
+  return fmt::format("{0}for (long {1}_block = 0; {1}_block < {2}; {1}_block += {3}) {{\n{0}  const long {1}_stop = cd::minimum((cd::i64)({1}_block + {3}), (cd::i64)({2}));\n"
+                     "{0}  for (long {1} = {1}_block; {1} < {1}_stop; ++{1}) {{\n", indent, v, size(a), step);
+}
+
+std::string LoopWriter::next_block(const std::vector<ReduceText>& reductions, const std::string& indent) const {
+  std::string text;
+  for (const ReduceText& r : reductions) {
+    if (r.blocks) text += r.add_block(indent);
+  }
+  return text;
+}
+
+void LoopWriter::lane_loop(const std::vector<const Stmt*>& stmts, std::vector<ReduceText>& reductions, const std::string& in, int lanes, int vectors, bool blocks) {
   const std::string v = axis(lanes).name, n = size(lanes), at = vectors > 1 ? v + "_at" : v;
   context_.lane_var = lanes;
   const auto element = [&](const char* text) {
@@ -278,18 +300,34 @@ void LoopWriter::lane_loop(const std::vector<const Stmt*>& stmts, std::vector<Re
   };
   // A scope of its own: the next pass declares the same variable.
   out() += fmt::format("{}{{\n{}  long {} = 0;\n", in, in, at);
-  if (vectors > 1) {
-    out() += keep_rolled(in + "  ") + fmt::format("{0}  for (; {1} + {2} * COIL_LANES <= {3}; {1} += {2} * COIL_LANES) {{\n", in, at, vectors, n) + open_repeat(in + "    ", vectors);
-    element("[u]");
-    inner_body(stmts, reductions, in + "      ");
-    out() += in + "    }\n" + in + "  }\n";
+  std::string deep = in + "  ", stop = n;
+  const std::string more = fmt::format("{} + {} * COIL_LANES <= ", at, vectors);
+  if (blocks) {
+    out() += fmt::format("{0}while ({1}{2}) {{\n{0}  const long stop = cd::minimum((cd::i64)({3} + {4} * COIL_LANES), (cd::i64)({2}));\n", deep, more, n, at, kSumBlock * vectors);
+    deep += "  ";
+    stop = "stop";
   }
-  const std::string own = vectors > 1 ? fmt::format("{}    [[maybe_unused]] const long {} = {};\n", in, v, at) : "";
+  const auto close_block = [&] {
+    if (!blocks) return;
+    if (lanes == k_.num_outer) out() += fmt::format("{}if (!({}{})) break;\n", deep, more, n);  // a row of one block needs no float64
+    out() += next_block(reductions, deep) + in + "  }\n";
+    deep = in + "  ";
+    stop = n;
+  };
+  if (vectors > 1) {
+    out() += keep_rolled(deep) + fmt::format("{0}for (; {1}{2}; {3} += {4} * COIL_LANES) {{\n", deep, more, stop, at, vectors) + open_repeat(deep + "  ", vectors);
+    element("[u]");
+    inner_body(stmts, reductions, deep + "    ");
+    out() += deep + "  }\n" + deep + "}\n";
+    close_block();
+  }
+  const std::string own = vectors > 1 ? fmt::format("{}  [[maybe_unused]] const long {} = {};\n", deep, v, at) : "";
   element("[0]");
-  if (vectors > 1 || long_body(stmts)) out() += keep_rolled(in + "  ");
-  out() += fmt::format("{0}  for (; {1} + COIL_LANES <= {2}; {1} += COIL_LANES) {{\n{3}", in, at, n, own);
-  inner_body(stmts, reductions, in + "    ");
-  out() += in + "  }\n";
+  if (vectors > 1 || long_body(stmts)) out() += keep_rolled(deep);
+  out() += fmt::format("{0}for (; {1} + COIL_LANES <= {2}; {1} += COIL_LANES) {{\n{3}", deep, at, stop, own);
+  inner_body(stmts, reductions, deep + "  ");
+  out() += deep + "}\n";
+  if (vectors == 1) close_block();
   if (!whole_vectors(axis(lanes).size)) {
     out() += fmt::format("{0}  if ({1} < {2}) {{\n{3}{0}    const int lanes = (int)({2} - {1});\n", in, at, n, own);
     context_.tail = "lanes";
@@ -315,12 +353,13 @@ void LoopWriter::inner_body(const std::vector<const Stmt*>& stmts, std::vector<R
   for (const Stmt* s : stmts) {
     if (s->kind == Stmt::Kind::reduce || s->kind == Stmt::Kind::scan) {
       ReduceText& reduction = reductions[r++];
-      const std::string value = emitter.vector_value(s->value);
+      std::string value = emitter.vector_value(s->value);
+      if (reduction.operand != s->value->dtype) value = fmt::format("({})({})", register_type(reduction.operand), value);
       std::string number;
       if (by_index(s->op)) number = emitter.vector_value(pool().cast(point_number(), DType::i64));
       const bool masked = !context_.tail.empty() && context_.lane_var >= k_.num_outer;
       out() += reduction.update(indent, value, number, masked);
-      if (s->kind == Stmt::Kind::scan) context_.temps[s->temp.index] = {reduction.accumulator, false};
+      if (s->kind == Stmt::Kind::scan) context_.temps[s->temp.index] = {reduction.operand == s->value->dtype ? reduction.accumulator : fmt::format("({}){}", register_type(s->value->dtype), reduction.accumulator), false};
     } else {
       run_statement(*s, emitter);
     }

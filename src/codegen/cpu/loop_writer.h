@@ -8,6 +8,7 @@
 #include "codegen/cpu/emit_expr.h"
 #include "codegen/cpu/loop_form.h"
 #include "codegen/cpu/reduce_text.h"
+#include "codegen/cpu/sum_blocks.h"
 
 namespace coil::cpu {
 
@@ -44,7 +45,10 @@ class LoopWriter {
   void run_statement(const Stmt& s, ExprEmitter& emitter);
   // One pass over the inner axes.
   void inner_loops(const std::vector<const Stmt*>& stmts, const std::string& indent);
-  void lane_loop(const std::vector<const Stmt*>& stmts, std::vector<ReduceText>& reductions, const std::string& in, int axis, int vectors);
+  void lane_loop(const std::vector<const Stmt*>& stmts, std::vector<ReduceText>& reductions, const std::string& in, int axis, int vectors, bool blocks);
+  // Opens the loop over an inner axis; of blocks of so many points, if any, and over those of a block.
+  std::string open_inner(int a, Expr block, const std::string& indent);
+  std::string next_block(const std::vector<ReduceText>& reductions, const std::string& indent) const;
   void inner_body(const std::vector<const Stmt*>& stmts, std::vector<ReduceText>& reductions, const std::string& indent);
   // A loop over the vectors of one step, which the compiler writes out; its variable is u.
   std::string open_repeat(const std::string& indent, int vectors) const;

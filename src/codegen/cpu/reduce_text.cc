@@ -51,15 +51,18 @@ bool by_index(ReduceOp op) { return op == ReduceOp::argmax || op == ReduceOp::ar
 
 }  // namespace
 
-ReduceText ReduceText::make(const Stmt& s, int number, bool vector, int vectors) {
+ReduceText ReduceText::make(const Stmt& s, int number, bool vector, int vectors, bool combine) {
   ReduceText r;
   r.temp = s.temp.index;
   r.accumulator = "acc" + std::to_string(number);
   r.result = "total" + std::to_string(number);
   r.op = s.op;
-  r.operand = s.value->dtype;
+  // As eager does it, running sums and products are not rounded from step to step.
+  const bool running = s.kind == Stmt::Kind::scan && (s.op == ReduceOp::sum || s.op == ReduceOp::prod) && is_float(s.value->dtype);
+  r.operand = running ? DType::f64 : s.value->dtype;
   r.vector = vector;
   r.vectors = vectors;
+  r.combine = combine;
   return r;
 }
 
@@ -72,6 +75,8 @@ std::string ReduceText::declare(const std::string& indent) const {
   };
   std::string text = one(accumulator, identity(op, operand));
   if (by_index(op)) text += one(accumulator + "i", "(cd::i64)9223372036854775807L");  // later than any point: the first real one wins a tie
+  if (blocks && (combine || !vector)) text += fmt::format("{}cd::f64 {}s = 0;\n", indent, accumulator);
+  else if (blocks) text += one(accumulator + "s", "(cd::f64)0");
   return text;
 }
 
@@ -88,19 +93,44 @@ std::string ReduceText::update(const std::string& indent, const std::string& val
 
 std::string ReduceText::in_place() const { return accumulator + (by_index(op) ? "i" : "") + element; }
 
-std::string ReduceText::finish(const std::string& indent, bool combine) const {
-  if (!combine) return fmt::format("{}const auto {} = {};\n", indent, result, in_place());
+std::string ReduceText::join_vectors(const std::string& indent) const {
+  if (vectors == 1) return "";
+  ReduceText first = *this;
+  first.element = "[0]";
+  return fmt::format("#pragma clang loop unroll(full)\n{0}for (int u = 1; u < {1}; ++u) {{\n{2}{0}}}\n", indent, vectors,
+                     first.update(indent + "  ", accumulator + "[u]", accumulator + "i[u]", false));
+}
+
+std::string ReduceText::add_block(const std::string& indent) const {
+  const std::string none = identity(op, operand);
+  if (!vector) return fmt::format("{0}{1}s += {1};\n{0}{1} = {2};\n", indent, accumulator, none);
+  const std::string e = vectors > 1 ? "[u]" : "";
   std::string text;
-  if (vectors > 1) {
-    ReduceText first = *this;
-    first.element = "[0]";
-    const std::string other = accumulator + "[u]", other_at = accumulator + "i[u]";
-    text = fmt::format("#pragma clang loop unroll(full)\n{0}for (int u = 1; u < {1}; ++u) {{\n{2}{0}}}\n", indent, vectors, first.update(indent + "  ", other, other_at, false));
+  if (combine) text = join_vectors(indent) + fmt::format("{0}{1}s += cd::hsum({1}{2});\n", indent, accumulator, vectors > 1 ? "[0]" : "");
+  if (vectors > 1) text += fmt::format("#pragma clang loop unroll(full)\n{}for (int u = 0; u < {}; ++u) {{\n", indent, vectors);
+  if (!combine) text += fmt::format("{0}{1}s{2} = cd::add({1}s{2}, cd::cast<cd::f64>({1}{2}));\n", indent, accumulator, e);
+  text += fmt::format("{}{}{} = cd::vec({});\n", indent, accumulator, e, none);
+  return vectors > 1 ? text + indent + "}\n" : text;
+}
+
+std::string ReduceText::finish_in_place(const std::string& indent) const {
+  if (!blocks) return "";
+  return fmt::format("#pragma clang loop unroll(full)\n{0}for (int u = 0; u < {1}; ++u) {{\n{0}  {2}[u] = cd::cast<{3}>(cd::add({2}s[u], cd::cast<cd::f64>({2}[u])));\n{0}}}\n", indent, vectors,
+                     accumulator, register_type(operand));
+}
+
+std::string ReduceText::finish(const std::string& indent) const {
+  const std::string type = register_type(operand);
+  if (!combine) {
+    const std::string value = !blocks ? in_place() : vector ? fmt::format("cd::cast<{0}>(cd::add({1}s{2}, cd::cast<cd::f64>({1}{2})))", type, accumulator, element)
+                                                            : fmt::format("({0})({1}s + {1})", type, accumulator);
+    return fmt::format("{}const auto {} = {};\n", indent, result, value);
   }
   const char* f = op == ReduceOp::sum ? "hsum" : op == ReduceOp::prod ? "hprod" : op == ReduceOp::max ? "hmax" : op == ReduceOp::min ? "hmin"
                   : op == ReduceOp::any ? "hany" : op == ReduceOp::all ? "hall" : op == ReduceOp::argmax ? "hargmax" : "hargmin";
-  const std::string e = vectors > 1 ? "[0]" : "";
+  const std::string e = vectors > 1 ? "[0]" : "", text = join_vectors(indent);
   if (by_index(op)) return text + fmt::format("{}const auto {} = cd::{}({}{}, {}i{});\n", indent, result, f, accumulator, e, accumulator, e);
+  if (blocks) return text + fmt::format("{0}const auto {1} = ({2})({3}s + cd::{4}({3}{5}));\n", indent, result, type, accumulator, f, e);
   return text + fmt::format("{}const auto {} = cd::{}({}{});\n", indent, result, f, accumulator, e);
 }
 

@@ -16,15 +16,24 @@ struct ReduceText {
   bool vector = false;      // lanes accumulate apart
   int vectors = 1;          // and so many vectors: then the accumulator is an array
   std::string element;      // of the array, in the text at hand: "[u]"
+  bool combine = false;     // the lanes, and the vectors, are parts of one result
+  bool blocks = false;      // a sum in blocks, see sum_blocks.h: those before the one at hand are in `whole`, accumulator + "s"
 
-  static ReduceText make(const Stmt& s, int number, bool vector, int vectors);
+  static ReduceText make(const Stmt& s, int number, bool vector, int vectors, bool combine);
   std::string declare(const std::string& indent) const;
   // `number`: the point's number, for argmax and argmin. masked: only the first `lanes` lanes count.
   std::string update(const std::string& indent, const std::string& value, const std::string& number, bool masked) const;
   // The value of `element` without a name of its own.
   std::string in_place() const;
-  // combine: the lanes, and the vectors, are parts of one result.
-  std::string finish(const std::string& indent, bool combine) const;
+  // Behind a block of a sum: it goes to the whole sum, the next one begins.
+  std::string add_block(const std::string& indent) const;
+  std::string finish(const std::string& indent) const;
+  // Of several vectors that are results of their own: the accumulators become the results.
+  std::string finish_in_place(const std::string& indent) const;
+
+ private:
+  // Puts the accumulators of several vectors into the first one.
+  std::string join_vectors(const std::string& indent) const;
 };
 
 }  // namespace coil::cpu
