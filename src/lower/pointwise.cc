@@ -282,14 +282,11 @@ Views xlogy(Op& op) {
   })};
 }
 
-// The sign bit, -0.0 included: 1/x tells the zeros apart.
+// Of NaN and -0.0 as well.
 Expr sign_bit(Op& op, Expr x, DType type) {
   ExprPool& p = op.pool;
-  Expr zero = as(p.constant_int(0, DType::i64), type);
-  Expr negative = p.op(ScalarOp::lt, {x, zero});
-  if (!is_float(type)) return negative;
-  Expr negative_zero = p.op(ScalarOp::lt, {p.op(ScalarOp::reciprocal, {x}), zero});
-  return p.op(ScalarOp::logical_or, {negative, negative_zero});
+  const Expr number = is_float(type) ? p.op(ScalarOp::bits, {x}) : x;
+  return p.op(ScalarOp::lt, {number, p.constant_int(0, number->dtype)});
 }
 
 Views copysign(Op& op) {

@@ -235,7 +235,8 @@ operator("bits", lambda x: x.view({1: torch.int8, 2: torch.int16, 4: torch.int32
 operator("complex_product", lambda a, b: torch.view_as_real(torch.complex(a, a + 1) * torch.complex(b, 1 - b)), lambda c: ([i := c.floating(), c.like(i)], []), weight=0.7)
 operator("complex_abs", lambda a: torch.view_as_complex(torch.stack([a, 2 - a], -1)).abs(), lambda c: ([c.floating()], []), weight=0.7)
 operator("complex_sum", lambda a, d, k: torch.complex(a, -a).conj().sum(d, k).imag, lambda c: ([i := c.floating()], [c.dims(i), c.bool()]), weight=0.7)
-operator("complex_matmul", lambda a: (z := torch.complex(a, a.flip(-1))).matmul(z.mH).real, lambda c: ([c.floating()], []), weight=0.5)
+# Of infinities the library that eager calls makes NaN where the formula does not.
+operator("complex_matmul", lambda a: (z := torch.complex(a := a.nan_to_num(1.0, 2.0, -2.0), a.flip(-1))).matmul(z.mH).real, lambda c: ([c.floating()], []), weight=0.5)
 operator("rfft", lambda x, d: torch.view_as_real(torch.fft.rfft(x, dim=d)), lambda c: ([i := c.ranked(1)], [c.dim(i)]), weight=0.7)
 operator("fft_there_and_back", lambda x, d: torch.fft.ifft(torch.fft.fft(x, dim=d) * 2, dim=d).real, lambda c: ([i := c.ranked(1)], [c.dim(i)]), weight=0.5)
 

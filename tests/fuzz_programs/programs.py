@@ -49,12 +49,16 @@ def make_input(given):
 
 
 def run(program, inputs, wide=False):
-    """All values."""
-    values = list(inputs)
-    for name, args, parameters in program["steps"]:
-        if wide and name == "to" and parameters[0] in operators.FLOATS:
-            parameters = ["float64"]
-        values.append(operators.TABLE[name][0](*(values[i] for i in args), *parameters))
+    """All values. wide: with all floats in double precision, those that come of integers as well."""
+    values, usual = list(inputs), torch.get_default_dtype()
+    try:
+        torch.set_default_dtype(torch.float64 if wide else usual)
+        for name, args, parameters in program["steps"]:
+            if wide and name == "to" and parameters[0] in operators.FLOATS:
+                parameters = ["float64"]
+            values.append(operators.TABLE[name][0](*(values[i] for i in args), *parameters))
+    finally:
+        torch.set_default_dtype(usual)
     return values
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+import emulated_cuda
 import harness
 
 ROWS, COLUMNS = (6, 400_000), (50_000, 40)
@@ -31,6 +32,16 @@ PROGRAMS = {
     "average_of_a_window": (lambda x: torch.nn.functional.avg_pool2d(x, 190), [(2, 3, 380, 190)]),
 }
 
+# A thread's own points, those of a column, running sums.
+CUDA = {
+    "thread": (lambda x: x.sum(0), [(1000, 70_000)]),
+    "thread_dynamic": (lambda x: x.sum(0), [(1000, 70_000)]),
+    "column": (lambda x: x.sum(0), [(100_000, 300)]),
+    "column_of_two": (lambda x: x.sum((0, 2)), [(30_000, 150, 3)]),
+    "row": (lambda x: x.sum(1), [(150, 100_000)]),
+    "cumsum_of_columns": (lambda x: x.cumsum(0), [(5000, 1100)]),
+}
+
 
 class Program(torch.nn.Module):
     def __init__(self, function):
@@ -45,25 +56,41 @@ def error(values, exact):
     return float(np.abs(values.astype(np.float64) - exact).max() / np.abs(exact).max())
 
 
+def prepare(name, function, sizes, folder):
+    """The exported program, its input file, eager's error, the exact result."""
+    generator = torch.Generator().manual_seed(5)
+    args = tuple(torch.rand(s, generator=generator) for s in sizes)
+    module = Program(function)
+    dynamic = {"args": tuple({0: torch.export.Dim("n", min=2)} for _ in args)} if name.endswith("dynamic") else None
+    torch.export.save(torch.export.export(module, args, dynamic_shapes=dynamic), folder / "p.pt2")
+    np.savez(folder / "in.npz", **{f"in_{i}": a.numpy() for i, a in enumerate(args)})
+    exact = module(*(a.double() for a in args)).numpy()
+    return folder / "p.pt2", folder / "in.npz", error(module(*args).numpy(), exact), exact
+
+
+def check(values, eager, exact):
+    ours = error(values, exact)
+    assert ours <= 4 * max(eager, 6e-8), f"relative error {ours:.1e}, eager's {eager:.1e}"
+
+
 @pytest.mark.parametrize("isa", ("v3", "v4"))
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_about_as_accurate_as_eager(name, isa, tmp_path, monkeypatch):
     if isa == "v4" and "avx512f" not in open("/proc/cpuinfo").read():
         pytest.skip("this machine has no AVX-512")
     monkeypatch.setenv("COIL_ISA", isa)
-    function, sizes = PROGRAMS[name]
-    generator = torch.Generator().manual_seed(5)
-    args = tuple(torch.rand(s, generator=generator) for s in sizes)
-    module = Program(function)
-    dynamic = {"args": tuple({0: torch.export.Dim("n", min=2)} for _ in args)} if name.endswith("dynamic") else None
-    torch.export.save(torch.export.export(module, args, dynamic_shapes=dynamic), tmp_path / "p.pt2")
-    harness.coil_ok("compile", tmp_path / "p.pt2", "-o", tmp_path / "c.pt2")
-    np.savez(tmp_path / "in.npz", **{f"in_{i}": a.numpy() for i, a in enumerate(args)})
-    harness.coil_ok("run", tmp_path / "c.pt2", "--input", tmp_path / "in.npz", "--output", tmp_path / "out.npz")
-    out = harness.load_outputs(tmp_path / "out.npz")[0]
-    exact = module(*(a.double() for a in args)).numpy()
-    ours, eager = error(out, exact), error(module(*args).numpy(), exact)
-    assert ours <= 4 * max(eager, 6e-8), f"relative error {ours:.1e}, eager's {eager:.1e}"
+    program, inputs, eager, exact = prepare(name, *PROGRAMS[name], tmp_path)
+    harness.coil_ok("compile", program, "-o", tmp_path / "c.pt2")
+    harness.coil_ok("run", tmp_path / "c.pt2", "--input", inputs, "--output", tmp_path / "out.npz")
+    check(harness.load_outputs(tmp_path / "out.npz")[0], eager, exact)
+
+
+@pytest.mark.parametrize("name", CUDA)
+def test_about_as_accurate_as_eager_on_cuda(name, tmp_path):
+    program, inputs, eager, exact = prepare(name, *CUDA[name], tmp_path)
+    done, outputs = emulated_cuda.run_sets(program, {"only": inputs})["only"]
+    assert done.returncode == 0, done.stderr[-3000:]
+    check(outputs[0], eager, exact)
 
 
 def test_infinities_and_nan_in_long_sums(tmp_path):

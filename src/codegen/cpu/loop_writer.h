@@ -8,7 +8,7 @@
 #include "codegen/cpu/emit_expr.h"
 #include "codegen/cpu/loop_form.h"
 #include "codegen/cpu/reduce_text.h"
-#include "codegen/cpu/sum_blocks.h"
+#include "codegen/sum_blocks.h"
 
 namespace coil::cpu {
 

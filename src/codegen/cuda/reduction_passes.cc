@@ -50,6 +50,12 @@ std::string identity(ReduceOp op, DType d) {
   return "";
 }
 
+// A running sum of one thread is one long chain: it goes in float64, as eager's does on the CPU.
+DType accumulated_type(const Stmt& s) {
+  const bool running = s.kind == Stmt::Kind::scan && (s.op == ReduceOp::sum || s.op == ReduceOp::prod) && is_float(s.value->dtype);
+  return running ? DType::f64 : s.value->dtype;
+}
+
 }  // namespace
 
 std::string ReductionWriter::phases() {
@@ -112,7 +118,8 @@ std::string ReductionWriter::inner_pass(const std::vector<const Stmt*>& stmts, i
     if (s->kind != Stmt::Kind::reduce && s->kind != Stmt::Kind::scan) continue;
     const std::string name = "acc" + std::to_string(c_.next_name++);
     accumulators.push_back({s, name});
-    text += fmt::format("  {} {} = {};\n", register_type(s->value->dtype), name, identity(s->op, s->value->dtype));
+    const DType type = accumulated_type(*s);
+    text += fmt::format("  {} {} = {};\n", register_type(type), name, identity(s->op, type));
     if (by_index(s->op)) text += fmt::format("  cd::i64 {}i = 9223372036854775807ll;\n", name);
   }
   const auto at_chunk = [&](int width, const std::string& indent, const std::string& element) { return chunk(stmts, accumulators, phase, width, indent, element); };
@@ -223,11 +230,14 @@ std::string ReductionWriter::chunk(const std::vector<const Stmt*>& stmts, const 
   size_t next = 0;
   for (const Stmt* s : stmts) {
     if (s->kind == Stmt::Kind::reduce || s->kind == Stmt::Kind::scan) {
-      const std::string value = emitter.lane_value(s->value);
-      std::string number;
+      std::string value = emitter.lane_value(s->value), number, done = accumulators[next].name;
+      if (const DType type = accumulated_type(*s); type != s->value->dtype) {
+        value = fmt::format("({})({})", register_type(type), value);
+        done = fmt::format("({}){}", register_type(s->value->dtype), done);
+      }
       if (by_index(s->op)) number = emitter.lane_value(pool().cast(point_number(), DType::i64));
       out += update(accumulators[next], value, number, inside);
-      if (s->kind == Stmt::Kind::scan) temps_[s->temp.index] = {accumulators[next].name, false};
+      if (s->kind == Stmt::Kind::scan) temps_[s->temp.index] = {done, false};
       ++next;
     } else if (s->scratch >= 0) {
       const std::string value = emitter.lane_value(s->value);
@@ -291,33 +301,6 @@ std::string ReductionWriter::row_loop(const AtChunk& at_chunk) {
   }
   if (!exact) text += "    }\n";
   return text + "  }\n";
-}
-
-std::string ReductionWriter::serial_loop(const std::vector<const Stmt*>& stmts, const std::vector<Accumulator>& accumulators) {
-  const std::string ix = type();
-  std::string text, indent = "  ";
-  if (way_ == Way::thread) {
-    for (int a = k_.num_outer; a < num_axes(); ++a) {
-      text += fmt::format("{0}for ({1} {2} = 0; {2} < {3}; ++{2}) {{\n", indent, ix, axis(a).name, index(axis(a).size));
-      indent += "  ";
-    }
-    const std::string element = k_.scratch.empty() ? "" : fmt::format("[{}]", index(inner_number()));
-    text += chunk(stmts, accumulators, 0, 1, indent, element);
-    for (int a = k_.num_outer; a < num_axes(); ++a) {
-      indent.resize(indent.size() - 2);
-      text += indent + "}\n";
-    }
-    return text;
-  }
-  text += fmt::format("#pragma unroll 8\n  for ({0} c = line; c < {1}; c += {2}) {{\n", ix, index(inner_points()), lines_);
-  std::vector<int> order;
-  for (int a = last_axis(); a >= k_.num_outer; --a) order.push_back(a);
-  text += take_apart("c", order, {});
-  std::string inside = chunk(stmts, accumulators, 0, 1, "    ", "");
-  // Idle columns must not store.
-  const bool stores = std::any_of(stmts.begin(), stmts.end(), [](const Stmt* s) { return s->kind == Stmt::Kind::store; });
-  if (stores) inside = "    if (active) {\n" + inside + "    }\n";
-  return text + inside + "  }\n";
 }
 
 std::string ReductionWriter::scan_code() {

@@ -98,6 +98,13 @@ class ReductionWriter {
   std::string row_loop(const AtChunk& at_chunk);
   // All inner points of a thread, one after the other: every one, or every `lines_`-th.
   std::string serial_loop(const std::vector<const Stmt*>& stmts, const std::vector<Accumulator>& accumulators);
+  std::string thread_loop(const std::vector<const Stmt*>& stmts, const std::vector<Accumulator>& accumulators, bool adds);
+  std::string column_loop(const std::vector<const Stmt*>& stmts, const std::vector<Accumulator>& accumulators, bool adds);
+  // Of a loop, which goes through blocks of so many points, if any; indent: that of what is inside. Behind a block its sums go to the whole ones.
+  std::string open_loop(const std::string& v, const std::string& first, const std::string& end, const std::string& step, const std::string& block, std::string& indent) const;
+  std::string close_loop(const std::vector<Accumulator>& accumulators, bool block, std::string& indent) const;
+  std::string whole_sums(const std::vector<Accumulator>& accumulators) const;
+  std::string join_sums(const std::vector<Accumulator>& accumulators) const;
   Expr inner_number() const { return point_number(); }
 
   // Threads and values of a thread; blocks of the scanned axis come one after the other.

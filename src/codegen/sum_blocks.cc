@@ -1,8 +1,8 @@
-#include "codegen/cpu/sum_blocks.h"
+#include "codegen/sum_blocks.h"
 
 #include "schedule/schedule.h"
 
-namespace coil::cpu {
+namespace coil {
 
 bool adds_floats(const Stmt& s) { return s.kind == Stmt::Kind::reduce && s.op == ReduceOp::sum && is_float(s.value->dtype); }
 
@@ -24,4 +24,4 @@ SumBlocks sum_blocks(const LoopKernel& kernel, int lanes, int64_t points) {
   }
 }
 
-}  // namespace coil::cpu
+}  // namespace coil

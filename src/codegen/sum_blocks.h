@@ -1,10 +1,10 @@
-// Long sums of floats are added up in blocks: a block by the loop's own accumulators, the blocks in float64. One chain of additions loses a digit
-// over some hundred terms; this one does not, and what it costs is one conversion a block.
+// Long sums of floats are added up in blocks: a block by the loop's own accumulators, the blocks by others (in float64 on the CPU). One chain of
+// additions loses a digit over some hundred terms; this one does not.
 #pragma once
 
 #include "schedule/kernel_plan.h"
 
-namespace coil::cpu {
+namespace coil {
 
 inline constexpr int64_t kSumBlock = 64;    // steps of the innermost loop
 inline constexpr int64_t kShortSum = 128;   // steps that are one block all the same
@@ -18,4 +18,4 @@ bool adds_floats(const Stmt& s);
 // Of a kernel's inner loops. lanes: the inner axis that `points` of are one step, -1: none.
 SumBlocks sum_blocks(const LoopKernel& kernel, int lanes, int64_t points);
 
-}  // namespace coil::cpu
+}  // namespace coil
