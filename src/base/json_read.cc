@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 #include <rapidjson/document.h>
-#include <rapidjson/error/en.h>
+#include <rapidjson/error/error.h>
 
 #include <algorithm>
 #include <limits>
@@ -24,6 +24,27 @@ std::string_view text_of(const Value& v) { return {v.GetString(), v.GetStringLen
 const char* kind_name(JsonKind kind) {
   constexpr const char* kNames[] = {"null", "a boolean", "a number", "a string", "an array", "an object"};
   return kNames[static_cast<int>(kind)];
+}
+
+const char* parse_problem(rapidjson::ParseErrorCode code) {
+  switch (code) {
+    case rapidjson::kParseErrorDocumentEmpty: return "there is nothing in it";
+    case rapidjson::kParseErrorDocumentRootNotSingular: return "something follows the end of the value";
+    case rapidjson::kParseErrorValueInvalid: return "here should be a value";
+    case rapidjson::kParseErrorObjectMissName: return "here should be a member's name in quotes";
+    case rapidjson::kParseErrorObjectMissColon: return "a colon is missing";
+    case rapidjson::kParseErrorObjectMissCommaOrCurlyBracket: return "a comma or } is missing";
+    case rapidjson::kParseErrorArrayMissCommaOrSquareBracket: return "a comma or ] is missing";
+    case rapidjson::kParseErrorStringUnicodeEscapeInvalidHex: return "\\u needs four hexadecimal digits";
+    case rapidjson::kParseErrorStringUnicodeSurrogateInvalid: return "half of a surrogate pair is missing";
+    case rapidjson::kParseErrorStringEscapeInvalid: return "an escape that strings do not have";
+    case rapidjson::kParseErrorStringMissQuotationMark: return "a string has no closing quote";
+    case rapidjson::kParseErrorStringInvalidEncoding: return "a string is not UTF-8";
+    case rapidjson::kParseErrorNumberTooBig: return "a number beyond those of 64 bits";
+    case rapidjson::kParseErrorNumberMissFraction: return "digits are missing behind a decimal point";
+    case rapidjson::kParseErrorNumberMissExponent: return "digits of an exponent are missing";
+    default: return "this is no JSON";
+  }
 }
 
 // Nesting is bounded before parsing, so that no later walk over the document can be made to recurse deeply.
@@ -208,10 +229,10 @@ Result<JsonDoc> JsonDoc::parse(std::string_view text, std::string source, const 
     const size_t at = std::min(state->document.GetErrorOffset(), text.size());
     const auto line = std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(at), '\n') + 1;
     const size_t newline = text.substr(0, at).rfind('\n');
+    const auto column = at - (newline == std::string_view::npos ? 0 : newline + 1) + 1;
+    const bool ends = !text.empty() && text.find_first_not_of(" \t\r\n", at) == std::string_view::npos;
     return Error{ErrorCode::bad_json,
-                 fmt::format("{}:{}:{}: {}", state->source, line, at - (newline == std::string_view::npos ? 0 : newline + 1) + 1,
-                             rapidjson::GetParseError_En(state->document.GetParseError())),
-                 "", ""};
+                 fmt::format("{}:{}:{}: {}{}", state->source, line, column, parse_problem(state->document.GetParseError()), ends ? ": the text ends" : ""), "", ""};
   }
   return JsonDoc(std::move(state));
 }

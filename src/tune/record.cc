@@ -6,12 +6,12 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "tune/record_format.h"
+
 namespace coil::tune {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-constexpr int kFormat = 1;
 
 double rounded(double v) { return std::round(v * 1000) / 1000; }
 
@@ -38,12 +38,6 @@ Json choice_json(const NamedChoice& choice) {
   return j;
 }
 
-NamedChoice choice_of(const Json& j) {
-  NamedChoice choice;
-  for (const auto& [name, value] : j.items()) choice[name] = value.get<int32_t>();
-  return choice;
-}
-
 Json to_json(const Entry& e) {
   Json rows = Json::array(), measured = Json::array();
   for (const Row& r : e.rows) {
@@ -61,69 +55,6 @@ Json to_json(const Entry& e) {
   Json j = {{"problem", e.problem}, {"kernel", e.kernel}, {"kernels", e.kernels}, {"key", e.key}, {"rows", rows}, {"measured", measured}};
   for (const NamedChoice& c : e.to_time) j["to_time"].push_back(choice_json(c));
   return j;
-}
-
-Entry entry_of(const Json& j) {
-  Entry e;
-  e.problem = j.at("problem").get<std::string>();
-  e.kernel = j.value("kernel", "");
-  e.kernels = j.value("kernels", 1);
-  e.key = j.value("key", "");
-  for (const Json& r : j.at("rows")) {
-    Row row;
-    if (!r.at("up_to").is_null()) row.up_to = r["up_to"].get<int64_t>();
-    row.choice = choice_of(r.at("choice"));
-    row.text = r.value("text", "");
-    e.rows.push_back(std::move(row));
-  }
-  for (const Json& c : j.value("to_time", Json::array())) e.to_time.push_back(choice_of(c));
-  for (const Json& m : j.value("measured", Json::array())) {
-    MeasuredPoint p;
-    for (const auto& [name, value] : m.at("sizes").items()) p.sizes[name] = value.get<int64_t>();
-    p.key = m.value("key", int64_t{0});
-    p.chosen = m.value("chosen", "");
-    p.reason = m.value("reason", "");
-    for (const Json& t : m.value("timings", Json::array())) {
-      Timing timing;
-      timing.choice = t.value("choice", "");
-      timing.median = t.at("median_us").get<double>();
-      timing.low = t.at("quartiles_us").at(0).get<double>();
-      timing.high = t.at("quartiles_us").at(1).get<double>();
-      timing.samples = t.value("samples", 0);
-      timing.fault = t.value("fault", "");
-      p.timings.push_back(std::move(timing));
-    }
-    e.measured.push_back(std::move(p));
-  }
-  return e;
-}
-
-// Rows must rise and end without a bound: the generated program relies on it.
-bool rises(const Entry& e) {
-  for (size_t i = 0; i + 1 < e.rows.size(); ++i) {
-    if (e.rows[i].up_to >= e.rows[i + 1].up_to) return false;
-  }
-  return !e.rows.empty() && e.rows.back().up_to == INT64_MAX;
-}
-
-Record record_of(const Json& j) {
-  Record r;
-  const Json& h = j.at("hardware");
-  const bool gpu = h.contains("gpu");
-  r.hardware = {h.at(gpu ? "gpu" : "cpu").get<std::string>(), h.at(gpu ? "architecture" : "isa").get<std::string>(), h.at(gpu ? "multiprocessors" : "threads").get<int>()};
-  r.seconds = j.value("seconds", 0.0);
-  r.runs = j.value("runs", 0);
-  r.untimed = j.value("untimed", false);
-  for (const Json& e : j.at("problems")) r.entries.push_back(entry_of(e));
-  for (const Json& w : j.value("whole_program", Json::array())) {
-    WholeProgram whole;
-    for (const auto& [name, value] : w.at("sizes").items()) whole.sizes[name] = value.get<int64_t>();
-    whole.untuned = w.at("untuned_us").get<double>();
-    whole.tuned = w.at("tuned_us").get<double>();
-    whole.kept = w.value("kept", false);
-    r.whole.push_back(std::move(whole));
-  }
-  return r;
 }
 
 }  // namespace
@@ -153,24 +84,6 @@ std::string record_text(const Record& r) {
                   {"whole_program", whole},
                   {"problems", problems}};
   return j.dump(1) + "\n";
-}
-
-Result<Record> parse_record(std::string_view text, const std::string& name) {
-  const auto bad = [&](const std::string& why) {
-    return Error{ErrorCode::tuning_record, "this is no tuning record of coil: " + why, name, "records are written by `coil compile --tune ... --record FILE`"};
-  };
-  try {
-    const Json j = Json::parse(text);
-    if (!j.is_object() || !j.contains("coil_tuning")) return bad("it lacks \"coil_tuning\"");
-    if (j["coil_tuning"] != kFormat) return bad(fmt::format("its format is {}, this version of coil reads {}", j["coil_tuning"].dump(), kFormat));
-    Record r = record_of(j);
-    for (const Entry& e : r.entries) {
-      if (!r.untimed && !rises(e)) return bad(fmt::format("the rows of '{}' do not rise to a last one without a bound", e.problem));
-    }
-    return r;
-  } catch (const Json::exception& e) {
-    return bad(e.what());
-  }
 }
 
 Status merge(Record& into, const Record& more) {

@@ -38,8 +38,14 @@ TEST(RecordTest, BadRecordsAreNamed) {
     const auto read = parse_record(text, "r.json");
     ASSERT_FALSE(read.ok()) << text;
     EXPECT_EQ(read.error().code, ErrorCode::tuning_record);
-    EXPECT_EQ(read.error().where, "r.json");
+    EXPECT_TRUE(read.error().message.starts_with("this is no tuning record of coil: r.json:")) << read.error().to_string();
   }
+  const auto message = [](const std::string& text) { return parse_record(text, "r.json").error().message; };
+  EXPECT_NE(message("{\n \"coil_tuning\": 1,\n \"hard").find("r.json:3:7: a string has no closing quote: the text ends"), std::string::npos) << message("{\n \"coil_tuning\": 1,\n \"hard");
+  EXPECT_NE(message("{\"coil_tuning\": 7}").find("r.json: coil_tuning: its format is 7, this version of coil reads 1"), std::string::npos);
+  std::string other = good;
+  other.replace(other.find("\"up_to\": "), 9, "\"up_to\": \"x\", \"x\": ");
+  EXPECT_NE(message(other).find("problems[0].rows[0].up_to: expected an integer, found a string"), std::string::npos) << message(other);
 }
 
 TEST(RecordTest, RowsMustRise) {
