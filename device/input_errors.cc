@@ -1,6 +1,8 @@
 // See input_errors.h.
 #include "input_errors.h"
 
+#include "dtype_names.h"
+
 namespace cd {
 namespace {
 
@@ -16,46 +18,6 @@ enum : int32_t {
   kRuntimeAssert = 211,
   kOutOfMemory = 401
 };
-
-const char* dtype_name(int32_t dtype) {
-  switch (dtype) {
-    case COIL_UINT8:
-      return "uint8";
-    case COIL_INT8:
-      return "int8";
-    case COIL_INT16:
-      return "int16";
-    case COIL_INT32:
-      return "int32";
-    case COIL_INT64:
-      return "int64";
-    case COIL_FLOAT16:
-      return "float16";
-    case COIL_FLOAT32:
-      return "float32";
-    case COIL_FLOAT64:
-      return "float64";
-    case COIL_COMPLEX64:
-      return "complex64";
-    case COIL_COMPLEX128:
-      return "complex128";
-    case COIL_BOOL:
-      return "bool";
-    case COIL_BFLOAT16:
-      return "bfloat16";
-    case COIL_FLOAT8_E5M2:
-      return "float8_e5m2";
-    case COIL_FLOAT8_E4M3FN:
-      return "float8_e4m3fn";
-    case COIL_FLOAT8_E5M2FNUZ:
-      return "float8_e5m2fnuz";
-    case COIL_FLOAT8_E4M3FNUZ:
-      return "float8_e4m3fnuz";
-    case COIL_FLOAT8_E8M0FNU:
-      return "float8_e8m0fnu";
-  }
-  return nullptr;
-}
 
 SLOW void add_dtype(Text& text, int32_t dtype) {
   if (const char* name = dtype_name(dtype))

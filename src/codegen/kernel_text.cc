@@ -94,6 +94,10 @@ std::vector<Expr> unconditional_loads(const std::vector<Stmt>& stmts) {
   return loads;
 }
 
+bool from_data(Expr offset) {
+  return any_of(offset, [](Expr n) { return n->kind == ExprKind::load || n->kind == ExprKind::temp || n->is_op(ScalarOp::checked_index); });
+}
+
 // The template's result coordinates as functions of (batch, row, column), which become variables 0, 1, 2.
 std::vector<Expr> tile_coordinates(ExprPool& pool, const TemplateKernel& k) {
   std::vector<Expr> coordinates;

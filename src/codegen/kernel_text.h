@@ -39,6 +39,8 @@ void replace_all(std::string& text, const std::string& from, const std::string& 
 bool unit_stride(Expr offset, int axis);
 // Loads of buffers that are always evaluated, each once: what fills a tile does not ask for conditions. Those in another's offset are left out.
 std::vector<Expr> unconditional_loads(const std::vector<Stmt>& stmts);
+// Whether an offset is known only when values are computed: read from memory, or checked.
+bool from_data(Expr offset);
 
 // --- results of gemm and convolution templates, as (batch, row, column) = variables 0, 1, 2
 // The result's coordinates as functions of the three.

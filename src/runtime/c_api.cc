@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "coil/coil.h"
+#include "device/dtype_names.h"
 #include "runtime/context.h"
 #include "runtime/model.h"
 
@@ -138,44 +139,8 @@ const char* coil_version(void) { return COIL_VERSION; }
 const char* coil_last_error(void) { return last.text.c_str(); }
 
 const char* coil_dtype_name(int32_t dtype) {
-  switch (dtype) {
-    case COIL_DTYPE_UINT8:
-      return "uint8";
-    case COIL_DTYPE_INT8:
-      return "int8";
-    case COIL_DTYPE_INT16:
-      return "int16";
-    case COIL_DTYPE_INT32:
-      return "int32";
-    case COIL_DTYPE_INT64:
-      return "int64";
-    case COIL_DTYPE_FLOAT16:
-      return "float16";
-    case COIL_DTYPE_FLOAT32:
-      return "float32";
-    case COIL_DTYPE_FLOAT64:
-      return "float64";
-    case COIL_DTYPE_COMPLEX64:
-      return "complex64";
-    case COIL_DTYPE_COMPLEX128:
-      return "complex128";
-    case COIL_DTYPE_BOOL:
-      return "bool";
-    case COIL_DTYPE_BFLOAT16:
-      return "bfloat16";
-    case COIL_DTYPE_FLOAT8_E5M2:
-      return "float8_e5m2";
-    case COIL_DTYPE_FLOAT8_E4M3FN:
-      return "float8_e4m3fn";
-    case COIL_DTYPE_FLOAT8_E5M2FNUZ:
-      return "float8_e5m2fnuz";
-    case COIL_DTYPE_FLOAT8_E4M3FNUZ:
-      return "float8_e4m3fnuz";
-    case COIL_DTYPE_FLOAT8_E8M0FNU:
-      return "float8_e8m0fnu";
-    default:
-      return "unknown";
-  }
+  const char* name = cd::dtype_name(dtype);
+  return name ? name : "unknown";
 }
 
 size_t coil_dtype_bytes(int32_t dtype) {

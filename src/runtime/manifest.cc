@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/json_read.h"
+#include "device/dtype_names.h"
 #include "device/model_abi.h"
 
 namespace coil::runtime {
@@ -12,17 +13,10 @@ namespace {
 
 constexpr int64_t kFormat = 1;
 
-constexpr std::pair<std::string_view, int32_t> kDtypes[] = {
-    {"uint8", COIL_UINT8}, {"int8", COIL_INT8},        {"int16", COIL_INT16},     {"int32", COIL_INT32},
-    {"int64", COIL_INT64}, {"float16", COIL_FLOAT16},  {"float32", COIL_FLOAT32}, {"float64", COIL_FLOAT64},
-    {"complex64", COIL_COMPLEX64}, {"complex128", COIL_COMPLEX128}, {"bool", COIL_BOOL},   {"bfloat16", COIL_BFLOAT16},
-    {"float8_e5m2", COIL_FLOAT8_E5M2}, {"float8_e4m3fn", COIL_FLOAT8_E4M3FN}, {"float8_e5m2fnuz", COIL_FLOAT8_E5M2FNUZ},
-    {"float8_e4m3fnuz", COIL_FLOAT8_E4M3FNUZ}, {"float8_e8m0fnu", COIL_FLOAT8_E8M0FNU}};
-
 Result<int32_t> dtype_of(JsonValue value) {
   TRY(const std::string_view name, value.as_string());
-  for (const auto& [known, number] : kDtypes) {
-    if (known == name) return number;
+  for (int32_t number = 0; number <= cd::kMostDtype; ++number) {
+    if (const char* known = cd::dtype_name(number); known && known == name) return number;
   }
   return value.error("unknown dtype '" + std::string(name) + "'");
 }

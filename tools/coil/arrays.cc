@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "device/dtype_names.h"
 #include "half.h"
 #include "sizes.h"
 
@@ -147,34 +148,8 @@ NpyArray to_array(const CoilTensorView& view) {
 }
 
 std::string dtype_name(int32_t dtype) {
-  switch (dtype) {
-    case COIL_UINT8:
-      return "uint8";
-    case COIL_INT8:
-      return "int8";
-    case COIL_INT16:
-      return "int16";
-    case COIL_INT32:
-      return "int32";
-    case COIL_INT64:
-      return "int64";
-    case COIL_FLOAT16:
-      return "float16";
-    case COIL_FLOAT32:
-      return "float32";
-    case COIL_FLOAT64:
-      return "float64";
-    case COIL_COMPLEX64:
-      return "complex64";
-    case COIL_COMPLEX128:
-      return "complex128";
-    case COIL_BOOL:
-      return "bool";
-    case COIL_BFLOAT16:
-      return "bfloat16";
-    default:
-      return "unknown";
-  }
+  const char* name = cd::dtype_name(dtype);
+  return name ? name : "unknown";
 }
 
 size_t dtype_bytes(int32_t dtype) { return dtype == COIL_BFLOAT16 ? 2 : npy_item_bytes(dtype); }

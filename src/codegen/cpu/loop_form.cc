@@ -84,10 +84,6 @@ int own_vectors(const LoopKernel& k, int lanes) {
 
 // --- tiles
 
-bool from_data(Expr offset) {
-  return any_of(offset, [](Expr n) { return n->kind == ExprKind::load || n->kind == ExprKind::temp || n->is_op(ScalarOp::checked_index); });
-}
-
 // A tile is read before its points are written.
 bool is_written(const KernelPlan& plan, const LoopKernel& k, BufferId id) {
   const Placement& x = plan.buffer(id).placement;

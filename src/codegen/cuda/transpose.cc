@@ -21,10 +21,6 @@ struct Tiling {
   std::vector<Expr> loads;  // contiguous along `across`
 };
 
-bool from_data(Expr offset) {
-  return any_of(offset, [](Expr n) { return n->kind == ExprKind::load || n->kind == ExprKind::temp; });
-}
-
 // Bytes of a line of the tile: a little more than the elements, so that a column spreads over the banks.
 int64_t pitch(int side, int bytes) { return side + std::max(1, 4 / bytes); }
 
