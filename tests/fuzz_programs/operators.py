@@ -179,8 +179,9 @@ operator("own_conv2d", lambda x, s, p, d: F.conv2d(x, x[..., :3, :2].flip(0), x[
 operator("conv_transpose1d", lambda x, s, p, o: F.conv_transpose1d(x, x[..., :3].transpose(0, 1).expand(-1, 2, -1)[: x.shape[1]], None, s, p, o),
          lambda c: ([c.floating(3)], [c.int(1, 3), c.int(0, 1), c.int(0, 1)]))
 operator("conv_transpose2d", lambda x, w, s, p: F.conv_transpose2d(x, w, None, s, p), lambda c: ([c.floating(4), c.floating(4)], [c.int(1, 2), c.int(0, 1)]))
-operator("conv1d", lambda x, w, s, p: F.conv1d(x, w, None, s, p), lambda c: ([c.floating(3), c.floating(3)], [c.int(1, 2), c.int(0, 2)]), weight=2)
-operator("conv2d", lambda x, w, s, p: F.conv2d(x, w, None, s, p), lambda c: ([c.floating(4), c.floating(4)], [c.int(1, 2), c.int(0, 2)]), weight=2)
+# Coil leaves out what lies on the padding, eager multiplies it by 0: a weight that is no number shows the difference.
+operator("conv1d", lambda x, w, s, p: F.conv1d(x, w.nan_to_num(1.0, 2.0, -2.0), None, s, p), lambda c: ([c.floating(3), c.floating(3)], [c.int(1, 2), c.int(0, 2)]), weight=2)
+operator("conv2d", lambda x, w, s, p: F.conv2d(x, w.nan_to_num(1.0, 2.0, -2.0), None, s, p), lambda c: ([c.floating(4), c.floating(4)], [c.int(1, 2), c.int(0, 2)]), weight=2)
 for n in ["max_pool2d", "avg_pool2d"]:
     operator(n, lambda x, k, s, p, f=getattr(F, n): f(x, k, s, p), lambda c: ([c.floating()], [c.int(1, 3), c.int(1, 2), c.int(0, 1)]))
 operator("adaptive_avg_pool1d", F.adaptive_avg_pool1d, lambda c: ([c.floating()], [c.int(1, 4)]))

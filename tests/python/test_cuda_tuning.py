@@ -9,7 +9,7 @@ import pytest
 
 import emulated_cuda
 import harness
-import test_tuning
+import test_loop_forms
 
 POINTS = [{"way": 1, "threads": t, "points": n} for t, n in ((32, 1), (64, 2), (128, 4), (256, 8), (512, 4), (1024, 16), (256, 32))]
 REDUCTIONS = ([{"way": 3, "threads": n} for n in (32, 64, 256, 1024)] + [{"way": 4, "threads": n} for n in (4, 8, 16, 32)] + [{"way": 5, "threads": n} for n in (32, 128, 512)]
@@ -107,7 +107,7 @@ def test_every_way_of_loops_is_right(choice, loops, tmp_path):
             made[:] = [emulated_cuda.Emulated(program, tmp_path, 90, ("--replay", tmp_path / "r.json"))]
             return made[0].compiled
 
-        count = test_tuning.with_choice(fresh(record), choice, tmp_path / "r.json", compiled)
+        count = test_loop_forms.with_choice(fresh(record), choice, tmp_path / "r.json", compiled)
         given += count
         if count == 0:
             continue
@@ -213,7 +213,7 @@ def test_every_way_of_attention_is_right(choice, attentions, tmp_path):
             made[:] = [emulated_cuda.Emulated(program, tmp_path, 90, ("--replay", tmp_path / "r.json"))]
             return made[0].compiled
 
-        if test_tuning.with_choice(fresh(record), choice, tmp_path / "r.json", compiled, "attention ") == 0:
+        if test_loop_forms.with_choice(fresh(record), choice, tmp_path / "r.json", compiled, "attention ") == 0:
             continue
         given += 1
         assert any("attention_" + {1: "simt", 2: "mma", 7: "decode"}[choice["kind"]] in n for n in made[0].names), made[0].names
