@@ -67,4 +67,11 @@ std::string buffer_address(const KernelPlan& plan, BufferId id) {
   return "";
 }
 
+std::string element_address(const KernelPlan& plan, const PlanOperand& operand, int vars) {
+  const Expr first = plan.pool->index(0), base = substitute_vars(operand.offset, std::vector<Expr>(static_cast<size_t>(vars), first));
+  const std::string start = buffer_address(plan, operand.buffer);
+  if (base == first) return start;
+  return fmt::format("(void*)((char*)({}) + {} * {})", start, host_index(base), byte_size(plan.buffer(operand.buffer).info.dtype));
+}
+
 }  // namespace coil

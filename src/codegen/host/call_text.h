@@ -18,5 +18,7 @@ std::string call_comment(const Kernel& kernel);
 
 // A buffer's address in `run`: "call->inputs[0]", "call->arena + 64".
 std::string buffer_address(const KernelPlan& plan, BufferId id);
+// That of the operand's first element; vars: how many coordinates its offset has.
+std::string element_address(const KernelPlan& plan, const PlanOperand& operand, int vars);
 
 }  // namespace coil

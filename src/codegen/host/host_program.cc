@@ -11,9 +11,8 @@
 #include "codegen/host/index_text.h"
 #include "codegen/host/interface_text.h"
 #include "codegen/host/read_text.h"
-#include "schedule/depthwise.h"
+#include "codegen/host/template_text.h"
 #include "schedule/schedule.h"
-#include "templates/packing.h"
 
 namespace coil {
 namespace {
@@ -140,14 +139,6 @@ class HostWriter {
 
   std::string address(BufferId id) const { return buffer_address(plan_, id); }
 
-  std::string element_address(const PlanOperand& o, int vars) const {
-    const Expr base = substitute_vars(o.offset, std::vector<Expr>(static_cast<size_t>(vars), pool().index(0)));
-    const int bytes = byte_size(plan_.buffer(o.buffer).info.dtype);
-    const std::string start = address(o.buffer);
-    if (base == pool().index(0)) return start;
-    return fmt::format("(void*)((char*)({}) + {} * {})", start, host_index(base), bytes);
-  }
-
   std::string args(size_t k) {
     const auto& launch = program_.launches[k];
     std::string text = "    void* p[] = {";
@@ -205,7 +196,7 @@ class HostWriter {
       const auto* t = std::get_if<UserCall::Tensor>(&user.def.args[i]);
       if (!t || !user.def.kernel->args[i].written) continue;
       const int64_t bytes = byte_size(plan_.buffer(user.operands[i].buffer).info.dtype);
-      text += fmt::format("    memcpy({}, {}, (size_t){});\n", address(user.results[written++]), element_address(user.operands[i], static_cast<int>(t->sizes.size())),
+      text += fmt::format("    memcpy({}, {}, (size_t){});\n", address(user.results[written++]), element_address(plan_, user.operands[i], static_cast<int>(t->sizes.size())),
                           host_index(product(pool(), t->sizes) * bytes));
     }
     text += args(k) + launch_text(k);
@@ -229,10 +220,6 @@ class HostWriter {
     return (first < 0 ? "" : flag_checks(static_cast<size_t>(first))) + "  }\n";
   }
 
-  std::string set(const char* field, const std::string& value) const { return fmt::format("    t.{} = {};\n", field, value); }
-  std::string set(const char* field, Expr value) const { return set(field, host_index(value)); }
-
-  // What earlier kernels found at fault comes before what the routine says of their results.
   std::string library_call(const LibraryKernel& l) const {
     std::string in, out, sizes, options;
     for (BufferId id : l.def.inputs) in += address(id) + ", ";
@@ -250,21 +237,14 @@ class HostWriter {
   std::string template_call(size_t k, const TemplateKernel& t) {
     std::string text;
     if (!t.epilogue.empty()) text += args(k);
-    if (const auto* gemm = std::get_if<Gemm>(&t.def)) {
-      text += gemm_call(t, *gemm);
-    } else if (const auto* conv = std::get_if<Conv2d>(&t.def)) {
-      text += conv_call(t, *conv);
-      if (chooses(k)) text += conv_method(t);
-    } else {
-      text += attention_call(t, std::get<Attention>(t.def));
-      if (chooses(k)) text += "    t.block_tiles = way[1];\n    t.block_panels = way[2];\n";
-      return text + fmt::format("    kAttention[chosen](&t, {});\n", host(k));
-    }
+    text += template_fields(plan_, t);
+    if (std::holds_alternative<Conv2d>(t.def) && chooses(k)) text += conv_method(t);
     if (chooses(k)) text += "    t.block_tiles = way[1];\n    t.block_panels = way[2];\n";
+    if (std::holds_alternative<Attention>(t.def)) return text + fmt::format("    kAttention[chosen](&t, {});\n", host(k));
     if (!t.epilogue.empty()) {
       text += fmt::format("    t.epilogue = (CoilEpilogue)kFunctions[chosen][{}];\n    t.epilogue_context = &args;\n", program_.launches[k].function);
     }
-    text += set("scratch", t.scratch.valid() ? address(t.scratch) : "nullptr");
+    text += field("scratch", t.scratch.valid() ? address(t.scratch) : "nullptr");
     const char* table = std::holds_alternative<Gemm>(t.def) ? "kGemm" : "kConv2d";
     if (asks_onednn(plan_, options_, k)) return text + onednn_call(k, t, table);
     return text + fmt::format("    {}[chosen](&t, {});\n", table, host(k));
@@ -273,7 +253,7 @@ class HostWriter {
   // What the library does not take, our own kernel computes.
   std::string onednn_call(size_t k, const TemplateKernel& t, const char* table) const {
     const bool product = std::holds_alternative<Gemm>(t.def);
-    const PlanConstant* weight = constant_of(product ? t.operands[1].buffer : cpu::weight_of(plan_, t, cpu::kOneDnn)->buffer);
+    const PlanConstant* weight = packed_constant(plan_, product ? t.operands[1].buffer : cpu::weight_of(plan_, t, cpu::kOneDnn)->buffer);
     std::string text = fmt::format("    const int32_t taken = way[0] == {} ? cd::onednn_{}(&t, {}, {}) : 0;\n", static_cast<int>(cpu::kOneDnn), product ? "gemm" : "conv2d",
                                    weight ? fmt::format("{}L", weight->offset) : "-1", host(k));
     text += fmt::format("    if (taken < 0) return cd::fail(error, {}, \"%s\", {});\n", static_cast<int>(ErrorCode::out_of_memory),
@@ -287,108 +267,10 @@ class HostWriter {
     for (const int32_t method : {cpu::kDirect, cpu::kWinograd}) {
       const PlanOperand* w = cpu::weight_of(plan_, t, method);
       if (!w || w == &t.operands[1]) continue;
-      text += fmt::format("    if ({}) {{\n  {}  {}    }}\n", method == cpu::kWinograd ? "way[0] == 3" : "way[0] == 1 || way[0] == 2 || way[0] == 4", set("w", address(w->buffer)),
-                          set("winograd", std::string(method == cpu::kWinograd ? "1" : "0")));
+      text += fmt::format("    if ({}) {{\n  {}  {}    }}\n", method == cpu::kWinograd ? "way[0] == 3" : "way[0] == 1 || way[0] == 2 || way[0] == 4", field("w", address(w->buffer)),
+                          field("winograd", std::string(method == cpu::kWinograd ? "1" : "0")));
     }
     return text + "    t.implicit = way[0] == 2;\n";
-  }
-
-  std::string dtype(BufferId id) const { return std::to_string(info(plan_.buffer(id).info.dtype).shim_number); }
-
-  std::string gemm_call(const TemplateKernel& t, const Gemm& g) {
-    const int m0 = static_cast<int>(g.batch.size()), n0 = m0 + static_cast<int>(g.m.size()), k0 = n0 + static_cast<int>(g.n.size());
-    const int vars = k0 + static_cast<int>(g.k.size());
-    const Expr a = t.operands[0].offset, b = t.operands[1].offset;
-    const auto stride = [&](Expr offset, int first, const std::vector<Expr>& sizes) {
-      const auto s = merged_stride(offset, first, sizes);
-      CHECK(s.has_value(), "a gemm operand that does not merge");
-      return *s;
-    };
-    std::string text = "    CoilGemm t = {};\n";
-    text += set("batch", product(pool(), g.batch)) + set("m", product(pool(), g.m)) + set("n", product(pool(), g.n)) + set("k", product(pool(), g.k));
-    text += set("a", element_address(t.operands[0], vars)) + set("a_batch", stride(a, 0, g.batch)) + set("a_row", stride(a, m0, g.m)) +
-            set("a_col", stride(a, k0, g.k));
-    text += set("b", element_address(t.operands[1], vars)) + set("dtype", dtype(t.operands[0].buffer));
-    const PlanConstant* packed = constant_of(t.operands[1].buffer);
-    if (packed) {
-      text += set("b_packed", std::string("1"));
-      text += set("b_batch", std::to_string(packed->batch_stride == 0 ? 0 : templates::packed_gemm_b_elements(packed->k, packed->n)));
-      if (g.quantised) text += quantised_text(t, *g.quantised, packed->packing == PlanConstant::Packing::gemm_b_4bit);
-    } else {
-      text += set("b_batch", stride(b, 0, g.batch)) + set("b_row", stride(b, k0, g.k)) + set("b_col", stride(b, n0, g.n));
-    }
-    if (t.epilogue.empty()) {
-      const Expr n = product(pool(), g.n);
-      text += set("c", address(t.result)) + set("c_row", n) + set("c_batch", product(pool(), g.m) * n);
-    }
-    return text;
-  }
-
-  std::string quantised_text(const TemplateKernel& t, const Gemm::Quantised& q, bool four_bits) const {
-    std::string text = set("b_bits", std::string(four_bits ? "4" : "8")) + set("b_group", std::to_string(q.group));
-    size_t next = 2;
-    if (q.scale.valid()) text += set("b_scale", "(const float*)" + address(t.operands[next++].buffer));
-    if (q.zero.valid()) text += set("b_zero", "(const float*)" + address(t.operands[next].buffer));
-    return text;
-  }
-
-  const PlanConstant* constant_of(BufferId id) const {
-    const PlanBuffer& b = plan_.buffer(id);
-    if (b.placement.kind != Placement::Kind::constant) return nullptr;
-    const PlanConstant& c = plan_.constants[static_cast<size_t>(b.placement.index)];
-    return c.packing == PlanConstant::Packing::plain ? nullptr : &c;
-  }
-
-  std::string conv_call(const TemplateKernel& t, const Conv2d& c) {
-    const std::vector<Expr>& r = t.result_sizes;
-    const Expr x = t.operands[0].offset;
-    std::string text = "    CoilConv2d t = {};\n";
-    const char* in[] = {"n", "ic", "ih", "iw"};
-    for (size_t i = 0; i < 4; ++i) text += set(in[i], c.x_sizes[i]);
-    text += set("oc", r[1]) + set("oh", r[2]) + set("ow", r[3]);
-    const auto pair = [&](const char* h, const char* w, const std::array<int64_t, 2>& v) {
-      text += set(h, std::to_string(v[0])) + set(w, std::to_string(v[1]));
-    };
-    pair("kh", "kw", c.kernel);
-    pair("stride_h", "stride_w", c.stride);
-    pair("pad_h", "pad_w", c.padding);
-    pair("dilation_h", "dilation_w", c.dilation);
-    text += set("groups", std::to_string(c.groups)) + set("x", element_address(t.operands[0], 4));
-    const char* strides[] = {"x_n", "x_c", "x_h", "x_w"};
-    for (int v = 0; v < 4; ++v) text += set(strides[v], as_affine(x, v)->coefficient);
-    const PlanOperand& w = t.operands[1];
-    text += set("w", address(w.buffer)) + set("dtype", dtype(t.operands[0].buffer));
-    text += set("depthwise", std::string(is_depthwise(c, plan_.buffer(w.buffer).info.sizes) ? "1" : "0"));
-    const PlanConstant* packed = constant_of(w.buffer);
-    if (c.x_zero) text += set("x_zero", std::to_string(c.x_zero));
-    if (packed && packed->packing == PlanConstant::Packing::winograd_weight) text += set("winograd", std::string("1"));
-    if (!packed) {
-      const char* weight_strides[] = {"w_o", "w_i", "w_h", "w_w"};
-      for (int v = 0; v < 4; ++v) text += set(weight_strides[v], as_affine(w.offset, v)->coefficient);
-      text += set("w_plain", std::string("1"));
-    }
-    if (t.epilogue.empty()) text += set("y", address(t.result));
-    return text;
-  }
-
-  std::string attention_call(const TemplateKernel& t, const Attention& a) {
-    std::string text = "    CoilAttention t = {};\n";
-    text += set("batch", a.batch) + set("heads", a.heads) + set("kv_heads", a.kv_heads) + set("q_len", a.q_len) + set("kv_len", a.kv_len) +
-            set("dim", a.dim) + set("v_dim", a.v_dim);
-    const char* names[] = {"q", "k", "v", "mask"};
-    for (size_t i = 0; i < t.operands.size(); ++i) {
-      const std::string x = names[i];
-      const Expr offset = t.operands[i].offset;
-      text += set(names[i], element_address(t.operands[i], 4));
-      text += set((x + "_batch").c_str(), as_affine(offset, 0)->coefficient) + set((x + "_head").c_str(), as_affine(offset, 1)->coefficient) +
-              set((x + "_row").c_str(), as_affine(offset, 2)->coefficient);
-      if (i == 3) text += set("mask_col", as_affine(offset, 3)->coefficient) + set("mask_dtype", dtype(t.operands[i].buffer));
-    }
-    text += set("causal", std::string(a.causal ? "1" : "0")) + set("masked_rows_zero", std::string("1")) + set("dtype", dtype(t.operands[0].buffer));
-    text += set("scale", fmt::format("(float){:.17g}", a.scale)) + set("o", address(t.result));
-    text += set("o_batch", as_affine(t.result_offset, 0)->coefficient) + set("o_head", as_affine(t.result_offset, 1)->coefficient) +
-            set("o_row", as_affine(t.result_offset, 2)->coefficient);
-    return text + set("scratch", address(t.scratch));
   }
 
   // What the kernels found at fault, assertions first: they are the program's own words.
