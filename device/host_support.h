@@ -108,5 +108,14 @@ __attribute__((format(printf, 3, 4))) int32_t fail(CoilError* error, int32_t cod
 //   }
 int32_t select_isa(const int32_t* levels, int32_t count, const char** isa_name, CoilError* error);
 
+// The context of kernels that run image by image: host null: each worker computes its images alone, in `part_bytes` of the memory.
+struct Images {
+  const CoilCall* call;
+  const long* s;
+  const CoilHost* host;
+  uint8_t* memory;
+  int64_t part_bytes;
+};
+
 }  // namespace cd
 #endif  // COIL_DEVICE_HOST_SUPPORT_H_

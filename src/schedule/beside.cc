@@ -44,7 +44,7 @@ void mark_beside(std::vector<Kernel>& kernels, const TargetTraits& target) {
   int count = 0, depth = 0;
   for (Kernel& k : kernels) {
     if (const auto* mark = std::get_if<ControlMark>(&k.def)) {
-      depth += mark->kind == ControlMark::Kind::branch || mark->kind == ControlMark::Kind::loop;
+      depth += mark->opens();
       depth -= mark->kind == ControlMark::Kind::end;
     }
     if (depth > 0) {  // a part was marked when it was planned

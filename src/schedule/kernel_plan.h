@@ -15,10 +15,10 @@
 namespace coil {
 
 struct Placement {
-  enum class Kind : uint8_t { none, input, output, constant, state, arena, late };
+  enum class Kind : uint8_t { none, input, output, constant, state, arena, late, row, part };
   Kind kind = Kind::none;
-  int index = -1;   // input, output: position in the call; constant: row of KernelPlan::constants; late: row of KernelPlan::late_memory
-  Expr offset;      // bytes into the arena, the state block or the late memory
+  int index = -1;   // input, output: position in the call; constant: row of KernelPlan::constants; late: row of KernelPlan::late_memory; row: the whole buffer
+  Expr offset;      // bytes into the arena, the state block, the late memory or a worker's part of the images mark's memory; row: bytes of one
 };
 
 struct PlanBuffer {
@@ -124,15 +124,19 @@ struct ReadKernel {
 };
 
 // Control flow among the kernels, as properly nested marks. branch: what follows, up to `otherwise`, runs where the predicate (bool, 0-d)
-// holds, and what is between `otherwise` and `end` runs where it does not. loop: what follows, up to `end`, runs for step = 0, 1, ... below
+// holds, and what is between `otherwise` and `end` runs where it does not. images: what follows, up to `end`, runs `steps` times, on several
+// workers at once if there are steps enough, each of which has a part of `scratch`; placements of kind row are the step's row of a buffer. loop: what follows, up to `end`, runs for step = 0, 1, ... below
 // `steps` (null: without an end of its own); stop_unless, directly inside, ends it where the predicate does not hold.
 struct ControlMark {
-  enum class Kind : uint8_t { branch, otherwise, loop, stop_unless, end };
+  enum class Kind : uint8_t { branch, otherwise, loop, images, stop_unless, end };
   Kind kind;
   BufferId predicate;                 // branch, stop_unless
   SymbolId step;                      // loop
-  Expr steps;
-  BufferId scratch;                   // branch, loop: what holds the memory of the kernels inside
+  Expr steps;                         // loop, images
+  BufferId scratch;                   // branch, loop, images: what holds the memory of the kernels inside
+  Expr part_bytes;                    // images: of it, what one worker needs that has an image of its own
+
+  bool opens() const { return kind == Kind::branch || kind == Kind::loop || kind == Kind::images; }
 };
 
 // One of the ways in which a target can run a kernel: numbers that the target understands. All zero: as its own rules say.

@@ -10,13 +10,14 @@ namespace {
 
 constexpr int64_t kAlignment = 64;  // one cache line, and the widest vector
 
-struct Lifetime {
-  int first = -1, last = -1;
-};
-
 class MemoryPlanner {
  public:
   MemoryPlanner(KernelPlan& plan, const TargetTraits& target) : plan_(plan), target_(target) {}
+
+  std::vector<Lifetime> lifetimes() {
+    find_lifetimes();
+    return std::move(lives_);
+  }
 
   void run() {
     if (target_.memory_per_worker) add_worker_scratch();
@@ -32,6 +33,7 @@ class MemoryPlanner {
 
   void touch(BufferId id, int kernel) {
     if (id.index < 0 || id.index >= kScratchBase) return;
+    if (const Placement& p = plan_.buffer(id).placement; p.kind == Placement::Kind::row) return touch(BufferId(p.index), kernel);
     Lifetime& life = lives_[static_cast<size_t>(id.index)];
     if (life.first < 0) life.first = kernel;
     life.last = kernel;
@@ -73,7 +75,7 @@ class MemoryPlanner {
     for (size_t n = 0; n < plan_.kernels.size(); ++n) {
       const int i = static_cast<int>(n);
       const auto* mark = std::get_if<ControlMark>(&plan_.kernels[n].def);
-      const bool opens = mark && (mark->kind == ControlMark::Kind::branch || mark->kind == ControlMark::Kind::loop);
+      const bool opens = mark && mark->opens();
       if (opens && depth++ == 0) begin = i;
       // What lives in a region lives from its first mark to its last one: loops come back, and branches leave things out. What kernels
       // use that may run at the same time, lives while any of them runs.
@@ -302,5 +304,10 @@ class MemoryPlanner {
 }  // namespace
 
 void plan_memory(KernelPlan& plan, const TargetTraits& target) { MemoryPlanner(plan, target).run(); }
+
+std::vector<Lifetime> lifetimes(const KernelPlan& plan) {
+  KernelPlan copy = plan;
+  return MemoryPlanner(copy, {}).lifetimes();
+}
 
 }  // namespace coil

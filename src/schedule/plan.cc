@@ -34,6 +34,7 @@ class Planner {
       plan_.kernels.push_back({"write_" + o.name, CopyKernel{o.source, o.target}, {"copy"}, {}});
     }
     mark_beside(plan_.kernels, target_);
+    run_by_image(plan_, target_);
     plan_memory(plan_, target_);
     place_parts();
     return std::move(plan_);
@@ -306,6 +307,7 @@ class Planner {
       b.info.name = plan_.kernels.back().name + "." + b.info.name;
       if (b.placement.kind == Placement::Kind::constant) b.placement.index += constants;
       if (b.placement.kind == Placement::Kind::late) b.placement.index += late;
+      if (b.placement.kind == Placement::Kind::row) b.placement.index = ids[static_cast<size_t>(b.placement.index)].index;  // an earlier one
       ids[i] = BufferId(plan_.buffers.size());
       if (b.placement.kind == Placement::Kind::arena) in_parts_.emplace_back(ids[i], scratch);
       plan_.buffers.push_back(std::move(b));

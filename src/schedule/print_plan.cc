@@ -24,6 +24,7 @@ class PlanPrinter {
     text += "arena " + to_string(plan_.arena_bytes) + " bytes\n";
     for (const PlanBuffer& b : plan_.buffers) {
       if (b.placement.kind == Placement::Kind::arena) text += fmt::format("  {} at {}\n", b.info.name, to_string(b.placement.offset));
+      if (b.placement.kind == Placement::Kind::part) text += fmt::format("  {} of an image at {}\n", b.info.name, to_string(b.placement.offset));
     }
     for (size_t i = 0; i < plan_.late_memory.size(); ++i) {
       text += fmt::format("after {}: {} bytes\n", plan_.pool->symbol_info(plan_.late_memory[i].after).label, to_string(plan_.late_memory[i].bytes));
@@ -98,6 +99,7 @@ class PlanPrinter {
       case ControlMark::Kind::otherwise: return "  else\n";
       case ControlMark::Kind::loop:
         return fmt::format("  for {}{}\n", plan_.pool->symbol_info(k.step).label, k.steps ? " < " + expr(k.steps) : "");
+      case ControlMark::Kind::images: return fmt::format("  for each of {} images, in {}\n", expr(k.steps), names_.buffer(k.scratch));
       case ControlMark::Kind::stop_unless: return fmt::format("  stop unless {}\n", names_.buffer(k.predicate));
       case ControlMark::Kind::end: break;
     }

@@ -39,6 +39,15 @@ Result<KernelPlan> build_kernels(FusionResult fused, const TargetTraits& target)
 // Sets Kernel::beside. On entry it is set for the pieces of one concatenation but the first, which write parts of one buffer.
 void mark_beside(std::vector<Kernel>& kernels, const TargetTraits& target);
 
+// Neighbours that move more than the target's caches keep are put between marks, to run for one image after the other.
+void run_by_image(KernelPlan& plan, const TargetTraits& target);
+
+// The first and the last kernel that uses each buffer; -1: none does.
+struct Lifetime {
+  int first = -1, last = -1;
+};
+std::vector<Lifetime> lifetimes(const KernelPlan& plan);
+
 // Arena slots with reuse and in-place results; fills placements, arena_bytes, and the constants' rows.
 void plan_memory(KernelPlan& plan, const TargetTraits& target);
 

@@ -90,7 +90,7 @@ bool is_written(const KernelPlan& plan, const LoopKernel& k, BufferId id) {
   return std::any_of(k.stmts.begin(), k.stmts.end(), [&](const Stmt& s) {
     if (s.kind != Stmt::Kind::store || s.scratch >= 0) return false;
     const Placement& y = plan.buffer(s.buffer).placement;
-    return s.buffer == id || (x.kind == y.kind && x.kind == Placement::Kind::arena && x.offset == y.offset);
+    return s.buffer == id || (x.kind == y.kind && (x.kind == Placement::Kind::arena || x.kind == Placement::Kind::part) && x.offset == y.offset);
   });
 }
 

@@ -61,6 +61,9 @@ std::string buffer_address(const KernelPlan& plan, BufferId id) {
     case Placement::Kind::state: return fmt::format("call->state + {}", host_index(b.placement.offset));
     case Placement::Kind::arena: return fmt::format("call->arena + {}", host_index(b.placement.offset));
     case Placement::Kind::late: return fmt::format("late[{}] + {}", b.placement.index, host_index(b.placement.offset));
+    case Placement::Kind::row:
+      return fmt::format("(char*)({}) + image * {}", buffer_address(plan, BufferId(b.placement.index)), host_index(b.placement.offset));
+    case Placement::Kind::part: return fmt::format("part + {}", host_index(b.placement.offset, "own"));
     case Placement::Kind::none: break;
   }
   CHECK(false, "buffer " + b.info.name + " has no place");

@@ -8,6 +8,7 @@
 
 #include "codegen/cpu/choices.h"
 #include "codegen/host/call_text.h"
+#include "codegen/host/images_text.h"
 #include "codegen/host/index_text.h"
 #include "codegen/host/interface_text.h"
 #include "codegen/host/read_text.h"
@@ -34,10 +35,10 @@ class HostWriter {
     if (tuning()) calls += "  const CoilHost one_thread = {1, nullptr, nullptr};\n";
     size_t writes = plan_.kernels.size();
     while (writes > 0 && std::holds_alternative<CopyKernel>(plan_.kernels[writes - 1].def)) --writes;
-    for (size_t k = 0; k < writes; ++k) calls += kernel_call(k);
+    calls += kernel_calls(0, writes);
     calls += flag_checks();  // before state and inputs are written
-    for (size_t k = writes; k < plan_.kernels.size(); ++k) calls += kernel_call(k);
-    return prologue() + choices_table() + interface_text(plan_, false) + run_function(calls) + model();
+    calls += kernel_calls(writes, plan_.kernels.size());
+    return prologue() + choices_table() + interface_text(plan_, false) + functions_ + run_function(calls) + model();
   }
 
  private:
@@ -151,6 +152,33 @@ class HostWriter {
     return text + "nullptr};\n    coil_args args = {p, s, " + flag + "};\n";
   }
 
+  std::string kernel_calls(size_t begin, size_t end) {
+    std::string text;
+    for (size_t k = begin; k < end; ++k) {
+      const auto* mark = std::get_if<ControlMark>(&plan_.kernels[k].def);
+      if (!mark || mark->kind != ControlMark::Kind::images) {
+        text += kernel_call(k);
+        continue;
+      }
+      const size_t first = k + 1;
+      while (!std::holds_alternative<ControlMark>(plan_.kernels[k + 1].def)) ++k;
+      text += images(*mark, first, ++k);
+    }
+    return text;
+  }
+
+  // Kernels that run image by image are a function. While kernels are timed, images come one after the other.
+  std::string images(const ControlMark& mark, size_t begin, size_t end) {
+    const std::string name = fmt::format("images_{}", begin);
+    in_images_ = true;
+    functions_ += images_function(plan_, name, kernel_calls(begin, end), not_optimised());
+    in_images_ = false;
+    return images_call(plan_, mark, name, std::none_of(options_.timed.begin(), options_.timed.end(), [](bool t) { return t; }));
+  }
+
+  // Straight-line code that runs once a call: optimising it would cost more than compiling the kernels of a deep model.
+  const char* not_optimised() const { return plan_.kernels.size() > kOptimisedCalls ? "__attribute__((noinline, optnone)) " : ""; }
+
   std::string kernel_call(size_t k) {
     const Kernel& kernel = plan_.kernels[k];
     if (const auto* mark = std::get_if<ControlMark>(&kernel.def)) return control(*mark);
@@ -212,6 +240,7 @@ class HostWriter {
         flags_before_.push_back(static_cast<int>(flags_.size()));
         return fmt::format("  for (s[{0}] = 0; {1}; ++s[{0}]) {{\n", mark.step.index, mark.steps ? fmt::format("s[{}] < {}", mark.step.index, host_index(mark.steps)) : "");
       case ControlMark::Kind::stop_unless: return fmt::format("  if (!{}) break;\n", holds());
+      case ControlMark::Kind::images:
       case ControlMark::Kind::end: break;
     }
     // A step that went wrong is the last one.
@@ -256,6 +285,7 @@ class HostWriter {
     const PlanConstant* weight = packed_constant(plan_, product ? t.operands[1].buffer : cpu::weight_of(plan_, t, cpu::kOneDnn)->buffer);
     std::string text = fmt::format("    const int32_t taken = way[0] == {} ? cd::onednn_{}(&t, {}, {}) : 0;\n", static_cast<int>(cpu::kOneDnn), product ? "gemm" : "conv2d",
                                    weight ? fmt::format("{}L", weight->offset) : "-1", host(k));
+    if (in_images_) return text + fmt::format("    if (taken <= 0) {}[chosen](&t, {});\n", table, host(k));  // no thread ends the others' call
     text += fmt::format("    if (taken < 0) return cd::fail(error, {}, \"%s\", {});\n", static_cast<int>(ErrorCode::out_of_memory),
                         c_string("oneDNN could not compute " + plan_.kernels[k].name + ", most likely for want of memory; COIL_ONEDNN=/none does without it"));
     return text + fmt::format("    if (!taken) {}[chosen](&t, {});\n", table, host(k));
@@ -296,12 +326,10 @@ class HostWriter {
         "static int64_t arena_bytes(const int64_t* symbols, int32_t num_workers) {{\n  int64_t s[{}];\n"
         "  for (int i = 0; i < {}; ++i) s[i] = symbols[i];\n  s[{}] = num_workers;\n  (void)s;\n  return {};\n}}\n\n",
         n, n - 1, plan_.workers.index, host_index(plan_.arena_bytes));
-    // Straight-line code that runs once a call: optimising it would cost more than compiling the kernels of a deep model.
-    const bool long_program = plan_.kernels.size() > kOptimisedCalls;
     text += fmt::format(
         "{}static int32_t run(const CoilCall* call, CoilError* error) {{\n  long s[{}];\n  for (int i = 0; i < {}; ++i) s[i] = call->symbols[i];\n"
         "  const CoilHost* host = call->host;\n  s[{}] = host->num_workers;\n  int flags[{}] = {{0}};\n  (void)flags, (void)error;\n",
-        long_program ? "__attribute__((noinline, optnone)) " : "", n, n - 1, plan_.workers.index, flags_.size() + 1);
+        not_optimised(), n, n - 1, plan_.workers.index, flags_.size() + 1);
     return text + late_declarations(plan_) + calls + "  return 0;\n}\n\n";
   }
 
@@ -320,6 +348,8 @@ class HostWriter {
   const KernelPlan& plan_;
   const cpu::CpuProgram& program_;
   const HostOptions& options_;
+  std::string functions_;  // of kernels that run image by image
+  bool in_images_ = false;
   std::vector<Choice> ways_ = {Choice{}};
   std::vector<int> flags_;
   std::vector<int> flags_before_;  // of the open regions: loops' first flag, -1 for branches

@@ -1,4 +1,4 @@
-// Size expressions as C++ text of the host program: symbols are s[i], no other variables.
+// Size expressions as C++ text of the host program: symbols are s[i] (or elements of another array), no other variables.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 #include "expr/expr.h"
 
 namespace coil {
-std::string host_index(Expr e);
+std::string host_index(Expr e, const char* symbols = "s");
 std::string index_functions();                  // definitions of what that text calls
 std::string c_string(const std::string& text);  // a C string literal, quotes included
 }  // namespace coil

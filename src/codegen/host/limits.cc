@@ -102,7 +102,7 @@ class Collector {
   void add_kernel(const Kernel&, const CopyKernel&) {}
   void add_kernel(const Kernel&, const ReadKernel&) {}
   void add_kernel(const Kernel& k, const ControlMark& mark) {
-    if (mark.kind == ControlMark::Kind::loop) add("the steps of '" + k.name + "'", mark.steps);
+    if (mark.kind == ControlMark::Kind::loop || mark.kind == ControlMark::Kind::images) add("the steps of '" + k.name + "'", mark.steps);
   }
 
   void add_condition(const Condition& c) {
