@@ -40,7 +40,7 @@ class Attention(C.Structure):
                        ("p", "k"), ("i", "k_batch k_head k_row"), ("p", "v"), ("i", "v_batch v_head v_row"),
                        ("p", "mask"), ("i", "mask_batch mask_head mask_row mask_col"),
                        ("s", "mask_dtype causal masked_rows_zero dtype"), ("f", "scale"), ("p", "o"),
-                       ("i", "o_batch o_head o_row"), ("p", "scratch")])
+                       ("i", "o_batch o_head o_row"), ("p", "scratch"), ("s", "block_tiles block_panels")])
 
 
 def panels(b):

@@ -1,7 +1,7 @@
 // coil_attention: softmax(q k^T * scale + mask) v, block by block with a running maximum and sum, so that only one block of
 // scores exists per worker. A task is up to kQueries rows of one head; with few queries (decoding) the rows of all heads that
 // share a key head are one task, so that keys and values are read once for them.
-#include "block.h"
+#include "attention_by_keys.h"
 #include "exp.h"
 #include "transpose.h"
 
@@ -250,6 +250,7 @@ struct Attention {
 template <class T>
 void attention(const CoilAttention& a, const CoilHost* host) {
   if (a.batch <= 0 || a.heads <= 0 || a.q_len <= 0) return;
+  if (suits_keys(a)) return attention_by_keys(a, host);
   Attention<T> kernel(a);
   const int64_t work = a.batch * a.heads * max64(a.q_len, 4) * a.kv_len * (a.dim + a.v_dim);
   if (kernel.tasks == 1 || host->num_workers <= 1 || work < 131072) {

@@ -34,6 +34,9 @@ static_assert(kBlockRows * kBlockPanels * kPanel * 4 == COIL_GEMM_WORKER_BYTES);
 void tile_product(int64_t k, const void* a, int64_t a_stride, const void* b, int64_t ldb, int32_t b_dtype, int64_t rows, int64_t cols,
                   float* acc, bool accumulate, const char* next, int64_t step, int64_t ld = kPanel);
 
+// acc[r][0..32) (+)= sum over k of a[k * lda + r] * b[k][0..32): A's rows stand side by side in memory. rows: as row_capacity leaves alone.
+void turned_product(int64_t k, const float* a, int64_t lda, const float* b, int64_t rows, int64_t cols, float* acc, bool accumulate);
+
 // The same for bfloat16 rows of A and a panel of bfloat16, with the machine's dot product of pairs: twice the rate of widening
 // both. An odd k needs a zero behind each row of A. Only where has_bfloat16_dot().
 void tile_product_dot(int64_t k, const void* a, int64_t a_stride, const void* b, int64_t ldb, int64_t rows, float* acc, bool accumulate,

@@ -31,6 +31,30 @@ COIL_INLINE Vec exp_nonpositive(Vec x) {
 #endif
 }
 
+// 2^x for x <= 0, likewise.
+COIL_INLINE Vec exp2_nonpositive(Vec x) {
+#ifdef __AVX512F__
+  const Vec n = __builtin_ia32_rndscaleps_mask(x, 8, x, static_cast<uint16_t>(-1), 4);  // the nearest integer
+#else
+  const Vec shifted = x + Vec(12582912.0f), n = shifted - Vec(12582912.0f);
+#endif
+  const Vec r = x - n;
+  // Of least relative error for |r| <= 1/2: 2e-9.
+  Vec p = Vec(1.53458124e-4f) * r + Vec(1.33999309e-3f);
+  p = p * r + Vec(9.61848907e-3f);
+  p = p * r + Vec(5.55032864e-2f);
+  p = p * r + Vec(0.240226462f);
+  p = p * r + Vec(0.693147182f);
+  p = p * r + Vec(1.0f);
+#ifdef __AVX512F__
+  const uint16_t normal = __builtin_ia32_cmpps512_mask(x, Vec(-126.0f), 5, 0xffff, 4);
+  return __builtin_ia32_scalefps512_mask(p, n, Vec(0.0f), normal, 4);
+#else
+  const Vec scaled = __builtin_bit_cast(Vec, __builtin_bit_cast(VecU32, p) + (__builtin_bit_cast(VecU32, shifted) << 23));
+  return x < Vec(-126.0f) ? Vec(0.0f) : (x == x ? scaled : x);
+#endif
+}
+
 template <class V>
 COIL_INLINE V larger(V a, V b) {
   return a > b ? a : b;

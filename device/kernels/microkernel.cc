@@ -99,6 +99,71 @@ __attribute__((noinline)) void micro(int64_t k, const void* a, int64_t a_stride,
   }
 }
 
+// As micro, for rows of A that stand side by side.
+template <int mr, int nv>
+__attribute__((noinline)) void micro_turned(int64_t k, const float* a, int64_t lda, const float* b, float* acc, bool accumulate) {
+  constexpr int kUnroll = mr == 1 ? 4 : mr == 2 ? 2 : 1;
+  Vec sum[kUnroll][mr][nv];
+#pragma unroll
+  for (int u = 0; u < kUnroll; u++) {
+#pragma unroll
+    for (int i = 0; i < mr; i++) {
+#pragma unroll
+      for (int j = 0; j < nv; j++) sum[u][i][j] = Vec(0.0f);
+    }
+  }
+  const auto step = [&](auto& to) {
+    Vec row[nv];
+#pragma unroll
+    for (int j = 0; j < nv; j++) row[j] = load(b + j * kLanes);
+    __builtin_prefetch(a + kAhead * lda);
+#pragma unroll
+    for (int i = 0; i < mr; i++) {
+      const Vec x = Vec(a[i]);
+#pragma unroll
+      for (int j = 0; j < nv; j++) to[i][j] += x * row[j];
+    }
+    a += lda, b += kPanel;
+  };
+  int64_t p = 0;
+  for (; p + kUnroll <= k; p += kUnroll) {
+#pragma unroll
+    for (int u = 0; u < kUnroll; u++) step(sum[u]);
+  }
+  for (; kUnroll > 1 && p < k; p++) step(sum[0]);
+#pragma unroll
+  for (int i = 0; i < mr; i++) {
+#pragma unroll
+    for (int j = 0; j < nv; j++) {
+      Vec total = sum[0][i][j];
+#pragma unroll
+      for (int u = 1; u < kUnroll; u++) total += sum[u][i][j];
+      float* out = acc + i * kPanel + j * kLanes;
+      if (accumulate) total += load(out);
+      store(out, total);
+    }
+  }
+}
+
+template <int nv>
+void run_turned(int64_t k, const float* a, int64_t lda, const float* b, int64_t rows, float* acc, bool accumulate) {
+  switch (rows) {
+    case 1: return micro_turned<1, nv>(k, a, lda, b, acc, accumulate);
+    case 2: return micro_turned<2, nv>(k, a, lda, b, acc, accumulate);
+    case 4: return micro_turned<4, nv>(k, a, lda, b, acc, accumulate);
+    case 6: return micro_turned<6, nv>(k, a, lda, b, acc, accumulate);
+#ifdef __AVX512F__
+    case 7: return micro_turned<7, nv>(k, a, lda, b, acc, accumulate);
+    case 8: return micro_turned<8, nv>(k, a, lda, b, acc, accumulate);
+    case 10: return micro_turned<10, nv>(k, a, lda, b, acc, accumulate);
+    case 12: return micro_turned<12, nv>(k, a, lda, b, acc, accumulate);
+    default: return micro_turned<14, nv>(k, a, lda, b, acc, accumulate);
+#else
+    default: __builtin_unreachable();
+#endif
+  }
+}
+
 template <int nv, class T>
 void run_rows(int64_t k, const void* a, int64_t a_stride, const T* b, int64_t ldb, int64_t rows, float* acc, bool accumulate, const char* next, int64_t step, int64_t ld) {
   switch (rows) {
@@ -227,6 +292,15 @@ void tile_product_dot(int64_t k, const void* a, int64_t a_stride, const void* b,
 bool has_bfloat16_dot() { return false; }
 void tile_product_dot(int64_t, const void*, int64_t, const void*, int64_t, int64_t, float*, bool, const char*, int64_t) { __builtin_unreachable(); }
 #endif
+
+void turned_product(int64_t k, const float* a, int64_t lda, const float* b, int64_t rows, int64_t cols, float* acc, bool accumulate) {
+#ifdef __AVX512F__
+  if (cols <= kLanes) return run_turned<1>(k, a, lda, b, rows, acc, accumulate);
+  run_turned<2>(k, a, lda, b, rows, acc, accumulate);
+#else
+  for (int64_t j = 0; j < cols; j += 2 * kLanes) run_turned<2>(k, a, lda, b + j, rows, acc + j, accumulate);
+#endif
+}
 
 void tile_product(int64_t k, const void* a, int64_t a_stride, const void* b, int64_t ldb, int32_t b_dtype, int64_t rows, int64_t cols,
                   float* acc, bool accumulate, const char* next, int64_t step, int64_t ld) {

@@ -6,7 +6,7 @@
 namespace coil::testing {
 namespace {
 
-enum class Mask { none, boolean, additive, row_broadcast, column_broadcast };
+enum class Mask { none, boolean, additive, row_broadcast, column_broadcast, additive_row_broadcast };
 
 struct AttentionCase {
   int64_t batch, heads, kv_heads, q_len, kv_len, dim, v_dim;
@@ -16,6 +16,7 @@ struct AttentionCase {
   double masked_out = 0.3;     // of the mask
   float poison = 0;            // put into one query, if not 0
   int32_t block_tiles = 0, block_panels = 0;
+  float lowest = -INFINITY;    // what an additive mask has there
 };
 
 std::string describe(const AttentionCase& c, int dtype) {
@@ -61,7 +62,7 @@ void check(const AttentionCase& c, int dtype, bool masked_rows_zero = true) {
   args.mask_dtype = c.mask == Mask::boolean || c.mask == Mask::row_broadcast ? COIL_BOOL : dtype;
   if (c.mask == Mask::boolean || c.mask == Mask::additive) {
     args.mask_batch = c.q_len * c.kv_len, args.mask_row = c.kv_len, args.mask_col = 1;   // shared by the heads
-  } else if (c.mask == Mask::row_broadcast) {
+  } else if (c.mask == Mask::row_broadcast || c.mask == Mask::additive_row_broadcast) {
     args.mask_batch = c.kv_len, args.mask_col = 1;                                       // padding of each sequence
   } else if (c.mask == Mask::column_broadcast) {
     args.mask_batch = c.heads * c.q_len, args.mask_head = c.q_len, args.mask_row = 1;
@@ -70,7 +71,7 @@ void check(const AttentionCase& c, int dtype, bool masked_rows_zero = true) {
   std::uniform_real_distribution<double> chance(0, 1);
   for (int64_t i = 0; i < mask.count(); i++) {
     const bool out = chance(random) < c.masked_out;
-    mask.set(i, args.mask_dtype == COIL_BOOL ? !out : out ? -INFINITY : static_cast<float>(chance(random)));
+    mask.set(i, args.mask_dtype == COIL_BOOL ? !out : out ? c.lowest : static_cast<float>(chance(random)));
   }
   if (c.mask != Mask::none) args.mask = mask.data();
   Operand shape(dtype, c, c.heads, c.q_len, c.v_dim);
@@ -156,7 +157,7 @@ TEST(Attention, Dims) {
 }
 
 TEST(Attention, Masks) {
-  for (Mask mask : {Mask::boolean, Mask::additive, Mask::row_broadcast, Mask::column_broadcast}) {
+  for (Mask mask : {Mask::boolean, Mask::additive, Mask::row_broadcast, Mask::column_broadcast, Mask::additive_row_broadcast}) {
     for (bool causal : {false, true}) {
       check_all_dtypes({2, 4, 4, 70, 300, 24, 24, mask, causal});
       check_all_dtypes({2, 4, 2, 1, 45, 64, 64, mask, causal, true});
@@ -164,6 +165,30 @@ TEST(Attention, Masks) {
       for (int dtype : kDtypes) check({2, 2, 1, 9, 10, 8, 8, mask, causal, false, 1.0}, dtype, true);
       for (int dtype : kDtypes) check({2, 2, 1, 9, 10, 8, 8, mask, causal, false, 0.9}, dtype, false);
     }
+  }
+}
+
+// A row that sees nothing but the lowest of numbers sees all of it.
+TEST(Attention, LowestMasks) {
+  for (Mask mask : {Mask::additive, Mask::additive_row_broadcast}) {
+    AttentionCase c = {2, 2, 2, 64, 40, 16, 16, mask};
+    c.lowest = std::numeric_limits<float>::lowest();
+    for (double masked_out : {0.3, 1.0}) {
+      c.masked_out = masked_out;
+      check(c, COIL_FLOAT32);
+    }
+  }
+}
+
+TEST(Attention, ManyQueries) {
+  for (int64_t q_len : {32, 48, 64, 97, 197}) {
+    for (int64_t kv_len : {1, 13, 14, 27, 28, 197, 270}) {
+      for (bool causal : {false, true}) check({1, 3, 3, q_len, kv_len, 64, 33, Mask::none, causal, true}, COIL_FLOAT32);
+    }
+  }
+  for (int64_t dim : {1, 7, 80, 255, 256}) check({1, 4, 2, 64, 40, dim, 257 - dim, Mask::row_broadcast, true}, COIL_FLOAT32);
+  for (double masked_out : {0.9, 1.0}) {
+    for (bool zero : {false, true}) check({3, 2, 2, 64, 30, 8, 8, Mask::row_broadcast, true, false, masked_out}, COIL_FLOAT32, zero);
   }
 }
 
@@ -179,6 +204,7 @@ TEST(Attention, NotFinite) {
     check({1, 2, 2, 20, 300, 16, 16, Mask::none, false, false, 0, poison}, COIL_FLOAT32);
     check({1, 2, 2, 20, 300, 16, 16, Mask::boolean, false, false, 0.3, poison}, COIL_FLOAT32);
     check({1, 1, 1, 1, 3, 16, 16, Mask::none, true, false, 0, poison}, COIL_FLOAT32);
+    check({1, 2, 2, 64, 300, 16, 16, Mask::row_broadcast, true, false, 0.3, poison}, COIL_FLOAT32);
   }
 }
 
