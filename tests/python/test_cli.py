@@ -199,6 +199,21 @@ def test_run_single_files(tmp_path, mixed):
         harness.compare(harness.load_outputs(tmp_path / "o.npz"), expected, 1e-3)
 
 
+def test_run_empty_inputs_of_any_strides(tmp_path):
+    """Strides before the dimension of no elements say nothing."""
+    import torch
+
+    class Add(torch.nn.Module):
+        def forward(self, a, b):
+            return a + 1, b * 2
+
+    args = torch.zeros(1, 0, 0).expand(9, 0, 0), torch.zeros(0, 4, 5).permute(2, 1, 0)
+    torch.export.save(torch.export.export(Add(), args), tmp_path / "p.pt2")
+    np.savez(tmp_path / "in.npz", a=args[0].numpy(), b=args[1].numpy())
+    coil_ok("run", tmp_path / "p.pt2", "--input", tmp_path / "in.npz", "--output", tmp_path / "out.npz")
+    assert [x.shape for x in harness.load_outputs(tmp_path / "out.npz")] == [(9, 0, 0), (5, 4, 0)]
+
+
 @pytest.mark.parametrize("change,code,text", [
     ({"in_2": np.array(False)}, 210, "True"), ({"in_4": np.array(0.25)}, 210, "0.5"), ({"in_1": np.array(7.5)}, 202, "integer"), ({"in_1": None}, 201, "'n'"),
     ({"in_0": np.zeros((3, 51), np.float32)}, 204, "cols"), ({"in_0": np.zeros((3, 5), np.float16)}, 202, "float32"), ({"in_5": np.array(1)}, 201, "in_5")])

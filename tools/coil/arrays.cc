@@ -42,9 +42,9 @@ std::vector<int64_t> dense_strides(const std::vector<int64_t>& sizes) {
 
 // Whether the strides reach the same elements as dense ones.
 bool is_dense(const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides) {
+  if (std::find(sizes.begin(), sizes.end(), 0) != sizes.end()) return true;
   const std::vector<int64_t> dense = dense_strides(sizes);
   for (size_t d = 0; d < sizes.size(); ++d) {
-    if (sizes[d] == 0) return true;
     if (sizes[d] != 1 && strides[d] != dense[d]) return false;
   }
   return true;
