@@ -35,6 +35,32 @@ COIL_INLINE VecI32 lanes_from(int64_t first) {
   return lane + VecI32(static_cast<int32_t>(first));
 }
 
+bool equal_bytes(const uint8_t* a, const uint8_t* b, int64_t n) {
+  VecU32 differ = VecU32(0);
+  int64_t i = 0;
+  for (; i + static_cast<int64_t>(sizeof differ) <= n; i += sizeof differ) differ |= load_raw<VecU32>(a + i) ^ load_raw<VecU32>(b + i);
+  uint8_t rest = 0;
+  for (; i < n; i++) rest |= a[i] ^ b[i];
+  return !rest && __builtin_reduce_or(differ) == 0;
+}
+
+// Whether the mask's rows are one, or copies of one, as exported models write what is behind a sequence's end: those are read once here, which
+// is little beside what follows. Masks with rows of their own tell in their second row.
+bool same_for_queries(const CoilAttention& a) {
+  if (a.mask_row == 0) return true;
+  if (a.mask_col != 1) return false;
+  const int64_t element = a.mask_dtype == COIL_BOOL ? 1 : 4, bytes = a.kv_len * element;
+  for (int64_t b = 0; b < (a.mask_batch ? a.batch : 1); b++) {
+    for (int64_t h = 0; h < (a.mask_head ? a.heads : 1); h++) {
+      const uint8_t* first = static_cast<const uint8_t*>(a.mask) + (b * a.mask_batch + h * a.mask_head) * element;
+      for (int64_t r = 1; r < a.q_len; r++) {
+        if (!equal_bytes(first, first + r * a.mask_row * element, bytes)) return false;
+      }
+    }
+  }
+  return true;
+}
+
 struct ByKeys {
   const CoilAttention& a;
   int64_t block_queries, block_keys, blocks, tasks;
@@ -203,8 +229,8 @@ struct ByKeys {
 
 bool suits_keys(const CoilAttention& a) {
   if (a.dtype != COIL_FLOAT32 || a.block_tiles > 0 || a.kv_len <= 0) return false;
-  if (a.mask && (a.mask_row != 0 || (a.mask_dtype != COIL_BOOL && a.mask_dtype != COIL_FLOAT32))) return false;
-  return a.q_len >= kPanel && ceil_div(a.q_len, kLanes) * kLanes * 7 <= a.q_len * 8;
+  if (a.q_len < kPanel || ceil_div(a.q_len, kLanes) * kLanes * 7 > a.q_len * 8) return false;
+  return !a.mask || ((a.mask_dtype == COIL_BOOL || a.mask_dtype == COIL_FLOAT32) && same_for_queries(a));
 }
 
 void attention_by_keys(const CoilAttention& a, const CoilHost* host) {

@@ -7,7 +7,7 @@
 
 namespace COIL_KERNELS_NAMESPACE {
 
-// Whether the queries fill vectors and the mask, if any, is the same for all of them.
+// Whether the queries fill vectors and the mask, if any, says the same of all of them.
 bool suits_keys(const CoilAttention& a);
 void attention_by_keys(const CoilAttention& a, const CoilHost* host);
 

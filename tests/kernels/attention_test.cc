@@ -6,7 +6,7 @@
 namespace coil::testing {
 namespace {
 
-enum class Mask { none, boolean, additive, row_broadcast, column_broadcast, additive_row_broadcast };
+enum class Mask { none, boolean, additive, row_broadcast, column_broadcast, additive_row_broadcast, row_copies, additive_row_copies };
 
 struct AttentionCase {
   int64_t batch, heads, kv_heads, q_len, kv_len, dim, v_dim;
@@ -16,6 +16,7 @@ struct AttentionCase {
   double masked_out = 0.3;     // of the mask
   float poison = 0;            // put into one query, if not 0
   int32_t block_tiles = 0, block_panels = 0;
+  bool last_row_differs = false;  // of copied rows
   float lowest = -INFINITY;    // what an additive mask has there
 };
 
@@ -59,8 +60,8 @@ void check(const AttentionCase& c, int dtype, bool masked_rows_zero = true) {
   args.q = q.data.data(), args.q_batch = q.batch, args.q_head = q.head, args.q_row = q.row;
   args.k = k.data.data(), args.k_batch = k.batch, args.k_head = k.head, args.k_row = k.row;
   args.v = v.data.data(), args.v_batch = v.batch, args.v_head = v.head, args.v_row = v.row;
-  args.mask_dtype = c.mask == Mask::boolean || c.mask == Mask::row_broadcast ? COIL_BOOL : dtype;
-  if (c.mask == Mask::boolean || c.mask == Mask::additive) {
+  args.mask_dtype = c.mask == Mask::boolean || c.mask == Mask::row_broadcast || c.mask == Mask::row_copies ? COIL_BOOL : dtype;
+  if (c.mask == Mask::boolean || c.mask == Mask::additive || c.mask == Mask::row_copies || c.mask == Mask::additive_row_copies) {
     args.mask_batch = c.q_len * c.kv_len, args.mask_row = c.kv_len, args.mask_col = 1;   // shared by the heads
   } else if (c.mask == Mask::row_broadcast || c.mask == Mask::additive_row_broadcast) {
     args.mask_batch = c.kv_len, args.mask_col = 1;                                       // padding of each sequence
@@ -72,6 +73,10 @@ void check(const AttentionCase& c, int dtype, bool masked_rows_zero = true) {
   for (int64_t i = 0; i < mask.count(); i++) {
     const bool out = chance(random) < c.masked_out;
     mask.set(i, args.mask_dtype == COIL_BOOL ? !out : out ? c.lowest : static_cast<float>(chance(random)));
+  }
+  if (c.mask == Mask::row_copies || c.mask == Mask::additive_row_copies) {
+    for (int64_t i = 0; i < c.batch * c.q_len * c.kv_len; i++) mask.set(i, mask.get(i / (c.q_len * c.kv_len) * (c.q_len * c.kv_len) + i % c.kv_len));
+    if (c.last_row_differs) mask.set(c.q_len * c.kv_len - 1, args.mask_dtype == COIL_BOOL ? 1 - mask.get(c.kv_len - 1) : 0.25f);
   }
   if (c.mask != Mask::none) args.mask = mask.data();
   Operand shape(dtype, c, c.heads, c.q_len, c.v_dim);
@@ -176,6 +181,18 @@ TEST(Attention, LowestMasks) {
     for (double masked_out : {0.3, 1.0}) {
       c.masked_out = masked_out;
       check(c, COIL_FLOAT32);
+    }
+  }
+}
+
+// Rows that are copies of one, and those that are not quite.
+TEST(Attention, CopiedMasks) {
+  for (Mask mask : {Mask::row_copies, Mask::additive_row_copies}) {
+    for (int64_t kv_len : {5, 64, 131}) {
+      AttentionCase c = {3, 2, 2, 64, kv_len, 16, 16, mask};
+      check_all_dtypes(c);
+      c.last_row_differs = true;
+      check_all_dtypes(c);
     }
   }
 }
