@@ -177,7 +177,7 @@ nb::list CallableModel::run(nb::handle flat) {
   Lease lease(*this);
   Call& call = *lease;
   if (count != call.in.size())
-    throw PythonError{Error{ErrorCode::input_count, "the program has " + std::to_string(call.in.size()) + " inputs, the caller passes " + std::to_string(count), "", ""}};
+    throw PythonError{Error{ErrorCode::input_count, "the program has " + std::to_string(call.in.size()) + (call.in.size() == 1 ? " input" : " inputs") + ", the caller passes " + std::to_string(count), "", ""}};
   nb::object first;
   const TensorKind kind = describe(call, flat, count, &first);
   const bool fixed = model_->code().num_symbols == 0;

@@ -246,7 +246,7 @@ def test_memory_bounds_what_the_tuner_adds(programs, tmp_path):
 def test_options_that_make_no_sense(programs, tmp_path):
     path, _ = programs["mlp"]
     out = ["-o", tmp_path / "p.pt2"]
-    for options, text in ((["--tune-budget", "3s"], "need a tuner"), (["--tune", "fast", "--tune-budget", "soon"], "no duration"), (["--tune", "fast", "--warm", "rows=3"], "no dynamic dimension"),
+    for options, text in ((["--tune-budget", "3s"], "need a tuner"), (["--tune-log", "t.txt"], "what a tuner timed"), (["--tune", "hard"], "off, fast or max"), (["--tune", "fast", "--tune-budget", "soon"], "no duration"), (["--tune", "fast", "--warm", "rows=3"], "no dynamic dimension"),
                           (["--tune", "fast", "--warm", "batch=65"], "1 to 64"), (["--tune", "fast", "--warm", "batch"], "NAME=SIZE"), (["--replay", tmp_path / "none.json"], "none.json"),
                           (["--tune", "fast", "--target", "cpu,cuda:sm_90"], "of one device"), (["--tune", "fast", "--target", "cuda:compute_80"], "name one in --target")):
         harness.assert_refused(harness.coil("compile", path, *out, "--dim", "batch=input:0", *options), text)

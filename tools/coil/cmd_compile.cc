@@ -86,7 +86,7 @@ std::string tuning_text(const tune::Record& record, const Style& style) {
     std::string rows;
     int64_t from = 1;
     for (const tune::Row& r : e.rows) {
-      const std::string range = r.up_to == INT64_MAX ? (from > 1 ? fmt::format("{} {}-: ", e.key, from) : "") : fmt::format("{} {}-{}: ", e.key, from, r.up_to);
+      const std::string range = r.up_to == INT64_MAX ? (from > 1 ? fmt::format("{} {}-: ", e.key, from) : "") : fmt::format("{} {}: ", e.key, rows_text(from, r.up_to));
       rows += (rows.empty() ? "" : "; ") + range + r.text;
       from = r.up_to + 1;
     }
@@ -140,6 +140,7 @@ Status write_tuning(const Arguments& a, const CompileReport& report) {
 }
 
 Result<int> compile(Arguments& a) {
+  if (!a.tune_log.empty() && a.compile.tune == "off") return Error{ErrorCode::bad_option, "--tune-log writes what a tuner timed", "", "add --tune fast or --tune max"};
   if (a.output.empty()) a.output = default_output(a.model);
   const double start = seconds_now();
   TRY(const ZipReader zip, ZipReader::open(a.model));

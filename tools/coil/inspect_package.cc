@@ -151,7 +151,7 @@ std::string choices_text(const Json& choices) {
   int64_t from = 1;
   for (const Json& r : choices.at("rows")) {
     const bool last = r.at("up_to").is_null();
-    const std::string range = last ? (from > 1 ? fmt::format("{}-: ", from) : "") : fmt::format("{}-{}: ", from, r["up_to"].get<int64_t>());
+    const std::string range = last ? (from > 1 ? fmt::format("{}-: ", from) : "") : rows_text(from, r["up_to"].get<int64_t>()) + ": ";
     text += (text.empty() ? (range.empty() ? "" : choices.at("by").get<std::string>() + " ") : ", ") + range + r.at("run").get<std::string>();
     if (!last) from = r["up_to"].get<int64_t>() + 1;
   }

@@ -87,7 +87,9 @@ int run_tool(int argc, char** argv, bool json) {
     for (const auto& [sub, action] : commands) {
       if (sub->parsed()) hint = fmt::format("see `coil {} --help`", sub->get_name());
     }
-    return report({ErrorCode::bad_option, e.what(), "", hint}, json);
+    std::string what = e.what();
+    if (what == "A subcommand is required") what = "a subcommand is missing";
+    return report({ErrorCode::bad_option, what, "", hint}, json);
   }
   for (const auto& [sub, action] : commands) {
     if (!sub->parsed()) continue;

@@ -39,7 +39,6 @@ void add_compile_options(CLI::App& app, CompileArguments& a) {
   app.add_flag_callback("--no-winograd", [&a] { a.winograd = false; },
                         "CPU code computes 3x3 convolutions by plain sums only: 2 to 4 times slower; an infinity or NaN then reaches no neighbour's 4x4 tile");
   app.add_option("--tune", a.tune, "times ways to run each kernel on this machine, within the whole program, and keeps the fastest: fast (10 s), max (60 s)")
-      ->check(CLI::IsMember({"off", "fast", "max"}))
       ->type_name("off|fast|max");
   app.add_option("--tune-budget", a.tune_budget, "how long the tuner may take: 30s, 2m, 500ms")->type_name("TIME");
   app.add_option("--tune-memory", a.tune_memory, "scratch memory of a call, and oneDNN's copies of weights, above which the tuner leaves out ways that need more: 64MB, 1GiB")->type_name("BYTES");

@@ -75,6 +75,7 @@ std::string seconds_text(double seconds) {
   return fmt::format("{:.2f} s", seconds);
 }
 
+std::string rows_text(int64_t from, int64_t to) { return from == to ? fmt::format("{}", from) : fmt::format("{}-{}", from, to); }
 std::string count_text(size_t n, std::string_view noun) { return fmt::format("{} {}{}", n, noun, n == 1 ? "" : "s"); }
 
 void put(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); }
