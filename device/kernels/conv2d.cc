@@ -6,6 +6,7 @@
 #include "conv_integer.h"
 #include "conv_weight.h"
 #include "depthwise.h"
+#include "first_conv.h"
 #include "small_maps.h"
 #include "transpose.h"
 #include "windows.h"
@@ -192,5 +193,6 @@ extern "C" void COIL_KERNEL(coil_conv2d)(const CoilConv2d* args, const CoilHost*
   if (conv.depthwise) return depthwise_conv2d(conv, host);
   if (conv.winograd) return winograd_conv2d(conv, host);
   if (!conv.implicit && fits_small_maps(conv)) return small_maps_conv2d(conv, host);
+  if (!conv.implicit && fits_first_conv(conv)) return first_conv2d(conv, host);
   with_dtype(conv.dtype, [&](auto* type) { conv2d<__remove_cvref(decltype(*type))>(conv, host); });
 }

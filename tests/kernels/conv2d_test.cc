@@ -217,6 +217,25 @@ TEST(Conv2d, FewChannelsToMany) {
   check_all_dtypes({1, 32, 20, 22, 96, 1, 1, 1, 1, 0, 0, 1, 1, 2});
 }
 
+// Three channels by 3x3 windows: planes and pixels, lines of several pieces, images smaller than the windows.
+TEST(Conv2d, ThreeChannels) {
+  for (bool channels_last : {true, false}) {
+    for (int64_t stride : {1, 2, 3}) {
+      for (int64_t pad : {0, 1, 3}) {
+        for (int64_t size : {1, 2, 3, 4, 9}) {
+          if (size + 2 * pad >= 3) check({2, 3, size, size + pad, 20, 3, 3, stride, stride, pad, pad, 1, 1, 1, 0, channels_last}, COIL_FLOAT32);
+        }
+        check({1, 3, 6, 200, 33, 3, 3, stride, 1, pad, 1, 1, 1, 1, pad, channels_last}, COIL_FLOAT32);
+        check({3, 3, 7, 130, 128, 3, 3, 1, stride, 1, pad, 1, 1, 1, 0, channels_last}, COIL_FLOAT32);
+      }
+    }
+    check_all_dtypes({2, 3, 40, 50, 16, 3, 3, 2, 2, 1, 1, 1, 1, 1, 0, channels_last});
+    check_all_dtypes({2, 3, 20, 20, 130, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, channels_last});
+    check({2, 3, 20, 21, 16, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, channels_last, 2}, COIL_FLOAT32);
+    check({1, 3, 20, 21, 16, 3, 3, 1, 1, 2, 2, 2, 2, 1, 0, channels_last}, COIL_FLOAT32);
+  }
+}
+
 TEST(Conv2d, OtherLayouts) {
   for (int64_t gap : {0, 2}) {
     for (bool channels_last : {true, false}) {
