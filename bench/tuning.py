@@ -50,7 +50,6 @@ def measure(path, sizes, options, folder):
         row[f"compile_{mode}_s"] = time.perf_counter() - start
         tuning = models[mode].report.get("tuning")
         if tuning:
-            tuning = json.loads(tuning)
             row[f"tune_{mode}_s"], row[f"runs_{mode}"] = tuning["seconds"], tuning["runs"]
             row[f"changed_{mode}"] = sum(any(r["choice"] for r in p["rows"]) for p in tuning["problems"])
             row["problems"] = len(tuning["problems"])

@@ -116,7 +116,7 @@ nb::dict report_of(const CompileReport& r, double read_seconds) {
   d["constants_bytes"] = r.constants_bytes;
   d["arena_bytes"] = r.arena_formula;
   d["hints"] = nb::cast(r.hints);
-  d["tuning"] = r.tuning ? nb::object(nb::str(tune::record_text(*r.tuning).c_str())) : nb::object(nb::none());
+  d["tuning"] = r.tuning ? nb::module_::import_("json").attr("loads")(tune::record_text(*r.tuning)) : nb::object(nb::none());
   return d;
 }
 

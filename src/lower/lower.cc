@@ -55,7 +55,8 @@ void lower_node(Session& session, Scope& scope, const Node& node) {
   auto row = rows.find(node.target);
   if (!node.user && row == rows.end()) {
     fail(ErrorCode::unsupported_op, fmt::format("coil has no code for the operator {}{}", node.target, float8 ? " of float8 numbers" : complex ? " of complex numbers" : ""),
-         "run `coil check` for all such operators; program.run_decompositions() may replace it");
+         node.target.starts_with("aten.") || node.target.starts_with("prims.") ? "run `coil check` for all such operators; program.run_decompositions() may replace it"
+                                                                               : "if it is a kernel of your own, give its registration with --kernels; `coil check` names all such operators");
   }
   session.recorder.set_origins(node.origins);
   Op op(session, scope, node);

@@ -80,15 +80,18 @@ for n in ["asinh", "acosh", "atanh", "asin", "acos", "sinh", "cosh", "tan", "erf
     operator(n, resolve(n), lambda c: ([c.floating()], []), weight=0.25)
 for n in ["abs", "neg", "square", "exp", "sin", "sqrt", "sigmoid", "nn.functional.relu"]:  # of integers too
     operator(n + "_any", resolve(n), lambda c: ([c.any()], []), weight=0.5)
-for n in ["frac", "sgn", "signbit", "isinf", "nn.functional.softshrink", "nn.functional.hardshrink"]:
+for n in ["frac", "sgn", "isinf", "nn.functional.softshrink", "nn.functional.hardshrink"]:
     operator(n, resolve(n), lambda c: ([c.any()], []), jumps=True, weight=0.25)
 for n in ["floor", "ceil", "round", "trunc", "sign", "isnan", "isfinite", "logical_not"]:
     operator(n, resolve(n), lambda c: ([c.any()], []), jumps=True, weight=0.5)
 operator("bitwise_not", torch.bitwise_not, lambda c: ([c.any(lambda t: not t.is_floating_point())], []))
 for n in ["add", "sub", "mul", "maximum", "minimum"]:
     operator(n, resolve(n), lambda c: ([i := c.any(), c.like(i)], []), weight=3)
-for n in ["div", "pow", "atan2", "hypot", "copysign"]:
+for n in ["div", "pow", "atan2", "hypot"]:
     operator(n, resolve(n), lambda c: ([i := c.floating(), c.like(i)], []))
+# What sign a NaN has that was computed depends on the instructions.
+operator("signbit", lambda x: torch.where(x.isnan(), 1, x).signbit(), lambda c: ([c.any()], []), jumps=True, weight=0.25)
+operator("copysign", lambda x, y: torch.copysign(x, torch.where(y.isnan(), 1, y)), lambda c: ([i := c.floating(), c.like(i)], []))
 for n in ["floor_divide", "remainder", "fmod", "eq", "lt", "ge", "ne", "logical_and", "logical_xor"]:
     operator(n, resolve(n), lambda c: ([i := c.any(), c.like(i)], []), jumps=True)
 for n in ["bitwise_and", "bitwise_or", "bitwise_xor"]:

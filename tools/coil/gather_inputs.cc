@@ -18,6 +18,7 @@ namespace coil::tool {
 namespace {
 
 constexpr uint64_t kMaxArrayBytes = uint64_t{1} << 40;
+constexpr size_t kNamedKeys = 8;  // of those that name no input, in a message
 
 // One flattened input of the program: a tensor input of the model, or one that the export fixed.
 struct Slot {
@@ -266,7 +267,9 @@ class Gatherer {
         names += fmt::format("{}'{}' (in_{})", names.empty() ? "" : ", ", slots_[s].name, s);
     }
     std::string message = fmt::format("no array is given for input {}", names);
-    if (!inputs_->ignored.empty()) message += fmt::format("; the keys {} name no input", fmt::join(inputs_->ignored, ", "));
+    const std::vector<std::string>& ignored = inputs_->ignored;
+    const size_t named = std::min(ignored.size(), kNamedKeys);
+    if (!ignored.empty()) message += fmt::format("; the keys {}{} name no input", fmt::join(ignored.begin(), ignored.begin() + static_cast<ptrdiff_t>(named), ", "), named < ignored.size() ? ", ..." : "");
     return Error{ErrorCode::input_count, std::move(message), "", inputs_text(manifest_)};
   }
 
