@@ -18,6 +18,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "base/ids.h"
@@ -104,6 +105,10 @@ class ExprPool {
   size_t num_symbols() const { return symbols_.size(); }
   std::optional<SymbolId> find_symbol(std::string_view name) const;
 
+  // Sizes that are 1 wherever the program runs, though their expressions do not say so: the program assumes it.
+  void assume_one(Expr size) { ones_.insert(size.node()); }
+  bool is_one(Expr size) const { return ones_.contains(size.node()); }
+
   // Interns; used by the functions of this folder only.
   Expr make(ExprNode node);
 
@@ -117,6 +122,7 @@ class ExprPool {
   std::deque<ExprNode> nodes_;
   std::unordered_map<const ExprNode*, const ExprNode*, NodeHash, NodeEqual> index_;
   std::vector<Symbol> symbols_;
+  std::unordered_set<const ExprNode*> ones_;
 };
 
 // Why `op` does not take these operands (count, types, integers where mathematics needs floats); empty if it does.

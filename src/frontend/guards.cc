@@ -245,6 +245,16 @@ Error cannot_check(std::string_view text) {
                "declare the ranges and relations of the sizes with torch.export.Dim"};
 }
 
+// "s//2 == 1": what has this size is broadcast, as the export did it.
+void assume_ones(ExprPool& pool, const Condition& c) {
+  if (c.kind == Condition::Kind::all) {
+    for (const Condition& part : c.parts) assume_ones(pool, part);
+  } else if (c.kind == Condition::Kind::equal) {
+    pool.assume_one(c.a - c.b + pool.index(1));
+    pool.assume_one(c.b - c.a + pool.index(1));
+  }
+}
+
 }  // namespace
 
 Status read_guards(Graph& graph, Json guards) {
@@ -267,7 +277,9 @@ Status read_guards(Graph& graph, Json guards) {
     const Truth known = truth(condition.value());
     if (known == Truth::no)
       return Error{ErrorCode::bad_program, fmt::format("the export assumed what no size in its range fulfils: {}", text.substr(0, 400)), {}, {}};
-    if (known == Truth::depends) graph.checks.push_back({condition.value(), {}, {}});
+    if (known != Truth::depends) continue;
+    assume_ones(*graph.pool, condition.value());
+    graph.checks.push_back({condition.value(), {}, {}});
   }
   return ok_status();
 }

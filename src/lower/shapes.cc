@@ -5,7 +5,7 @@
 
 namespace coil::lowering {
 
-bool is_const(Expr e, int64_t value) { return e->is_constant() && e->as_int() == value; }
+bool is_const(Expr e, int64_t value) { return e->is_constant() ? e->as_int() == value : value == 1 && e->pool->is_one(e); }
 
 std::optional<int64_t> const_int(Expr e) { return e->is_constant() ? std::optional<int64_t>(e->as_int()) : std::nullopt; }
 

@@ -199,6 +199,21 @@ def test_run_single_files(tmp_path, mixed):
         harness.compare(harness.load_outputs(tmp_path / "o.npz"), expected, 1e-3)
 
 
+def test_a_size_that_the_export_assumed_to_be_one_is_broadcast(tmp_path):
+    import torch
+
+    class Windows(torch.nn.Module):
+        def forward(self, x):
+            windows = x.unfold(-3, 2, 2)  # s//2 of them, which the export assumes to be 1
+            return torch.minimum(windows.select(-2, -2), windows)
+
+    x = torch.randint(-8, 9, (3, 8, 8), dtype=torch.int8)
+    torch.export.save(torch.export.export(Windows(), (x,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},)), tmp_path / "p.pt2")
+    np.save(tmp_path / "x.npy", x.numpy())
+    coil_ok("run", tmp_path / "p.pt2", "--input", tmp_path / "x.npy", "--output", tmp_path / "out.npz")
+    np.testing.assert_array_equal(harness.load_outputs(tmp_path / "out.npz")[0], Windows()(x).numpy())
+
+
 def test_run_empty_inputs_of_any_strides(tmp_path):
     """Strides before the dimension of no elements say nothing."""
     import torch
