@@ -41,7 +41,7 @@ std::vector<float> counted(int64_t n, float scale = 1) {
 template <class T>
 std::vector<T> values(const TensorData& t) {
   std::vector<T> v(t.bytes.size() / sizeof(T));
-  std::memcpy(v.data(), t.bytes.data(), t.bytes.size());
+  if (!v.empty()) std::memcpy(v.data(), t.bytes.data(), t.bytes.size());
   return v;
 }
 
