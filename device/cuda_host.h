@@ -108,11 +108,10 @@ int32_t cuda_copy(const CudaCall* call, void* to, const void* from, uint64_t byt
 // zeros outside. base and pitch_bytes are multiples of 16. Enqueues nothing. The device keeps the maps that were made last.
 int32_t cuda_tensor_map(const CoilCall* call, CudaTensorMap* map, int32_t dtype, const void* base, int64_t rows, int64_t cols,
                         int64_t pitch_bytes, int32_t box_rows, int32_t box_cols, CoilError* error);
-// Of a row-major matrix of 2-byte elements of which `phases` rows (2, 4, 8) are a multiple of 16 bytes: the map of the rows phase, phase +
-// phases, ... Column c of the matrix is column c + (address of row `phase`) % u / 2 of the map; u: the power of 2, at most 128, of which
-// `phases` rows are a multiple of bytes.
-int32_t cuda_phase_map(const CoilCall* call, CudaTensorMap* map, int32_t dtype, const void* base, int64_t rows, int64_t cols,
-                       int64_t row_stride, int32_t phases, int32_t phase, int32_t box_rows, CoilError* error);
+// Of a row-major matrix of 2-byte elements of which `classes` rows (2, 4, 8) are a multiple of 16 bytes: the map of the rows index, index + classes, ...
+// Column c of the matrix is column c + (address of row `index`) % u / 2 of the map; u: 32, or 16 where `classes` rows are no multiple of 32 bytes.
+int32_t cuda_class_map(const CoilCall* call, CudaTensorMap* map, int32_t dtype, const void* base, int64_t rows, int64_t cols,
+                       int64_t row_stride, int32_t classes, int32_t index, int32_t box_rows, CoilError* error);
 // Rows of `dim` contiguous elements of 2 bytes: element i of row r of head h of batch b at base + b * batch_stride + h * head_stride +
 // r * row_stride + i, strides in elements.
 struct CudaRows {

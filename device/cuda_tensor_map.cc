@@ -147,13 +147,13 @@ int32_t cuda_tensor_map(const CoilCall* call, CudaTensorMap* map, int32_t dtype,
   return find_or_encode(loaded_of(call), map, {dtype, base, 2, {cols, rows}, {pitch_bytes}, box_cols, box_rows}, error);
 }
 
-int32_t cuda_phase_map(const CoilCall* call, CudaTensorMap* map, int32_t dtype, const void* base, int64_t rows, int64_t cols,
-                       int64_t row_stride, int32_t phases, int32_t phase, int32_t box_rows, CoilError* error) {
-  if (phase >= rows) phase = 0;  // what is read of it lands in rows that nobody looks at
-  const char* row = static_cast<const char*>(base) + phase * row_stride * 2;
-  const int64_t apart = row_stride * 2 * phases, multiple = apart & -apart;
-  const auto shift = static_cast<int64_t>(reinterpret_cast<uintptr_t>(row)) & ((multiple < 128 ? multiple : 128) - 1);
-  return cuda_tensor_map(call, map, dtype, row - shift, (rows - phase + phases - 1) / phases, cols + shift / 2, apart, box_rows, 64, error);
+int32_t cuda_class_map(const CoilCall* call, CudaTensorMap* map, int32_t dtype, const void* base, int64_t rows, int64_t cols,
+                       int64_t row_stride, int32_t classes, int32_t index, int32_t box_rows, CoilError* error) {
+  if (index >= rows) index = 0;  // what is read of it lands in rows that nobody looks at
+  const char* row = static_cast<const char*>(base) + index * row_stride * 2;
+  const int64_t apart = row_stride * 2 * classes;
+  const auto shift = static_cast<int64_t>(reinterpret_cast<uintptr_t>(row) % (apart % 32 == 0 ? 32 : 16));
+  return cuda_tensor_map(call, map, dtype, row - shift, (rows - index + classes - 1) / classes, cols + shift / 2, apart, box_rows, 64, error);
 }
 
 bool cuda_rows_fit(const CudaRows& x) {

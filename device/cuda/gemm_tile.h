@@ -96,11 +96,17 @@ CD_FN void sum_parts(R* stage, int first, int own) {
 #endif
 }
 
-// Finishes a tile of BM x BN values staged as above: consecutive threads take consecutive columns. With SPLIT > 1 each of the SPLIT
+// The row of a tile that is its line of that number: rows come class by class, those of a class are CLASSES apart.
+template <int BM, int CLASSES>
+CD_FN int class_row(int line) {
+  return CLASSES == 1 ? line : line % (BM / CLASSES) * CLASSES + line / (BM / CLASSES);
+}
+
+// Finishes a tile of BM x BN values, its lines staged as above: consecutive threads take consecutive columns. With SPLIT > 1 each of the SPLIT
 // blocks of the cluster holds a partial tile; together they add them up, always in the order of the blocks, and each block
 // finishes its share of the rows. A cluster has BESIDE such tiles, which differ fastest in its ranks. Begins with a barrier; ends with one if there are
 // others in the cluster.
-template <class T, int BM, int BN, int THREADS, int SPLIT, int BESIDE = 1, class R, class E>
+template <class T, int BM, int BN, int THREADS, int SPLIT, int BESIDE = 1, int CLASSES = 1, class R, class E>
 CD_FN void finish_tile(R* stage, i64 batch, int row0, int col0, int m, int n, const E& epilogue) {
   constexpr int W = kWidth<T>, V = 16 / (int)sizeof(R), kRows = (BM + SPLIT - 1) / SPLIT, kGroups = BN / W;
   int first = 0, own = 0;
@@ -115,8 +121,8 @@ CD_FN void finish_tile(R* stage, i64 batch, int row0, int col0, int m, int n, co
   if constexpr (SPLIT > 2) sum_parts<BM, BN, kRows, THREADS, SPLIT, BESIDE>(stage, first, own);
 #pragma unroll 1
   for (int item = threadIdx.x; item < kRows * kGroups; item += THREADS) {
-    const int r = first + item / kGroups, c = item % kGroups * W;
-    if (r >= BM || row0 + r >= m || col0 + c >= n) continue;
+    const int r = first + item / kGroups, c = item % kGroups * W, row = row0 + class_row<BM, CLASSES>(r);
+    if (r >= BM || row >= m || col0 + c >= n) continue;
     R sum[W];
 #pragma unroll
     for (int v = 0; v < W; v += V) {
@@ -133,7 +139,7 @@ CD_FN void finish_tile(R* stage, i64 batch, int row0, int col0, int m, int n, co
 #endif
       }
     }
-    epilogue(batch, row0 + r, col0 + c, sum, min(W, n - col0 - c));
+    epilogue(batch, row, col0 + c, sum, min(W, n - col0 - c));
   }
 #if __CUDA_ARCH__ >= 900
   if constexpr (SPLIT * BESIDE > 1) cluster_sync();

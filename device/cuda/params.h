@@ -20,7 +20,7 @@ struct CudaGemm {
   int split;                     // parts of k, 1: none
   int reserved;
   CudaTensorMap map_b, map_a[8]; // of variants that ask for them; a's others are of its rows 1, 2, ... (and every 2nd, 4th or 8th after
-                                 // each), where neighbours are not multiples of 16 bytes apart
+                                 // each), where neighbours are not multiples of 32 bytes apart
 };
 
 // 2-D convolution as CoilConv2d (device/kernels.h) states it, but the weight is [oc][kh][kw][ic / groups], dense.

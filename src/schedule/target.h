@@ -28,7 +28,7 @@ struct TargetTraits {
   int select_pieces = 0;                  // a concatenation of at most so many cheap pieces is computed by the pointwise loops that read it
   bool packs_constant_weights = true;     // matrix products read constant weights in panels
   int64_t constant_line_bytes = 1;        // otherwise: lines of a constant matrix shall begin at multiples of so many bytes,
-  bool turns_odd_lines = false;           // and those of 2-byte elements along the summed axis that do not, shall run along the other
+  int64_t best_line_bytes = 1;            // and those of 2-byte elements at multiples of so many, as far as room of a 32nd gives
   bool packs_convolution_weights = true;  // convolutions too; false: [oc][kh][kw][ic / groups]
   // How a convolution wants this constant weight packed (by default, and for each other choice that it shall have); x_offset: linear,
   // over x's variables. Empty, or giving nothing: conv_weight.

@@ -51,21 +51,21 @@ bool WeightPacker::pad_lines(TemplateKernel& k, const Gemm& g) {
   if (!g.batch.empty() || !cols || !rows || !n->is_constant() || !depth->is_constant() || !(base == pool().index(0))) return false;
   const bool along_k = *rows == one && *cols == depth, along_n = *cols == one && *rows == n;
   if (along_k == along_n) return false;
-  const int64_t item = byte_size(source.dtype), unit = std::max<int64_t>(target_.constant_line_bytes / item, 1), length = (along_k ? depth : n)->as_int();
+  const int64_t item = byte_size(source.dtype), least = std::max<int64_t>(target_.constant_line_bytes / item, 1), length = (along_k ? depth : n)->as_int();
+  int64_t unit = item == 2 ? std::max(target_.best_line_bytes / item, least) : least;
+  while (unit > least && ((length + unit - 1) / unit * unit - length) * 32 > length) unit /= 2;
   if (length % unit == 0 || length < 4 * unit || n->as_int() < 2 || depth->as_int() < 2) return false;
-  const bool lines_of_k = along_k && !(target_.turns_odd_lines && item == 2);
   PlanConstant c;
   c.packing = PlanConstant::Packing::padded_lines;
-  c.k = (lines_of_k ? depth : n)->as_int(), c.n = (lines_of_k ? n : depth)->as_int();
-  c.row_stride = along_k == lines_of_k ? length : 1;
-  c.col_stride = along_k == lines_of_k ? 1 : length;
+  c.k = length, c.n = (along_k ? n : depth)->as_int();
+  c.row_stride = length, c.col_stride = 1;
   c.batch_stride = (c.k + unit - 1) / unit * unit;
   Expr padded = pool().index(0);
   const auto add = [&](const std::vector<Expr>& sizes, int first, int64_t stride) {
     for (size_t i = sizes.size(); i-- > 0; stride *= sizes[i]->as_int()) padded = padded + pool().var(first + static_cast<int>(i)) * stride;
   };
-  add(g.n, n0, lines_of_k ? c.batch_stride : 1);
-  add(g.k, k0, lines_of_k ? 1 : c.batch_stride);
+  add(g.n, n0, along_k ? c.batch_stride : 1);
+  add(g.k, k0, along_k ? 1 : c.batch_stride);
   k.operands[1] = {packed_buffer(k.operands[1].buffer, c), padded};
   return true;
 }

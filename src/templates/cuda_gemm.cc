@@ -1,9 +1,10 @@
 // Which CUDA kernels serve a matrix product: device/cuda/{gemv,gemm_wgmma,gemm_mma,gemm_simt}.h with tile sizes by a model of their time.
 //
-// A product with dynamic sizes is modelled at several sizes; two or three kernels with limits between them are kept.
+// A product with dynamic sizes is modelled at several sizes; up to four kernels with limits between them are kept.
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <optional>
 
 #include <fmt/format.h>
@@ -14,11 +15,6 @@ namespace coil::templates {
 namespace {
 
 std::string tiles_text(std::string_view size, int64_t tile) { return fmt::format("(({} + {}) / {})", size, tile - 1, tile); }
-// Of all classes of rows (device/cuda/gemm_wgmma.h).
-std::string row_tiles_text(int64_t tile, int phases) {
-  if (phases == 1) return tiles_text("t.m", tile);
-  return fmt::format("({} * {})", phases, tiles_text(tiles_text("t.m", phases), tile));
-}
 constexpr int64_t kMostFewRows = 64;  // up to which few_rows is a candidate
 constexpr std::string_view kBatchGrid = "(t.batch < 65535 ? t.batch : 65535)";
 
@@ -42,16 +38,16 @@ CudaVariant plain_variant(const GemmProblem& p, const TileChoice& c) {
 
 // The statements that fill the maps; boxes are what one of the blocks that share loads reads of a tile.
 std::string map_setup(const GemmProblem& p, int bm, int bn, const TileChoice& c) {
-  const int phases = c.phases;
-  const std::string a_rows = fmt::format("for (int p = 0; p < {0}; ++p) {{ if (const int32_t failed = cd::cuda_phase_map(call, &t.map_a[p], {1}, t.a, t.m, t.k, t.a_row, {0}, p, "
-                                         "{2}, error)) return failed; }}", phases, info(p.facts.dtype).shim_number, bm / c.across);
+  const int classes = classes_of(p, *c.tile);
+  const std::string a_rows = fmt::format("for (int c = 0; c < {0}; ++c) {{ if (const int32_t failed = cd::cuda_class_map(call, &t.map_a[c], {1}, t.a, t.m, t.k, t.a_row, {0}, c, "
+                                         "{2}, error)) return failed; }}", classes, info(p.facts.dtype).shim_number, bm / classes);
   const auto map = [&](char x, bool k_contiguous, std::string_view rows, std::string_view line, int box, int sharers) {
     std::string lines(k_contiguous ? rows : "t.k");
     if (known(p.facts.batch) != 1) lines = fmt::format("(t.batch - 1) * (t.{}_batch / {}) + {}", x, line, lines);
     return fmt::format("if (const int32_t failed = cd::cuda_tensor_map(call, &t.map_{0}{6}, {1}, t.{0}, {2}, {3}, {4} * 2, {5}, 64, error)) return failed;",
                        x, info(p.facts.dtype).shim_number, lines, k_contiguous ? "t.k" : rows, line, (k_contiguous ? box : 64) / sharers, x == 'a' ? "[0]" : "");
   };
-  return "if (t.batch > 0 && t.m > 0 && t.n > 0) { " + (phases > 1 ? a_rows : map('a', p.a_k, "t.m", p.a_line(), bm, c.across)) + " " +
+  return "if (t.batch > 0 && t.m > 0 && t.n > 0) { " + (classes > 1 ? a_rows : map('a', p.a_k, "t.m", p.a_line(), bm, c.across)) + " " +
          map('b', p.b_k, "t.n", p.b_line(), bn, c.down) + " }";
 }
 
@@ -59,24 +55,23 @@ CudaVariant wgmma_variant(const GemmProblem& p, const TileChoice& c) {
   const GemmTile& t = *c.tile;
   CudaVariant v;
   const bool copies = t.kind == TileKind::wgmma_copy;
-  const int phases = c.phases;
-  const std::string phased = phases > 1 ? fmt::format("_rows{}", phases) : "";
+  const int classes = classes_of(p, t), stages = stages_of(p, t);
   v.header = "cuda/gemm_wgmma.h";
   v.hopper = true;
-  const std::string shared = fmt::format("{}{}", c.down * c.across > 1 ? fmt::format("_{}x{}", c.down, c.across) : "", phased);
-  const std::string clusters = fmt::format("({} * {} * t.batch)", row_tiles_text(t.bm * c.down, phases), tiles_text("t.n", t.bn * c.across));
+  const std::string shared = fmt::format("{}{}", c.down * c.across > 1 ? fmt::format("_{}x{}", c.down, c.across) : "", classes > 1 ? fmt::format("_rows{}", classes) : "");
+  const std::string clusters = fmt::format("({} * {} * t.batch)", tiles_text("t.m", t.bm * c.down), tiles_text("t.n", t.bn * c.across));
   if (!copies) v.setup = map_setup(p, t.bm, t.bn, c);
   if (t.kind == TileKind::wgmma) {
     v.name = fmt::format("wgmma_128x{}{}", t.bn, shared);
-    v.call = fmt::format("cd::gemm_wgmma<{}, {}, {}, {}, {}, {}, {}, {}>(t, epilogue);", p.type(), t.bn, t.stages, c.down, c.across, p.a_k, p.b_k, phases);
+    v.call = fmt::format("cd::gemm_wgmma<{}, {}, {}, {}, {}, {}, {}, {}>(t, epilogue);", p.type(), t.bn, stages, c.down, c.across, p.a_k, p.b_k, classes);
     // As many as run at once, or one a tile.
     const std::string most = fmt::format("cd::cuda_clusters(call, {})", c.down * c.across);
     v.grid_x = fmt::format("({0} < {1} ? {0} : {1}) * {2}", clusters, most, c.down * c.across);
     return v;
   }
   v.name = fmt::format("wgmma{}_{}x{}{}", copies ? "_copy" : "", t.bm, t.bn, shared);
-  v.call = fmt::format("cd::gemm_wgmma_split<{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}>(t, epilogue);", p.type(), t.bm, t.bn, t.stages, c.split, c.down, c.across, p.a_k, p.b_k,
-                       copies, phases);
+  v.call = fmt::format("cd::gemm_wgmma_split<{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}>(t, epilogue);", p.type(), t.bm, t.bn, stages, c.split, c.down, c.across, p.a_k, p.b_k,
+                       copies, classes);
   v.grid_x = fmt::format("{} * {}", clusters, c.split * c.down * c.across);
   return v;
 }
@@ -97,14 +92,13 @@ std::string both(const std::string& a, const std::string& b) { return a.empty() 
 
 // --- dynamic sizes
 
-constexpr int64_t kGuesses[] = {32, 50, 64, 100, 128, 200, 256, 400, 512, 800, 1024, 1600, 2048, 3000, 4096};
+constexpr int64_t kGuesses[] = {32, 64, 128, 256, 512, 1024, 2048, 4096};
 
-// The sizes at which a product is modelled; those that few_rows serves are left out. Where rows fall into classes, tiles fill badly between powers of 2.
+// The sizes at which a product is modelled; those that few_rows serves are left out.
 std::vector<GemmProblem> points_of(const CudaGemmFacts& facts, int sm, int64_t few) {
   std::vector<GemmProblem> points;
-  const size_t step = a_phases(GemmProblem(facts, sm, int64_t{512})) > 1 ? 1 : 2;
-  for (size_t i = 0; i < std::size(kGuesses); i += step) {
-    const GemmProblem p(facts, sm, kGuesses[i]);
+  for (const int64_t guess : kGuesses) {
+    const GemmProblem p(facts, sm, guess);
     if (p.m > few && (points.empty() || p.m != points.back().m || p.n != points.back().n || p.k != points.back().k || p.batch != points.back().batch)) points.push_back(p);
   }
   if (points.empty()) points.emplace_back(facts, sm, 512);
@@ -130,10 +124,35 @@ int64_t limit_between(const GemmProblem& low, const GemmProblem& high, const Til
   return limit;
 }
 
-// Adds what serves all sizes, the last one without a condition but `condition`: up to three kernels, each for results of up to so many
-// elements. A further kernel must save a few percent at some size.
+// The stretches of all points, in order, of the least loss in all. A further kernel must save a few percent at some size, a fourth a good deal.
+std::vector<Stretch> best_stretches(size_t points, const std::function<Stretch(size_t, size_t)>& stretch) {
+  constexpr double kKernel = 0.06, kFourth = 0.3;
+  constexpr size_t kMost = 4;
+  const auto cost = [](const std::vector<Stretch>& stretches) {
+    double loss = stretches.size() == kMost ? kFourth : 0;
+    for (const Stretch& s : stretches) loss += s.loss + kKernel;
+    return loss;
+  };
+  // ways[n]: of the points before n, the best with each number of stretches.
+  std::vector<std::vector<std::vector<Stretch>>> ways(points + 1);
+  ways[0] = {{}};
+  for (size_t end = 1; end <= points; ++end) {
+    ways[end].resize(std::min(end, kMost) + 1);
+    for (size_t begin = 0; begin < end; ++begin) {
+      const Stretch last = stretch(begin, end);
+      for (size_t n = begin > 0; n < std::min(ways[begin].size(), kMost); ++n) {
+        std::vector<Stretch> way = ways[begin][n];
+        way.push_back(last);
+        std::vector<Stretch>& best = ways[end][n + 1];
+        if (best.empty() || cost(way) < cost(best)) best = std::move(way);
+      }
+    }
+  }
+  return *std::min_element(ways[points].begin() + 1, ways[points].end(), [&](const auto& a, const auto& b) { return cost(a) < cost(b); });
+}
+
+// Adds what serves all sizes, the last one without a condition but `condition`: up to four kernels, each for results of up to so many elements.
 void add_for_points(const std::vector<GemmProblem>& points, bool tma, const std::string& condition, std::vector<CudaVariant>& variants) {
-  constexpr double kKernel = 0.06;
   std::vector<TileChoice> all;
   for (const GemmProblem& p : points) {
     for (const TileChoice& c : tile_choices(p, tma)) {
@@ -147,28 +166,15 @@ void add_for_points(const std::vector<GemmProblem>& points, bool tma, const std:
   for (size_t c = 0; c < all.size(); ++c) {
     for (size_t i = 0; i < points.size(); ++i) loss[c].push_back(std::log(time_of(points[i], all[c]) / least[i]));
   }
-  const auto stretch = [&](size_t begin, size_t end) {
+  const std::vector<Stretch> found = best_stretches(points.size(), [&](size_t begin, size_t end) {
     Stretch best{begin, end, {}, INFINITY};
     for (size_t c = 0; c < all.size(); ++c) {
-      double sum = kKernel;
+      double sum = 0;
       for (size_t i = begin; i < end; ++i) sum += loss[c][i];
       if (sum < best.loss) best.choice = all[c], best.loss = sum;
     }
     return best;
-  };
-  std::vector<Stretch> found = {stretch(0, points.size())};
-  const auto sum = [](const std::vector<Stretch>& stretches) {
-    double loss = 0;
-    for (const Stretch& s : stretches) loss += s.loss;
-    return loss;
-  };
-  for (size_t i = 1; i < points.size(); ++i) {
-    const Stretch first = stretch(0, i), rest = stretch(i, points.size());
-    if (std::vector<Stretch> two = {first, rest}; sum(two) < sum(found)) found = std::move(two);
-    for (size_t j = i + 1; j < points.size(); ++j) {
-      if (std::vector<Stretch> three = {first, stretch(i, j), stretch(j, points.size())}; sum(three) < sum(found)) found = std::move(three);
-    }
-  }
+  });
   for (const Stretch& s : found) {
     variants.push_back(variant_of(points[0], s.choice));
     variants.back().condition = condition;
@@ -210,6 +216,7 @@ CudaVariant few_rows(const GemmProblem& p) {
     const int64_t blocks = tiles(p.n, 16) * p.batch * v.cluster, busy = 6 * multiprocessors(p.sm);
     const int warps = p.k / v.cluster >= 1024 && (rows > 8 || !p.fixed || blocks < busy) ? 8 : 4;
     v.threads = warps * 32;
+    if (rows == 8) v.min_blocks = warps == 4 ? 7 : 3;  // 72 registers instead of 88: 14336 columns 31.9 us, not 32.5 (cuBLAS 32.3), 50304 of k = 768 22.2, not 23.3
     v.name = "gemv_mma";
     v.call = fmt::format("cd::gemv_mma<{}, {}, {}, {}>(t, epilogue);", p.type(), rows / 8, warps, v.cluster);
     v.grid_x = fmt::format("{} * {}", tiles_text("t.n", 16), v.cluster);
@@ -260,22 +267,20 @@ std::vector<CudaVariant> cuda_gemm_variants(const CudaGemmFacts& facts, int sm) 
 
 // --- by numbers
 
-static int32_t kind_of(const GemmProblem& p, const TileChoice& c) {
-  int32_t finer = 0;
-  for (int phases = c.phases; c.tile->kind != TileKind::wgmma_copy && phases > a_phases(p); phases /= 2) finer += kFinerRows;
+static int32_t kind_of(const TileChoice& c) {
   const int shape = (c.down > 1) + 2 * (c.across > 1);  // alone, pair, side, square
   constexpr int32_t kPersistent[] = {kWgmma, kWgmmaPair, kWgmmaSide, kWgmmaSquare}, kTile[] = {kWgmmaTile, kWgmmaTilePair, kWgmmaTileSide, kWgmmaTileSquare};
   switch (c.tile->kind) {
     case TileKind::simt: return kCudaCores;
     case TileKind::mma: return kMmaSync;
-    case TileKind::wgmma: return kPersistent[shape] + finer;
-    case TileKind::wgmma_split: return kTile[shape] + finer;
+    case TileKind::wgmma: return kPersistent[shape];
+    case TileKind::wgmma_split: return kTile[shape];
     case TileKind::wgmma_copy: return kWgmmaCopy;
   }
   return kCudaOwn;
 }
 
-static CudaWay way_of(const GemmProblem& p, const TileChoice& c) { return {kind_of(p, c), c.tile->bm, c.tile->bn, c.split}; }
+static CudaWay way_of(const TileChoice& c) { return {kind_of(c), c.tile->bm, c.tile->bn, c.split}; }
 
 std::vector<CudaCandidate> cuda_gemm_candidates(const CudaGemmFacts& facts, int sm, const Sizes& sizes) {
   const GemmProblem p(facts, sm, sizes);
@@ -285,7 +290,7 @@ std::vector<CudaCandidate> cuda_gemm_candidates(const CudaGemmFacts& facts, int 
   if (p.m <= kMostFewRows) out.push_back({{kFewRows}, 2000 + bytes / 3.9 * static_cast<double>((p.m + few(p) - 1) / few(p)) / 1000});
   for (const bool tma : {true, false}) {
     if (tma ? tma_fit(p) == Fit::never : p.half() && sm == 90 && tma_fit(p) == Fit::always) continue;
-    for (const TileChoice& c : tile_choices(p, tma, false)) out.push_back({way_of(p, c), time_of(p, c)});
+    for (const TileChoice& c : tile_choices(p, tma, false)) out.push_back({way_of(c), time_of(p, c)});
     if (!p.half() || sm != 90) break;
   }
   std::stable_sort(out.begin(), out.end(), [](const CudaCandidate& a, const CudaCandidate& b) { return a.cost < b.cost; });
@@ -301,13 +306,11 @@ std::optional<CudaVariant> cuda_gemm_variant(const CudaGemmFacts& facts, int sm,
     for (const GemmTile* t : possible_tiles(p, tma)) {
       if (t->bm != way[1] || t->bn != way[2]) continue;
       for (const auto& [down, across] : shares_of(*t)) {
-        for (const int phases : classes_of(p, *t)) {
-          const TileChoice c{t, way[3], down, across, phases};
-          if (way_of(p, c) != way || !can_split(p, c)) continue;
-          CudaVariant v = variant_of(p, c);
-          if (fit == Fit::at_run_time && tma && t->kind != TileKind::wgmma_copy) v.condition = tma_condition(p);
-          return v;
-        }
+        const TileChoice c{t, way[3], down, across};
+        if (way_of(c) != way || !can_split(p, c)) continue;
+        CudaVariant v = variant_of(p, c);
+        if (fit == Fit::at_run_time && tma && t->kind != TileKind::wgmma_copy) v.condition = tma_condition(p);
+        return v;
       }
     }
   }

@@ -52,7 +52,8 @@ constexpr GemmTile kWgmmaTiles[] = {
     {TileKind::wgmma_split, 128, 192, 64, 0, 0, 5, 1, 288, 1, 0},  {TileKind::wgmma_split, 128, 128, 64, 0, 0, 6, 1, 288, 1, 0},
     {TileKind::wgmma_split, 128, 96, 64, 0, 0, 6, 1, 288, 1, 0},   {TileKind::wgmma_split, 128, 80, 64, 0, 0, 6, 1, 288, 1, 0},
     {TileKind::wgmma_split, 128, 64, 64, 0, 0, 8, 1, 288, 1, 0},   {TileKind::wgmma_split, 64, 192, 64, 0, 0, 6, 1, 160, 1, 0},
-    {TileKind::wgmma_split, 64, 128, 64, 0, 0, 8, 1, 160, 1, 0},   {TileKind::wgmma_split, 64, 64, 64, 0, 0, 6, 1, 160, 1, 0},
+    {TileKind::wgmma_split, 64, 160, 64, 0, 0, 7, 1, 160, 1, 0},   {TileKind::wgmma_split, 64, 128, 64, 0, 0, 8, 1, 160, 1, 0},
+    {TileKind::wgmma_split, 64, 96, 64, 0, 0, 8, 1, 160, 1, 0},    {TileKind::wgmma_split, 64, 64, 64, 0, 0, 6, 1, 160, 1, 0},
 };
 constexpr GemmTile kCopyTiles[] = {
     {TileKind::wgmma_copy, 128, 256, 64, 0, 0, 4, 1, 384, 1, 0},
@@ -65,14 +66,10 @@ constexpr GemmTile kCopyTiles[] = {
 // Columns of b that a block loads: those that are contiguous come 64 at a time.
 int loaded_columns(const GemmProblem& p, const GemmTile& t) { return p.b_k ? t.bn : (t.bn + 63) / 64 * 64; }
 
-// Tiles of rows; none spans classes of rows.
-int64_t row_tiles(const GemmProblem& p, const TileChoice& c, int64_t size) { return c.phases * tiles(tiles(p.m, c.phases), size); }
-
-// What a's rows cost of the L2 cache's lines: pieces of 128 bytes that begin between multiples of 32 twice as much, between those of 128 more than one.
-double lines_of_a(const GemmProblem& p, const TileChoice& c) {
-  const std::optional<int64_t> row = known(p.facts.a_row);
-  if (c.tile->kind == TileKind::wgmma_copy || !p.a_k || !row) return 1.0;
-  return *row * c.phases % 16 != 0 ? 2.0 : c.phases > 1 ? 1.25 : 1.0;
+// What a's rows cost of the L2 cache's lines: pieces of 128 bytes that begin between multiples of 32 more than others, between those of 128 a little.
+double lines_of_a(const GemmProblem& p, const GemmTile& t) {
+  if (classes_of(p, t) == 1) return 1.0;
+  return *known(p.facts.a_row) % 2 != 0 ? 1.6 : 1.05;
 }
 
 // Nanoseconds of the wgmma kernels. A step of 64 along k is bound by the tensor cores or by what a multiprocessor or the L2 cache moves;
@@ -83,14 +80,16 @@ double wgmma_time(const GemmProblem& p, const TileChoice& c) {
   const bool fours = c.down * c.across > 1 && c.down * c.across * c.split > 2;
   const int sms = fours ? multiprocessors(p.sm) / 16 * 15 : multiprocessors(p.sm);
   const bool persistent = t.kind == TileKind::wgmma, copies = t.kind == TileKind::wgmma_copy;
-  const int64_t blocks = row_tiles(p, c, int64_t{t.bm} * c.down) * c.down * tiles(p.n, int64_t{t.bn} * c.across) * c.across * std::max<int64_t>(p.batch, 1) * c.split;
+  const int64_t blocks = tiles(p.m, int64_t{t.bm} * c.down) * c.down * tiles(p.n, int64_t{t.bn} * c.across) * c.across * std::max<int64_t>(p.batch, 1) * c.split;
   const double busy = static_cast<double>(std::min<int64_t>(blocks, sms)), bytes = 128.0 * (t.bm + loaded_columns(p, t));
-  const double lines = 128.0 * (t.bm * lines_of_a(p, c) / c.across + loaded_columns(p, t) / static_cast<double>(c.down));
+  const double lines = 128.0 * (t.bm * lines_of_a(p, t) / c.across + loaded_columns(p, t) / static_cast<double>(c.down));
   const double tensor = t.bm * t.bn * (busy > 0.9 * sms && p.k >= 2048 ? 0.0197 : 0.018) * (t.bn == 192 ? 1.06 : 1.0);
-  const double sharing = c.down * c.across == 1 ? 1.0 : c.phases > 1 ? 1.16 : c.down > 1 ? 0.99 : 1.0;
-  const double step = std::max({tensor, bytes / (copies ? 37 : 127), lines * busy / 11800}) * sharing;
+  const double sharing = c.down * c.across == 1 ? 1.0 : classes_of(p, t) > 1 ? 1.05 : c.down > 1 ? 0.99 : 1.0;
+  // Rows in classes pass through registers, a step's before its products may begin.
+  const double through = classes_of(p, t) > 1 ? (t.bm == 64 ? 165 : 206) + 0.009 * t.bm * t.bn : 0;
+  const double step = std::max({tensor, through, bytes / (copies ? 37 : 127), lines * busy / (through > 0 && t.bm * t.bn <= 64 * 160 ? 13400 : 11800)}) * sharing;
   const double steps = static_cast<double>(tiles(tiles(std::max<int64_t>(p.k, 1), 64), c.split));
-  const double finish = 170 + 9.1 * t.bn * t.bm / 128 + (c.split > 1 ? 2200 + 0.085 * t.bm * t.bn * std::log2(c.split) : 0);
+  const double finish = 170 + 9.1 * t.bn * t.bm / 128 + (c.split > 1 ? (through > 0 ? 2800 : 2200) + 0.085 * t.bm * t.bn * std::log2(c.split) : 0);
   const int64_t resident = persistent ? 1 : std::max<int64_t>(1, 232448 / (shared_bytes(p, c) + 1024));
   const double turns = static_cast<double>(tiles(blocks, sms)), ends = static_cast<double>(tiles(blocks, sms * resident));
   // From memory at least once; few multiprocessors do not draw all that it can give.
@@ -150,24 +149,32 @@ GemmProblem::GemmProblem(const CudaGemmFacts& f, int architecture, int64_t size)
   guess = size;
 }
 
-int a_phases(const GemmProblem& p) {
+int a_classes(const GemmProblem& p) {
   const std::optional<int64_t> row = known(p.facts.a_row);
-  if (p.sm != 90 || !p.half() || p.b_k || !is_one(p.facts.a_col) || known(p.facts.batch) != 1 || !row || *row <= 0) return 1;
-  return *row % 8 == 0 ? 1 : *row % 4 == 0 ? 2 : *row % 2 == 0 ? 4 : 8;
+  if (p.sm != 90 || !p.half() || !is_one(p.facts.a_col) || known(p.facts.batch) != 1 || !row || *row <= 0) return 1;
+  return *row % 16 == 0 ? 1 : *row % 8 == 0 ? 2 : *row % 4 == 0 ? 4 : 8;
+}
+
+int classes_of(const GemmProblem& p, const GemmTile& t) { return t.kind == TileKind::wgmma || t.kind == TileKind::wgmma_split ? a_classes(p) : 1; }
+
+// In classes of rows a stage is left later: as many as there is room for beside what finishing a tile needs.
+int stages_of(const GemmProblem& p, const GemmTile& t) {
+  if (classes_of(p, t) == 1) return t.stages;
+  return std::min(10, (232448 - (t.kind == TileKind::wgmma ? 8192 : 0)) / ((t.bm + loaded_columns(p, t)) * 128 + 32));
 }
 
 Fit tma_fit(const GemmProblem& p) {
   const CudaGemmFacts& f = p.facts;
   if (p.sm != 90 || !p.half() || known(f.k) == 0) return Fit::never;
-  const bool phased = a_phases(p) > 1;
-  const Fit a = phased ? Fit::always : tma_fit(p, p.a_k ? f.a_col : f.a_row, p.a_k ? f.a_row : f.a_col, f.a_batch, p.a_k, f.a_alignment);
+  const bool classes = a_classes(p) > 1;
+  const Fit a = classes ? Fit::always : tma_fit(p, p.a_k ? f.a_col : f.a_row, p.a_k ? f.a_row : f.a_col, f.a_batch, p.a_k, f.a_alignment);
   const Fit b = tma_fit(p, p.b_k ? f.b_row : f.b_col, p.b_k ? f.b_col : f.b_row, f.b_batch, p.b_k, f.b_alignment);
   return std::min({a, b, lower_bound(f.k).value_or(0) > 0 ? Fit::always : Fit::at_run_time});
 }
 std::string tma_condition(const GemmProblem& p) {
-  const bool phased = a_phases(p) > 1;
+  const bool classes = a_classes(p) > 1;
   std::string text = fmt::format("t.m > 0 && t.n > 0 && t.k > 0 && {0} > 0 && {1} > 0 && ({2}{1}) % 8 == 0 && ({3}(unsigned long long)t.b) % 16 == 0", p.a_line(), p.b_line(),
-                                 phased ? "" : fmt::format("{} | ", p.a_line()), phased ? "" : "(unsigned long long)t.a | ");
+                                 classes ? "" : fmt::format("{} | ", p.a_line()), classes ? "" : "(unsigned long long)t.a | ");
   if (known(p.facts.batch) != 1) {
     const auto batches = [](char x, std::string_view line) {
       return fmt::format("t.{0}_batch >= 0 && t.{0}_batch % {1} == 0 && t.batch * (t.{0}_batch / {1}) < 2147483647", x, line);
@@ -179,16 +186,19 @@ std::string tma_condition(const GemmProblem& p) {
 
 int64_t shared_bytes(const GemmProblem& p, const TileChoice& c) {
   const GemmTile& t = *c.tile;
-  const int64_t size = byte_size(p.facts.dtype), area = int64_t{t.bm} * t.bn, stages = size * t.stages * t.bk * (t.bm + (t.kind >= TileKind::wgmma ? loaded_columns(p, t) : t.bn)), group = 16 / size;
+  const int64_t size = byte_size(p.facts.dtype), area = int64_t{t.bm} * t.bn, group = 16 / size;
+  const bool in_place = classes_of(p, t) == 1;
+  const int count = stages_of(p, t);
+  const int64_t stages = size * count * t.bk * (t.bm + (t.kind >= TileKind::wgmma ? loaded_columns(p, t) : t.bn));
   switch (t.kind) {
     case TileKind::simt:
-      return std::max(stages + 32 * t.stages * t.bk, size * (c.split > 1 || t.slices > 1 ? t.slices * area : area * group / t.wm));
+      return std::max(stages + 32 * count * t.bk, size * (c.split > 1 || t.slices > 1 ? t.slices * area : area * group / t.wm));
     case TileKind::mma:
       return std::max(stages, 4 * area);
     case TileKind::wgmma:
-      return stages + 32768 + 16 * t.stages;
+      return stages + (in_place ? 32768 + 16 * count : 8192 + 32 * count);
     default:
-      return std::max(stages, 4 * area) + 16 * t.stages;
+      return std::max(stages, 4 * area) + (in_place ? 16 : 32) * count;
   }
 }
 
@@ -206,17 +216,6 @@ std::vector<const GemmTile*> possible_tiles(const GemmProblem& p, bool tma) {
     }
   };
   add(tiles_of(p, tma));
-  if (tma && a_phases(p) > 1) add(kCopyTiles);  // classes of rows leave much idle where there are few rows
-  return out;
-}
-
-std::vector<int> classes_of(const GemmProblem& p, const GemmTile& t) {
-  if (t.kind != TileKind::wgmma && t.kind != TileKind::wgmma_split) return {1};
-  const int fewest = a_phases(p);
-  std::vector<int> out = {fewest};
-  const std::optional<int64_t> row = known(p.facts.a_row);
-  if (p.b_k || !is_one(p.facts.a_col) || known(p.facts.batch) != 1 || !row || *row <= 0) return out;
-  for (int phases = 2 * fewest; phases <= 8 && *row * (phases / 2) % 32 != 0; phases *= 2) out.push_back(phases);
   return out;
 }
 
@@ -231,29 +230,26 @@ bool can_split(const GemmProblem& p, const TileChoice& c) {
   return power && c.split * c.down * c.across <= 8 && (c.split == 1 || (p.sm == 90 && c.tile->kind != TileKind::wgmma));
 }
 
-// Of blocks that share loads: where that was measured to be faster than the same tile alone, and the model says so too: large tiles, and rows of a
-// in classes: side by side where they lie in two lines of the L2 cache each, else one below the other. Elsewhere it may be (128 x 96 two by two at
-// 1024 x 1280 x 3424: 19.4 against 22.8 us): a tuner tries.
+// Whether the model is to be trusted with a choice. Of blocks that share loads: where that was measured to be faster than the same tile alone. Elsewhere it may
+// be (128 x 96 two by two at 1024 x 1280 x 3424: 19.4 against 22.8 us), and so may 64 x 96 and 64 x 160, which the model was fitted to for odd rows alone: a
+// tuner tries.
 bool known_to_gain(const GemmProblem& p, const TileChoice& c) {
   const GemmTile& t = *c.tile;
-  if (t.kind != TileKind::wgmma || c.down * c.across > 2) return false;
-  if (a_phases(p) > 1 && t.bn >= 128) return c.down == 2 ? lines_of_a(p, c) < 2 : lines_of_a(p, c) == 2;
-  return c.down == 2 && t.bn == 256;
+  if (a_classes(p) > 1) return c.down * c.across == 1;
+  if (c.down * c.across > 1) return t.kind == TileKind::wgmma && c.down == 2 && c.across == 1 && t.bn == 256;
+  return t.kind != TileKind::wgmma_split || t.bm != 64 || (t.bn != 96 && t.bn != 160);
 }
 
 std::vector<TileChoice> tile_choices(const GemmProblem& p, bool tma, bool measured) {
   std::vector<TileChoice> choices;
   for (const GemmTile* t : possible_tiles(p, tma)) {
     for (const auto& [down, across] : shares_of(*t)) {
-      for (const int phases : classes_of(p, *t)) {
-        if (measured && down * across > 1 && !known_to_gain(p, {t, 1, down, across, phases})) continue;
-        for (int split = 1; can_split(p, {t, split, down, across}); split *= 2) {
-          const TileChoice c{t, split, down, across, phases};
-          // Clusters that split k: where the tiles leave most of the machine idle.
-          const int64_t blocks = row_tiles(p, c, t->bm) * tiles(p.n, t->bn) * std::max<int64_t>(p.batch, 1) * split;
-          if (split > 1 && (p.k < int64_t{128} * split || blocks > 2 * multiprocessors(p.sm))) break;
-          choices.push_back(c);
-        }
+      if (measured && !known_to_gain(p, {t, 1, down, across})) continue;
+      for (int split = 1; can_split(p, {t, split, down, across}); split *= 2) {
+        // Clusters that split k: where the tiles leave most of the machine idle.
+        const int64_t blocks = tiles(p.m, t->bm) * tiles(p.n, t->bn) * std::max<int64_t>(p.batch, 1) * split;
+        if (split > 1 && (p.k < int64_t{128} * split || blocks > 2 * multiprocessors(p.sm))) break;
+        choices.push_back({t, split, down, across});
       }
     }
   }

@@ -40,8 +40,8 @@ inline int64_t tiles(int64_t size, int64_t tile) { return (size + tile - 1) / ti
 enum class Fit : uint8_t { never, at_run_time, always };
 Fit tma_fit(const GemmProblem& p);
 std::string tma_condition(const GemmProblem& p);  // for at_run_time
-// 2, 4 or 8: a's rows are multiples of 16 bytes apart only every so many, and the kernels take tiles of each class of rows; else 1.
-int a_phases(const GemmProblem& p);
+// 2, 4 or 8: a's rows are multiples of 32 bytes apart only every so many (8: of 16 at least), and TMA reads them class by class (device/cuda/wgmma_rows.h); else 1.
+int a_classes(const GemmProblem& p);
 
 enum class TileKind : uint8_t { simt, mma, wgmma, wgmma_split, wgmma_copy };
 
@@ -56,16 +56,14 @@ struct TileChoice {
   const GemmTile* tile = nullptr;
   int split = 1;                           // parts of k
   int down = 1, across = 1;                // neighbouring tiles whose blocks share loads (wgmma with TMA)
-  int phases = 1;                          // classes of a's rows, of row_classes (wgmma with TMA)
   bool operator==(const TileChoice&) const = default;
 };
 
+int classes_of(const GemmProblem& p, const GemmTile& t);  // a_classes where TMA reads them, else 1
+int stages_of(const GemmProblem& p, const GemmTile& t);
 int64_t shared_bytes(const GemmProblem& p, const TileChoice& c);
 double time_of(const GemmProblem& p, const TileChoice& c);  // nanoseconds
 
-// Into how many classes a's rows may fall for such tiles: a_phases, and twice and four times as many as far as there are such kernels: in those rows
-// are multiples of 32 and 64 bytes apart, which the L2 cache gives faster.
-std::vector<int> classes_of(const GemmProblem& p, const GemmTile& t);
 // How many neighbouring tiles' blocks may share loads: down, across.
 std::span<const std::pair<int, int>> shares_of(const GemmTile& t);
 // Whether the machine and the kernel have clusters of that many parts and sharers.

@@ -62,8 +62,6 @@ enum CudaKind : int32_t {
   kWgmmaSquare,     // four, two by two
   kWgmmaTilePair, kWgmmaTileSide, kWgmmaTileSquare
 };
-// Added to kWgmma... of products once or twice: twice or four times as many classes of a's rows as TMA needs (device/cuda/gemm_wgmma.h).
-constexpr int32_t kFinerRows = 64;
 struct CudaCandidate {
   CudaWay way;
   double cost;      // in nanoseconds, by a model: for comparisons

@@ -34,7 +34,7 @@ import machine
 PARTS = ["templates", "models", "peers"]
 SHARES = 4     # processes for a file's tests
 NO_TESTS = 5   # pytest's exit code
-ALONE = {"test_host.py", "test_libraries.py"}  # they look at times and at the device's free memory
+ALONE = {"test_host.py", "test_libraries.py", "test_several_devices.py"}  # they look at times and at the device's free memory
 
 
 def run(command, log, seconds, threads=None):

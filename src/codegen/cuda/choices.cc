@@ -67,13 +67,12 @@ std::string choice_text(const Kernel& kernel, const Choice& choice) {
                                                          "wgmma side by side",
                                                          "wgmma two by two", "wgmma tile pair", "wgmma tile side by side", "wgmma tile two by two"};
   const auto& v = choice.values;
-  const auto kind = static_cast<size_t>(v[0] % templates::kFinerRows);
+  const auto kind = static_cast<size_t>(v[0]);
   std::string text = kind < kKinds.size() ? kKinds[kind] : fmt::format("kind {}", v[0]);
   const TemplateKernel* t = as_template(kernel);
   const bool attention = t && std::holds_alternative<Attention>(t->def);
   if (v[1]) text += v[2] ? fmt::format(" {} x {}", v[1], v[2]) : fmt::format(", {} at once", v[1]);
   if (v[3] > 1) text += fmt::format(", {} in {} parts", attention ? "keys" : "k", v[3]);
-  if (const int finer = v[0] / templates::kFinerRows) text += fmt::format(", rows in {} times as many classes", 1 << finer);
   return text;
 }
 

@@ -193,7 +193,7 @@ TargetTraits traits(const CudaSettings& settings) {
   t.packs_constant_weights = false;
   t.packs_convolution_weights = false;
   t.constant_line_bytes = 16;
-  t.turns_odd_lines = true;  // see device/cuda/gemm_wgmma.h on rows that TMA cannot begin at
+  t.best_line_bytes = 128;  // a line of the L2 cache: TMA reads pieces of it
   t.memory_per_worker = false;
   t.max_kept_elements = 16384;
   t.parallel_points = 264;  // two blocks for each of some 132 multiprocessors
