@@ -145,6 +145,32 @@ TEST_F(CudaCompile, WaysOfAttention) {
   ASSERT_TRUE(built.ok()) << built.error().to_string();
 }
 
+// And for products whose rows are 16, 8, 4 and 2 bytes apart: every tile, or every fourth.
+TEST_F(CudaCompile, TilesOfOddRows) {
+  using namespace templates;
+  ExprPool pool;
+  std::vector<toolchain::CudaRequest> requests;
+  for (const int64_t k : {1000, 1020, 1010, 1001}) {
+    CudaGemmFacts f;
+    f.dtype = DType::bf16, f.a_alignment = 2, f.b_alignment = 64;
+    f.batch = pool.index(1), f.m = pool.index(777), f.n = pool.index(520), f.k = pool.index(k);
+    f.a_batch = f.b_batch = pool.index(0), f.a_row = pool.index(k), f.a_col = pool.index(1), f.b_row = pool.index(1), f.b_col = pool.index(1024);
+    int seen = 0;
+    for (const CudaCandidate& c : cuda_gemm_candidates(f, 90, [](Expr e) { return e->as_int(); })) {
+      const auto v = cuda_gemm_variant(f, 90, c.way);
+      ASSERT_TRUE(v.has_value());
+      if (v->cluster > 1 || v->name.find("_rows") == std::string::npos || (k != 1020 && seen++ % 4 != 0)) continue;
+      const std::string epilogue = "struct E {\n  __device__ bool straight() const { return false; }\n  template <int W> __device__ void wide(cd::i64, int, int, const float (&)[W]) const {}\n"
+                                   "  template <int W> __device__ void operator()(cd::i64, int, int, const float (&)[W], int) const {}\n};\n";
+      requests.push_back({v->name + ".cu", fmt::format("#include \"cuda/base.h\"\n#include \"{}\"\n{}COIL_KERNEL void __launch_bounds__({}) kernel(const __grid_constant__ CudaGemm t) {{\n  E epilogue;\n  {}\n}}\n",
+                                                       v->header, epilogue, v->threads, v->call), "sm_90a"});
+    }
+  }
+  EXPECT_GT(requests.size(), 10u);
+  const auto built = nvrtc_->compile_all(requests, kThreads);
+  ASSERT_TRUE(built.ok()) << built.error().to_string();
+}
+
 // A new template belongs into this list, and its problem into template_nets().
 const std::set<std::string> kTemplates = {
     "apply_epilogue", "attention_decode", "attention_mma", "attention_simt", "attention_wgmma",
