@@ -25,7 +25,9 @@ struct Half {
   operator double() const {
     const int exponent = (bits >> 10) & 31, fraction = bits & 1023;
     const double sign = bits & 0x8000 ? -1.0 : 1.0;
-    if (exponent == 31) return fraction ? std::bit_cast<double>(0x7ff8000000000000ull) : sign * std::bit_cast<double>(0x7ff0000000000000ull);
+    if (exponent == 31) {  // infinity, or NaN, which has a sign as well
+      return std::bit_cast<double>(static_cast<uint64_t>(bits & 0x8000) << 48 | 0x7ff0000000000000ull | (fraction ? 1ull << 51 : 0));
+    }
     if (exponent == 0) return sign * fraction * 0x1p-24;
     return sign * std::bit_cast<double>(static_cast<uint64_t>(exponent - 15 + 1023) << 52) * (1.0 + fraction * 0x1p-10);
   }
