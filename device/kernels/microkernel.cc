@@ -42,11 +42,29 @@ COIL_INLINE const char* fetch_next(const char* next, int64_t step) {
   return next + step;
 }
 
-// acc[mr][nv vectors] (+)= a[mr][k] * b[k][nv vectors]. All sums stay in registers; with one or two rows, several k are summed
-// apart so that the multiply-adds do not wait for each other.
+// With one or two rows several k are summed apart, so that the multiply-adds do not wait for each other.
+constexpr int sums_apart(int rows) { return rows == 1 ? 4 : rows == 2 ? 2 : 1; }
+
+template <int apart, int mr, int nv>
+COIL_INLINE void store_sums(const Vec (&sum)[apart][mr][nv], float* acc, int64_t ld, bool accumulate) {
+#pragma unroll
+  for (int i = 0; i < mr; i++) {
+#pragma unroll
+    for (int j = 0; j < nv; j++) {
+      Vec total = sum[0][i][j];
+#pragma unroll
+      for (int u = 1; u < apart; u++) total += sum[u][i][j];
+      float* out = acc + i * ld + j * kLanes;
+      if (accumulate) total += load(out);
+      store(out, total);
+    }
+  }
+}
+
+// acc[mr][nv vectors] (+)= a[mr][k] * b[k][nv vectors]. All sums stay in registers.
 template <int mr, int nv, class T>
 __attribute__((noinline)) void micro(int64_t k, const void* a, int64_t a_stride, const T* b, int64_t ldb, float* acc, bool accumulate, const char* next, int64_t step, int64_t ld) {
-  constexpr int kUnroll = mr == 1 ? 4 : mr == 2 ? 2 : 1;
+  constexpr int kUnroll = sums_apart(mr);
   Vec sum[kUnroll][mr][nv];
 #pragma unroll
   for (int u = 0; u < kUnroll; u++) {
@@ -85,24 +103,13 @@ __attribute__((noinline)) void micro(int64_t k, const void* a, int64_t a_stride,
       for (int i = 0; i < mr; i++) sum[0][i][j] += rows.broadcast(i, 0) * column;
     }
   }
-#pragma unroll
-  for (int i = 0; i < mr; i++) {
-#pragma unroll
-    for (int j = 0; j < nv; j++) {
-      Vec total = sum[0][i][j];
-#pragma unroll
-      for (int u = 1; u < kUnroll; u++) total += sum[u][i][j];
-      float* out = acc + i * ld + j * kLanes;
-      if (accumulate) total += load(out);
-      store(out, total);
-    }
-  }
+  store_sums(sum, acc, ld, accumulate);
 }
 
 // As micro, for rows of A that stand side by side.
 template <int mr, int nv>
 __attribute__((noinline)) void micro_turned(int64_t k, const float* a, int64_t lda, const float* b, float* acc, bool accumulate) {
-  constexpr int kUnroll = mr == 1 ? 4 : mr == 2 ? 2 : 1;
+  constexpr int kUnroll = sums_apart(mr);
   Vec sum[kUnroll][mr][nv];
 #pragma unroll
   for (int u = 0; u < kUnroll; u++) {
@@ -131,18 +138,7 @@ __attribute__((noinline)) void micro_turned(int64_t k, const float* a, int64_t l
     for (int u = 0; u < kUnroll; u++) step(sum[u]);
   }
   for (; kUnroll > 1 && p < k; p++) step(sum[0]);
-#pragma unroll
-  for (int i = 0; i < mr; i++) {
-#pragma unroll
-    for (int j = 0; j < nv; j++) {
-      Vec total = sum[0][i][j];
-#pragma unroll
-      for (int u = 1; u < kUnroll; u++) total += sum[u][i][j];
-      float* out = acc + i * kPanel + j * kLanes;
-      if (accumulate) total += load(out);
-      store(out, total);
-    }
-  }
+  store_sums(sum, acc, kPanel, accumulate);
 }
 
 template <int nv>

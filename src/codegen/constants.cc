@@ -85,10 +85,9 @@ static std::vector<uint8_t> channels_innermost(const TensorData& d) {
 
 static std::vector<uint8_t> padded_lines(const std::vector<uint8_t>& plain, size_t item, const PlanConstant& c) {
   std::vector<uint8_t> out(static_cast<size_t>(c.n * c.batch_stride) * item);
+  const size_t bytes = static_cast<size_t>(c.k) * item;
   for (int64_t line = 0; line < c.n; ++line) {
-    uint8_t* to = out.data() + static_cast<size_t>(line * c.batch_stride) * item;
-    const uint8_t* from = plain.data() + static_cast<size_t>(line * c.row_stride) * item;
-    for (int64_t i = 0; i < c.k; ++i) std::memcpy(to + static_cast<size_t>(i) * item, from + static_cast<size_t>(i * c.col_stride) * item, item);
+    std::memcpy(out.data() + static_cast<size_t>(line * c.batch_stride) * item, plain.data() + static_cast<size_t>(line) * bytes, bytes);
   }
   return out;
 }

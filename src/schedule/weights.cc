@@ -58,7 +58,6 @@ bool WeightPacker::pad_lines(TemplateKernel& k, const Gemm& g) {
   PlanConstant c;
   c.packing = PlanConstant::Packing::padded_lines;
   c.k = length, c.n = (along_k ? n : depth)->as_int();
-  c.row_stride = length, c.col_stride = 1;
   c.batch_stride = (c.k + unit - 1) / unit * unit;
   Expr padded = pool().index(0);
   const auto add = [&](const std::vector<Expr>& sizes, int first, int64_t stride) {
