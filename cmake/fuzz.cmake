@@ -1,5 +1,5 @@
 # tests/fuzz/<name>.cc -> fuzz_<name>: libFuzzer targets. Configure with CC=clang-19 CXX=clang++-19, -DCOIL_FUZZ=ON and
-# -DCOIL_SANITIZE=address,undefined (`make fuzz` does). A target links the frontend, the passes and base, no LLVM.
+# -DCOIL_SANITIZE=address,undefined (`make fuzz` does). A target links what reads files from elsewhere, no LLVM.
 # Debian's RapidJSON 1.1: clang 19 rejects an unused member function unless it parses templates late, and its empty stack adds an
 # offset to a null pointer (which is no access).
 set_source_files_properties(src/base/json_read.cc PROPERTIES
@@ -9,11 +9,13 @@ foreach(source IN LISTS fuzz_sources)
   get_filename_component(stem ${source} NAME_WE)
   string(REGEX REPLACE "^fuzz_" "" stem ${stem})
   add_executable(fuzz_${stem} EXCLUDE_FROM_ALL ${source})
-  target_link_libraries(fuzz_${stem} PRIVATE coil_passes coil_frontend coil_runtime_objects coil_base coil_options)
+  target_link_libraries(fuzz_${stem} PRIVATE coil_passes coil_frontend coil_runtime_objects coil_tune coil_cache coil_base coil_options)
   target_compile_options(fuzz_${stem} PRIVATE -fsanitize=fuzzer)
   target_link_options(fuzz_${stem} PRIVATE -fsanitize=fuzzer)
   set_target_properties(fuzz_${stem} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzz)
 endforeach()
+# What `coil inspect` makes of a package.
+target_sources(fuzz_package PRIVATE tools/coil/inspect_package.cc tools/coil/archive_kind.cc tools/coil/shapes.cc tools/coil/sizes.cc tools/coil/terminal.cc)
 get_property(targets DIRECTORY PROPERTY BUILDSYSTEM_TARGETS)
 list(FILTER targets INCLUDE REGEX "^fuzz_")
 add_custom_target(all_fuzz DEPENDS ${targets})

@@ -2,15 +2,70 @@
 
 #include <fmt/format.h>
 #include <rapidjson/document.h>
+#include <rapidjson/encodedstream.h>
 #include <rapidjson/error/error.h>
+#include <rapidjson/memorystream.h>
 
 #include <algorithm>
+#include <charconv>
 #include <limits>
 
 namespace coil {
 
+namespace {
+
+// Whether a number that no double holds is too small for one, not too large.
+bool vanishes(std::string_view text) {
+  const size_t e = std::min(text.find_first_of("eE"), text.size());
+  const auto point = static_cast<int64_t>(std::min(text.find('.'), e)), first = static_cast<int64_t>(text.find_first_of("123456789"));
+  std::string_view digits = text.substr(std::min(e + 1, text.size()));
+  if (digits.starts_with('+')) digits.remove_prefix(1);
+  int64_t exponent = 0;
+  if (std::from_chars(digits.data(), digits.data() + digits.size(), exponent).ec == std::errc::result_out_of_range) return digits.starts_with('-');
+  return (first < point ? point - first : point + 1 - first) < -std::clamp<int64_t>(exponent, -(int64_t{1} << 60), int64_t{1} << 60);
+}
+
+// A document that reads its numbers by from_chars: RapidJSON's exact way makes something else than zero of "0e-30".
+class Document : public rapidjson::Document {
+ public:
+  bool RawNumber(const char* digits, rapidjson::SizeType size, bool) {
+    const std::string_view text(digits, size);
+    if (text.find_first_of(".eE") == std::string_view::npos) {
+      if (int64_t v = 0; whole(text, v)) return Int64(v);
+      if (uint64_t v = 0; whole(text, v)) return Uint64(v);
+    }
+    double v = 0;
+    const auto problem = std::from_chars(text.data(), text.data() + text.size(), v).ec;
+    if (problem == std::errc::result_out_of_range && vanishes(text)) return Double(text.starts_with('-') ? -0.0 : 0.0);
+    return problem == std::errc() && Double(v);
+  }
+
+  void read(std::string_view text) {
+    constexpr unsigned kFlags = rapidjson::kParseIterativeFlag | rapidjson::kParseNumbersAsStringsFlag | rapidjson::kParseValidateEncodingFlag;
+    rapidjson::Reader reader;
+    rapidjson::MemoryStream bytes(text.data(), text.size());
+    rapidjson::EncodedInputStream<rapidjson::UTF8<>, rapidjson::MemoryStream> stream(bytes);
+    const auto parse = [&](rapidjson::Document&) {
+      result = reader.Parse<kFlags>(stream, *this);
+      return !result.IsError();
+    };
+    Populate(parse);
+  }
+
+  rapidjson::ParseResult result;
+
+ private:
+  template <class T>
+  static bool whole(std::string_view text, T& v) {
+    const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), v);
+    return problem == std::errc() && end == text.data() + text.size();
+  }
+};
+
+}  // namespace
+
 struct JsonState {
-  rapidjson::Document document;
+  Document document;
   std::string source;
 };
 
@@ -40,6 +95,7 @@ const char* parse_problem(rapidjson::ParseErrorCode code) {
     case rapidjson::kParseErrorStringEscapeInvalid: return "an escape that strings do not have";
     case rapidjson::kParseErrorStringMissQuotationMark: return "a string has no closing quote";
     case rapidjson::kParseErrorStringInvalidEncoding: return "a string is not UTF-8";
+    case rapidjson::kParseErrorTermination:  // by Document::RawNumber
     case rapidjson::kParseErrorNumberTooBig: return "a number beyond those of 64 bits";
     case rapidjson::kParseErrorNumberMissFraction: return "digits are missing behind a decimal point";
     case rapidjson::kParseErrorNumberMissExponent: return "digits of an exponent are missing";
@@ -223,16 +279,15 @@ Result<JsonDoc> JsonDoc::parse(std::string_view text, std::string source, const 
   }
   auto state = std::make_unique<JsonState>();
   state->source = std::move(source);
-  constexpr unsigned kFlags = rapidjson::kParseIterativeFlag | rapidjson::kParseFullPrecisionFlag | rapidjson::kParseValidateEncodingFlag;
-  state->document.Parse<kFlags>(text.data(), text.size());
-  if (state->document.HasParseError()) {
-    const size_t at = std::min(state->document.GetErrorOffset(), text.size());
+  state->document.read(text);
+  if (const rapidjson::ParseResult& read = state->document.result; read.IsError()) {
+    const size_t at = std::min(read.Offset(), text.size());
     const auto line = std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(at), '\n') + 1;
     const size_t newline = text.substr(0, at).rfind('\n');
     const auto column = at - (newline == std::string_view::npos ? 0 : newline + 1) + 1;
     const bool ends = !text.empty() && text.find_first_not_of(" \t\r\n", at) == std::string_view::npos;
     return Error{ErrorCode::bad_json,
-                 fmt::format("{}:{}:{}: {}{}", state->source, line, column, parse_problem(state->document.GetParseError()), ends ? ": the text ends" : ""), "", ""};
+                 fmt::format("{}:{}:{}: {}{}", state->source, line, column, parse_problem(read.Code()), ends ? ": the text ends" : ""), "", ""};
   }
   return JsonDoc(std::move(state));
 }

@@ -9,7 +9,6 @@
 #include <nlohmann/json.hpp>
 
 #include "base/env.h"
-#include "base/zip_reader.h"
 #include "base/zip_writer.h"
 
 namespace coil::cache {
@@ -45,6 +44,11 @@ struct Decoded {
   std::span<const uint8_t> payload;
 };
 
+// Kinds become folders: a word, so that an entry from elsewhere cannot lead out of the cache.
+bool is_kind(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= 'a' && c <= 'z'; });
+}
+
 // Nothing of an entry that is not exactly as it was written.
 std::optional<Decoded> decode(std::span<const uint8_t> bytes) {
   if (bytes.size() < 24 || std::memcmp(bytes.data(), kMagic, sizeof kMagic) != 0) return std::nullopt;
@@ -61,6 +65,7 @@ std::optional<Decoded> decode(std::span<const uint8_t> bytes) {
   } catch (const Json::exception&) {
     return std::nullopt;
   }
+  if (!is_kind(d.key.kind)) return std::nullopt;
   d.payload = bytes.subspan(16 + size, bytes.size() - 24 - size);
   return d;
 }
@@ -83,6 +88,9 @@ std::string Key::name() const { return folder() + hex(hash128(key_text(*this))) 
 
 Result<std::shared_ptr<Cache>> Cache::open(const std::string& place) {
   constexpr std::string_view kRedis = "redis://";
+  if (!place.starts_with(kRedis) && place.find("://") != std::string::npos) {
+    return Error{ErrorCode::bad_option, fmt::format("'{}' is no place for a cache", place), "", "set COIL_CACHE to a folder, to redis://host:port, or to off"};
+  }
   if (!place.starts_with(kRedis)) return std::make_shared<Cache>(folder_store(place));
   TRY(std::unique_ptr<Store> store, redis_store(place.substr(kRedis.size())));
   return std::make_shared<Cache>(std::move(store));
@@ -185,13 +193,12 @@ Result<Totals> Cache::pack(const std::string& path) {
   return t;
 }
 
-Result<Totals> Cache::unpack(const std::string& path) {
+Result<Totals> Cache::unpack(const ZipReader& zip) {
   Totals t;
-  TRY(const ZipReader zip, ZipReader::open(path));
   for (const ZipEntry& entry : zip.entries()) {
     TRY(const Bytes bytes, zip.read(entry, kMostEntryBytes));
     const std::optional<Decoded> d = decode(bytes);
-    if (!d) return Error{ErrorCode::bad_archive, fmt::format("'{}' in it is no entry of a cache", entry.name), path, "give a file that `coil cache pack` wrote"};
+    if (!d) return Error{ErrorCode::bad_archive, fmt::format("'{}' in it is no entry of a cache", entry.name), zip.name(), "give a file that `coil cache pack` wrote"};
     TRY_STATUS(store_->put(d->key.name(), bytes));  // under the name of its key, whatever the archive says
     ++t.entries;
     t.bytes += bytes.size();

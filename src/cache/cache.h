@@ -15,6 +15,7 @@
 
 #include "base/hash.h"
 #include "base/result.h"
+#include "base/zip_reader.h"
 #include "cache/store.h"
 
 namespace coil::cache {
@@ -66,7 +67,7 @@ class Cache {
   Result<Totals> totals();
   Result<Totals> clear();
   Result<Totals> pack(const std::string& path);    // all good entries into a zip
-  Result<Totals> unpack(const std::string& path);  // what is good of a zip that pack wrote
+  Result<Totals> unpack(const ZipReader& zip);     // of what pack wrote; bad_archive when it holds anything else
 
  private:
   void note(const Status& status);

@@ -59,7 +59,8 @@ class RedisStore : public Store {
       cursor = std::string(r->element[0]->str, r->element[0]->len);
       for (size_t i = 0; i < r->element[1]->elements; ++i) {
         const redisReply* e = r->element[1]->element[i];
-        names.emplace_back(e->str + kPrefix.size(), e->len - kPrefix.size());
+        const std::string_view name = e->type == REDIS_REPLY_STRING ? std::string_view(e->str, e->len) : "";
+        if (name.starts_with(kPrefix)) names.emplace_back(name.substr(kPrefix.size()));
       }
     } while (cursor != "0");
     // A scan may give a key twice.

@@ -29,6 +29,7 @@ struct TuneOptions {
   std::map<std::string, std::vector<int64_t>> warm;    // sizes of dynamic dimensions that matter, by the user's names
   std::optional<tune::Record> known;                   // its entries are taken as they are, if it is of this machine
   std::optional<tune::Record> replay;                  // all choices come from here, nothing is timed; not with a mode
+  bool time = true;                                    // false: what neither `known` nor the cache has keeps its own rules, nothing is timed
   std::function<void(double done)> progress;           // 0 to 1
 };
 

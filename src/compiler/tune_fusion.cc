@@ -177,7 +177,7 @@ Result<const FusionWay*> recorded_way(const tune::Record& record, const LoopProg
   if (!entry) return static_cast<const FusionWay*>(nullptr);
   const int number = number_of(*entry);
   if (number < 0) {
-    return Error{ErrorCode::tuning_record, fmt::format("the tuning record's choice for '{}' is not one that this version of coil has", entry->problem), "",
+    return Error{ErrorCode::tuning_record, fmt::format("the tuning record's choice for '{}' is not one that this version of coil has", entry->problem), record.name,
                  "tune the program again with --tune and --record"};
   }
   return way_of(number);
@@ -190,7 +190,7 @@ Result<FusionChoice> tune_fusion(const LoopProgram& loops, const PlanOneWay& pla
     const int number = number_of(*known);
     if (number >= 0) return FusionChoice{way_of(number), std::move(known)};
   }
-  if (options.tune.mode != TuneOptions::Mode::max || own->plan().constants_bytes > kMostConstants) return FusionChoice();
+  if (!options.tune.time || options.tune.mode != TuneOptions::Mode::max || own->plan().constants_bytes > kMostConstants) return FusionChoice();
   return FusionTuner(problem, plan, options, begin).run(std::move(own));
 }
 

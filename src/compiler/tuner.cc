@@ -35,7 +35,7 @@ class Tuner {
     reuse_known();
     find_candidates(fast ? kFastCandidates : kMaxCandidates);
     tune::SearchResult found;
-    if (!points_.empty() && anything_to_time()) {
+    if (options_.time && !points_.empty() && anything_to_time()) {
       const double budget = options_.seconds > 0 ? options_.seconds : fast ? kFastSeconds : kMaxSeconds;
       TRY(const std::unique_ptr<ProgramProfiler> profiler, target_.profiler(points_, choices_, budget - (tuning_clock() - begin_)));
       tune::SearchOptions search;
@@ -368,14 +368,14 @@ Status apply_record(KernelPlan& plan, const std::vector<RecordedKernel>& kernels
     if (kernel.problem.empty()) continue;
     const tune::Entry* entry = record.find(kernel.problem);
     if (!entry) {
-      return Error{ErrorCode::tuning_record, fmt::format("the tuning record has no entry for '{}' (kernel {})", kernel.problem, plan.kernels[k].name), "",
+      return Error{ErrorCode::tuning_record, fmt::format("the tuning record has no entry for '{}' (kernel {})", kernel.problem, plan.kernels[k].name), record.name,
                    "tune the program again with --tune and --record, or leave --replay out"};
     }
     ChoiceTable table{kernel.key, {}};
     for (const tune::Row& row : entry->rows) {
       const std::optional<Choice> choice = choice_of(*kernel.names, row.choice);
       if (!choice || !kernel.has(*choice)) {
-        return Error{ErrorCode::tuning_record, fmt::format("the tuning record's choice for '{}' is not one that this version of coil has", kernel.problem), "",
+        return Error{ErrorCode::tuning_record, fmt::format("the tuning record's choice for '{}' is not one that this version of coil has", kernel.problem), record.name,
                      "tune the program again with --tune and --record"};
       }
       table.rows.push_back({row.up_to, *choice, kernel.text(*choice)});

@@ -66,6 +66,7 @@ struct WholeProgram {
 };
 
 struct Record {
+  std::string name;             // the file that it was read from, for messages
   Hardware hardware;
   std::vector<Entry> entries;   // in the program's order
   std::vector<WholeProgram> whole;

@@ -180,7 +180,10 @@ Result<Record> parse_record(std::string_view text, const std::string& name) {
     return record_of(doc.root());
   };
   Result<Record> record = read();
-  if (record.ok()) return record;
+  if (record.ok()) {
+    record.value().name = name;
+    return record;
+  }
   return Error{ErrorCode::tuning_record, "this is no tuning record of coil: " + record.error().message, "", "records are written by `coil compile --tune ... --record FILE`"};
 }
 

@@ -87,6 +87,25 @@ TEST(Json, Malformed) {
   EXPECT_EQ(JsonDoc::parse("{\n  \"a\": nope}", "t.json").error().message.substr(0, 11), "t.json:2:9:");
 }
 
+TEST(Json, NumbersAreExact) {
+  const auto number = [](const std::string& text) { return parsed("[" + text + "]").root().as_array().value()[0].as_double().value(); };
+  for (const char* zero : {"0", "0.0", "0e-30", "0e-112", "0e-300", "0.000e-60", "0e300", "1e-400", "0.01e-400", "1e-99999999999", "2e-324"}) EXPECT_EQ(number(zero), 0.0) << zero;
+  EXPECT_TRUE(std::signbit(number("-0e-30")) && std::signbit(number("-1e-400")));
+  EXPECT_EQ(number("4.9e-324"), 4.9e-324);
+  EXPECT_EQ(number("0.1"), 0.1);
+  EXPECT_EQ(number("9007199254740993.0"), 9007199254740992.0);
+  EXPECT_EQ(number("123456789012345678901234567890"), 123456789012345678901234567890.0);
+  EXPECT_EQ(number("1.7976931348623157e308"), 1.7976931348623157e308);
+  EXPECT_EQ(number("-1.5E+3"), -1500.0);
+  EXPECT_EQ(parsed("[-9223372036854775808]").root().as_array().value()[0].as_int().value(), INT64_MIN);
+  EXPECT_EQ(parsed("[-0]").root().as_array().value()[0].as_int().value(), 0);
+  EXPECT_FALSE(parsed("[9223372036854775808]").root().as_array().value()[0].is_int());
+  const std::string large = "1" + std::string(305, '0');
+  EXPECT_EQ(parse_error("[" + large + "0000]"), ErrorCode::bad_json);
+  EXPECT_EQ(parse_error("[9e308]"), ErrorCode::bad_json);
+  EXPECT_EQ(number(large + "e-305"), 1.0);
+}
+
 TEST(Json, Limits) {
   EXPECT_EQ(parse_error(std::string(512, '[') + std::string(512, ']')), ErrorCode{});
   EXPECT_EQ(parse_error(std::string(513, '[') + std::string(513, ']')), ErrorCode::archive_limit);

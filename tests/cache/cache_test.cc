@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "base/files.h"
+#include "base/zip_writer.h"
 
 namespace coil::cache {
 namespace {
@@ -80,13 +81,41 @@ TEST_F(CacheTest, PacksAndUnpacks) {
   const std::string file = folder_ / "all.zip";
   EXPECT_EQ(cache_->pack(file).value().entries, 2u);
   const auto other = Cache::open(folder_ / "other").value();
-  EXPECT_EQ(other->unpack(file).value().entries, 2u);
+  EXPECT_EQ(other->unpack(ZipReader::open(file).value()).value().entries, 2u);
   EXPECT_EQ(other->get(key("b")), kPayload);
   EXPECT_EQ(other->clear().value().entries, 2u);
   EXPECT_FALSE(other->get(key("b")));
-  EXPECT_FALSE(other->unpack(folder_ / "nothing.zip").ok());
   cache_->clear().value();
   EXPECT_TRUE(fs::exists(folder_ / "cache" / "notes.txt")) << "what is not the cache's stays";
+}
+
+// Keeps what is put in a string.
+struct OneEntry : Store {
+  explicit OneEntry(Bytes& kept) : kept(kept) {}
+  std::string place() const override { return "memory"; }
+  Result<std::optional<Bytes>> get(const std::string&) override { return std::optional<Bytes>(kept); }
+  Status put(const std::string&, std::span<const uint8_t> bytes) override {
+    kept.assign(bytes.begin(), bytes.end());
+    return ok_status();
+  }
+  Status remove(const std::string&) override { return ok_status(); }
+  Result<std::vector<std::string>> list(const std::string&) override { return std::vector<std::string>(); }
+  Bytes& kept;
+};
+
+TEST_F(CacheTest, NoEntryLeadsOutOfThePlace) {
+  for (const char* kind : {"../outside", "..", "/tmp/outside", "", "a/b"}) {
+    Bytes entry;
+    Cache(std::make_unique<OneEntry>(entry)).put({kind, "a", {}}, kPayload);
+    ASSERT_FALSE(entry.empty());
+    ZipWriter zip = ZipWriter::in_memory();
+    ASSERT_TRUE(zip.add("object/a.entry", entry).ok());
+    const std::vector<uint8_t> archive = zip.finish_in_memory();
+    const auto unpacked = cache_->unpack(ZipReader::from_bytes(archive, "all.zip").value());
+    ASSERT_FALSE(unpacked.ok()) << kind;
+    EXPECT_EQ(unpacked.error().code, ErrorCode::bad_archive);
+    EXPECT_FALSE(fs::exists(folder_)) << kind << ": nothing was written";
+  }
 }
 
 TEST_F(CacheTest, FailuresAreNoted) {
@@ -99,7 +128,7 @@ TEST_F(CacheTest, FailuresAreNoted) {
 }
 
 TEST_F(CacheTest, AddressesOfServers) {
-  for (const char* bad : {"redis://", "redis://:6379", "redis://host:0", "redis://host:x", "redis://host:6379/x"}) {
+  for (const char* bad : {"redis://", "redis://:6379", "redis://host:0", "redis://host:x", "redis://host:6379/x", "ftp://host", "rediss://host:6379"}) {
     const auto opened = Cache::open(bad);
     ASSERT_FALSE(opened.ok()) << bad;
     EXPECT_EQ(opened.error().code, ErrorCode::bad_option);

@@ -1,17 +1,29 @@
 #!/usr/bin/env python3
-"""Writes the seeds of fuzz_reader from a folder of small exported programs: tests/fuzz/make_seeds.py FOLDER.
+"""Writes the seeds of the fuzz targets: tests/fuzz/make_seeds.py FOLDER, a folder of small exported programs; tests/fuzz/make_seeds.py --coil
+build/coil makes those of packages, records, the cache, user kernels and arrays from what coil writes of the programs that are seeds already.
 
-Each program becomes up to two seeds: the archive itself, and its JSON entries as text with a line "----" between them (the fuzz
+For fuzz_reader each program becomes up to two seeds: the archive itself, and its JSON entries as text with a line "----" between them (the fuzz
 target puts those into an archive of its own, so that a mutation does not fail at a checksum). Programs of PyTorch 2.7 give the
 archive and the pickle of their weights.
 """
 import io
 import json
+import os
 import pathlib
+import subprocess
 import sys
+import tempfile
 import zipfile
 
-TARGET = pathlib.Path(__file__).resolve().parent / "seeds/reader"
+SEEDS = pathlib.Path(__file__).resolve().parent / "seeds"
+TARGET = SEEDS / "reader"
+KERNELS = [
+    {"name": "a::b", "signature": "(Tensor x, Tensor? bias, Tensor(a!) count, SymInt n, float by=2.0, bool b=False, int[] list=[1]) -> (Tensor, Tensor)",
+     "configs": [{"BLOCK": 64, "UP": True}, {"BLOCK": 128, "UP": False}], "key": "x.numel()",
+     "cpu": {"source": "b.cc", "headers": ["c.h"], "range": "cdiv(out0.numel(), BLOCK) + max(n, x.size(-1) % 3)", "work": 4},
+     "cuda": {"text": "t", "grid": [1, "out0.size(0) // BLOCK"], "block": "BLOCK", "shared": "UP * 4"}},
+    {"name": "c::d", "signature": "(Tensor x) -> Tensor", "contiguous": False, "cpu": {"text": "t", "entry": "e", "range": "x.dim()"}},
+]
 ENTRIES = ("models/model.json", "data/weights/model_weights_config.json", "data/constants/model_constants_config.json")
 MAX_ARCHIVE = 15_000
 
@@ -38,5 +50,56 @@ def main(folder):
         (TARGET / f"{path.stem}.txt").write_text("\n----\n".join(parts))
 
 
+def write(folder, name, content):
+    (SEEDS / folder).mkdir(parents=True, exist_ok=True)
+    (SEEDS / folder / name).write_bytes(content)
+
+
+def small_package(path):
+    """The package without its code and weights, which nobody reads before they are loaded."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(path) as package, zipfile.ZipFile(out, "w") as small:
+        for entry in package.infolist():
+            code = entry.filename.endswith((".so", ".constants"))
+            small.writestr(zipfile.ZipInfo(entry.filename), b"\1" * 64 if code else package.read(entry))
+    return out.getvalue()
+
+
+def made_by(coil):
+    """Manifests, packages, records and entries of the cache, each of a small program."""
+    for name in ("mlp_dynamic", "branch", "counter"):
+        with tempfile.TemporaryDirectory() as folder:
+            folder = pathlib.Path(folder)
+            package, record = folder / "m.pt2", folder / "r.json"
+            subprocess.run([coil, "compile", TARGET / f"{name}.pt2", "-o", package, "--tune", "fast", "--tune-budget", "500ms", "--record", record, "-q"],
+                           check=True, env=dict(os.environ, COIL_CACHE=str(folder / "cache")))
+            archive = zipfile.ZipFile(package)
+            manifest = json.loads(archive.read(next(n for n in archive.namelist() if n.endswith("/manifest.json"))))
+            write("package", f"{name}.json", json.dumps(manifest, separators=(",", ":")).encode())
+            write("tuning", f"{name}.json", json.dumps(json.loads(record.read_text()), separators=(",", ":")).encode())
+            if name == "mlp_dynamic":
+                write("package", f"{name}.pt2", small_package(package))
+            for entry in sorted(folder.glob("cache/tuning/*/*.entry"))[:1]:
+                write("cache", f"{name}.entry", entry.read_bytes())
+
+
+def others():
+    import numpy as np
+
+    write("kernels", "both.json", json.dumps(KERNELS).encode())
+    arrays = {"f32": np.ones((2, 3), "<f4"), "i64": np.arange(4, dtype=">i8"), "fortran": np.asfortranarray(np.ones((2, 3))), "bool": np.zeros((0, 2), "?")}
+    for name, array in arrays.items():
+        out = io.BytesIO()
+        np.save(out, array)
+        write("arrays", f"{name}.npy", out.getvalue())
+    out = io.BytesIO()
+    np.savez(out, **arrays)
+    write("arrays", "all.npz", out.getvalue())
+
+
 if __name__ == "__main__":
-    main(sys.argv[1])
+    if sys.argv[1] == "--coil":
+        made_by(sys.argv[2])
+        others()
+    else:
+        main(sys.argv[1])

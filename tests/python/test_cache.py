@@ -69,6 +69,17 @@ def test_a_tuned_program_is_not_timed_again(at, tmp_path):
     assert reasons and (first["hardware"]["threads"] == 1 or all(r.startswith("threads is '1'") for r in reasons)), reasons
 
 
+def test_explain_times_nothing(at, tmp_path):
+    here = at(tmp_path / "cache")
+    told = here.explain("--tune", "max", "--tune-budget", "9m")
+    assert told["to_time"] == len(told["lookups"]) > 0 and {l["kind"] for l in told["lookups"]} == {"tuning"}, "what is built depends on what the tuner would find"
+    here.compile("--tune", "fast", "--tune-budget", "60s")
+    known = here.explain("--tune", "fast")
+    assert known["to_time"] == 0 and known["hits"] == len(known["lookups"]) and {l["kind"] for l in known["lookups"]} == {"tuning", "object"}
+    text = harness.coil_ok("cache", "explain", harness.DIGITS, env=dict(here.env, COIL_CACHE=str(tmp_path / "empty"))).stdout
+    assert "cpu x86-64-v3" in text and "cpu x86-64-v4" in text, "lookups of one text are told apart"
+
+
 def test_pack_unpack_clear(at, tmp_path):
     here, there = at(tmp_path / "here"), at(tmp_path / "there")
     here.compile()
@@ -121,7 +132,8 @@ def test_a_place_that_cannot_be_written(at, tmp_path):
     here = at(tmp_path / "file")
     done = harness.coil_ok("compile", harness.DIGITS, "-o", tmp_path / "p.pt2", env=here.env)
     assert "nothing could be kept" in done.stderr and str(tmp_path / "file") in done.stderr
-    harness.assert_refused(harness.coil("compile", harness.DIGITS, "-o", tmp_path / "p.pt2", env=dict(os.environ, COIL_CACHE="redis://:x")), "redis://host:port", code=402)
+    for place in ("redis://:x", "ftp://host/folder"):
+        harness.assert_refused(harness.coil("compile", harness.DIGITS, "-o", tmp_path / "p.pt2", env=dict(os.environ, COIL_CACHE=place)), "redis://host:port", code=402)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <memory>
 
 #include "command.h"
@@ -39,7 +40,8 @@ Result<int> pack(const Arguments& a) {
 
 Result<int> unpack(const Arguments& a) {
   TRY(const auto cache, open_cache());
-  TRY(const cache::Totals t, cache->unpack(a.file));
+  TRY(const ZipReader zip, ZipReader::open(a.file));
+  TRY(const cache::Totals t, cache->unpack(zip));
   print(a, *cache, t, fmt::format("{} -> {}: {}", a.file, cache->place(), entries_text(t)));
   return 0;
 }
@@ -58,31 +60,49 @@ Result<int> show(const Arguments& a) {
   return 0;
 }
 
-// Compiles as `coil compile` would, keeping nothing, and says what of it was found.
+// Where several lookups are of one subject (a text that is compiled for several processors): what tells this one from the others.
+std::string told_apart(const std::vector<cache::Lookup>& lookups, const cache::Key& key) {
+  std::string text;
+  for (size_t f = 0; f < key.fields.size(); ++f) {
+    const bool differs = std::any_of(lookups.begin(), lookups.end(), [&](const cache::Lookup& l) {
+      return l.key.kind == key.kind && l.key.subject == key.subject && l.key.fields.size() == key.fields.size() && !(l.key.fields[f] == key.fields[f]);
+    });
+    if (differs) text += fmt::format(", {} {}", key.fields[f].name, key.fields[f].value);
+  }
+  return text;
+}
+
+// Compiles as `coil compile` would, timing and keeping nothing, and says what of it was found.
 Result<int> explain(Arguments& a) {
   TRY(const ZipReader zip, ZipReader::open(a.model));
   Progress progress(Progress::Mode::never);
   TRY(CompileOptions options, compile_options(a.compile, progress));
   TRY(options.cache, open_cache());
   options.cache->read_only();
+  options.tune.time = false;
   TRY(const ProgramInput program, read_input_program(zip, a.compile));
   options.name = program.name;
   TRY_STATUS(compile_to_memory(program.graph, options));
   const Style style;
+  const std::vector<cache::Lookup> lookups = options.cache->lookups();
+  const auto to_time = std::count_if(lookups.begin(), lookups.end(), [](const cache::Lookup& l) { return l.key.kind == "tuning" && !l.hit; });
   Json rows = Json::array();
-  Table table(2);
+  std::string text;
   size_t hits = 0;
-  for (const cache::Lookup& l : options.cache->lookups()) {
+  for (const cache::Lookup& l : lookups) {
+    if (to_time > 0 && l.key.kind != "tuning") continue;  // another program, once the tuner has chosen
     hits += l.hit;
     const std::string why = l.hit ? "" : options.cache->explain(l.key);
     rows.push_back({{"kind", l.key.kind}, {"subject", l.key.subject}, {"hit", l.hit}, {"reason", why}});
-    table.add({l.hit ? "hit" : style.bold("miss"), l.key.kind, l.key.subject, why});
+    text += fmt::format("  {}  {:<6}  {}{}\n", l.hit ? "hit " : style.bold("miss"), l.key.kind, l.key.subject, told_apart(lookups, l.key));
+    if (!why.empty()) text += "                " + style.dim(why) + "\n";
   }
   if (a.json) {
-    put(Json{{"cache", options.cache->place()}, {"hits", hits}, {"lookups", rows}, {"problem", options.cache->problem()}}.dump(2) + "\n");
+    put(Json{{"cache", options.cache->place()}, {"hits", hits}, {"to_time", to_time}, {"lookups", rows}, {"problem", options.cache->problem()}}.dump(2) + "\n");
     return 0;
   }
-  put(fmt::format("{}: {} of {} found\n", options.cache->place(), hits, rows.size()) + table.text());
+  put(fmt::format("{}: {} of {} found\n", options.cache->place(), hits, rows.size()) + text);
+  if (to_time > 0) put(fmt::format("The tuner would time {}; which kernels are built then depends on what it finds.\n", count_text(static_cast<size_t>(to_time), "problem")));
   if (!options.cache->problem().empty()) put(options.cache->problem() + "\n");
   return 0;
 }

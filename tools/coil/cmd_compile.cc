@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 
@@ -68,6 +69,37 @@ std::string stage_detail(const std::string& stage, const CompileReport& r, const
   return "";
 }
 
+// What the choices of a problem brought at most, at any size that was timed; empty: they are not known to be faster.
+std::string gain_text(const tune::Entry& e) {
+  double most = 0;
+  for (const tune::MeasuredPoint& p : e.measured) {
+    const auto chosen = std::find_if(p.timings.begin(), p.timings.end(), [&](const tune::Timing& t) { return t.choice == p.chosen; });
+    if (chosen != p.timings.end() && p.timings[0].median > 0) most = std::max(most, 100 * (1 - chosen->median / p.timings[0].median));
+  }
+  return most > 0 ? fmt::format("{}{:.1f} % faster", e.measured.size() > 1 ? "up to " : "", most) : "";
+}
+
+// The whole program with its choices and without, at each size in order; the sizes where it stays as it was are counted if they are many.
+std::string whole_text(const tune::Record& record, const Style& style) {
+  std::vector<tune::WholeProgram> whole = record.whole;
+  std::stable_sort(whole.begin(), whole.end(), [](const auto& a, const auto& b) { return a.sizes < b.sizes; });
+  std::string text;
+  size_t left_out = 0;
+  for (const tune::WholeProgram& w : whole) {
+    if (!w.kept && whole.size() > 4) {
+      ++left_out;
+      continue;
+    }
+    std::string sizes;
+    for (const auto& [name, value] : w.sizes) sizes += fmt::format(" {}={}", name, value);
+    text += fmt::format("  whole program{}: {} untuned, {} tuned{}\n", sizes, seconds_text(w.untuned * 1e-6), style.bold(seconds_text(w.tuned * 1e-6)),
+                        w.kept ? "" : " (not surely faster: stays as it was)");
+  }
+  if (left_out > 0) text += fmt::format("  {} not surely faster: {} as {}\n", left_out == 1 ? "1 other size" : fmt::format("{} other sizes", left_out),
+                                        left_out == 1 ? "it stays" : "they stay", left_out == 1 ? "it was" : "they were");
+  return text;
+}
+
 // A line for each problem that something else than its own rule serves, and what it brought.
 std::string tuning_text(const tune::Record& record, const Style& style) {
   if (record.untimed) {
@@ -83,35 +115,14 @@ std::string tuning_text(const tune::Record& record, const Style& style) {
       ++own;
       continue;
     }
-    std::string rows;
-    int64_t from = 1;
-    for (const tune::Row& r : e.rows) {
-      const std::string range = r.up_to == INT64_MAX ? (from > 1 ? fmt::format("{} {}-: ", e.key, from) : "") : fmt::format("{} {}: ", e.key, rows_text(from, r.up_to));
-      rows += (rows.empty() ? "" : "; ") + range + r.text;
-      from = r.up_to + 1;
-    }
-    std::string reason;
-    for (const tune::MeasuredPoint& p : e.measured) {
-      if (reason.empty() && p.reason.starts_with("faster") && p.chosen != "own rule") reason = p.reason;
-    }
-    table.add({e.kernel, rows, style.dim(reason)});
+    std::vector<std::pair<int64_t, std::string>> rows;
+    for (const tune::Row& r : e.rows) rows.emplace_back(r.up_to, r.text);
+    table.add({e.kernel, style.dim(gain_text(e)), choices_text(e.key, rows)});
   }
   text += table.text();
   if (own > 0) text += fmt::format("  {} as before\n", count_text(own, "problem"));
   if (record.least_seconds > 0) text += fmt::format("  nothing was timed: the budget is too small for calls as long as this program's; give at least --tune-budget {:.0f}s\n", record.least_seconds);
-  size_t kept_sizes = 0;
-  for (const tune::WholeProgram& w : record.whole) kept_sizes += w.kept;
-  for (const tune::WholeProgram& w : record.whole) {
-    if (!w.kept && record.whole.size() > 4) continue;
-    std::string sizes;
-    for (const auto& [name, value] : w.sizes) sizes += fmt::format(" {}={}", name, value);
-    text += fmt::format("  whole program{}: {} untuned, {} tuned{}\n", sizes, seconds_text(w.untuned * 1e-6), style.bold(seconds_text(w.tuned * 1e-6)),
-                        w.kept ? "" : " (not surely faster: stays as it was)");
-  }
-  if (record.whole.size() > 4 && kept_sizes < record.whole.size()) {
-    text += fmt::format("  {} other sizes not surely faster: they stay as they were\n", record.whole.size() - kept_sizes);
-  }
-  return text;
+  return text + whole_text(record, style);
 }
 
 std::string summary(const Arguments& a, const CompileReport& r, const CompileOptions& options, uint64_t bytes,

@@ -144,18 +144,14 @@ std::string arena_text(const Json& m, const Style& style) {
   return table.empty() ? "" : style.bold("Buffers in the scratch block") + "\n" + table.text();
 }
 
-// "batch 1-12: winograd, 13-: own rule"
-std::string choices_text(const Json& choices) {
+std::string choices_of(const Json& k) {
+  const Json choices = k.value("choices", Json());
   if (!choices.is_object()) return "";
-  std::string text;
-  int64_t from = 1;
+  std::vector<std::pair<int64_t, std::string>> rows;
   for (const Json& r : choices.at("rows")) {
-    const bool last = r.at("up_to").is_null();
-    const std::string range = last ? (from > 1 ? fmt::format("{}-: ", from) : "") : rows_text(from, r["up_to"].get<int64_t>()) + ": ";
-    text += (text.empty() ? (range.empty() ? "" : choices.at("by").get<std::string>() + " ") : ", ") + range + r.at("run").get<std::string>();
-    if (!last) from = r["up_to"].get<int64_t>() + 1;
+    rows.emplace_back(r.at("up_to").is_null() ? INT64_MAX : r["up_to"].get<int64_t>(), r.at("run").get<std::string>());
   }
-  return text;
+  return choices_text(choices.at("by").get<std::string>(), rows);
 }
 
 // The kernels that a tuner has run otherwise than by their own rules; equal ones once.
@@ -166,7 +162,7 @@ std::string tuned_text(const Json& m, const Style& style) {
   Table table;
   std::vector<std::pair<std::string, std::string>> seen;
   for (const Json& k : m.at("kernels")) {
-    std::pair<std::string, std::string> row = {k.at("name").get<std::string>(), choices_text(k.value("choices", Json()))};
+    std::pair<std::string, std::string> row = {k.at("name").get<std::string>(), choices_of(k)};
     if (row.second.empty() || std::find(seen.begin(), seen.end(), row) != seen.end()) continue;
     seen.push_back(row);
     table.add({row.first, row.second});
@@ -181,7 +177,7 @@ std::string kernels_text(const Json& m, const Style& style) {
     const std::string function = k.at("function").is_string() ? k["function"].get<std::string>() : "(copy)";
     text += fmt::format("  {:>3}  {}  {}  {}\n", n++, style.bold(function), k.at("kind").get<std::string>(),
                         fmt::join(k.at("ops").get<std::vector<std::string>>(), ", "));
-    const std::string choices = choices_text(k.value("choices", Json()));
+    const std::string choices = choices_of(k);
     if (!choices.empty()) text += "         tuned: " + choices + "\n";
     std::vector<std::string> seen;
     for (const Json& o : k.value("origins", Json::array())) {

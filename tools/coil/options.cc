@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "compiler/options.h"
+#include "shapes.h"
 
 namespace coil::tool {
 
@@ -49,14 +50,6 @@ void add_compile_options(CLI::App& app, CompileArguments& a) {
   app.add_option("--skip", a.skip, "leave out a graph pass, to bisect a wrong result (also COIL_SKIP)")
       ->allow_extra_args(false)
       ->type_name("PASS");
-}
-
-Result<std::pair<std::string, std::string>> split_assignment(const std::string& text, const char* option) {
-  const size_t at = text.find('=');
-  if (at == std::string::npos || at == 0 || at + 1 == text.size()) {
-    return Error{ErrorCode::bad_option, fmt::format("{} '{}' is not of the form NAME=VALUE", option, text), "", ""};
-  }
-  return std::pair(text.substr(0, at), text.substr(at + 1));
 }
 
 Result<std::map<std::string, std::string>> dim_names(const CompileArguments& arguments) {

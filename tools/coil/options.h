@@ -38,7 +38,4 @@ Result<CompileOptions> compile_options(const CompileArguments& arguments, Progre
 // {"s77": "batch"} as the reader takes it.
 Result<std::map<std::string, std::string>> dim_names(const CompileArguments& arguments);
 
-// "batch=8" -> {"batch", "8"}; bad_option otherwise.
-Result<std::pair<std::string, std::string>> split_assignment(const std::string& text, const char* option);
-
 }  // namespace coil::tool

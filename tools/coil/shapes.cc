@@ -5,7 +5,6 @@
 #include <charconv>
 
 #include "expr/expr.h"
-#include "options.h"
 
 namespace coil::tool {
 namespace {
@@ -24,6 +23,14 @@ Result<int64_t> tensor_bytes(const Json& tensors, Sizes& sizes) {
 }
 
 }  // namespace
+
+Result<std::pair<std::string, std::string>> split_assignment(const std::string& text, const char* option) {
+  const size_t at = text.find('=');
+  if (at == std::string::npos || at == 0 || at + 1 == text.size()) {
+    return Error{ErrorCode::bad_option, fmt::format("{} '{}' is not of the form NAME=VALUE", option, text), "", ""};
+  }
+  return std::pair(text.substr(0, at), text.substr(at + 1));
+}
 
 Status apply_shapes(const std::vector<std::string>& arguments, Sizes& sizes) {
   for (const std::string& text : arguments) {

@@ -3,11 +3,15 @@
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sizes.h"
 
 namespace coil::tool {
+
+// "batch=8" -> {"batch", "8"}; bad_option otherwise.
+Result<std::pair<std::string, std::string>> split_assignment(const std::string& text, const char* option);
 
 // "batch=8" each. bad_option, bad_dimension, input_size.
 Status apply_shapes(const std::vector<std::string>& arguments, Sizes& sizes);

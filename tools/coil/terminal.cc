@@ -76,6 +76,19 @@ std::string seconds_text(double seconds) {
 }
 
 std::string rows_text(int64_t from, int64_t to) { return from == to ? fmt::format("{}", from) : fmt::format("{}-{}", from, to); }
+
+std::string choices_text(std::string_view by, const std::vector<std::pair<int64_t, std::string>>& rows) {
+  std::string text;
+  int64_t from = 1;
+  for (const auto& [up_to, run] : rows) {
+    const bool last = up_to == INT64_MAX;
+    const std::string range = last ? (from > 1 ? fmt::format("{}-: ", from) : "") : rows_text(from, up_to) + ": ";
+    text += (text.empty() ? (range.empty() ? "" : std::string(by) + " ") : ", ") + range + run;
+    if (!last) from = up_to + 1;
+  }
+  return text;
+}
+
 std::string count_text(size_t n, std::string_view noun) { return fmt::format("{} {}{}", n, noun, n == 1 ? "" : "s"); }
 
 void put(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); }
