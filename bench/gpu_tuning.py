@@ -6,10 +6,12 @@
 linear   Linear 3420 -> 1280 in bf16, one package for rows 1..4096 (neighbouring rows are not 16 bytes apart modulo 16), beside F.linear, F.linear
          padded to 3424 columns, and the same with the padding of the activations counted
 mlp      256 x 1024 x 1024 x 1024 in float32; resnet18: batch 2 in float32. --peers: beside torch.compile(mode="max-autotune")
+NAME     a workload of gpu_workloads.py, or a shell pattern of such
 A cell is the median over rounds of CUDA events around a burst of calls, with the least and the greatest. TF32 is off. Nothing comes from a cache.
 FOLDER ($OUT or /tmp/coil-gpu) gets gpu_tuning.json.
 """
 import argparse
+import fnmatch
 import json
 import os
 import pathlib
@@ -22,8 +24,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests/gpu"
 os.environ["COIL_CACHE"] = "off"
 
 import coil_torch  # noqa: E402
+import gpu_workloads  # noqa: E402
 import machine  # noqa: E402
-from gpu_peers import Clock  # noqa: E402
+from gpu_peers import Clock, leaves  # noqa: E402
 from paths import COIL, RUNTIME  # noqa: E402
 
 
@@ -121,7 +124,7 @@ def linear(torch, options):
 
 def whole(torch, name, module, args, options):
     packages, row = tuned(torch, module, args, None, name, options)
-    want = [module(*args)]
+    want = leaves(module(*args))
     calls, row["error"] = {"eager": lambda: module(*args)}, {}
     if options.peers:
         start = time.perf_counter()
@@ -149,7 +152,10 @@ def programs(torch, options):
 
         return whole(torch, "resnet18", torchvision.models.resnet18().eval().cuda(), (torch.randn(2, 3, 224, 224, device="cuda"),), options)
 
-    return {"linear": lambda: linear(torch, options), "mlp": mlp, "resnet18": resnet18}
+    own = {"linear": lambda: linear(torch, options), "mlp": mlp, "resnet18": resnet18}
+    shared = {name: lambda name=name: whole(torch, name, *gpu_workloads.build(name, "cuda"), options) for name in gpu_workloads.workloads()}
+    table = own | shared
+    return {name: table[name] for pattern in options.programs for name in table if fnmatch.fnmatch(name, pattern)}
 
 
 def main():
@@ -172,8 +178,8 @@ def main():
     torch.manual_seed(0)
     report = {"machine": machine.describe(), "tune": options.tune, "budget": options.budget, "programs": {}}
     with torch.no_grad():
-        for name in options.programs:
-            report["programs"][name] = programs(torch, options)[name]()
+        for name, program in programs(torch, options).items():
+            report["programs"][name] = program()
             (options.out / "gpu_tuning.json").write_text(json.dumps(report, indent=1) + "\n")
     return 0
 

@@ -36,6 +36,7 @@ SLOW_FIRST = ["gpu_beyond_32_bits", "gpu_row_beyond_32_bits", "resnet50*", "mobi
 
 def worker(options):
     os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")  # the loader's test compiles for the CPU: 20 seconds a process
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(pathlib.Path(options.work) / f"inductor_{os.getpid()}")  # else each loader's start waits for the others' lock
     import warnings
 
     warnings.simplefilter("ignore")

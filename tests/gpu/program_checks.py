@@ -106,8 +106,8 @@ def export(bench, case, form, path):
 
 
 def run_sets(bench, model, case, tolerance, expect, row):
-    """The C API on every input set. Returns the worst error."""
-    worst, notes = 0.0, []
+    """The C API on every input set. Returns the worst error, and {input set: results} where coil's are nearer to float64 than eager's."""
+    worst, notes, nearer = 0.0, [], {}
     side = torch.cuda.Stream() if bench.cuda else None
     for n, (tag, args) in enumerate((case.inputs or {"example": case.args}).items()):
         expected, after, _ = expect(tag, args)
@@ -126,6 +126,7 @@ def run_sets(bench, model, case, tolerance, expect, row):
             if not both[0] <= 1.25 * both[1]:
                 raise Failed("wrong", f"{problem}\n{text}") from None
             notes.append(f"{tag}: {problem} - but {text}")
+            nearer[tag] = got
         compare(inputs, after, tolerance, f"{tag}, inputs after the call")
         if n >= 2 or sum(t.nbytes for t in inputs) > 1 << 30:
             continue
@@ -146,21 +147,21 @@ def run_sets(bench, model, case, tolerance, expect, row):
         compare(model.run(inputs), got if notes else expected, tolerance, f"{tag}, addresses aligned to an element only")
     if notes:
         row["notes"] = notes
-    return worst
+    return worst, nearer
 
 
-def run_stock(bench, package, case, tolerance, expect, loose):
-    """The package in stock PyTorch."""
+def run_stock(bench, package, case, tolerance, expect, nearer):
+    """The package in stock PyTorch, beside eager's results, or `nearer` ones where there are such. Returns the worst error."""
     worst = 0.0
     loaded = torch._inductor.aoti_load_package(str(package))
     for n, (tag, args) in enumerate((case.inputs or {"example": case.args}).items()):
-        if n and (loose or any(True for _ in case.module.buffers())):
+        if n and any(True for _ in case.module.buffers()):
             break
         own = to((args, case.kwargs), bench.device)
         bench.sync()
         outputs = tensor_outputs(loaded(*own[0], **own[1]))
         bench.sync()
-        worst = max(worst, compare(outputs, expect(tag, args)[0], tolerance * (10 if loose else 1), f"{tag}, aoti_load_package"))
+        worst = max(worst, compare(outputs, nearer.get(tag) or expect(tag, args)[0], tolerance, f"{tag}, aoti_load_package"))
     return worst
 
 
@@ -205,13 +206,13 @@ def check_program(bench, item, stage):
             known[tag] = eager(bench, case, args)
         return known[tag]
 
-    problem = None
+    problem, nearer = None, {}
     stage("C API", **row)
     try:
         start = time.perf_counter()
         model = bench.open(package)
         row.update(load_ms=round((time.perf_counter() - start) * 1e3, 2), isa=model.isa())
-        row["error"] = run_sets(bench, model, case, tolerance, expect, row)
+        row["error"], nearer = run_sets(bench, model, case, tolerance, expect, row)
         row["reference"] = next(iter(known.values()))[2]
         row["memory"] = model.memory()
         model.close()
@@ -221,7 +222,7 @@ def check_program(bench, item, stage):
     if not bench.options.no_stock:
         stage("stock PyTorch", **row)
         try:
-            row["stock_error"] = run_stock(bench, package, case, tolerance, expect, "notes" in row)
+            row["stock_error"] = run_stock(bench, package, case, tolerance, expect, nearer)
         except Failed as error:
             problem = problem or error
             row["stock"] = str(error)[:600]
