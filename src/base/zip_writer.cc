@@ -98,6 +98,7 @@ Status ZipWriter::begin(std::string_view name, uint64_t size) {
   entries_.push_back({std::string(name), offset_, size, static_cast<uint32_t>(crc32_z(0, nullptr, 0))});
   open_ = true;
   left_ = size;
+  if (!file_.has_value()) memory_.reserve(memory_.size() + header.size() + size);
   return put(header);
 }
 

@@ -16,6 +16,7 @@ namespace {
 constexpr double kBuildSeconds = 1.0;   // NVRTC's for one template kernel on one thread, roughly
 constexpr double kLoopSeconds = 0.1;    // and for one loop
 constexpr double kBuildShare = 0.5;     // of the time left that building may take
+constexpr double kReadySeconds = 0.5;   // for the program's own kernels, on several threads
 
 Choice library_choice() {
   Choice c;
@@ -75,8 +76,10 @@ class CudaTuningTarget : public TuningTarget {
 
   std::vector<cache::Field> cache_fields() const override { return {{"libraries", options_.libraries ? "yes" : "no"}}; }
 
+  double ready_seconds() const override { return kReadySeconds + load_seconds(plan()); }
+
   Result<std::unique_ptr<ProgramProfiler>> profiler(const std::vector<SymbolValues>& points, Candidates& candidates, double seconds) override {
-    shorten(candidates, seconds);
+    shorten(candidates, seconds - load_seconds(plan()));
     CudaPlan build = plan_;
     build.settings.timed = united_choices(plan(), problems_, candidates);
     TRY(const std::shared_ptr<const toolchain::Nvrtc> nvrtc, toolchain::Nvrtc::load());

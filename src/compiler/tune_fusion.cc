@@ -10,6 +10,7 @@ namespace coil {
 namespace {
 
 constexpr double kBudgetPart = 0.25, kMaxSeconds = 60;  // of the whole budget; the default budget of the mode `max`
+constexpr double kBuildPart = 0.75;  // of that: for the builds
 constexpr int kSamples = 20;
 constexpr size_t kMostPoints = 2;
 constexpr uint64_t kMostConstants = uint64_t{512} << 20;  // bytes
@@ -101,12 +102,8 @@ class FusionTuner {
     if (points_.size() > kMostPoints) points_.resize(kMostPoints);
     ways_.push_back({0, std::move(own), {}, nullptr});
     TRY_STATUS(add_ways());
-    if (ways_.size() < 2 || points_.empty()) return FusionChoice();
-    for (WaysProfiler::Way& w : ways_) {
-      w.own_rules.assign(points_.size(), std::vector<std::vector<Choice>>(w.target->problems().size(), {Choice{}}));
-      TRY(w.profiler, w.target->profiler(points_, w.own_rules, budget));
-      if (!w.profiler) return FusionChoice();  // no device to time them
-    }
+    if (!points_.empty()) TRY_STATUS(build_ways(budget));
+    if (points_.empty() || ways_.size() < 2) return FusionChoice();
     tune::SearchOptions search;
     search.samples = kSamples;
     search.seconds = std::max(0.0, budget - (tuning_clock() - begin_));
@@ -132,6 +129,24 @@ class FusionTuner {
       seen.push_back(std::move(text));
       ways_.push_back({number, std::move(target), {}, nullptr});
     }
+    return ok_status();
+  }
+
+  // As many as there is time for; those without a profiler are left out. One alone is of no use.
+  Status build_ways(double budget) {
+    const double until = begin_ + budget * kBuildPart;
+    double dearest = ways_[0].target->ready_seconds();
+    size_t built = 0;
+    for (WaysProfiler::Way& w : ways_) {
+      const double before = tuning_clock();
+      if (before + dearest * (built == 0 ? 2 : 1) > until) break;
+      w.own_rules.assign(points_.size(), std::vector<std::vector<Choice>>(w.target->problems().size(), {Choice{}}));
+      TRY(w.profiler, w.target->profiler(points_, w.own_rules, budget));
+      if (!w.profiler) break;  // no device to time them
+      dearest = std::max(dearest, tuning_clock() - before);
+      ++built;
+    }
+    ways_.erase(ways_.begin() + static_cast<ptrdiff_t>(built), ways_.end());
     return ok_status();
   }
 

@@ -19,6 +19,7 @@ constexpr double kFastSeconds = 10, kMaxSeconds = 60;
 constexpr int kFastSamples = 10, kMaxSamples = 30;
 constexpr double kFastLeast = 0.1, kMaxLeast = 0.5;  // seconds of a point
 constexpr int kRefinements = 2;
+constexpr double kFusionShare = 4.0 / 3;             // of a larger budget more goes to the ways to fuse before
 constexpr double kLeastRefinement = 0.2;             // of the budget that must be left for one
 constexpr size_t kFastCandidates = 5, kMaxCandidates = 12;
 
@@ -36,34 +37,44 @@ class Tuner {
     find_candidates(fast ? kFastCandidates : kMaxCandidates);
     tune::SearchResult found;
     if (options_.time && !points_.empty() && anything_to_time()) {
-      const double budget = options_.seconds > 0 ? options_.seconds : fast ? kFastSeconds : kMaxSeconds;
-      TRY(const std::unique_ptr<ProgramProfiler> profiler, target_.profiler(points_, choices_, budget - (tuning_clock() - begin_)));
-      tune::SearchOptions search;
-      search.samples = fast ? kFastSamples : kMaxSamples;
-      search.least = fast ? kFastLeast : kMaxLeast;
-      search.seconds = std::max(0.0, budget - (tuning_clock() - begin_));
-      search.now = tuning_clock;
-      search.needed_gain = [this](size_t i, size_t p, size_t c) { return target_.needed_gain(first(p), choices_[i][p][c]); };
-      for (const SymbolValues& point : points_) {
-        double cost = 1;
-        for (const SymbolId id : free_symbols(plan_)) cost *= static_cast<double>(std::max<int64_t>(point[static_cast<size_t>(id.index)], 1));
-        search.costs.push_back(cost);
+      const double budget = options_.seconds > 0 ? options_.seconds : fast ? kFastSeconds : kMaxSeconds, ready = spent() + target_.ready_seconds();
+      if (ready > budget) {
+        record_.least_seconds = std::ceil(2 * ready);
+      } else {
+        TRY(found, time_candidates(fast, budget));
       }
-      search.progress = options_.progress;
-      if (profiler) {
-        TRY(found, tune::search(counts(0), *profiler, search));
-        for (int round = 0; round < kRefinements; ++round) TRY_STATUS(refine(found, *profiler, search, budget));
-      }
-      record_.untimed = !profiler;
     }
     write_record(found);
-    record_.seconds = tuning_clock() - begin_;
+    record_.seconds = spent();
     record_.runs = found.runs;
-    record_.least_seconds = found.least_seconds;
     return std::move(record_);
   }
 
  private:
+  double spent() const { return tuning_clock() - begin_; }
+
+  Result<tune::SearchResult> time_candidates(bool fast, double budget) {
+    TRY(const std::unique_ptr<ProgramProfiler> profiler, target_.profiler(points_, choices_, budget - spent()));
+    record_.untimed = !profiler;
+    if (!profiler) return tune::SearchResult();
+    tune::SearchOptions search;
+    search.samples = fast ? kFastSamples : kMaxSamples;
+    search.least = fast ? kFastLeast : kMaxLeast;
+    search.seconds = std::max(0.0, budget - spent());
+    search.now = tuning_clock;
+    search.needed_gain = [this](size_t i, size_t p, size_t c) { return target_.needed_gain(first(p), choices_[i][p][c]); };
+    for (const SymbolValues& point : points_) {
+      double cost = 1;
+      for (const SymbolId id : free_symbols(plan_)) cost *= static_cast<double>(std::max<int64_t>(point[static_cast<size_t>(id.index)], 1));
+      search.costs.push_back(cost);
+    }
+    search.progress = options_.progress;
+    TRY(tune::SearchResult found, tune::search(counts(0), *profiler, search));
+    if (found.least_seconds > 0) record_.least_seconds = std::ceil((found.least_seconds + budget - search.seconds) * kFusionShare);
+    for (int round = 0; round < kRefinements; ++round) TRY_STATUS(refine(found, *profiler, search, budget));
+    return found;
+  }
+
   size_t first(size_t p) const { return problems_[p].kernels[0]; }
 
   bool is_known(size_t p) const { return known_.contains(p); }
@@ -145,7 +156,7 @@ class Tuner {
   // there. Programs of one dynamic dimension, as far as there is time.
   Status refine(tune::SearchResult& found, tune::Profiler& profiler, tune::SearchOptions search, double budget) {
     const std::vector<SymbolId> symbols = free_symbols(plan_);
-    search.seconds = budget - (tuning_clock() - begin_);
+    search.seconds = budget - spent();
     if (symbols.size() != 1 || search.seconds < kLeastRefinement * budget) return ok_status();
     const auto at = static_cast<size_t>(symbols[0].index);
     std::map<int64_t, size_t> by_size;
@@ -239,7 +250,8 @@ class Tuner {
         if (choices_[i][p].size() > 1 && found.points[i].timed) e.measured.push_back(measured(i, p, key, r));
       }
       e.rows = rows_of(p, by_key);
-      const bool complete = std::all_of(found.points.begin(), found.points.end(), [](const tune::PointResult& r) { return r.timed; });
+      const auto& timed = found.points;
+      const bool complete = timed.empty() ? !anything_to_time() : std::all_of(timed.begin(), timed.end(), [](const tune::PointResult& r) { return r.timed; });
       if (all_.cache && complete) keep_entry(*all_.cache, cache_key(p), record_.hardware, e);
       record_.entries.push_back(std::move(e));
     }

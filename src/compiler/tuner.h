@@ -54,6 +54,9 @@ class TuningTarget {
   // What the results depend on beside the hardware, the problem and the options.
   virtual std::vector<cache::Field> cache_fields() const = 0;
 
+  // What a build of the program alone takes until it can be called, roughly.
+  virtual double ready_seconds() const = 0;
+
   // Builds the program such that it can run all candidates, which it may make fewer to be done within `seconds`. Null: they were built,
   // but this machine has no device to time them. points and candidates outlive the profiler.
   virtual Result<std::unique_ptr<ProgramProfiler>> profiler(const std::vector<SymbolValues>& points, Candidates& candidates, double seconds) = 0;
@@ -65,6 +68,9 @@ std::vector<std::vector<Choice>> united_choices(const KernelPlan& plan, const st
 // begin: when tuning began, by tuning_clock(). Errors: those of a build or a call.
 Result<tune::Record> run_tuner(TuningTarget& target, const CompileOptions& options, double begin);
 double tuning_clock();  // seconds
+
+// What the constants' way into a build that is called takes: copied, summed, copied to a device.
+inline double load_seconds(const KernelPlan& plan) { return 3e-9 * static_cast<double>(plan.constants_bytes); }
 
 // A problem's entry in the cache: a record of that entry alone.
 std::optional<tune::Entry> cached_entry(cache::Cache& cache, const cache::Key& key);

@@ -101,10 +101,11 @@ std::string whole_text(const tune::Record& record, const Style& style) {
 }
 
 // A line for each problem that something else than its own rule serves, and what it brought.
-std::string tuning_text(const tune::Record& record, const Style& style) {
+std::string tuning_text(const tune::Record& record, bool cached, const Style& style) {
   if (record.untimed) {
-    return fmt::format("Nothing was timed: this machine has no device of CUDA. What is to be timed for {} is built and in the cache (`coil cache pack` takes it\n"
-                       "elsewhere): the same command on a machine with one, with the same --record, goes on from there\n", record.hardware.isa);
+    const char* kept = cached ? "is built and in the cache (`coil cache pack` takes it\nelsewhere)" : "builds; there is no cache to keep it in";
+    return fmt::format("Nothing was timed: this machine has no device of CUDA. What is to be timed for {} {}: the same command on a machine with one, with the same --record, goes on from there\n",
+                       record.hardware.isa, kept);
   }
   std::string text = style.bold("Tuned") + fmt::format(" for {} in {}: {}, {} of the program\n", record.hardware.text(), seconds_text(record.seconds),
                                                         count_text(record.entries.size(), "problem"), count_text(static_cast<size_t>(record.runs), "run"));
@@ -121,7 +122,7 @@ std::string tuning_text(const tune::Record& record, const Style& style) {
   }
   text += table.text();
   if (own > 0) text += fmt::format("  {} as before\n", count_text(own, "problem"));
-  if (record.least_seconds > 0) text += fmt::format("  nothing was timed: the budget is too small for calls as long as this program's; give at least --tune-budget {:.0f}s\n", record.least_seconds);
+  if (record.least_seconds > 0) text += fmt::format("  nothing was timed: the budget is too small for this program; give at least --tune-budget {:.0f}s\n", record.least_seconds);
   return text + whole_text(record, style);
 }
 
@@ -138,7 +139,7 @@ std::string summary(const Arguments& a, const CompileReport& r, const CompileOpt
   sizes.add({"scratch memory of a call", fmt::format("{} bytes", r.arena_formula)});
   text += sizes.text();
   if (!r.tuning) return text;
-  text += tuning_text(*r.tuning, style);
+  text += tuning_text(*r.tuning, options.cache != nullptr, style);
   for (const std::string& hint : r.hints) text += fmt::format("  hint: {}\n", hint);
   return text;
 }
