@@ -143,7 +143,8 @@ class Bench:
         self.run(group, name, flops, lambda r: self.lib.bench_conv2d(self.args.isa, C.byref(g), r, self.args.threads), reference,
                  lambda: ((y.float() - reference().permute(0, 2, 3, 1).float()).abs().max() / y.float().abs().max()).item())
 
-    def attention(self, name, batch, heads, kv_heads, q_len, kv_len, dim, causal, dtype):
+    def attention(self, name, batch, heads, kv_heads, q_len, kv_len, dim, causal, dtype, mask=None):
+        """mask: the heads and batches of a float mask with a row for each query."""
         q = torch.randn(batch, q_len, heads, dim).to(dtype).transpose(1, 2)
         k = torch.randn(batch, kv_len, kv_heads, dim).to(dtype).transpose(1, 2)
         v = torch.randn(batch, kv_len, kv_heads, dim).to(dtype).transpose(1, 2)
@@ -154,7 +155,12 @@ class Bench:
             setattr(g, letter, tensor.data_ptr())
             for part, stride in zip(("batch", "head", "row"), tensor.stride()):
                 setattr(g, f"{letter}_{part}", stride)
-        reference = lambda: F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=heads != kv_heads)
+        if mask:
+            bias = torch.randn(*mask, q_len, kv_len)
+            g.mask, g.mask_dtype = bias.data_ptr(), DTYPES[torch.float32]
+            g.mask_batch, g.mask_head, g.mask_row, g.mask_col = (0 if size == 1 else stride for size, stride in zip(bias.shape, bias.stride()))
+            bias = bias.to(dtype)
+        reference = lambda: F.scaled_dot_product_attention(q, k, v, attn_mask=bias if mask else None, is_causal=causal, enable_gqa=heads != kv_heads)
         flops = 4.0 * batch * heads * q_len * kv_len * dim * (0.5 if causal else 1)
         self.run("attention", name, flops, lambda r: self.lib.bench_attention(self.args.isa, C.byref(g), r, self.args.threads),
                  reference, lambda: ((o.float() - reference().float()).abs().max() / o.float().abs().max()).item())
@@ -206,6 +212,9 @@ ATTENTION = [("minilm 8x12h 128", 8, 12, 12, 128, 128, 32, False), ("whisper 6h 
              ("vit 12h 197", 1, 12, 12, 197, 197, 64, False), ("gpt2 12h 512 causal", 1, 12, 12, 512, 512, 64, True),
              ("llama 32h/8 512 causal", 1, 32, 8, 512, 512, 128, True), ("decode 12h 1x512", 1, 12, 12, 1, 512, 64, False),
              ("decode 32h/8 1x2048", 1, 32, 8, 1, 2048, 128, False), ("long 8h 2048", 1, 8, 8, 2048, 2048, 64, False)]
+MASKED = [("swin 64x3h 49 bias", 64, 3, 3, 49, 49, 32, (1, 3)), ("swin 64x3h 49 shifted", 64, 3, 3, 49, 49, 32, (64, 3)), ("swin 4x12h 49 shifted", 4, 12, 12, 49, 49, 32, (4, 12)),
+          ("swin v2 4x12h 64 bias", 4, 12, 12, 64, 64, 32, (1, 12)), ("t5 8h 128 bias", 1, 8, 8, 128, 128, 64, (1, 8)), ("bert 8x12h 128 mask", 8, 12, 12, 128, 128, 64, (8, 1)),
+          ("t5 8h 512 bias", 1, 8, 8, 512, 512, 64, (1, 8))]
 
 
 def main():
@@ -236,6 +245,8 @@ def main():
         elif group == "attention":
             for name, *shape in ATTENTION:
                 bench.attention(name, *shape, dtype)
+            for name, *shape, mask in MASKED:
+                bench.attention(name, *shape, False, dtype, mask)
         elif group == "small":
             for name, n, ic, size, oc, kernel, stride in SMALL:
                 bench.conv(group, name, ic, size, oc, kernel, stride, dtype, n=n)

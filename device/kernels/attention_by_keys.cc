@@ -16,6 +16,7 @@ struct Buffers {
   float q[kQueries / kPanel][kMaxDim * kPanel];  // queries, turned and scaled: [dim][kPanel]
   float scores[kKeys * kPanel];                  // of one panel of queries: [key][kPanel]
   float o[kQueries / kPanel][kMaxDim * kPanel];  // sums, turned: [v_dim][kPanel]
+  float mask[kKeys * kPanel];                    // what is added to scores, turned like them
 };
 static_assert(sizeof(Buffers) <= COIL_ATTENTION_WORKER_BYTES);
 
@@ -64,8 +65,9 @@ bool same_for_queries(const CoilAttention& a) {
 struct ByKeys {
   const CoilAttention& a;
   int64_t block_queries, block_keys, blocks, tasks;
+  bool one_mask_row;   // for all queries of a head
 
-  explicit ByKeys(const CoilAttention& args) : a(args) {
+  explicit ByKeys(const CoilAttention& args) : a(args), one_mask_row(args.mask && same_for_queries(args)) {
     // Smaller blocks when there are few of them; a matter of the problem alone, so that threads change no sum.
     block_queries = a.batch * a.heads * ceil_div(a.q_len, kQueries) < 16 ? kPanel : kQueries;
     block_keys = a.block_panels > 0 ? min64(kKeys, a.block_panels * kPanel) : kKeys;
@@ -101,25 +103,43 @@ struct ByKeys {
       const float* k = t.k + (key + j) * a.k_row;
       tile_product(a.dim, k, a.k_row * 4, p.q, kPanel, COIL_FLOAT32, rows, p.cols, scores + j * kPanel, false, nullptr, 0);
     }
-    if (a.mask) add_mask(t, key, keys);
+    if (a.mask) add_mask(t, p, key, keys);
     if (a.causal && key + keys - 1 > p.first) hide(p, key, keys, scores);
   }
 
   // In base 2, and finite where it was: what is as low as numbers go hides no key from a query that sees no higher one.
-  static float mask_in_base_2(float m) {
-    const float more = m * kLog2e, lowest = -0x1.fffffep127f;
+  static COIL_INLINE_MEMBER Vec in_base_2(Vec m) {
+    const Vec more = m * Vec(kLog2e), lowest = Vec(-0x1.fffffep127f);
     return more < lowest && m >= lowest ? lowest : more;
   }
+  static COIL_INLINE_MEMBER Vec unless_seen(Vec seen) { return seen == 0.0f ? Vec(-__builtin_inff()) : Vec(0.0f); }
 
-  // The same for all queries.
-  void add_mask(const Task& t, int64_t key, int64_t keys) const {
-    const int64_t start = t.batch * a.mask_batch + t.head * a.mask_head + key * a.mask_col;
+  void add_mask(const Task& t, const Panel& p, int64_t key, int64_t keys) const {
+    const int64_t start = t.batch * a.mask_batch + t.head * a.mask_head + p.first * a.mask_row + key * a.mask_col;
+    if (a.mask_dtype == COIL_BOOL) return add_mask(t, p, static_cast<const uint8_t*>(a.mask) + start, keys, unless_seen);
+    add_mask(t, p, static_cast<const float*>(a.mask) + start, keys, in_base_2);
+  }
+
+  template <class T, class AsAdded>
+  COIL_INLINE_MEMBER void add_mask(const Task& t, const Panel& p, const T* mask, int64_t keys, AsAdded as_added) const {
     float* scores = t.buffers->scores;
-    for (int64_t j = 0; j < keys; j++, scores += kPanel) {
-      const int64_t at = start + j * a.mask_col;
-      const float more = a.mask_dtype == COIL_BOOL ? (static_cast<const uint8_t*>(a.mask)[at] ? 0.0f : -__builtin_inff()) : mask_in_base_2(static_cast<const float*>(a.mask)[at]);
-      if (more == 0) continue;
-      for (int64_t i = 0; i < kPanel; i += kLanes) store(scores + i, load(scores + i) + Vec(more));
+    if (one_mask_row) {
+      for (int64_t j = 0; j < keys; j++, scores += kPanel) {
+        const Vec more = as_added(Vec(static_cast<float>(mask[j * a.mask_col])));
+        if (more[0] == 0) continue;
+        for (int64_t i = 0; i < kPanel; i += kLanes) store(scores + i, load(scores + i) + more);
+      }
+      return;
+    }
+    const float* turned = t.buffers->mask;
+    int64_t stride = kPanel;
+    if constexpr (sizeof(T) == sizeof(float)) {  // whole lines of a mask that lies turned in memory are read there
+      if (a.mask_row == 1 && p.cols == kPanel) turned = mask, stride = a.mask_col;
+    }
+    if (turned == t.buffers->mask) copy_transposed(mask, a.mask_row, a.mask_col, p.cols, keys, t.buffers->mask, kPanel);
+    for (int64_t j = 0; j < keys; j++, scores += kPanel, turned += stride) {
+#pragma unroll
+      for (int64_t i = 0; i < kPanel; i += kLanes) store(scores + i, load(scores + i) + as_added(load(turned + i)));
     }
   }
 
@@ -229,8 +249,8 @@ struct ByKeys {
 
 bool suits_keys(const CoilAttention& a) {
   if (a.dtype != COIL_FLOAT32 || a.block_tiles > 0 || a.kv_len <= 0) return false;
-  if (a.q_len < kPanel || ceil_div(a.q_len, kLanes) * kLanes * 7 > a.q_len * 8) return false;
-  return !a.mask || ((a.mask_dtype == COIL_BOOL || a.mask_dtype == COIL_FLOAT32) && same_for_queries(a));
+  if (a.q_len < kPanel || ceil_div(a.q_len, kLanes) * kLanes * 3 > a.q_len * 4) return false;
+  return !a.mask || a.mask_dtype == COIL_BOOL || a.mask_dtype == COIL_FLOAT32;
 }
 
 void attention_by_keys(const CoilAttention& a, const CoilHost* host) {

@@ -32,6 +32,11 @@ COIL_INLINE Vec8 load8(const BFloat16* p) {
   typedef uint32_t Wide __attribute__((ext_vector_type(8)));
   return __builtin_bit_cast(Vec8, __builtin_convertvector(load_raw<Bits>(p), Wide) << 16);
 }
+COIL_INLINE Vec8 load8(const uint8_t* p) {
+  typedef uint8_t Bytes8 __attribute__((ext_vector_type(8)));
+  typedef int32_t Wide __attribute__((ext_vector_type(8)));
+  return __builtin_convertvector(__builtin_convertvector(load_raw<Bytes8>(p), Wide), Vec8);
+}
 COIL_INLINE Vec8 load8(const Float16* p) {
   typedef _Float16 Half8 __attribute__((ext_vector_type(8)));
   return __builtin_convertvector(load_raw<Half8>(p), Vec8);

@@ -68,6 +68,7 @@ COIL_INLINE Vec load(const Float16* p) { return __builtin_convertvector(load_raw
 COIL_INLINE float load_one(const float* p) { return *p; }
 COIL_INLINE float load_one(const BFloat16* p) { return __builtin_bit_cast(float, static_cast<uint32_t>(p->bits) << 16); }
 COIL_INLINE float load_one(const Float16* p) { return static_cast<float>(*p); }
+COIL_INLINE float load_one(const uint8_t* p) { return static_cast<float>(*p); }
 
 // The first n (0 <= n <= kLanes) elements, then zeros; reads no more than n.
 #ifdef __AVX512F__

@@ -46,7 +46,7 @@ Result<Graph> simplify(Graph graph, const CompileOptions& options, const Dump& d
 // The host of a CUDA program does not wait for the device: it cannot steer by what is computed there.
 LowerOptions lowering(const CompileOptions& options) {
   const bool cpu = options.cuda.empty() && options.ptx.empty();
-  return {.regions = cpu, .quantised_products = cpu, .int4_block = options.int4_block};
+  return {.regions = cpu, .quantised_products = cpu, .nan_rows = cpu, .int4_block = options.int4_block};
 }
 
 Result<CompileReport> compile(const Graph& graph, ZipWriter& zip, const CompileOptions& options) {

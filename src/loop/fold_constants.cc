@@ -31,11 +31,22 @@ bool mentions_symbols(const LoopProgram& program, const Loop& loop) {
   return false;
 }
 
+// Whether a formula of the coordinates costs more than reading what it gives, and that is little: which part of an image a window's pixels belong to.
+bool is_long_formula(const LoopProgram& program, const Loop& loop) {
+  constexpr int kLong = 8, kFew = 64 << 10;
+  const auto* def = std::get_if<Pointwise>(&loop.def);
+  const BufferInfo& out = program.buffer(loop.outputs[0]);
+  if (!def || !is_fixed(out.sizes) || bytes(out) > kFew) return false;
+  int operations = 0;
+  visit(def->body, [&](Expr e) { operations += e->kind == ExprKind::op; });
+  return operations >= kLong;
+}
+
 // Work that would rather be done once at compile time than kept for every call, and whose result is worth its place.
 bool worth_folding(const LoopProgram& program, const Loop& loop, Fold which) {
   if (defines_whole(loop.def) || std::holds_alternative<ReadSize>(loop.def)) return false;
   const std::vector<BufferId> inputs = reads(program, loop);
-  if (inputs.empty()) return false;  // a formula of the coordinates: cheaper computed than loaded
+  if (inputs.empty() && !is_long_formula(program, loop)) return false;  // short formulas are cheaper computed than loaded
   int64_t in = 0, out = 0;
   for (BufferId id : inputs) {
     if (program.buffer(id).kind != BufferInfo::Kind::constant) return false;

@@ -179,7 +179,7 @@ Status Interpreter::run_attention(const Loop& loop, const Attention& def) {
       scores[static_cast<size_t>(j)] = s;
       top = std::max(top, s);
     }
-    if (top == none) continue;  // nothing to attend to: zeros
+    if (top == none && (def.masked_rows_zero || K == 0)) continue;  // nothing to attend to: zeros, else NaN of exp(-inf - -inf)
     for (double& s : scores) sum += s = std::exp(s - top);
     for (int64_t c = 0; c < V; ++c) {
       double total = 0;

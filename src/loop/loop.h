@@ -124,6 +124,7 @@ struct Attention {
   Operand q, k, v;
   std::optional<Operand> mask;
   bool causal = false;
+  bool masked_rows_zero = true;  // queries whose keys are all hidden give 0, else NaN
   double scale = 1.0;
 };
 

@@ -118,7 +118,7 @@ class Printer {
          d.stride[1], d.padding[0], d.padding[1], d.dilation[0], d.dilation[1], d.groups, operand(d.x), zero, program_.buffer(d.weight).name);
   }
   void print_def(const std::string& head, size_t, const Attention& d) {
-    line("{} = attention heads {}/{} scale {}{}: q {} k {} v {}{}", head, text(d.heads), text(d.kv_heads), d.scale, d.causal ? " causal" : "",
+    line("{} = attention heads {}/{} scale {}{}{}: q {} k {} v {}{}", head, text(d.heads), text(d.kv_heads), d.scale, d.causal ? " causal" : "", d.masked_rows_zero ? "" : " masked rows NaN",
          operand(d.q), operand(d.k), operand(d.v), d.mask ? " mask " + operand(*d.mask) : "");
   }
 

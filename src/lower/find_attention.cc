@@ -16,7 +16,7 @@ bool is_minus_infinity(Expr e) { return e && e->is_constant() && is_float(e->dty
 
 class Finder {
  public:
-  explicit Finder(LoopProgram& program) : program_(program), pool_(*program.pool) {
+  Finder(LoopProgram& program, bool nan_rows) : program_(program), pool_(*program.pool), nan_rows_(nan_rows) {
     for (size_t l = 0; l < program.loops.size(); ++l) {
       for (BufferId id : program.loops[l].outputs) definition_[id] = l;
       for (BufferId id : reads(program, program.loops[l])) readers_[id].insert(l);
@@ -75,32 +75,35 @@ class Finder {
     return def->body;
   }
 
+  // For the four variables of the scores' points.
+  Expr at_point(Expr e) const { return simplify_body(e, point_sizes_); }
+
   // A reduction of the last of four dimensions: its body with the reduced variable in the place of the last coordinate.
   Expr row_reduction(BufferId id, ReduceOp op) {
     const Reduction* def = defined_as<Reduction>(id);
     if (!def || def->op != op || def->domain.size() != 1 || program_.buffer(id).sizes.size() != 4) return Expr();
     matched_.insert(id);
     const std::vector<Expr> vars{pool_.var(0), pool_.var(1), pool_.var(2), pool_.var(3), pool_.var(3)};
-    return substitute_vars(def->body, vars);
+    return at_point(substitute_vars(def->body, vars));
   }
 
-  bool is_exponential(Expr e, BufferId scores, BufferId top) {
+  bool is_exponential(Expr e, Expr scores, BufferId top) {
     if (!e || !e->is_op(ScalarOp::exp) || !e->args[0]->is_op(ScalarOp::sub)) return false;
-    return plain_load(e->args[0]->args[0], 4) == scores && plain_load(e->args[0]->args[1], 4, true) == top;
+    return e->args[0]->args[0] == scores && plain_load(e->args[0]->args[1], 4, true) == top;
   }
 
-  // exp(x - max) / sum; the buffer of x.
-  BufferId softmax_source(Expr e) {
-    if (!e || !e->is_op(ScalarOp::div) || !e->args[0]->is_op(ScalarOp::exp) || !e->args[0]->args[0]->is_op(ScalarOp::sub)) return BufferId();
-    const BufferId scores = plain_load(e->args[0]->args[0]->args[0], 4);
+  // exp(x - max) / sum; x, which is read from a buffer of any shape.
+  Expr softmax_source(Expr e) {
+    if (!e || !e->is_op(ScalarOp::div) || !e->args[0]->is_op(ScalarOp::exp) || !e->args[0]->args[0]->is_op(ScalarOp::sub)) return Expr();
+    Expr scores = e->args[0]->args[0]->args[0];
     const BufferId top = plain_load(e->args[0]->args[0]->args[1], 4, true), sum = plain_load(e->args[1], 4, true);
-    if (!scores.valid() || !top.valid() || !sum.valid() || !is_exponential(e->args[0], scores, top)) return BufferId();
-    if (plain_load(row_reduction(top, ReduceOp::max), 4) != scores || !is_exponential(row_reduction(sum, ReduceOp::sum), scores, top)) return BufferId();
+    if (scores->kind != ExprKind::load || !top.valid() || !sum.valid()) return Expr();
+    if (row_reduction(top, ReduceOp::max) != scores || !is_exponential(row_reduction(sum, ReduceOp::sum), scores, top)) return Expr();
     return scores;
   }
 
   // not any(not (x == -inf)): whether nothing of the row counts.
-  bool is_empty_row(Expr e, BufferId scores) {
+  bool is_empty_row(Expr e, Expr scores) {
     const BufferId flag = plain_load(e, 4, true);
     Expr inverse = flag.valid() ? elementwise(flag) : Expr();
     if (!inverse || !inverse->is_op(ScalarOp::logical_not)) return false;
@@ -111,24 +114,24 @@ class Finder {
     if (none->kind == ExprKind::load) none = elementwise(plain_load(none, 4));
     if (!none || !none->is_op(ScalarOp::eq)) return false;
     const size_t infinite = is_minus_infinity(none->args[0]) ? 0 : 1;
-    return is_minus_infinity(none->args[infinite]) && plain_load(none->args[1 - infinite], 4) == scores;
+    return is_minus_infinity(none->args[infinite]) && at_point(none->args[1 - infinite]) == scores;
   }
 
-  // product * scale + mask, whatever of these there is.
+  // product * scale + masks, whatever of these there is; what is computed between may have other shapes (windows apart from images).
   std::optional<Scores> scores_of(Expr e) {
-    if (!e) return std::nullopt;
-    if (BufferId id = plain_load(e, 4); id.valid()) {
+    if (e->kind == ExprKind::load) {
+      const BufferId id(e->id);
       matched_.insert(id);
-      if (const Gemm* g = defined_as<Gemm>(id)) return Scores{g, 1, Expr()};
+      if (const Gemm* g = defined_as<Gemm>(id); g && plain_load(e, 4).valid()) return Scores{g, 1, Expr()};
       const Pointwise* def = defined_as<Pointwise>(id);
-      return def ? scores_of(def->body) : std::nullopt;
+      return def ? scores_of(at_point(substitute_vars(def->body, e->args))) : std::nullopt;
     }
     if (e->is_op(ScalarOp::add)) {
       const std::set<BufferId> before = matched_;
       for (size_t side : {0u, 1u}) {
         std::optional<Scores> s = scores_of(e->args[side]);
-        if (s && !s->mask) {
-          s->mask = e->args[1 - side];
+        if (s && (!s->mask || e->args[1 - side]->dtype == s->mask->dtype)) {
+          s->mask = s->mask ? pool_.op(ScalarOp::add, {s->mask, e->args[1 - side]}) : e->args[1 - side];
           return s;
         }
         matched_ = before;
@@ -225,9 +228,9 @@ class Finder {
       if (mask->args[0]->kind == ExprKind::load) mask = mask->args[0];
     }
     const std::vector<Expr> full{a.batch, a.heads, a.q_len, a.kv_len};
-    const bool usable = mask->kind == ExprKind::load && (is_bool(mask->dtype) || program_.buffer(BufferId(mask->id)).dtype == DType::f32 ||
+    const bool usable = mask->kind == ExprKind::load && (program_.buffer(BufferId(mask->id)).dtype == DType::f32 ||
                                                          program_.buffer(BufferId(mask->id)).dtype == program_.buffer(a.q.buffer).dtype);
-    if (usable) {
+    if (is_bool(mask->dtype) || (usable && is_dense(mask->args))) {
       a.mask = Operand{BufferId(mask->id), mask->args};
       return;
     }
@@ -245,6 +248,15 @@ class Finder {
     const BufferId id(program_.buffers.size() - 1);
     new_loops_.push_back({Pointwise{body}, {id}, "attention.mask", {}});
     a.mask = Operand{id, at};
+  }
+
+  // Whether rows or columns of a mask, or copies of a single one, stand side by side in memory.
+  bool is_dense(std::span<const Expr> at) const {
+    if (at.empty()) return true;
+    for (int32_t v : {2, 3}) {
+      if (at.back() == pool_.var(v)) return std::none_of(at.begin(), at.end() - 1, [&](Expr c) { return depends_on_var(c, v); });
+    }
+    return std::none_of(at.begin(), at.end(), [&](Expr c) { return depends_on_var(c, 3); });
   }
 
   bool is_choice(Expr e) const {
@@ -272,27 +284,30 @@ class Finder {
     if (!is_four_dimensional(values)) return std::nullopt;
     // Row i of the left operand: variables batch, head, row and, for the column, the summed one.
     const Operand weights = renumbered(values->a, {0, 1, 2, 9, 3});
-    if (program_.buffer(weights.buffer).sizes.size() != 4) return std::nullopt;
+    point_sizes_ = program_.buffer(weights.buffer).sizes;
+    if (point_sizes_.size() != 4) return std::nullopt;
     const DType stored = program_.buffer(weights.buffer).dtype;
     const BufferId chosen = plain_load(pool_.load(weights.buffer, stored, weights.coordinates), 4);
     Expr body = chosen.valid() ? elementwise(chosen) : Expr();
     if (!body) return std::nullopt;
+    body = at_point(body);
     Expr empty;  // set: rows without anything become 0
     if (body->is_op(ScalarOp::select) && is_number(body->args[1], 0)) {
       empty = body->args[0];
       Expr other = body->args[2];
       body = other->kind == ExprKind::load ? elementwise(plain_load(other, 4)) : other;
+      if (body) body = at_point(body);
     }
-    const BufferId scores_buffer = softmax_source(body);
-    if (!scores_buffer.valid() || (empty && !is_empty_row(empty, scores_buffer))) return std::nullopt;
-    std::vector<Expr> vars;
-    for (int32_t v = 0; v < 4; ++v) vars.push_back(pool_.var(v));
-    std::optional<Scores> scores = scores_of(pool_.load(scores_buffer, program_.buffer(scores_buffer).dtype, vars));
+    const Expr source = softmax_source(body);
+    if (!source || (empty && !is_empty_row(empty, source))) return std::nullopt;
+    std::optional<Scores> scores = scores_of(source);
     if (!scores || !is_four_dimensional(scores->product) || !fits(*scores->product, *values, program_.loops[l].outputs[0])) return std::nullopt;
-    // The template gives 0 for rows without anything; a plain softmax would give NaN, which only a mask can bring about.
-    if (!empty && scores->mask) return std::nullopt;
-    if (!is_private(l)) return std::nullopt;
-    return assembled(*scores, *values);
+    // A plain softmax gives NaN for rows without anything, which only a mask can bring about; not every target's template does.
+    const bool nan_rows = !empty && scores->mask;
+    if ((nan_rows && !nan_rows_) || !is_private(l)) return std::nullopt;
+    Attention found = assembled(*scores, *values);
+    found.masked_rows_zero = !nan_rows;
+    return found;
   }
 
   Attention assembled(const Scores& scores, const Gemm& values) {
@@ -326,6 +341,8 @@ class Finder {
   std::map<BufferId, size_t> definition_;
   std::map<BufferId, std::set<size_t>> readers_;
   std::set<BufferId> outside_, matched_;
+  std::vector<Expr> point_sizes_;   // of the scores under consideration
+  bool nan_rows_;
   std::vector<Loop> new_loops_;
 };
 
@@ -343,8 +360,8 @@ bool is_causal(Expr e) {
   }
 }
 
-LoopProgram find_attention(LoopProgram program) {
-  Finder(program).run();
+LoopProgram find_attention(LoopProgram program, bool nan_rows) {
+  Finder(program, nan_rows).run();
   return program;
 }
 

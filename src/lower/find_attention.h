@@ -5,9 +5,10 @@
 
 namespace coil {
 
-// product -> [scale] -> [+ mask] -> softmax -> [rows without anything to attend to become 0] -> product, in four dimensions and
-// used nowhere else, becomes the attention template: the score matrix is never stored. Leaves dead loops behind.
-LoopProgram find_attention(LoopProgram program);
+// product -> [scale] -> [+ masks] -> softmax -> [rows without anything to attend to become 0] -> product, in four dimensions and
+// used nowhere else, becomes the attention template: the score matrix is never stored. nan_rows: also a softmax with a mask whose rows without anything
+// are NaN. Leaves dead loops behind.
+LoopProgram find_attention(LoopProgram program, bool nan_rows = false);
 
 // Whether the condition says: column (variable 3) <= row (variable 2).
 bool is_causal(Expr condition);

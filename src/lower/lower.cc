@@ -200,7 +200,7 @@ Result<LoopProgram> lower(const Graph& graph, const LowerOptions& options) {
   session.recorder.program().checks = graph.checks;
   TRY_STATUS(check_data_sizes(session.recorder.program()));
   TRY_STATUS(check_all_amounts(session.recorder.program()));
-  LoopProgram program = dead_loops(find_attention(dead_loops(session.recorder.take())));
+  LoopProgram program = dead_loops(find_attention(dead_loops(session.recorder.take()), options.nan_rows));
   if (!options.quantised_products) return program;
   TRY(program, fold_constants(std::move(program), Fold::bytes));  // weights that were packed in another way
   return dead_loops(find_quantised(std::move(program)));

@@ -17,6 +17,7 @@ namespace coil {
 struct LowerOptions {
   bool regions = true;  // control flow by the host; without it what can be written out in one line is, the rest is refused
   bool quantised_products = false;  // products of quantised matrices as such (find_quantised.h); the target's templates know them
+  bool nan_rows = false;            // the target's attention gives NaN for rows that see nothing where asked to, as a plain softmax does
   Int4Block int4_block;                // of packed weights
 };
 Result<LoopProgram> lower(const Graph& graph, const LowerOptions& options = {});

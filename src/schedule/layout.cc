@@ -42,11 +42,12 @@ class LayoutChooser {
     return b.kind == BufferInfo::Kind::computed && b.strides.empty();
   }
 
-  // Convolution inputs and outputs, then whatever reads or feeds them point by point at rank 4.
+  // Convolution inputs and outputs, then whatever reads them point by point at rank 4, all with the channels in dimension 1: an image that was
+  // turned to have them last (for a layer norm) has them side by side as it is.
   void find_channels_last() {
     for (const Loop& loop : program_.loops) {
       if (const auto* conv = std::get_if<Conv2d>(&loop.def)) {
-        channels_last_.insert(conv->x.buffer);
+        if (has_channels_second(conv->x.coordinates)) channels_last_.insert(conv->x.buffer);
         channels_last_.insert(loop.outputs[0]);
       }
     }
@@ -54,10 +55,23 @@ class LayoutChooser {
       const bool elementwise = std::holds_alternative<Pointwise>(loop.def) || std::holds_alternative<Reduction>(loop.def) ||
                                std::holds_alternative<Concat>(loop.def);
       if (!elementwise || program_.buffer(loop.outputs[0]).sizes.size() != 4) continue;
-      for (BufferId read : reads(program_, loop)) {
-        if (channels_last_.contains(read) && program_.buffer(read).sizes.size() == 4) channels_last_.insert(loop.outputs[0]);
+      for (const BodyRef& ref : bodies(program_, loop)) {
+        if (any_of(ref.body, [&](Expr e) { return reads_channels_in_place(e); })) channels_last_.insert(loop.outputs[0]);
       }
     }
+  }
+
+  // Whether variable 1, the channels of who reads, is in no other coordinate.
+  static bool has_channels_second(std::span<const Expr> at) {
+    if (at.size() != 4) return false;
+    for (size_t d : {0u, 2u, 3u}) {
+      if (depends_on_var(at[d], 1)) return false;
+    }
+    return depends_on_var(at[1], 1) || at[1]->is_constant();
+  }
+
+  bool reads_channels_in_place(Expr e) const {
+    return e->kind == ExprKind::load && channels_last_.contains(BufferId(e->id)) && has_channels_second(e->args);
   }
 
   void assign(const Loop& loop) {

@@ -6,7 +6,7 @@
 namespace coil::testing {
 namespace {
 
-enum class Mask { none, boolean, additive, row_broadcast, column_broadcast, additive_row_broadcast, row_copies, additive_row_copies };
+enum class Mask { none, boolean, additive, row_broadcast, column_broadcast, additive_row_broadcast, row_copies, additive_row_copies, turned, heads_innermost };
 
 struct AttentionCase {
   int64_t batch, heads, kv_heads, q_len, kv_len, dim, v_dim;
@@ -67,6 +67,10 @@ void check(const AttentionCase& c, int dtype, bool masked_rows_zero = true) {
     args.mask_batch = c.kv_len, args.mask_col = 1;                                       // padding of each sequence
   } else if (c.mask == Mask::column_broadcast) {
     args.mask_batch = c.heads * c.q_len, args.mask_head = c.q_len, args.mask_row = 1;
+  } else if (c.mask == Mask::turned) {
+    args.mask_batch = c.q_len * c.kv_len, args.mask_row = 1, args.mask_col = c.q_len;
+  } else if (c.mask == Mask::heads_innermost) {
+    args.mask_head = 1, args.mask_row = c.kv_len * c.heads, args.mask_col = c.heads;
   }
   Buffer mask(args.mask_dtype, std::max<int64_t>(1, c.batch * c.heads * c.q_len * c.kv_len));
   std::uniform_real_distribution<double> chance(0, 1);
@@ -206,6 +210,26 @@ TEST(Attention, ManyQueries) {
   for (int64_t dim : {1, 7, 80, 255, 256}) check({1, 4, 2, 64, 40, dim, 257 - dim, Mask::row_broadcast, true}, COIL_FLOAT32);
   for (double masked_out : {0.9, 1.0}) {
     for (bool zero : {false, true}) check({3, 2, 2, 64, 30, 8, 8, Mask::row_broadcast, true, false, masked_out}, COIL_FLOAT32, zero);
+  }
+}
+
+// Masks of many queries that differ from query to query, in any order in memory.
+TEST(Attention, MasksOfManyQueries) {
+  for (Mask mask : {Mask::boolean, Mask::additive, Mask::column_broadcast, Mask::turned, Mask::heads_innermost}) {
+    for (int64_t q_len : {32, 49, 50, 63, 64, 97, 113}) {
+      for (int64_t kv_len : {1, 49, 64, 259}) check({2, 3, 3, q_len, kv_len, 32, 17, mask, kv_len == 64, true}, COIL_FLOAT32);
+    }
+    check_all_dtypes({3, 4, 2, 49, 49, 32, 32, mask, false, true});
+    for (double masked_out : {0.97, 1.0}) {
+      for (bool zero : {false, true}) check({2, 2, 2, 49, 10, 8, 8, mask, true, false, masked_out}, COIL_FLOAT32, zero);
+    }
+    for (float poison : {static_cast<float>(NAN), static_cast<float>(INFINITY)}) check({1, 2, 2, 49, 30, 16, 16, mask, false, false, 0.3, poison}, COIL_FLOAT32);
+  }
+  AttentionCase c = {2, 2, 2, 49, 40, 16, 16, Mask::turned};
+  c.lowest = std::numeric_limits<float>::lowest();
+  for (double masked_out : {0.3, 1.0}) {
+    c.masked_out = masked_out;
+    check(c, COIL_FLOAT32);
   }
 }
 

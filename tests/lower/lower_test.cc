@@ -50,8 +50,8 @@ class LowerTest : public ::testing::Test {
     out.name = "out";
     graph.outputs.push_back(std::move(out));
   }
-  std::string text() {
-    auto program = lower(graph);
+  std::string text(const LowerOptions& options = {}) {
+    auto program = lower(graph, options);
     if (!program.ok()) return program.error().to_string();
     const Status ok = verify(program.value());
     return ok.ok() ? to_string(program.value()) : ok.error().to_string();
@@ -142,6 +142,23 @@ TEST_F(LowerTest, ASpelledOutAttentionIsFoundUnlessItsScoresAreUsedElsewhere) {
   output(weights);
   EXPECT_EQ(text().find("= attention"), std::string::npos) << text();
   EXPECT_NE(text().find("softmax.max"), std::string::npos);
+}
+
+// As in a Swin transformer: masks are added before and after windows are told apart from images; a row that sees nothing is NaN.
+TEST_F(LowerTest, ASpelledOutAttentionOfWindowsHasTheSumOfItsMasks) {
+  ValueId q = input("q", dims({8, 4, 5, 8})), k = input("k", dims({8, 4, 8, 5})), v = input("v", dims({8, 4, 5, 8}));
+  ValueId bias = input("bias", dims({4, 5, 5})), shift = input("shift", dims({8, 1, 5, 5}));
+  ValueId scores = node("aten.matmul.default", {{"self", q}, {"other", k}}, dims({8, 4, 5, 5}));
+  ValueId biased = node("aten.add.Tensor", {{"self", scores}, {"other", bias}, {"alpha", dim(1)}}, dims({8, 4, 5, 5}));
+  ValueId apart = node("aten.view.default", {{"self", biased}, {"size", dims({1, 8, 4, 5, 5})}}, dims({1, 8, 4, 5, 5}));
+  ValueId shifted = node("aten.add.Tensor", {{"self", apart}, {"other", shift}, {"alpha", dim(1)}}, dims({1, 8, 4, 5, 5}));
+  ValueId together = node("aten.view.default", {{"self", shifted}, {"size", dims({8, 4, 5, 5})}}, dims({8, 4, 5, 5}));
+  ValueId weights = node("aten.softmax.int", {{"self", together}, {"dim", dim(-1)}, {"dtype", NoneArg{}}}, dims({8, 4, 5, 5}));
+  output(node("aten.matmul.default", {{"self", weights}, {"other", v}}, dims({8, 4, 5, 8})));
+  EXPECT_EQ(text().find("= attention"), std::string::npos) << "a target without such rows";
+  const std::string found = text({.nan_rows = true});
+  EXPECT_NE(found.find("= [i0, i1, i2, i3] load(bias, i1, i2, i3) + load(shift, i0, 0, i2, i3)\n"), std::string::npos) << found;
+  EXPECT_NE(found.find("attention heads 4/4 scale 1 masked rows NaN: q q[i0, i1, i2, i3] k k[i0, i1, i3, i2] v v[i0, i1, i2, i3] mask "), std::string::npos) << found;
 }
 
 TEST_F(LowerTest, AMatrixThatAllBatchesShareMakesOneProduct) {

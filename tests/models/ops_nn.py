@@ -158,6 +158,22 @@ op("attention_bf16", lambda q, k, v: sdpa(q, k, v, is_causal=True), qkv(33, 33, 
 op("attention_f16", sdpa, qkv(9, 9, 3, F16))
 op("attention_large_scores", lambda q, k, v: sdpa(q * 30, k * 30, v), qkv())
 op("attention_by_hand", lambda q, k, v: (q @ k.transpose(-1, -2) * 0.25).softmax(-1) @ v, qkv())
+op("attention_by_hand_masked", lambda q, k, v, m: (q @ k.transpose(-1, -2) * 0.25 + m).softmax(-1) @ v, lambda: (*qkv(49, 50)(), rand(3, 49, 50)))
+# A plain softmax of a row that sees nothing is NaN.
+op("attention_by_hand_masked_rows", lambda q, k, v, m: (q @ k.transpose(-1, -2) * 0.25 + m).softmax(-1) @ v, lambda: (*qkv(49, 9)(), torch.where(torch.arange(49)[:, None] == 4, -torch.inf, rand(2, 1, 49, 9))))
+
+
+def windows(q, k, v, bias, shift):
+    """As in a Swin transformer: a bias for each head, and for shifted windows a mask for each window of an image."""
+    n = shift.shape[0]
+    scores = (q * 0.25) @ k.transpose(-2, -1) + bias[:, torch.arange(49)].unsqueeze(0)
+    scores = scores.view(q.shape[0] // n, n, q.shape[1], 49, 49) + shift.unsqueeze(1).unsqueeze(0)
+    return scores.view(-1, q.shape[1], 49, 49).softmax(-1) @ v
+
+
+window_data = lambda images: lambda: (*(rand(4 * images, 3, 49, 16) for _ in range(3)), rand(3, 49, 49), torch.where(rand(4, 49, 49) > 0, 0.0, -100.0))
+op("attention_windows", windows, window_data(1))
+op("attention_windows_of_images", windows, window_data(3))
 S = Dim("seq", min=1, max=512)
 seq = lambda s: lambda: tuple(rand(2, 3, s, 16) for _ in range(3))
 op("attention_dynamic", lambda q, k, v: sdpa(q, k, v, is_causal=True), seq(9), dynamic=({2: S}, {2: S}, {2: S}), sets={f"s{s}": seq(s) for s in (1, 2, 63, 64, 65, 512)})

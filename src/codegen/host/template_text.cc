@@ -89,7 +89,7 @@ class FieldsWriter {
               field((x + "_row").c_str(), as_affine(offset, 2)->coefficient);
       if (i == 3) text += field("mask_col", as_affine(offset, 3)->coefficient) + field("mask_dtype", dtype(t.operands[i].buffer));
     }
-    text += field("causal", std::string(a.causal ? "1" : "0")) + field("masked_rows_zero", std::string("1")) + field("dtype", dtype(t.operands[0].buffer));
+    text += field("causal", std::string(a.causal ? "1" : "0")) + field("masked_rows_zero", std::string(a.masked_rows_zero ? "1" : "0")) + field("dtype", dtype(t.operands[0].buffer));
     text += field("scale", fmt::format("(float){:.17g}", a.scale)) + field("o", address(t.result));
     text += field("o_batch", as_affine(t.result_offset, 0)->coefficient) + field("o_head", as_affine(t.result_offset, 1)->coefficient) +
             field("o_row", as_affine(t.result_offset, 2)->coefficient);
