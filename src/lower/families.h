@@ -5,6 +5,8 @@
 
 namespace coil::lowering {
 
+void add_pointwise_formulas(Table& table);
+void add_index_put(Table& table);
 void add_norm_backward(Table& table);
 void add_convolution_backward(Table& table);
 void add_attention_backward(Table& table);

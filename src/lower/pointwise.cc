@@ -1,6 +1,4 @@
 // Elementwise arithmetic: one row per operator.
-#include <cmath>
-
 #include "lower/lowering.h"
 
 namespace coil::lowering {
@@ -203,85 +201,6 @@ Views clamp(Op& op, std::string_view low, std::string_view high) {
   })};
 }
 
-Views select_where(Op& op) {
-  const TensorType& out = op.out();
-  View condition = op.tensor("condition"), a = op.operand("self"), b = op.operand("other");
-  return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
-    return op.pool.select(as(read(condition, c), DType::boolean), as(read(a, c), out.dtype), as(read(b, c), out.dtype));
-  })};
-}
-
-Views masked_fill(Op& op) {
-  const TensorType& out = op.out();
-  View x = op.tensor("self"), mask = op.tensor("mask"), value = op.operand("value");
-  return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
-    return op.pool.select(as(read(mask, c), DType::boolean), as(read(value, c), out.dtype), as(read(x, c), out.dtype));
-  })};
-}
-
-// self + value * t1 * t2, or self + value * t1 / t2
-Views add_combined(Op& op, ScalarOp combine) {
-  const TensorType& out = op.out();
-  View x = op.tensor("self"), a = op.tensor("tensor1"), b = op.tensor("tensor2");
-  return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
-    Expr scaled = as(read(a, c), out.dtype);
-    if (!op.is_number("value", 1)) scaled = op.pool.op(ScalarOp::mul, {op.scalar("value", out.dtype), scaled});
-    return op.pool.op(ScalarOp::add, {as(read(x, c), out.dtype), op.pool.op(combine, {scaled, as(read(b, c), out.dtype)})});
-  })};
-}
-
-// The form that is exact at both ends, as ATen chooses it.
-Views lerp(Op& op) {
-  const TensorType& out = op.out();
-  View a = op.tensor("self"), b = op.tensor("end"), w = op.operand("weight");
-  return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
-    ExprPool& p = op.pool;
-    Expr start = as(read(a, c), out.dtype), end = as(read(b, c), out.dtype), weight = as(read(w, c), out.dtype);
-    Expr difference = p.op(ScalarOp::sub, {end, start}), one = op.constant(1, out.dtype);
-    Expr near = p.op(ScalarOp::add, {start, p.op(ScalarOp::mul, {weight, difference})});
-    Expr far = p.op(ScalarOp::sub, {end, p.op(ScalarOp::mul, {difference, p.op(ScalarOp::sub, {one, weight})})});
-    return p.select(p.op(ScalarOp::lt, {p.op(ScalarOp::abs, {weight}), op.constant(0.5, out.dtype)}), near, far);
-  })};
-}
-
-Views nan_to_num(Op& op) {
-  const DType type = is_complex(op.out().dtype) ? part_type(op.out().dtype) : op.out().dtype;  // each part for itself
-  View x = op.tensor("self");
-  if (!is_float(type)) return {x};
-  double limit = type == DType::f64 ? 1.7976931348623157e308 : type == DType::f32 ? 3.4028234663852886e38 : type == DType::f16 ? 65504.0 : 3.3895313892515355e38;
-  auto given = [&](std::string_view arg, double otherwise) { return op.constant(op.has(arg) ? op.number(arg) : otherwise, type); };
-  Expr inf = highest(op.pool, type), minus_inf = lowest(op.pool, type);
-  return {map1(op, x, [&](Expr e) {
-    ExprPool& p = op.pool;
-    Expr r = p.select(p.op(ScalarOp::isnan, {e}), given("nan", 0), e);
-    r = p.select(p.op(ScalarOp::eq, {e, inf}), given("posinf", limit), r);
-    return p.select(p.op(ScalarOp::eq, {e, minus_inf}), given("neginf", -limit), r);
-  })};
-}
-
-// log(exp(a) + exp(b)) without overflow; equal infinities give themselves.
-Views logaddexp(Op& op) {
-  const DType type = op.out().dtype;
-  return {map2(op, op.tensor("self"), op.tensor("other"), [&](Expr a, Expr b) {
-    ExprPool& p = op.pool;
-    Expr m = p.op(ScalarOp::maximum, {a, b});
-    Expr d = p.op(ScalarOp::abs, {p.op(ScalarOp::sub, {a, b})});
-    Expr sum = p.op(ScalarOp::add, {m, p.op(ScalarOp::log1p, {p.op(ScalarOp::exp, {p.op(ScalarOp::neg, {d})})})});
-    Expr same_inf = p.op(ScalarOp::logical_and, {p.op(ScalarOp::eq, {a, b}), p.op(ScalarOp::isinf, {a})});
-    return as(p.select(same_inf, a, sum), type);
-  })};
-}
-
-Views xlogy(Op& op) {
-  const DType type = op.out().dtype;
-  return {map2(op, op.operand("self"), op.operand("other"), [&](Expr x, Expr y) {
-    ExprPool& p = op.pool;
-    Expr zero = op.constant(0, type);
-    Expr r = p.select(p.op(ScalarOp::eq, {x, zero}), zero, p.op(ScalarOp::mul, {x, p.op(ScalarOp::log, {y})}));
-    return p.select(p.op(ScalarOp::isnan, {y}), y, r);
-  })};
-}
-
 // Of NaN and -0.0 as well.
 Expr sign_bit(Op& op, Expr x, DType type) {
   ExprPool& p = op.pool;
@@ -304,18 +223,6 @@ Views heaviside(Op& op) {
     Expr zero = as(p.constant_int(0, DType::i64), ordered(type)), one = as(p.constant_int(1, DType::i64), ordered(type));
     return p.select(p.op(ScalarOp::eq, {x, zero}), at_zero, p.select(p.op(ScalarOp::gt, {x, zero}), one, zero));
   }, ordered(type))};
-}
-
-Views round_decimals(Op& op) {
-  const int64_t decimals = op.integer("decimals");
-  const DType type = op.out().dtype;
-  const double scale = std::pow(10.0, static_cast<double>(std::abs(decimals)));
-  return {map1(op, op.tensor("self"), [&](Expr x) {
-    ExprPool& p = op.pool;
-    Expr s = op.constant(scale, type);
-    ScalarOp first = decimals >= 0 ? ScalarOp::mul : ScalarOp::div, second = decimals >= 0 ? ScalarOp::div : ScalarOp::mul;
-    return p.op(second, {p.op(ScalarOp::round, {p.op(first, {x, s})}), s});
-  })};
 }
 
 void add_unary_rows(Table& table) {
@@ -348,8 +255,6 @@ void add_unary_rows(Table& table) {
   };
   table["aten.deg2rad.default"] = scaled(3.14159265358979323846 / 180);
   table["aten.rad2deg.default"] = scaled(180 / 3.14159265358979323846);
-  table["aten.round.decimals"] = round_decimals;
-  table["aten.nan_to_num.default"] = nan_to_num;
 }
 
 void add_test_rows(Table& table) {
@@ -413,19 +318,7 @@ void add_arithmetic_rows(Table& table) {
     table[std::string("aten.clamp_min") + overload] = [](Op& op) { return clamp(op, "min", ""); };
     table[std::string("aten.clamp_max") + overload] = [](Op& op) { return clamp(op, "", "max"); };
   }
-  for (const char* target : {"aten.where.self", "aten.where.ScalarOther", "aten.where.ScalarSelf", "aten.where.Scalar"}) {
-    table[target] = select_where;
-  }
-  for (const char* target : {"aten.masked_fill.Scalar", "aten.masked_fill.Tensor"}) table[target] = masked_fill;
-  table["aten.addcmul.default"] = [](Op& op) { return add_combined(op, ScalarOp::mul); };
-  table["aten.addcdiv.default"] = [](Op& op) { return add_combined(op, ScalarOp::div); };
-  for (const char* target : {"aten.lerp.Scalar", "aten.lerp.Tensor"}) table[target] = lerp;
-  table["aten.logaddexp.default"] = logaddexp;
   table["aten.heaviside.default"] = heaviside;
-  for (const char* overload : {".Tensor", ".Scalar_Self", ".Scalar_Other"}) {
-    table[std::string("aten.xlogy") + overload] = xlogy;
-    table[std::string("aten.special_xlogy") + overload] = xlogy;
-  }
   for (const char* target : {"aten.copysign.Tensor", "aten.copysign.Scalar"}) table[target] = copysign;
 }
 

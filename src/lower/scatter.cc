@@ -4,27 +4,10 @@
 
 #include "lower/row_sums.h"
 #include "lower/storage.h"
+#include "lower/written_positions.h"
 
 namespace coil::lowering {
 namespace {
-
-Expr i64(Op& op, int64_t v) { return op.pool.constant_int(v, DType::i64); }
-
-// Whether the position (data) is the coordinate; positions outside [0, size) fail the call.
-Expr reaches(Op& op, Expr position, Expr coordinate, Expr size, bool wrap) {
-  Expr p = as(position, DType::i64);
-  if (wrap) {
-    Expr from_end = op.pool.op(ScalarOp::add, {p, op.pool.cast(size, DType::i64)});
-    p = op.pool.select(op.pool.op(ScalarOp::lt, {p, i64(op, 0)}), from_end, p);
-  }
-  return op.pool.op(ScalarOp::eq, {checked_position(op, p, size), coordinate});
-}
-
-// A found number as an index, where it was found.
-Expr found_index(Op& op, Expr number, Expr bound) {
-  Expr safe = op.pool.op(ScalarOp::maximum, {number, i64(op, 0)});
-  return op.pool.checked_index(safe, index_max(bound, op.pool.index(1)));
-}
 
 // Coordinates of scatter's index tensor: the result's, with j in dimension dim. Others may lie outside: `valid` says.
 struct ScatterPoint {
@@ -241,140 +224,6 @@ Views as_strided_scatter(Op& op) {
   return {permuted(op, reshaped(op, result, x.sizes), back)};
 }
 
-// x[..., mask, ...] = values, the mask in place `at` of the indices: values of size 1 there serve all, else they are taken in order.
-Views put_masked(Op& op, const View& x, const View& mask, size_t place, const View& values, bool accumulate) {
-  const TensorType& out = op.out();
-  const size_t rank = mask.rank(), written_rank = x.rank() - rank + 1;
-  Expr n = count(op.pool, mask.sizes);
-  View flat = reshaped(op, mask, {n});
-  View before = op.rec.scan("index_put.count", ScanOp::sum, DType::i64, {n}, 0, [&](Coordinates c) { return as(as(op.rec.at(flat, c), DType::boolean), DType::i64); });
-  const bool one = values.rank() + place < written_rank || (values.rank() > 0 && is_const(values.sizes[values.rank() - (written_rank - place)], 1));
-  return {op.rec.pointwise("index_put", out.dtype, out.sizes, [&](Coordinates c) {
-    Coordinates in_mask = c.subspan(place, rank);
-    Expr hit = as(op.rec.at(mask, in_mask), DType::boolean), zero = i64(op, 0);
-    std::vector<Expr> at(c.begin(), c.begin() + static_cast<long>(place));
-    Expr number = op.pool.op(ScalarOp::sub, {op.rec.at(before, std::vector<Expr>{row_major(op.pool, in_mask, mask.sizes)}), i64(op, 1)});
-    Expr bound = one ? op.pool.index(1) : values.sizes[values.rank() - (written_rank - place)];
-    at.push_back(one ? op.pool.index(0) : op.pool.checked_index(op.pool.select(hit, number, zero), bound));
-    at.insert(at.end(), c.begin() + static_cast<long>(place + rank), c.end());
-    Expr old = as(op.rec.at(x, c), out.dtype), written = as(read(values, at), out.dtype);
-    if (accumulate) written = op.pool.op(is_bool(out.dtype) ? ScalarOp::logical_or : ScalarOp::add, {old, written});
-    return masked(hit, written, old);
-  })};
-}
-
-// The index tensors of index_put, broadcast together.
-struct PutIndices {
-  std::vector<size_t> dims;  // indexed dimensions of self
-  Views tensors;
-  Sizes sizes;               // of the broadcast indices
-  size_t place = 0;          // where these dimensions stand in `values`
-};
-
-PutIndices put_indices(Op& op, const View& x) {
-  PutIndices r;
-  std::vector<std::optional<View>> given = op.maybe_tensors("indices");
-  for (size_t i = 0; i < given.size(); ++i) {
-    if (!given[i]) continue;
-    if (is_bool(given[i]->dtype)) fail(ErrorCode::unsupported_feature, op.node.target + " with a mask among other indices");
-    r.dims.push_back(i);
-    r.tensors.push_back(*given[i]);
-    const Sizes& s = given[i]->sizes;
-    if (s.size() > r.sizes.size()) r.sizes.insert(r.sizes.begin(), s.size() - r.sizes.size(), op.pool.index(1));
-    for (size_t k = 0; k < s.size(); ++k) {
-      Expr& size = r.sizes[r.sizes.size() - s.size() + k];
-      if (is_const(size, 1)) size = s[k];
-    }
-  }
-  if (r.dims.empty() || r.dims.back() >= x.rank()) fail(ErrorCode::bad_program, op.node.target + ": wrong indices");
-  const bool adjacent = r.dims.back() - r.dims.front() + 1 == r.dims.size();
-  r.place = adjacent ? r.dims.front() : 0;
-  return r;
-}
-
-Views index_put(Op& op) {
-  View x = op.tensor("self"), values = op.tensor("values");
-  const TensorType& out = op.out();
-  const std::optional<View> mask = op.maybe_tensor("mask");  // _unsafe_masked_index_put_accumulate: which values count
-  const bool accumulate = mask || (op.has("accumulate") && op.flag("accumulate"));
-  const std::vector<std::optional<View>> given = op.maybe_tensors("indices");
-  size_t masks = 0, others = 0, place = 0;
-  for (size_t i = 0; i < given.size(); ++i) {
-    if (!given[i]) continue;
-    const bool is_mask = is_bool(given[i]->dtype) || given[i]->dtype == DType::u8;
-    if (is_mask) place = i;
-    ++(is_mask ? masks : others);
-  }
-  if (masks == 1 && others == 0) return put_masked(op, x, *given[place], place, values, accumulate);
-  const PutIndices put = put_indices(op, x);
-  auto hit = [&](auto coordinate_of, Coordinates b) {
-    Expr all = op.pool.boolean(true);
-    for (size_t t = 0; t < put.dims.size(); ++t) {
-      Expr position = read(put.tensors[t], b);
-      if (mask) position = op.pool.select(as(read(*mask, b), DType::boolean), as(position, DType::i64), i64(op, 0));
-      all = both(all, reaches(op, position, coordinate_of(t), x.sizes[put.dims[t]], true));
-    }
-    return mask ? both(all, as(read(*mask, b), DType::boolean)) : all;
-  };
-  // The element of `values` for result element c and broadcast position b.
-  auto value_at = [&](Coordinates c, Coordinates b) {
-    std::vector<Expr> at;
-    size_t t = 0;
-    for (size_t i = 0; i < c.size(); ++i) {
-      if (t < put.dims.size() && put.dims[t] == i) ++t;
-      else at.push_back(c[i]);
-    }
-    at.insert(at.begin() + static_cast<long>(put.place), b.begin(), b.end());
-    return as(read(values, at), out.dtype);
-  };
-  if (accumulate) {
-    const DType type = is_float(out.dtype) ? accumulate_type(out.dtype) : is_bool(out.dtype) ? DType::i64 : out.dtype;
-    // The first dimensions name rows of a table.
-    Sizes named, rest;
-    for (size_t d = 0; d < x.rank(); ++d) (d < put.dims.size() ? named : rest).push_back(x.sizes[d]);
-    const Expr rows = count(op.pool, named), columns = count(op.pool, rest), n = count(op.pool, put.sizes);
-    if (!mask && is_float(out.dtype) && put.dims.back() + 1 == put.dims.size() && many_rows(rows, n)) {
-      auto row = [&](Expr k) {
-        const Sizes b = from_row_major(k, put.sizes);
-        std::vector<Expr> at;
-        for (size_t t = 0; t < put.dims.size(); ++t) at.push_back(wrapped_position(op, read(put.tensors[t], b), named[t]));
-        return op.pool.cast(row_major(op.pool, at, named), DType::i64);
-      };
-      auto value = [&](Expr k, Expr column) {
-        Sizes c(put.dims.size(), op.pool.index(0));
-        const Sizes inner = from_row_major(column, rest);
-        c.insert(c.end(), inner.begin(), inner.end());
-        return as(value_at(c, from_row_major(k, put.sizes)), type);
-      };
-      Sizes shape = named;
-      shape.insert(shape.end(), rest.begin(), rest.end());
-      View total = reshaped(op, summed_rows(op, {"index_put.rows", type, rows, columns, n, row, value}), shape);
-      return {op.rec.pointwise("index_put", out.dtype, out.sizes, [&](Coordinates c) {
-        return op.pool.op(ScalarOp::add, {as(op.rec.at(x, c), type), op.rec.at(total, c)});
-      })};
-    }
-    View total = op.rec.reduce("index_put.total", ReduceOp::sum, type, out.sizes, put.sizes, [&](Coordinates c, Coordinates b) {
-      return masked(hit([&](size_t t) { return c[put.dims[t]]; }, b), as(value_at(c, b), type), as(i64(op, 0), type));
-    });
-    return {op.rec.pointwise("index_put", out.dtype, out.sizes, [&](Coordinates c) {
-      return op.pool.op(ScalarOp::add, {as(op.rec.at(x, c), type), op.rec.at(total, c)});
-    })};
-  }
-  Sizes indexed;
-  for (size_t d : put.dims) indexed.push_back(x.sizes[d]);
-  View winner = op.rec.reduce("index_put.writer", ReduceOp::max, DType::i64, indexed, put.sizes, [&](Coordinates c, Coordinates b) {
-    Expr number = op.pool.cast(row_major(op.pool, b, put.sizes), DType::i64);
-    return op.pool.select(hit([&](size_t t) { return c[t]; }, b), number, i64(op, -1));
-  });
-  return {op.rec.pointwise("index_put", out.dtype, out.sizes, [&](Coordinates c) {
-    std::vector<Expr> at;
-    for (size_t d : put.dims) at.push_back(c[d]);
-    Expr w = op.rec.at(winner, at);
-    Sizes b = from_row_major(found_index(op, w, count(op.pool, put.sizes)), put.sizes);
-    return masked(op.pool.op(ScalarOp::ge, {w, i64(op, 0)}), value_at(c, b), as(op.rec.at(x, c), out.dtype));
-  })};
-}
-
 // index_copy, index_add, index_fill: one vector of positions along a dimension.
 Views along_dim(Op& op, const char* source_arg, bool add) {
   View x = op.tensor("self"), index = op.tensor("index"), src = op.operand(source_arg);
@@ -427,9 +276,6 @@ void add_scatter(Table& table) {
   table["aten.put.default"] = put;
   table["aten.masked_scatter.default"] = masked_scatter;
   table["aten.as_strided_scatter.default"] = as_strided_scatter;
-  for (const char* target : {"aten.index_put.default", "aten._unsafe_index_put.default", "aten._unsafe_masked_index_put_accumulate.default"}) {
-    table[target] = index_put;
-  }
   table["aten.index_copy.default"] = [](Op& op) { return along_dim(op, "source", false); };
   table["aten.index_add.default"] = [](Op& op) { return along_dim(op, "source", true); };
   for (const char* target : {"aten.index_fill.int_Scalar", "aten.index_fill.int_Tensor"}) {

@@ -1,0 +1,182 @@
+// x[indices] = values and x[indices] += values: tensors of positions, broadcast together, or one mask. As in scatter.cc each result element
+// looks for the write that reaches it, and the last one wins; sums over many rows of a table go the way of row_sums.h.
+#include "lower/families.h"
+#include "lower/row_sums.h"
+#include "lower/written_positions.h"
+
+namespace coil::lowering {
+namespace {
+
+// x[..., mask, ...] = values, the mask in place `at` of the indices: values of size 1 there serve all, else they are taken in order.
+Views put_masked(Op& op, const View& x, const View& mask, size_t place, const View& values, bool accumulate) {
+  const TensorType& out = op.out();
+  const size_t rank = mask.rank(), written_rank = x.rank() - rank + 1;
+  Expr n = count(op.pool, mask.sizes);
+  View flat = reshaped(op, mask, {n});
+  View before = op.rec.scan("index_put.count", ScanOp::sum, DType::i64, {n}, 0, [&](Coordinates c) { return as(as(op.rec.at(flat, c), DType::boolean), DType::i64); });
+  const bool one = values.rank() + place < written_rank || (values.rank() > 0 && is_const(values.sizes[values.rank() - (written_rank - place)], 1));
+  return {op.rec.pointwise("index_put", out.dtype, out.sizes, [&](Coordinates c) {
+    Coordinates in_mask = c.subspan(place, rank);
+    Expr hit = as(op.rec.at(mask, in_mask), DType::boolean), zero = i64(op, 0);
+    std::vector<Expr> at(c.begin(), c.begin() + static_cast<long>(place));
+    Expr number = op.pool.op(ScalarOp::sub, {op.rec.at(before, std::vector<Expr>{row_major(op.pool, in_mask, mask.sizes)}), i64(op, 1)});
+    Expr bound = one ? op.pool.index(1) : values.sizes[values.rank() - (written_rank - place)];
+    at.push_back(one ? op.pool.index(0) : op.pool.checked_index(op.pool.select(hit, number, zero), bound));
+    at.insert(at.end(), c.begin() + static_cast<long>(place + rank), c.end());
+    Expr old = as(op.rec.at(x, c), out.dtype), written = as(read(values, at), out.dtype);
+    if (accumulate) written = op.pool.op(is_bool(out.dtype) ? ScalarOp::logical_or : ScalarOp::add, {old, written});
+    return masked(hit, written, old);
+  })};
+}
+
+// The index tensors of index_put, broadcast together.
+struct PutIndices {
+  std::vector<size_t> dims;  // indexed dimensions of self
+  Views tensors;
+  Sizes sizes;               // of the broadcast indices
+  size_t place = 0;          // where these dimensions stand in `values`
+};
+
+PutIndices put_indices(Op& op, const View& x) {
+  PutIndices r;
+  std::vector<std::optional<View>> given = op.maybe_tensors("indices");
+  for (size_t i = 0; i < given.size(); ++i) {
+    if (!given[i]) continue;
+    if (is_bool(given[i]->dtype)) fail(ErrorCode::unsupported_feature, op.node.target + " with a mask among other indices");
+    r.dims.push_back(i);
+    r.tensors.push_back(*given[i]);
+    const Sizes& s = given[i]->sizes;
+    if (s.size() > r.sizes.size()) r.sizes.insert(r.sizes.begin(), s.size() - r.sizes.size(), op.pool.index(1));
+    for (size_t k = 0; k < s.size(); ++k) {
+      Expr& size = r.sizes[r.sizes.size() - s.size() + k];
+      if (is_const(size, 1)) size = s[k];
+    }
+  }
+  if (r.dims.empty() || r.dims.back() >= x.rank()) fail(ErrorCode::bad_program, op.node.target + ": wrong indices");
+  const bool adjacent = r.dims.back() - r.dims.front() + 1 == r.dims.size();
+  r.place = adjacent ? r.dims.front() : 0;
+  return r;
+}
+
+class IndexPut {
+ public:
+  // mask: which values count (_unsafe_masked_index_put_accumulate).
+  IndexPut(Op& op, View x, View values, std::optional<View> mask)
+      : op_(op), x_(std::move(x)), values_(std::move(values)), mask_(std::move(mask)), out_(op.out()), put_(put_indices(op, x_)) {}
+
+  Views accumulated() const {
+    const DType type = is_float(out_.dtype) ? accumulate_type(out_.dtype) : is_bool(out_.dtype) ? DType::i64 : out_.dtype;
+    const View total = sums_rows() ? row_totals(type) : op_.rec.reduce("index_put.total", ReduceOp::sum, type, out_.sizes, put_.sizes, [&](Coordinates c, Coordinates b) {
+      return masked(hit([&](size_t t) { return c[put_.dims[t]]; }, b), as(value_at(c, b), type), as(i64(op_, 0), type));
+    });
+    return {op_.rec.pointwise("index_put", out_.dtype, out_.sizes, [&](Coordinates c) {
+      return op_.pool.op(ScalarOp::add, {as(op_.rec.at(x_, c), type), op_.rec.at(total, c)});
+    })};
+  }
+
+  Views replaced() const {
+    Sizes indexed;
+    for (size_t d : put_.dims) indexed.push_back(x_.sizes[d]);
+    View winner = op_.rec.reduce("index_put.writer", ReduceOp::max, DType::i64, indexed, put_.sizes, [&](Coordinates c, Coordinates b) {
+      Expr number = op_.pool.cast(row_major(op_.pool, b, put_.sizes), DType::i64);
+      return op_.pool.select(hit([&](size_t t) { return c[t]; }, b), number, i64(op_, -1));
+    });
+    return {op_.rec.pointwise("index_put", out_.dtype, out_.sizes, [&](Coordinates c) {
+      std::vector<Expr> at;
+      for (size_t d : put_.dims) at.push_back(c[d]);
+      Expr w = op_.rec.at(winner, at);
+      Sizes b = from_row_major(found_index(op_, w, count(op_.pool, put_.sizes)), put_.sizes);
+      return masked(op_.pool.op(ScalarOp::ge, {w, i64(op_, 0)}), value_at(c, b), as(op_.rec.at(x_, c), out_.dtype));
+    })};
+  }
+
+ private:
+  // Whether write b reaches the element whose coordinate in indexed dimension t is coordinate_of(t).
+  template <class CoordinateOf>
+  Expr hit(CoordinateOf coordinate_of, Coordinates b) const {
+    Expr all = op_.pool.boolean(true);
+    for (size_t t = 0; t < put_.dims.size(); ++t) {
+      Expr position = read(put_.tensors[t], b);
+      if (mask_) position = op_.pool.select(as(read(*mask_, b), DType::boolean), as(position, DType::i64), i64(op_, 0));
+      all = both(all, reaches(op_, position, coordinate_of(t), x_.sizes[put_.dims[t]], true));
+    }
+    return mask_ ? both(all, as(read(*mask_, b), DType::boolean)) : all;
+  }
+
+  // The element of `values` for result element c and broadcast position b.
+  Expr value_at(Coordinates c, Coordinates b) const {
+    std::vector<Expr> at;
+    size_t t = 0;
+    for (size_t i = 0; i < c.size(); ++i) {
+      if (t < put_.dims.size() && put_.dims[t] == i) ++t;
+      else at.push_back(c[i]);
+    }
+    at.insert(at.begin() + static_cast<long>(put_.place), b.begin(), b.end());
+    return as(read(values_, at), out_.dtype);
+  }
+
+  // The first dimensions name rows of a table.
+  std::pair<Sizes, Sizes> named_and_rest() const {
+    std::pair<Sizes, Sizes> sizes;
+    for (size_t d = 0; d < x_.rank(); ++d) (d < put_.dims.size() ? sizes.first : sizes.second).push_back(x_.sizes[d]);
+    return sizes;
+  }
+
+  bool sums_rows() const {
+    return !mask_ && is_float(out_.dtype) && put_.dims.back() + 1 == put_.dims.size() &&
+           many_rows(count(op_.pool, named_and_rest().first), count(op_.pool, put_.sizes));
+  }
+
+  View row_totals(DType type) const {
+    const auto [named, rest] = named_and_rest();
+    const Expr rows = count(op_.pool, named), columns = count(op_.pool, rest), n = count(op_.pool, put_.sizes);
+    auto row = [&, &named = named](Expr k) {
+      const Sizes b = from_row_major(k, put_.sizes);
+      std::vector<Expr> at;
+      for (size_t t = 0; t < put_.dims.size(); ++t) at.push_back(wrapped_position(op_, read(put_.tensors[t], b), named[t]));
+      return op_.pool.cast(row_major(op_.pool, at, named), DType::i64);
+    };
+    auto value = [&, &rest = rest](Expr k, Expr column) {
+      Sizes c(put_.dims.size(), op_.pool.index(0));
+      const Sizes inner = from_row_major(column, rest);
+      c.insert(c.end(), inner.begin(), inner.end());
+      return as(value_at(c, from_row_major(k, put_.sizes)), type);
+    };
+    Sizes shape = named;
+    shape.insert(shape.end(), rest.begin(), rest.end());
+    return reshaped(op_, summed_rows(op_, {"index_put.rows", type, rows, columns, n, row, value}), shape);
+  }
+
+  Op& op_;
+  const View x_, values_;
+  const std::optional<View> mask_;
+  const TensorType& out_;
+  const PutIndices put_;
+};
+
+Views index_put(Op& op) {
+  View x = op.tensor("self"), values = op.tensor("values");
+  std::optional<View> mask = op.maybe_tensor("mask");
+  const bool accumulate = mask || (op.has("accumulate") && op.flag("accumulate"));
+  const std::vector<std::optional<View>> given = op.maybe_tensors("indices");
+  size_t masks = 0, others = 0, place = 0;
+  for (size_t i = 0; i < given.size(); ++i) {
+    if (!given[i]) continue;
+    const bool is_mask = is_bool(given[i]->dtype) || given[i]->dtype == DType::u8;
+    if (is_mask) place = i;
+    ++(is_mask ? masks : others);
+  }
+  if (masks == 1 && others == 0) return put_masked(op, x, *given[place], place, values, accumulate);
+  const IndexPut put(op, std::move(x), std::move(values), std::move(mask));
+  return accumulate ? put.accumulated() : put.replaced();
+}
+
+}  // namespace
+
+void add_index_put(Table& table) {
+  for (const char* target : {"aten.index_put.default", "aten._unsafe_index_put.default", "aten._unsafe_masked_index_put_accumulate.default"}) {
+    table[target] = index_put;
+  }
+}
+
+}  // namespace coil::lowering

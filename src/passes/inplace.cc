@@ -1,0 +1,78 @@
+#include "passes/inplace.h"
+
+#include <algorithm>
+
+#include "graph/rewrite.h"
+
+namespace coil {
+namespace {
+
+constexpr std::string_view kInplaceOps[] = {
+#include "passes/inplace_ops.inc"
+};
+
+// In-place operators whose functional form has another name.
+constexpr std::pair<std::string_view, std::string_view> kRenamedOps[] = {
+    {"aten.__iand__.Scalar", "aten.bitwise_and.Scalar"}, {"aten.__iand__.Tensor", "aten.bitwise_and.Tensor"},
+    {"aten.__ior__.Scalar", "aten.bitwise_or.Scalar"},   {"aten.__ior__.Tensor", "aten.bitwise_or.Tensor"},
+    {"aten.__ixor__.Scalar", "aten.bitwise_xor.Scalar"}, {"aten.__ixor__.Tensor", "aten.bitwise_xor.Tensor"},
+    {"aten.dropout_.default", "aten.dropout.default"},   {"aten.floor_divide_.Tensor", "aten.floor_divide.default"},
+    {"aten.bernoulli_.float", "aten.bernoulli.p"},       {"aten.bernoulli_.Tensor", "aten.bernoulli.Tensor"},
+    {"aten.embedding_renorm_.default", "aten.embedding_renorm.default"},
+    {"aten.normal_.default", "aten.normal_functional.default"},
+    {"aten.pow_.Scalar", "aten.pow.Tensor_Scalar"},      {"aten.pow_.Tensor", "aten.pow.Tensor_Tensor"},
+};
+
+constexpr std::string_view kShapeChangers[] = {"squeeze_", "unsqueeze_", "transpose_", "t_", "detach_", "requires_grad_", "resize_", "resize_as_"};
+
+}  // namespace
+
+bool writes_out(const Node& node) {
+  const std::string_view overload = overload_name(node);
+  return (overload == "out" || overload.ends_with("_out")) && node.outputs.size() == 1 && value_arg(node, "out").valid();
+}
+
+bool reshapes_in_place(const Node& node) { return std::find(std::begin(kShapeChangers), std::end(kShapeChangers), aten_name(node)) != std::end(kShapeChangers); }
+
+bool is_inplace(const Node& node) {
+  std::string_view name = aten_name(node);
+  if (reshapes_in_place(node)) return false;
+  return (name.size() > 1 && name.ends_with('_') && !name.ends_with("__")) || name.starts_with("__i");
+}
+
+std::string functional_target(const Node& node) {
+  for (auto [inplace, functional] : kRenamedOps) {
+    if (inplace == node.target) return std::string(functional);
+  }
+  if (writes_out(node)) {
+    const std::string_view overload = overload_name(node);
+    const std::string stem = node.target.substr(0, node.target.size() - overload.size());
+    return stem + (overload == "out" ? "default" : std::string(overload.substr(0, overload.size() - 4)));
+  }
+  if (!std::binary_search(std::begin(kInplaceOps), std::end(kInplaceOps), std::string_view(node.target))) return {};
+  std::string target = node.target;
+  return target.erase(target.rfind('.') - 1, 1);
+}
+
+Error unsupported(const Node& node, std::string message, std::string hint) {
+  return Error{ErrorCode::unsupported_feature, node.target + ": " + message, where(node), std::move(hint)};
+}
+
+bool updates_statistics(const Node& node) {
+  const std::string_view name = aten_name(node);
+  if (name.find("norm") == std::string_view::npos || name.ends_with("functional") || name.ends_with("backward") || !value_arg(node, "running_mean").valid()) return false;
+  return bool_arg(node, "training", false) || bool_arg(node, "use_input_stats", false) || bool_arg(node, "train", false) ||
+         name == "_batch_norm_with_update";
+}
+
+Status refuse_hidden_writes(const Node& node) {
+  std::string_view name = aten_name(node);
+  if (writes_out(node)) return ok_status();
+  bool lists = name.starts_with("_foreach_") || name.starts_with("_fused_");
+  const bool gradient = name.ends_with("_backward");  // of an operator's result, which it only reads
+  if ((lists && name.ends_with('_')) || (!gradient && node.find("out") && value_arg(node, "out").valid()))
+    return unsupported(node, "writing to this argument is not supported");
+  return ok_status();
+}
+
+}  // namespace coil
