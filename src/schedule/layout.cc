@@ -22,6 +22,7 @@ class LayoutChooser {
       if (o.target.valid() && open(o.source)) program_.buffer(o.source).strides = program_.buffer(o.target).strides;
     }
     if (target_.convolution_channels_last) find_channels_last();
+    if (target_.colliding_row_bytes > 0) find_padded();
     std::vector<Loop> loops = std::move(program_.loops);
     program_.loops.clear();
     for (Loop& loop : loops) {
@@ -74,6 +75,36 @@ class LayoutChooser {
     return e->kind == ExprKind::load && channels_last_.contains(BufferId(e->id)) && has_channels_second(e->args);
   }
 
+  // Floats that only products read, as rows of their left operand, and whose rows would meet in few sets of the first cache.
+  void find_padded() {
+    std::set<BufferId> others;
+    for (const Loop& loop : program_.loops) {
+      const auto* gemm = std::get_if<Gemm>(&loop.def);
+      for (BufferId id : reads(program_, loop)) {
+        (gemm && id == gemm->a.buffer && id != gemm->b.buffer && reads_rows(*gemm) ? padded_ : others).insert(id);
+      }
+    }
+    for (BufferId id : others) padded_.erase(id);
+  }
+
+  bool reads_rows(const Gemm& g) const {
+    const BufferInfo& b = program_.buffer(g.a.buffer);
+    if ((b.dtype != DType::f32 && b.dtype != DType::bf16) || b.sizes.size() < 2 || !b.sizes.back()->is_constant()) return false;
+    const int k = static_cast<int>(g.batch.size() + g.m.size() + g.n.size());
+    const int64_t columns = b.sizes.back()->as_int();
+    const Expr rows = product(*program_.pool, g.m);
+    if (g.k.size() != 1 || g.a.coordinates.back() != program_.pool->var(k) || columns * byte_size(b.dtype) % target_.colliding_row_bytes != 0) return false;
+    constexpr int64_t kFewRows = 16;  // are copied in no time
+    return columns > 0 && (!rows->is_constant() || rows->as_int() > kFewRows);
+  }
+
+  // Dense rows, but for a line of 64 bytes between them.
+  std::vector<Expr> padded_strides(const BufferInfo& b) {
+    std::vector<Expr> sizes = b.sizes;
+    sizes.back() = sizes.back() + 64 / byte_size(b.dtype);
+    return contiguous_strides(pool(), sizes);
+  }
+
   void assign(const Loop& loop) {
     for (BufferId id : loop.outputs) {
       if (!open(id)) continue;
@@ -85,7 +116,8 @@ class LayoutChooser {
         continue;
       }
       b.strides = channels_last_.contains(id) && b.sizes.size() == 4 ? channels_last_strides(pool(), b.sizes)
-                                                                      : contiguous_strides(pool(), b.sizes);
+                  : padded_.contains(id)                             ? padded_strides(b)
+                                                                     : contiguous_strides(pool(), b.sizes);
     }
   }
 
@@ -330,7 +362,7 @@ class LayoutChooser {
 
   LoopProgram program_;
   const TargetTraits& target_;
-  std::set<BufferId> channels_last_;
+  std::set<BufferId> channels_last_, padded_;
   int copies_ = 0;
 };
 

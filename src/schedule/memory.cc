@@ -150,7 +150,13 @@ class MemoryPlanner {
   }
 
   Expr bytes_of(const BufferInfo& b) {
-    const Expr bytes = product(pool(), b.sizes) * byte_size(b.dtype);
+    std::vector<Expr> sizes = b.sizes;
+    const size_t rank = sizes.size();
+    if (rank > 1 && b.strides.size() == rank && b.strides[rank - 1] == pool().index(1)) {  // rows may have room between them
+      sizes[rank - 1] = b.strides[rank - 2];
+      if (contiguous_strides(pool(), sizes) != b.strides) sizes[rank - 1] = b.sizes[rank - 1];
+    }
+    const Expr bytes = product(pool(), sizes) * byte_size(b.dtype);
     return ceil_div(bytes, pool().index(kAlignment)) * kAlignment;
   }
 

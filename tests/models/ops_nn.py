@@ -84,6 +84,12 @@ op("linear_3d", Lazy(lambda: nn.Linear(33, 21)), lambda: (rand(2, 5, 33),))
 op("linear_one_row", Lazy(lambda: nn.Linear(300, 257)), lambda: (rand(1, 300),))
 op("linear_bf16", Lazy(lambda: nn.Linear(65, 33).to(BF16)), lambda: (rand(7, 65, dtype=BF16),))
 op("linear_f16", Lazy(lambda: nn.Linear(65, 33).to(F16)), lambda: (rand(7, 65, dtype=F16),))
+# Rows of 2048 and 4096 bytes, which other code than the products' must not see.
+wide = lambda dtype=F32: Lazy(lambda: nn.Sequential(nn.Linear(24, 512), nn.GELU(), nn.Linear(512, 1024), nn.Linear(1024, 9)).to(dtype))
+rows = lambda n, dtype=F32: lambda: (rand(n, 24, dtype=dtype),)
+op("linear_wide", wide(), rows(33), dynamic=({0: Dim("rows", min=1, max=512)},), sets={f"r{n}": rows(n) for n in (1, 16, 17, 300)})
+op("linear_wide_bf16", wide(BF16), rows(40, BF16))
+op("linear_wide_windows", Lazy(lambda: nn.Sequential(nn.Linear(24, 1024), nn.ReLU(), nn.Linear(1024, 5))), lambda: (rand(3, 2, 7, 24),))
 op("linear_f64", Lazy(lambda: nn.Linear(65, 33).to(F64)), lambda: (rand(7, 65, dtype=F64),))
 op("bilinear", Lazy(lambda: nn.Bilinear(6, 7, 5)),
    lambda: (rand(4, 6), rand(4, 7)))

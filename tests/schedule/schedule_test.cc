@@ -228,6 +228,41 @@ TEST_F(ScheduleTest, ConvolutionsAreChannelsLast) {
   EXPECT_EQ(program.loops[0].op, "copy");
 }
 
+// A layer norm's input: what has its channels last by its own order has them side by side.
+TEST_F(ScheduleTest, TurnedImagesKeepTheirChannelsTogether) {
+  const View x = input("x", sizes({2, 8, 10, 10}));
+  Conv2d c;
+  c.x = {BufferId(x.body->id), {pool.var(0), pool.var(1), pool.var(2), pool.var(3)}};
+  c.x_sizes = x.sizes;
+  c.weight = BufferId(constant("w", {8, 8, 1, 1}).body->id);
+  c.kernel = c.stride = c.dilation = {1, 1};
+  const View y = rec.define("conv", DType::f32, x.sizes, c);
+  const View turned = rec.pointwise("turned", DType::f32, sizes({2, 10, 10, 8}), [&](Coordinates i) {
+    return pool.op(ScalarOp::exp, {rec.at(y, std::vector<Expr>{i[0], i[3], i[1], i[2]})});
+  });
+  const View back = rec.pointwise("back", DType::f32, x.sizes, [&](Coordinates i) {
+    return pool.op(ScalarOp::add, {rec.at(y, i), rec.at(turned, std::vector<Expr>{i[0], i[2], i[3], i[1]})});
+  });
+  const LoopProgram program = choose_layouts(rec.take(), TargetTraits{});
+  EXPECT_EQ(program.buffer(BufferId(turned.body->id)).strides, sizes({800, 80, 8, 1}));
+  EXPECT_EQ(program.buffer(BufferId(back.body->id)).strides, sizes({800, 1, 80, 8}));
+}
+
+TEST_F(ScheduleTest, RowsThatWouldMeetInTheCacheHaveALineBetweenThem) {
+  for (const bool read_elsewhere : {false, true}) {
+    Recorder recorder{shared};
+    std::swap(recorder, rec);
+    const View wide = gemm(input("x", {batch, pool.index(16)}), constant("w", {16, 512}), 512);
+    output(gemm(wide, constant("v", {512, 8}), 8));
+    if (read_elsewhere) output(unary("exp", ScalarOp::exp, wide));
+    TargetTraits traits;
+    traits.colliding_row_bytes = 2048;
+    const auto plan = schedule(rec.take(), traits);
+    ASSERT_TRUE(plan.ok());
+    EXPECT_TRUE(plan.value().arena_bytes == batch * (read_elsewhere ? 2048 : 2048 + 64)) << to_string(plan.value().arena_bytes);
+  }
+}
+
 // Three 3x3 convolutions of 8x8 pixels; between the first two `between` of the images.
 KernelPlan ScheduleTest::convolutions(Expr images, int64_t kept_bytes, const std::function<View(const View&)>& between) {
   View x = input("x", {images, pool.index(8), pool.index(8), pool.index(8)});

@@ -118,6 +118,7 @@ TargetTraits traits(const CpuSettings& settings) {
   t.parallel_points = 16;  // results of their own keep some 8 threads busy
   t.split_points = 1 << 16;
   t.split_parts = 64;
+  t.colliding_row_bytes = 2048;  // as suits_in_place in device/kernels/block.h
   t.kept_bytes = 8 << 20;  // of the third cache, which threads share, and neighbours
   return t;
 }
