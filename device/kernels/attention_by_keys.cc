@@ -10,6 +10,7 @@ constexpr int64_t kQueries = 2 * kPanel;   // of a task
 constexpr int64_t kKeys = kChunk;          // of one block of scores
 constexpr int64_t kMaxDim = 256;
 constexpr int kVecs = kPanel / kLanes;
+constexpr int64_t kMostAlone = kLanes / 8;  // queries beyond whole vectors (a class token's) that are less work one by one than as a vector
 constexpr float kLog2e = 1.44269504f;
 
 struct Buffers {
@@ -62,16 +63,23 @@ bool same_for_queries(const CoilAttention& a) {
   return true;
 }
 
+int64_t queries_alone(const CoilAttention& a) {
+  const int64_t rest = a.q_len % kLanes;
+  return rest <= kMostAlone && a.kv_len <= kKeys * kPanel ? rest : 0;
+}
+
 struct ByKeys {
   const CoilAttention& a;
   int64_t block_queries, block_keys, blocks, tasks;
+  int64_t alone;       // the last queries of a head, which its last task does one by one
   bool one_mask_row;   // for all queries of a head
 
   explicit ByKeys(const CoilAttention& args) : a(args), one_mask_row(args.mask && same_for_queries(args)) {
     // Smaller blocks when there are few of them; a matter of the problem alone, so that threads change no sum.
     block_queries = a.batch * a.heads * ceil_div(a.q_len, kQueries) < 16 ? kPanel : kQueries;
     block_keys = a.block_panels > 0 ? min64(kKeys, a.block_panels * kPanel) : kKeys;
-    blocks = ceil_div(a.q_len, block_queries);
+    alone = queries_alone(a);
+    blocks = ceil_div(a.q_len - alone, block_queries);
     tasks = a.batch * a.heads * blocks;
   }
 
@@ -219,7 +227,7 @@ struct ByKeys {
     t.v = static_cast<const float*>(a.v) + t.batch * a.v_batch + kv_head * a.v_head;
     t.buffers = reinterpret_cast<Buffers*>(static_cast<char*>(a.scratch) + worker * int64_t{COIL_ATTENTION_WORKER_BYTES});
     Panel panels[kQueries / kPanel];
-    const int64_t count = min64(block_queries, a.q_len - first), used = ceil_div(count, kPanel);
+    const int64_t count = min64(block_queries, a.q_len - alone - first), used = ceil_div(count, kPanel);
     for (int64_t i = 0; i < used; i++) {
       Panel& p = panels[i];
       p.first = first + i * kPanel, p.cols = min64(kPanel, count - i * kPanel);
@@ -238,6 +246,64 @@ struct ByKeys {
       }
     }
     for (int64_t i = 0; i < used; i++) store_rows(t, panels[i]);
+    if (first + count < a.q_len - alone) return;
+    for (int64_t i = a.q_len - alone; i < a.q_len; i++) run_alone(t, i);
+  }
+
+  // What the mask adds to n scores of one query.
+  Vec mask_of(const Task& t, int64_t query, int64_t key, int64_t n) const {
+    const int64_t start = t.batch * a.mask_batch + t.head * a.mask_head + query * a.mask_row + key * a.mask_col;
+    const auto values = [&](auto* mask) {
+      if (a.mask_col == 1) return load_partial(mask, n);
+      Vec v = Vec(0.0f);
+      for (int64_t i = 0; i < n; i++) v[i] = load_one(mask + i * a.mask_col);
+      return v;
+    };
+    if (a.mask_dtype == COIL_BOOL) return unless_seen(values(static_cast<const uint8_t*>(a.mask) + start));
+    return in_base_2(values(static_cast<const float*>(a.mask) + start));
+  }
+
+  // One query: scores in a row, summed across lanes.
+  void run_alone(const Task& t, int64_t query) const {
+    float *q = t.buffers->q[0], *s = t.buffers->scores;
+    copy_row(static_cast<const float*>(a.q) + t.batch * a.q_batch + t.head * a.q_head + query * a.q_row, a.dim, q);
+    const int64_t keys = a.causal ? min64(a.kv_len, query + 1) : a.kv_len, whole = a.dim / kLanes * kLanes;
+    for (int64_t j = 0; j < keys; j++) {
+      const float* k = t.k + j * a.k_row;
+      Vec sum = whole < a.dim ? load(q + whole) * load_partial(k + whole, a.dim - whole) : Vec(0.0f);
+      for (int64_t d = 0; d < whole; d += kLanes) sum += load(q + d) * load(k + d);
+      s[j] = sum_of(sum);
+    }
+    Vec high = Vec(-__builtin_inff()), sum = Vec(0.0f);
+    for (int64_t j = 0; j < keys; j += kLanes) {
+      const int64_t n = min64(kLanes, keys - j);
+      Vec score = load(s + j) * Vec(a.scale * kLog2e);
+      if (a.mask) score += mask_of(t, query, j, n);
+      if (n < kLanes) score = lanes_from(0) < static_cast<int32_t>(n) ? score : Vec(-__builtin_inff());
+      store(s + j, score);
+      high = larger(score, high);
+    }
+    const float most = max_of(high), base = most == -__builtin_inff() ? 0.0f : most;
+    for (int64_t j = 0; j < keys; j += kLanes) {
+      const Vec e = exp2_nonpositive(load(s + j) - Vec(base));
+      store(s + j, e);
+      sum += e;
+    }
+    const float total = sum_of(sum);
+    const bool zeros = total == 0 && a.masked_rows_zero;
+    float* o = static_cast<float*>(a.o) + t.batch * a.o_batch + t.head * a.o_head + query * a.o_row;
+    for (int64_t d = 0; d < a.v_dim; d += kLanes) {
+      const int64_t n = min64(kLanes, a.v_dim - d);
+      const float* v = t.v + d;
+      Vec sums[4] = {Vec(0.0f), Vec(0.0f), Vec(0.0f), Vec(0.0f)};
+      int64_t j = 0;
+      for (; n == kLanes && j + 4 <= keys; j += 4) {
+#pragma unroll
+        for (int u = 0; u < 4; u++) sums[u] += Vec(s[j + u]) * load(v + (j + u) * a.v_row);
+      }
+      for (; j < keys; j++) sums[0] += Vec(s[j]) * load_partial(v + j * a.v_row, n);
+      store_partial(o + d, zeros ? Vec(0.0f) : (sums[0] + sums[1] + (sums[2] + sums[3])) * Vec(1.0f / total), n);
+    }
   }
 
   static void run_chunk(void* context, int64_t begin, int64_t end, int32_t worker) {
@@ -249,7 +315,7 @@ struct ByKeys {
 
 bool suits_keys(const CoilAttention& a) {
   if (a.dtype != COIL_FLOAT32 || a.block_tiles > 0 || a.kv_len <= 0) return false;
-  if (a.q_len < kPanel || ceil_div(a.q_len, kLanes) * kLanes * 3 > a.q_len * 4) return false;
+  if (a.q_len < kPanel || ceil_div(a.q_len - queries_alone(a), kLanes) * kLanes * 3 > a.q_len * 4) return false;
   return !a.mask || a.mask_dtype == COIL_BOOL || a.mask_dtype == COIL_FLOAT32;
 }
 

@@ -213,6 +213,11 @@ TEST(Attention, ManyQueries) {
   }
 }
 
+// The last query of 65, which is computed alone, with more keys than are kept for one.
+TEST(Attention, ALastQueryOfManyKeys) {
+  for (int64_t kv_len : {5, 8192, 8193}) check({1, 1, 1, 65, kv_len, 16, 24}, COIL_FLOAT32);
+}
+
 // Masks of many queries that differ from query to query, in any order in memory.
 TEST(Attention, MasksOfManyQueries) {
   for (Mask mask : {Mask::boolean, Mask::additive, Mask::column_broadcast, Mask::turned, Mask::heads_innermost}) {
@@ -220,6 +225,7 @@ TEST(Attention, MasksOfManyQueries) {
       for (int64_t kv_len : {1, 49, 64, 259}) check({2, 3, 3, q_len, kv_len, 32, 17, mask, kv_len == 64, true}, COIL_FLOAT32);
     }
     check_all_dtypes({3, 4, 2, 49, 49, 32, 32, mask, false, true});
+    for (int64_t q_len : {33, 34, 41, 65, 81}) check({2, 2, 1, q_len, 77, 37, 70, mask, q_len == 65, true}, COIL_FLOAT32);
     for (double masked_out : {0.97, 1.0}) {
       for (bool zero : {false, true}) check({2, 2, 2, 49, 10, 8, 8, mask, true, false, masked_out}, COIL_FLOAT32, zero);
     }
