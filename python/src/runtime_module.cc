@@ -6,16 +6,11 @@
 
 #include "base/env.h"
 #include "call.h"
-#include "device/dtype_names.h"
+#include "coil/coil.h"
 #include "errors.h"
 
 namespace coil::python {
 namespace {
-
-const char* dtype_name(int32_t dtype) {
-  const char* name = cd::dtype_name(dtype);
-  return name ? name : "unknown";
-}
 
 // A package in memory that somebody else owns, seen through the buffer protocol.
 class Bytes {
@@ -71,7 +66,7 @@ nb::list tensors(const std::vector<runtime::ManifestTensor>& list) {
       dims.append(nb::make_tuple(symbol, d.min, d.max == INT64_MAX ? nb::none() : nb::object(nb::int_(d.max)), d.hint < 0 ? nb::none() : nb::object(nb::int_(d.hint))));
     }
     const std::string number = t.scalar ? "int" : t.number;
-    rows.append(nb::make_tuple(t.name, dtype_name(t.dtype), dims, number.empty() ? nb::none() : nb::object(nb::str(number.c_str())), t.mutated, t.whole_storage, t.exact_strides));
+    rows.append(nb::make_tuple(t.name, coil_dtype_name(t.dtype), dims, number.empty() ? nb::none() : nb::object(nb::str(number.c_str())), t.mutated, t.whole_storage, t.exact_strides));
   }
   return rows;
 }

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "device/dtype_names.h"
+#include "coil/coil.h"
 #include "half.h"
 #include "sizes.h"
 
@@ -147,10 +147,7 @@ NpyArray to_array(const CoilTensorView& view) {
   return array;
 }
 
-std::string dtype_name(int32_t dtype) {
-  const char* name = cd::dtype_name(dtype);
-  return name ? name : "unknown";
-}
+std::string dtype_name(int32_t dtype) { return coil_dtype_name(dtype); }
 
 size_t dtype_bytes(int32_t dtype) { return dtype == COIL_BFLOAT16 ? 2 : npy_item_bytes(dtype); }
 
