@@ -6,7 +6,7 @@ PYTHON := $(COIL_VENV)/bin/python
 FUZZ_SECONDS ?= 30
 export COIL_VENV
 
-.PHONY: build deps demo venv test bench gpu fuzz fmt sanitize golden-update dev clean
+.PHONY: build deps demo venv test bench gpu fuzz fmt sanitize sanitize-threads golden-update dev clean
 
 build: deps
 	@tools/configure.sh $(BUILD)
@@ -48,6 +48,12 @@ sanitize: deps
 	@ninja -C build-sanitize -j$(JOBS) all_tests
 	@ASAN_OPTIONS=detect_leaks=1 python3 tools/run_tests.py --build build-sanitize --no-pytest
 
+# Threads: the pool, contexts and caches. (ThreadSanitizer does not follow a fork of several threads: those tests are left out.)
+sanitize-threads: deps
+	@tools/configure.sh build-sanitize-threads -DCOIL_SANITIZE=thread -DCOIL_BUILD_BENCH=OFF
+	@ninja -C build-sanitize-threads -j$(JOBS) cache_tests tune_tests runtime_tests
+	@for tests in cache tune runtime; do build-sanitize-threads/$${tests}_tests --gtest_filter=-*Fork* || exit 1; done
+
 golden-update: build
 	@COIL_GOLDEN_UPDATE=1 ctest --test-dir $(BUILD) || true
 	@git status --short tests
@@ -60,4 +66,4 @@ dev: build venv
 	@echo "ready: make test, make golden-update, make fuzz, make bench, make fmt"
 
 clean:
-	rm -rf $(BUILD) build-sanitize build-fuzz
+	rm -rf $(BUILD) build-sanitize build-sanitize-threads build-fuzz

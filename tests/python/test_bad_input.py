@@ -1,8 +1,10 @@
 """Hostile and broken files: a COIL-E error and an exit code of the table; no crash, no partial output; the next call is right."""
 
 import json
+import os
 import random
 import struct
+import subprocess
 import zipfile
 
 import numpy as np
@@ -338,6 +340,33 @@ def test_bad_npy(data, tmp_path, digits_package):
     (tmp_path / "x.npy").write_bytes(data)
     assert_refused(coil("run", digits_package, "--input", tmp_path / "x.npy", "--output", tmp_path / "o.npz"))
     assert not (tmp_path / "o.npz").exists()
+
+
+@pytest.mark.parametrize("key", ["kernels", "memory", "arena_bytes"])
+def test_a_manifest_that_lacks_what_only_the_tools_read(key, tmp_path, digits_package):
+    """The runtime does not need it: `coil run` may go on, what cannot is refused."""
+    with zipfile.ZipFile(digits_package) as archive:
+        contents = {info.filename: archive.read(info) for info in archive.infolist()}
+    name = next(n for n in contents if n.endswith("/manifest.json"))
+    manifest = json.loads(contents[name])
+    for part in (manifest, manifest["memory"], *manifest["targets"], *(t.get("memory", {}) for t in manifest["targets"])):
+        part.pop(key, None)
+    package = write_zip(tmp_path / "m.pt2", contents | {name: json.dumps(manifest)})
+    for command in (("run", package, "--input", DIGITS_TEST), ("bench", package, "--seconds", "0.01"), ("inspect", package, "--memory", "--kernels"), ("inspect", package, "--json")):
+        done = coil(*command)
+        if done.returncode:
+            assert_refused(done, "manifest.json is not what coil writes")
+        else:
+            assert command[0] == "run" or key == "kernels", command
+
+
+def test_names_of_files_that_are_no_utf8(tmp_path):
+    path = os.path.join(os.fsencode(tmp_path), b"\xff\xfe.pt2")
+    with open(path, "wb") as out:
+        out.write(DIGITS.read_bytes())
+    for command in (("compile", path, "-o", tmp_path / "p.pt2"), ("check", path), ("inspect", path)):
+        done = subprocess.run([harness.COIL, *command, "--json"], capture_output=True, check=True)
+        assert json.loads(done.stdout)["model"].endswith("\ufffd\ufffd.pt2")
 
 
 def test_truncated_npz(tmp_path, digits_package):

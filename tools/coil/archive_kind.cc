@@ -22,6 +22,8 @@ const ZipEntry* manifest_entry(const ZipReader& zip) {
 
 }  // namespace
 
+std::string json_text(const Json& json) { return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"; }
+
 ArchiveKind archive_kind(const ZipReader& zip) {
   bool compiled = false, program = false;
   for (const ZipEntry& e : zip.entries()) {

@@ -1,6 +1,7 @@
 // What a .pt2 archive holds, told by its entries.
 #pragma once
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -9,6 +10,9 @@
 namespace coil::tool {
 
 using Json = nlohmann::ordered_json;
+
+// Indented, with an end of line. Bytes that are no UTF-8 (names of files may have them) become U+FFFD.
+std::string json_text(const Json& json);
 
 enum class ArchiveKind {
   program,  // torch.export.save, or anything else: the reader of programs says best what it is
@@ -21,6 +25,16 @@ std::string root_folder(const ZipReader& zip);
 
 // A package's manifest, checked as the runtime checks it. bad_package, package_version, bad_json.
 Result<Json> read_manifest(const ZipReader& zip);
+
+// What f makes of a package's manifest, of which the runtime checked only its own part: bad_package where the rest is not what coil writes.
+template <class F>
+auto of_manifest(const std::string& package, F f) -> decltype(f()) {
+  try {
+    return f();
+  } catch (const Json::exception& e) {
+    return Error{ErrorCode::bad_package, fmt::format("data/coil/manifest.json is not what coil writes: {}", e.what()), package, "compile the program again"};
+  }
+}
 
 // What the manifest says of one of its targets: its own kernels and memory, where they are not those of all.
 Json manifest_of_target(const Json& manifest, const Json& target);

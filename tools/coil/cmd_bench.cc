@@ -358,7 +358,7 @@ Result<int> bench(const Arguments& a) {
   } else {
     TRY(timing, measure(a, caller, std::move(timing)));
   }
-  put(a.json ? to_json(a, loaded, used, timing, memory).dump(2) + "\n" : to_text(a, loaded, used, timing, memory));
+  put(a.json ? json_text(to_json(a, loaded, used, timing, memory)) : to_text(a, loaded, used, timing, memory));
   return 0;
 }
 
@@ -387,7 +387,7 @@ Action add_bench(CLI::App& app) {
       "  coil bench model.pt2 --json\n"
       "  coil bench model.coil.pt2 --device cuda:0\n"
       "Random integers are 0 or 1: any table can be indexed with them. Use --input where values matter.");
-  return [a] { return bench(*a); };
+  return [a] { return of_manifest(a->model, [&] { return bench(*a); }); };
 }
 
 }  // namespace coil::tool

@@ -27,7 +27,7 @@ Result<std::shared_ptr<cache::Cache>> open_cache() {
 std::string entries_text(const cache::Totals& t) { return fmt::format("{} entr{}, {}", t.entries, t.entries == 1 ? "y" : "ies", bytes_text(t.bytes)); }
 
 void print(const Arguments& a, const cache::Cache& cache, const cache::Totals& t, const std::string& text) {
-  if (a.json) put(Json{{"cache", cache.place()}, {"entries", t.entries}, {"bytes", t.bytes}}.dump(2) + "\n");
+  if (a.json) put(json_text({{"cache", cache.place()}, {"entries", t.entries}, {"bytes", t.bytes}}));
   else put(text + "\n");
 }
 
@@ -98,7 +98,7 @@ Result<int> explain(Arguments& a) {
     if (!why.empty()) text += "                " + style.dim(why) + "\n";
   }
   if (a.json) {
-    put(Json{{"cache", options.cache->place()}, {"hits", hits}, {"to_time", to_time}, {"lookups", rows}, {"problem", options.cache->problem()}}.dump(2) + "\n");
+    put(json_text({{"cache", options.cache->place()}, {"hits", hits}, {"to_time", to_time}, {"lookups", rows}, {"problem", options.cache->problem()}}));
     return 0;
   }
   put(fmt::format("{}: {} of {} found\n", options.cache->place(), hits, rows.size()) + text);

@@ -69,7 +69,7 @@ Result<int> check(const Arguments& a) {
   TRY(const std::vector<CheckRow> rows, check_program(program.graph, options));
   size_t missing = 0;
   for (const CheckRow& row : rows) missing += row.supported ? 0 : 1;
-  put(a.json ? to_json(a.model, rows, missing).dump(2) + "\n" : to_text(a.model, rows, missing));
+  put(a.json ? json_text(to_json(a.model, rows, missing)) : to_text(a.model, rows, missing));
   return missing == 0 ? 0 : exit_code(ErrorCode::unsupported_op);
 }
 

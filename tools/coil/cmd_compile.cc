@@ -177,7 +177,7 @@ Result<int> compile(Arguments& a) {
   log_compile(options.log, report, package);
   const uint64_t bytes = package.bytes().size();
   if (a.json) {
-    put(to_json(a, report, options, bytes, seconds).dump(2) + "\n");
+    put(json_text(to_json(a, report, options, bytes, seconds)));
   } else if (!a.quiet) {
     put(summary(a, report, options, bytes, seconds));
   }

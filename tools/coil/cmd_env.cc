@@ -116,7 +116,7 @@ Action add_env(CLI::App& app) {
       "  coil env --json");
   return [json]() -> Result<int> {
     TRY(const Json info, collect());
-    put(*json ? info.dump(2, ' ', false, Json::error_handler_t::replace) + "\n" : to_text(info));
+    put(*json ? json_text(info) : to_text(info));
     return 0;
   };
 }

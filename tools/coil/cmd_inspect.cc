@@ -12,12 +12,7 @@ namespace {
 
 Result<int> inspect(const InspectArguments& a) {
   TRY(const ZipReader zip, ZipReader::open(a.model));
-  try {
-    return archive_kind(zip) == ArchiveKind::package ? inspect_package(zip, a) : inspect_program(zip, a);
-  } catch (const Json::exception& e) {  // the runtime's part of the manifest was checked, the rest may be anything
-    return Error{ErrorCode::bad_package, fmt::format("data/coil/manifest.json is not what coil writes: {}", e.what()), a.model,
-                 "compile the program again"};
-  }
+  return of_manifest(a.model, [&] { return archive_kind(zip) == ArchiveKind::package ? inspect_package(zip, a) : inspect_program(zip, a); });
 }
 
 }  // namespace

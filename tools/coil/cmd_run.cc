@@ -153,7 +153,7 @@ Result<int> run(const Arguments& a) {
     if (!a.output.empty()) json["output"] = a.output;
     json["ignored"] = inputs.ignored;
     json["outputs"] = to_json(model, outputs, dtypes);
-    put(json.dump(2) + "\n");
+    put(json_text(json));
   } else {
     put(to_text(model, outputs, dtypes));
   }
@@ -181,7 +181,7 @@ Action add_run(CLI::App& app) {
       "  coil run model.pt2 --input x.npy --json\n"
       "  coil run model.coil.pt2 --input inputs.npz --device cuda:0\n"
       "float32 arrays serve float16 and bfloat16 inputs; bfloat16 outputs are written as float32.");
-  return [a] { return run(*a); };
+  return [a] { return of_manifest(a->model, [&] { return run(*a); }); };
 }
 
 }  // namespace coil::tool

@@ -306,7 +306,7 @@ Result<int> inspect_package(const ZipReader& zip, const InspectArguments& a) {
   TRY(const Json m, read_manifest(zip));
   if (a.json) {
     TRY(const Json json, to_json(zip, m, a));
-    put(json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+    put(json_text(json));
     return 0;
   }
   if (a.all_sources || !a.source.empty()) {
