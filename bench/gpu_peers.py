@@ -9,7 +9,7 @@ peer one burst of calls, another first each round, while the others are stopped.
   us      CUDA events around a burst, divided by the calls in it: what a busy loop of calls costs (host or device, the slower)
   single  median of event pairs around one call, each waited for
   host    wall time of enqueuing a call into an idle queue
-"floor" is the least that the work can cost in the same run: a copy of as many bytes, cuBLAS's product. TF32 is off; coil is called
+"floor" is the least that the work can cost in the same run: a copy of as many bytes, cuBLAS's product. TF32 is off without --tf32; coil is called
 through ctypes, AOTInductor through its runner (aoti_load_package(...).loader.run). FOLDER ($OUT or /tmp/coil-gpu) gets
 gpu_peers.json and gpu_peers.md after every row.
 """
@@ -86,7 +86,7 @@ def source_of(work, name):
     return work / f"{name}.pt2", work / f"{name}.coil.pt2"
 
 
-def coil_package(torch, work, name, module, args, target):
+def coil_package(torch, work, name, module, args, target, more=()):
     """Exports and compiles; whoever comes second (coil, coil:torch) waits for the first."""
     import fcntl
 
@@ -95,7 +95,7 @@ def coil_package(torch, work, name, module, args, target):
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not package.exists():
             torch.export.save(torch.export.export(module, args), source)
-            done = subprocess.run([COIL, "compile", source, "--target", target, "-o", package, "-q"], capture_output=True, text=True)
+            done = subprocess.run([COIL, "compile", source, "--target", target, "-o", package, "-q", *more], capture_output=True, text=True)
             if done.returncode:
                 raise RuntimeError(f"coil compile: exit code {done.returncode}: {done.stderr.strip()[-600:]}")
     return package
@@ -106,7 +106,7 @@ def prepare(options, peer, name):
     import torch
 
     cuda = options.device.startswith("cuda")
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = options.tf32
     work = pathlib.Path(options.work)
     if cuda:
         torch.cuda.set_device(options.device)
@@ -126,7 +126,7 @@ def prepare(options, peer, name):
         call = stock(torch, package, args)
     else:
         target = "cuda:sm_%d%d" % torch.cuda.get_device_capability() if cuda else "cpu"
-        package = coil_package(torch, work, name, module, args, target)
+        package = coil_package(torch, work, name, module, args, target, ["--tf32"] if options.tf32 else [])
         if peer == "coil:torch":
             call = stock(torch, package, args)
         else:
@@ -242,7 +242,7 @@ def start_peer(options, peer, name, deadline):
     """(worker or None, its report)."""
     if time.monotonic() > deadline:
         return None, {"failed": "the time budget was used up before it could get ready"}
-    command = [sys.executable, __file__, "--serve", f"{peer},{name}", "--device", options.device, "--work", str(options.work)]
+    command = [sys.executable, __file__, "--serve", f"{peer},{name}", "--device", options.device, "--work", str(options.work)] + ["--tf32"] * options.tf32
     worker = jobs.Worker(command, environment(peer))
     try:
         report = worker.answer(max(10, min(options.prepare_seconds, deadline - time.monotonic())))["done"]
@@ -282,7 +282,7 @@ def measure(options, name, ready):
             row["peers"][peer] |= {key: round(statistics.median(numbers), 3), f"{key}_low": round(min(numbers), 3), f"{key}_high": round(max(numbers), 3)}
         row["peers"][peer]["calls"] = sum(v["calls"] for v in values)
         error = row["peers"][peer].get("error")
-        if error is not None and not error <= workload.tolerance:
+        if error is not None and not error <= workload.tolerance * (20 if options.tf32 else 1):
             row["peers"][peer]["wrong"] = f"relative error {error:.1e}"
     coil, floor = row["peers"].get("coil", {}), row["peers"].get("floor", {})
     others = {p: v["us"] for p, v in row["peers"].items() if not p.startswith("coil") and p != "floor" and "us" in v}
@@ -400,6 +400,7 @@ def parse():
     parser.add_argument("--prepare-seconds", type=float, default=200)
     parser.add_argument("--budget", type=float, default=340, help="seconds")
     parser.add_argument("--no-startup", action="store_true")
+    parser.add_argument("--tf32", action="store_true", help="float32 products and convolutions of all peers on tensor cores")
     parser.add_argument("--resume", action="store_true", help="keep the rows of an earlier run in which coil did not fail")
     parser.add_argument("--work", type=pathlib.Path, default=None)
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(os.environ.get("OUT", "/tmp/coil-gpu")))

@@ -7,7 +7,7 @@ linear   Linear 3420 -> 1280 in bf16, one package for rows 1..4096 (neighbouring
          padded to 3424 columns, and the same with the padding of the activations counted
 mlp      256 x 1024 x 1024 x 1024 in float32; resnet18: batch 2 in float32. --peers: beside torch.compile(mode="max-autotune")
 NAME     a workload of gpu_workloads.py, or a shell pattern of such
-A cell is the median over rounds of CUDA events around a burst of calls, with the least and the greatest. TF32 is off. Nothing comes from a cache.
+A cell is the median over rounds of CUDA events around a burst of calls, with the least and the greatest. TF32 is off without --tf32. Nothing comes from a cache.
 FOLDER ($OUT or /tmp/coil-gpu) gets gpu_tuning.json.
 """
 import argparse
@@ -86,8 +86,9 @@ def tuned(torch, module, args, shapes, name, options, warm=None):
     packages = {m: options.work / f"{name}.{m}.pt2" for m in ("untuned", "tuned")}
     record = options.out / f"{name}.tuning.json"
     record.unlink(missing_ok=True)
-    row = {"compile_untuned_s": compiled(source, target, packages["untuned"])}
-    more = ["--tune-budget", options.budget] if options.budget else []
+    tf32 = ["--tf32"] if options.tf32 else []
+    row = {"compile_untuned_s": compiled(source, target, packages["untuned"], *tf32)}
+    more = tf32 + (["--tune-budget", options.budget] if options.budget else [])
     if warm:
         dims = json.loads(subprocess.run([COIL, "inspect", packages["untuned"], "--json"], capture_output=True, text=True).stdout)["symbols"]
         more += ["--warm", f"{dims[0]['name']}={warm}"]
@@ -96,7 +97,7 @@ def tuned(torch, module, args, shapes, name, options, warm=None):
     row |= {k: tuning[k] for k in ("hardware", "seconds", "runs", "whole_program")}
     row["problems"] = [{"problem": p["problem"], "rows": [(r["up_to"], r["text"]) for r in p["rows"]]} for p in tuning["problems"]]
     replayed = options.work / f"{name}.replayed.pt2"
-    compiled(source, target, replayed, "--replay", record)
+    compiled(source, target, replayed, "--replay", record, *tf32)
     row["replay_same_bytes"] = replayed.read_bytes() == packages["tuned"].read_bytes()
     return packages, row
 
@@ -165,6 +166,7 @@ def main():
     parser.add_argument("--tune", default="max")
     parser.add_argument("--budget", default="")
     parser.add_argument("--peers", action="store_true")
+    parser.add_argument("--tf32", action="store_true", help="float32 products and convolutions on tensor cores, PyTorch's too")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--burst", type=float, default=0.05, help="seconds")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(os.environ.get("OUT", "/tmp/coil-gpu")))
@@ -174,7 +176,7 @@ def main():
     options.work.mkdir(exist_ok=True)
     import torch
 
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = options.tf32
     torch.manual_seed(0)
     report = {"machine": machine.describe(), "tune": options.tune, "budget": options.budget, "programs": {}}
     with torch.no_grad():

@@ -1,4 +1,4 @@
-// Convolution of bfloat16 or float16 as an implicit gemm on tensor cores (mma.sync, sm_80 and later). See conv_tile.h for the
+// Convolution of bf16, f16 or tf32 (float32 rounded on its way into the product) as an implicit gemm on tensor cores (mma.sync, sm_80 and later). See conv_tile.h for the
 // shape of the product.
 #ifndef COIL_DEVICE_CUDA_CONV_MMA_H_
 #define COIL_DEVICE_CUDA_CONV_MMA_H_
@@ -9,10 +9,10 @@ namespace cd {
 
 constexpr int kConvMmaStages = 4;
 
-// T: bf16 or f16. A block of BM / WM x BN / WN warps. SPLIT: blocks of a cluster that share a tile (1: no cluster).
+// T: bf16, f16 or tf32. A block of BM / WM x BN / WN warps. SPLIT: blocks of a cluster that share a tile (1: no cluster).
 template <class T, int BM, int BN, int WM, int WN, int SPLIT, class E>
 CD_FN void conv_mma(const CudaConv2d& t, const E& epilogue) {
-  constexpr int BK = 32, PITCH = BK + 8, LD = BN + 8, WARPS_N = BN / WN, THREADS = 32 * (BM / WM) * WARPS_N;
+  constexpr int SIZE = sizeof(T), BK = 64 / SIZE, PITCH = BK + 16 / SIZE, LD = BN + 8, WARPS_N = BN / WN, THREADS = 32 * (BM / WM) * WARPS_N;
   extern __shared__ __align__(128) unsigned char shared[];
   const ConvShape s = conv_shape<BM, BN, BK, SPLIT>(t);
   const int begin = SPLIT > 1 ? (int)((i64)s.slabs * s.rank / SPLIT) : 0;
@@ -20,19 +20,20 @@ CD_FN void conv_mma(const CudaConv2d& t, const E& epilogue) {
   ConvRing<T, BM, BN, BK, PITCH, THREADS, kConvMmaStages> ring(t, s, shared, begin, end);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row = warp / WARPS_N * WM, column = warp % WARPS_N * WN;
   const u32 base = shared_address(shared);
-  const int from_a = ((row + lane % 16) * PITCH + lane / 16 * 8) * 2;
-  const int from_b = ((BM + column + lane % 8 + lane / 16 * 8) * PITCH + lane / 8 % 2 * 8) * 2;
+  const int from_a = (row + lane % 16) * PITCH * SIZE + lane / 16 * 16;
+  const int from_b = (BM + column + lane % 8 + lane / 16 * 8) * PITCH * SIZE + lane / 8 % 2 * 16;
   float acc[WM / 16][WN / 8][4] = {};
   ring.run([&](int stage) {
 #pragma unroll
-    for (int k = 0; k < BK; k += 16) {
+    for (int k = 0; k < 64; k += 32) {
       u32 a[WM / 16][4];
 #pragma unroll
-      for (int i = 0; i < WM / 16; i++) ldmatrix_x4(a[i], base + stage + from_a + (i * 16 * PITCH + k) * 2);
+      for (int i = 0; i < WM / 16; i++) ldmatrix_x4(a[i], base + stage + from_a + i * 16 * PITCH * SIZE + k), round_fragment<T>(a[i]);
 #pragma unroll
       for (int j = 0; j < WN / 16; j++) {
         u32 b[4];
-        ldmatrix_x4(b, base + stage + from_b + (j * 16 * PITCH + k) * 2);
+        ldmatrix_x4(b, base + stage + from_b + j * 16 * PITCH * SIZE + k);
+        round_fragment<T>(b);
 #pragma unroll
         for (int i = 0; i < WM / 16; i++) {
           mma<T>(acc[i][2 * j], a[i], b[0], b[1]);
@@ -52,7 +53,7 @@ CD_FN void conv_mma(const CudaConv2d& t, const E& epilogue) {
       *(float2*)(to + 8 * LD) = make_float2(acc[i][j][2], acc[i][j][3]);
     }
   }
-  conv_finish<float, 8, BM, BN, LD, THREADS, SPLIT>(s, sums, epilogue);
+  conv_finish<float, 16 / SIZE, BM, BN, LD, THREADS, SPLIT>(s, sums, epilogue);
 }
 
 }  // namespace cd

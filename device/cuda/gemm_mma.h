@@ -1,8 +1,9 @@
-// Matrix products of bf16 and f16 on the tensor cores by mma.sync (sm_80 and later): any strides, any alignment.
+// Matrix products of bf16, f16 and tf32 (float32 rounded on its way into the product) on the tensor cores by mma.sync (sm_80 and later):
+// any strides, any alignment.
 //
 // A block computes BM x BN elements in steps of BK; warps own WM x WN of it. Operands lie in shared memory as they lie in memory,
 // k-contiguous ([row][k]) or row-contiguous ([k][row]), in lines of 16-byte chunks permuted so that ldmatrix meets no bank conflict;
-// ldmatrix transposes where needed. STAGES steps are under way by cp.async of 16, 8 or 4 bytes, whichever the operand's address and
+// ldmatrix transposes where needed, but for tf32, whose rows are then read word by word. STAGES steps are under way by cp.async of 16, 8 or 4 bytes, whichever the operand's address and
 // strides allow (found out once, uniform over the grid); 2-byte alignment and strided operands go through registers.
 // A_K, B_K: k is the axis to walk (it is contiguous, or nothing is). SPLIT: as in gemm_simt.h.
 #ifndef COIL_DEVICE_CUDA_GEMM_MMA_H_
@@ -19,16 +20,25 @@ CD_FN int line_swizzle(int line) {
   return CHUNKS >= 8 ? line & 7 : CHUNKS == 4 ? (line >> 1) & 3 : (line >> 2) & 1;
 }
 
+// Words of lines along the rows are read one by one: 4 lines and 2 chunks of each together.
+template <class T, int CHUNKS, bool K_MAJOR>
+CD_FN int mma_swizzle(int line) {
+  constexpr bool kWords = sizeof(T) == 4 && !K_MAJOR;
+  static_assert(!kWords || CHUNKS >= 8);
+  return kWords ? (line & 3) << 1 : line_swizzle<CHUNKS>(line);
+}
+
 // One operand's way into shared memory. SLABS: a row-contiguous operand lies in slabs of 64 rows, lines of 128 bytes, as wgmma wants it
 // (a k-contiguous one with BK = 64 does so anyway). `thread` is 0 .. THREADS - 1.
 template <class T, int ROWS, int BK, int THREADS, bool K_MAJOR, bool SLABS = false>
 struct MmaLoader {
-  static constexpr int kChunks = (K_MAJOR ? BK : ROWS) / 8, kLines = K_MAJOR ? ROWS : BK, kTotal = kChunks * kLines;
-  static constexpr int kItems = (kTotal + THREADS - 1) / THREADS, kStep = THREADS / kChunks, kBytes = ROWS * BK * 2;
+  static constexpr int kSize = sizeof(T), kElements = 16 / kSize;  // of a chunk
+  static constexpr int kChunks = (K_MAJOR ? BK : ROWS) / kElements, kLines = K_MAJOR ? ROWS : BK, kTotal = kChunks * kLines;
+  static constexpr int kItems = (kTotal + THREADS - 1) / THREADS, kStep = THREADS / kChunks, kBytes = ROWS * BK * kSize;
   static constexpr bool kWhole = kTotal % THREADS == 0, kSlabs = SLABS && !K_MAJOR;
   static constexpr int kItemBytes = kStep * (kSlabs ? 128 : kChunks * 16);
-  static_assert(THREADS % kChunks == 0 && kStep % 8 == 0, "a thread's lines are permuted alike");
-  static_assert(!kSlabs || ROWS % 64 == 0);
+  static_assert(THREADS % kChunks == 0 && kStep % (kSize == 4 && !K_MAJOR ? 4 : 8) == 0, "a thread's lines are permuted alike");
+  static_assert(!kSlabs || (ROWS % 64 == 0 && kSize == 2));
 
   const T* from;           // this thread's first chunk of the next step
   i64 along_stride, item_stride, k_stride;
@@ -37,20 +47,20 @@ struct MmaLoader {
 
   // first: the tile's first element at k = 0; rows: how many the matrix has from there.
   __device__ __forceinline__ void start(int thread, const void* operand, i64 first, i64 row_stride, i64 column_stride, i64 batch_stride, int rows, int k_begin) {
-    const int chunk = thread % kChunks, row = K_MAJOR ? thread / kChunks : chunk * 8;
+    const int chunk = thread % kChunks, row = K_MAJOR ? thread / kChunks : chunk * kElements;
     const i64 other_stride = K_MAJOR ? row_stride : column_stride;
     line = thread / kChunks;
     along_stride = K_MAJOR ? column_stride : row_stride;
     k_stride = column_stride * BK;
     item_stride = other_stride * kStep;
-    k = k_begin + (K_MAJOR ? chunk * 8 : line);
+    k = k_begin + (K_MAJOR ? chunk * kElements : line);
     left = rows - row;
     from = (const T*)operand + first + k * column_stride + row * row_stride;
-    width = along_stride == 1 ? access_width(operand, other_stride, batch_stride, 2) : 2;
-    place = kSlabs ? (u32)(chunk / 8 * BK * 128 + line * 128 + ((chunk ^ line) & 7) * 16) : (u32)(line * kChunks + (chunk ^ line_swizzle<kChunks>(line))) * 16;
+    width = along_stride == 1 ? access_width(operand, other_stride, batch_stride, kSize) : 2;
+    place = kSlabs ? (u32)(chunk / 8 * BK * 128 + line * 128 + ((chunk ^ line) & 7) * 16) : (u32)(line * kChunks + (chunk ^ mma_swizzle<T, kChunks, K_MAJOR>(line))) * 16;
   }
 
-  // Elements of this thread's chunk i that are there, in front of the others: 8 or more, or 0 or less: none.
+  // Elements of this thread's chunk i that are there, in front of the others: all or more, or 0 or less: none.
   __device__ __forceinline__ int count(int i, int k_end) const {
     if constexpr (K_MAJOR) {
       return i * kStep < left ? k_end - k : 0;
@@ -66,7 +76,7 @@ struct MmaLoader {
     if (width == 16) {
 #pragma unroll
       for (int i = 0; i < kItems; ++i) {
-        if (mine(i)) copy_async_16(stage + i * kItemBytes, from + i * item_stride, max(0, min(8, count(i, k_end))) * 2);
+        if (mine(i)) copy_async_16(stage + i * kItemBytes, from + i * item_stride, max(0, min(kElements, count(i, k_end))) * kSize);
       }
     } else if (width == 8) {
 #pragma unroll
@@ -74,8 +84,8 @@ struct MmaLoader {
         if (!mine(i)) continue;
         const T* p = from + i * item_stride;
         const int there = count(i, k_end);
-        copy_async_8(stage + i * kItemBytes, p, max(0, min(4, there)) * 2);
-        copy_async_8(stage + i * kItemBytes + 8, p + 4, max(0, min(4, there - 4)) * 2);
+        copy_async_8(stage + i * kItemBytes, p, max(0, min(kElements / 2, there)) * kSize);
+        copy_async_8(stage + i * kItemBytes + 8, p + kElements / 2, max(0, min(kElements / 2, there - kElements / 2)) * kSize);
       }
     } else {
 #pragma unroll 1
@@ -86,38 +96,52 @@ struct MmaLoader {
     from += k_stride, k += BK;
   }
   __device__ __forceinline__ void fetch_narrow(u32 to, const T* p, int there) const {
+    constexpr int kPair = 4 / kSize;  // elements of a word
     if (width == 4) {
 #pragma unroll
-      for (int e = 0; e < 8; e += 2) copy_async_4(to + e * 2, p + e, max(0, min(2, there - e)) * 2);
+      for (int e = 0; e < kElements; e += kPair) copy_async_4(to + e * kSize, p + e, max(0, min(kPair, there - e)) * kSize);
     } else {
       u32 words[4];
 #pragma unroll
-      for (int e = 0; e < 8; e += 2) {
-        const u32 low = e < there ? p[e * along_stride].bits : 0, high = e + 1 < there ? p[(e + 1) * along_stride].bits : 0;
-        words[e / 2] = low | high << 16;
+      for (int e = 0; e < kElements; e += kPair) {
+        words[e / kPair] = e < there ? p[e * along_stride].bits : 0;
+        if constexpr (kPair == 2) words[e / 2] |= (u32)(e + 1 < there ? p[(e + 1) * along_stride].bits : 0) << 16;
       }
       shared_store_16(to, words[0], words[1], words[2], words[3]);
     }
   }
 };
 
-// Where a warp's fragments lie: 16 rows (of a or b) and 16 of k per ldmatrix_x4. A_OPERAND: the order of matrices of mma's a, else of
+// Where a warp's fragments lie: 16 rows (of a or b) and 32 bytes of k per ldmatrix_x4. A_OPERAND: the order of matrices of mma's a, else of
 // two columns' worth of b.
-template <int ROWS, int BK, bool K_MAJOR, bool A_OPERAND>
+template <class T, int ROWS, int BK, bool K_MAJOR, bool A_OPERAND>
 struct MmaFragments {
-  static constexpr int kChunks = (K_MAJOR ? BK : ROWS) / 8, kLine = kChunks * 16;
+  static constexpr int kChunks = (K_MAJOR ? BK : ROWS) * (int)sizeof(T) / 16, kLine = kChunks * 16;
+  static constexpr bool kWords = sizeof(T) == 4 && !K_MAJOR;
   u32 lines, chunk;
 
   __device__ __forceinline__ void start(int warp_row) {
     const int lane = threadIdx.x % 32;
+    if constexpr (kWords) {
+      lines = (u32)(lane % 4 * kLine + lane / 4 % 4 * 4);
+      chunk = (u32)(warp_row / 4 + lane / 16);
+      return;
+    }
     const bool far_lines = K_MAJOR == A_OPERAND ? (lane >> 3) & 1 : lane >> 4, far_chunk = K_MAJOR == A_OPERAND ? lane >> 4 : (lane >> 3) & 1;
     const int line = (lane & 7) + 8 * far_lines;
     lines = (u32)((line + (K_MAJOR ? warp_row : 0)) * kLine);
     chunk = (u32)(((K_MAJOR ? 0 : warp_row / 8) + far_chunk) ^ line_swizzle<kChunks>(line)) * 16;
   }
-  // The fragment of rows 16 i.. of the warp and k 16 q.. of the step.
+  // The fragment of rows 16 i.. of the warp and bytes 32 q.. along k of the step.
   __device__ __forceinline__ void load(u32 (&r)[4], u32 stage, int i, int q) const {
-    if constexpr (K_MAJOR) {
+    if constexpr (kWords) {
+      const u32 permuted = (chunk + i * 4) ^ threadIdx.x % 4 * 2;
+#pragma unroll
+      for (int h = 0; h < 4; ++h) {
+        const int far_row = A_OPERAND ? h % 2 : h / 2, far_line = A_OPERAND ? h / 2 : h % 2;
+        r[h] = shared_load_4(stage + lines + (q * 8 + far_line * 4) * kLine + (permuted ^ far_row * 2) * 16);
+      }
+    } else if constexpr (K_MAJOR) {
       ldmatrix_x4(r, stage + lines + i * 16 * kLine + (chunk ^ (q * 32)));
     } else {
       ldmatrix_x4_trans(r, stage + lines + q * 16 * kLine + (chunk ^ (i * 32)));
@@ -127,7 +151,7 @@ struct MmaFragments {
 
 template <class T, int BM, int BN, int BK, int WM, int WN, int STAGES, bool A_K, bool B_K, int SPLIT, class E>
 CD_FN void gemm_mma_tile(const CudaGemm& t, const E& epilogue, i64 batch, int tile_m, int tile_n, int part, unsigned char* shared) {
-  constexpr int kWarpsN = BN / WN, THREADS = BM / WM * kWarpsN * 32, kStage = (BM + BN) * BK * 2;
+  constexpr int kWarpsN = BN / WN, THREADS = BM / WM * kWarpsN * 32, kStage = (BM + BN) * BK * (int)sizeof(T);
   using LoaderA = MmaLoader<T, BM, BK, THREADS, A_K>;
   using LoaderB = MmaLoader<T, BN, BK, THREADS, B_K>;
   const int row0 = tile_m * BM, col0 = tile_n * BN, m = (int)t.m, n = (int)t.n;
@@ -140,9 +164,9 @@ CD_FN void gemm_mma_tile(const CudaGemm& t, const E& epilogue, i64 batch, int ti
   a.start(threadIdx.x, t.a, batch * t.a_batch + row0 * t.a_row, t.a_row, t.a_col, t.a_batch, m - row0, k_begin);
   LoaderB b;
   b.start(threadIdx.x, t.b, batch * t.b_batch + col0 * t.b_col, t.b_col, t.b_row, t.b_batch, n - col0, k_begin);
-  MmaFragments<BM, BK, A_K, true> fragments_a;
+  MmaFragments<T, BM, BK, A_K, true> fragments_a;
   fragments_a.start(warp_m);
-  MmaFragments<BN, BK, B_K, false> fragments_b;
+  MmaFragments<T, BN, BK, B_K, false> fragments_b;
   fragments_b.start(warp_n);
 
   float acc[WM / 16][WN / 8][4] = {};
@@ -162,12 +186,12 @@ CD_FN void gemm_mma_tile(const CudaGemm& t, const E& epilogue, i64 batch, int ti
     copy_commit();
     if (step < 0) continue;
 #pragma unroll
-    for (int q = 0; q < BK / 16; ++q) {
+    for (int q = 0; q < BK * (int)sizeof(T) / 32; ++q) {
       u32 fa[WM / 16][4], fb[WN / 16][4];
 #pragma unroll
-      for (int i = 0; i < WM / 16; ++i) fragments_a.load(fa[i], stage, i, q);
+      for (int i = 0; i < WM / 16; ++i) fragments_a.load(fa[i], stage, i, q), round_fragment<T>(fa[i]);
 #pragma unroll
-      for (int j = 0; j < WN / 16; ++j) fragments_b.load(fb[j], stage + LoaderA::kBytes, j, q);
+      for (int j = 0; j < WN / 16; ++j) fragments_b.load(fb[j], stage + LoaderA::kBytes, j, q), round_fragment<T>(fb[j]);
 #pragma unroll
       for (int i = 0; i < WM / 16; ++i)
 #pragma unroll
@@ -192,7 +216,7 @@ CD_FN void gemm_mma_tile(const CudaGemm& t, const E& epilogue, i64 batch, int ti
   finish_tile<T, BM, BN, THREADS, SPLIT>(out, batch, row0, col0, m, n, epilogue);
 }
 
-// Grid: x = tiles of m * tiles of n * SPLIT, z = batches (or fewer). Dynamic shared memory: STAGES * (BM + BN) * BK * 2 bytes, at least
+// Grid: x = tiles of m * tiles of n * SPLIT, z = batches (or fewer). Dynamic shared memory: STAGES * (BM + BN) * BK * sizeof(T) bytes, at least
 // BM * BN * 4.
 template <class T, int BM, int BN, int BK, int WM, int WN, int STAGES, bool A_K, bool B_K, int SPLIT, class E>
 CD_FN void gemm_mma(const CudaGemm& t, const E& epilogue) {

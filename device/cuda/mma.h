@@ -5,6 +5,7 @@
 //   b[0] (k 2t.., column g), b[1] (k 2t + 8.., column g); c[0], c[1] (row g, columns 2t, 2t + 1), c[2], c[3] (row g + 8, the same).
 //   ldmatrix_x4: lane l gives the address of row l % 8 of matrix l / 8; r[i] is this lane's pair (row g, columns 2t, 2t + 1) of
 //   matrix i; the _trans form hands out the transposed matrices.
+//   For tf32 one element takes the place of a pair: m16n8k8 with k t for k 2t.., and ldmatrix hands out the same bytes.
 #ifndef COIL_DEVICE_CUDA_MMA_H_
 #define COIL_DEVICE_CUDA_MMA_H_
 
@@ -50,6 +51,11 @@ CD_FN void shared_store_16(u32 to, u32 x, u32 y, u32 z, u32 w) {
 CD_FN void shared_store_8(u32 to, u32 x, u32 y) { asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(to), "r"(x), "r"(y) : "memory"); }
 CD_FN void shared_store_4(u32 to, u32 x) { asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(x) : "memory"); }
 CD_FN void shared_store_2(u32 to, u16 x) { asm volatile("st.shared.b16 [%0], %1;" ::"r"(to), "h"(x) : "memory"); }
+CD_FN u32 shared_load_4(u32 from) {
+  u32 r;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(r) : "r"(from) : "memory");
+  return r;
+}
 CD_FN void shared_load_16(u32 from, float (&r)[4]) {
   asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(r[0]), "=f"(r[1]), "=f"(r[2]), "=f"(r[3]) : "r"(from) : "memory");
 }
@@ -68,21 +74,34 @@ CD_FN void ldmatrix_x2_trans(u32 (&r)[2], u32 address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(address) : "memory");
 }
 
-// --- c += a * b, float accumulation
-CD_FN void mma_16816(bf16, float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+// --- c += a * b of 32 bytes along k, float accumulation
+CD_FN void mma_32(bf16, float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
   asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
-CD_FN void mma_16816(f16, float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+CD_FN void mma_32(f16, float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
   asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
-// T is bf16 or f16: mma<bf16>(c, a, b0, b1).
+CD_FN void mma_32(tf32, float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+// T is bf16, f16 or tf32: mma<bf16>(c, a, b0, b1).
 template <class T>
 CD_FN void mma(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-  mma_16816(T{}, c, a, b0, b1);
+  mma_32(T{}, c, a, b0, b1);
+}
+// Floats in a fragment become the nearest that tf32 has: the tensor cores would cut off the bits below.
+template <class T>
+CD_FN void round_fragment([[maybe_unused]] u32 (&r)[4]) {
+  if constexpr (kSame<T, tf32>) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r[i]) : "f"(__uint_as_float(r[i])));
+  }
 }
 
 // Two floats as a register of T pairs, `low` in the low half, rounded to nearest even.

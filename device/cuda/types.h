@@ -31,6 +31,10 @@ struct bf16 {
 struct f16 {
   u16 bits;
 };
+// Float32 of which matrix products take 10 bits of mantissa (TensorFloat-32).
+struct tf32 {
+  u32 bits;
+};
 using b8 = bool;
 
 template <class A, class B>

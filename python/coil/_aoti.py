@@ -51,7 +51,7 @@ def _options(configs: dict[str, Any], program: Any) -> tuple[dict[str, Any], str
     for key, value in configs.items():
         if key == REPLACEABLE:
             options["replaceable_constants"] = bool(value)
-        elif "." not in key and key in ("dims", "opt_level", "threads", "skip", "libraries", "graphs", "winograd", "name", "replaceable_constants"):
+        elif "." not in key and key in ("dims", "opt_level", "threads", "skip", "libraries", "graphs", "tf32", "winograd", "name", "replaceable_constants"):
             options[key] = value
         elif key not in _IGNORED:
             _IGNORED.add(key)

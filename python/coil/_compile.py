@@ -13,7 +13,7 @@ from ._errors import option_error
 from ._model import Model, _device_text
 from ._registry import registrations
 
-OPTIONS: dict[str, Any] = {"dims": {}, "opt_level": 2, "threads": 0, "skip": (), "libraries": True, "graphs": True, "winograd": True, "name": "", "tune": "off",
+OPTIONS: dict[str, Any] = {"dims": {}, "opt_level": 2, "threads": 0, "skip": (), "libraries": True, "graphs": True, "tf32": False, "winograd": True, "name": "", "tune": "off",
                            "tune_budget": "", "tune_memory": "", "tune_threads": 0, "warm": {}, "record": "", "replay": "", "replaceable_constants": False, "kernels": None}
 
 
@@ -71,7 +71,7 @@ def compile(  # noqa: A001
     `device`: where to run it; None: the first target that this machine can run. With a CUDA device and no target, the code is
     for that device.
     `options`: what the command line has: {"dims": {"batch": "x:0"}, "opt_level": 0..3, "threads": N, "skip": ["pass"],
-    "libraries": False, "graphs": False, "winograd": False, "name": "of the package", "tune": "fast" or "max", "tune_budget": "30s",
+    "libraries": False, "graphs": False, "tf32": True, "winograd": False, "name": "of the package", "tune": "fast" or "max", "tune_budget": "30s",
     "warm": {"batch": [1, 8, 64]}, "record": "tuning.json", "replay": "tuning.json"}; and {"replaceable_constants": True}, for weights that
     `Model.load_constants` can replace (needs PyTorch to compile, and calls are slower).
     `num_threads`: of a call; 0: what this process may use.

@@ -130,6 +130,7 @@ Result<CudaPlan> plan_cuda(const LoopProgram& loops, const CompileOptions& optio
   p.settings.tuned_sm = tuned_sm;
   p.settings.choices = std::move(choices);
   TargetTraits traits = cuda::traits(p.settings);
+  traits.tf32 = options.tf32;
   if (way) way->apply(traits);
   TRY(p.plan, schedule(loops, traits));
   layout_constants(p.plan);

@@ -40,6 +40,7 @@ struct CompileOptions {
   std::vector<int> ptx;                         // likewise: as PTX, which the driver compiles for chips of this and any later capability
   bool libraries = true;                        // CUDA code may use cuBLASLt and cuDNN where the machine has them, what the tuner of the CPU makes oneDNN
   bool graphs = true;                           // repeated calls of CUDA code may become CUDA graphs
+  bool tf32 = false;                            // CUDA code may round the factors of float32 products and convolutions to TensorFloat-32
   bool winograd = true;                         // 3x3 convolutions on the CPU may be computed by Winograd's filtering
   bool cuda_first = false;                      // the order of the two in the package: what stock PyTorch loads is the first
   Int4Block int4_block;                         // of weights that PyTorch packed

@@ -200,6 +200,7 @@ Result<CompileOptions> compile_options(const CompileSettings& settings) {
   options.opt_level = settings.opt_level;
   options.libraries = settings.libraries;
   options.graphs = settings.graphs;
+  options.tf32 = settings.tf32;
   options.winograd = settings.winograd;
   options.int4_block = int4_block();
   TRY_STATUS(read_tuning(settings, options));

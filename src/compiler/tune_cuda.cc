@@ -74,7 +74,7 @@ class CudaTuningTarget : public TuningTarget {
     return out;
   }
 
-  std::vector<cache::Field> cache_fields() const override { return {{"libraries", options_.libraries ? "yes" : "no"}}; }
+  std::vector<cache::Field> cache_fields() const override { return {{"libraries", options_.libraries ? "yes" : "no"}, {"tf32", options_.tf32 ? "yes" : "no"}}; }
 
   double ready_seconds() const override { return kReadySeconds + load_seconds(plan()); }
 

@@ -202,6 +202,7 @@ struct KernelPlan {
   Expr arena_bytes;                     // over the symbols and `workers`
   std::vector<LateMemory> late_memory;
   SymbolId workers;                     // the number of workers, as a symbol
+  bool tf32 = false;                    // float32 products and convolutions may round their factors to 10 bits of mantissa (TensorFloat-32)
   uint64_t state_bytes = 0;
   uint64_t constants_bytes = 0;
   uint64_t state_offset = 0;            // of the initial state in the constants blob

@@ -16,6 +16,7 @@ class Planner {
 
   Result<KernelPlan> run() {
     plan_.pool = program_.pool;
+    plan_.tf32 = target_.tf32;
     // A program that is scheduled for several targets has it already.
     const std::optional<SymbolId> known = program_.pool->find_symbol("coil.workers");
     plan_.workers = known ? *known : program_.pool->add_symbol({"coil.workers", "workers", 1, 1 << 16});

@@ -25,7 +25,7 @@ struct Tile {
 
 constexpr std::array<Tile, 3> kSimtTiles = {{{64, 64, 8, 4, 5, 0.561, 1846, 3223}, {32, 64, 4, 4, 6, 0.363, 1516, 1925}, {32, 32, 4, 4, 12, 0.284, 47, 2017}}};
 constexpr std::array<Tile, 1> kDoubleTiles = {{{64, 64, 4, 4, 3, 0.5, 2000, 2000}}};
-constexpr std::array<Tile, 3> kMmaTiles = {
+constexpr std::array<Tile, 3> kMmaTiles = {  // of tf32 half as many elements of k in a slab
     {{128, 128, 64, 32, 2, 0.341, 772, 4384}, {128, 64, 64, 32, 3, 0.327, 949, 5331}, {64, 64, 32, 32, 5, 0.187, 957, 2360}}};
 
 // conv_wgmma.h: 64 * groups pixels x bn channels, `resident` persistent blocks on an SM. Clocks, fitted to ResNet-50's convolutions on
@@ -42,6 +42,15 @@ constexpr std::array<WgmmaTile, 6> kWgmmaTiles = {{{2, 128, 5, 6, 1, 758, 3695, 
                                                    {3, 128, 4, 5, 1, 964, 5089, 3565, 879, 6930, 2498},
                                                    {3, 64, 5, 0, 1, 850, 2137, 4610, 0, 0, 0}}};
 
+int element_bytes(DType dtype) { return byte_size(dtype); }
+
+bool is_half(DType dtype) { return dtype == DType::bf16 || dtype == DType::f16; }
+
+// Whether tensor cores compute it.
+bool on_tensor_cores(const CudaConvFacts& facts) { return is_half(facts.dtype) || facts.tf32; }
+
+std::string_view type_name(const CudaConvFacts& facts) { return facts.tf32 ? "cd::tf32" : info(facts.dtype).c_name; }
+
 struct Machine {
   int sms;
   double flops;         // multiply-adds of an SM a clock on this template's units
@@ -50,34 +59,34 @@ struct Machine {
   double split = 0, part = 93;  // clocks that a cluster's sum takes, and of that for each part of k
 };
 
-Machine machine_of(int sm, bool tensor, bool f64) {
+Machine machine_of(int sm, const CudaConvFacts& facts) {
+  const bool tensor = on_tensor_cores(facts), f64 = facts.dtype == DType::f64;
   Machine m = {132, 128, 232448, sm >= 90};
   if (sm == 80) m = {108, 64, 166912, false};
   if (sm == 86) m = {84, 128, 101376, false};
   if (sm == 89) m = {128, 128, 101376, false};
   if (sm == 100) m.sms = 148;
   if (tensor) m.flops = sm >= 90 ? 2048 : sm == 80 ? 1024 : 512;
+  if (facts.tf32) m.flops /= 2;
   if (tensor) m.split = 3216, m.part = 868;
   if (f64) m.flops = sm == 80 ? 32 : sm >= 90 ? 64 : 2;
   return m;
 }
 
-int element_bytes(DType dtype) { return byte_size(dtype); }
-
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 CudaVariant variant(const CudaConvFacts& facts, const Tile& tile, int split) {
-  const bool mma = facts.dtype == DType::bf16 || facts.dtype == DType::f16;
+  const bool mma = on_tensor_cores(facts);
   const int size = element_bytes(facts.dtype);
   // As in conv_simt.h and conv_mma.h: slabs of bk columns with 16 bytes of padding, in stages, behind the tables of rows and taps.
-  const int bk = mma ? 32 : 64 / size, stages = mma ? 4 : 3, pitch = bk * size + 16;
+  const int bk = 64 / size, stages = mma ? 4 : 3, pitch = bk * size + 16;
   const int64_t ring = (tile.bm + 2 * bk) * 16 + int64_t{stages} * (tile.bm + tile.bn) * pitch;
   const int64_t sums = mma ? int64_t{tile.bm} * (tile.bn + 8) * 4 : int64_t{tile.bm} * (tile.bn * size + 16);
   const char* kind = mma ? "mma" : "simt";
   CudaVariant v;
   v.name = fmt::format("conv_{}_{}x{}", kind, tile.bm, tile.bn) + (split > 1 ? fmt::format("_split{}", split) : "");
   v.header = fmt::format("cuda/conv_{}.h", kind);
-  v.call = fmt::format("cd::conv_{}<{}, {}, {}, {}, {}, {}>(t, epilogue);", kind, info(facts.dtype).c_name, tile.bm, tile.bn, tile.a, tile.b, split);
+  v.call = fmt::format("cd::conv_{}<{}, {}, {}, {}, {}, {}>(t, epilogue);", kind, type_name(facts), tile.bm, tile.bn, tile.a, tile.b, split);
   v.threads = mma ? 32 * (tile.bm / tile.a) * (tile.bn / tile.b) : 32 * (tile.bm / (8 * tile.a)) * (tile.bn / (4 * tile.b));
   v.shared_bytes = std::max(ring, sums);
   v.cluster = split;
@@ -267,11 +276,11 @@ std::vector<CudaVariant> wgmma_variants(const CudaConvFacts& facts, const Machin
 std::vector<CudaVariant> cuda_conv_variants(const CudaConvFacts& facts, int sm) {
   const Conv2d& def = facts.def;
   const std::optional<int64_t> ic = known(def.x_sizes[1]), oc = known(facts.result_sizes[1]);
-  const bool tensor = facts.dtype == DType::bf16 || facts.dtype == DType::f16, f64 = facts.dtype == DType::f64;
-  const Machine machine = machine_of(sm, tensor, f64);
+  const bool tensor = on_tensor_cores(facts), f64 = facts.dtype == DType::f64;
+  const Machine machine = machine_of(sm, facts);
   if (ic && oc && *ic == *oc && def.groups == *ic && def.groups > 1) return depthwise_variants(facts, machine, *ic);
   std::vector<CudaVariant> variants;
-  if (tensor) {
+  if (is_half(facts.dtype)) {
     if (auto few = few_channels(facts, machine)) return {*few};
     variants = wgmma_variants(facts, machine, sm);
     if (!variants.empty() && variants.back().condition.empty()) return variants;
@@ -280,7 +289,7 @@ std::vector<CudaVariant> cuda_conv_variants(const CudaConvFacts& facts, int sm) 
   const std::span<const Tile> tiles = tensor ? std::span<const Tile>(kMmaTiles) : f64 ? std::span<const Tile>(kDoubleTiles) : kSimtTiles;
   const std::optional<int64_t> n = known(facts.result_sizes[0]), oh = known(facts.result_sizes[2]), ow = known(facts.result_sizes[3]);
   const int64_t columns = oc.value_or(64 * def.groups) / def.groups, k = ic.value_or(64 * def.groups) / def.groups * def.kernel[0] * def.kernel[1];
-  const int slab = tensor ? 32 : 64 / element_bytes(facts.dtype);
+  const int slab = 64 / element_bytes(facts.dtype);
   if (n && oh && ow) {
     const Choice c = choose(machine, tiles, *n * *oh * *ow, columns, k, def.groups, slab);
     variants.push_back(variant(facts, *c.tile, c.split));
@@ -316,12 +325,12 @@ struct Tiled {
 std::optional<Tiled> tiled(const CudaConvFacts& facts, int sm) {
   const Conv2d& def = facts.def;
   const std::optional<int64_t> ic = known(def.x_sizes[1]), oc = known(facts.result_sizes[1]);
-  const bool tensor = facts.dtype == DType::bf16 || facts.dtype == DType::f16, f64 = facts.dtype == DType::f64;
-  const Machine machine = machine_of(sm, tensor, f64);
-  if (!ic || !oc || (*ic == *oc && def.groups == *ic && def.groups > 1) || (tensor && few_channels(facts, machine))) return std::nullopt;
+  const bool tensor = on_tensor_cores(facts), f64 = facts.dtype == DType::f64;
+  const Machine machine = machine_of(sm, facts);
+  if (!ic || !oc || (*ic == *oc && def.groups == *ic && def.groups > 1) || (is_half(facts.dtype) && few_channels(facts, machine))) return std::nullopt;
   Tiled t = {tensor, machine, std::nullopt, tensor ? std::span<const Tile>(kMmaTiles) : f64 ? std::span<const Tile>(kDoubleTiles) : kSimtTiles,
-             tensor ? 32 : 64 / element_bytes(facts.dtype), *oc / def.groups, *ic / def.groups * def.kernel[0] * def.kernel[1]};
-  if (tensor && !wgmma_variants(facts, machine, sm).empty()) t.wgmma = channel_vectors(facts);
+             64 / element_bytes(facts.dtype), *oc / def.groups, *ic / def.groups * def.kernel[0] * def.kernel[1]};
+  if (is_half(facts.dtype) && !wgmma_variants(facts, machine, sm).empty()) t.wgmma = channel_vectors(facts);
   return t;
 }
 

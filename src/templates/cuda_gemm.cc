@@ -29,7 +29,7 @@ CudaVariant plain_variant(const GemmProblem& p, const TileChoice& c) {
   const bool simt = t.kind == TileKind::simt;
   v.name = fmt::format("{}_{}x{}x{}", simt ? "simt" : "mma", t.bm, t.bn, t.bk);
   v.header = simt ? "cuda/gemm_simt.h" : "cuda/gemm_mma.h";
-  v.call = fmt::format("cd::gemm_{}<{}, {}, {}, {}, {}, {}, {}, {}{}, {}, {}>(t, epilogue);", simt ? "simt" : "mma", p.type(), t.bm, t.bn, t.bk, t.wm, t.wn,
+  v.call = fmt::format("cd::gemm_{}<{}, {}, {}, {}, {}, {}, {}, {}{}, {}, {}>(t, epilogue);", simt ? "simt" : "mma", p.facts.tf32 && !simt ? "cd::tf32" : p.type(), t.bm, t.bn, t.bk, t.wm, t.wn,
                        t.stages, simt ? fmt::format("{}, ", t.slices) : "", p.a_k, p.b_k, c.split);
   v.grid_x = fmt::format("{} * {} * {}", tiles_text("t.m", t.bm), tiles_text("t.n", t.bn), c.split);
   v.grid_z = kBatchGrid;

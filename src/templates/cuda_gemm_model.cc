@@ -36,6 +36,11 @@ constexpr GemmTile kMmaTiles[] = {
     {TileKind::mma, 64, 64, 64, 32, 32, 4, 1, 128, 1, 400},
     {TileKind::mma, 32, 64, 64, 16, 32, 4, 1, 128, 1, 230},
 };
+constexpr GemmTile kTf32Tiles[] = {
+    {TileKind::mma, 128, 128, 32, 64, 64, 4, 1, 128, 1, 300},
+    {TileKind::mma, 64, 64, 32, 32, 32, 4, 1, 128, 1, 200},
+    {TileKind::mma, 32, 64, 32, 16, 32, 4, 1, 128, 1, 115},
+};
 constexpr GemmTile kF32Tiles[] = {
     {TileKind::simt, 128, 128, 8, 8, 8, 4, 1, 256, 2, 100},
     {TileKind::simt, 64, 64, 32, 8, 8, 3, 4, 256, 2, 88},
@@ -118,6 +123,7 @@ bool fits(const GemmProblem& p, const GemmTile& t) {
 }
 
 std::span<const GemmTile> tiles_of(const GemmProblem& p, bool tma) {
+  if (p.facts.tf32) return kTf32Tiles;
   if (p.facts.dtype == DType::f32) return kF32Tiles;
   if (p.facts.dtype == DType::f64) return kF64Tiles;
   if (p.sm != 90) return kMmaTiles;
@@ -203,7 +209,7 @@ int64_t shared_bytes(const GemmProblem& p, const TileChoice& c) {
 }
 
 double time_of(const GemmProblem& p, const TileChoice& c) {
-  if (c.tile->kind == TileKind::simt || c.tile->kind == TileKind::mma) return plain_time(p, c) / (p.sm == 90 && p.half() ? 1.4 : 1.755);
+  if (c.tile->kind == TileKind::simt || c.tile->kind == TileKind::mma) return plain_time(p, c) / (p.sm == 90 && p.tensor() ? 1.4 : 1.755);
   return wgmma_time(p, c);
 }
 

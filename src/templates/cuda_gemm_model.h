@@ -28,6 +28,7 @@ struct GemmProblem {
   GemmProblem(const CudaGemmFacts& facts, int sm, int64_t guess);
 
   bool half() const { return facts.dtype == DType::bf16 || facts.dtype == DType::f16; }
+  bool tensor() const { return half() || facts.tf32; }  // on tensor cores
   std::string_view type() const { return info(facts.dtype).c_name; }
   std::string_view a_line() const { return a_k ? "t.a_row" : "t.a_col"; }
   std::string_view b_line() const { return b_k ? "t.b_col" : "t.b_row"; }

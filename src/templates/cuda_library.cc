@@ -63,7 +63,7 @@ CudaVariant library_variant(std::string name, std::string library, std::string c
 }  // namespace
 
 std::optional<CudaVariant> cuda_gemm_library(const CudaGemmFacts& f, int sm, bool anywhere) {
-  if ((sm != 90 && !anywhere) || f.dtype != DType::f32 || known(f.batch) != 1) return std::nullopt;
+  if (((sm != 90 || f.tf32) && !anywhere) || f.dtype != DType::f32 || known(f.batch) != 1) return std::nullopt;
   if (anywhere) {
     CudaVariant v = library_variant("cublas", "libcublasLt", "", "cublas_gemm", "t.m", "t.n");
     v.scratch_bytes = f.m * f.n * 4 + kLibraryScratchBytes;
@@ -83,7 +83,7 @@ std::optional<CudaVariant> cuda_gemm_library(const CudaGemmFacts& f, int sm, boo
 std::optional<CudaVariant> cuda_conv_library(const CudaConvFacts& f, int sm, bool anywhere) {
   const Conv2d& def = f.def;
   const std::optional<int64_t> ic = known(def.x_sizes[1]), oc = known(f.result_sizes[1]);
-  if ((sm != 90 && !anywhere) || f.dtype != DType::f32 || def.groups != 1 || !ic || !oc) return std::nullopt;
+  if (((sm != 90 || f.tf32) && !anywhere) || f.dtype != DType::f32 || def.groups != 1 || !ic || !oc) return std::nullopt;
   // 16 bytes of channels at a time.
   if (*ic % 4 != 0 || *oc % 4 != 0 || known(f.x_c) != 1 || f.w_alignment % 16 != 0) return std::nullopt;
   const Expr pixels = f.result_sizes[0] * f.result_sizes[2] * f.result_sizes[3];

@@ -39,6 +39,7 @@ inline std::optional<int64_t> known(Expr e) { return e && e->is_constant() ? std
 // What is known of a matrix product at compile time. Sizes and strides are expressions of the dynamic sizes.
 struct CudaGemmFacts {
   DType dtype = DType::f32;         // of a and b: f32, f64, bf16, f16
+  bool tf32 = false;                // f32 alone: its factors may be rounded to 10 bits of mantissa, for the tensor cores
   Expr batch, m, n, k;
   Expr a_batch, a_row, a_col, b_batch, b_row, b_col;
   int64_t a_alignment = 4, b_alignment = 4;  // bytes that both operands' first elements are aligned to, at least
@@ -73,6 +74,7 @@ std::optional<CudaVariant> cuda_gemm_variant(const CudaGemmFacts& facts, int sm,
 
 struct CudaConvFacts {
   DType dtype = DType::f32;         // f32, f64, bf16, f16
+  bool tf32 = false;                // as for products
   Conv2d def;
   std::vector<Expr> result_sizes;   // n, oc, oh, ow
   Expr x_n, x_c, x_h, x_w;          // strides of x

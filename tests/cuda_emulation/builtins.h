@@ -147,6 +147,11 @@ inline u16 bf16_bits(float x) {
 }
 inline void cvt_f32_f16(float& to, u16 bits) { to = f16_value(bits); }
 inline void cvt_rn_f16_f32(u16& to, float x) { to = f16_bits(x); }
+// To the nearest with 10 bits of mantissa, halfway cases away from zero.
+inline void cvt_rna_tf32_f32(u32& to, float value) {
+  const u32 x = __float_as_uint(value);
+  to = (x & 0x7fffffff) < 0x7f800000 ? (x + 0x1000) & ~0x1fffu : x;
+}
 inline void cvt_rn_bf16x2_f32(u32& to, float high, float low) { to = (u32)bf16_bits(high) << 16 | bf16_bits(low); }
 inline void cvt_rn_f16x2_f32(u32& to, float high, float low) { to = (u32)f16_bits(high) << 16 | f16_bits(low); }
 inline void max_NaN_f32(float& to, float a, float b) { to = a != a || b != b ? NAN : a > b ? a : b; }
@@ -186,6 +191,7 @@ inline void st_shared_v2_b32(u32 to, u32 x, u32 y) { put(to, uint2{x, y}); }
 inline void st_shared_b32(u32 to, u32 x) { put(to, x); }
 inline void st_shared_b16(u32 to, u16 x) { put(to, x); }
 inline void ld_shared_f32(float& r, u32 from) { r = at<float>(from); }
+inline void ld_shared_b32(u32& r, u32 from) { r = at<u32>(from); }
 inline void ld_shared_v4_f32(float& x, float& y, float& z, float& w, u32 from) {
   const float4 v = at<float4>(from);
   x = v.x, y = v.y, z = v.z, w = v.w;
@@ -263,6 +269,29 @@ inline void mma_sync_aligned_m16n8k16_row_col_f32_bf16_bf16_f32(float& c0, float
 inline void mma_sync_aligned_m16n8k16_row_col_f32_f16_f16_f32(float& c0, float& c1, float& c2, float& c3, u32 a0, u32 a1,
                                                               u32 a2, u32 a3, u32 b0, u32 b1) {
   mma<f16_value>(c0, c1, c2, c3, a0, a1, a2, a3, b0, b1);
+}
+
+inline float tf32_value(u32 bits) {
+  bits &= ~0x1fffu;
+  float f;
+  memcpy(&f, &bits, sizeof f);
+  return f;
+}
+inline void mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32(float& c0, float& c1, float& c2, float& c3, u32 a0, u32 a1,
+                                                               u32 a2, u32 a3, u32 b0, u32 b1) {
+  const int lane = (int)(threadIdx.x % 32), g = lane / 4, t = lane % 4;
+  float* const c[4] = {&c0, &c1, &c2, &c3};
+  for (int k = 0; k < 4; ++k) {  // of the four lanes that hold k and k + 4
+    const u32 a[2][2] = {{emulated_shuffle(~0u, a0, g * 4 + k), emulated_shuffle(~0u, a2, g * 4 + k)},
+                         {emulated_shuffle(~0u, a1, g * 4 + k), emulated_shuffle(~0u, a3, g * 4 + k)}};
+    for (int column = 0; column < 2; ++column) {
+      const int from = (2 * t + column) * 4 + k;
+      const u32 b[2] = {emulated_shuffle(~0u, b0, from), emulated_shuffle(~0u, b1, from)};
+      for (int row = 0; row < 2; ++row) {
+        for (int half = 0; half < 2; ++half) *c[row * 2 + column] += tf32_value(a[row][half]) * tf32_value(b[half]);
+      }
+    }
+  }
 }
 
 }  // namespace ptx

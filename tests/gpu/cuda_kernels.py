@@ -47,6 +47,14 @@ def registers(log):
     return (f"{used[0]} registers" if used else "? registers") + (f", {spilled[0]} bytes spilled" if spilled and spilled[0] != "0" else "")
 
 
+def tf32(x):
+    """A float32 tensor as tensor cores take it: to 10 bits of mantissa, halfway cases away from zero. NaN and infinities stay."""
+    import torch
+
+    rounded = ((x.contiguous().view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32)
+    return torch.where(torch.isfinite(x), rounded, x)
+
+
 @functools.cache
 def driver():
     return ctypes.CDLL("libcuda.so.1")

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from cuda_kernels import device_arch, kernel, microseconds, tensor_map
+from cuda_kernels import device_arch, kernel, microseconds, tensor_map, tf32
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -61,7 +61,7 @@ STORED = """
 
 
 class Variant:
-    """template and tile: "simt" (BM, BN, TM, TN), "mma" (BM, BN, WM, WN), "wgmma" (G, BN, STAGES, blocks of a multiprocessor), "few" (BN),
+    """template and tile: "simt" (BM, BN, TM, TN), "mma" and "tf32" (BM, BN, WM, WN), "wgmma" (G, BN, STAGES, blocks of a multiprocessor), "few" (BN),
     "depthwise" (), "strip" (STRIP, CG)."""
 
     def __init__(self, template, tile=(), split=1):
@@ -105,10 +105,12 @@ class Variant:
             if self.template == "simt":
                 threads, bk, stages, pitch, ld = 32 * (bm // (8 * a)) * (bn // (4 * b)), 64 // size, 3, 80, (bn + 16 // size) * size
             else:
-                threads, bk, stages, pitch, ld = 32 * (bm // a) * (bn // b), 32, 4, 80, (bn + 8) * 4
+                threads, bk, stages, pitch, ld = 32 * (bm // a) * (bn // b), 64 // size, 4, 80, (bn + 8) * 4
+            if self.template == "tf32":
+                header, name = "mma", "cd::tf32"
             shared = max((bm + 2 * bk) * 16 + stages * (bm + bn) * pitch, bm * ld)
             blocks = math.ceil(pixels / bm) * math.ceil(conv.oc // conv.groups / bn) * conv.groups * self.split
-            call = f"cd::conv_{self.template}<{name}, {bm}, {bn}, {a}, {b}, {self.split}>(t, epilogue);"
+            call = f"cd::conv_{header}<{name}, {bm}, {bn}, {a}, {b}, {self.split}>(t, epilogue);"
         text = source(f"conv_{header}.h", call, bounds or threads, self.split, acc, body)
         return kernel(text, threads, shared), blocks
 
@@ -134,6 +136,8 @@ def guarded(shape, dtype, layout, offset=0):
 def run_case(variant, dtype, n, ic, ih, iw, oc, kernel_size, stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1, layout=(0, 2, 3, 1), offset=0):
     x = guarded((n, ic, ih, iw), dtype, layout, offset)
     w = torch.randn((oc, ic // groups, *kernel_size), device="cuda").to(dtype)
+    if variant.template == "tf32":
+        x.copy_(tf32(x)), w.copy_(tf32(w))
     conv, packed = describe(x, w, stride, padding, dilation, groups)
     result = torch.float64 if dtype == torch.float64 else torch.float32
     rows = n * conv.oh * conv.ow
@@ -158,6 +162,7 @@ SIMT = [Variant("simt", (128, 64, 8, 8)), Variant("simt", (128, 64, 8, 4)), Vari
         Variant("simt", (64, 64, 8, 4), 4), Variant("simt", (64, 64, 8, 4), 8), Variant("simt", (32, 32, 4, 4), 8)]
 SIMT64 = [Variant("simt", (64, 64, 4, 4)), Variant("simt", (32, 32, 4, 4), 4)]
 MMA = [Variant("mma", (128, 128, 64, 32)), Variant("mma", (128, 64, 64, 32)), Variant("mma", (64, 64, 32, 32)), Variant("mma", (64, 64, 32, 32), 4)]
+TF32 = [Variant("tf32", v.tile, v.split) for v in MMA] + [Variant("tf32", (128, 128, 64, 32), 2)]
 WGMMA = [Variant("wgmma", (2, 64, 4, 1)), Variant("wgmma", (2, 128, 5, 1)), Variant("wgmma", (2, 256, 4, 1)), Variant("wgmma", (3, 128, 4, 1)),
          Variant("wgmma", (2, 64, 3, 2)), Variant("wgmma", (2, 128, 6, 1), 2), Variant("wgmma", (2, 128, 6, 1), 4), Variant("wgmma", (3, 128, 5, 1), 2)]
 CASES = [
@@ -194,6 +199,12 @@ def test_simt_double(variant, case):
 @pytest.mark.parametrize("variant", MMA, ids=repr)
 def test_mma(variant, dtype, case):
     run_case(variant, dtype, **CASES[case])
+
+
+@pytest.mark.parametrize("case", range(len(CASES)))
+@pytest.mark.parametrize("variant", TF32, ids=repr)
+def test_tf32(variant, case):
+    run_case(variant, torch.float32, **CASES[case])
 
 
 hopper = pytest.mark.skipif(not torch.cuda.is_available() or device_arch() != "sm_90a", reason="needs an sm_90 GPU")
@@ -290,7 +301,8 @@ def test_random(dtype):
 
 
 def bench_case(dtype, variants, name, n, ic, size, oc, k, stride=1, nchw=False, groups=1):
-    padding = k // 2
+    padding, rounds = k // 2, variants[0].template == "tf32"
+    torch.backends.cudnn.allow_tf32 = rounds
     x = torch.randn(n, ic, size, size, device="cuda", dtype=dtype)
     w = torch.randn(oc, ic // groups, k, k, device="cuda", dtype=dtype) / math.sqrt(ic // groups * k * k)
     if not nchw:
@@ -307,7 +319,7 @@ def bench_case(dtype, variants, name, n, ic, size, oc, k, stride=1, nchw=False, 
     peer = microseconds(lambda: torch.nn.functional.conv2d(x, wl, None, stride, padding, 1, groups))
     if not nchw:
         want = torch.nn.functional.conv2d(x, wl, None, stride, padding, 1, groups).permute(0, 2, 3, 1).reshape(-1, oc).float()
-        assert (y.float() - want).abs().max() < (1e-3 if dtype == torch.float32 else 0.1)
+        assert (y.float() - want).abs().max() < (1e-3 if dtype == torch.float32 and not rounds else 0.1)
     results.sort()
     best = results[0]
     rest = "  ".join(f"{name}:{t:.1f}" for t, name, _ in results[1:14])
@@ -333,7 +345,7 @@ SMALL = [("3x3 64 56 batch 1", 1, 64, 56, 64, 3), ("3x3 128 28 batch 1", 1, 128,
 
 
 def bench(parts):
-    """Parts: f32, bf16, mma, first, depthwise; all without any."""
+    """Parts: f32, tf32, bf16, mma, first, depthwise; all without any."""
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.benchmark = True
@@ -344,6 +356,11 @@ def bench(parts):
         tiles = [(128, 64, 8, 8), (128, 64, 8, 4), (64, 64, 8, 4), (32, 32, 4, 4), (32, 64, 4, 4)]
         variants = [Variant("simt", t, s) for t in tiles for s in (1, 2, 4, 8) if not (s == 8 and t[0] == 128)]
         print("ResNet-18, batch 2, float32")
+        total([(count, bench_case(f32, [v for v in variants if v.split == 1 or case[2] != 3], *case)) for count, case in RESNET18])
+    if wanted("tf32"):
+        tiles = [(128, 128, 64, 32), (128, 64, 64, 32), (64, 64, 32, 32)]
+        variants = [Variant("tf32", t, s) for t in tiles for s in (1, 2, 4, 8)]
+        print("ResNet-18, batch 2, float32 as tf32")
         total([(count, bench_case(f32, [v for v in variants if v.split == 1 or case[2] != 3], *case)) for count, case in RESNET18])
     if wanted("bf16") and device_arch() == "sm_90a":
         variants = [Variant("wgmma", t) for t in ((2, 64, 6, 1), (2, 64, 3, 2), (2, 128, 5, 1), (2, 256, 4, 1), (3, 128, 4, 1), (3, 64, 5, 1))]

@@ -14,8 +14,8 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import cuda_kernels as ck  # noqa: E402
 
-C_TYPES = {"f32": "float", "f64": "double", "bf16": "cd::bf16", "f16": "cd::f16"}
-BYTES = {"f32": 4, "f64": 8, "bf16": 2, "f16": 2}
+C_TYPES = {"f32": "float", "f64": "double", "bf16": "cd::bf16", "f16": "cd::f16", "tf32": "cd::tf32"}
+BYTES = {"f32": 4, "f64": 8, "bf16": 2, "f16": 2, "tf32": 4}
 
 
 def up(a, b):
@@ -56,7 +56,7 @@ class Instance:
 
     def source(self, checked):
         """checked: f32 / f64 results, each write counted and its place checked. Else results of the operands' type."""
-        out = ("double" if self.dtype == "f64" else "float") if checked else C_TYPES[self.dtype]
+        out = "double" if self.dtype == "f64" else "float" if checked or self.dtype == "tf32" else C_TYPES[self.dtype]
         acc = "double" if self.dtype == "f64" else "float"
         check = """
     if (batch < 0 || batch >= a.batch || row < 0 || row >= a.m || col < 0 || col % W || count < 1 || count > W || col + count > a.n) { atomicAdd(a.bad, 1); return; }
@@ -101,8 +101,8 @@ def simt(dtype, bm, bn, bk, tm, tn, stages, slices, a_k=True, b_k=True, split=1,
 
 
 def mma(dtype, bm, bn, bk, wm, wn, stages, a_k=True, b_k=True, split=1):
-    threads, shared = bm // wm * (bn // wn) * 32, max(stages * (bm + bn) * bk * 2, bm * bn * 4)
-    return Instance(f"mma_{bm}x{bn}x{bk}_w{wm}x{wn}_s{split}", dtype, "cuda/gemm_mma.h",
+    threads, shared = bm // wm * (bn // wn) * 32, max(stages * (bm + bn) * bk * BYTES[dtype], bm * bn * 4)
+    return Instance(f"mma_{bm}x{bn}x{bk}_w{wm}x{wn}_st{stages}_s{split}", dtype, "cuda/gemm_mma.h",
                     f"cd::gemm_mma<{C_TYPES[dtype]}, {bm}, {bn}, {bk}, {wm}, {wn}, {stages}, {flag(a_k)}, {flag(b_k)}, {split}>(t, epilogue);", threads,
                     shared, split, 1, bm, bn, "tiles", a_k, b_k, split > 1)
 
@@ -149,6 +149,7 @@ def wgmma_split(dtype, bm, bn, stages, split=1, a_k=True, b_k=True, copy=False, 
 
 
 MMA_TILES = [(128, 128, 32, 64, 64, 4), (64, 64, 64, 32, 32, 4), (32, 64, 64, 16, 32, 4)]
+TF32_TILES = [(128, 128, 32, 64, 64, 4), (64, 64, 32, 32, 32, 4), (32, 64, 32, 16, 32, 4)]
 F32_TILES = [(128, 128, 8, 8, 8, 4, 1), (128, 256, 8, 8, 16, 4, 1), (64, 64, 32, 8, 8, 3, 4), (32, 64, 32, 8, 8, 3, 4)]
 F64_TILES = [(64, 64, 16, 4, 4, 3, 1), (32, 32, 16, 4, 4, 3, 2)]
 SHARES = [(2, 1), (1, 2), (2, 2)]
@@ -164,8 +165,10 @@ def instances():
     for a_k, b_k in LAYOUTS:
         found += [simt("f32", *t, a_k, b_k, 1, f32_blocks(t)) for t in F32_TILES] + [simt("f64", *t, a_k, b_k) for t in F64_TILES]
         found += [mma("bf16", *t, a_k, b_k) for t in MMA_TILES] + [mma("f16", *MMA_TILES[1], a_k, b_k)]
+        found += [mma("tf32", *t, a_k, b_k) for t in TF32_TILES]
     found += [simt("f32", *F32_TILES[2], True, True, 8, 2), simt("f32", *F32_TILES[0], True, False, 2, 2), simt("f64", *F64_TILES[1], False, True, 4)]
     found += [mma("bf16", *MMA_TILES[0], True, True, 2), mma("f16", *MMA_TILES[1], True, False, 8), mma("bf16", *MMA_TILES[2], True, True, 4)]
+    found += [mma("tf32", *TF32_TILES[0], True, False, 2), mma("tf32", *TF32_TILES[1], True, True, 8), mma("tf32", *TF32_TILES[2], False, True, 4)]
     for d in ("bf16", "f16"):
         found += [gemv_mma(d, 1, 8), gemv_mma(d, 2, 4), gemv_mma(d, 1, 4), gemv_mma(d, 1, 8, 4), gemv_axpy(d, 1), gemv_axpy(d, 4, 8, 4)]
     for d in ("f32", "f64"):
@@ -216,7 +219,7 @@ def sms():
 
 def torch_type(dtype):
     import torch
-    return {"f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16, "f16": torch.float16}[dtype]
+    return {"f32": torch.float32, "tf32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16, "f16": torch.float16}[dtype]
 
 
 COMPILED = {}
@@ -294,7 +297,8 @@ def operand(batch, rows, cols, dtype, layout, gen):
     start = 1 if odd else align if align * size < 16 else 16
     strides = (pitch, step) if kind != "r" else (step, pitch)
     view = store.as_strided((batches, rows, cols), (plane, *strides), start)
-    view.copy_(torch.randn((batches, rows, cols), generator=gen, device="cuda", dtype=torch.float32))
+    values = torch.randn((batches, rows, cols), generator=gen, device="cuda", dtype=torch.float32)
+    view.copy_(ck.tf32(values) if dtype == "tf32" else values)
     return view.expand(batch, rows, cols)
 
 
@@ -412,6 +416,9 @@ def candidates(dtype, m, n, k, b_k):
         tiles = F32_TILES + [(128, 128, 8, 8, 8, 3, 1), (128, 128, 16, 8, 8, 3, 1), (256, 128, 8, 16, 8, 4, 1), (64, 64, 16, 8, 8, 4, 2)]
         found = [simt("f32", *t, True, b_k, s, f32_blocks(t)) for t in tiles for s in (1, 2, 4, 8)]
         found += [simt("f32", *F32_TILES[0], True, b_k), simt("f32", 128, 128, 16, 8, 8, 3, 1, True, b_k)]
+    elif dtype == "tf32":
+        tiles = TF32_TILES + [(128, 64, 32, 64, 32, 4), (128, 128, 32, 64, 32, 3), (128, 128, 16, 64, 64, 4), (64, 128, 32, 32, 64, 4), (128, 256, 32, 64, 64, 3), (64, 64, 64, 32, 32, 3)]
+        found = [mma("tf32", *t, True, b_k, s) for t in tiles for s in (1, 2, 4, 8)]
     else:
         found = [mma(dtype, *t, True, b_k, s) for t in MMA_TILES[1:] for s in (1, 2, 4, 8)] if m <= 64 else [mma(dtype, *t, True, b_k) for t in MMA_TILES]
         classes = classes_of(k)
@@ -430,7 +437,7 @@ def candidates(dtype, m, n, k, b_k):
     found = [i for i in found if i.cluster == 1 or i.kind == "wgmma" or (up(m, i.bm) * up(n, i.bn) * i.cluster <= 600 * i.down * i.across and k >= 128 * i.cluster // (i.down * i.across))]
     found = [i for i in found if up(m, i.bm) * up(n, i.bn) <= 20000 and (m > 32 or i.bm <= 64)]
     if m <= 16:
-        if dtype == "f32":
+        if BYTES[dtype] == 4:
             found += [gemv_dot("f32", r) for r in (1, 2, 4, 8)] if b_k else [gemv_axpy("f32", r, 8, s) for r in (1, 8) for s in (1, 2, 4)]
         elif b_k:
             found += [gemv_mma(dtype, g, w, s) for g in (1, 2) for w in (4, 8) for s in (1, 2, 4)]
@@ -442,6 +449,8 @@ def candidates(dtype, m, n, k, b_k):
 # dtype, m, n, k, whether b is a weight [n, k]
 PROBLEMS = [("f32", 2048, 2048, 2048, True), ("f32", 2048, 2048, 2048, False), ("f32", 512, 512, 512, True), ("f32", 98, 512, 4608, True),
             ("f32", 1, 1000, 512, True), ("f32", 1, 4096, 4096, True),
+            ("tf32", 2048, 2048, 2048, True), ("tf32", 2048, 2048, 2048, False), ("tf32", 4096, 4096, 4096, True), ("tf32", 512, 512, 512, True), ("tf32", 98, 512, 4608, True),
+            ("tf32", 256, 1024, 1024, True), ("tf32", 1024, 768, 3072, True), ("tf32", 1024, 3072, 768, False), ("tf32", 196, 768, 768, True),
             ("bf16", 8192, 8192, 8192, True), ("bf16", 4096, 4096, 4096, True), ("bf16", 4096, 4096, 4096, False), ("bf16", 2048, 14336, 4096, True),
             ("bf16", 2048, 4096, 14336, True), ("bf16", 1024, 768, 3072, True), ("bf16", 1024, 3072, 768, False), ("bf16", 560, 1280, 3420, True),
             ("bf16", 1024, 1280, 3420, True), ("bf16", 2048, 1280, 3420, True), ("bf16", 4096, 1280, 3420, True), ("bf16", 2048, 1280, 3417, True), ("bf16", 64, 4096, 4096, True), ("bf16", 32, 14336, 4096, True), ("bf16", 128, 4096, 14336, True),
@@ -456,10 +465,11 @@ def bench(problem, keep=10):
     import torch
     dtype, m, n, k, b_k = problem
     kind, size = torch_type(dtype), BYTES[dtype]
+    torch.backends.cuda.matmul.allow_tf32 = dtype == "tf32"
     copies = min(40, up(240 << 20, n * k * size)) if m <= 128 else 1
     a = torch.randn(1, m, k, device="cuda").to(kind)
     weights = [torch.randn(1, *((n, k) if b_k else (k, n)), device="cuda").to(kind) for _ in range(copies)]
-    if b_k and k % 8:
+    if b_k and k % 8 and size == 2:
         weights = [torch.nn.functional.pad(w, (0, -k % 64))[:, :, :k] for w in weights]
     weights = [w.mT if b_k else w for w in weights]
     their_a, their_weights = a, weights

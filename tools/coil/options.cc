@@ -37,6 +37,7 @@ void add_compile_options(CLI::App& app, CompileArguments& a) {
                         "CUDA code does without cuBLASLt and cuDNN, the CPU's tuner without oneDNN, even where the machine has them and they are faster");
   app.add_flag_callback("--no-graphs", [&a] { a.graphs = false; },
                         "CUDA code launches its kernels one by one, also where a repeated call is faster as a CUDA graph");
+  app.add_flag("--tf32", a.tf32, "CUDA code rounds the factors of float32 products and convolutions to 10 bits of mantissa (TensorFloat-32), for the tensor cores");
   app.add_flag_callback("--no-winograd", [&a] { a.winograd = false; },
                         "CPU code computes 3x3 convolutions by plain sums only: 2 to 4 times slower; an infinity or NaN then reaches no neighbour's 4x4 tile");
   app.add_option("--tune", a.tune, "times ways to run each kernel on this machine, within the whole program, and keeps the fastest: fast (10 s), max (60 s)")
@@ -68,6 +69,7 @@ Result<CompileOptions> compile_options(const CompileArguments& arguments, Progre
   settings.opt_level = arguments.opt_level;
   settings.libraries = arguments.libraries;
   settings.graphs = arguments.graphs;
+  settings.tf32 = arguments.tf32;
   settings.winograd = arguments.winograd;
   settings.tune = arguments.tune;
   settings.tune_budget = arguments.tune_budget;

@@ -21,7 +21,7 @@ struct CompileArguments {
   std::vector<std::string> skip;
   int threads = 0;
   int opt_level = 3;
-  bool libraries = true, graphs = true, winograd = true;
+  bool libraries = true, graphs = true, tf32 = false, winograd = true;
   std::string tune = "off", tune_budget, tune_memory, record, replay;
   int tune_threads = 0;
   std::vector<std::string> warm;

@@ -24,8 +24,8 @@ def compile_fx(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], mode: st
     `mode`: "default", "reduce-overhead" (the same: repeated calls on CUDA become CUDA graphs anyway), "max-autotune" (as
     "tune": "max": up to a minute for each graph), "max-autotune-no-cudagraphs" (without CUDA graphs).
     `options`: "fallback": "torch" (default) runs operators that coil has no code for in PyTorch, "error" refuses the graph;
-    "opt_level", "threads", "libraries", "graphs", "skip", "tune", "tune_budget" as on the command line; "kernels" as
-    coil.compile has it.
+    "opt_level", "threads", "libraries", "graphs", "tf32", "skip", "tune", "tune_budget" as on the command line; "kernels" as
+    coil.compile has it. "tf32" is by default what `torch.set_float32_matmul_precision` says ("high" and "medium": yes).
     """
     _check_mode(mode or "default")
     given = dict(options or {})
@@ -36,6 +36,7 @@ def compile_fx(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], mode: st
         given.setdefault("graphs", False)
     if mode and mode.startswith("max-autotune"):
         given.setdefault("tune", "max")
+    given.setdefault("tf32", _tf32_allowed())
     settings = settings_of(given, "cpu")  # checked once, here; the target is each graph's own
     compiler = functools.partial(compile_graph, settings=settings, fallback=fallback)
     backend = aot_autograd(
@@ -46,6 +47,13 @@ def compile_fx(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], mode: st
         partition_fn=min_cut_rematerialization_partition,
     )
     return backend(gm, example_inputs)
+
+
+def _tf32_allowed() -> bool:
+    try:
+        return torch.get_float32_matmul_precision() != "highest"
+    except RuntimeError:  # it was set in PyTorch's other way, for products alone
+        return torch.backends.cuda.matmul.fp32_precision == "tf32"
 
 
 @functools.lru_cache(maxsize=None)

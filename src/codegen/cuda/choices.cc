@@ -78,7 +78,7 @@ std::string choice_text(const Kernel& kernel, const Choice& choice) {
 
 std::string problem_text(const KernelPlan& plan, const TemplateKernel& k) {
   if (const auto f = product_facts(plan, k)) {
-    return fmt::format("gemm {} [{}], a strides [{}] at {}, b strides [{}] at {}", name(f->dtype), texts({f->batch, f->m, f->n, f->k}), texts({f->a_batch, f->a_row, f->a_col}),
+    return fmt::format("gemm {} [{}], a strides [{}] at {}, b strides [{}] at {}", f->tf32 ? "tf32" : name(f->dtype), texts({f->batch, f->m, f->n, f->k}), texts({f->a_batch, f->a_row, f->a_col}),
                        f->a_alignment, texts({f->b_batch, f->b_row, f->b_col}), f->b_alignment);
   }
   if (const auto* a = std::get_if<Attention>(&k.def)) {
@@ -89,7 +89,7 @@ std::string problem_text(const KernelPlan& plan, const TemplateKernel& k) {
   const auto* c = std::get_if<Conv2d>(&k.def);
   if (!c) return "";
   const templates::CudaConvFacts f = conv_facts(plan, k, *c);
-  return fmt::format("conv2d {} x [{}] strides [{}] at {}, result [{}], kernel {}x{} stride {}x{} padding {}x{} dilation {}x{} groups {}", name(f.dtype), texts(c->x_sizes),
+  return fmt::format("conv2d {} x [{}] strides [{}] at {}, result [{}], kernel {}x{} stride {}x{} padding {}x{} dilation {}x{} groups {}", f.tf32 ? "tf32" : name(f.dtype), texts(c->x_sizes),
                      texts({f.x_n, f.x_c, f.x_h, f.x_w}), f.x_alignment, texts(f.result_sizes), c->kernel[0], c->kernel[1], c->stride[0], c->stride[1], c->padding[0],
                      c->padding[1], c->dilation[0], c->dilation[1], c->groups);
 }

@@ -47,6 +47,7 @@ templates::CudaGemmFacts gemm_facts(const KernelPlan& plan, const TemplateKernel
   const Expr a = k.operands[0].offset, b = k.operands[1].offset;
   templates::CudaGemmFacts f;
   f.dtype = plan.buffer(k.operands[0].buffer).info.dtype;
+  f.tf32 = plan.tf32 && f.dtype == DType::f32;
   f.batch = product(pool, g.batch), f.m = product(pool, g.m), f.n = product(pool, g.n), f.k = product(pool, g.k);
   f.a_batch = merged(a, 0, g.batch), f.a_row = merged(a, m0, g.m), f.a_col = merged(a, k0, g.k);
   f.b_batch = merged(b, 0, g.batch), f.b_row = merged(b, k0, g.k), f.b_col = merged(b, n0, g.n);
@@ -63,6 +64,7 @@ templates::CudaGemmFacts gemm_facts(const KernelPlan& plan, const TemplateKernel
 templates::CudaConvFacts conv_facts(const KernelPlan& plan, const TemplateKernel& k, const Conv2d& c) {
   templates::CudaConvFacts f;
   f.dtype = plan.buffer(k.operands[0].buffer).info.dtype;
+  f.tf32 = plan.tf32 && f.dtype == DType::f32;
   f.def = c;
   f.result_sizes = k.result_sizes;
   const Expr x = k.operands[0].offset;
@@ -84,6 +86,7 @@ std::optional<templates::CudaGemmFacts> as_product(const KernelPlan& plan, const
   if (!rows) return std::nullopt;
   templates::CudaGemmFacts g;
   g.dtype = f.dtype;
+  g.tf32 = f.tf32;
   g.batch = pool.index(1);
   g.m = f.result_sizes[0] * f.result_sizes[2] * f.result_sizes[3], g.n = f.result_sizes[1], g.k = ic;
   g.a_batch = pool.index(0), g.a_row = f.x_w, g.a_col = pool.index(1);
