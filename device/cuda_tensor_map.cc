@@ -55,6 +55,9 @@ int32_t map_type(int32_t dtype, int32_t* bytes) {
     case COIL_BFLOAT16:
       *bytes = 2;
       return 9;
+    case kMapTf32:
+      *bytes = 4;
+      return 11;
     default:
       return -1;
   }

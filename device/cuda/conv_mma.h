@@ -9,10 +9,10 @@ namespace cd {
 
 constexpr int kConvMmaStages = 4;
 
-// T: bf16, f16 or tf32. A block of BM / WM x BN / WN warps. SPLIT: blocks of a cluster that share a tile (1: no cluster).
-template <class T, int BM, int BN, int WM, int WN, int SPLIT, class E>
+// T: bf16, f16 or tf32. A block of BM / WM x BN / WN warps. SPLIT: blocks of a cluster that share a tile (1: no cluster). LINE: bytes of k in a slab.
+template <class T, int BM, int BN, int WM, int WN, int SPLIT, int LINE, class E>
 CD_FN void conv_mma(const CudaConv2d& t, const E& epilogue) {
-  constexpr int SIZE = sizeof(T), BK = 64 / SIZE, PITCH = BK + 16 / SIZE, LD = BN + 8, WARPS_N = BN / WN, THREADS = 32 * (BM / WM) * WARPS_N;
+  constexpr int SIZE = sizeof(T), BK = LINE / SIZE, PITCH = BK + 16 / SIZE, LD = BN + 8, WARPS_N = BN / WN, THREADS = 32 * (BM / WM) * WARPS_N;
   extern __shared__ __align__(128) unsigned char shared[];
   const ConvShape s = conv_shape<BM, BN, BK, SPLIT>(t);
   const int begin = SPLIT > 1 ? (int)((i64)s.slabs * s.rank / SPLIT) : 0;
@@ -25,7 +25,7 @@ CD_FN void conv_mma(const CudaConv2d& t, const E& epilogue) {
   float acc[WM / 16][WN / 8][4] = {};
   ring.run([&](int stage) {
 #pragma unroll
-    for (int k = 0; k < 64; k += 32) {
+    for (int k = 0; k < LINE; k += 32) {
       u32 a[WM / 16][4];
 #pragma unroll
       for (int i = 0; i < WM / 16; i++) ldmatrix_x4(a[i], base + stage + from_a + i * 16 * PITCH * SIZE + k), round_fragment<T>(a[i]);

@@ -1,4 +1,4 @@
-// Matrix products of bf16 and f16 on Hopper's tensor cores (sm_90a): TMA, wgmma, specialised warps.
+// Matrix products of bf16, f16 and (gemm_wgmma_split by TMA alone) tf32 on Hopper's tensor cores (sm_90a): TMA, wgmma, specialised warps.
 //
 //   gemm_wgmma        a persistent grid. A block of 384 threads computes tiles of 128 x BN, one after the other. The third warpgroup's one
 //                     thread loads steps of 64 along k into STAGES buffers, also those of the next tile while this one is finished; two
@@ -208,7 +208,7 @@ CD_FN void gemm_wgmma_split(const CudaGemm& t, const E& epilogue) {
   int tile_m, tile_n;
   tile_position((u32)(tile - batch * (tiles_m * tiles_n)), (u32)tiles_m, (u32)tiles_n, tile_m, tile_n);
   const int row0 = (tile_m * DOWN + share.down) * BM, col0 = (tile_n * ACROSS + share.across) * BN;
-  const int all = (int)cdiv(t.k, (i64)64), per_part = (all + SPLIT - 1) / SPLIT, first = part * per_part, steps = max(0, min(all - first, per_part));
+  const int all = (int)cdiv(t.k, (i64)Stages::kStep), per_part = (all + SPLIT - 1) / SPLIT, first = part * per_part, steps = max(0, min(all - first, per_part));
   if constexpr (kShare == 1) {
     __syncthreads();
   } else {

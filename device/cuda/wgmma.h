@@ -75,7 +75,7 @@ CD_FN bool elect_one() {
 // --- wgmma: d[64 x 2 * size] += a b (add) or = a b (not add). Of thread t of the warpgroup d[i] is row 16 (t / 32) + t % 32 / 4 +
 // 8 ((i >> 1) & 1), column 8 (i >> 2) + 2 (t & 3) + (i & 1). TA, TB: 1 for an operand whose rows (columns) are contiguous, 0: k. With a in
 // registers: pairs as in mma.h, rows of the warp.
-// Matrix descriptor of a tile in 128-byte lines of the swizzle. k-contiguous: slabs is unused, a step of 16 in k is 32 bytes; else
+// Matrix descriptor of a tile in 128-byte lines of the swizzle. k-contiguous: slabs is unused, a step in k is 32 bytes; else
 // `slabs` is the distance of 64-wide slabs in bytes and a step of 16 in k is 2048 bytes.
 CD_FN u64 wgmma_tile(u32 address, u32 slabs) { return (u64)((address & 0x3ffff) >> 4) | (u64)(slabs >> 4) << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62; }
 // Makes this thread's writes to shared memory visible to wgmma and TMA; then a barrier.
@@ -139,6 +139,23 @@ CD_WGMMA(f16, "f16", 64, 128, CD_D64, CD_L64, 64, 65, 66, 67, 68, 69, 70)
 CD_WGMMA(f16, "f16", 80, 160, CD_D80, CD_L80, 80, 81, 82, 83, 84, 85, 86)
 CD_WGMMA(f16, "f16", 96, 192, CD_D96, CD_L96, 96, 97, 98, 99, 100, 101, 102)
 CD_WGMMA(f16, "f16", 128, 256, CD_D128, CD_L128, 128, 129, 130, 131, 132, 133, 134)
+#undef CD_WGMMA
+// Both operands of tf32 lie along k; 8 of it in a step.
+#define CD_WGMMA(SIZE, N, D, L, O0, O1, O2)                                                                                                 \
+  template <int TA, int TB>                                                                                                                \
+  CD_FN void wgmma(tf32, float (&d)[SIZE], u64 a, u64 b, int add) {                                                                        \
+    static_assert(TA == 0 && TB == 0);                                                                                                     \
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %" #O2 ", 0;\n\twgmma.mma_async.sync.aligned.m64n" #N "k8.f32.tf32.tf32"            \
+                 " {" L "}, %" #O0 ", %" #O1 ", p, 1, 1;\n\t}"                                                                             \
+                 : D                                                                                                                       \
+                 : "l"(a), "l"(b), "r"(add));                                                                                              \
+  }
+CD_WGMMA(32, 64, CD_D32, CD_L32, 32, 33, 34)
+CD_WGMMA(48, 96, CD_D48, CD_L48, 48, 49, 50)
+CD_WGMMA(64, 128, CD_D64, CD_L64, 64, 65, 66)
+CD_WGMMA(80, 160, CD_D80, CD_L80, 80, 81, 82)
+CD_WGMMA(96, 192, CD_D96, CD_L96, 96, 97, 98)
+CD_WGMMA(128, 256, CD_D128, CD_L128, 128, 129, 130)
 #undef CD_WGMMA
 #undef CD_D32
 #undef CD_L32

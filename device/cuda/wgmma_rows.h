@@ -79,7 +79,7 @@ struct OddRows {
 template <class T, int BM, int BN, int STAGES, bool B_K, int CLASSES>
 struct OddStages {
   using Stages = WgmmaStages<T, BM, BN, STAGES, true, B_K>;
-  static constexpr int kBytesA = Stages::kBytesA, kBytesB = Stages::kBytesB, kBytes = Stages::kBytes;
+  static constexpr int kStep = Stages::kStep, kBytesA = Stages::kBytesA, kBytesB = Stages::kBytesB, kBytes = Stages::kBytes;
   Stages a, b;  // of the one only a's part, of the other only b's
 
   __device__ __forceinline__ OddStages(u32 base, u32 barriers) : a(base, barriers), b(base, barriers + 16 * STAGES) {}

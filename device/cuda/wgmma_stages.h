@@ -1,7 +1,8 @@
 // What loaders and multipliers of the wgmma kernels share: stages of the operands in shared memory, and blocks of a cluster that share loads.
 // TMA: t.map_a[0] of a k-contiguous a (A_K): box of BM / ACROSS rows x 64 of k; else 64 / ACROSS of k x 64 rows. t.map_b of a k-contiguous b
 // (B_K): box of BN / DOWN columns of b x 64 of k; else 64 / DOWN of k x 64. The lines of all batches follow one another in a map: a batch begins
-// (batch stride) / (line stride) lines after the one before. Needs k > 0; k-strided operands of several batches: k % 64 == 0.
+// (batch stride) / (line stride) lines after the one before. Needs k > 0; k-strided operands of several batches: k % 64 == 0. Of tf32 a step is 32 of k,
+// and both operands are k-contiguous.
 #ifndef COIL_DEVICE_CUDA_WGMMA_STAGES_H_
 #define COIL_DEVICE_CUDA_WGMMA_STAGES_H_
 
@@ -103,7 +104,8 @@ CD_FN void wgmma_load_b(const WgmmaShare<DOWN, ACROSS>& share, const CudaTensorM
 // What loaders and multipliers agree upon: stages of a and b in shared memory and two barriers each.
 template <class T, int BM, int BN, int STAGES, bool A_K, bool B_K>
 struct WgmmaStages {
-  static constexpr int kBytesA = BM * 64 * 2, kBytesB = (B_K ? BN : (BN + 63) / 64 * 64) * 64 * 2, kBytes = STAGES * (kBytesA + kBytesB);
+  static constexpr int kStep = 128 / (int)sizeof(T);  // elements along k
+  static constexpr int kBytesA = BM * 128, kBytesB = (B_K ? BN : (BN + 63) / 64 * 64) * 128, kBytes = STAGES * (kBytesA + kBytesB);
   u32 a, b, full, empty;  // shared addresses
   u32 stage = 0, phase = 0;
 
@@ -129,8 +131,8 @@ struct WgmmaStages {
       const u32 barrier = full + 8 * stage;
       barrier_wait(empty + 8 * stage, phase ^ 1);
       barrier_expect(barrier, kBytesA + kBytesB);
-      wgmma_load_a<BM, A_K>(share, t.map_a, a + stage * kBytesA, barrier, line_a, row0, step * 64);
-      wgmma_load_b<BN, B_K>(share, &t.map_b, b + stage * kBytesB, barrier, line_b, col0, step * 64);
+      wgmma_load_a<BM, A_K>(share, t.map_a, a + stage * kBytesA, barrier, line_a, row0, step * kStep);
+      wgmma_load_b<BN, B_K>(share, &t.map_b, b + stage * kBytesB, barrier, line_b, col0, step * kStep);
     }
   }
   // By a warpgroup, for its 64 rows. One step's products are under way while the one before is released. steps > 0.

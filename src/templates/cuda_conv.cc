@@ -16,6 +16,7 @@ namespace {
 struct Tile {
   int bm, bn;       // pixels and channels of a block
   int a, b;         // simt: rows and columns of a thread; mma: of a warp
+  int line;         // bytes of k in a slab
   int resident;     // blocks of an SM, by registers and shared memory
   // Clocks on an H200, fitted to the times of ResNet's convolutions.
   double rate;      // of the SM's peak that enough blocks together reach
@@ -23,10 +24,13 @@ struct Tile {
   double start;     // of a block beside its slabs
 };
 
-constexpr std::array<Tile, 3> kSimtTiles = {{{64, 64, 8, 4, 5, 0.561, 1846, 3223}, {32, 64, 4, 4, 6, 0.363, 1516, 1925}, {32, 32, 4, 4, 12, 0.284, 47, 2017}}};
-constexpr std::array<Tile, 1> kDoubleTiles = {{{64, 64, 4, 4, 3, 0.5, 2000, 2000}}};
-constexpr std::array<Tile, 3> kMmaTiles = {  // of tf32 half as many elements of k in a slab
-    {{128, 128, 64, 32, 2, 0.341, 772, 4384}, {128, 64, 64, 32, 3, 0.327, 949, 5331}, {64, 64, 32, 32, 5, 0.187, 957, 2360}}};
+constexpr std::array<Tile, 3> kSimtTiles = {{{64, 64, 8, 4, 64, 5, 0.561, 1846, 3223}, {32, 64, 4, 4, 64, 6, 0.363, 1516, 1925}, {32, 32, 4, 4, 64, 12, 0.284, 47, 2017}}};
+constexpr std::array<Tile, 1> kDoubleTiles = {{{64, 64, 4, 4, 64, 3, 0.5, 2000, 2000}}};
+constexpr std::array<Tile, 3> kMmaTiles = {
+    {{128, 128, 64, 32, 64, 2, 0.341, 772, 4384}, {128, 64, 64, 32, 64, 3, 0.327, 949, 5331}, {64, 64, 32, 32, 64, 5, 0.187, 957, 2360}}};
+
+constexpr std::array<Tile, 3> kTf32Tiles = {
+    {{128, 128, 64, 32, 128, 1, 0.236, 2325, 8777}, {128, 64, 64, 32, 128, 2, 0.137, 2010, 6931}, {64, 64, 32, 32, 128, 2, 0.129, 1606, 6456}}};
 
 // conv_wgmma.h: 64 * groups pixels x bn channels, `resident` persistent blocks on an SM. Clocks, fitted to ResNet-50's convolutions on
 // an H200: of 64 along k, of a tile beside its steps, of the launch; and where a cluster shares a tile, of it for each part.
@@ -67,8 +71,8 @@ Machine machine_of(int sm, const CudaConvFacts& facts) {
   if (sm == 89) m = {128, 128, 101376, false};
   if (sm == 100) m.sms = 148;
   if (tensor) m.flops = sm >= 90 ? 2048 : sm == 80 ? 1024 : 512;
-  if (facts.tf32) m.flops /= 2;
   if (tensor) m.split = 3216, m.part = 868;
+  if (facts.tf32) m.flops /= 2, m.split = 0, m.part = 28;
   if (f64) m.flops = sm == 80 ? 32 : sm >= 90 ? 64 : 2;
   return m;
 }
@@ -79,14 +83,15 @@ CudaVariant variant(const CudaConvFacts& facts, const Tile& tile, int split) {
   const bool mma = on_tensor_cores(facts);
   const int size = element_bytes(facts.dtype);
   // As in conv_simt.h and conv_mma.h: slabs of bk columns with 16 bytes of padding, in stages, behind the tables of rows and taps.
-  const int bk = 64 / size, stages = mma ? 4 : 3, pitch = bk * size + 16;
+  const int bk = tile.line / size, stages = mma ? 4 : 3, pitch = tile.line + 16;
   const int64_t ring = (tile.bm + 2 * bk) * 16 + int64_t{stages} * (tile.bm + tile.bn) * pitch;
   const int64_t sums = mma ? int64_t{tile.bm} * (tile.bn + 8) * 4 : int64_t{tile.bm} * (tile.bn * size + 16);
   const char* kind = mma ? "mma" : "simt";
   CudaVariant v;
-  v.name = fmt::format("conv_{}_{}x{}", kind, tile.bm, tile.bn) + (split > 1 ? fmt::format("_split{}", split) : "");
+  v.name = fmt::format("conv_{}_{}x{}", facts.tf32 ? "tf32" : kind, tile.bm, tile.bn) + (split > 1 ? fmt::format("_split{}", split) : "");
   v.header = fmt::format("cuda/conv_{}.h", kind);
-  v.call = fmt::format("cd::conv_{}<{}, {}, {}, {}, {}, {}>(t, epilogue);", kind, type_name(facts), tile.bm, tile.bn, tile.a, tile.b, split);
+  v.call = fmt::format("cd::conv_{}<{}, {}, {}, {}, {}, {}{}>(t, epilogue);", kind, type_name(facts), tile.bm, tile.bn, tile.a, tile.b, split,
+                       mma ? fmt::format(", {}", tile.line) : "");
   v.threads = mma ? 32 * (tile.bm / tile.a) * (tile.bn / tile.b) : 32 * (tile.bm / (8 * tile.a)) * (tile.bn / (4 * tile.b));
   v.shared_bytes = std::max(ring, sums);
   v.cluster = split;
@@ -178,6 +183,12 @@ double clocks(const Machine& machine, const Tile& tile, int split, int64_t rows,
   const auto round = [&](int64_t together) { return slabs * std::max(tile.latency, static_cast<double>(together) * work) + tile.start; };
   const int64_t rest = per_sm % tile.resident;
   return static_cast<double>(per_sm / tile.resident) * round(tile.resident) + (rest > 0 ? round(rest) : 0) + (split > 1 ? machine.split + machine.part * split : 0);
+}
+
+std::span<const Tile> tiles_of(const CudaConvFacts& facts) {
+  if (facts.tf32) return kTf32Tiles;
+  if (is_half(facts.dtype)) return kMmaTiles;
+  return facts.dtype == DType::f64 ? std::span<const Tile>(kDoubleTiles) : kSimtTiles;
 }
 
 struct Choice {
@@ -276,7 +287,6 @@ std::vector<CudaVariant> wgmma_variants(const CudaConvFacts& facts, const Machin
 std::vector<CudaVariant> cuda_conv_variants(const CudaConvFacts& facts, int sm) {
   const Conv2d& def = facts.def;
   const std::optional<int64_t> ic = known(def.x_sizes[1]), oc = known(facts.result_sizes[1]);
-  const bool tensor = on_tensor_cores(facts), f64 = facts.dtype == DType::f64;
   const Machine machine = machine_of(sm, facts);
   if (ic && oc && *ic == *oc && def.groups == *ic && def.groups > 1) return depthwise_variants(facts, machine, *ic);
   std::vector<CudaVariant> variants;
@@ -286,10 +296,10 @@ std::vector<CudaVariant> cuda_conv_variants(const CudaConvFacts& facts, int sm) 
     if (!variants.empty() && variants.back().condition.empty()) return variants;
   }
 
-  const std::span<const Tile> tiles = tensor ? std::span<const Tile>(kMmaTiles) : f64 ? std::span<const Tile>(kDoubleTiles) : kSimtTiles;
+  const std::span<const Tile> tiles = tiles_of(facts);
   const std::optional<int64_t> n = known(facts.result_sizes[0]), oh = known(facts.result_sizes[2]), ow = known(facts.result_sizes[3]);
   const int64_t columns = oc.value_or(64 * def.groups) / def.groups, k = ic.value_or(64 * def.groups) / def.groups * def.kernel[0] * def.kernel[1];
-  const int slab = 64 / element_bytes(facts.dtype);
+  const int slab = tiles[0].line / element_bytes(facts.dtype);
   if (n && oh && ow) {
     const Choice c = choose(machine, tiles, *n * *oh * *ow, columns, k, def.groups, slab);
     variants.push_back(variant(facts, *c.tile, c.split));
@@ -325,11 +335,10 @@ struct Tiled {
 std::optional<Tiled> tiled(const CudaConvFacts& facts, int sm) {
   const Conv2d& def = facts.def;
   const std::optional<int64_t> ic = known(def.x_sizes[1]), oc = known(facts.result_sizes[1]);
-  const bool tensor = on_tensor_cores(facts), f64 = facts.dtype == DType::f64;
   const Machine machine = machine_of(sm, facts);
   if (!ic || !oc || (*ic == *oc && def.groups == *ic && def.groups > 1) || (is_half(facts.dtype) && few_channels(facts, machine))) return std::nullopt;
-  Tiled t = {tensor, machine, std::nullopt, tensor ? std::span<const Tile>(kMmaTiles) : f64 ? std::span<const Tile>(kDoubleTiles) : kSimtTiles,
-             64 / element_bytes(facts.dtype), *oc / def.groups, *ic / def.groups * def.kernel[0] * def.kernel[1]};
+  const std::span<const Tile> tiles = tiles_of(facts);
+  Tiled t = {on_tensor_cores(facts), machine, std::nullopt, tiles, tiles[0].line / element_bytes(facts.dtype), *oc / def.groups, *ic / def.groups * def.kernel[0] * def.kernel[1]};
   if (is_half(facts.dtype) && !wgmma_variants(facts, machine, sm).empty()) t.wgmma = channel_vectors(facts);
   return t;
 }

@@ -29,7 +29,7 @@ CudaVariant plain_variant(const GemmProblem& p, const TileChoice& c) {
   const bool simt = t.kind == TileKind::simt;
   v.name = fmt::format("{}_{}x{}x{}", simt ? "simt" : "mma", t.bm, t.bn, t.bk);
   v.header = simt ? "cuda/gemm_simt.h" : "cuda/gemm_mma.h";
-  v.call = fmt::format("cd::gemm_{}<{}, {}, {}, {}, {}, {}, {}, {}{}, {}, {}>(t, epilogue);", simt ? "simt" : "mma", p.facts.tf32 && !simt ? "cd::tf32" : p.type(), t.bm, t.bn, t.bk, t.wm, t.wn,
+  v.call = fmt::format("cd::gemm_{}<{}, {}, {}, {}, {}, {}, {}, {}{}, {}, {}>(t, epilogue);", simt ? "simt" : "mma", simt ? p.type() : p.tensor_type(), t.bm, t.bn, t.bk, t.wm, t.wn,
                        t.stages, simt ? fmt::format("{}, ", t.slices) : "", p.a_k, p.b_k, c.split);
   v.grid_x = fmt::format("{} * {} * {}", tiles_text("t.m", t.bm), tiles_text("t.n", t.bn), c.split);
   v.grid_z = kBatchGrid;
@@ -44,8 +44,9 @@ std::string map_setup(const GemmProblem& p, int bm, int bn, const TileChoice& c)
   const auto map = [&](char x, bool k_contiguous, std::string_view rows, std::string_view line, int box, int sharers) {
     std::string lines(k_contiguous ? rows : "t.k");
     if (known(p.facts.batch) != 1) lines = fmt::format("(t.batch - 1) * (t.{}_batch / {}) + {}", x, line, lines);
-    return fmt::format("if (const int32_t failed = cd::cuda_tensor_map(call, &t.map_{0}{6}, {1}, t.{0}, {2}, {3}, {4} * 2, {5}, 64, error)) return failed;",
-                       x, info(p.facts.dtype).shim_number, lines, k_contiguous ? "t.k" : rows, line, (k_contiguous ? box : 64) / sharers, x == 'a' ? "[0]" : "");
+    return fmt::format("if (const int32_t failed = cd::cuda_tensor_map(call, &t.map_{0}{6}, {1}, t.{0}, {2}, {3}, {4} * {7}, {5}, {8}, error)) return failed;",
+                       x, p.facts.tf32 ? "cd::kMapTf32" : std::to_string(info(p.facts.dtype).shim_number), lines, k_contiguous ? "t.k" : rows, line,
+                       (k_contiguous ? box : 64) / sharers, x == 'a' ? "[0]" : "", p.size(), p.step());
   };
   return "if (t.batch > 0 && t.m > 0 && t.n > 0) { " + (classes > 1 ? a_rows : map('a', p.a_k, "t.m", p.a_line(), bm, c.across)) + " " +
          map('b', p.b_k, "t.n", p.b_line(), bn, c.down) + " }";
@@ -70,7 +71,7 @@ CudaVariant wgmma_variant(const GemmProblem& p, const TileChoice& c) {
     return v;
   }
   v.name = fmt::format("wgmma{}_{}x{}{}", copies ? "_copy" : "", t.bm, t.bn, shared);
-  v.call = fmt::format("cd::gemm_wgmma_split<{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}>(t, epilogue);", p.type(), t.bm, t.bn, stages, c.split, c.down, c.across, p.a_k, p.b_k,
+  v.call = fmt::format("cd::gemm_wgmma_split<{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}>(t, epilogue);", p.tensor_type(), t.bm, t.bn, stages, c.split, c.down, c.across, p.a_k, p.b_k,
                        copies, classes);
   v.grid_x = fmt::format("{} * {}", clusters, c.split * c.down * c.across);
   return v;
@@ -289,9 +290,9 @@ std::vector<CudaCandidate> cuda_gemm_candidates(const CudaGemmFacts& facts, int 
   const double bytes = static_cast<double>((p.m + p.n) * p.k * p.batch * byte_size(facts.dtype));
   if (p.m <= kMostFewRows) out.push_back({{kFewRows}, 2000 + bytes / 3.9 * static_cast<double>((p.m + few(p) - 1) / few(p)) / 1000});
   for (const bool tma : {true, false}) {
-    if (tma ? tma_fit(p) == Fit::never : p.half() && sm == 90 && tma_fit(p) == Fit::always) continue;
+    if (tma ? tma_fit(p) == Fit::never : p.tensor() && sm == 90 && tma_fit(p) == Fit::always) continue;
     for (const TileChoice& c : tile_choices(p, tma, false)) out.push_back({way_of(c), time_of(p, c)});
-    if (!p.half() || sm != 90) break;
+    if (!p.tensor() || sm != 90) break;
   }
   std::stable_sort(out.begin(), out.end(), [](const CudaCandidate& a, const CudaCandidate& b) { return a.cost < b.cost; });
   return out;

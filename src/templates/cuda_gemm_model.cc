@@ -20,14 +20,14 @@ bool multiple_of(Expr e, int64_t factor) { return known(simplify_index(floor_mod
 
 // The operand of `lines` rows of `contiguous` elements, `stride` apart.
 Fit tma_fit(const GemmProblem& p, Expr contiguous, Expr stride, Expr batch_stride, bool k_contiguous, int64_t alignment) {
-  if (!is_one(contiguous) || (known(stride) && (*known(stride) <= 0 || *known(stride) % 8 != 0))) return Fit::never;
+  if (!is_one(contiguous) || (known(stride) && (*known(stride) <= 0 || *known(stride) % (16 / p.size()) != 0))) return Fit::never;
   const bool one = known(p.facts.batch) == 1, shared = known(batch_stride) == 0;
   // All batches are lines of one map. Lines along k past the end of a batch would be the next one's.
   if (!one && !shared && !k_contiguous && !multiple_of(p.facts.k, 64)) return Fit::never;
   const bool whole = one || shared || known(simplify_index(floor_mod(batch_stride, stride), {})) == 0;
   const bool positive = lower_bound(stride).value_or(0) > 0 && (one || lower_bound(batch_stride).value_or(-1) >= 0);
   const bool few = one || shared || (known(p.facts.batch) && known(batch_stride) && known(stride) && *known(p.facts.batch) * (*known(batch_stride) / *known(stride)) < INT32_MAX);
-  return alignment % 16 == 0 && multiple_of(stride, 8) && whole && positive && few ? Fit::always : Fit::at_run_time;
+  return alignment % 16 == 0 && multiple_of(stride, 16 / p.size()) && whole && positive && few ? Fit::always : Fit::at_run_time;
 }
 // --- kernels of a tile or several a block
 
@@ -37,9 +37,10 @@ constexpr GemmTile kMmaTiles[] = {
     {TileKind::mma, 32, 64, 64, 16, 32, 4, 1, 128, 1, 230},
 };
 constexpr GemmTile kTf32Tiles[] = {
-    {TileKind::mma, 128, 128, 32, 64, 64, 4, 1, 128, 1, 300},
-    {TileKind::mma, 64, 64, 32, 32, 32, 4, 1, 128, 1, 200},
-    {TileKind::mma, 32, 64, 32, 16, 32, 4, 1, 128, 1, 115},
+    {TileKind::mma, 128, 256, 32, 64, 64, 3, 1, 256, 1, 430},
+    {TileKind::mma, 128, 128, 16, 64, 64, 4, 1, 128, 1, 420},
+    {TileKind::mma, 64, 64, 64, 32, 32, 3, 1, 128, 1, 240},
+    {TileKind::mma, 32, 64, 64, 16, 32, 3, 1, 128, 1, 140},
 };
 constexpr GemmTile kF32Tiles[] = {
     {TileKind::simt, 128, 128, 8, 8, 8, 4, 1, 256, 2, 100},
@@ -60,6 +61,13 @@ constexpr GemmTile kWgmmaTiles[] = {
     {TileKind::wgmma_split, 64, 160, 64, 0, 0, 7, 1, 160, 1, 0},   {TileKind::wgmma_split, 64, 128, 64, 0, 0, 8, 1, 160, 1, 0},
     {TileKind::wgmma_split, 64, 96, 64, 0, 0, 8, 1, 160, 1, 0},    {TileKind::wgmma_split, 64, 64, 64, 0, 0, 6, 1, 160, 1, 0},
 };
+constexpr GemmTile kTf32WgmmaTiles[] = {
+    {TileKind::wgmma_split, 128, 256, 32, 0, 0, 4, 1, 288, 1, 0}, {TileKind::wgmma_split, 128, 192, 32, 0, 0, 5, 1, 288, 1, 0},
+    {TileKind::wgmma_split, 128, 160, 32, 0, 0, 5, 1, 288, 1, 0}, {TileKind::wgmma_split, 128, 128, 32, 0, 0, 6, 1, 288, 1, 0},
+    {TileKind::wgmma_split, 128, 96, 32, 0, 0, 6, 1, 288, 1, 0},  {TileKind::wgmma_split, 128, 64, 32, 0, 0, 8, 1, 288, 1, 0},
+    {TileKind::wgmma_split, 64, 192, 32, 0, 0, 6, 1, 160, 1, 0},  {TileKind::wgmma_split, 64, 128, 32, 0, 0, 8, 1, 160, 1, 0},
+    {TileKind::wgmma_split, 64, 64, 32, 0, 0, 6, 1, 160, 1, 0},
+};
 constexpr GemmTile kCopyTiles[] = {
     {TileKind::wgmma_copy, 128, 256, 64, 0, 0, 4, 1, 384, 1, 0},
     {TileKind::wgmma_copy, 128, 192, 64, 0, 0, 5, 1, 384, 1, 0},
@@ -77,7 +85,7 @@ double lines_of_a(const GemmProblem& p, const GemmTile& t) {
   return *known(p.facts.a_row) % 2 != 0 ? 1.6 : 1.05;
 }
 
-// Nanoseconds of the wgmma kernels. A step of 64 along k is bound by the tensor cores or by what a multiprocessor or the L2 cache moves;
+// Nanoseconds of the wgmma kernels. A step of 128 bytes along k is bound by the tensor cores or by what a multiprocessor or the L2 cache moves;
 // starting a kernel, filling the pipeline and finishing a tile take their time beside.
 double wgmma_time(const GemmProblem& p, const TileChoice& c) {
   const GemmTile& t = *c.tile;
@@ -93,12 +101,12 @@ double wgmma_time(const GemmProblem& p, const TileChoice& c) {
   // Rows in classes pass through registers, a step's before its products may begin.
   const double through = classes_of(p, t) > 1 ? (t.bm == 64 ? 165 : 206) + 0.009 * t.bm * t.bn : 0;
   const double step = std::max({tensor, through, bytes / (copies ? 37 : 127), lines * busy / (through > 0 && t.bm * t.bn <= 64 * 160 ? 13400 : 11800)}) * sharing;
-  const double steps = static_cast<double>(tiles(tiles(std::max<int64_t>(p.k, 1), 64), c.split));
+  const double steps = static_cast<double>(tiles(tiles(std::max<int64_t>(p.k, 1), p.step()), c.split));
   const double finish = 170 + 9.1 * t.bn * t.bm / 128 + (c.split > 1 ? (through > 0 ? 2800 : 2200) + 0.085 * t.bm * t.bn * std::log2(c.split) : 0);
   const int64_t resident = persistent ? 1 : std::max<int64_t>(1, 232448 / (shared_bytes(p, c) + 1024));
   const double turns = static_cast<double>(tiles(blocks, sms)), ends = static_cast<double>(tiles(blocks, sms * resident));
   // From memory at least once; few multiprocessors do not draw all that it can give.
-  const double memory = 2.0 * static_cast<double>((p.m + p.n) * p.k * std::max<int64_t>(p.batch, 1)) / std::min(3900.0, busy * 40);
+  const double memory = p.size() * static_cast<double>((p.m + p.n) * p.k * std::max<int64_t>(p.batch, 1)) / std::min(3900.0, busy * 40);
   const double compute = turns * steps * step;
   return 1250 + std::max(compute, memory + 0.15 * compute) + ends * finish;
 }
@@ -123,7 +131,7 @@ bool fits(const GemmProblem& p, const GemmTile& t) {
 }
 
 std::span<const GemmTile> tiles_of(const GemmProblem& p, bool tma) {
-  if (p.facts.tf32) return kTf32Tiles;
+  if (p.facts.tf32) return tma ? std::span<const GemmTile>(kTf32WgmmaTiles) : kTf32Tiles;
   if (p.facts.dtype == DType::f32) return kF32Tiles;
   if (p.facts.dtype == DType::f64) return kF64Tiles;
   if (p.sm != 90) return kMmaTiles;
@@ -171,7 +179,7 @@ int stages_of(const GemmProblem& p, const GemmTile& t) {
 
 Fit tma_fit(const GemmProblem& p) {
   const CudaGemmFacts& f = p.facts;
-  if (p.sm != 90 || !p.half() || known(f.k) == 0) return Fit::never;
+  if (p.sm != 90 || !p.tensor() || known(f.k) == 0 || (f.tf32 && !(p.a_k && p.b_k))) return Fit::never;
   const bool classes = a_classes(p) > 1;
   const Fit a = classes ? Fit::always : tma_fit(p, p.a_k ? f.a_col : f.a_row, p.a_k ? f.a_row : f.a_col, f.a_batch, p.a_k, f.a_alignment);
   const Fit b = tma_fit(p, p.b_k ? f.b_row : f.b_col, p.b_k ? f.b_col : f.b_row, f.b_batch, p.b_k, f.b_alignment);
@@ -179,8 +187,8 @@ Fit tma_fit(const GemmProblem& p) {
 }
 std::string tma_condition(const GemmProblem& p) {
   const bool classes = a_classes(p) > 1;
-  std::string text = fmt::format("t.m > 0 && t.n > 0 && t.k > 0 && {0} > 0 && {1} > 0 && ({2}{1}) % 8 == 0 && ({3}(unsigned long long)t.b) % 16 == 0", p.a_line(), p.b_line(),
-                                 classes ? "" : fmt::format("{} | ", p.a_line()), classes ? "" : "(unsigned long long)t.a | ");
+  std::string text = fmt::format("t.m > 0 && t.n > 0 && t.k > 0 && {0} > 0 && {1} > 0 && ({2}{1}) % {4} == 0 && ({3}(unsigned long long)t.b) % 16 == 0", p.a_line(), p.b_line(),
+                                 classes ? "" : fmt::format("{} | ", p.a_line()), classes ? "" : "(unsigned long long)t.a | ", 16 / p.size());
   if (known(p.facts.batch) != 1) {
     const auto batches = [](char x, std::string_view line) {
       return fmt::format("t.{0}_batch >= 0 && t.{0}_batch % {1} == 0 && t.batch * (t.{0}_batch / {1}) < 2147483647", x, line);

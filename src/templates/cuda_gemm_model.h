@@ -30,6 +30,9 @@ struct GemmProblem {
   bool half() const { return facts.dtype == DType::bf16 || facts.dtype == DType::f16; }
   bool tensor() const { return half() || facts.tf32; }  // on tensor cores
   std::string_view type() const { return info(facts.dtype).c_name; }
+  std::string_view tensor_type() const { return facts.tf32 ? "cd::tf32" : type(); }
+  int size() const { return byte_size(facts.dtype); }  // of an element
+  int step() const { return 128 / size(); }            // of wgmma's kernels along k
   std::string_view a_line() const { return a_k ? "t.a_row" : "t.a_col"; }
   std::string_view b_line() const { return b_k ? "t.b_col" : "t.b_row"; }
 };

@@ -145,6 +145,50 @@ TEST_F(CudaCompile, WaysOfAttention) {
   ASSERT_TRUE(built.ok()) << built.error().to_string();
 }
 
+// The template's call in a kernel whose epilogue does nothing.
+toolchain::CudaRequest around(const templates::CudaVariant& v, std::string_view params, int sm) {
+  const std::string epilogue = "struct E {\n  __device__ bool straight() const { return false; }\n  template <int W> __device__ void wide(cd::i64, int, int, const float (&)[W]) const {}\n"
+                               "  template <int W> __device__ void operator()(cd::i64, int, int, const float (&)[W], int) const {}\n};\n";
+  return {v.name + ".cu", fmt::format("#include \"cuda/base.h\"\n#include \"{}\"\n{}COIL_KERNEL void __launch_bounds__({}) kernel(const __grid_constant__ {} t) {{\n  E epilogue;\n  {}\n}}\n", v.header,
+                                      epilogue, v.threads, params, v.call), sm == 90 ? "sm_90a" : fmt::format("sm_{}", sm)};
+}
+
+// Float32 on tensor cores: every tile of products in both orders of both operands, and of convolutions.
+TEST_F(CudaCompile, TilesOfTf32) {
+  using namespace templates;
+  ExprPool pool;
+  std::map<std::string, toolchain::CudaRequest> requests;  // by the call
+  const auto number = [](Expr e) { return e->as_int(); };
+  const Expr one = pool.index(1), size = pool.index(256);
+  for (const int sm : {80, 90}) {
+    for (int layout = 0; layout < 4; ++layout) {
+      CudaGemmFacts f;
+      f.tf32 = true, f.a_alignment = f.b_alignment = 16;
+      f.batch = one, f.m = f.n = f.k = size, f.a_batch = f.b_batch = pool.index(0);
+      f.a_row = layout & 1 ? one : size, f.a_col = layout & 1 ? size : one, f.b_row = layout & 2 ? size : one, f.b_col = layout & 2 ? one : size;
+      for (const CudaCandidate& c : cuda_gemm_candidates(f, sm, number)) {
+        const auto v = cuda_gemm_variant(f, sm, c.way);
+        ASSERT_TRUE(v.has_value());
+        if (v->cluster == 1) requests.insert({fmt::format("{} {}", sm, v->call), around(*v, "CudaGemm", sm)});
+      }
+    }
+    CudaConvFacts f;
+    f.tf32 = true, f.x_alignment = 16, f.def.kernel = {3, 3};
+    f.def.x_sizes = f.result_sizes = {one, pool.index(64), size, size};
+    f.x_n = f.x_h = f.x_w = pool.index(64), f.x_c = one;
+    for (const CudaCandidate& c : cuda_conv_candidates(f, sm, number)) {
+      const auto v = cuda_conv_variant(f, sm, c.way);
+      ASSERT_TRUE(v.has_value());
+      if (v->cluster == 1) requests.insert({fmt::format("{} {}", sm, v->call), around(*v, "CudaConv2d", sm)});
+    }
+  }
+  std::vector<toolchain::CudaRequest> all;
+  for (auto& [call, request] : requests) all.push_back(request);
+  EXPECT_GT(std::count_if(all.begin(), all.end(), [](const auto& r) { return r.source.find("cd::tf32") != std::string::npos; }), 30);
+  const auto built = nvrtc_->compile_all(all, kThreads);
+  ASSERT_TRUE(built.ok()) << built.error().to_string();
+}
+
 // And for products whose rows are 16, 8, 4 and 2 bytes apart: every tile, or every fourth.
 TEST_F(CudaCompile, TilesOfOddRows) {
   using namespace templates;
@@ -160,10 +204,7 @@ TEST_F(CudaCompile, TilesOfOddRows) {
       const auto v = cuda_gemm_variant(f, 90, c.way);
       ASSERT_TRUE(v.has_value());
       if (v->cluster > 1 || v->name.find("_rows") == std::string::npos || (k != 1020 && seen++ % 4 != 0)) continue;
-      const std::string epilogue = "struct E {\n  __device__ bool straight() const { return false; }\n  template <int W> __device__ void wide(cd::i64, int, int, const float (&)[W]) const {}\n"
-                                   "  template <int W> __device__ void operator()(cd::i64, int, int, const float (&)[W], int) const {}\n};\n";
-      requests.push_back({v->name + ".cu", fmt::format("#include \"cuda/base.h\"\n#include \"{}\"\n{}COIL_KERNEL void __launch_bounds__({}) kernel(const __grid_constant__ CudaGemm t) {{\n  E epilogue;\n  {}\n}}\n",
-                                                       v->header, epilogue, v->threads, v->call), "sm_90a"});
+      requests.push_back(around(*v, "CudaGemm", 90));
     }
   }
   EXPECT_GT(requests.size(), 10u);

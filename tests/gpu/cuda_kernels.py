@@ -137,7 +137,7 @@ def _encode(dtype, pointer, sizes, pitches, box):
     buffer = ctypes.addressof(store)
     buffer += -buffer % 64
     u64, u32, n = ctypes.c_ulonglong, ctypes.c_uint, len(sizes)
-    kind = {"bf16": 9, "f16": 6}[dtype]  # CU_TENSOR_MAP_DATA_TYPE_*
+    kind = {"bf16": 9, "f16": 6, "tf32": 11}[dtype]  # CU_TENSOR_MAP_DATA_TYPE_*
     check(driver().cuTensorMapEncodeTiled(ctypes.c_void_p(buffer), kind, u32(n), ctypes.c_void_p(pointer), (u64 * n)(*sizes), (u64 * (n - 1))(*pitches),
                                           (u32 * n)(*box), (u32 * n)(*[1] * n), 0, 3, 3, 0), "cuTensorMapEncodeTiled")
     ctypes.memmove(out, buffer, 128)
@@ -145,8 +145,8 @@ def _encode(dtype, pointer, sizes, pitches, box):
 
 
 def tensor_map(dtype, pointer, rows, cols, pitch_bytes, box_rows):
-    """128 bytes as cd::cuda_tensor_map (device/cuda_host.h) makes them, of boxes of 64 columns. dtype: "bf16" or "f16"."""
-    return _encode(dtype, pointer, (cols, rows), (pitch_bytes,), (64, box_rows))
+    """128 bytes as cd::cuda_tensor_map (device/cuda_host.h) makes them, of boxes of 128 bytes of columns. dtype: "bf16", "f16" or "tf32"."""
+    return _encode(dtype, pointer, (cols, rows), (pitch_bytes,), (32 if dtype == "tf32" else 64, box_rows))
 
 
 def rows_map(dtype, pointer, sizes, strides, box_rows):

@@ -61,7 +61,7 @@ STORED = """
 
 
 class Variant:
-    """template and tile: "simt" (BM, BN, TM, TN), "mma" and "tf32" (BM, BN, WM, WN), "wgmma" (G, BN, STAGES, blocks of a multiprocessor), "few" (BN),
+    """template and tile: "simt" (BM, BN, TM, TN), "mma" (BM, BN, WM, WN), "tf32" (the same and bytes of k in a slab), "wgmma" (G, BN, STAGES, blocks of a multiprocessor), "few" (BN),
     "depthwise" (), "strip" (STRIP, CG)."""
 
     def __init__(self, template, tile=(), split=1):
@@ -101,16 +101,16 @@ class Variant:
             call = f"cd::conv_wgmma<{name}, {g}, {bn}, {stages}, {self.split}>(t, epilogue);"
             conv.map_w = tensor_map(name[4:], conv.w, conv.oc, taps, taps * 2, bn)
         else:
-            bm, bn, a, b = self.tile
+            bm, bn, a, b, line = (*self.tile, 64)[:5]
             if self.template == "simt":
                 threads, bk, stages, pitch, ld = 32 * (bm // (8 * a)) * (bn // (4 * b)), 64 // size, 3, 80, (bn + 16 // size) * size
             else:
-                threads, bk, stages, pitch, ld = 32 * (bm // a) * (bn // b), 64 // size, 4, 80, (bn + 8) * 4
+                threads, bk, stages, pitch, ld = 32 * (bm // a) * (bn // b), line // size, 4, line + 16, (bn + 8) * 4
             if self.template == "tf32":
                 header, name = "mma", "cd::tf32"
             shared = max((bm + 2 * bk) * 16 + stages * (bm + bn) * pitch, bm * ld)
             blocks = math.ceil(pixels / bm) * math.ceil(conv.oc // conv.groups / bn) * conv.groups * self.split
-            call = f"cd::conv_{header}<{name}, {bm}, {bn}, {a}, {b}, {self.split}>(t, epilogue);"
+            call = f"cd::conv_{header}<{name}, {bm}, {bn}, {a}, {b}, {self.split}{f', {line}' if header == 'mma' else ''}>(t, epilogue);"
         text = source(f"conv_{header}.h", call, bounds or threads, self.split, acc, body)
         return kernel(text, threads, shared), blocks
 
@@ -162,7 +162,7 @@ SIMT = [Variant("simt", (128, 64, 8, 8)), Variant("simt", (128, 64, 8, 4)), Vari
         Variant("simt", (64, 64, 8, 4), 4), Variant("simt", (64, 64, 8, 4), 8), Variant("simt", (32, 32, 4, 4), 8)]
 SIMT64 = [Variant("simt", (64, 64, 4, 4)), Variant("simt", (32, 32, 4, 4), 4)]
 MMA = [Variant("mma", (128, 128, 64, 32)), Variant("mma", (128, 64, 64, 32)), Variant("mma", (64, 64, 32, 32)), Variant("mma", (64, 64, 32, 32), 4)]
-TF32 = [Variant("tf32", v.tile, v.split) for v in MMA] + [Variant("tf32", (128, 128, 64, 32), 2)]
+TF32 = [Variant("tf32", (*v.tile, 128), v.split) for v in MMA] + [Variant("tf32", (128, 64, 64, 32, 128), 2), Variant("tf32", (64, 64, 32, 32, 64), 8)]
 WGMMA = [Variant("wgmma", (2, 64, 4, 1)), Variant("wgmma", (2, 128, 5, 1)), Variant("wgmma", (2, 256, 4, 1)), Variant("wgmma", (3, 128, 4, 1)),
          Variant("wgmma", (2, 64, 3, 2)), Variant("wgmma", (2, 128, 6, 1), 2), Variant("wgmma", (2, 128, 6, 1), 4), Variant("wgmma", (3, 128, 5, 1), 2)]
 CASES = [
@@ -358,7 +358,7 @@ def bench(parts):
         print("ResNet-18, batch 2, float32")
         total([(count, bench_case(f32, [v for v in variants if v.split == 1 or case[2] != 3], *case)) for count, case in RESNET18])
     if wanted("tf32"):
-        tiles = [(128, 128, 64, 32), (128, 64, 64, 32), (64, 64, 32, 32)]
+        tiles = [(128, 128, 64, 32, 128), (128, 64, 64, 32, 128), (64, 64, 32, 32, 128), (64, 64, 32, 32, 64), (64, 64, 32, 32, 256), (64, 128, 32, 64, 128)]
         variants = [Variant("tf32", t, s) for t in tiles for s in (1, 2, 4, 8)]
         print("ResNet-18, batch 2, float32 as tf32")
         total([(count, bench_case(f32, [v for v in variants if v.split == 1 or case[2] != 3], *case)) for count, case in RESNET18])

@@ -149,7 +149,8 @@ def wgmma_split(dtype, bm, bn, stages, split=1, a_k=True, b_k=True, copy=False, 
 
 
 MMA_TILES = [(128, 128, 32, 64, 64, 4), (64, 64, 64, 32, 32, 4), (32, 64, 64, 16, 32, 4)]
-TF32_TILES = [(128, 128, 32, 64, 64, 4), (64, 64, 32, 32, 32, 4), (32, 64, 32, 16, 32, 4)]
+TF32_TILES = [(128, 256, 32, 64, 64, 3), (128, 128, 16, 64, 64, 4), (64, 64, 64, 32, 32, 3), (32, 64, 64, 16, 32, 3)]
+TF32_WGMMA = [(128, 256, 4), (128, 192, 5), (128, 160, 5), (128, 128, 6), (128, 96, 6), (128, 64, 8), (64, 192, 6), (64, 128, 8), (64, 64, 6)]
 F32_TILES = [(128, 128, 8, 8, 8, 4, 1), (128, 256, 8, 8, 16, 4, 1), (64, 64, 32, 8, 8, 3, 4), (32, 64, 32, 8, 8, 3, 4)]
 F64_TILES = [(64, 64, 16, 4, 4, 3, 1), (32, 32, 16, 4, 4, 3, 2)]
 SHARES = [(2, 1), (1, 2), (2, 2)]
@@ -168,7 +169,8 @@ def instances():
         found += [mma("tf32", *t, a_k, b_k) for t in TF32_TILES]
     found += [simt("f32", *F32_TILES[2], True, True, 8, 2), simt("f32", *F32_TILES[0], True, False, 2, 2), simt("f64", *F64_TILES[1], False, True, 4)]
     found += [mma("bf16", *MMA_TILES[0], True, True, 2), mma("f16", *MMA_TILES[1], True, False, 8), mma("bf16", *MMA_TILES[2], True, True, 4)]
-    found += [mma("tf32", *TF32_TILES[0], True, False, 2), mma("tf32", *TF32_TILES[1], True, True, 8), mma("tf32", *TF32_TILES[2], False, True, 4)]
+    found += [mma("tf32", *TF32_TILES[1], True, False, 2), mma("tf32", *TF32_TILES[2], True, True, 8), mma("tf32", *TF32_TILES[3], False, True, 4)]
+    found += [wgmma_split("tf32", *t) for t in TF32_WGMMA] + [wgmma_split("tf32", 64, 128, 8, 4), wgmma_split("tf32", 128, 128, 6, 2, down=2, across=1), wgmma_split("tf32", 128, 64, 8, 1, down=2, across=2)]
     for d in ("bf16", "f16"):
         found += [gemv_mma(d, 1, 8), gemv_mma(d, 2, 4), gemv_mma(d, 1, 4), gemv_mma(d, 1, 8, 4), gemv_axpy(d, 1), gemv_axpy(d, 4, 8, 4)]
     for d in ("f32", "f64"):
@@ -262,8 +264,8 @@ def params(instance, a, b):
             shift = row % (32 if apart % 32 == 0 else 16)
             t.map_a[c] = ck.tensor_map(instance.dtype, row - shift, max(1, up(t.m - c, instance.classes)), t.k + shift // 2, apart, instance.bm // instance.classes)
         if instance.classes == 1:
-            t.map_a[0] = ck.tensor_map(instance.dtype, t.a, a_lines, t.k, t.a_row * 2, rows) if instance.a_k else ck.tensor_map(instance.dtype, t.a, a_lines, t.m, t.a_col * 2, 64 // instance.across)
-        t.map_b = ck.tensor_map(instance.dtype, t.b, b_lines, t.k, t.b_col * 2, box) if instance.b_k else ck.tensor_map(instance.dtype, t.b, b_lines, t.n, t.b_row * 2, 64 // instance.down)
+            t.map_a[0] = ck.tensor_map(instance.dtype, t.a, a_lines, t.k, t.a_row * BYTES[instance.dtype], rows) if instance.a_k else ck.tensor_map(instance.dtype, t.a, a_lines, t.m, t.a_col * 2, 64 // instance.across)
+        t.map_b = ck.tensor_map(instance.dtype, t.b, b_lines, t.k, t.b_col * BYTES[instance.dtype], box) if instance.b_k else ck.tensor_map(instance.dtype, t.b, b_lines, t.n, t.b_row * 2, 64 // instance.down)
     return t
 
 
@@ -417,8 +419,8 @@ def candidates(dtype, m, n, k, b_k):
         found = [simt("f32", *t, True, b_k, s, f32_blocks(t)) for t in tiles for s in (1, 2, 4, 8)]
         found += [simt("f32", *F32_TILES[0], True, b_k), simt("f32", 128, 128, 16, 8, 8, 3, 1, True, b_k)]
     elif dtype == "tf32":
-        tiles = TF32_TILES + [(128, 64, 32, 64, 32, 4), (128, 128, 32, 64, 32, 3), (128, 128, 16, 64, 64, 4), (64, 128, 32, 32, 64, 4), (128, 256, 32, 64, 64, 3), (64, 64, 64, 32, 32, 3)]
-        found = [mma("tf32", *t, True, b_k, s) for t in tiles for s in (1, 2, 4, 8)]
+        found = [mma("tf32", *t, True, b_k, s) for t in TF32_TILES for s in (1, 2, 4, 8)]
+        found += [wgmma_split("tf32", *t, s, down=down, across=across) for t in TF32_WGMMA for s in (1, 2, 4, 8) for down, across in [(1, 1)] + SHARES if b_k and s * down * across <= 8]
     else:
         found = [mma(dtype, *t, True, b_k, s) for t in MMA_TILES[1:] for s in (1, 2, 4, 8)] if m <= 64 else [mma(dtype, *t, True, b_k) for t in MMA_TILES]
         classes = classes_of(k)
