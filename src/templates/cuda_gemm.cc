@@ -80,6 +80,7 @@ CudaVariant wgmma_variant(const GemmProblem& p, const TileChoice& c) {
 CudaVariant variant_of(const GemmProblem& p, const TileChoice& c) {
   const GemmTile& t = *c.tile;
   CudaVariant v = t.kind == TileKind::simt || t.kind == TileKind::mma ? plain_variant(p, c) : wgmma_variant(p, c);
+  if (p.facts.tf32 && t.kind != TileKind::simt) v.name = "tf32_" + v.name;
   if (c.split > 1) v.name += fmt::format("_split{}", c.split);
   v.threads = t.threads;
   v.min_blocks = t.min_blocks;

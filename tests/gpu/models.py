@@ -175,7 +175,7 @@ def main():
             print(f"{row['status']:8} {item['id']}: error {row.get('error', 0):.1e}, compile {row.get('compile_s', 0)} s, {row['seconds']} s", flush=True)
         save()
 
-    command = [sys.executable, __file__, "--worker", "--device", options.device, "--work", options.work, "--coil-args", " ".join(options.coil_args)]
+    command = [sys.executable, __file__, "--worker", "--device", options.device, "--work", options.work, "--coil-args=" + " ".join(options.coil_args)]
     command += (["--no-stock"] if options.no_stock else []) + (["--target", options.target] if options.target else [])
     jobs.run(command, items, options.jobs, on_row, deadline=start + options.budget)
     save(force=True)
