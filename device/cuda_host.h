@@ -104,9 +104,9 @@ int32_t cuda_launch(const CudaCall* call, int32_t kernel, int64_t gx, int64_t gy
                     int32_t num_params, CoilError* error);
 // Between two places on the device.
 int32_t cuda_copy(const CudaCall* call, void* to, const void* from, uint64_t bytes, CoilError* error);
+constexpr int32_t kMapTf32 = -32;  // a map's dtype: float32 that TMA rounds to TensorFloat-32
 // Describes a row-major matrix for TMA: box_rows x box_cols boxes (box_cols elements are at most 128 bytes), 128-byte swizzle,
 // zeros outside. base and pitch_bytes are multiples of 16. dtype: a COIL_ number, or kMapTf32. Enqueues nothing. The device keeps the maps that were made last.
-constexpr int32_t kMapTf32 = -32;  // float32 that TMA rounds to TensorFloat-32
 int32_t cuda_tensor_map(const CoilCall* call, CudaTensorMap* map, int32_t dtype, const void* base, int64_t rows, int64_t cols,
                         int64_t pitch_bytes, int32_t box_rows, int32_t box_cols, CoilError* error);
 // Of a row-major matrix of 2-byte elements of which `classes` rows (2, 4, 8) are a multiple of 16 bytes: the map of the rows index, index + classes, ...

@@ -243,32 +243,34 @@ EMULATED_LDMATRIX(_trans, true)
 #undef EMULATED_LDMATRIX
 
 // Rows g and g + 8 of a, columns 2 t and 2 t + 1 of b, as device/cuda/mma.h says.
-template <float (*VALUE)(u16)>
-inline void mma(float& c0, float& c1, float& c2, float& c3, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
+// product: of what two registers hold.
+template <class PRODUCT>
+inline void mma(PRODUCT product, float& c0, float& c1, float& c2, float& c3, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
   const int lane = (int)(threadIdx.x % 32), g = lane / 4, t = lane % 4;
   float* const c[4] = {&c0, &c1, &c2, &c3};
-  for (int k = 0; k < 4; ++k) {  // of the four lanes that hold k = 2 k, 2 k + 1, 2 k + 8, 2 k + 9
+  for (int k = 0; k < 4; ++k) {  // of the four lanes that hold k = 2 k, 2 k + 1, 2 k + 8, 2 k + 9; of tf32 k and k + 4
     const u32 a[2][2] = {{emulated_shuffle(~0u, a0, g * 4 + k), emulated_shuffle(~0u, a2, g * 4 + k)},
                          {emulated_shuffle(~0u, a1, g * 4 + k), emulated_shuffle(~0u, a3, g * 4 + k)}};
     for (int column = 0; column < 2; ++column) {
       const int from = (2 * t + column) * 4 + k;
       const u32 b[2] = {emulated_shuffle(~0u, b0, from), emulated_shuffle(~0u, b1, from)};
       for (int row = 0; row < 2; ++row) {
-        for (int half = 0; half < 2; ++half) {
-          *c[row * 2 + column] +=
-              VALUE((u16)a[row][half]) * VALUE((u16)b[half]) + VALUE((u16)(a[row][half] >> 16)) * VALUE((u16)(b[half] >> 16));
-        }
+        for (int half = 0; half < 2; ++half) *c[row * 2 + column] += product(a[row][half], b[half]);
       }
     }
   }
 }
+template <float (*VALUE)(u16)>
+inline float product_of_pairs(u32 a, u32 b) {
+  return VALUE((u16)a) * VALUE((u16)b) + VALUE((u16)(a >> 16)) * VALUE((u16)(b >> 16));
+}
 inline void mma_sync_aligned_m16n8k16_row_col_f32_bf16_bf16_f32(float& c0, float& c1, float& c2, float& c3, u32 a0, u32 a1,
                                                                 u32 a2, u32 a3, u32 b0, u32 b1) {
-  mma<bf16_value>(c0, c1, c2, c3, a0, a1, a2, a3, b0, b1);
+  mma(product_of_pairs<bf16_value>, c0, c1, c2, c3, a0, a1, a2, a3, b0, b1);
 }
 inline void mma_sync_aligned_m16n8k16_row_col_f32_f16_f16_f32(float& c0, float& c1, float& c2, float& c3, u32 a0, u32 a1,
                                                               u32 a2, u32 a3, u32 b0, u32 b1) {
-  mma<f16_value>(c0, c1, c2, c3, a0, a1, a2, a3, b0, b1);
+  mma(product_of_pairs<f16_value>, c0, c1, c2, c3, a0, a1, a2, a3, b0, b1);
 }
 
 inline float tf32_value(u32 bits) {
@@ -279,19 +281,7 @@ inline float tf32_value(u32 bits) {
 }
 inline void mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32(float& c0, float& c1, float& c2, float& c3, u32 a0, u32 a1,
                                                                u32 a2, u32 a3, u32 b0, u32 b1) {
-  const int lane = (int)(threadIdx.x % 32), g = lane / 4, t = lane % 4;
-  float* const c[4] = {&c0, &c1, &c2, &c3};
-  for (int k = 0; k < 4; ++k) {  // of the four lanes that hold k and k + 4
-    const u32 a[2][2] = {{emulated_shuffle(~0u, a0, g * 4 + k), emulated_shuffle(~0u, a2, g * 4 + k)},
-                         {emulated_shuffle(~0u, a1, g * 4 + k), emulated_shuffle(~0u, a3, g * 4 + k)}};
-    for (int column = 0; column < 2; ++column) {
-      const int from = (2 * t + column) * 4 + k;
-      const u32 b[2] = {emulated_shuffle(~0u, b0, from), emulated_shuffle(~0u, b1, from)};
-      for (int row = 0; row < 2; ++row) {
-        for (int half = 0; half < 2; ++half) *c[row * 2 + column] += tf32_value(a[row][half]) * tf32_value(b[half]);
-      }
-    }
-  }
+  mma([](u32 a, u32 b) { return tf32_value(a) * tf32_value(b); }, c0, c1, c2, c3, a0, a1, a2, a3, b0, b1);
 }
 
 }  // namespace ptx
