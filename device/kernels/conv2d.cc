@@ -65,12 +65,17 @@ struct ConvSource : Windows<T> {
     *end = min64(*end, (last * line_k + 1) & ~int64_t{1});
   }
 
-  PanelChunk panel_b(int64_t group, int64_t panel, int64_t k0, int64_t, float*, int64_t) const {
-    const int64_t panels = ceil_div(c.oc / c.groups, kPanel), bytes = element_bytes(c.dtype);
-    const char* w = static_cast<const char*>(c.w) + ((group * panels + panel) * group_k + k0) * kPanel * bytes;
-    return {w, kPanel, c.dtype};
+  PanelChunk panel_b(int64_t group, int64_t panel, int64_t k0, int64_t k, float* buffer, int64_t tiles) const {
+    const void* w = next_b(group, panel, k0);
+    if (c.dtype == COIL_FLOAT32 || bits || !widens_panel<Float16>(tiles)) return {w, kPanel, c.dtype};
+    with_dtype(c.dtype, [&](auto* type) { copy_row(static_cast<decltype(type)>(w), k * kPanel, buffer); });
+    return {buffer, kPanel, COIL_FLOAT32};
   }
-  const void* next_b(int64_t group, int64_t panel, int64_t k0) const { return panel_b(group, panel, k0, 0, nullptr, 0).data; }
+  const void* next_b(int64_t group, int64_t panel, int64_t k0) const {
+    const int64_t panels = ceil_div(c.oc / c.groups, kPanel);
+    return static_cast<const char*>(c.w) + ((group * panels + panel) * group_k + k0) * kPanel * b_bytes();
+  }
+  int64_t b_bytes() const { return element_bytes(c.dtype); }
 };
 
 COIL_INLINE void store8(float* p, Vec8 v) { store_raw(p, v); }

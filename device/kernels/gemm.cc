@@ -65,6 +65,8 @@ struct GemmSource {
     return g.b_packed && !g.b_bits ? static_cast<const T*>(g.b) + (panel * g.k + k0) * kPanel : nullptr;
   }
 
+  static constexpr int64_t b_bytes() { return sizeof(T); }
+
   __attribute__((noinline)) PanelChunk panel_b(int64_t batch, int64_t panel, int64_t k0, int64_t k, float* buffer,
                                                int64_t tiles) const {
     if (scale_last || (g.b_bits == 8 && !g.b_scale && !g.b_zero)) return {static_cast<const int8_t*>(g.b) + panel * g.k * kPanel + k0 * kPanel, kPanel, COIL_INT8};
@@ -74,7 +76,12 @@ struct GemmSource {
       return {buffer, kPanel, COIL_FLOAT32};
     }
     const T* b = static_cast<const T*>(g.b) + batch * g.b_batch;
-    if (g.b_packed) return {b + panel * g.k * kPanel + k0 * kPanel, kPanel, g.dtype};
+    if (g.b_packed) {
+      b += panel * g.k * kPanel + k0 * kPanel;
+      if (bits || !widens_panel<T>(tiles)) return {b, kPanel, g.dtype};
+      copy_row(b, k * kPanel, buffer);
+      return {buffer, kPanel, COIL_FLOAT32};
+    }
     b += k0 * g.b_row + panel * kPanel * g.b_col;
     const int64_t cols = min64(kPanel, g.n - panel * kPanel);
     if (g.b_col == 1) {

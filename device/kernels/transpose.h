@@ -24,6 +24,13 @@ COIL_INLINE void copy_row(const BFloat16* from, int64_t n, BFloat16* out) {
   if (i < n) store(out + i, load_partial(from + i, n - i));
 }
 
+// Rows of B that are widened for a tile of rows take some of its time; from so many tiles on a panel's chunk is widened for all of them.
+constexpr int64_t kTilesThatWiden = 2;
+template <class T>
+constexpr bool widens_panel(int64_t tiles) {
+  return sizeof(T) == 2 && tiles > kTilesThatWiden;
+}
+
 typedef float Vec8 __attribute__((ext_vector_type(8)));
 
 COIL_INLINE Vec8 load8(const float* p) { return load_raw<Vec8>(p); }

@@ -71,6 +71,8 @@ struct Block {
   int64_t tiles() const { return rows * columns; }
 };
 
+// T: of the image and the result; everything between is float32.
+template <class T>
 struct Winograd {
   const CoilConv2d& c;
   const Plan& plan;
@@ -94,7 +96,7 @@ struct Winograd {
 
   // kLanes channels of one window, which begins at line y, column x of the image; `from` is there. What lies outside is zero.
   template <bool inside>
-  COIL_INLINE_MEMBER void load_window(const float* from, int64_t y, int64_t x, Vec (&window)[kWindow][kWindow]) const {
+  COIL_INLINE_MEMBER void load_window(const T* from, int64_t y, int64_t x, Vec (&window)[kWindow][kWindow]) const {
 #pragma unroll
     for (int64_t i = 0; i < kWindow; i++) {
 #pragma unroll
@@ -106,7 +108,7 @@ struct Winograd {
   }
 
   template <bool inside>
-  __attribute__((noinline)) void transform_window(const float* from, int64_t y, int64_t x, float* out) const {
+  __attribute__((noinline)) void transform_window(const T* from, int64_t y, int64_t x, float* out) const {
     for (int64_t channel = 0; channel < c.ic; channel += kLanes) {
       Vec window[kWindow][kWindow], lines[kWindow][kWindow];
       load_window<inside>(from + channel, y, x, window);
@@ -129,10 +131,10 @@ struct Winograd {
   }
 
   void transform_block(const Block& b, float* windows) const {
-    const float* image = static_cast<const float*>(c.x) + b.image * c.x_n;
+    const T* image = static_cast<const T*>(c.x) + b.image * c.x_n;
     for (int64_t t = 0; t < b.tiles(); t++) {
       const int64_t y = (b.tile_y + t / b.columns) * kTile - c.pad_h, x = (b.tile_x + t % b.columns) * kTile - c.pad_w;
-      const float* from = image + y * c.x_h + x * c.x_w;
+      const T* from = image + y * c.x_h + x * c.x_w;
       const bool inside = y >= 0 && x >= 0 && y + kWindow <= c.ih && x + kWindow <= c.iw;
       if (inside) {
         transform_window<true>(from, y, x, windows + t * kRowStride);
@@ -229,11 +231,25 @@ struct Winograd {
   }
 };
 
-void for_all(int64_t tasks, CoilChunkFn task, Winograd& kernel, bool alone, const CoilHost* host) {
+void for_all(int64_t tasks, CoilChunkFn task, void* kernel, bool alone, const CoilHost* host) {
   if (alone || tasks == 1) {
-    task(&kernel, 0, tasks, 0);
+    task(kernel, 0, tasks, 0);
   } else {
-    host->parallel_for(host->pool, tasks, 1, task, &kernel);
+    host->parallel_for(host->pool, tasks, 1, task, kernel);
+  }
+}
+
+template <class T>
+void winograd(const CoilConv2d& c, const CoilHost* host) {
+  const StoreContext to = {c.y, 0, c.oc, c.dtype};
+  const Plan plan(c);
+  Winograd<T> kernel = {c, plan, c.epilogue ? c.epilogue : store_tile, c.epilogue ? c.epilogue_context : &to};
+  const bool alone = host->num_workers <= 1 || c.n * c.oh * c.ow * c.oc * c.ic < kSmallProduct;
+  if (plan.blocks > COIL_WINOGRAD_SPREAD * host->num_workers) {
+    for_all(plan.blocks, Winograd<T>::make_blocks, &kernel, alone, host);
+  } else {
+    for_all(plan.blocks, Winograd<T>::transform_blocks, &kernel, alone, host);
+    for_all(plan.blocks * plan.panels, Winograd<T>::make_panels, &kernel, alone, host);
   }
 }
 
@@ -241,16 +257,7 @@ void for_all(int64_t tasks, CoilChunkFn task, Winograd& kernel, bool alone, cons
 
 void winograd_conv2d(const CoilConv2d& c, const CoilHost* host) {
   if (c.n * c.oh * c.ow * c.oc <= 0) return;
-  const StoreContext to = {c.y, 0, c.oc, c.dtype};
-  const Plan plan(c);
-  Winograd kernel = {c, plan, c.epilogue ? c.epilogue : store_tile, c.epilogue ? c.epilogue_context : &to};
-  const bool alone = host->num_workers <= 1 || c.n * c.oh * c.ow * c.oc * c.ic < kSmallProduct;
-  if (plan.blocks > COIL_WINOGRAD_SPREAD * host->num_workers) {
-    for_all(plan.blocks, Winograd::make_blocks, kernel, alone, host);
-  } else {
-    for_all(plan.blocks, Winograd::transform_blocks, kernel, alone, host);
-    for_all(plan.blocks * plan.panels, Winograd::make_panels, kernel, alone, host);
-  }
+  with_dtype(c.dtype, [&](auto* type) { winograd<__remove_cvref(decltype(*type))>(c, host); });
 }
 
 }  // namespace COIL_KERNELS_NAMESPACE

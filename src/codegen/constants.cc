@@ -4,6 +4,7 @@
 #include <cstring>
 #include <map>
 
+#include "loop/memory.h"
 #include "templates/packing.h"
 
 namespace coil {
@@ -17,6 +18,14 @@ int64_t numel(const std::vector<int64_t>& sizes) {
   int64_t n = 1;
   for (int64_t s : sizes) n *= s;
   return n;
+}
+
+std::vector<float> as_floats(const std::vector<uint8_t>& dense, DType dtype) {
+  std::vector<float> out(dense.size() / static_cast<size_t>(byte_size(dtype)));
+  interpreter::with_type(dtype, [&](auto type) {
+    for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<float>(interpreter::read_element<decltype(type)>(dense.data(), static_cast<int64_t>(i)));
+  });
+  return out;
 }
 
 uint64_t packed_size(const KernelPlan& plan, const PlanConstant& c) {
@@ -34,7 +43,7 @@ uint64_t packed_size(const KernelPlan& plan, const PlanConstant& c) {
       return static_cast<uint64_t>(c.groups * panels(d.sizes[0] / c.groups) * d.sizes[1] * d.sizes[2] * d.sizes[3]) * bytes;
     case PlanConstant::Packing::conv_weight_integer:
       return static_cast<uint64_t>(c.groups * templates::packed_integer_b_bytes(d.sizes[1] * d.sizes[2] * d.sizes[3], d.sizes[0] / c.groups));
-    case PlanConstant::Packing::winograd_weight: return static_cast<uint64_t>(panels(d.sizes[0]) * 36 * d.sizes[1]) * bytes;
+    case PlanConstant::Packing::winograd_weight: return static_cast<uint64_t>(panels(d.sizes[0]) * 36 * d.sizes[1]) * sizeof(float);
     case PlanConstant::Packing::depthwise_weight: return static_cast<uint64_t>(panels(d.sizes[0]) * d.sizes[2] * d.sizes[3]) * bytes;
   }
   return 0;
@@ -108,7 +117,7 @@ std::vector<uint8_t> constant_bytes(const KernelPlan& plan, const PlanConstant& 
       return take(templates::pack_integer_conv_weight(plain.data(), d.sizes[0], d.sizes[1], d.sizes[2], d.sizes[3], c.groups));
     case PlanConstant::Packing::depthwise_weight:
       return take(templates::pack_depthwise_weight(plain.data(), item, d.sizes[0], d.sizes[2], d.sizes[3]));
-    case PlanConstant::Packing::winograd_weight: return take(templates::pack_winograd_weight(plain.data(), d.sizes[0], d.sizes[1]));
+    case PlanConstant::Packing::winograd_weight: return take(templates::pack_winograd_weight(as_floats(plain, d.dtype).data(), d.sizes[0], d.sizes[1]));
     case PlanConstant::Packing::conv_ohwi: return channels_innermost(d);
     case PlanConstant::Packing::padded_lines: return padded_lines(plain, item, c);
     case PlanConstant::Packing::gemm_b_4bit: return take(templates::pack_4bit_b(plain.data(), c.k, c.n, c.row_stride, c.col_stride));

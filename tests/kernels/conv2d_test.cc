@@ -123,7 +123,9 @@ void check(const ConvCase& c, int dtype) {
     }
   }
   args.winograd = c.winograd;
-  const auto packed = c.winograd       ? templates::pack_winograd_weight(w.data(), c.oc, c.ic)
+  std::vector<float> floats;
+  for (int64_t i = 0; i < c.oc * k; i++) floats.push_back(static_cast<float>(w.get(i)));
+  const auto packed = c.winograd       ? templates::pack_winograd_weight(floats.data(), c.oc, c.ic)
                       : args.depthwise ? templates::pack_depthwise_weight(w.data(), w.size(), c.oc, c.kh, c.kw)
                                        : templates::pack_conv_weight(w.data(), w.size(), c.oc, group_ic, c.kh, c.kw, c.groups);
   args.x = x.data(), args.w = packed.data();
@@ -324,7 +326,7 @@ TEST(Conv2d, Winograd) {
   const auto winograd = [](int64_t n, int64_t ic, int64_t ih, int64_t iw, int64_t oc, int64_t pad_h, int64_t pad_w, int64_t far_pad = 0, int64_t gap = 0) {
     ConvCase c{n, ic, ih, iw, oc, 3, 3, 1, 1, pad_h, pad_w};
     c.far_pad = far_pad, c.gap = gap, c.winograd = true;
-    check(c, COIL_FLOAT32);
+    check_all_dtypes(c);
   };
   for (int64_t size = 3; size <= 20; size++) winograd(1, 16, size, size + 1, 33, 1, 1);
   for (int64_t size : {1, 2, 30, 57, 60}) winograd(1, 16, size, 2 * size + 1, 16, 1, 1);

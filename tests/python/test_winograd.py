@@ -63,3 +63,29 @@ def test_an_infinity(program, tmp_path):
 
 def test_named_in_help():
     assert "--no-winograd" in harness.coil_ok("compile", "--help").stdout
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_half_precision(dtype, dynamic, tmp_path):
+    """float16 is filtered between float32 transforms; bfloat16 keeps its dot products unless a tuner finds otherwise."""
+    import coil
+    import torch
+
+    torch.manual_seed(4)
+    net = torch.nn.Sequential(torch.nn.Conv2d(32, 48, 3, padding=1), torch.nn.ReLU(), torch.nn.Conv2d(48, 33, 3, padding=1)).eval().to(getattr(torch, dtype))
+    x = torch.randn(2, 32, 23, 21).to(net[0].weight.dtype)
+    shapes = ({0: torch.export.Dim("batch", min=1, max=8)},) if dynamic else None
+    torch.export.save(torch.export.export(net, (x,), dynamic_shapes=shapes), tmp_path / "half.pt2")
+    harness.coil_ok("compile", tmp_path / "half.pt2", "-o", tmp_path / "plain.coil.pt2", "--no-winograd")
+    model = coil.compile(tmp_path / "half.pt2", tmp_path / "half.coil.pt2")
+    more = (tmp_path / "half.coil.pt2").stat().st_size - (tmp_path / "plain.coil.pt2").stat().st_size
+    assert (more > 30 * 2 * (32 * 64 + 48 * 64)) == (dtype == "float16")
+    for batch in (1, 2, 5) if dynamic else (2,):
+        images = torch.randn(batch, 32, 23, 21).to(x.dtype)
+        with torch.no_grad():
+            exact, eager = net.float()(images.float()), net.to(x.dtype)(images)
+        got = model(images)
+        # Not farther from the exact result than eager is.
+        assert got.dtype == x.dtype
+        assert (got.float() - exact).abs().max() <= 2 * (eager.float() - exact).abs().max()

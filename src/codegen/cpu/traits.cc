@@ -17,16 +17,17 @@ constexpr int64_t kGemmUnblockedK = 256;
 // Winograd's filtering reads 36 / 9 times the weights, and has two transforms for each tile of 4x4 pixels: it pays where there are
 // pixels enough. Nanoseconds of one thread with 512-bit vectors; those with 256 bits are slower at both.
 constexpr double kFlops = 100, kWeightBytes = 10, kTransform = 5;
+constexpr double kDotFlops = 2 * kFlops;   // of bfloat16, which only the implicit product computes by dot products
 constexpr double kGain = 0.8;            // at most this part of the implicit product's time
 constexpr double kLeastRatio = 0.3, kMostRatio = 1.8;  // between them a tuner may find it otherwise
 constexpr int64_t kFewestTiles = 9;      // of an image: a block's tiles are the rows of a product
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-// The time of Winograd's filtering as a part of the implicit product's.
+// The time of Winograd's filtering, float32 between its transforms, as a part of the implicit product's.
 double winograd_ratio(const Conv2d& c, Expr x_offset, const std::vector<Expr>& result_sizes, const BufferInfo& weight) {
   using Pair = std::array<int64_t, 2>;
-  if (weight.kind != BufferInfo::Kind::constant || weight.dtype != DType::f32) return kNever;
+  if (weight.kind != BufferInfo::Kind::constant || (weight.dtype != DType::f32 && weight.dtype != DType::f16 && weight.dtype != DType::bf16)) return kNever;
   if (c.groups != 1 || c.kernel != Pair{3, 3} || c.stride != Pair{1, 1} || c.dilation != Pair{1, 1}) return kNever;
   ExprPool& pool = *weight.sizes[0]->pool;
   if (!(as_affine(x_offset, 1)->coefficient == pool.index(1))) return kNever;
@@ -37,7 +38,7 @@ double winograd_ratio(const Conv2d& c, Expr x_offset, const std::vector<Expr>& r
   const auto images = static_cast<double>(std::max<int64_t>(lower_bound(result_sizes[0]).value_or(1), 1));
   const auto pixels = static_cast<double>(result_sizes[2]->as_int() * result_sizes[3]->as_int());
   const auto pairs = static_cast<double>(ic * ((oc + COIL_PANEL - 1) / COIL_PANEL * COIL_PANEL));
-  const double direct = images * pixels * 18 * pairs / kFlops;
+  const double direct = images * pixels * 18 * pairs / (weight.dtype == DType::bf16 ? kDotFlops : kFlops);
   const double filtering = images * static_cast<double>(tiles) * (72 * pairs / kFlops + kTransform * static_cast<double>(ic + oc)) + 144 * pairs / kWeightBytes;
   return filtering / direct;
 }
@@ -46,8 +47,10 @@ double winograd_ratio(const Conv2d& c, Expr x_offset, const std::vector<Expr>& r
 std::vector<PlanConstant::Packing> packings(const Conv2d& c, Expr x_offset, const std::vector<Expr>& result_sizes, const BufferInfo& weight) {
   using Packing = PlanConstant::Packing;
   const double ratio = winograd_ratio(c, x_offset, result_sizes, weight);
-  std::vector<Packing> out = {ratio < kGain ? Packing::winograd_weight : Packing::conv_weight};
-  if (ratio > kLeastRatio && ratio < kMostRatio) out.push_back(ratio < kGain ? Packing::conv_weight : Packing::winograd_weight);
+  // In bfloat16 it is the tuner's to find out: machines differ in how much faster the implicit product is there (widening, dot products, AMX).
+  const bool own = ratio < kGain && weight.dtype != DType::bf16;
+  std::vector<Packing> out = {own ? Packing::winograd_weight : Packing::conv_weight};
+  if (ratio > kLeastRatio && ratio < kMostRatio) out.push_back(own ? Packing::conv_weight : Packing::winograd_weight);
   return out;
 }
 
