@@ -48,7 +48,8 @@ typedef void (*CoilEpilogue)(const void* context, int64_t batch, int64_t row, in
  * outside C is written. batch, m, n, k may be 0; k == 0 gives zeros (through the epilogue). b_batch of a packed B counts the
  * padding: 0, or ceil(n/COIL_PANEL)*COIL_PANEL*k.
  * Quantised weights (b_bits; packed, batch 1): int8 panels as above, or of 4 bits [ceil(n/COIL_PANEL)][k][COIL_PANEL/2], byte j being column j
- * (low bits) and j + 16 with 8 added. An element counts as (b - zero) * scale in float32, as computed for its group of rows of k.
+ * (low bits) and j + 16 with 8 added. An element counts as (b - zero) * scale in float32, as computed for its group of rows of k;
+ * beside a bfloat16 A of several rows it may be rounded to bfloat16 (not where groups are whole columns of int8 without zeros).
  * Integers (dtype COIL_UINT8 or COIL_INT8 for A; packed, batch 1): B int8 in panels of COIL_INTEGER_PANEL_BYTES(k) bytes, four rows of a column
  * side by side, zero padded, then the columns' sums times -128; sums are exact (modulo 2^32), the epilogue's tile holds int32, c is int32. */
 typedef struct CoilGemm {

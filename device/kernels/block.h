@@ -140,8 +140,9 @@ struct PanelChunk {
 //   void pack_a(int64_t batch, int64_t row, int64_t rows, int64_t k0, int64_t k, float* out)  rows kRowStride apart
 //   void clip_k(int64_t row, int64_t rows, int64_t* begin, int64_t* end)  the k outside of which these rows of A are zero, even
 //   PanelChunk panel_b(int64_t batch, int64_t panel, int64_t k0, int64_t k, float* buffer, int64_t tiles)  buffer: k x kPanel
-//   const void* next_b(int64_t batch, int64_t panel, int64_t k0)  where panel_b will find that, if it reads it as it is packed, or null
-//   int64_t b_bytes()  of a number there
+//   const void* next_b(int64_t batch, int64_t panel, int64_t k0)  where panel_b will find that in memory, if B is packed, or null
+//   int64_t b_row_bytes()  of a panel's row there
+//   bool b_in_place()  whether panel_b needs no buffer for one tile
 //   void scale_tile(int64_t panel, int64_t rows, float* acc)  what is left to do with sums before the epilogue
 //   int64_t stride_in_place()  bytes between rows of A if the micro-kernels can read them where they are, or 0
 //   const char* row_of_a(int64_t batch, int64_t row, int64_t k0)  where, in that case
@@ -233,7 +234,7 @@ struct BlockRunner {
     const bool in_place = suits_in_place(stride) && (!last || row_capacity(last) == last);
     const int64_t a_stride = in_place ? stride : kRowBytes;
     float* partial = chunks > 1 ? static_cast<float*>(p.scratch) + worker * (COIL_GEMM_WORKER_BYTES / 4) : nullptr;
-    if (p.k * panels <= kChunk && chunks == 1 && source.next_b(batch, panel0, 0)) return run_shallow(batch, row, rows, panel0, panels, in_place ? stride : 0, a_buffer, tile);
+    if (p.k * panels <= kChunk && chunks == 1 && source.b_in_place()) return run_shallow(batch, row, rows, panel0, panels, in_place ? stride : 0, a_buffer, tile);
     for (int64_t c = 0; c < chunks; c++) {
       const int64_t k0 = c * chunk, k = min64(chunk, p.k - k0);
       if (!in_place) copy_a(batch, row, rows, k0, k, a_buffer);
@@ -242,7 +243,7 @@ struct BlockRunner {
         const PanelChunk b = source.panel_b(batch, panel0 + j, k0, k, b_buffer, tiles);
         const int64_t cols = min64(kPanel, p.n - (panel0 + j) * kPanel);
         const char* next = chunk_after(batch, panel0, panels, j, k0);
-        const int64_t next_part = k * kPanel * source.b_bytes() / tiles, step = ceil_div(next_part, p.bfloat16_dot ? ceil_div(k, 2) : k);
+        const int64_t next_part = k * source.b_row_bytes() / tiles, step = ceil_div(next_part, p.bfloat16_dot ? ceil_div(k, 2) : k);
         for (int64_t t = 0; t < tiles; t++, next += next ? next_part : 0) {
           const int64_t tile_row = t * p.tile_rows, count = min64(p.tile_rows, rows - tile_row);
           float* acc = partial ? partial + (j * kBlockRows + tile_row) * kPanel : tile;

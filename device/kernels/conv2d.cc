@@ -73,9 +73,10 @@ struct ConvSource : Windows<T> {
   }
   const void* next_b(int64_t group, int64_t panel, int64_t k0) const {
     const int64_t panels = ceil_div(c.oc / c.groups, kPanel);
-    return static_cast<const char*>(c.w) + ((group * panels + panel) * group_k + k0) * kPanel * b_bytes();
+    return static_cast<const char*>(c.w) + ((group * panels + panel) * group_k + k0) * b_row_bytes();
   }
-  int64_t b_bytes() const { return element_bytes(c.dtype); }
+  int64_t b_row_bytes() const { return kPanel * element_bytes(c.dtype); }
+  static constexpr bool b_in_place() { return true; }
 };
 
 COIL_INLINE void store8(float* p, Vec8 v) { store_raw(p, v); }

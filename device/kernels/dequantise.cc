@@ -28,18 +28,18 @@ __attribute__((noinline)) void dequantise(const CoilGemm& g, int64_t panel, int6
 }
 
 template <class Numbers>
-void dequantise(const CoilGemm& g, int64_t panel, int64_t k0, int64_t k, float* out) {
-  if (g.b_scale && g.b_zero) return dequantise<Numbers, true, true>(g, panel, k0, k, out);
-  if (g.b_scale) return dequantise<Numbers, true, false>(g, panel, k0, k, out);
+void dequantise(const CoilGemm& g, bool with_scales, int64_t panel, int64_t k0, int64_t k, float* out) {
+  if (with_scales && g.b_zero) return dequantise<Numbers, true, true>(g, panel, k0, k, out);
+  if (with_scales) return dequantise<Numbers, true, false>(g, panel, k0, k, out);
   if (g.b_zero) return dequantise<Numbers, false, true>(g, panel, k0, k, out);
   dequantise<Numbers, false, false>(g, panel, k0, k, out);
 }
 
 }  // namespace
 
-void dequantise_panel(const CoilGemm& g, int64_t panel, int64_t k0, int64_t k, float* out) {
-  if (g.b_bits == 4) return dequantise<HalfBytes>(g, panel, k0, k, out);
-  dequantise<Bytes>(g, panel, k0, k, out);
+void dequantise_panel(const CoilGemm& g, bool scaled, int64_t panel, int64_t k0, int64_t k, float* out) {
+  if (g.b_bits == 4) return dequantise<HalfBytes>(g, scaled, panel, k0, k, out);
+  dequantise<Bytes>(g, scaled, panel, k0, k, out);
 }
 
 }  // namespace COIL_KERNELS_NAMESPACE

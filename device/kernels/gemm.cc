@@ -12,7 +12,7 @@ namespace {
 template <class T>
 struct GemmSource {
   const CoilGemm& g;
-  bool bits;   // rows of A are copied without widening
+  bool bits;   // rows of A are copied without widening, and B is bfloat16 too
   bool scale_last = scales_last(g);
   static constexpr int64_t kFewTiles = 2;   // as many meet the panel's numbers as they are
 
@@ -54,7 +54,7 @@ struct GemmSource {
 
   static constexpr int64_t kElementBytes = sizeof(T);
   int64_t stride_in_place() const {
-    const bool as_read = __is_same(T, float) || (bits && g.k % 2 == 0), from_registers = g.b_scale && !scale_last;
+    const bool as_read = __is_same(T, float) || (bits && g.k % 2 == 0), from_registers = g.b_scale && !scale_last && !bits;
     return as_read && !from_registers && g.a_col == 1 ? g.a_row * kElementBytes : 0;
   }
   const char* row_of_a(int64_t batch, int64_t row, int64_t k0) const {
@@ -62,17 +62,22 @@ struct GemmSource {
   }
 
   const void* next_b(int64_t, int64_t panel, int64_t k0) const {
-    return g.b_packed && !g.b_bits ? static_cast<const T*>(g.b) + (panel * g.k + k0) * kPanel : nullptr;
+    return g.b_packed ? static_cast<const char*>(g.b) + (panel * g.k + k0) * b_row_bytes() : nullptr;
   }
-
-  static constexpr int64_t b_bytes() { return sizeof(T); }
+  int64_t b_row_bytes() const { return kPanel * (g.b_bits ? g.b_bits : int64_t{8} * sizeof(T)) / 8; }
+  bool b_in_place() const { return g.b_packed && !g.b_bits; }
 
   __attribute__((noinline)) PanelChunk panel_b(int64_t batch, int64_t panel, int64_t k0, int64_t k, float* buffer,
                                                int64_t tiles) const {
-    if (scale_last || (g.b_bits == 8 && !g.b_scale && !g.b_zero)) return {static_cast<const int8_t*>(g.b) + panel * g.k * kPanel + k0 * kPanel, kPanel, COIL_INT8};
+    if (bits && g.b_bits) {
+      dequantise_panel_dot(g, g.b_scale && !scale_last, panel, k0, k, reinterpret_cast<BFloat16*>(buffer));
+      return {buffer, kPanel, COIL_BFLOAT16};
+    }
+    const bool unscaled = scale_last || (!g.b_scale && !g.b_zero);
+    if (g.b_bits == 8 && unscaled && tiles <= kFewTiles) return {static_cast<const int8_t*>(g.b) + panel * g.k * kPanel + k0 * kPanel, kPanel, COIL_INT8};
     if (kLanes == 16 && g.b_scale && tiles <= kFewTiles) return {nullptr, kPanel, COIL_FLOAT32, quantised_panel(panel, k0)};
     if (g.b_bits) {
-      dequantise_panel(g, panel, k0, k, buffer);
+      dequantise_panel(g, g.b_scale && !scale_last, panel, k0, k, buffer);
       return {buffer, kPanel, COIL_FLOAT32};
     }
     const T* b = static_cast<const T*>(g.b) + batch * g.b_batch;
@@ -109,14 +114,14 @@ void gemm(const CoilGemm& g, const CoilHost* host) {
   p.k = g.k;
   p.epilogue = g.epilogue ? g.epilogue : store_tile;
   p.epilogue_context = g.epilogue ? g.epilogue_context : &to;
-  const bool rows_fit_dot = g.b_packed && !g.b_bits && g.a_col == 1 && g.m >= kFewestDotRows;
+  const bool rows_fit_dot = g.b_packed && g.a_col == 1 && g.m >= kFewestDotRows;
   p.bfloat16_dot = __is_same(T, BFloat16) && rows_fit_dot && has_bfloat16_dot();
   p.scratch = g.scratch;
   p.asked_tiles = g.block_tiles;
   p.asked_panels = g.block_panels;
   if (is_gemv(g)) return gemv(g, p.epilogue, p.epilogue_context, host);
   const GemmSource<T> source = {g, p.bfloat16_dot};
-  if (__is_same(T, BFloat16) && rows_fit_dot && suits_amx(p)) {
+  if (__is_same(T, BFloat16) && rows_fit_dot && !g.b_bits && suits_amx(p)) {
     const GemmSource<T> as_bits = {g, true};
     plan_amx(p, host->num_workers);
     return AmxRunner<const GemmSource<T>>{p, as_bits}.run(host);
