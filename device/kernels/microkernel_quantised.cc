@@ -45,8 +45,72 @@ __attribute__((noinline)) void micro(int64_t k, const float* a, const QuantisedP
   }
 }
 
+// The same for very few rows, where unpacking takes the time: a group's numbers are multiplied as they are, its sums by the scales. Several k are
+// summed apart, so that the multiply-adds do not wait for each other.
+template <int mr, class Numbers, bool shifted>
+__attribute__((noinline)) void micro_groups(int64_t k, const float* a, const QuantisedPanel& b, float* acc, bool accumulate) {
+  constexpr int kApart = mr == 1 ? 4 : 2;
+  Vec total[mr][2];
+#pragma unroll
+  for (int i = 0; i < mr; i++) {
+#pragma unroll
+    for (int j = 0; j < 2; j++) total[i][j] = accumulate ? load(acc + i * kPanel + j * kLanes) : Vec(0.0f);
+  }
+  const uint8_t* row = b.data;
+  const float *scales = b.scale, *zeros = b.zero;
+  int64_t left = b.first_group;
+  for (int64_t p = 0; p < k; left = b.group, scales += b.n, zeros += shifted ? b.n : 0) {
+    Vec scale[2], zero[2], sum[kApart][mr][2] = {};
+    load_columns(scales, b.cols, scale);
+    if (shifted) load_columns(zeros, b.cols, zero);
+    const auto step = [&](int64_t at, Vec (&to)[mr][2]) {
+      Vec column[2];
+      Numbers::load_row(row, column);
+      row += Numbers::kRow;
+#pragma unroll
+      for (int j = 0; j < 2; j++) {
+        if (shifted) column[j] -= zero[j];
+      }
+#pragma unroll
+      for (int i = 0; i < mr; i++) {
+        const Vec x = Vec(a[i * kRowStride + at]);
+#pragma unroll
+        for (int j = 0; j < 2; j++) to[i][j] += x * column[j];
+      }
+    };
+    const int64_t end = min64(k, p + left);
+#pragma clang loop unroll(disable)
+    for (; p + kApart <= end; p += kApart) {
+#pragma unroll
+      for (int u = 0; u < kApart; u++) step(p + u, sum[u]);
+    }
+#pragma clang loop unroll(disable)
+    for (; p < end; p++) step(p, sum[0]);
+#pragma unroll
+    for (int i = 0; i < mr; i++) {
+#pragma unroll
+      for (int j = 0; j < 2; j++) {
+        Vec all = sum[0][i][j];
+#pragma unroll
+        for (int u = 1; u < kApart; u++) all += sum[u][i][j];
+        total[i][j] += all * scale[j];
+      }
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < mr; i++) {
+#pragma unroll
+    for (int j = 0; j < 2; j++) store(acc + i * kPanel + j * kLanes, total[i][j]);
+  }
+}
+
+constexpr int64_t kLeastGroup = 8;   // with fewer rows of k the sums' own arithmetic is more than that of the numbers
+
 template <class Numbers, bool shifted>
 void run_rows(int64_t k, const float* a, const QuantisedPanel& b, int64_t rows, float* acc, bool accumulate) {
+  if (b.group >= kLeastGroup && rows <= 2) {
+    return rows == 1 ? micro_groups<1, Numbers, shifted>(k, a, b, acc, accumulate) : micro_groups<2, Numbers, shifted>(k, a, b, acc, accumulate);
+  }
   switch (row_capacity(rows)) {
     case 1: return micro<1, Numbers, shifted>(k, a, b, acc, accumulate);
     case 2: return micro<2, Numbers, shifted>(k, a, b, acc, accumulate);

@@ -8,7 +8,8 @@
 
 namespace coil {
 
-DequantisedFinder::DequantisedFinder(const LoopProgram& program) : program_(program), pool_(*program.pool) {
+DequantisedFinder::DequantisedFinder(const LoopProgram& program, bool through_rounding)
+    : program_(program), through_rounding_(through_rounding), pool_(*program.pool) {
   for (size_t l = 0; l < program.loops.size(); ++l) {
     for (BufferId id : program.loops[l].outputs) definition_[id] = l;
   }
@@ -19,13 +20,19 @@ const Pointwise* DequantisedFinder::pointwise(BufferId id) const {
   return it == definition_.end() ? nullptr : std::get_if<Pointwise>(&program_.loops[it->second].def);
 }
 
+// What rounding to 2 bytes leaves as it is, or may leave so.
+bool DequantisedFinder::keeps_value(Expr body) const {
+  if (body->is_op(ScalarOp::cast) && is_quantised(body->args[0])) return true;
+  return through_rounding_ && (body->is_op(ScalarOp::mul) || body->is_op(ScalarOp::sub)) && dequantised(body).has_value();
+}
+
 // e with what it loads from elementwise results in its place, unless storing them changed the value.
 Expr DequantisedFinder::head(Expr e) const {
   while (e->kind == ExprKind::load) {
     const DType stored = program_.buffer(BufferId(e->id)).dtype;
     const Pointwise* def = is_byte(stored) ? nullptr : pointwise(BufferId(e->id));
     if (!def) break;
-    if (byte_size(stored) == 2 && !(def->body->is_op(ScalarOp::cast) && is_quantised(def->body->args[0]))) break;
+    if (byte_size(stored) == 2 && !keeps_value(def->body)) break;
     e = substitute_vars(def->body, e->args);
   }
   return e;

@@ -19,7 +19,8 @@ struct Dequantised {
 // Looks through elementwise definitions of the program, which must not change its loops meanwhile; it may gain buffers.
 class DequantisedFinder {
  public:
-  explicit DequantisedFinder(const LoopProgram& program);
+  // through_rounding: also where a program rounds (q - zero) or (q - zero) * scale to 2 bytes. For those who may compute it more exactly.
+  explicit DequantisedFinder(const LoopProgram& program, bool through_rounding = false);
 
   // `sizes`: of the user's variables.
   std::optional<Dequantised> dequantised(const Operand& o, const std::vector<Expr>& sizes) const;
@@ -40,7 +41,10 @@ class DequantisedFinder {
   std::optional<Dequantised> difference(Expr e) const;
   std::optional<Dequantised> dequantised(Expr e) const;
 
+  bool keeps_value(Expr body) const;
+
   const LoopProgram& program_;
+  bool through_rounding_;
   ExprPool& pool_;
   std::map<BufferId, size_t> definition_;
 };

@@ -15,7 +15,7 @@ constexpr int64_t kMostDepthwiseTaps = 512;    // nor float32's integers, in whi
 
 class Finder {
  public:
-  explicit Finder(LoopProgram& program) : program_(program), pool_(*program.pool), find_(program) {}
+  explicit Finder(LoopProgram& program) : program_(program), pool_(*program.pool), find_(program), find_weight_(program, true) {}
 
   void run() {
     std::vector<Loop> result;
@@ -106,12 +106,16 @@ class Finder {
     std::vector<Expr> sizes = g.m;
     sizes.insert(sizes.end(), {g.n[0], g.k[0]});
     std::optional<Dequantised> b = find_.dequantised(g.b, sizes);
+    const bool rounded = !b && byte_size(a_type) == 2;
+    if (rounded) b = find_weight_.dequantised(g.b, sizes);
     if (!b || n < 1 || k < 1 || !is_whole_weight(b->q, n_var, k_var, n, k)) return loop;
     if (b->zero && find_.is_zero(b->zero)) b->zero = Expr();
     for (Expr e : {b->zero, b->scale}) {
       if (e && (mentions(e, 0, n_var) || !find_.is_fixed(e))) return loop;
     }
-    if (std::optional<Loop> integers = integer_product(loop, g, *b, sizes)) return *integers;
+    if (!rounded) {
+      if (std::optional<Loop> integers = integer_product(loop, g, *b, sizes)) return *integers;
+    }
     const int64_t scale_group = group_of(b->scale, k_var, k), zero_group = group_of(b->zero, k_var, k);
     const int64_t group = std::min(scale_group, zero_group);
     if (group < 1 || scale_group % group != 0 || zero_group % group != 0) return loop;
@@ -281,7 +285,7 @@ class Finder {
 
   LoopProgram& program_;
   ExprPool& pool_;
-  DequantisedFinder find_;
+  DequantisedFinder find_, find_weight_;   // the latter: of a weight, past roundings
   std::vector<Loop> before_;
 };
 

@@ -169,3 +169,38 @@ def mlp_int4_dynamic():
 @model("core")
 def transformer_int8_weights():
     return Case(torchao(transformer(), lambda q: q.Int8WeightOnlyConfig()), (rand(2, 17, 64),), tolerance=1e-3)
+
+
+def half(dtype, config):
+    """Weight-only, with activations of 16 bits and a dynamic batch; against eager of that dtype, which rounds more often."""
+    batch = torch.export.Dim("batch", min=1, max=64)
+    sets = {f"b{b}": (rand(b, 128, dtype=dtype),) for b in (1, 2, 3, 5, 17, 40)}
+    return Case(torchao(Mlp().to(dtype), config), (rand(6, 128, dtype=dtype),), dynamic={"x": {0: batch}}, inputs=sets)
+
+
+def int4_groups(q):
+    return q.IntxWeightOnlyConfig(weight_dtype=torch.int4, granularity=q.PerGroup(32))
+
+
+def int8_asymmetric(q):
+    return q.IntxWeightOnlyConfig(weight_dtype=torch.int8, granularity=q.PerGroup(64), mapping_type=q.MappingType.ASYMMETRIC)
+
+
+@model("core")
+def mlp_int8_weights_bf16():
+    return half(torch.bfloat16, lambda q: q.Int8WeightOnlyConfig())
+
+
+@model("core")
+def mlp_int4_weights_bf16():
+    return half(torch.bfloat16, int4_groups)
+
+
+@model("core")
+def mlp_int4_weights_f16():
+    return half(torch.float16, int4_groups)
+
+
+@model("core")
+def mlp_int8_asymmetric_weights_bf16():
+    return half(torch.bfloat16, int8_asymmetric)
