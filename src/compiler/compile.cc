@@ -1,6 +1,7 @@
 // The pipeline on one screen: program -> graph -> loops -> kernels -> text -> machine code -> package.
 #include "compiler/compile.h"
 
+#include <algorithm>
 #include <chrono>
 #include <map>
 
@@ -11,6 +12,7 @@
 #include "codegen/host/host_program.h"
 #include "compiler/build_target.h"
 #include "compiler/dump.h"
+#include "loop/demanded_ranges.h"
 #include "lower/lower.h"
 #include "package/package_writer.h"
 #include "passes/pipeline.h"
@@ -33,14 +35,21 @@ class Stopwatch {
   Clock::time_point last_;
 };
 
+constexpr std::string_view kDemandedRanges = "demanded_ranges";
+
 Result<Graph> simplify(Graph graph, const CompileOptions& options, const Dump& dump) {
   PassOptions passes;
   passes.skip = options.skip_passes;
+  passes.later = {kDemandedRanges};
   passes.observer = [&](std::string_view pass, const Graph& before, const Graph& after) {
     (void)before;
     dump.text("graph_" + std::string(pass), [&] { return to_string(after); });
   };
   return run_passes(std::move(graph), passes);
+}
+
+bool is_skipped(const CompileOptions& options, std::string_view pass) {
+  return std::find(options.skip_passes.begin(), options.skip_passes.end(), pass) != options.skip_passes.end();
 }
 
 // The host of a CUDA program does not wait for the device: it cannot steer by what is computed there.
@@ -62,10 +71,12 @@ Result<CompileReport> compile(const Graph& graph, ZipWriter& zip, const CompileO
   TRY(LoopProgram lowered, lower(simplified, lowering(options)));
   TRY(LoopProgram folded, fold_constants(std::move(lowered)));
   LoopProgram loops = dead_loops(std::move(folded));
+  watch.lap("lower");
+  if (!is_skipped(options, kDemandedRanges)) loops = demanded_ranges(std::move(loops));
+  watch.lap("narrow");
   TRY_STATUS(verify(loops));
   report.loops = loops.loops.size();
   dump.text("loops", [&] { return to_string(loops); });
-  watch.lap("lower");
 
   PackageContents contents;
   contents.name = options.name.empty() ? "model" : options.name;

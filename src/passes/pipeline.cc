@@ -36,10 +36,11 @@ std::span<const Pass> graph_passes() { return kPasses; }
 Result<Graph> run_passes(Graph graph, const PassOptions& options) {
   for (const std::string& name : options.skip) {
     bool known = std::any_of(std::begin(kPasses), std::end(kPasses), [&](const Pass& p) { return p.name == name; });
-    if (known) continue;
+    if (known || std::find(options.later.begin(), options.later.end(), name) != options.later.end()) continue;
     std::vector<std::string_view> names;
     for (const Pass& p : kPasses) names.push_back(p.name);
-    return Error{ErrorCode::bad_option, fmt::format("there is no graph pass '{}'", name), "", fmt::format("graph passes: {}", fmt::join(names, ", "))};
+    names.insert(names.end(), options.later.begin(), options.later.end());
+    return Error{ErrorCode::bad_option, fmt::format("there is no pass '{}'", name), "", fmt::format("passes: {}", fmt::join(names, ", "))};
   }
   for (const Pass& pass : kPasses) {
     if (std::find(options.skip.begin(), options.skip.end(), pass.name) != options.skip.end()) continue;

@@ -48,7 +48,7 @@ void add_compile_options(CLI::App& app, CompileArguments& a) {
   app.add_option("--warm", a.warm, "sizes of a dynamic dimension that matter: batch=1,8,64")->allow_extra_args(false)->type_name("DIM=SIZES");
   app.add_option("--record", a.record, "tuning record (JSON): what it knows of this machine is taken from it, what is new is added")->type_name("FILE");
   app.add_option("--replay", a.replay, "makes all choices as this tuning record says, without timing: the same package byte for byte")->type_name("FILE");
-  app.add_option("--skip", a.skip, "leave out a graph pass, to bisect a wrong result (also COIL_SKIP)")
+  app.add_option("--skip", a.skip, "leave out a pass, to bisect a wrong result (also COIL_SKIP)")
       ->allow_extra_args(false)
       ->type_name("PASS");
 }

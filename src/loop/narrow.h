@@ -1,0 +1,32 @@
+// Definitions that compute a part of what they did, and reads that find it there.
+#pragma once
+
+#include <optional>
+
+#include "loop/demand.h"
+
+namespace coil {
+
+// The range of dimension `dim` of what the loop defines that it can be made to compute, and that holds `wanted`.
+DimRange narrowable(const LoopProgram& program, const Loop& loop, size_t dim, const DimRange& wanted);
+
+// Along which dimensions the definition checks positions that it reads at: a wrong one ends the call. nullopt: it checks none.
+std::optional<std::vector<char>> checked_dims(const LoopProgram& program, const Loop& loop);
+
+// Makes it compute those elements alone, a range for each dimension, as narrowable() gave them; its results get the sizes.
+void narrow(LoopProgram& program, Loop& loop, const std::vector<DimRange>& ranges);
+
+// The ranges that a buffer was narrowed to; null: as it was.
+using NarrowedBuffers = std::vector<const std::vector<DimRange>*>;
+// The loop's reads of narrowed buffers, at their places there.
+void move_reads(const LoopProgram& program, Loop& loop, const NarrowedBuffers& narrowed);
+
+// A read by coordinates and the sizes of the variables in them.
+struct ReadAt {
+  BufferId buffer;
+  std::vector<Expr> coordinates, domain;
+};
+// Loads of the bodies and operands of the templates. What else the definition reads(), it reads whole.
+std::vector<ReadAt> reads_at(const LoopProgram& program, const Loop& loop);
+
+}  // namespace coil
