@@ -72,14 +72,15 @@ def weight_only(rows_list):
         yield f"linears_3x{WIDTH}_r{rows}", made
 
 
-def exported(folder, row, variant, make):
+def exported(folder, row, variant, make, core):
     """The exported program's file, and the module with its arguments."""
     import torch
 
     module, args = make()
-    file = folder / f"{row}.{variant.replace(', ', '_').replace(' ', '_')}.pt2"
+    file = folder / f"{row}{'.core' if core else ''}.{variant.replace(', ', '_').replace(' ', '_')}.pt2"
     if not file.exists():
-        torch.export.save(torch.export.export(module, args).run_decompositions(), file)
+        program = torch.export.export(module, args)
+        torch.export.save(program.run_decompositions() if core else program, file)
     return file, module, args
 
 
@@ -106,7 +107,7 @@ def measure(row, variants, options):
 
     calls, errors, reference = {}, {}, None
     for variant, make in variants.items():
-        file, module, args = exported(options.exported, row, variant, make)
+        file, module, args = exported(options.exported, row, variant, make, options.core or "weights" in "".join(variants))
         want = module(*args)
         reference = want if reference is None else reference
         package = options.packages / file.name.replace(".pt2", ".coil.pt2")
@@ -151,6 +152,7 @@ def main():
     parser.add_argument("--packages", type=pathlib.Path, default=pathlib.Path("/tmp/low_precision_packages"))
     parser.add_argument("--before", type=pathlib.Path)
     parser.add_argument("--reuse", action="store_true", help="packages that are there are not compiled again")
+    parser.add_argument("--core", action="store_true", help="models after run_decompositions(), as those with quantised weights are in any case")
     parser.add_argument("--no-eager", action="store_true")
     parser.add_argument("--json", type=pathlib.Path)
     options = parser.parse_args()

@@ -1,6 +1,7 @@
 // The register-blocked products of a few rows of A with one panel of B, for every number of rows that the blocking uses, and
 // the default epilogue.
 #include "block.h"
+#include "rows_of_a.h"
 
 namespace COIL_KERNELS_NAMESPACE {
 namespace {
@@ -16,24 +17,6 @@ COIL_INLINE void fetch_row(const T* row) {
 #pragma unroll
   for (int64_t i = 0; i < count * static_cast<int64_t>(sizeof(T)); i += 64) __builtin_prefetch(reinterpret_cast<const char*>(row) + i);
 }
-
-// Rows of A, `stride` bytes apart, as few pointers: three rows are a base, and once and twice the stride from there.
-template <int mr>
-struct RowsOfA {
-  static constexpr int kBases = (mr + 2) / 3;
-  const char* base[kBases];
-  int64_t stride;
-
-  COIL_INLINE_MEMBER RowsOfA(const void* a, int64_t a_stride) : stride(a_stride) {
-#pragma unroll
-    for (int i = 0; i < kBases; i++) base[i] = static_cast<const char*>(a) + 3 * i * stride;
-  }
-  COIL_INLINE_MEMBER Vec broadcast(int row, int ahead) const { return Vec(load_raw<float>(base[row / 3] + row % 3 * stride + 4 * ahead)); }
-  COIL_INLINE_MEMBER void advance(int count) {
-#pragma unroll
-    for (int i = 0; i < kBases; i++) base[i] += 4 * count;
-  }
-};
 
 // What comes after this panel, a piece with each step: spread over all tiles of rows, it arrives from a far cache or from memory while
 // there is much to compute. (The steps of one tile need four times what memory delivers.)

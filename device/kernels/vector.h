@@ -65,7 +65,7 @@ COIL_INLINE Vec load(const int8_t* p) { return __builtin_convertvector(__builtin
 COIL_INLINE Vec load(const uint8_t* p) { return __builtin_convertvector(__builtin_convertvector(load_raw<Lanes<uint8_t>>(p), VecI32), Vec); }
 COIL_INLINE Vec load(const Float16* p) { return __builtin_convertvector(load_raw<Lanes<Float16>>(p), Vec); }
 
-COIL_INLINE float load_one(const float* p) { return *p; }
+COIL_INLINE float load_one(const float* p) { return load_raw<float>(p); }   // (pairs of bfloat16, too, wherever they are)
 COIL_INLINE float load_one(const BFloat16* p) { return __builtin_bit_cast(float, static_cast<uint32_t>(p->bits) << 16); }
 COIL_INLINE float load_one(const Float16* p) { return static_cast<float>(*p); }
 COIL_INLINE float load_one(const uint8_t* p) { return static_cast<float>(*p); }

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "loop/simplify_body.h"
+#include "lower/attention_heads.h"
 
 namespace coil {
 namespace {
@@ -27,14 +28,22 @@ class Finder {
   void run() {
     std::vector<Loop> result;
     for (size_t l = 0; l < program_.loops.size(); ++l) {
+      if (absorbed_.contains(l)) continue;
       matched_.clear();
       new_loops_.clear();
+      rounding_.reset();
       std::optional<Attention> found = match(l);
       for (Loop& loop : new_loops_) result.push_back(std::move(loop));
       Loop loop = program_.loops[l];
       if (found) {
         loop.def = std::move(*found);
         loop.op = "attention";
+        if (rounding_) {
+          const Loop& rounding = program_.loops[*rounding_];
+          loop.outputs = rounding.outputs;
+          loop.origins.insert(loop.origins.end(), rounding.origins.begin(), rounding.origins.end());
+          absorbed_.insert(*rounding_);
+        }
       }
       result.push_back(std::move(loop));
     }
@@ -185,32 +194,47 @@ class Finder {
     o = std::move(inner);
   }
 
-  // If k and v see the head only as head / group for one group: that group, else 1.
-  int64_t group_of(const Operand& o, Expr heads) {
-    int64_t group = 1;
-    for (Expr c : o.coordinates) {
-      visit(c, [&](Expr e) {
-        if (e->is_op(ScalarOp::idiv) && e->args[0] == pool_.var(1) && e->args[1]->is_constant()) group = e->args[1]->as_int();
-      });
+  // Of an operand that is numbers of this type widened to float32: those numbers. `scale` takes the factor that they were multiplied with.
+  std::optional<Operand> before_widening(const Operand& o, DType narrow, double& scale) {
+    const Pointwise* def = defined_as<Pointwise>(o.buffer);
+    if (!def) return std::nullopt;
+    Expr source = def->body;
+    if (source->is_op(ScalarOp::mul)) {
+      const size_t constant = source->args[0]->is_constant() ? 0 : 1;
+      if (!source->args[constant]->is_constant()) return std::nullopt;
+      scale *= source->args[constant]->as_double();
+      source = source->args[1 - constant];
     }
-    const bool divides = heads->is_constant() && group > 1 && group <= 64 && heads->as_int() % group == 0;
-    return divides && same_within_group(o, heads, group) ? group : 1;
+    if (source->is_op(ScalarOp::cast)) source = source->args[0];
+    if (source->kind != ExprKind::load || program_.buffer(BufferId(source->id)).dtype != narrow) return std::nullopt;
+    Operand inner{BufferId(source->id), {}};
+    for (Expr c : source->args) inner.coordinates.push_back(substitute_vars(c, o.coordinates));
+    return inner;
   }
 
-  bool same_within_group(const Operand& o, Expr heads, int64_t group) {
-    for (Expr c : o.coordinates) {
-      for (int64_t r = 1; r < group; ++r) {
-        if (of_kv_head(c, heads, group, r) != of_kv_head(c, heads, group, 0)) return false;
-      }
-    }
-    return true;
+  // The one loop that reads this float32 result, if all it does is to round it to 2 bytes.
+  std::optional<size_t> rounding_of(BufferId result) {
+    auto it = readers_.find(result);
+    if (program_.buffer(result).dtype != DType::f32 || outside_.contains(result) || it == readers_.end() || it->second.size() != 1) return std::nullopt;
+    const Loop& reader = program_.loops[*it->second.begin()];
+    const Pointwise* def = std::get_if<Pointwise>(&reader.def);
+    if (!def || reader.outputs.size() != 1) return std::nullopt;
+    const BufferInfo& out = program_.buffer(reader.outputs[0]);
+    Expr body = def->body->is_op(ScalarOp::cast) ? def->body->args[0] : def->body;
+    if (byte_size(out.dtype) != 2 || !is_float(out.dtype) || out.sizes != program_.buffer(result).sizes || plain_load(body, 4) != result) return std::nullopt;
+    return *it->second.begin();
   }
 
-  Expr of_kv_head(Expr c, Expr heads, int64_t group, int64_t rest) {
-    const std::vector<Expr> vars{pool_.var(0), pool_.var(1) * group + rest, pool_.var(2), pool_.var(3)};
-    const Expr far = pool_.index(int64_t{1} << 31);
-    const std::vector<Expr> sizes{far, pool_.index(heads->as_int() / group), far, far};
-    return simplify_index(substitute_vars(c, vars), VarRanges{sizes});
+  // Attention in float32 of 2-byte numbers, as decompositions write it, is attention of those: a template widens them itself.
+  void narrow(Attention& a, BufferId result) {
+    const std::optional<size_t> rounding = rounding_of(result);
+    if (!rounding) return;
+    const DType type = program_.buffer(program_.loops[*rounding].outputs[0]).dtype;
+    double scale = a.scale, one = 1;
+    const std::optional<Operand> q = before_widening(a.q, type, scale), k = before_widening(a.k, type, scale), v = before_widening(a.v, type, one);
+    if (!q || !k || !v || one != 1) return;
+    a.q = *q, a.k = *k, a.v = *v, a.scale = scale;
+    rounding_ = rounding;
   }
 
   // The mask as an operand, or the causal flag.
@@ -305,12 +329,12 @@ class Finder {
     // A plain softmax gives NaN for rows without anything, which only a mask can bring about; not every target's template does.
     const bool nan_rows = !empty && scores->mask;
     if ((nan_rows && !nan_rows_) || !is_private(l)) return std::nullopt;
-    Attention found = assembled(*scores, *values);
+    Attention found = assembled(*scores, *values, program_.loops[l].outputs[0]);
     found.masked_rows_zero = !nan_rows;
     return found;
   }
 
-  Attention assembled(const Scores& scores, const Gemm& values) {
+  Attention assembled(const Scores& scores, const Gemm& values, BufferId result) {
     const Gemm& product = *scores.product;
     Attention a;
     a.batch = product.batch[0];
@@ -325,6 +349,7 @@ class Finder {
     a.v = renumbered(values.b, {0, 1, 9, 3, 2});    // batch, head, -, column, row
     peel_scale(a.q, a.scale);
     peel_scale(a.k, a.scale);
+    narrow(a, result);
     const int64_t group = group_of(a.k, a.heads);
     if (group > 1 && group_of(a.v, a.heads) == group) {
       for (Operand* o : {&a.k, &a.v}) {
@@ -341,6 +366,8 @@ class Finder {
   std::map<BufferId, size_t> definition_;
   std::map<BufferId, std::set<size_t>> readers_;
   std::set<BufferId> outside_, matched_;
+  std::optional<size_t> rounding_;  // a loop whose result the attention under consideration makes itself
+  std::set<size_t> absorbed_;       // such loops
   std::vector<Expr> point_sizes_;   // of the scores under consideration
   bool nan_rows_;
   std::vector<Loop> new_loops_;

@@ -1,0 +1,112 @@
+// The register-blocked product of pairs of bfloat16, and what packs its operands.
+#include "pairs.h"
+
+#include "rows_of_a.h"
+
+namespace COIL_KERNELS_NAMESPACE {
+
+#ifdef __AVX512F__
+namespace {
+
+typedef __bf16 Pairs __attribute__((vector_size(64)));
+typedef uint16_t Words __attribute__((ext_vector_type(32)));
+constexpr int64_t kPairBytes = kPanel * 4;   // of a row of pairs
+
+template <int mr, int nv, bool turned>
+__attribute__((noinline, target("avx512bf16"))) void micro_pairs(int64_t pairs, const char* a, int64_t stride, const char* b, float* acc, bool accumulate) {
+  Vec sum[mr][nv];
+#pragma unroll
+  for (int i = 0; i < mr; i++) {
+#pragma unroll
+    for (int j = 0; j < nv; j++) sum[i][j] = accumulate ? load(acc + i * kPanel + j * kLanes) : Vec(0.0f);
+  }
+  RowsOfA<mr> rows(a, stride);
+#pragma clang loop unroll(disable)
+  for (int64_t p = 0; p < pairs; p++, b += kPairBytes) {
+    Pairs column[nv];
+#pragma unroll
+    for (int j = 0; j < nv; j++) column[j] = load_raw<Pairs>(b + j * 64);
+#pragma unroll
+    for (int i = 0; i < mr; i++) {
+      Vec row;
+      if constexpr (turned) {
+        row = Vec(load_raw<float>(a + 4 * i));
+      } else {
+        row = rows.broadcast(i, 0);
+      }
+      const Pairs x = __builtin_bit_cast(Pairs, row);
+#pragma unroll
+      for (int j = 0; j < nv; j++) sum[i][j] = __builtin_ia32_dpbf16ps_512(sum[i][j], x, column[j]);
+    }
+    if constexpr (turned) {
+      a += stride;
+    } else {
+      rows.advance(1);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < mr; i++) {
+#pragma unroll
+    for (int j = 0; j < nv; j++) store(acc + i * kPanel + j * kLanes, sum[i][j]);
+  }
+}
+
+template <int nv, bool turned>
+void run_rows(int64_t pairs, const char* a, int64_t stride, const char* b, int64_t rows, float* acc, bool accumulate) {
+  switch (rows) {
+    case 1: return micro_pairs<1, nv, turned>(pairs, a, stride, b, acc, accumulate);
+    case 2: return micro_pairs<2, nv, turned>(pairs, a, stride, b, acc, accumulate);
+    case 4: return micro_pairs<4, nv, turned>(pairs, a, stride, b, acc, accumulate);
+    case 6: return micro_pairs<6, nv, turned>(pairs, a, stride, b, acc, accumulate);
+    case 7: return micro_pairs<7, nv, turned>(pairs, a, stride, b, acc, accumulate);
+    case 8: return micro_pairs<8, nv, turned>(pairs, a, stride, b, acc, accumulate);
+    case 10: return micro_pairs<10, nv, turned>(pairs, a, stride, b, acc, accumulate);
+    case 12: return micro_pairs<12, nv, turned>(pairs, a, stride, b, acc, accumulate);
+    default: return micro_pairs<14, nv, turned>(pairs, a, stride, b, acc, accumulate);
+  }
+}
+
+__attribute__((target("avx512bf16"))) void pack_pair(const float* even, const float* odd, float* out) {
+  Words pairs[kPanel / kLanes];
+#pragma unroll
+  for (int j = 0; j < kPanel / kLanes; j++) {
+    const auto both = __builtin_ia32_cvtne2ps2bf16_512(odd ? load(odd + j * kLanes) : Vec(0.0f), load(even + j * kLanes));
+    const Words words = __builtin_bit_cast(Words, both);
+    pairs[j] = __builtin_shufflevector(words, words, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+  }
+#pragma unroll
+  for (int j = 0; j < kPanel / kLanes; j++) store_raw(out + j * kLanes, pairs[j]);
+}
+
+}  // namespace
+
+void pairs_product(int64_t pairs, const void* a, int64_t stride, bool turned, const void* b, int64_t rows, int64_t cols, float* acc, bool accumulate) {
+  const char *from = static_cast<const char*>(a), *panel = static_cast<const char*>(b);
+  if (turned) return cols > kLanes ? run_rows<2, true>(pairs, from, stride, panel, rows, acc, accumulate) : run_rows<1, true>(pairs, from, stride, panel, rows, acc, accumulate);
+  cols > kLanes ? run_rows<2, false>(pairs, from, stride, panel, rows, acc, accumulate) : run_rows<1, false>(pairs, from, stride, panel, rows, acc, accumulate);
+}
+
+void pack_pairs(float* rows, int64_t k) {
+  float* out = rows;   // behind what is read
+  for (int64_t p = 0; p < k; p += 2, rows += 2 * kPanel, out += kPanel) pack_pair(rows, p + 1 < k ? rows + kPanel : nullptr, out);
+}
+
+void interleave_rows(const BFloat16* from, int64_t row, int64_t k, int64_t n, BFloat16* out) {
+  constexpr BFloat16 kZero = {0};
+  for (int64_t p = 0; p < k; p += 2, from += 2 * row, out += 2 * n) {
+    const BFloat16* odd = p + 1 < k ? from + row : nullptr;
+    int64_t i = 0;
+    for (; odd && i + kLanes <= n; i += kLanes) {
+      const VecU32 low = __builtin_convertvector(load_raw<Lanes<uint16_t>>(from + i), VecU32), high = __builtin_convertvector(load_raw<Lanes<uint16_t>>(odd + i), VecU32);
+      store_raw(out + 2 * i, low | high << 16);
+    }
+    for (; i < n; i++) out[2 * i] = from[i], out[2 * i + 1] = odd ? odd[i] : kZero;
+  }
+}
+#else
+void pairs_product(int64_t, const void*, int64_t, bool, const void*, int64_t, int64_t, float*, bool) { __builtin_unreachable(); }
+void pack_pairs(float*, int64_t) { __builtin_unreachable(); }
+void interleave_rows(const BFloat16*, int64_t, int64_t, int64_t, BFloat16*) { __builtin_unreachable(); }
+#endif
+
+}  // namespace COIL_KERNELS_NAMESPACE
