@@ -93,9 +93,9 @@ def distance(got, want):
     return max(((g - w).abs().max() / w.abs().max().clamp(min=1e-30)).item() for g, w in zip(leaves(got), leaves(want)))
 
 
-def burst(call, seconds, clock):
+def burst(call, seconds, clock, fewest):
     times, end = [], clock() + seconds
-    while clock() < end or len(times) < 2:
+    while clock() < end or len(times) < fewest:
         start = clock()
         call()
         times.append(clock() - start)
@@ -122,9 +122,9 @@ def measure(row, variants, options):
     times, clock = {name: [] for name in calls}, time.thread_time if options.threads == 1 else time.perf_counter
     for turn in range(options.rounds):
         for name, call in calls.items():
-            if name.endswith("eager") and turn >= 3:
-                continue  # (float16 takes it seconds)
-            times[name].append(burst(call, options.burst, clock))
+            eager = name.endswith("eager")  # (float16 takes it seconds)
+            if not eager or turn < 3:
+                times[name].append(burst(call, options.burst, clock, 1 if eager else 3))
     return {"row": row, "errors": errors, "times": times}
 
 

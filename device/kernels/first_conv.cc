@@ -1,6 +1,8 @@
 // Windows are read where they are, planes or pixels. The weights of a window's 27 numbers for one vector of channels stay in registers along a line.
 #include "first_conv.h"
 
+#include "transpose.h"
+
 namespace COIL_KERNELS_NAMESPACE {
 
 #ifdef __AVX512F__
@@ -9,6 +11,7 @@ namespace {
 constexpr int kChannels = 3, kSide = 3, kTaps = kChannels * kSide * kSide;
 constexpr int64_t kPixels = COIL_TILE_ROWS;      // of a line at a time
 constexpr int64_t kMostOut = 128;                // with more channels the product's copies serve more columns
+constexpr int64_t kMostWidth = 512;               // of images that are widened line by line
 constexpr int64_t kLeastTask = 131072;           // multiply-adds worth another thread
 
 struct FirstConv {
@@ -78,23 +81,48 @@ struct FirstConv {
     c.x_w == 1 ? inside<true>(x, last - first, w, to) : inside<false>(x, last - first, w, to);
   }
 
-  void line(int64_t number) const {
+  // Line `number` of all images' results; it is line oy of `image`, whose weights are w.
+  void line(int64_t number, const float* image, int64_t oy, const float* weights) const {
     alignas(64) float acc[kPixels * kPanel];
-    const int64_t oy = number % c.oh;
-    const float* image = static_cast<const float*>(c.x) + number / c.oh * c.x_n;
     for (int64_t ox = 0; ox < c.ow; ox += kPixels) {
       const int64_t count = min64(kPixels, c.ow - ox);
       for (int64_t col = 0; col < c.oc; col += kPanel) {
         const int64_t cols = min64(kPanel, c.oc - col);
-        const float* w = static_cast<const float*>(c.w) + col / kPanel * kTaps * kPanel;
+        const float* w = weights + col / kPanel * kTaps * kPanel;
         for (int64_t i = 0; i < cols; i += kLanes) vector(image, oy, ox, count, w + i, acc + i);
         epilogue(epilogue_context, 0, number * c.ow + ox, col, count, cols, acc, kPanel);
       }
     }
   }
 
+  // The image's lines that a line of the result sees, and the weights, as floats: so many lines are an image of their own.
+  template <class T>
+  void widened_line(int64_t number) const {
+    alignas(64) float lines[kSide * kChannels * kMostWidth], weights[kMostOut * kTaps];
+    const int64_t y0 = number % c.oh * c.stride_h - c.pad_h, first = min64(max64(y0, 0), c.ih), end = max64(min64(y0 + kSide, c.ih), first);
+    const T* from = static_cast<const T*>(c.x) + number / c.oh * c.x_n + first * c.x_h;
+    const bool planes = c.x_w == 1;
+    float* to = lines;
+    for (int64_t y = first; y < end; y++, from += c.x_h, to += kChannels * kMostWidth) {
+      if (!planes) copy_row(from, kChannels * c.iw, to);
+      for (int64_t i = 0; planes && i < kChannels; i++) copy_row(from + i * c.x_c, c.iw, to + i * kMostWidth);
+    }
+    copy_row(static_cast<const T*>(c.w), ceil_div(c.oc, kPanel) * kTaps * kPanel, weights);
+    CoilConv2d part = c;
+    part.ih = end - first, part.pad_h = first - y0;
+    part.x_h = kChannels * kMostWidth;
+    if (planes) part.x_c = kMostWidth;
+    FirstConv{part, epilogue, epilogue_context}.line(number, lines, 0, weights);
+  }
+
   static void run(void* context, int64_t begin, int64_t end, int32_t) {
-    for (int64_t i = begin; i < end; i++) static_cast<const FirstConv*>(context)->line(i);
+    const FirstConv& self = *static_cast<const FirstConv*>(context);
+    const CoilConv2d& c = self.c;
+    for (int64_t i = begin; i < end; i++) {
+      if (c.dtype == COIL_BFLOAT16) self.widened_line<BFloat16>(i);
+      else if (c.dtype == COIL_FLOAT16) self.widened_line<Float16>(i);
+      else self.line(i, static_cast<const float*>(c.x) + i / c.oh * c.x_n, i % c.oh, static_cast<const float*>(c.w));
+    }
   }
 };
 
@@ -102,7 +130,9 @@ struct FirstConv {
 
 bool fits_first_conv(const CoilConv2d& c) {
   const bool window = c.ic == kChannels && c.kh == kSide && c.kw == kSide && c.groups == 1 && c.dilation_h == 1 && c.dilation_w == 1;
-  return window && c.dtype == COIL_FLOAT32 && c.oc <= kMostOut && c.pad_h >= 0 && c.pad_w >= 0 && (c.x_w == 1 || (c.x_c == 1 && c.x_w == kChannels));
+  // Dot products of bfloat16 are worth the product's copies sooner.
+  const int64_t most = c.dtype == COIL_BFLOAT16 && has_bfloat16_dot() ? kMostOut / 2 : kMostOut;
+  return window && (c.dtype == COIL_FLOAT32 || c.iw <= kMostWidth) && c.oc <= most && c.pad_h >= 0 && c.pad_w >= 0 && (c.x_w == 1 || (c.x_c == 1 && c.x_w == kChannels));
 }
 
 void first_conv2d(const CoilConv2d& c, const CoilHost* host) {

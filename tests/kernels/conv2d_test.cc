@@ -225,16 +225,19 @@ TEST(Conv2d, ThreeChannels) {
     for (int64_t stride : {1, 2, 3}) {
       for (int64_t pad : {0, 1, 3}) {
         for (int64_t size : {1, 2, 3, 4, 9}) {
-          if (size + 2 * pad >= 3) check({2, 3, size, size + pad, 20, 3, 3, stride, stride, pad, pad, 1, 1, 1, 0, channels_last}, COIL_FLOAT32);
+          if (size + 2 * pad >= 3) check_all_dtypes({2, 3, size, size + pad, 20, 3, 3, stride, stride, pad, pad, 1, 1, 1, 0, channels_last});
         }
-        check({1, 3, 6, 200, 33, 3, 3, stride, 1, pad, 1, 1, 1, 1, pad, channels_last}, COIL_FLOAT32);
-        check({3, 3, 7, 130, 128, 3, 3, 1, stride, 1, pad, 1, 1, 1, 0, channels_last}, COIL_FLOAT32);
+        check_all_dtypes({1, 3, 6, 200, 33, 3, 3, stride, 1, pad, 1, 1, 1, 1, pad, channels_last});
+        check_all_dtypes({3, 3, 7, 130, 128, 3, 3, 1, stride, 1, pad, 1, 1, 1, 0, channels_last});
       }
     }
     check_all_dtypes({2, 3, 40, 50, 16, 3, 3, 2, 2, 1, 1, 1, 1, 1, 0, channels_last});
     check_all_dtypes({2, 3, 20, 20, 130, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, channels_last});
-    check({2, 3, 20, 21, 16, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, channels_last, 2}, COIL_FLOAT32);
-    check({1, 3, 20, 21, 16, 3, 3, 1, 1, 2, 2, 2, 2, 1, 0, channels_last}, COIL_FLOAT32);
+    check_all_dtypes({2, 3, 20, 21, 16, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, channels_last, 2});
+    check_all_dtypes({1, 3, 20, 21, 16, 3, 3, 1, 1, 2, 2, 2, 2, 1, 0, channels_last});
+  }
+  for (bool channels_last : {true, false}) {  // too wide to be widened
+    for (int64_t width : {512, 513}) check_all_dtypes({1, 3, 5, width, 20, 3, 3, 2, 2, 1, 1, 1, 1, 1, 0, channels_last});
   }
 }
 
