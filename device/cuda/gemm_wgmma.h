@@ -184,14 +184,15 @@ CD_FN void wgmma_copy(WgmmaStages<T, BM, BN, STAGES, A_K, B_K>& s, const CudaGem
 
 #endif
 
-// Grid: x = (tiles of m / DOWN) * (tiles of n / ACROSS) * batches * SPLIT * DOWN * ACROSS, clusters of the last three. Block: BM * 2 + (COPY ? 128 :
-// 32) threads. Dynamic shared memory: the larger of STAGES * (BM + BN) * 128 and BM * BN * 4, and 16 (CLASSES > 1: 32) * STAGES bytes.
-template <class T, int BM, int BN, int STAGES, int SPLIT, int DOWN, int ACROSS, bool A_K, bool B_K, bool COPY, int CLASSES, class E>
+// Grid: x = (tiles of m / DOWN) * (tiles of n / ACROSS) * batches * SPLIT * DOWN * ACROSS, clusters of the last three. Block: BM * 2 * TURNS + (COPY ?
+// 128 : 32) threads. Dynamic shared memory: the larger of STAGES * (BM + BN) * 128 and BM * BN * 4, and 16 (CLASSES > 1: 32) * STAGES bytes.
+// TURNS = 2 (CLASSES > 1, BM = 64): OddTurns.
+template <class T, int BM, int BN, int STAGES, int SPLIT, int DOWN, int ACROSS, bool A_K, bool B_K, bool COPY, int CLASSES, int TURNS, class E>
 CD_FN void gemm_wgmma_split(const CudaGemm& t, const E& epilogue) {
 #ifdef CD_HAS_WGMMA
-  using Stages = WgmmaPipeline<T, BM, BN, STAGES, A_K, B_K, CLASSES>;
+  using Stages = WgmmaPipeline<T, BM, BN, STAGES, A_K, B_K, CLASSES, TURNS>;
   extern __shared__ __align__(1024) unsigned char cd_gemm_shared[];
-  constexpr int kMultipliers = BM * 2, kThreads = kMultipliers + (COPY ? 128 : 32), kBarriers = Stages::kBytes > BM * BN * 4 ? Stages::kBytes : BM * BN * 4, kShare = DOWN * ACROSS;
+  constexpr int kMultipliers = BM * 2 * TURNS, kThreads = kMultipliers + (COPY ? 128 : 32), kBarriers = Stages::kBytes > BM * BN * 4 ? Stages::kBytes : BM * BN * 4, kShare = DOWN * ACROSS;
   static_assert(!COPY || kShare == 1);
   Stages stages(shared_address(cd_gemm_shared), shared_address(cd_gemm_shared) + kBarriers);
   const WgmmaShare<DOWN, ACROSS> share;
@@ -227,6 +228,7 @@ CD_FN void gemm_wgmma_split(const CudaGemm& t, const E& epilogue) {
       __syncwarp();
     }
     __syncthreads();
+    if constexpr (TURNS == 2) __syncthreads();
   } else {
     float d[BN / 2];
     if (steps > 0) {
@@ -235,11 +237,25 @@ CD_FN void gemm_wgmma_split(const CudaGemm& t, const E& epilogue) {
 #pragma unroll
       for (int i = 0; i < BN / 2; ++i) d[i] = 0;
     }
-    __syncthreads();  // all have read the stages
+    const auto place = [&](int i) -> float2& {
+      const int row = warp * 16 % BM + lane / 4 + 8 * (i >> 1 & 1), col = 8 * (i >> 2) + lane % 4 * 2;
+      return *(float2*)(out + stage_index<float, BN>(row, col));
+    };
+    const auto put = [&] {
 #pragma unroll
-    for (int i = 0; i < BN / 2; i += 2) {
-      const int row = warp * 16 + lane / 4 + 8 * (i >> 1 & 1), col = 8 * (i >> 2) + lane % 4 * 2;
-      *(float2*)(out + stage_index<float, BN>(row, col)) = make_float2(d[i], d[i + 1]);
+      for (int i = 0; i < BN / 2; i += 2) place(i) = make_float2(d[i], d[i + 1]);
+    };
+    __syncthreads();  // all have read the stages
+    if constexpr (TURNS == 2) {  // the first warpgroup adds the second's sums to its own
+      if (warp >= BM / 16) put();
+      __syncthreads();
+      if (warp < BM / 16) {
+#pragma unroll
+        for (int i = 0; i < BN / 2; i += 2) d[i] += place(i).x, d[i + 1] += place(i).y;
+        put();
+      }
+    } else {
+      put();
     }
   }
   finish_tile<T, BM, BN, kThreads, SPLIT, kShare, CLASSES>(out, batch, row0, col0, (int)t.m, (int)t.n, epilogue);

@@ -29,7 +29,7 @@ struct OddRows {
   bool halves = false;      // words begin in the middle of words
 
   __device__ __forceinline__ explicit OddRows(const CudaGemm& t) {
-    const int lane = threadIdx.x % 32, first = (int)(threadIdx.x / 32) * 16 + lane / 4;
+    const int lane = threadIdx.x % 32, first = (int)(threadIdx.x / 32) * 16 % BM + lane / 4;
     const u64 unit = CLASSES * t.a_row * 2 % 32 == 0 ? 32 : 16;
     line = (u32)first * 128;
 #pragma unroll
@@ -163,17 +163,81 @@ struct OddStages {
   }
 };
 
-template <class T, int BM, int BN, int STAGES, bool A_K, bool B_K, int CLASSES>
+// The same for two warpgroups that take every other step of a tile of 64 rows: one reads words while the other multiplies. Each has a part of the sums.
+template <class T, int BN, int STAGES, bool B_K, int CLASSES>
+struct OddTurns : OddStages<T, 64, BN, STAGES, B_K, CLASSES> {
+  using OddStages<T, 64, BN, STAGES, B_K, CLASSES>::OddStages;
+  template <int DOWN, int ACROSS>
+  __device__ __forceinline__ void init(const WgmmaShare<DOWN, ACROSS>&, int warps) const {
+    this->a.init(1, warps * ACROSS), this->b.init(1, warps / 2 * DOWN);
+  }
+  template <int DOWN, int ACROSS>
+  __device__ __forceinline__ void multiply(const WgmmaShare<DOWN, ACROSS>& share, const CudaGemm& t, float (&d)[BN / 2], int steps) {
+    auto &a = this->a, &b = this->b;
+    const int own = (int)threadIdx.x / 128;  // the first step of this warpgroup's
+    const OddRows<64, CLASSES> rows(t);
+    u32 x[2][4][4];  // of the step under way and of this warpgroup's next
+    u32 previous = 0, read[2];  // read: what to say when the words of the step under way have come
+    if (own >= steps) {
+#pragma unroll
+      for (int i = 0; i < BN / 2; ++i) d[i] = 0;
+      return;
+    }
+    const auto skip = [&] { share.release_a(a.empty + 8 * a.stage), a.advance(), b.advance(); };
+    const auto window = [&](u32& empty) {
+      const u32 at = a.a + a.stage * this->kBytesA;
+      barrier_wait(a.full + 8 * a.stage, a.phase);
+      empty = a.empty + 8 * a.stage;
+      a.advance();
+      return at;
+    };
+    const auto turn = [&](const u32 (&now)[4][4], u32 (&then)[4][4], int step) {
+      const u64 db = wgmma_tile(b.b + b.stage * this->kBytesB, 8192);
+      barrier_wait(b.full + 8 * b.stage, b.phase);
+      wgmma_fence();
+#pragma unroll
+      for (int q = 0; q < 4; ++q) wgmma<B_K ? 0 : 1>(T{}, d, now[q], db + q * (B_K ? 2 : 128), step != own || q != 0);
+      wgmma_commit();
+      share.release_a(read[0]), share.release_a(read[1]);
+      const bool more = step + 2 < steps;
+      u32 here = 0, next = 0;
+      if (more) here = window(read[0]), next = window(read[1]);
+      wgmma_wait<1>();
+      if (more) rows.read(then, here, next);
+      if (step != own) share.release_b(b.empty + 8 * previous);
+      previous = b.stage;
+      b.advance(), b.advance();
+    };
+    if (own) skip();
+    {
+      const u32 here = window(read[0]), next = window(read[1]);
+      rows.read(x[0], here, next);
+    }
+#pragma unroll 1
+    for (int step = own; step < steps; step += 4) {
+      turn(x[0], x[1], step);
+      if (step + 2 < steps) turn(x[1], x[0], step + 2);
+    }
+    wgmma_wait<0>();
+  }
+};
+
+template <class T, int BM, int BN, int STAGES, bool A_K, bool B_K, int CLASSES, int TURNS>
 struct WgmmaPipelineOf {
   static_assert(A_K);
   using type = OddStages<T, BM, BN, STAGES, B_K, CLASSES>;
 };
+template <class T, int BM, int BN, int STAGES, bool A_K, bool B_K, int CLASSES>
+struct WgmmaPipelineOf<T, BM, BN, STAGES, A_K, B_K, CLASSES, 2> {
+  static_assert(A_K && BM == 64);
+  using type = OddTurns<T, BN, STAGES, B_K, CLASSES>;
+};
 template <class T, int BM, int BN, int STAGES, bool A_K, bool B_K>
-struct WgmmaPipelineOf<T, BM, BN, STAGES, A_K, B_K, 1> {
+struct WgmmaPipelineOf<T, BM, BN, STAGES, A_K, B_K, 1, 1> {
   using type = WgmmaStages<T, BM, BN, STAGES, A_K, B_K>;
 };
-template <class T, int BM, int BN, int STAGES, bool A_K, bool B_K, int CLASSES>
-using WgmmaPipeline = typename WgmmaPipelineOf<T, BM, BN, STAGES, A_K, B_K, CLASSES>::type;
+template <class T, int BM, int BN, int STAGES, bool A_K, bool B_K, int CLASSES, int TURNS = 1>
+using WgmmaPipeline = typename WgmmaPipelineOf<T, BM, BN, STAGES, A_K, B_K, CLASSES, TURNS>::type;
 
 #endif
 

@@ -18,7 +18,7 @@ using Mode = TuneOptions::Mode;
 constexpr double kFastSeconds = 10, kMaxSeconds = 60;
 constexpr int kFastSamples = 10, kMaxSamples = 30;
 constexpr double kFastLeast = 0.1, kMaxLeast = 0.5;  // seconds of a point
-constexpr int kRefinements = 2;
+constexpr int kRefinements = 3;
 constexpr double kFusionShare = 4.0 / 3;             // of a larger budget more goes to the ways to fuse before
 constexpr double kLeastRefinement = 0.2;             // of the budget that must be left for one
 constexpr size_t kFastCandidates = 5, kMaxCandidates = 12;
@@ -126,7 +126,29 @@ class Tuner {
         }
       }
     }
+    add_between();
   }
+
+  // What is likely between two neighbouring sizes is built for the larger, to be there when sizes between are tried (`refine`).
+  void add_between() {
+    const std::vector<SymbolId> symbols = free_symbols(plan_);
+    if (symbols.size() != 1) return;
+    const auto at = static_cast<size_t>(symbols[0].index);
+    std::map<int64_t, size_t> by_size;
+    for (size_t i = 0; i < points_.size(); ++i) by_size[points_[i][at]] = i;
+    for (auto it = by_size.begin(); it != by_size.end() && std::next(it) != by_size.end(); ++it) {
+      const auto& [next_size, next] = *std::next(it);
+      SymbolValues values = points_[next];
+      values[at] = middle_of(it->first, next_size);
+      for (size_t p = 0; p < problems_.size(); ++p) {
+        std::vector<Choice>& list = choices_[next][p];
+        const std::vector<Choice> best = built(p) ? std::vector<Choice>() : likely(p, values, 2);
+        if (best.size() == 2 && std::find(list.begin(), list.end(), best[1]) == list.end()) list.push_back(best[1]);
+      }
+    }
+  }
+
+  static int64_t middle_of(int64_t low, int64_t high) { return static_cast<int64_t>(std::sqrt(static_cast<double>(low) * static_cast<double>(high))); }
 
   Expr choice_key(size_t p) const { return target_.choice_key(first(p)); }
   std::string text(size_t p, const Choice& c) const { return target_.choice_text(first(p), c); }
@@ -152,8 +174,8 @@ class Tuner {
 
   int64_t key_at(size_t p, size_t point) const { return evaluate_index(choice_key(p), lookup(plan_, points_[point], target_.workers())); }
 
-  // Where the choices of two neighbouring sizes differ, the size between them is tried too, with what was chosen anywhere: the builds are
-  // there. Programs of one dynamic dimension, as far as there is time.
+  // Where the choices of two neighbouring sizes differ, or another one is likely between them, the size between them is tried too, with what was chosen
+  // anywhere and what is likely there, of the builds that there are. Programs of one dynamic dimension, as far as there is time.
   Status refine(tune::SearchResult& found, tune::Profiler& profiler, tune::SearchOptions search, double budget) {
     const std::vector<SymbolId> symbols = free_symbols(plan_);
     search.seconds = budget - spent();
@@ -167,17 +189,18 @@ class Tuner {
     for (auto it = by_size.begin(); it != by_size.end() && std::next(it) != by_size.end(); ++it) {
       const auto& [size, point] = *it;
       const auto& [next_size, next] = *std::next(it);
-      const auto middle = static_cast<int64_t>(std::sqrt(static_cast<double>(size) * static_cast<double>(next_size)));
-      if (middle <= size || next_size - size < 4 || !differ(found, point, next)) continue;
+      const int64_t middle = middle_of(size, next_size);
+      if (middle <= size || next_size - size < 4) continue;
       SymbolValues values = points_[point];
       values[at] = middle;
-      if (allowed_at(plan_, values)) points_.push_back(values);
+      if (allowed_at(plan_, values) && (differ(found, point, next) || others_likely(values, point, next))) points_.push_back(values);
     }
     if (points_.size() == first) return ok_status();
     search.costs.clear();
     search.needed_gain = [gain = search.needed_gain, first](size_t i, size_t p, size_t c) { return gain(first + i, p, c); };
     for (size_t i = first; i < points_.size(); ++i) {
       choices_.push_back(chosen_anywhere(found));
+      add_likely(choices_.back(), points_[i]);
       search.costs.push_back(static_cast<double>(points_[i][at]));
     }
     Later later(profiler, first);
@@ -192,6 +215,30 @@ class Tuner {
       if (choices_[a][p][found.points[a].problems[p].chosen] != choices_[b][p][found.points[b].problems[p].chosen]) return true;
     }
     return false;
+  }
+
+  // By the target's own order.
+  std::vector<Choice> likely(size_t p, const SymbolValues& values, size_t most) const {
+    return is_known(p) || depends_on_data(choice_key(p)) ? std::vector<Choice>{Choice{}} : target_.candidates(first(p), lookup(plan_, values, target_.workers()), most);
+  }
+
+  bool others_likely(const SymbolValues& between, size_t a, size_t b) const {
+    for (size_t p = 0; p < problems_.size(); ++p) {
+      const std::vector<Choice> best = likely(p, between, 2);
+      if (best != likely(p, points_[a], 2) && best != likely(p, points_[b], 2)) return true;
+    }
+    return false;
+  }
+
+  void add_likely(std::vector<std::vector<Choice>>& lists, const SymbolValues& values) const {
+    for (size_t p = 0; p < problems_.size(); ++p) {
+      const auto built = [&](const Choice& c) {
+        return std::any_of(choices_.begin(), choices_.end(), [&](const auto& row) { return std::find(row[p].begin(), row[p].end(), c) != row[p].end(); });
+      };
+      for (const Choice& c : likely(p, values, kFastCandidates)) {
+        if (built(c) && std::find(lists[p].begin(), lists[p].end(), c) == lists[p].end()) lists[p].push_back(c);
+      }
+    }
   }
 
   std::vector<std::vector<Choice>> chosen_anywhere(const tune::SearchResult& found) const {
@@ -330,72 +377,5 @@ void add_timings(tune::MeasuredPoint& point, const tune::ProblemResult& result, 
 double tuning_clock() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 Result<tune::Record> run_tuner(TuningTarget& target, const CompileOptions& options, double begin) { return Tuner(target, options, begin).run(); }
-
-std::vector<TuningProblem> problems_of(const std::vector<std::string>& texts) {
-  std::vector<TuningProblem> out;
-  for (size_t k = 0; k < texts.size(); ++k) {
-    if (texts[k].empty()) continue;
-    const auto it = std::find_if(out.begin(), out.end(), [&](const TuningProblem& p) { return p.text == texts[k]; });
-    if (it == out.end()) out.push_back({texts[k], {k}});
-    else it->kernels.push_back(k);
-  }
-  return out;
-}
-
-std::vector<std::vector<Choice>> united_choices(const KernelPlan& plan, const std::vector<TuningProblem>& problems, const TuningTarget::Candidates& candidates) {
-  std::vector<std::vector<Choice>> out(plan.kernels.size());
-  for (const auto& row : candidates) {
-    for (size_t p = 0; p < problems.size(); ++p) {
-      for (const size_t k : problems[p].kernels) {
-        for (const Choice& c : row[p]) {
-          if (std::find(out[k].begin(), out[k].end(), c) == out[k].end()) out[k].push_back(c);
-        }
-      }
-    }
-  }
-  return out;
-}
-
-tune::NamedChoice named(const ChoiceNames& names, const Choice& choice) {
-  tune::NamedChoice out;
-  for (size_t i = 0; i < choice.values.size(); ++i) {
-    if (choice.values[i]) out[names[i]] = choice.values[i];
-  }
-  return out;
-}
-
-std::optional<Choice> choice_of(const ChoiceNames& names, const tune::NamedChoice& named) {
-  Choice c;
-  for (const auto& [name, value] : named) {
-    const auto it = std::find_if(names.begin(), names.end(), [&](const char* n) { return *n && name == n; });
-    if (it == names.end() || value < 0) return std::nullopt;
-    c.values[static_cast<size_t>(it - names.begin())] = value;
-  }
-  return c;
-}
-
-Status apply_record(KernelPlan& plan, const std::vector<RecordedKernel>& kernels, const tune::Record& record) {
-  for (size_t k = 0; k < kernels.size(); ++k) {
-    const RecordedKernel& kernel = kernels[k];
-    if (kernel.problem.empty()) continue;
-    const tune::Entry* entry = record.find(kernel.problem);
-    if (!entry) {
-      return Error{ErrorCode::tuning_record, fmt::format("the tuning record has no entry for '{}' (kernel {})", kernel.problem, plan.kernels[k].name), record.name,
-                   "tune the program again with --tune and --record, or leave --replay out"};
-    }
-    ChoiceTable table{kernel.key, {}};
-    for (const tune::Row& row : entry->rows) {
-      const std::optional<Choice> choice = choice_of(*kernel.names, row.choice);
-      if (!choice || !kernel.has(*choice)) {
-        return Error{ErrorCode::tuning_record, fmt::format("the tuning record's choice for '{}' is not one that this version of coil has", kernel.problem), record.name,
-                     "tune the program again with --tune and --record"};
-      }
-      table.rows.push_back({row.up_to, *choice, kernel.text(*choice)});
-    }
-    const bool own_rule = table.rows.size() == 1 && table.rows[0].choice == Choice{};
-    if (!own_rule) plan.kernels[k].choices = std::move(table);
-  }
-  return ok_status();
-}
 
 }  // namespace coil

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <functional>
 #include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -71,8 +72,8 @@ CudaVariant wgmma_variant(const GemmProblem& p, const TileChoice& c) {
     return v;
   }
   v.name = fmt::format("wgmma{}_{}x{}{}", copies ? "_copy" : "", t.bm, t.bn, shared);
-  v.call = fmt::format("cd::gemm_wgmma_split<{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}>(t, epilogue);", p.tensor_type(), t.bm, t.bn, stages, c.split, c.down, c.across, p.a_k, p.b_k,
-                       copies, classes);
+  v.call = fmt::format("cd::gemm_wgmma_split<{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}>(t, epilogue);", p.tensor_type(), t.bm, t.bn, stages, c.split, c.down, c.across, p.a_k, p.b_k,
+                       copies, classes, turns_of(p, t));
   v.grid_x = fmt::format("{} * {}", clusters, c.split * c.down * c.across);
   return v;
 }
@@ -82,7 +83,7 @@ CudaVariant variant_of(const GemmProblem& p, const TileChoice& c) {
   CudaVariant v = t.kind == TileKind::simt || t.kind == TileKind::mma ? plain_variant(p, c) : wgmma_variant(p, c);
   if (p.facts.tf32 && t.kind != TileKind::simt) v.name = "tf32_" + v.name;
   if (c.split > 1) v.name += fmt::format("_split{}", c.split);
-  v.threads = t.threads;
+  v.threads = t.threads + (turns_of(p, t) - 1) * t.bm * 2;
   v.min_blocks = t.min_blocks;
   v.shared_bytes = shared_bytes(p, c);
   v.cluster = c.split * c.down * c.across;
@@ -94,7 +95,8 @@ std::string both(const std::string& a, const std::string& b) { return a.empty() 
 
 // --- dynamic sizes
 
-constexpr int64_t kGuesses[] = {32, 64, 128, 256, 512, 1024, 2048, 4096};
+constexpr int64_t kGuesses[] = {32,  48,  64,  96,  128, 192,  256,  320,  384,  448,  512,  640,
+                                768, 896, 1024, 1280, 1536, 1792, 2048, 2560, 3072, 3584, 4096, 6144, 8192};
 
 // The sizes at which a product is modelled; those that few_rows serves are left out.
 std::vector<GemmProblem> points_of(const CudaGemmFacts& facts, int sm, int64_t few) {
@@ -106,13 +108,6 @@ std::vector<GemmProblem> points_of(const CudaGemmFacts& facts, int sm, int64_t f
   if (points.empty()) points.emplace_back(facts, sm, 512);
   return points;
 }
-
-// A kernel for the points from `begin` to `end`, and what it loses against each one's best (sum of logarithms).
-struct Stretch {
-  size_t begin, end;
-  TileChoice choice;
-  double loss;
-};
 
 // The elements of a result up to which `first` serves sizes from `low` to `high`: as long as it is not slower, at steps of a few percent.
 int64_t limit_between(const GemmProblem& low, const GemmProblem& high, const TileChoice& first, const TileChoice& second) {
@@ -126,62 +121,74 @@ int64_t limit_between(const GemmProblem& low, const GemmProblem& high, const Til
   return limit;
 }
 
-// The stretches of all points, in order, of the least loss in all. A further kernel must save a few percent at some size, a fourth a good deal.
-std::vector<Stretch> best_stretches(size_t points, const std::function<Stretch(size_t, size_t)>& stretch) {
-  constexpr double kKernel = 0.06, kFourth = 0.3;
+// loss[c][i]: what choice c loses at point i against the best there (logarithm). Those that serve all points together best: one is added after the other, each
+// time those before are changed for others as long as that gains. A further kernel must save a few percent at an eighth of the points, a fourth a good deal.
+std::vector<size_t> kernels_for(const std::vector<std::vector<double>>& loss, size_t points) {
+  constexpr double kKernel = 0.06 / 8, kFourth = 0.3 / 8;
   constexpr size_t kMost = 4;
-  const auto cost = [](const std::vector<Stretch>& stretches) {
-    double loss = stretches.size() == kMost ? kFourth : 0;
-    for (const Stretch& s : stretches) loss += s.loss + kKernel;
-    return loss;
-  };
-  // ways[n]: of the points before n, the best with each number of stretches.
-  std::vector<std::vector<std::vector<Stretch>>> ways(points + 1);
-  ways[0] = {{}};
-  for (size_t end = 1; end <= points; ++end) {
-    ways[end].resize(std::min(end, kMost) + 1);
-    for (size_t begin = 0; begin < end; ++begin) {
-      const Stretch last = stretch(begin, end);
-      for (size_t n = begin > 0; n < std::min(ways[begin].size(), kMost); ++n) {
-        std::vector<Stretch> way = ways[begin][n];
-        way.push_back(last);
-        std::vector<Stretch>& best = ways[end][n + 1];
-        if (best.empty() || cost(way) < cost(best)) best = std::move(way);
-      }
+  const auto mean_loss = [&](const std::vector<size_t>& kernels) {
+    double sum = 0;
+    for (size_t i = 0; i < points; ++i) {
+      double least = INFINITY;
+      for (const size_t c : kernels) least = std::min(least, loss[c][i]);
+      sum += least;
     }
+    return sum / static_cast<double>(points);
+  };
+  // The best in place of number `at`; whether it is better than what was there.
+  const auto improve = [&](std::vector<size_t>& kernels, size_t at) {
+    std::vector<size_t> best = kernels, changed = kernels;
+    double least = mean_loss(kernels);
+    for (changed[at] = 0; changed[at] < loss.size(); ++changed[at]) {
+      if (const double mean = mean_loss(changed); mean < least) best = changed, least = mean;
+    }
+    return std::exchange(kernels, best) != best;
+  };
+  std::vector<size_t> kernels, best;
+  double least = INFINITY;
+  while (kernels.size() < std::min(kMost, points)) {
+    kernels.push_back(0);
+    improve(kernels, kernels.size() - 1);
+    for (size_t at = 0, same = 0; kernels.size() > 1 && same < kernels.size(); at = (at + 1) % kernels.size()) same = improve(kernels, at) ? 0 : same + 1;
+    const double cost = mean_loss(kernels) + kKernel * static_cast<double>(kernels.size()) + (kernels.size() == kMost ? kFourth : 0);
+    if (cost < least) best = kernels, least = cost;
   }
-  return *std::min_element(ways[points].begin() + 1, ways[points].end(), [&](const auto& a, const auto& b) { return cost(a) < cost(b); });
+  return best;
 }
 
-// Adds what serves all sizes, the last one without a condition but `condition`: up to four kernels, each for results of up to so many elements.
+// Adds what serves all sizes, the last one without a condition but `condition`: up to four kernels. Blocks fill the machine badly at some sizes and well at
+// others, so one kernel may serve several stretches of sizes.
 void add_for_points(const std::vector<GemmProblem>& points, bool tma, const std::string& condition, std::vector<CudaVariant>& variants) {
+  constexpr double kWorthAnother = 0.015;  // to leave the kernel of the sizes before
   std::vector<TileChoice> all;
   for (const GemmProblem& p : points) {
     for (const TileChoice& c : tile_choices(p, tma)) {
       if (std::find(all.begin(), all.end(), c) == all.end()) all.push_back(c);
     }
   }
-  // loss[c][i]: what choice c loses at point i against the best there (logarithm).
   std::vector<std::vector<double>> loss(all.size());
-  std::vector<double> least;
-  for (const GemmProblem& p : points) least.push_back(time_of(p, best_of(p, tma)));
+  std::vector<double> least(points.size(), INFINITY);
   for (size_t c = 0; c < all.size(); ++c) {
-    for (size_t i = 0; i < points.size(); ++i) loss[c].push_back(std::log(time_of(points[i], all[c]) / least[i]));
-  }
-  const std::vector<Stretch> found = best_stretches(points.size(), [&](size_t begin, size_t end) {
-    Stretch best{begin, end, {}, INFINITY};
-    for (size_t c = 0; c < all.size(); ++c) {
-      double sum = 0;
-      for (size_t i = begin; i < end; ++i) sum += loss[c][i];
-      if (sum < best.loss) best.choice = all[c], best.loss = sum;
+    for (size_t i = 0; i < points.size(); ++i) {
+      loss[c].push_back(std::log(time_of(points[i], all[c])));
+      least[i] = std::min(least[i], loss[c][i]);
     }
-    return best;
-  });
-  for (const Stretch& s : found) {
-    variants.push_back(variant_of(points[0], s.choice));
+  }
+  for (auto& row : loss) {
+    for (size_t i = 0; i < points.size(); ++i) row[i] -= least[i];
+  }
+  const std::vector<size_t> kernels = kernels_for(loss, points.size());
+  std::vector<size_t> at;  // each point's
+  for (size_t i = 0; i < points.size(); ++i) {
+    const size_t best = *std::min_element(kernels.begin(), kernels.end(), [&](size_t a, size_t b) { return loss[a][i] < loss[b][i]; });
+    at.push_back(i > 0 && loss[at[i - 1]][i] <= loss[best][i] + kWorthAnother ? at[i - 1] : best);
+  }
+  for (size_t i = 0; i < points.size(); ++i) {
+    if (i + 1 < points.size() && at[i + 1] == at[i]) continue;
+    variants.push_back(variant_of(points[0], all[at[i]]));
     variants.back().condition = condition;
-    if (s.end == points.size()) continue;
-    const int64_t limit = limit_between(points[s.end - 1], points[s.end], s.choice, (&s + 1)->choice);
+    if (i + 1 == points.size()) continue;
+    const int64_t limit = limit_between(points[i], points[i + 1], all[at[i]], all[at[i + 1]]);
     variants.back().condition = both(condition, fmt::format("t.batch * t.m * t.n <= {}", limit));
   }
 }

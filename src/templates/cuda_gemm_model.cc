@@ -85,12 +85,19 @@ double lines_of_a(const GemmProblem& p, const GemmTile& t) {
   return *known(p.facts.a_row) % 2 != 0 ? 1.6 : 1.05;
 }
 
+// Nanoseconds of a step of odd rows: they pass through registers, its words before its products may begin.
+double through_registers(const GemmProblem& p, const GemmTile& t) {
+  if (classes_of(p, t) == 1) return 0;
+  if (turns_of(p, t) == 2) return 133 + 0.0066 * t.bm * t.bn + (*known(p.facts.a_row) % 2 != 0 ? 58 : 0);
+  return (t.bm == 64 ? 165 : 206) + 0.009 * t.bm * t.bn;
+}
+
 // Nanoseconds of the wgmma kernels. A step of 128 bytes along k is bound by the tensor cores or by what a multiprocessor or the L2 cache moves;
 // starting a kernel, filling the pipeline and finishing a tile take their time beside.
 double wgmma_time(const GemmProblem& p, const TileChoice& c) {
   const GemmTile& t = *c.tile;
   // Clusters lie within a part of the chip; fours leave some of most parts over: an H200 runs 30 or 31 of them at once.
-  const bool fours = c.down * c.across > 1 && c.down * c.across * c.split > 2;
+  const bool fours = c.down * c.across * c.split > 2 && (c.down * c.across > 1 || classes_of(p, t) > 1);
   const int sms = fours ? multiprocessors(p.sm) / 16 * 15 : multiprocessors(p.sm);
   const bool persistent = t.kind == TileKind::wgmma, copies = t.kind == TileKind::wgmma_copy;
   const int64_t blocks = tiles(p.m, int64_t{t.bm} * c.down) * c.down * tiles(p.n, int64_t{t.bn} * c.across) * c.across * std::max<int64_t>(p.batch, 1) * c.split;
@@ -98,11 +105,14 @@ double wgmma_time(const GemmProblem& p, const TileChoice& c) {
   const double lines = 128.0 * (t.bm * lines_of_a(p, t) / c.across + loaded_columns(p, t) / static_cast<double>(c.down));
   const double tensor = t.bm * t.bn * (busy > 0.9 * sms && p.k >= 2048 ? 0.0197 : 0.018) * (t.bn == 192 ? 1.06 : 1.0);
   const double sharing = c.down * c.across == 1 ? 1.0 : classes_of(p, t) > 1 ? 1.05 : c.down > 1 ? 0.99 : 1.0;
-  // Rows in classes pass through registers, a step's before its products may begin.
-  const double through = classes_of(p, t) > 1 ? (t.bm == 64 ? 165 : 206) + 0.009 * t.bm * t.bn : 0;
-  const double step = std::max({tensor, through, bytes / (copies ? 37 : 127), lines * busy / (through > 0 && t.bm * t.bn <= 64 * 160 ? 13400 : 11800)}) * sharing;
+  const double through = through_registers(p, t), from_cache = turns_of(p, t) == 2 ? 15500 : through > 0 && t.bm * t.bn <= 64 * 160 ? 13400 : 11800;
+  // At 1280 columns and k = 3420 126 blocks of 64 x 96 take 17.3 us, 112 of them 13.4: measured, not explained.
+  const double crowd = turns_of(p, t) == 2 && t.bn == 96 && busy > 120 ? 1.3 : 1.0;
+  const double step = std::max({tensor, through, bytes / (copies ? 37 : 127), lines * busy / from_cache}) * sharing * crowd;
   const double steps = static_cast<double>(tiles(tiles(std::max<int64_t>(p.k, 1), p.step()), c.split));
-  const double finish = 170 + 9.1 * t.bn * t.bm / 128 + (c.split > 1 ? (through > 0 ? 2800 : 2200) + 0.085 * t.bm * t.bn * std::log2(c.split) : 0);
+  const double alone = 170 + 9.1 * t.bn * t.bm / 128 + (c.split > 1 ? (through > 0 ? 2800 : 2200) + 0.085 * t.bm * t.bn * std::log2(c.split) : 0);
+  const double in_turns = 1630 + 22.7 * t.bn * t.bm / 128 + (c.split > 1 ? 1000 + 0.015 * t.bm * t.bn * std::log2(c.split) : 0);
+  const double finish = turns_of(p, t) == 2 ? in_turns : alone;
   const int64_t resident = persistent ? 1 : std::max<int64_t>(1, 232448 / (shared_bytes(p, c) + 1024));
   const double turns = static_cast<double>(tiles(blocks, sms)), ends = static_cast<double>(tiles(blocks, sms * resident));
   // From memory at least once; few multiprocessors do not draw all that it can give.
@@ -176,6 +186,10 @@ int stages_of(const GemmProblem& p, const GemmTile& t) {
   if (classes_of(p, t) == 1) return t.stages;
   return std::min(10, (232448 - (t.kind == TileKind::wgmma ? 8192 : 0)) / ((t.bm + loaded_columns(p, t)) * 128 + 32));
 }
+
+// What a step of odd rows waits for (its words on their way through registers) is hidden behind another one's products. Wider tiles have no registers
+// for it: 9 warps have 168 each.
+int turns_of(const GemmProblem& p, const GemmTile& t) { return classes_of(p, t) > 1 && t.bm == 64 && t.bn <= 128 ? 2 : 1; }
 
 Fit tma_fit(const GemmProblem& p) {
   const CudaGemmFacts& f = p.facts;

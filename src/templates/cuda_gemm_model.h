@@ -65,6 +65,7 @@ struct TileChoice {
 
 int classes_of(const GemmProblem& p, const GemmTile& t);  // a_classes where TMA reads them, else 1
 int stages_of(const GemmProblem& p, const GemmTile& t);
+int turns_of(const GemmProblem& p, const GemmTile& t);  // warpgroups that take a tile's steps along k in turns
 int64_t shared_bytes(const GemmProblem& p, const TileChoice& c);
 double time_of(const GemmProblem& p, const TileChoice& c);  // nanoseconds
 

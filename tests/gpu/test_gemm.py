@@ -140,12 +140,13 @@ def wgmma_tile(bn):
     return {256: (256, 4), 192: (192, 4), 160: (160, 4), 128: (128, 6), 64: (64, 8)}[bn]
 
 
-def wgmma_split(dtype, bm, bn, stages, split=1, a_k=True, b_k=True, copy=False, classes=1, down=1, across=1):
+def wgmma_split(dtype, bm, bn, stages, split=1, a_k=True, b_k=True, copy=False, classes=1, down=1, across=1, turns=None):
+    turns = turns or (2 if classes > 1 and bm == 64 and bn <= 128 else 1)
     stages = stages if classes == 1 else most_stages(bm, bn if b_k else up(bn, 64) * 64, 0)
     shared = max(stages * (bm + (bn if b_k else up(bn, 64) * 64)) * 128, bm * bn * 4) + (16 if classes == 1 else 32) * stages
-    return Instance(f"wgmma_{'copy_' if copy else ''}{bm}x{bn}_st{stages}_s{split}_{down}x{across}_c{classes}", dtype, "cuda/gemm_wgmma.h",
-                    f"cd::gemm_wgmma_split<{C_TYPES[dtype]}, {bm}, {bn}, {stages}, {split}, {down}, {across}, {flag(a_k)}, {flag(b_k)}, {flag(copy)}, {classes}>(t, epilogue);",
-                    bm * 2 + (128 if copy else 32), shared, split * down * across, 1, bm, bn, "copy" if copy else "split", a_k, b_k, True, classes, down, across)
+    return Instance(f"wgmma_{'copy_' if copy else ''}{bm}x{bn}_st{stages}_s{split}_{down}x{across}_c{classes}_t{turns}", dtype, "cuda/gemm_wgmma.h",
+                    f"cd::gemm_wgmma_split<{C_TYPES[dtype]}, {bm}, {bn}, {stages}, {split}, {down}, {across}, {flag(a_k)}, {flag(b_k)}, {flag(copy)}, {classes}, {turns}>(t, epilogue);",
+                    bm * 2 * turns + (128 if copy else 32), shared, split * down * across, 1, bm, bn, "copy" if copy else "split", a_k, b_k, True, classes, down, across)
 
 
 MMA_TILES = [(128, 128, 32, 64, 64, 4), (64, 64, 64, 32, 32, 4), (32, 64, 64, 16, 32, 4)]
@@ -194,7 +195,8 @@ def instances():
     for classes in (2, 4, 8):
         found += [wgmma("bf16", *wgmma_tile(bn), 2 if bn == 256 else 1, b_k=bn != 64, classes=classes) for bn in (256, 192, 160, 128, 64)]
         found += [wgmma_split("bf16", 128, 160, 5, 2, classes=classes), wgmma_split("f16", 128, 64, 8, 1, b_k=False, classes=classes), wgmma_split("bf16", 128, 96, 6, 2, classes=classes),
-                  wgmma_split("bf16", 64, 64, 6, 4, classes=classes), wgmma_split("f16", 64, 128, 8, 2, classes=classes)]
+                  wgmma_split("bf16", 64, 64, 6, 4, classes=classes), wgmma_split("f16", 64, 128, 8, 2, classes=classes), wgmma_split("bf16", 64, 96, 8, 1, classes=classes, turns=1),
+                  wgmma_split("bf16", 64, 160, 7, 1, b_k=False, classes=classes)]
     return found
 
 
@@ -425,7 +427,7 @@ def candidates(dtype, m, n, k, b_k):
         found = [mma(dtype, *t, True, b_k, s) for t in MMA_TILES[1:] for s in (1, 2, 4, 8)] if m <= 64 else [mma(dtype, *t, True, b_k) for t in MMA_TILES]
         classes = classes_of(k)
         found += [wgmma(dtype, *wgmma_tile(bn), *share, True, b_k, classes) for bn in (256, 192, 160, 128, 64) for share in [(1, 1)] + SHARES]
-        kinds = [(bm, bn, st, False) for bm, bn, st in ((64, 64, 6), (64, 64, 12), (64, 128, 4), (64, 128, 8), (64, 192, 6), (128, 64, 4), (128, 64, 8), (128, 80, 6), (128, 96, 4), (128, 96, 6),
+        kinds = [(bm, bn, st, False) for bm, bn, st in ((64, 64, 6), (64, 64, 12), (64, 96, 8), (64, 128, 4), (64, 128, 8), (64, 160, 7), (64, 192, 6), (128, 64, 4), (128, 64, 8), (128, 80, 6), (128, 96, 4), (128, 96, 6),
                                                        (128, 128, 3), (128, 128, 6), (128, 160, 5), (128, 192, 5), (128, 256, 4))]
         kinds += [(bm, bn, st, True) for bm, bn, st in ((64, 64, 4), (64, 64, 6), (64, 128, 4), (64, 128, 6), (128, 64, 4), (128, 128, 3), (128, 128, 4), (128, 128, 6),
                                                        (128, 192, 5), (128, 256, 4))] if k % 8 or m <= 64 else []
@@ -434,7 +436,8 @@ def candidates(dtype, m, n, k, b_k):
                 continue
             # More blocks than the machine holds at once only without a split.
             fit = 132 * max(1, 232448 // (max(st * (bm + bn) * 128, bm * bn * 4) + 1024))
-            found += [wgmma_split(dtype, bm, bn, st, s, True, b_k, copy, 1 if copy else classes, *share) for s in (1, 2, 4, 8) for share in [(1, 1)] + SHARES * (not copy)
+            turns = (1, 2) if bm == 64 and bn <= 128 and classes > 1 and not copy else (1,)
+            found += [wgmma_split(dtype, bm, bn, st, s, True, b_k, copy, 1 if copy else classes, *share, turns=turn) for s in (1, 2, 4, 8) for share in [(1, 1)] + SHARES * (not copy) for turn in turns
                       if up(m, bm) * up(n, bn) * s <= (fit if s > 1 else 2000) and s * share[0] * share[1] <= 8]
     found = [i for i in found if i.cluster == 1 or i.kind == "wgmma" or (up(m, i.bm) * up(n, i.bn) * i.cluster <= 600 * i.down * i.across and k >= 128 * i.cluster // (i.down * i.across))]
     found = [i for i in found if up(m, i.bm) * up(n, i.bn) <= 20000 and (m > 32 or i.bm <= 64)]
