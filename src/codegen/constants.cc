@@ -120,13 +120,13 @@ std::vector<uint8_t> constant_bytes(const KernelPlan& plan, const PlanConstant& 
     case PlanConstant::Packing::winograd_weight: return take(templates::pack_winograd_weight(as_floats(plain, d.dtype).data(), d.sizes[0], d.sizes[1]));
     case PlanConstant::Packing::conv_ohwi: return channels_innermost(d);
     case PlanConstant::Packing::padded_lines: return padded_lines(plain, item, c);
-    case PlanConstant::Packing::gemm_b_4bit: return take(templates::pack_4bit_b(plain.data(), c.k, c.n, c.row_stride, c.col_stride));
-    case PlanConstant::Packing::gemm_b_integer: return take(templates::pack_integer_b(plain.data(), c.k, c.n, c.row_stride, c.col_stride));
+    case PlanConstant::Packing::gemm_b_4bit: return take(templates::pack_4bit_b(plain.data() + c.first, c.k, c.n, c.row_stride, c.col_stride));
+    case PlanConstant::Packing::gemm_b_integer: return take(templates::pack_integer_b(plain.data() + c.first, c.k, c.n, c.row_stride, c.col_stride));
     case PlanConstant::Packing::gemm_b: break;
   }
   std::vector<uint8_t> out;
   for (int64_t b = 0; b < c.batch; ++b) {
-    const uint8_t* from = plain.data() + static_cast<size_t>(b * c.batch_stride) * item;
+    const uint8_t* from = plain.data() + static_cast<size_t>(c.first + b * c.batch_stride) * item;
     const auto panel = take(templates::pack_gemm_b(from, item, c.k, c.n, c.row_stride, c.col_stride));
     out.insert(out.end(), panel.begin(), panel.end());
   }
@@ -141,7 +141,7 @@ void layout_constants(KernelPlan& plan) {
     const TensorData& d = plan.buffer(c.buffer).info.data;
     c.bytes = packed_size(plan, c);
     const Key key{d.bytes.data(), d.offset, d.sizes, d.strides, static_cast<int>(c.packing) * 32 + static_cast<int>(d.dtype),
-                  {c.k, c.n, c.groups, c.batch, c.batch_stride, c.row_stride, c.col_stride}};
+                  {c.k, c.n, c.groups, c.batch, c.batch_stride, c.row_stride, c.col_stride, c.first}};
     const auto [it, fresh] = placed.try_emplace(key, at);
     c.offset = it->second;
     if (fresh) at = aligned(at + c.bytes);

@@ -52,9 +52,11 @@ bool is_skipped(const CompileOptions& options, std::string_view pass) {
   return std::find(options.skip_passes.begin(), options.skip_passes.end(), pass) != options.skip_passes.end();
 }
 
+bool for_cpu(const CompileOptions& options) { return options.cuda.empty() && options.ptx.empty(); }
+
 // The host of a CUDA program does not wait for the device: it cannot steer by what is computed there.
 LowerOptions lowering(const CompileOptions& options) {
-  const bool cpu = options.cuda.empty() && options.ptx.empty();
+  const bool cpu = for_cpu(options);
   return {.regions = cpu, .quantised_products = cpu, .nan_rows = cpu, .int4_block = options.int4_block};
 }
 
@@ -72,7 +74,7 @@ Result<CompileReport> compile(const Graph& graph, ZipWriter& zip, const CompileO
   TRY(LoopProgram folded, fold_constants(std::move(lowered)));
   LoopProgram loops = dead_loops(std::move(folded));
   watch.lap("lower");
-  if (!is_skipped(options, kDemandedRanges)) loops = demanded_ranges(std::move(loops));
+  if (!is_skipped(options, kDemandedRanges)) loops = demanded_ranges(std::move(loops), for_cpu(options));
   watch.lap("narrow");
   TRY_STATUS(verify(loops));
   report.loops = loops.loops.size();

@@ -74,13 +74,17 @@ DimRange joined(const DimRange& a, const DimRange& b, Expr size) {
   return checked({first, size->pool->index(1), end - first}, size);
 }
 
-bool saves_work(const DimRange& range, Expr size) {
+double likely(Expr size) {
   constexpr double kLikely = 64;
-  const auto likely = [&](SymbolId id) {
+  return estimate_index(size, [&](SymbolId id) {
     const Symbol& s = size->pool->symbol_info(id);
     return std::clamp(kLikely, static_cast<double>(s.min), std::max(static_cast<double>(s.min), static_cast<double>(s.max)));
-  };
-  return 8 * estimate_index(range.count, likely) <= 7 * estimate_index(size, likely);
+  });
+}
+
+double saved(const DimRange& range, Expr size) {
+  const double all = likely(size);
+  return all > 0 ? 1 - likely(range.count) / all : 0;
 }
 
 }  // namespace coil

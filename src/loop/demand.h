@@ -31,7 +31,9 @@ DimRange joined(const DimRange& a, const DimRange& b, Expr size);
 // The same elements and those between them.
 DimRange without_steps(const DimRange& range, Expr size);
 
-// Whether computing the range alone saves work: at least an eighth at the sizes that are likely.
-bool saves_work(const DimRange& range, Expr size);
+// A size where dynamic ones have values that are likely.
+double likely(Expr size);
+// The part of a dimension that computing the range alone saves then, in [0, 1].
+double saved(const DimRange& range, Expr size);
 
 }  // namespace coil

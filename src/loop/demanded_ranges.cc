@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "loop/narrow.h"
 
@@ -10,10 +11,15 @@ namespace {
 
 using Ranges = std::vector<DimRange>;
 
+constexpr double kWorthCutting = 0.125, kWorthSplitting = 0.75;
+constexpr double kWorthAKernel = 8192;  // results of a product
+
 // What is known of a buffer's readers.
 struct Demand {
   bool any = false;
-  Ranges ranges;  // of each dimension, once there is any
+  Ranges ranges;             // of each dimension, once there is any
+  std::vector<Ranges> each;  // what reads of some columns (the last dimension) alone take
+  bool all_columns = false;  // others take all of them
 };
 
 Ranges whole(const std::vector<Expr>& sizes) {
@@ -28,12 +34,14 @@ void join(Demand& known, const Ranges& wanted, const std::vector<Expr>& sizes) {
     else known.ranges.push_back(wanted[d]);
   }
   known.any = true;
+  if (wanted.size() > 1 && !is_whole(wanted.back(), sizes.back())) known.each.push_back(wanted);
+  else known.all_columns = true;
 }
 
 class DemandedRanges {
  public:
-  explicit DemandedRanges(LoopProgram program)
-      : program_(std::move(program)), demand_(program_.buffers.size()), narrowed_(program_.buffers.size(), nullptr), held_(program_.buffers.size()) {}
+  DemandedRanges(LoopProgram program, bool split_columns)
+      : program_(std::move(program)), split_columns_(split_columns), demand_(program_.buffers.size()), narrowed_(program_.buffers.size(), nullptr), held_(program_.buffers.size()) {}
 
   LoopProgram run() {
     for (const LoopOutput& out : program_.outputs) demand_whole(out.source);
@@ -41,11 +49,12 @@ class DemandedRanges {
     // Readers come after what they read.
     for (size_t i = program_.loops.size(); i-- > 0;) {
       if (original_) keep_checks(i);
+      if (original_ && split_columns_) split_columns(i);
       narrow_loop(program_.loops[i]);
       collect(program_.loops[i]);
     }
     if (!original_) return std::move(program_);
-    for (auto& [number, check] : checks_) program_.loops.insert(program_.loops.begin() + static_cast<std::ptrdiff_t>(number), std::move(check));
+    for (auto& [number, loop] : added_) program_.loops.insert(program_.loops.begin() + static_cast<std::ptrdiff_t>(number), std::move(loop));
     for (Loop& loop : program_.loops) move_reads(program_, loop, narrowed_);
     return dead_loops(std::move(program_));
   }
@@ -56,7 +65,7 @@ class DemandedRanges {
   bool is_computed(BufferId id) const { return program_.buffer(id).kind == BufferInfo::Kind::computed; }
 
   void demand_whole(BufferId id) {
-    if (id.valid() && is_computed(id)) demand(id) = {true, whole(sizes_of(id))};
+    if (id.valid() && is_computed(id)) demand(id) = {true, whole(sizes_of(id)), {}, true};
   }
 
   // A template that computes all of a dimension anyway takes the formulas that follow into its kernel, if they stay as they are.
@@ -102,7 +111,7 @@ class DemandedRanges {
     bool narrower = false;
     for (size_t d = 0; d < ranges.size(); ++d) {
       if (!is_whole(ranges[d], sizes[d])) ranges[d] = narrowable(program_, loop, d, ranges[d]);
-      if (is_held(loop.outputs[0], d) || (!is_whole(ranges[d], sizes[d]) && !saves_work(ranges[d], sizes[d]))) ranges[d] = whole_range(sizes[d]);
+      if (is_held(loop.outputs[0], d) || (!is_whole(ranges[d], sizes[d]) && saved(ranges[d], sizes[d]) < kWorthCutting)) ranges[d] = whole_range(sizes[d]);
       narrower = narrower || !is_whole(ranges[d], sizes[d]);
     }
     if (narrower) cut(loop, std::move(ranges));
@@ -113,6 +122,88 @@ class DemandedRanges {
     narrow(program_, loop, ranges);
     kept_.push_back(std::make_unique<const Ranges>(std::move(ranges)));
     for (BufferId id : loop.outputs) narrowed_[static_cast<size_t>(id.index)] = kept_.back().get();
+  }
+
+  // --- columns of a product that want different rows
+
+  // Those whose readers take few of the rows, where the others' columns lie aside: the queries of a joint projection to q, k and v.
+  std::optional<Ranges> few_rows(const Demand& d, const std::vector<Expr>& sizes) const {
+    if (d.all_columns || d.each.size() < 2) return std::nullopt;
+    Demand few, rest;
+    for (const Ranges& read : d.each) {
+      bool is_few = false;
+      for (size_t i = 0; i + 1 < sizes.size(); ++i) is_few = is_few || saved(read[i], sizes[i]) >= kWorthSplitting;
+      join(is_few ? few : rest, read, sizes);
+    }
+    if (!few.any || !rest.any) return std::nullopt;
+    const DimRange &a = few.ranges.back(), &b = rest.ranges.back();
+    for (Expr e : {a.first, a.count, b.first, b.count}) {
+      if (!e->is_constant() || e->as_int() % 16 != 0) return std::nullopt;  // whole vectors
+    }
+    if (saved(b, sizes.back()) < kWorthCutting) return std::nullopt;  // they would be computed all the same
+    if (results(rest.ranges, a) - results(few.ranges, a) < kWorthAKernel) return std::nullopt;
+    const bool apart = a.end()->as_int() <= b.first->as_int() || b.end()->as_int() <= a.first->as_int();
+    return apart && a.is_unit_step() && b.is_unit_step() ? std::optional(few.ranges) : std::nullopt;
+  }
+
+  // In those columns.
+  static double results(Ranges rows, const DimRange& columns) {
+    rows.back() = columns;
+    double n = 1;
+    for (const DimRange& r : rows) n *= likely(r.count);
+    return n;
+  }
+
+  // A product, or the formula of one that its kernel takes in.
+  bool is_product(size_t number) const {
+    const Loop& loop = program_.loops[number];
+    if (!program_.buffer(loop.outputs[0]).strides.empty()) return false;
+    if (const auto* g = std::get_if<Gemm>(&loop.def)) return !g->quantised && g->n.size() == 1;
+    if (!std::holds_alternative<Pointwise>(loop.def) || checked_dims(program_, loop)) return false;
+    for (size_t i = 0; i < number; ++i) {
+      const Loop& before = program_.loops[i];
+      const auto* g = std::get_if<Gemm>(&before.def);
+      if (!g || g->quantised || program_.buffer(before.outputs[0]).sizes != sizes_of(loop.outputs[0])) continue;
+      for (BufferId id : reads(program_, loop)) {
+        if (id == before.outputs[0]) return true;
+      }
+    }
+    return false;
+  }
+
+  void split_columns(size_t number) {
+    const BufferId whole_id = program_.loops[number].outputs[0];
+    const Demand wanted = demand(whole_id);
+    if (program_.loops[number].outputs.size() != 1) return;
+    const std::optional<Ranges> few = few_rows(wanted, sizes_of(whole_id));
+    if (!few || !is_product(number)) return;
+    Loop part = program_.loops[number];
+    give_new_results(part, ".rows");
+    const BufferId part_id = part.outputs[0];
+    for (size_t i = number + 1; i < program_.loops.size(); ++i) redirect_reads(program_.loops[i], program_, whole_id, part_id, few->back());
+    for (auto& [at, other] : added_) redirect_reads(other, program_, whole_id, part_id, few->back());
+    demand(whole_id) = {};
+    for (const Ranges& read : wanted.each) {
+      const bool in_part = joined(read.back(), few->back(), sizes_of(whole_id).back()) == few->back();
+      join(demand(in_part ? part_id : whole_id), read, sizes_of(whole_id));
+    }
+    narrow_loop(part);
+    collect(part);
+    added_.emplace_back(number, std::move(part));
+  }
+
+  // A copy of a loop defines buffers of its own.
+  void give_new_results(Loop& copy, const std::string& suffix) {
+    for (BufferId& id : copy.outputs) {
+      BufferInfo info = program_.buffer(id);
+      info.name = unused_name(info.name + suffix);
+      const std::vector<char> held = held_[static_cast<size_t>(id.index)];
+      id = BufferId(program_.buffers.size());
+      program_.buffers.push_back(std::move(info));
+      demand_.emplace_back();
+      narrowed_.push_back(nullptr);
+      held_.push_back(held);
+    }
   }
 
   void collect(const Loop& loop) {
@@ -184,15 +275,7 @@ class DemandedRanges {
   // A definition of the same elements along the dimensions that checks depend on, of one element along the others.
   void split_checks(size_t number, const std::vector<char>& dims) {
     Loop check = program_.loops[number];
-    for (BufferId& id : check.outputs) {
-      BufferInfo info = program_.buffer(id);
-      info.name = unused_name(info.name + ".checks");
-      id = BufferId(program_.buffers.size());
-      program_.buffers.push_back(std::move(info));
-      demand_.emplace_back();
-      narrowed_.push_back(nullptr);
-      held_.emplace_back();
-    }
+    give_new_results(check, ".checks");
     Ranges ranges = whole(sizes_of(check.outputs[0]));
     const Expr one = program_.pool->index(1);
     for (size_t d = 0; d < ranges.size(); ++d) {
@@ -202,7 +285,7 @@ class DemandedRanges {
     cut(check, std::move(ranges));
     add_check(check.outputs[0]);
     collect(check);
-    checks_.emplace_back(number, std::move(check));
+    added_.emplace_back(number, std::move(check));
   }
 
   std::string unused_name(std::string name) const {
@@ -212,16 +295,17 @@ class DemandedRanges {
   }
 
   LoopProgram program_;
+  const bool split_columns_;
   std::unique_ptr<const LoopProgram> original_;      // null as long as all is whole
   std::vector<Demand> demand_;
   std::vector<std::unique_ptr<const Ranges>> kept_;
   NarrowedBuffers narrowed_;
   std::vector<std::vector<char>> held_;  // by buffer and dimension; empty: none
-  std::vector<std::pair<size_t, Loop>> checks_;  // to be inserted before the loop of that number; later ones first
+  std::vector<std::pair<size_t, Loop>> added_;  // to be inserted before the loop of that number; later ones first
 };
 
 }  // namespace
 
-LoopProgram demanded_ranges(LoopProgram program) { return DemandedRanges(std::move(program)).run(); }
+LoopProgram demanded_ranges(LoopProgram program, bool split_columns) { return DemandedRanges(std::move(program), split_columns).run(); }
 
 }  // namespace coil

@@ -10,6 +10,9 @@ namespace coil {
 // lies between counts as well), and makes the definitions compute that alone. Outputs, what routines, regions and user kernels read, and
 // positions that data decides count as everything. The values that are left are those of before. A position that is wrong where nobody reads any
 // more still ends the call: what checked it is left as a definition of its own.
-LoopProgram demanded_ranges(LoopProgram program);
+//
+// With `split_columns` a product whose readers want different rows of different columns becomes two (a joint projection to queries, keys
+// and values, of which one query is used): one more kernel for fewer sums.
+LoopProgram demanded_ranges(LoopProgram program, bool split_columns = false);
 
 }  // namespace coil

@@ -254,6 +254,23 @@ std::vector<ReadAt> reads_at(const LoopProgram& program, const Loop& loop) {
   return found;
 }
 
+void redirect_reads(Loop& loop, const LoopProgram& program, BufferId from, BufferId to, const DimRange& columns) {
+  const Expr size = program.buffer(from).sizes.back();
+  const auto inside = [&](Expr column, std::span<const Expr> domain) {
+    const DimRange r = range_of(column, size, domain);
+    return joined(r, columns, size) == columns;
+  };
+  each_body(program, loop, [&](Expr& body, const std::vector<Expr>& domain) {
+    body = rewrite(body, [&](Expr e) {
+      if (e->kind != ExprKind::load || !(BufferId(e->id) == from) || !inside(e->args.back(), domain)) return Expr();
+      return e->pool->load(to, program.buffer(to).dtype, e->args);
+    });
+  });
+  each_operand(loop, [&](Operand& o, const std::vector<Expr>& domain) {
+    if (o.buffer == from && inside(o.coordinates.back(), domain)) o.buffer = to;
+  });
+}
+
 void move_reads(const LoopProgram& program, Loop& loop, const NarrowedBuffers& narrowed) {
   const auto ranges_of = [&](BufferId id) { return narrowed[static_cast<size_t>(id.index)]; };
   each_body(program, loop, [&](Expr& body, const std::vector<Expr>& domain) {

@@ -21,6 +21,9 @@ using NarrowedBuffers = std::vector<const std::vector<DimRange>*>;
 // The loop's reads of narrowed buffers, at their places there.
 void move_reads(const LoopProgram& program, Loop& loop, const NarrowedBuffers& narrowed);
 
+// Has the loop read `to` instead of `from` where what it reads along the last dimension lies in the range.
+void redirect_reads(Loop& loop, const LoopProgram& program, BufferId from, BufferId to, const DimRange& columns);
+
 // A read by coordinates and the sizes of the variables in them.
 struct ReadAt {
   BufferId buffer;

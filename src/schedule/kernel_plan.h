@@ -174,6 +174,7 @@ struct PlanConstant {
   Packing packing = Packing::plain;
   int64_t k = 0, n = 0, groups = 1;     // gemm_b: [batch][k, n] from linear strides below; conv: from the OIHW sizes
   int64_t batch = 1, batch_stride = 0, row_stride = 0, col_stride = 0;
+  int64_t first = 0;                    // gemm_b: elements before the slice that is read
                                         // padded_lines: n lines of k elements, batch_stride apart
   uint64_t offset = 0, bytes = 0;       // in the blob
 };

@@ -32,7 +32,7 @@ bool WeightPacker::pack_gemm_weight(TemplateKernel& k, const Gemm& g) {
   if (c.batch_stride != 0 && !fixed(product(pool(), g.batch), c.batch)) return false;
   const Expr base = substitute_vars(offset, std::vector<Expr>(static_cast<size_t>(k0) + g.k.size(), pool().index(0)));
   if (g.batch.empty()) c.batch_stride = 0;
-  if (!(base == pool().index(0))) return false;  // a slice of a weight: packed at run time
+  if (!fixed(base, c.first)) return false;  // another slice of the weight in each call: packed at run time
   c.packing = is_int(program_.buffer(k.result).dtype)      ? PlanConstant::Packing::gemm_b_integer
               : g.quantised && has_4_bits(source) ? PlanConstant::Packing::gemm_b_4bit
                                                   : PlanConstant::Packing::gemm_b;
@@ -104,7 +104,7 @@ BufferId WeightPacker::packed_buffer(BufferId source, PlanConstant c) {
   for (const auto& [packed, row] : packed_) {
     const PlanConstant& p = row;
     if (p.buffer == source && p.packing == c.packing && p.k == c.k && p.n == c.n && p.batch == c.batch && p.row_stride == c.row_stride &&
-        p.col_stride == c.col_stride && p.batch_stride == c.batch_stride) {
+        p.col_stride == c.col_stride && p.batch_stride == c.batch_stride && p.first == c.first) {
       return packed;
     }
   }

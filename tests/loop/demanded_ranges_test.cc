@@ -64,7 +64,7 @@ class DemandedRanges : public testing::Test {
   // The narrowed program, whose results on these inputs are compared with the whole one's.
   LoopProgram narrowed(const std::vector<std::vector<TensorData>>& calls) {
     const LoopProgram& whole = rec.program();
-    LoopProgram part = demanded_ranges(whole);
+    LoopProgram part = demanded_ranges(whole, true);
     const Status valid = verify(part);
     EXPECT_TRUE(valid.ok()) << (valid.ok() ? "" : valid.error().message);
     for (const std::vector<TensorData>& inputs : calls) {
@@ -202,6 +202,25 @@ TEST_F(DemandedRanges, AScanNeedsWhatComesBefore) {
   const View down = rec.scan("down", ScanOp::sum, DType::f32, x.sizes, 0, [&](Coordinates c) { return rec.at(x, c); });
   output(apply(neg, slice(down, 0, n(4), n(3)), "out"));
   EXPECT_EQ(sizes_of(narrowed({{floats({20, 3})}}), "down"), "7 x 3");
+}
+
+// x times one weight is read as queries, keys and values; of the queries one is used.
+TEST_F(DemandedRanges, AJointProjectionIsSplit) {
+  const View x = input("x", {n(600), n(8)}), w = input("w", {n(8), n(48)}), y = product(x, w, "y"), b = apply(tanh, y, "b");
+  Attention a;
+  a.batch = a.heads = a.kv_heads = n(1);
+  a.q_len = a.kv_len = n(600);
+  a.dim = a.v_dim = n(16);
+  const auto columns = [&](int64_t first) { return Operand{BufferId(b.body->id), {p.var(2), p.var(3) + first}}; };
+  a.q = columns(16), a.k = columns(0), a.v = columns(32);
+  const View all = rec.define("attention", DType::f32, {n(1), n(1), n(600), n(16)}, a);
+  output(apply(neg, slice(all, 2, n(4), n(1)), "between"));
+  EXPECT_EQ(sizes_of(narrowed({{floats({600, 8}), floats({8, 48})}}), "y"), "600 x 48");  // keys and values lie on both sides
+  std::get<Attention>(rec.program().loops[2].def).q = columns(0);
+  std::get<Attention>(rec.program().loops[2].def).k = columns(16);
+  const LoopProgram part = narrowed({{floats({600, 8}), floats({8, 48})}});
+  EXPECT_EQ(sizes_of(part, "y") + ", " + sizes_of(part, "b"), "600 x 32, 600 x 32");
+  EXPECT_EQ(sizes_of(part, "y.rows") + ", " + sizes_of(part, "b.rows"), "1 x 16, 1 x 16");
 }
 
 class DemandedQueries : public DemandedRanges {
