@@ -105,7 +105,7 @@ double wgmma_time(const GemmProblem& p, const TileChoice& c) {
   const double lines = 128.0 * (t.bm * lines_of_a(p, t) / c.across + loaded_columns(p, t) / static_cast<double>(c.down));
   const double tensor = t.bm * t.bn * (busy > 0.9 * sms && p.k >= 2048 ? 0.0197 : 0.018) * (t.bn == 192 ? 1.06 : 1.0);
   const double sharing = c.down * c.across == 1 ? 1.0 : classes_of(p, t) > 1 ? 1.05 : c.down > 1 ? 0.99 : 1.0;
-  const double through = through_registers(p, t), from_cache = turns_of(p, t) == 2 ? 15500 : through > 0 && t.bm * t.bn <= 64 * 160 ? 13400 : 11800;
+  const double through = through_registers(p, t), from_cache = turns_of(p, t) == 2 ? 17500 : through > 0 && t.bm * t.bn <= 64 * 160 ? 13400 : 11800;
   // At 1280 columns and k = 3420 126 blocks of 64 x 96 take 17.3 us, 112 of them 13.4: measured, not explained.
   const double crowd = turns_of(p, t) == 2 && t.bn == 96 && busy > 120 ? 1.3 : 1.0;
   const double step = std::max({tensor, through, bytes / (copies ? 37 : 127), lines * busy / from_cache}) * sharing * crowd;
@@ -189,7 +189,10 @@ int stages_of(const GemmProblem& p, const GemmTile& t) {
 
 // What a step of odd rows waits for (its words on their way through registers) is hidden behind another one's products. Wider tiles have no registers
 // for it: 9 warps have 168 each.
-int turns_of(const GemmProblem& p, const GemmTile& t) { return classes_of(p, t) > 1 && t.bm == 64 && t.bn <= 128 ? 2 : 1; }
+int turns_of(const GemmProblem& p, const GemmTile& t) {
+  const int classes = classes_of(p, t);
+  return classes > 1 && t.bm == 64 && t.bn <= (classes == 8 ? 128 : 160) ? 2 : 1;
+}
 
 Fit tma_fit(const GemmProblem& p) {
   const CudaGemmFacts& f = p.facts;

@@ -128,6 +128,10 @@ def most_stages(bm, bn, more):
     return min(10, (232448 - more) // ((bm + bn) * 128 + 32))
 
 
+def most_turns(bm, bn, classes):
+    return 2 if classes > 1 and bm == 64 and bn <= (128 if classes == 8 else 160) else 1
+
+
 def wgmma(dtype, bn, stages, down=1, across=1, a_k=True, b_k=True, classes=1):
     stages = stages if classes == 1 else most_stages(128, bn if b_k else up(bn, 64) * 64, 8192)
     shared = stages * (128 + (bn if b_k else up(bn, 64) * 64)) * 128 + (8 * 4096 if classes == 1 else 8192) + (16 if classes == 1 else 32) * stages
@@ -141,7 +145,7 @@ def wgmma_tile(bn):
 
 
 def wgmma_split(dtype, bm, bn, stages, split=1, a_k=True, b_k=True, copy=False, classes=1, down=1, across=1, turns=None):
-    turns = turns or (2 if classes > 1 and bm == 64 and bn <= 128 else 1)
+    turns = turns or most_turns(bm, bn, classes)
     stages = stages if classes == 1 else most_stages(bm, bn if b_k else up(bn, 64) * 64, 0)
     shared = max(stages * (bm + (bn if b_k else up(bn, 64) * 64)) * 128, bm * bn * 4) + (16 if classes == 1 else 32) * stages
     return Instance(f"wgmma_{'copy_' if copy else ''}{bm}x{bn}_st{stages}_s{split}_{down}x{across}_c{classes}_t{turns}", dtype, "cuda/gemm_wgmma.h",
@@ -436,7 +440,7 @@ def candidates(dtype, m, n, k, b_k):
                 continue
             # More blocks than the machine holds at once only without a split.
             fit = 132 * max(1, 232448 // (max(st * (bm + bn) * 128, bm * bn * 4) + 1024))
-            turns = (1, 2) if bm == 64 and bn <= 128 and classes > 1 and not copy else (1,)
+            turns = range(1, 1 + most_turns(bm, bn, 1 if copy else classes))
             found += [wgmma_split(dtype, bm, bn, st, s, True, b_k, copy, 1 if copy else classes, *share, turns=turn) for s in (1, 2, 4, 8) for share in [(1, 1)] + SHARES * (not copy) for turn in turns
                       if up(m, bm) * up(n, bn) * s <= (fit if s > 1 else 2000) and s * share[0] * share[1] <= 8]
     found = [i for i in found if i.cluster == 1 or i.kind == "wgmma" or (up(m, i.bm) * up(n, i.bn) * i.cluster <= 600 * i.down * i.across and k >= 128 * i.cluster // (i.down * i.across))]
