@@ -19,8 +19,8 @@ class WhisperEncoder(nn.Module):
         return self.encoder(features).last_hidden_state
 
 
-def whisper_tiny_encoder():
-    return WhisperEncoder(), (rand(1, 80, 3000),)
+def whisper_tiny_encoder(batch=1):
+    return WhisperEncoder(), (rand(batch, 80, 3000),)
 
 
 class Denoiser(nn.Module):
@@ -38,8 +38,8 @@ class Denoiser(nn.Module):
         return self.net(image, step, return_dict=False)[0]
 
 
-def unet_32():
-    return Denoiser(), (rand(1, 3, 32, 32), torch.tensor([7]))
+def unet_32(batch=1):
+    return Denoiser(), (rand(batch, 3, 32, 32), torch.tensor([7] * batch))
 
 
 class Decoder(nn.Module):
@@ -63,6 +63,6 @@ class Decoder(nn.Module):
         return (logits, *(part for layer in past.layers for part in (layer.keys, layer.values)))
 
 
-def gpt2_decode(past):
-    cache = [rand(1, 12, past, 64) for _ in range(2 * Decoder.LAYERS)]
-    return Decoder(), (torch.randint(0, 50257, (1, 1)), torch.tensor([[past]]), *cache)
+def gpt2_decode(past, batch=1):
+    cache = [rand(batch, 12, past, 64) for _ in range(2 * Decoder.LAYERS)]
+    return Decoder(), (torch.randint(0, 50257, (batch, 1)), torch.tensor([[past]]), *cache)

@@ -40,8 +40,8 @@ def workloads():
     def linear(rows, dtype):
         return lambda: (torch.nn.Linear(3420, 1280, bias=False).to(dtype), (rand(rows, 3420, dtype=dtype),))
 
-    def vision(name):
-        return lambda: (big.vision(name), (image(),))
+    def vision(name, images):
+        return lambda: (big.vision(name), (images(),))
 
     multiply = Function(lambda x, y: x * y)
     image = lambda: rand(1, 3, 224, 224)
@@ -60,7 +60,7 @@ def workloads():
         "minilm_b32_s32": zoo(big.minilm, ids(32, 32), ones(32, 32)),
         "mobilenet_v3_b1": zoo(big.mobilenet_v3_large, image),
         "resnet50_b1": zoo(big.resnet50, image),
-        **{f"{name}_b1": vision(name) for name in ("efficientnet_b0", "convnext_tiny", "swin_t")},
+        **{f"{name}_b1": vision(name, image) for name in ("efficientnet_b0", "convnext_tiny", "swin_t")},
         "vit_b_16_b1": zoo(big.vit_b_16, image),
         "resnet50_b8": zoo(big.resnet50, images),
         "mobilenet_v3_b8": zoo(big.mobilenet_v3_large, images),
@@ -70,6 +70,12 @@ def workloads():
         "llama_2_layers_b1_s128": zoo(big.llama_f32, ids(1, 128, 2000)),
         "whisper_tiny_encoder": bench_models.whisper_tiny_encoder,
         "unet_32": bench_models.unet_32,
+        "resnet18_b8": zoo(big.resnet18, images),
+        **{f"{name}_b8": vision(name, images) for name in ("efficientnet_b0", "convnext_tiny", "swin_t")},
+        "gpt2_b8_s128": zoo(big.gpt2_f32, ids(8, 128)),
+        "gpt2_decode_c512_b8": lambda: bench_models.gpt2_decode(512, 8),
+        "whisper_tiny_encoder_b8": lambda: bench_models.whisper_tiny_encoder(8),
+        "unet_32_b8": lambda: bench_models.unet_32(8),
     }
 
 

@@ -1,6 +1,7 @@
 // Which CUDA kernels serve a matrix product: device/cuda/{gemv,gemm_wgmma,gemm_mma,gemm_simt}.h with tile sizes by a model of their time.
 //
-// A product with dynamic sizes is modelled at several sizes; up to four kernels with limits between them are kept.
+// A product with dynamic sizes is modelled at several sizes; up to four kernels are kept, each for one or more
+// stretches of sizes.
 #include <algorithm>
 #include <array>
 #include <cmath>
