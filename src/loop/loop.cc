@@ -2,23 +2,9 @@
 
 #include <algorithm>
 
+#include "loop/visit.h"
+
 namespace coil {
-namespace {
-
-template <class... F>
-struct Overload : F... {
-  using F::operator()...;
-};
-template <class... F>
-Overload(F...) -> Overload<F...>;
-
-std::vector<Expr> joined(std::initializer_list<const std::vector<Expr>*> parts) {
-  std::vector<Expr> all;
-  for (const std::vector<Expr>* part : parts) all.insert(all.end(), part->begin(), part->end());
-  return all;
-}
-
-}  // namespace
 
 TensorFace face(const BufferInfo& buffer) {
   TensorFace f{buffer.float8.value_or(buffer.dtype), buffer.sizes, buffer.strides};
@@ -35,7 +21,7 @@ std::vector<BodyRef> bodies(const LoopProgram& program, const Loop& loop) {
   std::vector<BodyRef> result;
   std::visit(Overload{
                  [&](const Pointwise& d) { result.push_back({d.body, sizes}); },
-                 [&](const Reduction& d) { result.push_back({d.body, joined({&sizes, &d.domain})}); },
+                 [&](const Reduction& d) { result.push_back({d.body, joined_sizes({&sizes, &d.domain})}); },
                  [&](const Scan& d) { result.push_back({d.body, sizes}); },
                  [&](const Concat& d) {
                    for (const Concat::Piece& piece : d.pieces) {

@@ -3,22 +3,10 @@
 #include <algorithm>
 
 #include "loop/simplify_body.h"
+#include "loop/visit.h"
 
 namespace coil {
 namespace {
-
-template <class... F>
-struct Overload : F... {
-  using F::operator()...;
-};
-template <class... F>
-Overload(F...) -> Overload<F...>;
-
-std::vector<Expr> joined_sizes(std::initializer_list<const std::vector<Expr>*> parts) {
-  std::vector<Expr> all;
-  for (const std::vector<Expr>* part : parts) all.insert(all.end(), part->begin(), part->end());
-  return all;
-}
 
 // --- what a definition can be narrowed to
 
@@ -273,9 +261,9 @@ void redirect_reads(Loop& loop, const LoopProgram& program, BufferId from, Buffe
 
 void move_reads(const LoopProgram& program, Loop& loop, const NarrowedBuffers& narrowed) {
   const auto ranges_of = [&](BufferId id) { return narrowed[static_cast<size_t>(id.index)]; };
+  const bool changed = std::any_of(loop.outputs.begin(), loop.outputs.end(), [&](BufferId id) { return ranges_of(id) != nullptr; });
   each_body(program, loop, [&](Expr& body, const std::vector<Expr>& domain) {
     const bool concerned = any_of(body, [&](Expr e) { return e->kind == ExprKind::load && ranges_of(BufferId(e->id)); });
-    const bool changed = std::any_of(loop.outputs.begin(), loop.outputs.end(), [&](BufferId id) { return ranges_of(id) != nullptr; });
     if (concerned) {
       body = rewrite(body, [&](Expr e) {
         const std::vector<DimRange>* ranges = e->kind == ExprKind::load ? ranges_of(BufferId(e->id)) : nullptr;

@@ -8,6 +8,7 @@
 #include "loop/demanded_ranges.h"
 #include "loop/interpret.h"
 #include "loop/recorder.h"
+#include "tests/loop/recorded_program.h"
 
 namespace coil {
 namespace {
@@ -15,19 +16,12 @@ namespace {
 using enum ScalarOp;
 
 TensorData floats(std::vector<int64_t> sizes) {
-  TensorData t;
-  t.sizes = std::move(sizes);
-  t.strides.resize(t.sizes.size());
   int64_t count = 1;
-  for (size_t i = t.sizes.size(); i-- > 0; count *= t.sizes[i]) t.strides[i] = count;
-  auto values = std::make_shared<std::vector<float>>();
-  for (int64_t i = 0; i < count; ++i) values->push_back(static_cast<float>((i * 37) % 23 - 11) / 8);
-  t.bytes = {reinterpret_cast<const uint8_t*>(values->data()), values->size() * sizeof(float)};
-  t.owner = values;
-  return t;
+  for (int64_t size : sizes) count *= size;
+  return tensor(DType::f32, std::move(sizes), counted(count, 0.125f));
 }
 
-class DemandedRanges : public testing::Test {
+class DemandedRanges : public RecordedProgram {
  protected:
   Expr n(int64_t value) { return p.index(value); }
   Expr symbol(const char* name, int64_t min) { return p.symbol(p.add_symbol({name, name, min, INT64_MAX})); }
@@ -51,14 +45,6 @@ class DemandedRanges : public testing::Test {
   View product(const View& a, const View& b, const char* name) {
     Gemm g{{}, {a.sizes[0]}, {b.sizes[1]}, {a.sizes[1]}, {BufferId(a.body->id), {p.var(0), p.var(2)}}, {BufferId(b.body->id), {p.var(2), p.var(1)}}, {}};
     return rec.define(name, DType::f32, {a.sizes[0], b.sizes[1]}, std::move(g));
-  }
-  void output(const View& v) {
-    const BufferId id(v.body->id);
-    rec.program().buffer(id).strides = contiguous_strides(p, v.sizes);
-    LoopOutput out;
-    out.source = id;
-    out.name = rec.program().buffer(id).name;
-    rec.program().outputs.push_back(out);
   }
 
   // The narrowed program, whose results on these inputs are compared with the whole one's.
@@ -88,10 +74,6 @@ class DemandedRanges : public testing::Test {
     }
     return "gone";
   }
-
-  std::shared_ptr<ExprPool> pool = std::make_shared<ExprPool>();
-  ExprPool& p = *pool;
-  Recorder rec{pool};
 };
 
 TEST_F(DemandedRanges, ExtentsOfIndices) {

@@ -8,35 +8,12 @@
 #include "loop/interpret.h"
 #include "loop/memory.h"
 #include "loop/recorder.h"
+#include "tests/loop/recorded_program.h"
 
 namespace coil {
 namespace {
 
 using enum ScalarOp;
-
-template <class T>
-TensorData tensor(DType dtype, std::vector<int64_t> sizes, const std::vector<T>& values) {
-  TensorData t;
-  t.dtype = dtype;
-  t.sizes = sizes;
-  t.strides.resize(sizes.size());
-  int64_t step = 1;
-  for (size_t i = sizes.size(); i-- > 0;) {
-    t.strides[i] = step;
-    step *= sizes[i];
-  }
-  auto bytes = std::make_shared<std::vector<uint8_t>>(values.size() * sizeof(T));
-  if (!values.empty()) std::memcpy(bytes->data(), values.data(), bytes->size());
-  t.bytes = *bytes;
-  t.owner = bytes;
-  return t;
-}
-
-std::vector<float> counted(int64_t n, float scale = 1) {
-  std::vector<float> v;
-  for (int64_t i = 0; i < n; ++i) v.push_back(scale * static_cast<float>((i * 37) % 23 - 11));
-  return v;
-}
 
 template <class T>
 std::vector<T> values(const TensorData& t) {
@@ -45,7 +22,7 @@ std::vector<T> values(const TensorData& t) {
   return v;
 }
 
-class LoopTest : public testing::Test {
+class LoopTest : public RecordedProgram {
  protected:
   std::vector<Expr> sizes(std::initializer_list<int64_t> list) {
     std::vector<Expr> r;
@@ -53,14 +30,6 @@ class LoopTest : public testing::Test {
     return r;
   }
   View input(const char* name, DType dtype, std::vector<Expr> s) { return rec.input(name, dtype, s, contiguous_strides(p, s)); }
-  void output(const View& v) {
-    const BufferId id(v.body->id);
-    rec.program().buffer(id).strides = contiguous_strides(p, v.sizes);
-    LoopOutput out;
-    out.source = id;
-    out.name = rec.program().buffer(id).name;
-    rec.program().outputs.push_back(out);
-  }
   std::vector<TensorData> run(const std::vector<TensorData>& inputs) {
     const Status ok = verify(rec.program());
     EXPECT_TRUE(ok.ok()) << (ok.ok() ? "" : ok.error().message);
@@ -68,10 +37,6 @@ class LoopTest : public testing::Test {
     EXPECT_TRUE(r.ok()) << (r.ok() ? "" : r.error().message);
     return r.ok() ? std::move(r).value() : std::vector<TensorData>(rec.program().outputs.size());
   }
-
-  std::shared_ptr<ExprPool> pool = std::make_shared<ExprPool>();
-  ExprPool& p = *pool;
-  Recorder rec{pool};
 };
 
 TEST_F(LoopTest, TextShowsSizesBodiesAndOutputs) {

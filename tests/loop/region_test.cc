@@ -5,21 +5,10 @@
 
 #include "loop/interpret.h"
 #include "loop/recorder.h"
+#include "tests/loop/recorded_program.h"
 
 namespace coil {
 namespace {
-
-template <class T>
-TensorData tensor(DType dtype, std::vector<int64_t> sizes, std::vector<T> values) {
-  auto held = std::make_shared<std::vector<T>>(std::move(values));
-  TensorData t;
-  t.bytes = {reinterpret_cast<const uint8_t*>(held->data()), held->size() * sizeof(T)};
-  t.owner = held;
-  t.dtype = dtype;
-  t.sizes = std::move(sizes);
-  t.strides.assign(t.sizes.size(), 1);
-  return t;
-}
 
 std::vector<float> floats(const TensorData& t) {
   std::vector<float> v(t.bytes.size() / sizeof(float));
@@ -27,16 +16,9 @@ std::vector<float> floats(const TensorData& t) {
   return v;
 }
 
-class RegionTest : public testing::Test {
+class RegionTest : public RecordedProgram {
  protected:
   View input(Recorder& r, const char* name, DType dtype, std::vector<Expr> s) { return r.input(name, dtype, s, contiguous_strides(p, s)); }
-  void output(const View& v) {
-    LoopOutput out;
-    out.source = BufferId(v.body->id);
-    rec.program().buffer(out.source).strides = contiguous_strides(p, v.sizes);
-    out.name = rec.program().buffer(out.source).name;
-    rec.program().outputs.push_back(out);
-  }
   Expr number(float v) { return p.constant(v, DType::f32); }
   Expr add(Expr a, Expr b) { return p.op(ScalarOp::add, {a, b}); }
 
@@ -84,10 +66,6 @@ class RegionTest : public testing::Test {
     for (RegionPart& each : std::get<Region>(rec.program().loops.back().def).parts) each.captures[0].second = BufferId(v.body->id);
     return v;
   }
-
-  std::shared_ptr<ExprPool> pool = std::make_shared<ExprPool>();
-  ExprPool& p = *pool;
-  Recorder rec{pool};
 };
 
 TEST_F(RegionTest, OnePartOfABranchRuns) {
