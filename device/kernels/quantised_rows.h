@@ -2,6 +2,7 @@
 #ifndef COIL_DEVICE_KERNELS_QUANTISED_ROWS_H_
 #define COIL_DEVICE_KERNELS_QUANTISED_ROWS_H_
 
+#include "gemm_quantised.h"
 #include "vector.h"
 
 namespace COIL_KERNELS_NAMESPACE {
@@ -43,6 +44,38 @@ COIL_INLINE void load_columns(const float* table, int64_t cols, Vec* out) {
   __builtin_prefetch(table + COIL_PANEL + COIL_PANEL / 2);
 #pragma unroll
   for (int j = 0; j < kPanelVectors; j++) out[j] = load_partial(table + j * kLanes, max64(0, min64(kLanes, cols - j * kLanes)));
+}
+
+// What turns numbers of a panel's columns into values within a group of k.
+template <bool scaled, bool shifted>
+struct GroupTables {
+  Vec scale[kPanelVectors], zero[kPanelVectors];
+
+  COIL_INLINE_MEMBER GroupTables(const CoilGemm& g, int64_t group, int64_t panel) {
+    const int64_t col = panel * COIL_PANEL, cols = min64(COIL_PANEL, g.n - col);
+    if (scaled) load_columns(g.b_scale + group * g.n + col, cols, scale);
+    if (shifted) load_columns(g.b_zero + group * g.n + col, cols, zero);
+  }
+  COIL_INLINE_MEMBER void apply(Vec* row) const {
+#pragma unroll
+    for (int j = 0; j < kPanelVectors; j++) {
+      if (shifted) row[j] -= zero[j];
+      if (scaled) row[j] *= scale[j];
+    }
+  }
+};
+
+// f.template operator()<Numbers, scaled, shifted>() for the numbers and tables that g has.
+template <class F>
+COIL_INLINE void with_form(const CoilGemm& g, bool scaled, const F& f) {
+  const auto of = [&]<class Numbers>() {
+    if (scaled && g.b_zero) return f.template operator()<Numbers, true, true>();
+    if (scaled) return f.template operator()<Numbers, true, false>();
+    if (g.b_zero) return f.template operator()<Numbers, false, true>();
+    f.template operator()<Numbers, false, false>();
+  };
+  if (g.b_bits == 4) return of.template operator()<HalfBytes>();
+  of.template operator()<Bytes>();
 }
 
 }  // namespace COIL_KERNELS_NAMESPACE
