@@ -2,23 +2,31 @@
 """Runs every test and prints "N passed, M failed" as the last line; exit code 1 if anything failed.
 
 The layer check counts as one test, the fuzz targets as one, each GoogleTest case and each pytest case as one. A test binary that crashes, fails to start
-or leaves no report counts as one failure more.
+or leaves no report counts as one failure more. What tests leave in the folder for temporary files is removed at the end.
 """
 import argparse
+import contextlib
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
+import tempfile
 import xml.etree.ElementTree as ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+NEEDED_GIB = 8  # of temporary files, those of the linker and of torch.compile among them
 
 
 def count_report(path):
     """(passed, failed) of a JUnit-style report as GoogleTest and pytest write it; skipped cases count as neither."""
     passed = failed = 0
-    for case in ElementTree.parse(path).getroot().iter("testcase"):
+    try:
+        cases = ElementTree.parse(path).getroot().iter("testcase")
+    except ElementTree.ParseError as error:
+        print(f"{path}: no whole report ({error})")
+        return 0, 1
+    for case in cases:
         if case.find("failure") is not None or case.find("error") is not None:
             failed += 1
         elif case.find("skipped") is None and case.get("status") != "notrun":
@@ -70,7 +78,7 @@ def run_pytest(build, reports, args):
     report = reports / "pytest.xml"
     env = dict(os.environ, COIL_BUILD=str(pathlib.Path(build).resolve()))
     code = subprocess.run([sys.executable, "-m", "pytest", "-q", "--junitxml", report, "-o", "junit_family=xunit1",
-                           "-p", "no:cacheprovider", ROOT / "tests", *args], cwd=ROOT, env=env).returncode
+                           "-o", "tmp_path_retention_policy=none", "-p", "no:cacheprovider", ROOT / "tests", *args], cwd=ROOT, env=env).returncode
     if not report.exists():
         return 0, 1
     passed, failed = count_report(report)
@@ -85,6 +93,17 @@ def run_fuzz(seconds):
     return (1, 0) if ok else (0, 1)
 
 
+@contextlib.contextmanager
+def temporary_folder():
+    """A folder that this process and those that it starts put their temporary files into."""
+    free = shutil.disk_usage(tempfile.gettempdir()).free / 2**30
+    if free < NEEDED_GIB:
+        print(f"{tempfile.gettempdir()}: {free:.1f} GiB are free, the tests need some {NEEDED_GIB} (TMPDIR names another folder)", flush=True)
+    with tempfile.TemporaryDirectory(prefix="coil-tests-", ignore_cleanup_errors=True) as folder:
+        os.environ["TMPDIR"] = folder
+        yield
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--build", default="build")
@@ -94,12 +113,13 @@ def main():
     reports = pathlib.Path(options.build).resolve() / "test-reports"
     shutil.rmtree(reports, ignore_errors=True)
     reports.mkdir(parents=True)
-    folders = None if options.no_pytest else make_programs(reports)
-    counts = [run_layer_check(), run_ctest(options.build, reports, folders)]
-    if not options.no_pytest:
-        counts.append(run_pytest(options.build, reports, pytest_args))
-    if options.fuzz:
-        counts.append(run_fuzz(options.fuzz))
+    with temporary_folder():
+        folders = None if options.no_pytest else make_programs(reports)
+        counts = [run_layer_check(), run_ctest(options.build, reports, folders)]
+        if not options.no_pytest:
+            counts.append(run_pytest(options.build, reports, pytest_args))
+        if options.fuzz:
+            counts.append(run_fuzz(options.fuzz))
     passed, failed = (sum(column) for column in zip(*counts))
     print(f"{passed} passed, {failed} failed", flush=True)
     return 1 if failed else 0
