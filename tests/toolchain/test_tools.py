@@ -3,6 +3,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
@@ -59,14 +60,37 @@ def test_layer_cycle(tree):
     assert "cycle" in check(tree).stderr
 
 
-def test_reports_are_counted(tmp_path):
-    sys.path.insert(0, str(ROOT / "tools"))
+@pytest.fixture
+def run_tests(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
     import run_tests
+    return run_tests
+
+
+def test_reports_are_counted(run_tests, tmp_path):
     report = tmp_path / "r.xml"
     report.write_text('<testsuites><testsuite><testcase name="a"/><testcase name="b"><failure/></testcase>'
                       '<testcase name="c"><skipped/></testcase><testcase name="d" status="notrun"/>'
                       '<testcase name="e"><error/></testcase></testsuite></testsuites>')
     assert run_tests.count_report(report) == (1, 2)
+
+
+@pytest.mark.parametrize("text", ["", '<testsuites><testsuite><testcase name="a"/>'])
+def test_a_report_cut_short_is_a_failure(run_tests, tmp_path, capsys, text):
+    report = tmp_path / "r.xml"
+    report.write_text(text)
+    assert run_tests.count_report(report) == (0, 1)
+    assert "no whole report" in capsys.readouterr().out
+
+
+def test_temporary_files_are_removed(run_tests, monkeypatch, tmp_path):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    with run_tests.temporary_folder():
+        folder = pathlib.Path(os.environ["TMPDIR"])
+        subprocess.run([sys.executable, "-c", "import tempfile; open(tempfile.mkdtemp() + '/left', 'w')"], check=True)
+        assert folder.parent == tmp_path and list(folder.rglob("left"))
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("product", ["coil", "libcoil_runtime.so"])
