@@ -254,11 +254,12 @@ class DemandedRanges {
   // Less of it is read than before, or nothing: what it checks on the way is to be checked all the same.
   void keep_checks(size_t number) {
     const Loop& loop = program_.loops[number];
-    const Demand wanted = wanted_of(loop);
-    if (defines_whole(loop.def)) {
-      if (!wanted.any) add_check(loop.outputs[0]);
+    if (defines_whole(loop.def)) {  // its results may differ in rank
+      const bool wanted = std::any_of(loop.outputs.begin(), loop.outputs.end(), [&](BufferId id) { return demand(id).any; });
+      if (!wanted) add_check(loop.outputs[0]);
       return;
     }
+    const Demand wanted = wanted_of(loop);
     const std::optional<std::vector<char>> dims = checked_dims(program_, loop);
     if (dims && is_cut(wanted, *dims, sizes_of(loop.outputs[0])) && was_whole(loop.outputs[0], *dims)) split_checks(number, *dims);
   }
