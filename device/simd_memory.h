@@ -251,6 +251,29 @@ CD_FN void turn_part(const M* from, i64 stride, M* to, i64 rows, i64 count) {
   for (int r = 0; r < kLanes; ++r) store_raw<Raw<M>>(to + r * kLanes, x[r]);
 }
 
+// The way back: element i of row r, of kLanes rows without gaps, becomes element r of a row that is i * `stride` from the first.
+template <class M>
+CD_FN void turn_out(const M* from, M* to, i64 stride) {
+  Vec<Raw<M>> x[kLanes];
+#pragma clang loop unroll(full)
+  for (int r = 0; r < kLanes; ++r) x[r] = load_raw<Raw<M>>(from + r * kLanes);
+  turn_square(x);
+#pragma clang loop unroll(full)
+  for (int r = 0; r < kLanes; ++r) store_raw<Raw<M>>(to + r * stride, x[r]);
+}
+// The first `rows` rows that are written, the first `count` elements of each.
+template <class M>
+CD_FN void turn_out_part(const M* from, M* to, i64 stride, i64 rows, i64 count) {
+  Vec<Raw<M>> x[kLanes];
+#pragma clang loop unroll(full)
+  for (int r = 0; r < kLanes; ++r) x[r] = load_raw<Raw<M>>(from + r * kLanes);
+  turn_square(x);
+#pragma clang loop unroll(full)
+  for (int r = 0; r < kLanes; ++r) {
+    if (r < rows) store_raw_tail<Raw<M>>(to + r * stride, x[r], count);
+  }
+}
+
 // ---- Strided and indexed ----------------------------------------------------------------------------------------------------
 // Single moves: the gather instructions of current x86 are no faster.
 

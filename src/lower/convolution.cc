@@ -196,10 +196,33 @@ View complex_convolution(Op& op, const View& x, const View& w, const Geometry& g
   return {complex_type(y.dtype), sizes, half.body};
 }
 
-View product(Op& op, const View& x, const View& w, Geometry g, const Sizes& sizes) {
+// The weight without the taps that only see padding, as those of a wide dilation on a small image do.
+View reached_taps(Op& op, const View& x, View w, Geometry& g, const Sizes& sizes) {
+  for (size_t i = 0; i < g.dims; ++i) {
+    const std::optional<int64_t> in = const_int(x.sizes[2 + i]), out = const_int(sizes[2 + i]);
+    if (!in || !out || *out < 1) continue;
+    const int64_t stride = g.stride[i], dilation = g.dilation[i], taps = w.sizes[2 + i]->as_int();
+    const auto reaches = [&](int64_t tap) {
+      const int64_t at = tap * dilation - g.padding[i], first = at < 0 ? (-at + stride - 1) / stride : 0;  // the first output that it has a pixel for
+      return first < *out && at + first * stride < *in;
+    };
+    int64_t first = 0, last = taps - 1;
+    while (first < last && !reaches(first) && (first + 1) * dilation <= g.padding[i]) ++first;
+    while (first < last && !reaches(last)) --last;
+    if (last - first + 1 == taps) continue;
+    w = sliced(op, w, 2 + i, op.pool.index(first), op.pool.index(last - first + 1));
+    g.padding[i] -= first * dilation;
+    if (first == last) g.dilation[i] = 1;
+  }
+  return w;
+}
+
+View product(Op& op, const View& x, const View& weight, Geometry g, const Sizes& sizes) {
+  const bool has_template = !g.transposed && !is_complex(x.dtype) && has_convolution_template(x, weight);
+  const View w = has_template ? reached_taps(op, x, weight, g, sizes) : weight;
   if (is_complex(x.dtype)) return complex_convolution(op, x, w, g, sizes);
   if (g.transposed) return transposed_convolution(op, x, w, g, sizes);
-  if (!has_convolution_template(x, w)) return by_window(op, x, w, g, sizes);
+  if (!has_template) return by_window(op, x, w, g, sizes);
   return g.dims == 2 ? by_template(op, x, w, g, sizes) : g.dims == 1 ? as_lines(op, x, w, g, sizes) : by_images(op, x, w, g, sizes);
 }
 

@@ -240,4 +240,9 @@ void ExprEmitter::store(const std::string& p, Expr offset, Expr v, Expr conditio
   }
 }
 
+void ExprEmitter::store_lanes(const std::string& address, Expr v) {
+  const std::string text = vector_value(v);
+  out_ += fmt::format("{}cd::store({}, {});\n", indent_, address, text);
+}
+
 }  // namespace coil::cpu

@@ -40,6 +40,8 @@ class ExprEmitter {
 
   // Stores a value at a linear offset. `condition`: null, or (outside of lanes) what has to hold.
   void store(const std::string& pointer, Expr offset, Expr value, Expr condition = {});
+  // A vector, all lanes of it, at a C++ address.
+  void store_lanes(const std::string& address, Expr value);
 
  private:
   Text make(Expr e);

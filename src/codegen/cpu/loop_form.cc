@@ -94,6 +94,15 @@ bool is_written(const KernelPlan& plan, const LoopKernel& k, BufferId id) {
   });
 }
 
+// Not the formulas that write through positions that are data.
+bool stores_lie_across(const LoopKernel& k, int lanes, int axis) {
+  return std::all_of(k.stmts.begin(), k.stmts.end(), [&](const Stmt& s) {
+    if (s.kind != Stmt::Kind::store) return true;
+    const bool strided = s.scratch < 0 && !from_data(s.offset) && as_affine(s.offset, lanes) && depends_on_var(s.offset, lanes) && !unit_stride(s.offset, lanes);
+    return strided && unit_stride(s.offset, axis);
+  });
+}
+
 void find_tiles(const KernelPlan& plan, const LoopKernel& k, LoopForm& form) {
   if (!pointwise(k) || form.lanes < 0) return;
   if (std::any_of(k.stmts.begin(), k.stmts.end(), [](const Stmt& s) { return static_cast<bool>(s.condition); })) return;
@@ -109,6 +118,10 @@ void find_tiles(const KernelPlan& plan, const LoopKernel& k, LoopForm& form) {
       if (strided && unit_stride(offset, axis) && !is_written(plan, k, BufferId(e->id))) loads.push_back(e);
     }
     if (loads.size() > form.tiled.size()) form.across = axis, form.tiled = std::move(loads);
+  }
+  if (!form.tiled.empty()) return;
+  for (int axis = 0; axis < static_cast<int>(k.axes.size()) && !form.turned; ++axis) {
+    if (axis != form.lanes && long_enough(axis) && stores_lie_across(k, form.lanes, axis)) form.across = axis, form.turned = true;
   }
 }
 
@@ -151,6 +164,7 @@ std::optional<LoopForm> chosen_form(const KernelPlan& plan, const LoopKernel& k,
       if (size != kWithoutTiles || form.across < 0) return std::nullopt;
       form.across = -1;
       form.tiled.clear();
+      form.turned = false;
       return form;
     case kStreams:
       if (size != 0 || !pointwise(k) || form.lanes < 0) return std::nullopt;

@@ -19,7 +19,7 @@ enum LoopFormKind : int32_t {
   kOwnForm,
   kVectors,  // size: so many vectors at once, each with accumulators of its own
   kLanes,    // size: lanes along this axis, from 1
-  kTiles,    // what lies across the lanes is read in tiles; size 2: it is not
+  kTiles,    // what lies across the lanes is read or written in tiles; size 2: it is not
   kStreams,  // results do not go through the caches
 };
 inline constexpr int32_t kWithoutTiles = 2;
@@ -30,6 +30,7 @@ struct LoopForm {
   int long_vectors = 1;     // in a loop over inner points whose body is long
   int across = -1;          // the other axis of tiles; -1: none
   std::vector<Expr> tiled;  // loads that are contiguous along `across`
+  bool turned = false;      // what is contiguous along `across` are the stores
   bool streams = false;
 };
 

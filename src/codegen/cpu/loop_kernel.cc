@@ -148,7 +148,7 @@ void LoopWriter::vectors_until_stop(const std::string& at, const std::string& in
 }
 
 // An item is kTiledBlock lanes of kTileRows points across. What is contiguous across the lanes is read in square tiles, turned on its way to the
-// stack.
+// stack; results that are, on their way from it.
 void LoopWriter::tiles() {
   const std::string v = axis(form_.lanes).name, x = axis(form_.across).name;
   out() += fmt::format("    const long stop = cd::minimum((cd::i64)((block + 1) * {}), (cd::i64)({}));\n", kTiledBlock, size(form_.lanes));
@@ -181,12 +181,40 @@ void LoopWriter::tile(const std::string& indent) {
     parts += fmt::format("{}    cd::turn_part({}, {}, points);\n", indent, args, tail.empty() ? "COIL_LANES" : tail);
     context_.known[form_.tiled[i].node()] = fmt::format("cd::load(tile{} + ({} - first) * COIL_LANES)", i, x);
   }
-  out() += fmt::format("{0}{{\n{0}  const long {1} = first;\n", indent, x);
-  out() += tail.empty() ? fmt::format("{0}  if (points == COIL_LANES) {{\n{1}{0}  }} else {{\n{2}{0}  }}\n", indent, reads, parts) : parts;
-  out() += indent + "}\n" + keep_rolled(indent) + fmt::format("{0}for (long {1} = first; {1} < first + points; ++{1}) {{\n", indent, x);
+  out() += form_.turned ? open_turned(indent) : at_first_point(reads, parts, indent);
+  out() += keep_rolled(indent) + fmt::format("{0}for (long {1} = first; {1} < first + points; ++{1}) {{\n", indent, x);
   phases(indent + "  ");
   context_.known.clear();
   out() += indent + "}\n";
+  if (form_.turned) close_turned(indent);
+}
+
+std::string LoopWriter::at_first_point(const std::string& whole, const std::string& part, const std::string& indent) const {
+  const std::string body = context_.tail.empty() ? fmt::format("{0}  if (points == COIL_LANES) {{\n{1}{0}  }} else {{\n{2}{0}  }}\n", indent, whole, part) : part;
+  return fmt::format("{0}{{\n{0}  const long {1} = first;\n{2}{0}}}\n", indent, axis(form_.across).name, body);
+}
+
+std::string LoopWriter::open_turned(const std::string& indent) {
+  turned_.clear();
+  std::string text;
+  for (const Stmt& s : k_.stmts) {
+    if (s.kind != Stmt::Kind::store) continue;
+    text += fmt::format("{}{} result{}[COIL_LANES * COIL_LANES] __attribute__((aligned(64)));\n", indent, memory_type(s.dtype), turned_.size());
+    turned_.push_back(&s);
+  }
+  return text;
+}
+
+void LoopWriter::close_turned(const std::string& indent) {
+  std::string whole, parts;
+  for (size_t i = 0; i < turned_.size(); ++i) {
+    const Expr offset = turned_[i]->offset;
+    const std::string args = fmt::format("result{}, {} + {}, {}", i, names_.pointer(turned_[i]->buffer), scalar_index(offset), scalar_index(as_affine(offset, form_.lanes)->coefficient));
+    whole += fmt::format("{}    cd::turn_out({});\n", indent, args);
+    parts += fmt::format("{}    cd::turn_out_part({}, {}, points);\n", indent, args, context_.tail.empty() ? "COIL_LANES" : context_.tail);
+  }
+  out() += at_first_point(whole, parts, indent);
+  turned_.clear();
 }
 
 void LoopWriter::phases(const std::string& indent) {
@@ -230,6 +258,10 @@ void LoopWriter::run_statement(const Stmt& s, ExprEmitter& emitter) {
     context_.temps[s.temp.index] = {t.text, t.vector};
   } else {
     CHECK(s.kind == Stmt::Kind::store, "an outer statement that reduces");
+    if (const auto turned = std::find(turned_.begin(), turned_.end(), &s); turned != turned_.end()) {
+      emitter.store_lanes(fmt::format("result{} + ({} - first) * COIL_LANES", turned - turned_.begin(), axis(form_.across).name), s.value);
+      return;
+    }
     emitter.store(s.scratch >= 0 ? context_.scratch.at(s.scratch) : names_.pointer(s.buffer), s.offset, s.value, s.condition);
   }
 }

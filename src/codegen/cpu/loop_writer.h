@@ -37,6 +37,11 @@ class LoopWriter {
   void vectors_until_stop(const std::string& at, const std::string& indent);
   void tiles();
   void tile(const std::string& indent);
+  // What moves a whole square, or the part of one at the end of an axis.
+  std::string at_first_point(const std::string& whole, const std::string& part, const std::string& indent) const;
+  // Tiles that hold results until all points of a tile are there.
+  std::string open_turned(const std::string& indent);
+  void close_turned(const std::string& indent);
   // All statements at one outer point (or one vector of them, or form_.vectors of them), pass by pass.
   void phases(const std::string& indent);
   void outer_statements(const std::vector<const Stmt*>& stmts, const std::string& indent);
@@ -62,6 +67,7 @@ class LoopWriter {
   const LoopForm form_;
   KernelNames names_;
   EmitContext context_;
+  std::vector<const Stmt*> turned_;  // stores, by number of their tile
   bool repeats_ = false;  // the text at hand is for several vectors of an outer axis
   std::string* out_ = nullptr;
   int next_name_ = 0;
