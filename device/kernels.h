@@ -107,7 +107,9 @@ typedef struct CoilConv2d {
 /* softmax(q k^T * scale + mask) v without the score matrix. All tensors [batch][heads][length][dim], dim stride 1 for q, k,
  * v, o. 1 <= dim, v_dim <= 256. heads % kv_heads == 0 (grouped-query). mask: null, or bool (true = attend) or additive of
  * mask_dtype, broadcast by zero strides. causal: row i sees columns <= i (PyTorch's is_causal: top-left aligned); it may be
- * combined with a mask. A fully masked row gives zeros when `masked_rows_zero` (PyTorch >= 2.5), else NaN. o has the dtype of q. */
+ * combined with a mask. A fully masked row gives zeros when `masked_rows_zero` (PyTorch >= 2.5), else NaN. o has the dtype of q.
+ * The first `past` of the kv_len rows of keys and values may lie elsewhere (a cache that a call reads): they are k_past's and v_past's, and k
+ * and v begin with the row behind them. keep_k_past, keep_v_past: these rows are copied in front of k and v, in steps of k_row and v_row. */
 typedef struct CoilAttention {
   int64_t batch, heads, kv_heads, q_len, kv_len, dim, v_dim;
   const void* q;
@@ -116,6 +118,12 @@ typedef struct CoilAttention {
   int64_t k_batch, k_head, k_row;
   const void* v;
   int64_t v_batch, v_head, v_row;
+  int64_t past;
+  const void* k_past;
+  int64_t k_past_batch, k_past_head, k_past_row;
+  const void* v_past;
+  int64_t v_past_batch, v_past_head, v_past_row;
+  int32_t keep_k_past, keep_v_past;
   const void* mask;
   int64_t mask_batch, mask_head, mask_row, mask_col;
   int32_t mask_dtype;          /* COIL_BOOL, or a float dtype */

@@ -3,6 +3,7 @@
 // share a key head are one task, so that keys and values are read once for them.
 #include "attention_by_keys.h"
 #include "exp.h"
+#include "past_keys.h"
 #include "transpose.h"
 
 namespace COIL_KERNELS_NAMESPACE {
@@ -12,6 +13,8 @@ constexpr int64_t kQueries = kTileRows * (56 / kTileRows);
 constexpr int64_t kKeys = kChunk;              // of one block, at most: the scores are the A of the second product
 constexpr int64_t kMaxDim = 256;
 constexpr int64_t kKeptKeys = 2 * kMaxDim * kPanel;  // numbers of keys that a worker keeps turned: a panel, or all of a head that has few
+constexpr int64_t kLineBytes = 64;
+constexpr int64_t kFetchedBytes = 1 << 22;     // of a call's keys and values, from which on they are taken to be in memory
 constexpr int64_t kFoldQueries = 16;           // up to so many queries, heads that share keys are folded
 
 struct Buffers {
@@ -27,6 +30,7 @@ template <class T>
 struct Attention {
   const CoilAttention& a;
   int64_t fold, unit_rows, block_rows, block_keys, blocks, tasks;
+  bool fetches;  // keys and values are asked for before they are read
 
   explicit Attention(const CoilAttention& args) : a(args) {
     const int64_t shared = a.heads / a.kv_heads;
@@ -40,13 +44,22 @@ struct Attention {
     block_keys = a.block_panels > 0 ? min64(kKeys, a.block_panels * kPanel) : kKeys;
     blocks = ceil_div(unit_rows, block_rows);
     tasks = units * blocks;
+    fetches = blocks == 1 && a.batch * a.kv_heads * a.kv_len * (a.dim + a.v_dim) * static_cast<int64_t>(sizeof(T)) >= kFetchedBytes;
+  }
+
+  // Few queries wait for memory: lines come faster all at once than in the order in which they are turned and multiplied.
+  void fetch(const KeyRows<T>& keys) const {
+    for (int64_t i = 0; i < keys.count; i++) {
+      const char *k = reinterpret_cast<const char*>(keys.k + i * keys.k_row), *v = reinterpret_cast<const char*>(keys.v + i * keys.v_row);
+      for (int64_t b = 0; b < a.dim * static_cast<int64_t>(sizeof(T)); b += kLineBytes) __builtin_prefetch(k + b, 0, 2);
+      for (int64_t b = 0; b < a.v_dim * static_cast<int64_t>(sizeof(T)); b += kLineBytes) __builtin_prefetch(v + b, 0, 2);
+    }
   }
 
   // A task's rows: row r of the unit is query r % q_len of head `head + r / q_len`.
   struct Rows {
-    int64_t batch, head, first, count;
-    const T* k;
-    const T* v;
+    int64_t batch, head, kv_head, first, count;
+    KeyRows<T> keys;        // of the block
     bool kept;              // all keys are in buffers->k already
     Buffers* buffers;
     float most[kQueries];   // running maximum
@@ -55,7 +68,7 @@ struct Attention {
   };
 
   // Blocks of one head that follow each other on a worker turn its keys once. Not where a block sees but the first of them.
-  bool keeps_keys() const { return blocks > 1 && !a.causal && ceil_div(a.kv_len, kPanel) * kPanel * a.dim <= kKeptKeys; }
+  bool keeps_keys() const { return blocks > 1 && !a.causal && a.past == 0 && ceil_div(a.kv_len, kPanel) * kPanel * a.dim <= kKeptKeys; }
 
   // Row r sees keys [0, visible(r)).
   int64_t visible(const Rows& rows, int64_t r) const {
@@ -108,13 +121,13 @@ struct Attention {
       float* panel = keeps_keys() ? to.k + (key + j) * a.dim : to.k;
       if (!rows.kept) {
         if (cols < kPanel) memset(panel, 0, static_cast<size_t>(a.dim * kPanel) * 4);
-        copy_transposed(rows.k + (key + j) * a.k_row, a.k_row, 1, cols, a.dim, panel, kPanel);
+        copy_transposed(rows.keys.k + j * rows.keys.k_row, rows.keys.k_row, 1, cols, a.dim, panel, kPanel);
       }
       for (int64_t r = 0; r < rows.count; r += kTileRows) {
         tile_product(a.dim, to.q + r * kRowStride, kRowBytes, panel, kPanel, COIL_FLOAT32, min64(kTileRows, rows.count - r), kPanel,
                      to.scores + r * kRowStride + j, false, nullptr, 0, kRowStride);
       }
-      if (a.mask || rows.least_visible < key + j + kPanel) hide(rows, key + j, cols, to.scores + j);
+      if (a.mask || cols < kPanel || rows.least_visible < key + j + kPanel) hide(rows, key + j, cols, to.scores + j);
     }
   }
 
@@ -176,12 +189,12 @@ struct Attention {
     Buffers& to = *rows.buffers;
     for (int64_t j = 0; j * kPanel < a.v_dim; j++) {
       const int64_t cols = min64(kPanel, a.v_dim - j * kPanel);
-      const T* v = rows.v + key * a.v_row + j * kPanel;
-      PanelChunk b = {v, a.v_row, a.dtype};
+      const T* v = rows.keys.v + j * kPanel;
+      PanelChunk b = {v, rows.keys.v_row, a.dtype};
       // Full panels of float32 are read in place; widening them once for all the rows pays.
       if (cols < kPanel || (sizeof(T) == 2 && rows.count > kTileRows)) {
         for (int64_t i = 0; i < keys; i++) {
-          copy_row(v + i * a.v_row, cols, to.v + i * kPanel);
+          copy_row(v + i * rows.keys.v_row, cols, to.v + i * kPanel);
           for (int64_t c = ceil_div(cols, kLanes) * kLanes; c < kPanel; c += kLanes) store(to.v + i * kPanel + c, Vec(0.0f));
         }
         b = {to.v, kPanel, COIL_FLOAT32};
@@ -216,9 +229,7 @@ struct Attention {
     rows.head = unit % units_per_batch * fold;
     rows.first = block * block_rows;
     rows.count = min64(block_rows, unit_rows - rows.first);
-    const int64_t kv_head = rows.head / (a.heads / a.kv_heads);
-    rows.k = static_cast<const T*>(a.k) + rows.batch * a.k_batch + kv_head * a.k_head;
-    rows.v = static_cast<const T*>(a.v) + rows.batch * a.v_batch + kv_head * a.v_head;
+    rows.kv_head = rows.head / (a.heads / a.kv_heads);
     rows.kept = kept && keeps_keys();
     rows.buffers = reinterpret_cast<Buffers*>(static_cast<char*>(a.scratch) + worker * int64_t{COIL_ATTENTION_WORKER_BYTES});
     int64_t end = 0;
@@ -232,12 +243,17 @@ struct Attention {
     load_queries(rows);
     // Rows that fill up the last tile multiply whatever the scores' buffer holds; their results go nowhere.
     if (rows.count & 1) memset(rows.buffers->scores + rows.count * kRowStride, 0, sizeof(float) * kRowStride);
-    for (int64_t key = 0; key < end; key += block_keys) {
-      const int64_t keys = min64(block_keys, end - key);
+    const bool copies = keeps_past(a) && block == 0 && rows.head % (a.heads / a.kv_heads) == 0;  // the first of its keys' tasks
+    for (int64_t key = 0, keys; key < end; key += keys) {
+      rows.keys = key_rows<T>(a, rows.batch, rows.kv_head, key, min64(block_keys, end - key));
+      keys = rows.keys.count;
+      if (copies) keep_past(a, rows.batch, rows.kv_head, key, min64(keys, a.past - key));
+      else if (fetches) fetch(rows.keys);
       compute_scores(rows, key, keys);
       exponentiate(rows, keys);
       add_values(rows, key, keys);
     }
+    if (copies) keep_past(a, rows.batch, rows.kv_head, end, a.past - end);
     store_rows(rows);
   }
 
@@ -248,8 +264,14 @@ struct Attention {
 };
 
 template <class T>
-void attention(const CoilAttention& a, const CoilHost* host) {
-  if (a.batch <= 0 || a.heads <= 0 || a.q_len <= 0) return;
+void attention(CoilAttention a, const CoilHost* host) {
+  if (a.batch <= 0 || a.heads <= 0) return;
+  // Without a task for each thread the past is copied by all of them first, and read again where it is.
+  if (keeps_past(a) && (a.q_len <= 0 || a.batch * a.kv_heads < host->num_workers)) {
+    keep_all_past(a, host);
+    a.keep_k_past = a.keep_v_past = 0;
+  }
+  if (a.q_len <= 0) return;
   if (suits_keys(a)) return attention_by_keys(a, host);
   Attention<T> kernel(a);
   const int64_t work = a.batch * a.heads * max64(a.q_len, 4) * a.kv_len * (a.dim + a.v_dim);

@@ -3,6 +3,7 @@
 #include "attention_masks.h"
 #include "exp.h"
 #include "pairs.h"
+#include "past_keys.h"
 #include "transpose.h"
 
 namespace COIL_KERNELS_NAMESPACE {
@@ -81,8 +82,8 @@ struct ByKeys {
     Vec most[kVecs], sum[kVecs];
   };
   struct Task {
-    int64_t batch, head;
-    const T *k, *v;
+    int64_t batch, head, kv_head;
+    KeyRows<T> keys;  // of the block
     Buffers* buffers;
   };
 
@@ -100,28 +101,28 @@ struct ByKeys {
   }
 
   // The block's keys and values as the products want them.
-  void load_block(const Task& t, int64_t key, int64_t keys) const {
-    const T *k = t.k + key * a.k_row, *v = t.v + key * a.v_row;
+  void load_block(const Task& t) const {
+    const auto& [k, v, k_row, v_row, keys] = t.keys;
     float* to = t.buffers->block;
-    if constexpr (dot) interleave_rows(v, a.v_row, keys, a.v_dim, reinterpret_cast<BFloat16*>(to));
+    if constexpr (dot) interleave_rows(v, v_row, keys, a.v_dim, reinterpret_cast<BFloat16*>(to));
     if constexpr (!kWidens) return;
-    for (int64_t j = 0; j < keys; j++, to += in_vectors(a.dim)) copy_row(k + j * a.k_row, a.dim, to);
+    for (int64_t j = 0; j < keys; j++, to += in_vectors(a.dim)) copy_row(k + j * k_row, a.dim, to);
     to = t.buffers->block + block_keys * in_vectors(a.dim);
-    for (int64_t j = 0; j < keys; j++, to += in_vectors(a.v_dim)) copy_row(v + j * a.v_row, a.v_dim, to);
+    for (int64_t j = 0; j < keys; j++, to += in_vectors(a.v_dim)) copy_row(v + j * v_row, a.v_dim, to);
   }
 
   void compute_scores(const Task& t, const Panel& p, int64_t key, int64_t keys) const {
     float* scores = t.buffers->scores;
     for (int64_t j = 0, rows; j < keys; j += rows) {
       rows = rows_of_tile(keys - j);
-      const T* k = t.k + (key + j) * a.k_row;
+      const T* k = t.keys.k + j * t.keys.k_row;
       if constexpr (dot) {
-        pairs_product(a.dim / 2, k, a.k_row * 2, false, p.q, rows, p.cols, scores + j * kPanel, false);
+        pairs_product(a.dim / 2, k, t.keys.k_row * 2, false, p.q, rows, p.cols, scores + j * kPanel, false);
       } else if constexpr (kWidens) {
         const int64_t stride = in_vectors(a.dim);
         tile_product(a.dim, t.buffers->block + j * stride, stride * 4, p.q, kPanel, COIL_FLOAT32, rows, p.cols, scores + j * kPanel, false, nullptr, 0);
       } else {
-        tile_product(a.dim, k, a.k_row * 4, p.q, kPanel, COIL_FLOAT32, rows, p.cols, scores + j * kPanel, false, nullptr, 0);
+        tile_product(a.dim, k, t.keys.k_row * 4, p.q, kPanel, COIL_FLOAT32, rows, p.cols, scores + j * kPanel, false, nullptr, 0);
       }
     }
     if (dot && a.mask) {
@@ -224,8 +225,8 @@ struct ByKeys {
         pairs_product((keys + 1) / 2, block + d, a.v_dim * 4, true, t.buffers->scores, rows, p.cols, p.o + d * kPanel, key > 0);
         continue;
       }
-      const float* v = kWidens ? block + block_keys * in_vectors(a.dim) + d : reinterpret_cast<const float*>(t.v + key * a.v_row + d);
-      const int64_t stride = kWidens ? in_vectors(a.v_dim) : a.v_row;
+      const float* v = kWidens ? block + block_keys * in_vectors(a.dim) + d : reinterpret_cast<const float*>(t.keys.v + d);
+      const int64_t stride = kWidens ? in_vectors(a.v_dim) : t.keys.v_row;
       turned_product(keys, v, stride, t.buffers->scores, rows, p.cols, p.o + d * kPanel, key > 0);
     }
   }
@@ -254,9 +255,8 @@ struct ByKeys {
     Task t;
     t.batch = task / blocks / a.heads;
     t.head = task / blocks % a.heads;
-    const int64_t kv_head = t.head / (a.heads / a.kv_heads), first = task % blocks * block_queries;
-    t.k = static_cast<const T*>(a.k) + t.batch * a.k_batch + kv_head * a.k_head;
-    t.v = static_cast<const T*>(a.v) + t.batch * a.v_batch + kv_head * a.v_head;
+    t.kv_head = t.head / (a.heads / a.kv_heads);
+    const int64_t first = task % blocks * block_queries;
     t.buffers = reinterpret_cast<Buffers*>(static_cast<char*>(a.scratch) + worker * int64_t{COIL_ATTENTION_WORKER_BYTES});
     Panel panels[kQueries / kPanel];
     const int64_t count = min64(block_queries, a.q_len - alone - first), used = ceil_div(count, kPanel);
@@ -267,17 +267,21 @@ struct ByKeys {
       load_queries(t, p);
     }
     const int64_t end = a.causal ? min64(a.kv_len, first + count) : a.kv_len;
-    for (int64_t key = 0; key < end; key += block_keys) {
-      load_block(t, key, min64(block_keys, end - key));
+    const bool copies = keeps_past(a) && first == 0 && t.head % (a.heads / a.kv_heads) == 0;  // the first of its keys' tasks
+    for (int64_t key = 0; key < end; key += t.keys.count) {
+      t.keys = key_rows<T>(a, t.batch, t.kv_head, key, min64(block_keys, end - key));
+      if (copies) keep_past(a, t.batch, t.kv_head, key, min64(t.keys.count, a.past - key));
+      load_block(t);
       for (int64_t i = 0; i < used; i++) {
         Panel& p = panels[i];
-        const int64_t keys = min64(block_keys, (a.causal ? min64(end, p.first + p.cols) : end) - key);
+        const int64_t keys = min64(t.keys.count, (a.causal ? min64(end, p.first + p.cols) : end) - key);
         if (keys <= 0) continue;
         compute_scores(t, p, key, keys);
         exponentiate(t, p, keys);
         add_values(t, p, key, keys);
       }
     }
+    if (copies) keep_past(a, t.batch, t.kv_head, end, a.past - end);
     for (int64_t i = 0; i < used; i++) store_rows(t, panels[i]);
     if (first + count < a.q_len - alone) return;
     for (int64_t i = a.q_len - alone; i < a.q_len; i++) run_alone(t, i);
@@ -304,11 +308,14 @@ struct ByKeys {
     float *q = t.buffers->q[0], *s = t.buffers->scores;
     copy_row(static_cast<const T*>(a.q) + t.batch * a.q_batch + t.head * a.q_head + query * a.q_row, a.dim, q);
     const int64_t keys = a.causal ? min64(a.kv_len, query + 1) : a.kv_len, whole = a.dim / kLanes * kLanes;
-    for (int64_t j = 0; j < keys; j++) {
-      const T* k = t.k + j * a.k_row;
-      Vec sum = whole < a.dim ? load(q + whole) * load_partial(k + whole, a.dim - whole) : Vec(0.0f);
-      for (int64_t d = 0; d < whole; d += kLanes) sum += load(q + d) * load(k + d);
-      s[j] = sum_of(sum);
+    for (int64_t key = 0; key < keys;) {
+      const KeyRows<T> rows = key_rows<T>(a, t.batch, t.kv_head, key, keys - key);
+      const T* k = rows.k;
+      for (const int64_t end = key + rows.count; key < end; key++, k += rows.k_row) {
+        Vec sum = whole < a.dim ? load(q + whole) * load_partial(k + whole, a.dim - whole) : Vec(0.0f);
+        for (int64_t d = 0; d < whole; d += kLanes) sum += load(q + d) * load(k + d);
+        s[key] = sum_of(sum);
+      }
     }
     Vec high = Vec(-__builtin_inff()), sum = Vec(0.0f);
     for (int64_t j = 0; j < keys; j += kLanes) {
@@ -330,14 +337,19 @@ struct ByKeys {
     T* o = static_cast<T*>(a.o) + t.batch * a.o_batch + t.head * a.o_head + query * a.o_row;
     for (int64_t d = 0; d < a.v_dim; d += kLanes) {
       const int64_t n = min64(kLanes, a.v_dim - d);
-      const T* v = t.v + d;
       Vec sums[4] = {Vec(0.0f), Vec(0.0f), Vec(0.0f), Vec(0.0f)};
-      int64_t j = 0;
-      for (; n == kLanes && j + 4 <= keys; j += 4) {
+      for (int64_t key = 0; key < keys;) {
+        const KeyRows<T> rows = key_rows<T>(a, t.batch, t.kv_head, key, keys - key);
+        const T* v = rows.v + d;
+        const float* weights = s + key;
+        int64_t j = 0;
+        for (; n == kLanes && j + 4 <= rows.count; j += 4) {
 #pragma unroll
-        for (int u = 0; u < 4; u++) sums[u] += Vec(s[j + u]) * load(v + (j + u) * a.v_row);
+          for (int u = 0; u < 4; u++) sums[u] += Vec(weights[j + u]) * load(v + (j + u) * rows.v_row);
+        }
+        for (; j < rows.count; j++) sums[0] += Vec(weights[j]) * load_partial(v + j * rows.v_row, n);
+        key += rows.count;
       }
-      for (; j < keys; j++) sums[0] += Vec(s[j]) * load_partial(v + j * a.v_row, n);
       store_partial(o + d, zeros ? Vec(0.0f) : (sums[0] + sums[1] + (sums[2] + sums[3])) * Vec(1.0f / total), n);
     }
   }

@@ -73,10 +73,17 @@ struct PlanOperand {
   BufferId buffer;
   Expr offset;  // linear element offset over the template's variables
 };
+// The first rows of an attention's keys and values, which lie before those of its operands k and v: the loop program concatenates them.
+struct PastKeys {
+  Expr rows;
+  PlanOperand k, v;                     // over the operands' variables
+  bool keep_k = false, keep_v = false;  // others read the whole: the kernel copies them to where it has their place, in front of its operand
+};
 struct TemplateKernel {
   LoopDef def;                        // Gemm, Conv2d or Attention; operands' coordinates are as in the loop program
   std::vector<PlanOperand> operands;  // gemm: a, b; conv2d: x, weight; attention: q, k, v [, mask]
   std::vector<PlanOperand> weights;   // conv2d: the same weight packed otherwise, for the choices that want it so
+  std::optional<PastKeys> past;
   std::vector<Expr> result_sizes;
   BufferId result;                    // where the plain result goes when there is no epilogue
   Expr result_offset;                 // over the result's coordinates

@@ -100,6 +100,7 @@ class MemoryPlanner {
   }
   void touch_kernel(const TemplateKernel& k, int i) {
     for (const PlanOperand& o : k.operands) touch(o.buffer, i);
+    if (k.past) touch(k.past->k.buffer, i), touch(k.past->v.buffer, i);
     for (const Stmt& s : k.epilogue) {
       touch_loads(s.value, i);
       touch(s.buffer, i);

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "schedule/build.h"
+#include "schedule/past_keys.h"
 #include "schedule/renumber.h"
 #include "schedule/weights.h"
 
@@ -27,6 +28,7 @@ class Planner {
     plan_.none_results = program_.none_results;
     plan_.not_fused = fused_.not_fused;
     find_stored();
+    past_keys_ = find_past_keys(fused_, target_);
     for (const FusionGroup& group : fused_.groups) {
       TRY_STATUS(add_group(group));
     }
@@ -75,9 +77,11 @@ class Planner {
     } else if (const auto* scan = std::get_if<Scan>(&first.def)) {
       emit(group.loops, scan_kernel(first, *scan));
     } else if (const auto* concat = std::get_if<Concat>(&first.def)) {
-      for (const auto& piece : concat->pieces) {
-        emit(group.loops, piece_kernel(first, *concat, piece));
-        plan_.kernels.back().beside = &piece != concat->pieces.data();
+      bool beside = false;
+      for (size_t i = 0; i < concat->pieces.size(); ++i) {
+        if (past_keys_.left_out.contains({group.loops[0], i})) continue;
+        emit(group.loops, piece_kernel(first, *concat, concat->pieces[i]));
+        plan_.kernels.back().beside = std::exchange(beside, true);
       }
     } else if (const auto* sort = std::get_if<Sort>(&first.def)) {
       emit(group.loops, sort_kernel(first, *sort));
@@ -386,15 +390,23 @@ class Planner {
       weights_.add_conv_weight(k, *conv);
     } else {
       const auto& attention = std::get<Attention>(k.def);
+      const auto joined = past_keys_.attentions.find(group.loops[0]);
+      const bool joins = joined != past_keys_.attentions.end();
       operand(attention.q);
-      operand(attention.k);
-      operand(attention.v);
+      operand(joins ? joined->second.k : attention.k);
+      operand(joins ? joined->second.v : attention.v);
       if (attention.mask) operand(*attention.mask);
+      if (joins) k.past = past_of(joined->second);
     }
     const Expr bytes = target_.template_scratch ? target_.template_scratch(plan_, k) : Expr();
     if (bytes) k.scratch = scratch_buffer(first.op + "_scratch", DType::u8, bytes);
     if (group.loops.size() > 1 || !stores_itself(k)) add_epilogue(k, group);
     return k;
+  }
+
+  PastKeys past_of(const PastKeysPlan::Join& j) {
+    const auto operand = [&](const Operand& x) { return PlanOperand{x.buffer, simplify_index(linear_offset(pool(), program_.buffer(x.buffer), x.coordinates), {})}; };
+    return {j.rows, operand(j.past_k), operand(j.past_v), j.keep_k, j.keep_v};
   }
 
   // The tables that follow a and b; zero points of 0 are none.
@@ -443,6 +455,7 @@ class Planner {
   KernelPlan plan_;
   std::vector<bool> stored_;
   WeightPacker weights_;
+  PastKeysPlan past_keys_;
   std::vector<std::pair<BufferId, BufferId>> in_parts_;  // buffers of regions' parts, and what holds their memory
 };
 

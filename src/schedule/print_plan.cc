@@ -66,6 +66,10 @@ class PlanPrinter {
   std::string print(const TemplateKernel& k) const {
     std::string text = fmt::format("  template {}", std::holds_alternative<Gemm>(k.def) ? "gemm" : std::holds_alternative<Conv2d>(k.def) ? "conv2d" : "attention");
     for (const PlanOperand& o : k.operands) text += fmt::format(" {}[{}]", names_.buffer(o.buffer), expr(o.offset));
+    if (k.past) {
+      text += fmt::format(", {} rows before them {}[{}]{} {}[{}]{}", expr(k.past->rows), names_.buffer(k.past->k.buffer), expr(k.past->k.offset), k.past->keep_k ? " kept" : "",
+                          names_.buffer(k.past->v.buffer), expr(k.past->v.offset), k.past->keep_v ? " kept" : "");
+    }
     for (const PlanOperand& o : k.weights) text += fmt::format(" or {}", names_.buffer(o.buffer));
     text += k.epilogue.empty() ? " -> " + names_.buffer(k.result) + "\n" : "\n";
     for (const Stmt& s : k.epilogue) text += print(s);

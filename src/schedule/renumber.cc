@@ -25,6 +25,7 @@ class Renumberer {
       if (a->mask) map(a->mask->buffer);
     }
     for (PlanOperand& o : k.operands) map(o.buffer);
+    if (k.past) map(k.past->k.buffer), map(k.past->v.buffer);
     for (Stmt& s : k.epilogue) map(s);
     map(k.result);
     map(k.scratch);

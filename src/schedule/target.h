@@ -24,6 +24,7 @@ struct TargetTraits {
   int most_beside = 1;                    // so many neighbours that do not need each other may be one launch (Kernel::beside)
   int64_t kept_bytes = 0;                 // kernels that move more than this run image by image, each worker with an image of its own; 0: never
   bool fuse_epilogues = true;             // what uses a template's result element by element runs with it
+  bool joins_keys = false;                // attention reads keys and values where the pieces of their concatenation lie
   bool fuse_siblings = true;              // loops that do not need each other but read the same values share a kernel
   int select_pieces = 0;                  // a concatenation of at most so many cheap pieces is computed by the pointwise loops that read it
   int64_t colliding_row_bytes = 0;        // rows of a product's left operand that are a multiple of so many bytes apart get a line between them; 0: no

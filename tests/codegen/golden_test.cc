@@ -39,13 +39,16 @@ struct Builder {
 
   View input(const char* name, DType dtype, std::vector<Expr> s) { return rec.input(name, dtype, s, contiguous_strides(pool, s)); }
   LoopProgram finish(const View& v) {
+    output(v);
+    return rec.take();
+  }
+  void output(const View& v) {
     BufferInfo& buffer = rec.program().buffer(BufferId(v.body->id));
     buffer.strides = contiguous_strides(pool, buffer.sizes);
     LoopOutput out;
     out.source = BufferId(v.body->id);
     out.name = "out";
     rec.program().outputs.push_back(out);
-    return rec.take();
   }
 };
 
@@ -179,6 +182,29 @@ TEST(Golden, Branch) {
   const std::string host = host_program_text(plan.value(), cpu::generate_kernels(plan.value()), {});
   for (const char* part : {"  if (*(const unsigned char*)(call->arena + ", "  } else {\n"}) EXPECT_NE(host.find(part), std::string::npos) << part << " is not in\n" << host;
   expect_golden("branch", std::move(program));
+}
+
+// One token's attention over a growing cache: keys, which the program gives, are copied on the way; values are read where they lie.
+TEST(Golden, PastKeys) {
+  Builder b;
+  ExprPool& p = b.pool;
+  const Expr past = p.symbol(p.add_symbol({"s12", "past", 0, 4096})), one = p.index(1), heads = p.index(4), dim = p.index(8);
+  const View q = b.input("q", DType::f32, {b.batch, heads, one, dim});
+  const auto joined = [&](const char* name, const char* cache, const char* added) {
+    return b.rec.concat(name, DType::f32, {b.batch, heads, past + 1, dim}, 2, {b.input(cache, DType::f32, {b.batch, heads, past, dim}), b.input(added, DType::f32, q.sizes)});
+  };
+  const View k = joined("keys", "cache_k", "k"), v = joined("values", "cache_v", "v");
+  Attention a;
+  a.batch = b.batch, a.heads = a.kv_heads = heads, a.q_len = one, a.kv_len = past + 1, a.dim = a.v_dim = dim;
+  a.q = b.rec.operand(q), a.k = b.rec.operand(k), a.v = b.rec.operand(v);
+  const View y = b.rec.define("attention", DType::f32, q.sizes, a);
+  b.output(y);
+  LoopProgram program = b.finish(k);
+  auto plan = schedule(program, cpu::traits());
+  ASSERT_TRUE(plan.ok());
+  const std::string host = host_program_text(plan.value(), cpu::generate_kernels(plan.value()), {});
+  for (const char* part : {"t.past = s[", "t.k_past = call->inputs[", "t.keep_k_past = 1;", "t.keep_v_past = 0;"}) EXPECT_NE(host.find(part), std::string::npos) << part << " is not in\n" << host;
+  expect_golden("past_keys", std::move(program));
 }
 
 TEST(HostText, StringsAreEscaped) {

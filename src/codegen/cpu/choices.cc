@@ -271,8 +271,8 @@ std::string problem_text(const KernelPlan& plan, const Kernel& kernel, const std
   if (const Conv2d* c = as_conv(kernel)) return conv_problem_text(*c, t->operands[0].offset, t->result_sizes, plan.buffer(t->operands[1].buffer).info);
   if (const Gemm* g = as_gemm(kernel)) return gemm_text(plan, *t, *g);
   const auto& a = std::get<Attention>(t->def);
-  return fmt::format("attention {} {}{}", name(plan.buffer(t->operands[0].buffer).info.dtype), texts({a.batch, a.heads, a.kv_heads, a.q_len, a.kv_len, a.dim, a.v_dim}),
-                     a.causal ? " causal" : "");
+  return fmt::format("attention {} {}{}{}", name(plan.buffer(t->operands[0].buffer).info.dtype), texts({a.batch, a.heads, a.kv_heads, a.q_len, a.kv_len, a.dim, a.v_dim}),
+                     a.causal ? " causal" : "", t->past ? fmt::format(" past {}", size_text(t->past->rows)) : "");
 }
 
 // "batch" of "64*batch": as good to decide by, and what a reader knows.

@@ -118,6 +118,7 @@ TargetTraits traits(const CpuSettings& settings) {
     };
   }
   t.template_scratch = template_scratch;
+  t.joins_keys = true;
   t.parallel_points = 16;  // results of their own keep some 8 threads busy
   t.split_points = 1 << 16;
   t.split_parts = 64;

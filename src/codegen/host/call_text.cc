@@ -20,6 +20,8 @@ std::vector<BufferId> written_buffers(const Kernel& kernel) {
   } else if (const auto* t = std::get_if<TemplateKernel>(&kernel.def)) {
     for (const Stmt& s : t->epilogue) add(s.buffer);
     if (t->epilogue.empty()) add(t->result);
+    if (t->past && t->past->keep_k) add(t->operands[1].buffer);
+    if (t->past && t->past->keep_v) add(t->operands[2].buffer);
   } else if (const auto* user = std::get_if<UserCallKernel>(&kernel.def)) {
     for (BufferId id : user->results) add(id);
   }

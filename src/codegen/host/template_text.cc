@@ -82,12 +82,12 @@ class FieldsWriter {
             field("dim", a.dim) + field("v_dim", a.v_dim);
     const char* names[] = {"q", "k", "v", "mask"};
     for (size_t i = 0; i < t.operands.size(); ++i) {
-      const std::string x = names[i];
-      const Expr offset = t.operands[i].offset;
-      text += field(names[i], element_address(plan_, t.operands[i], 4));
-      text += field((x + "_batch").c_str(), as_affine(offset, 0)->coefficient) + field((x + "_head").c_str(), as_affine(offset, 1)->coefficient) +
-              field((x + "_row").c_str(), as_affine(offset, 2)->coefficient);
-      if (i == 3) text += field("mask_col", as_affine(offset, 3)->coefficient) + field("mask_dtype", dtype(t.operands[i].buffer));
+      text += rows(names[i], t.operands[i]);
+      if (i == 3) text += field("mask_col", as_affine(t.operands[i].offset, 3)->coefficient) + field("mask_dtype", dtype(t.operands[i].buffer));
+    }
+    if (t.past) {
+      text += field("past", t.past->rows) + rows("k_past", t.past->k) + rows("v_past", t.past->v);
+      text += field("keep_k_past", std::string(t.past->keep_k ? "1" : "0")) + field("keep_v_past", std::string(t.past->keep_v ? "1" : "0"));
     }
     text += field("causal", std::string(a.causal ? "1" : "0")) + field("masked_rows_zero", std::string(a.masked_rows_zero ? "1" : "0")) + field("dtype", dtype(t.operands[0].buffer));
     text += field("scale", fmt::format("(float){:.17g}", a.scale)) + field("o", address(t.result));
@@ -99,6 +99,13 @@ class FieldsWriter {
  private:
   ExprPool& pool() const { return *plan_.pool; }
   std::string address(BufferId id) const { return buffer_address(plan_, id); }
+  // Where an attention's operand begins, and its strides.
+  std::string rows(const std::string& name, const PlanOperand& x) const {
+    std::string text = field(name.c_str(), element_address(plan_, x, 4));
+    const char* dims[] = {"_batch", "_head", "_row"};
+    for (int v = 0; v < 3; ++v) text += field((name + dims[v]).c_str(), as_affine(x.offset, v)->coefficient);
+    return text;
+  }
   const PlanConstant* constant_of(BufferId id) const { return packed_constant(plan_, id); }
 
   std::string dtype(BufferId id) const { return std::to_string(info(plan_.buffer(id).info.dtype).shim_number); }
