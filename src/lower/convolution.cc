@@ -125,8 +125,9 @@ View by_added_products(Op& op, const View& x, const View& w, const Geometry& g, 
   const View a = op.rec.view(converted(op, x, type), append(append({groups, x.sizes[0]}, images), {in}), [&](Coordinates c) {
     return append({c[1], c[0] * in + c.back()}, Sizes(c.begin() + 2, c.end() - 1));
   });
-  const View b = op.rec.view(converted(op, w, type), {groups, in, count(p, kernel) * out}, [&](Coordinates c) {
-    return append({c[0] * in + c[1], floor_mod(c[2], out)}, from_row_major(floor_div(c[2], out), kernel));
+  // In memory as the product reads it: done at compile time where the weight is a constant.
+  const View b = op.rec.pointwise(op.name + ".weight", type, {groups, in, count(p, kernel) * out}, [&](Coordinates c) {
+    return as(op.rec.at(w, append({c[0] * in + c[1], floor_mod(c[2], out)}, from_row_major(floor_div(c[2], out), kernel))), type);
   });
   const View products = matrix_product(op, op.name + ".products", type, a, b, 1);
   Sizes domain;
