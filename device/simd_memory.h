@@ -42,7 +42,8 @@ CD_FN Vec<Raw<M>> to_raw(typename Reg<M>::vector x) {
   else return x;
 }
 
-// Brings a line nearer that will be stored to.
+// Brings a line nearer that will be loaded, or stored to.
+CD_FN void fetch(const void* p) { __builtin_prefetch(p); }
 CD_FN void fetch_for_store(const void* p) { __builtin_prefetch(p, 1); }
 
 // ---- One element ------------------------------------------------------------------------------------------------------------

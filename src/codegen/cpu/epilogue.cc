@@ -28,10 +28,17 @@ KernelText epilogue_text(const KernelPlan& plan, const TemplateKernel& k) {
       const Expr offset = reindex(s.offset, coordinates, context.sizes);
       emitter.store(pointer, offset, reindex(s.value, coordinates, context.sizes));
       written.push_back(s.buffer);
-      // The next tile's lines come while its sums are computed: stores that wait for them would hold up the multiply-adds.
-      const auto by_row = as_affine(offset, 1), by_col = as_affine(offset, 2);
-      if (!by_row || !by_col || by_col->coefficient != pool.index(1)) continue;
-      body += fmt::format("{}cd::fetch_for_store({} + {} + rows * {});\n", indent, pointer, emitter.index(offset), emitter.index(by_row->coefficient));
+      // The next tile's lines come while its sums are computed: loads and stores that wait for them would hold up the multiply-adds.
+      const auto fetch = [&](const char* function, const std::string& from, Expr at) {
+        const auto by_row = as_affine(at, 1), by_col = as_affine(at, 2);
+        if (!by_row || !by_col || by_row->coefficient == pool.index(0) || by_col->coefficient != pool.index(1)) return;
+        body += fmt::format("{}cd::{}({} + {} + rows * {});\n", indent, function, from, emitter.index(at), emitter.index(by_row->coefficient));
+      };
+      fetch("fetch_for_store", pointer, offset);
+      visit(reindex(s.value, coordinates, context.sizes), [&](Expr e) {
+        if (e->kind != ExprKind::load || (BufferId(e->id) == s.buffer && e->args[0] == offset)) return;
+        fetch("fetch", names.pointer(BufferId(e->id)), e->args[0]);
+      });
     }
   };
   body += "  for (long row = row0; row < row0 + rows; ++row) {\n    const @TILE@* tile = (const @TILE@*)acc + (row - row0) * ld - col0;\n    long col = col0;\n";
