@@ -78,8 +78,9 @@ typedef struct CoilGemm {
  * output pixels in order ((n * oh) + y) * ow + x and a tile may run over the end of a line or image, columns are channels.
  * groups: weights of group g are packed one after the other, each [ceil(oc_g/PANEL)][kh*kw*ic_g][PANEL], zero padded.
  * Depthwise (depthwise = 1, groups == ic == oc): weights [ceil(c/PANEL)][kh*kw][PANEL], zero padded.
- * Winograd (winograd = 1; float32, 3x3, strides and dilations 1, one group, x_c == 1, ic a multiple of 16): weights transformed,
+ * Winograd (winograd = 1; 3x3, strides and dilations 1, one group, x_c == 1, ic a multiple of 16): weights transformed, always float32,
  * [ceil(oc/PANEL)][36][ic][PANEL], zero padded. An infinity or NaN of the input reaches all of the 4x4 outputs whose windows hold it.
+ * w_direct, if it is not null, is the same weight in bfloat16 as it is packed for plain sums: machines with a matrix unit for bfloat16 take that.
  * Integers (dtype COIL_UINT8 or COIL_INT8 for x; x_c == 1 or ic == 1): w int8, y and the epilogue's tile int32, the exact sums of (x - x_zero) * w over
  * what lies inside the image; x_zero is a number that x can hold. Weights per group in panels of COIL_INTEGER_PANEL_BYTES(kh*kw*ic_g), as of
  * CoilGemm, or depthwise as above with at most COIL_DEPTHWISE_BYTE_TAPS taps.
@@ -99,6 +100,7 @@ typedef struct CoilConv2d {
   int32_t implicit;            /* not 0: by the implicit product also where the kernel for small maps fits */
   int32_t block_tiles, block_panels;  /* of the implicit product: as of CoilGemm */
   int32_t x_zero;              /* of integers */
+  const void* w_direct;        /* beside transformed weights */
   CoilEpilogue epilogue;
   const void* epilogue_context;
   void* scratch;
@@ -154,8 +156,8 @@ COIL_KERNELS(v4)
  *              and w_plain ? round_up(bytes of the packed weight, 64) : 0
  *              (of integers: 0)
  *   winograd   min(blocks, COIL_WINOGRAD_SPREAD * num_workers) * ceil(36 / (ic < 256 ? 256 / ic : 1)) * ceil(ic / 256) * COIL_WINOGRAD_TILES * 1088,
- *              where ty x tx = ceil(oh / 4) x ceil(ow / 4) tiles of an image are cut into bx = ceil(tx / COIL_WINOGRAD_TILES) times
- *              ceil(ty / (COIL_WINOGRAD_TILES / ceil(tx / bx))) blocks
+ *              where n images of ty x tx = ceil(oh / 4) x ceil(ow / 4) tiles are cut into bx = ceil(tx / COIL_WINOGRAD_TILES) times
+ *              ceil(n * ty / (COIL_WINOGRAD_TILES / ceil(tx / bx))) blocks
  *   attention  num_workers * COIL_ATTENTION_WORKER_BYTES
  * num_workers is CoilHost.num_workers. Other fields than the sizes (and x_c, w_plain, dtype) are not looked at. */
 int64_t coil_gemm_scratch_bytes(const CoilGemm* args, int32_t num_workers);

@@ -32,7 +32,7 @@ class Gemm(C.Structure):
 class Conv2d(C.Structure):
     _fields_ = fields([("i", "n ic ih iw oc oh ow kh kw stride_h stride_w pad_h pad_w dilation_h dilation_w groups"), ("p", "x"),
                        ("i", "x_n x_c x_h x_w"), ("p", "w"), ("i", "w_o w_i w_h w_w"), ("p", "y"), ("s", "dtype depthwise winograd w_plain implicit block_tiles block_panels x_zero"),
-                       ("p", "epilogue context scratch")])
+                       ("p", "w_direct epilogue context scratch")])
 
 
 class Attention(C.Structure):

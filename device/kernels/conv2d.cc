@@ -188,6 +188,9 @@ void conv2d(const CoilConv2d& c, const CoilHost* host) {
   multiply(c, source, c.scratch, host);
 }
 
+// A matrix unit multiplies several times what Winograd's filtering saves.
+bool prefers_direct(const CoilConv2d& c) { return c.w_direct && c.dtype == COIL_BFLOAT16 && c.n * c.oh * c.ow >= kFewestAmxRows && has_amx(); }
+
 }  // namespace
 }  // namespace COIL_KERNELS_NAMESPACE
 
@@ -195,9 +198,10 @@ extern "C" void COIL_KERNEL(coil_conv2d)(const CoilConv2d* args, const CoilHost*
   using namespace COIL_KERNELS_NAMESPACE;
   if (args->n * args->oh * args->ow * args->oc <= 0) return;
   if (args->dtype == COIL_UINT8 || args->dtype == COIL_INT8) return args->depthwise ? depthwise_conv2d(*args, host) : integer_conv2d(*args, host);
-  const CoilConv2d conv = args->w_plain ? pack_plain_weight(*args, host) : *args;
+  CoilConv2d conv = args->w_plain ? pack_plain_weight(*args, host) : *args;
   if (conv.depthwise) return depthwise_conv2d(conv, host);
-  if (conv.winograd) return winograd_conv2d(conv, host);
+  if (conv.winograd && !prefers_direct(conv)) return winograd_conv2d(conv, host);
+  if (conv.winograd) conv.w = conv.w_direct;
   if (!conv.implicit && fits_small_maps(conv)) return small_maps_conv2d(conv, host);
   if (!conv.implicit && fits_first_conv(conv)) return first_conv2d(conv, host);
   with_dtype(conv.dtype, [&](auto* type) { conv2d<__remove_cvref(decltype(*type))>(conv, host); });

@@ -12,14 +12,20 @@ static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static int64_t winograd_scratch_bytes(const CoilConv2d* args, int32_t num_workers) {
   const int64_t tiles_y = ceil_div(args->oh, 4), tiles_x = ceil_div(args->ow, 4);
   if (args->n * tiles_y * tiles_x <= 0) return 0;
-  const int64_t blocks_x = ceil_div(tiles_x, COIL_WINOGRAD_TILES), blocks_y = ceil_div(tiles_y, COIL_WINOGRAD_TILES / ceil_div(tiles_x, blocks_x));
-  const int64_t blocks = args->n * blocks_x * blocks_y, most = COIL_WINOGRAD_SPREAD * static_cast<int64_t>(num_workers);
+  const int64_t blocks_x = ceil_div(tiles_x, COIL_WINOGRAD_TILES), blocks_y = ceil_div(args->n * tiles_y, COIL_WINOGRAD_TILES / ceil_div(tiles_x, blocks_x));
+  const int64_t blocks = blocks_x * blocks_y, most = COIL_WINOGRAD_SPREAD * static_cast<int64_t>(num_workers);
   const int64_t rows = ceil_div(36, args->ic < 256 ? 256 / args->ic : 1) * ceil_div(args->ic, 256) * COIL_WINOGRAD_TILES;
   return (blocks < most ? blocks : most) * rows * 1088;
 }
 
 extern "C" COIL_ONE_OF_MANY int64_t coil_conv2d_scratch_bytes(const CoilConv2d* args, int32_t num_workers) {
-  if (args->winograd) return winograd_scratch_bytes(args, num_workers);
+  if (args->winograd) {
+    const int64_t filtering = winograd_scratch_bytes(args, num_workers);
+    CoilConv2d plain = *args;
+    plain.winograd = 0;
+    const int64_t direct = args->w_direct ? coil_conv2d_scratch_bytes(&plain, num_workers) : 0;
+    return filtering > direct ? filtering : direct;
+  }
   if (args->dtype == COIL_UINT8 || args->dtype == COIL_INT8) return 0;
   const int64_t groups = args->depthwise ? 1 : args->groups, element = args->dtype == COIL_FLOAT32 ? 4 : 2;
   const int64_t panels = groups * ((args->oc / groups + COIL_PANEL - 1) / COIL_PANEL);

@@ -5,8 +5,9 @@
 // The interpolation points are 0, +-sqrt(1/2), +-sqrt(2) and infinity: errors are those of a plain float32 sum, four times less than
 // with the points 0, +-1, +-2 that are common. templates/packing.cc transforms the weights with the same points.
 //
-// Blocks of up to kBlockTiles tiles are the unit of work. With many blocks a task does all of one: its transformed windows stay in the
-// worker's cache. With few, all blocks are transformed first, and then each task makes one panel of channels of a block.
+// Blocks of up to kBlockTiles tiles are the unit of work: a part of a line of tiles, or whole lines, which may be of several images, so that
+// small maps fill the micro-kernels' rows, too. With many blocks a task does all of one: its transformed windows stay in the worker's cache.
+// With few, all blocks are transformed first, and then each task makes one panel of channels of a block.
 #include "winograd.h"
 
 #include "block.h"
@@ -45,7 +46,8 @@ COIL_INLINE void result_transform(const Vec* x, Vec* y) {
 // How the problem is cut; it depends on the problem alone.
 struct Plan {
   int64_t tiles_y, tiles_x;         // of an image
-  int64_t block_y, block_x;         // tiles of a block
+  int64_t lines;                    // of tiles, of all images
+  int64_t block_y, block_x;         // lines of a block, and tiles of each
   int64_t blocks_y, blocks_x, blocks;
   int64_t panels, chunks;
   int64_t per_row;                  // places that share a row of the transformed windows
@@ -54,11 +56,13 @@ struct Plan {
   explicit Plan(const CoilConv2d& c) {
     tiles_y = ceil_div(c.oh, kTile);
     tiles_x = ceil_div(c.ow, kTile);
+    lines = c.n * tiles_y;
     blocks_x = ceil_div(tiles_x, kBlockTiles);
     block_x = ceil_div(tiles_x, blocks_x);
-    blocks_y = ceil_div(tiles_y, kBlockTiles / block_x);
-    block_y = ceil_div(tiles_y, blocks_y);
-    blocks = c.n * blocks_y * blocks_x;
+    blocks_y = ceil_div(lines, kBlockTiles / block_x);
+    block_y = ceil_div(lines, blocks_y);
+    blocks_y = ceil_div(lines, block_y);
+    blocks = blocks_y * blocks_x;
     panels = ceil_div(c.oc, kPanel);
     chunks = ceil_div(c.ic, kChunk);
     per_row = max64(kChunk / c.ic, 1);
@@ -67,7 +71,7 @@ struct Plan {
 };
 
 struct Block {
-  int64_t image, tile_y, tile_x, rows, columns;   // the first tile and how many
+  int64_t line, tile_x, rows, columns;   // the first tile and how many
   int64_t tiles() const { return rows * columns; }
 };
 
@@ -81,10 +85,9 @@ struct Winograd {
 
   Block block(int64_t index) const {
     Block b;
-    b.image = index / (plan.blocks_y * plan.blocks_x);
-    b.tile_y = index / plan.blocks_x % plan.blocks_y * plan.block_y;
+    b.line = index / plan.blocks_x * plan.block_y;
     b.tile_x = index % plan.blocks_x * plan.block_x;
-    b.rows = min64(plan.block_y, plan.tiles_y - b.tile_y);
+    b.rows = min64(plan.block_y, plan.lines - b.line);
     b.columns = min64(plan.block_x, plan.tiles_x - b.tile_x);
     return b;
   }
@@ -94,28 +97,24 @@ struct Winograd {
     return (place / plan.per_row * plan.chunks + chunk) * kBlockTiles * kRowStride + place % plan.per_row * c.ic;
   }
 
-  // kLanes channels of one window, which begins at line y, column x of the image; `from` is there. What lies outside is zero.
+  // kLanes channels of one column of a window, which begins at line y, column x of the image; `from` is there. What lies outside is zero.
   template <bool inside>
-  COIL_INLINE_MEMBER void load_window(const T* from, int64_t y, int64_t x, Vec (&window)[kWindow][kWindow]) const {
+  COIL_INLINE_MEMBER void load_column(const T* from, int64_t y, int64_t x, Vec (&column)[kWindow]) const {
+    const bool column_inside = inside || (x >= 0 && x < c.iw);
 #pragma unroll
     for (int64_t i = 0; i < kWindow; i++) {
-#pragma unroll
-      for (int64_t j = 0; j < kWindow; j++) {
-        const bool there = inside || (y + i >= 0 && y + i < c.ih && x + j >= 0 && x + j < c.iw);
-        window[i][j] = there ? load(from + i * c.x_h + j * c.x_w) : Vec(0.0f);
-      }
+      const bool there = inside || (column_inside && y + i >= 0 && y + i < c.ih);
+      column[i] = there ? load(from + i * c.x_h) : Vec(0.0f);
     }
   }
 
   template <bool inside>
   __attribute__((noinline)) void transform_window(const T* from, int64_t y, int64_t x, float* out) const {
     for (int64_t channel = 0; channel < c.ic; channel += kLanes) {
-      Vec window[kWindow][kWindow], lines[kWindow][kWindow];
-      load_window<inside>(from + channel, y, x, window);
+      Vec lines[kWindow][kWindow];
       for (int64_t j = 0; j < kWindow; j++) {
         Vec column[kWindow], result[kWindow];
-#pragma unroll
-        for (int64_t i = 0; i < kWindow; i++) column[i] = window[i][j];
+        load_column<inside>(from + channel + j * c.x_w, y, x + j, column);
         window_transform(column, result);
 #pragma unroll
         for (int64_t i = 0; i < kWindow; i++) lines[i][j] = result[i];
@@ -131,10 +130,10 @@ struct Winograd {
   }
 
   void transform_block(const Block& b, float* windows) const {
-    const T* image = static_cast<const T*>(c.x) + b.image * c.x_n;
     for (int64_t t = 0; t < b.tiles(); t++) {
-      const int64_t y = (b.tile_y + t / b.columns) * kTile - c.pad_h, x = (b.tile_x + t % b.columns) * kTile - c.pad_w;
-      const T* from = image + y * c.x_h + x * c.x_w;
+      const int64_t line = b.line + t / b.columns, image = line / plan.tiles_y;
+      const int64_t y = line % plan.tiles_y * kTile - c.pad_h, x = (b.tile_x + t % b.columns) * kTile - c.pad_w;
+      const T* from = static_cast<const T*>(c.x) + image * c.x_n + y * c.x_h + x * c.x_w;
       const bool inside = y >= 0 && x >= 0 && y + kWindow <= c.ih && x + kWindow <= c.iw;
       if (inside) {
         transform_window<true>(from, y, x, windows + t * kRowStride);
@@ -192,9 +191,10 @@ struct Winograd {
     const int64_t cols = min64(kPanel, c.oc - panel * kPanel), line = b.columns * kTile * kPanel;
     for (int64_t row = 0; row < b.rows; row++) {
       for (int64_t t = 0; t < b.columns; t++) transform_tile(sums + (row * b.columns + t) * kPanel, cols, results + t * kTile * kPanel, line);
-      const int64_t oy0 = (b.tile_y + row) * kTile, ox = b.tile_x * kTile, width = min64(b.columns * kTile, c.ow - ox);
+      const int64_t image = (b.line + row) / plan.tiles_y, oy0 = (b.line + row) % plan.tiles_y * kTile;
+      const int64_t ox = b.tile_x * kTile, width = min64(b.columns * kTile, c.ow - ox);
       for (int64_t y = 0; y < min64(kTile, c.oh - oy0); y++) {
-        epilogue(epilogue_context, 0, (b.image * c.oh + oy0 + y) * c.ow + ox, panel * kPanel, width, cols, results + y * line, kPanel);
+        epilogue(epilogue_context, 0, (image * c.oh + oy0 + y) * c.ow + ox, panel * kPanel, width, cols, results + y * line, kPanel);
       }
     }
   }

@@ -79,6 +79,25 @@ void check_plain_weights(const ConvCase& c, CoilConv2d args, const Buffer& w, co
   }
 }
 
+// Plain weights beside transformed ones: taken, with the same bits, where the machine has a matrix unit; else of no effect.
+void check_direct_weights(const ConvCase& c, CoilConv2d args, const Buffer& w, const Buffer& filtered, const IsaKernels& isa) {
+  const auto packed = templates::pack_conv_weight(w.data(), w.size(), c.oc, c.ic, c.kh, c.kw, c.groups);
+  TestHost host(3);
+  Buffer both(args.dtype, filtered.count()), plain(args.dtype, filtered.count());
+  const auto run = [&](Buffer& y) {
+    Scratch scratch(coil_conv2d_scratch_bytes(&args, 3));
+    args.y = y.data(), args.scratch = scratch.data(), args.epilogue = nullptr;
+    isa.conv2d(&args, host.get());
+    ASSERT_TRUE(scratch.guards_intact());
+  };
+  args.w_direct = packed.data();
+  run(both);
+  args.winograd = 0, args.w = packed.data(), args.w_direct = nullptr;
+  run(plain);
+  const bool emulated = std::string(isa.name).find("emulated") != std::string::npos && c.n * args.oh * args.ow >= 8;
+  ASSERT_TRUE(both == plain || (!emulated && both == filtered));
+}
+
 void check(const ConvCase& c, int dtype) {
   SCOPED_TRACE(describe(c, dtype));
   std::mt19937 random(99);
@@ -152,6 +171,7 @@ void check(const ConvCase& c, int dtype) {
       if (workers == 1) {
         first = y;
         if (!c.winograd) check_plain_weights(c, args, w, y, isa);  // transformed weights are constants
+        if (c.winograd && dtype == COIL_BFLOAT16) check_direct_weights(c, args, w, y, isa);
       }
       ASSERT_TRUE(y == first) << "threads changed the result";
       Recorded recorded{std::vector<float>(want.size()), std::vector<std::atomic<int>>(want.size()), c.oc, group_oc};
@@ -337,7 +357,9 @@ TEST(Conv2d, Winograd) {
   for (int64_t pad : {0, 2, 5}) winograd(2, 32, 9, 14, 40, 1, pad, 1, 16);
   for (int64_t ic : {48, 64, 80, 128, 144, 256, 272, 528}) winograd(1, ic, 10, 11, 20, 1, 1);
   winograd(1, 64, 56, 56, 64, 1, 1);
-  winograd(9, 32, 7, 7, 70, 1, 1);
+  winograd(9, 32, 7, 7, 70, 1, 1);  // blocks of lines of several images
+  winograd(5, 272, 7, 14, 40, 1, 1);
+  winograd(17, 16, 3, 4, 16, 1, 1);
   winograd(3, 16, 5, 240, 32, 1, 1);
 }
 

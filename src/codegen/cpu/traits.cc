@@ -15,12 +15,12 @@ namespace {
 constexpr int64_t kGemmUnblockedK = 256;
 
 // Winograd's filtering reads 36 / 9 times the weights, and has two transforms for each tile of 4x4 pixels: it pays where there are
-// pixels enough. Nanoseconds of one thread with 512-bit vectors; those with 256 bits are slower at both.
-constexpr double kFlops = 100, kWeightBytes = 10, kTransform = 5;
-constexpr double kDotFlops = 2 * kFlops;   // of bfloat16, which only the implicit product computes by dot products
+// pixels enough. Nanoseconds of one thread with 512-bit vectors (those with 256 bits are slower at both); weights come from memory, while it
+// computes.
+constexpr double kFlops = 100, kWeightBytes = 20, kTransform = 5;
+constexpr double kDotFlops = 2 * kFlops;   // of bfloat16, which only the implicit product computes by dot products (where the machine has them)
 constexpr double kGain = 0.8;            // at most this part of the implicit product's time
-constexpr double kLeastRatio = 0.3, kMostRatio = 1.8;  // between them a tuner may find it otherwise
-constexpr int64_t kFewestTiles = 9;      // of an image: a block's tiles are the rows of a product
+constexpr double kMostRatio = 1.8;       // up to here a tuner may find it otherwise
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
@@ -34,12 +34,14 @@ double winograd_ratio(const Conv2d& c, Expr x_offset, const std::vector<Expr>& r
   if (!result_sizes[2]->is_constant() || !result_sizes[3]->is_constant()) return kNever;
   const int64_t oc = weight.sizes[0]->as_int(), ic = weight.sizes[1]->as_int();
   const int64_t tiles = ((result_sizes[2]->as_int() + 3) / 4) * ((result_sizes[3]->as_int() + 3) / 4);
-  if (ic % 16 != 0 || tiles < kFewestTiles) return kNever;
+  if (ic % 16 != 0) return kNever;
   const auto images = static_cast<double>(std::max<int64_t>(lower_bound(result_sizes[0]).value_or(1), 1));
   const auto pixels = static_cast<double>(result_sizes[2]->as_int() * result_sizes[3]->as_int());
   const auto pairs = static_cast<double>(ic * ((oc + COIL_PANEL - 1) / COIL_PANEL * COIL_PANEL));
-  const double direct = images * pixels * 18 * pairs / (weight.dtype == DType::bf16 ? kDotFlops : kFlops);
-  const double filtering = images * static_cast<double>(tiles) * (72 * pairs / kFlops + kTransform * static_cast<double>(ic + oc)) + 144 * pairs / kWeightBytes;
+  const auto bytes = static_cast<double>(byte_size(weight.dtype));
+  const auto windows = images * static_cast<double>(tiles);
+  const double direct = std::max(images * pixels * 18 * pairs / (weight.dtype == DType::bf16 ? kDotFlops : kFlops), 9 * bytes * pairs / kWeightBytes);
+  const double filtering = windows * kTransform * static_cast<double>(ic + oc) + std::max(windows * 72 * pairs / kFlops, 144 * pairs / kWeightBytes);
   return filtering / direct;
 }
 
@@ -47,10 +49,9 @@ double winograd_ratio(const Conv2d& c, Expr x_offset, const std::vector<Expr>& r
 std::vector<PlanConstant::Packing> packings(const Conv2d& c, Expr x_offset, const std::vector<Expr>& result_sizes, const BufferInfo& weight) {
   using Packing = PlanConstant::Packing;
   const double ratio = winograd_ratio(c, x_offset, result_sizes, weight);
-  // In bfloat16 it is the tuner's to find out: machines differ in how much faster the implicit product is there (widening, dot products, AMX).
-  const bool own = ratio < kGain && weight.dtype != DType::bf16;
+  const bool own = ratio < kGain;
   std::vector<Packing> out = {own ? Packing::winograd_weight : Packing::conv_weight};
-  if (ratio > kLeastRatio && ratio < kMostRatio) out.push_back(own ? Packing::conv_weight : Packing::winograd_weight);
+  if (ratio < kMostRatio) out.push_back(own ? Packing::conv_weight : Packing::winograd_weight);
   return out;
 }
 
@@ -58,9 +59,17 @@ std::vector<PlanConstant::Packing> packings(const Conv2d& c, Expr x_offset, cons
 Expr winograd_scratch(ExprPool& pool, Expr workers, const TemplateKernel& k, int64_t ic) {
   const auto div = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
   const int64_t tiles_y = div(k.result_sizes[2]->as_int(), 4), tiles_x = div(k.result_sizes[3]->as_int(), 4);
-  const int64_t blocks_x = div(tiles_x, COIL_WINOGRAD_TILES), blocks_y = div(tiles_y, COIL_WINOGRAD_TILES / div(tiles_x, blocks_x));
+  const int64_t blocks_x = div(tiles_x, COIL_WINOGRAD_TILES), block_lines = COIL_WINOGRAD_TILES / div(tiles_x, blocks_x);
+  const Expr blocks = ceil_div(k.result_sizes[0] * tiles_y, pool.index(block_lines)) * blocks_x;
   const int64_t rows = div(36, ic < 256 ? 256 / ic : 1) * div(ic, 256) * COIL_WINOGRAD_TILES;
-  return index_min(k.result_sizes[0] * pool.index(blocks_x * blocks_y), workers * COIL_WINOGRAD_SPREAD) * (rows * 1088);
+  return index_min(blocks, workers * COIL_WINOGRAD_SPREAD) * (rows * 1088);
+}
+
+// Machines with a matrix unit for bfloat16 have no use for transformed weights, so the plain ones, an eighth of their size, go with them.
+void add_direct(std::vector<PlanConstant::Packing>& kept, DType dtype) {
+  using Packing = PlanConstant::Packing;
+  const auto has = [&](Packing p) { return std::find(kept.begin(), kept.end(), p) != kept.end(); };
+  if (dtype == DType::bf16 && has(Packing::winograd_weight) && !has(Packing::conv_weight)) kept.push_back(Packing::conv_weight);
 }
 
 // Of a convolution with this weight, as device/kernels.h states it. Zero: none.
@@ -111,10 +120,11 @@ TargetTraits traits(const CpuSettings& settings) {
   TargetTraits t;
   if (settings.winograd) {
     t.convolution_packings = [keep = settings.keep_packings](const Conv2d& c, Expr x_offset, const std::vector<Expr>& result_sizes, const BufferInfo& weight) {
-      std::vector<PlanConstant::Packing> possible = packings(c, x_offset, result_sizes, weight);
-      if (keep) return keep(conv_problem_text(c, x_offset, result_sizes, weight), possible);
-      possible.resize(1);
-      return possible;
+      const std::vector<PlanConstant::Packing> possible = packings(c, x_offset, result_sizes, weight);
+      std::vector<PlanConstant::Packing> kept = {possible[0]};
+      if (keep) kept = keep(conv_problem_text(c, x_offset, result_sizes, weight), possible);
+      add_direct(kept, weight.dtype);
+      return kept;
     };
   }
   t.template_scratch = template_scratch;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "codegen/cpu/choices.h"
 #include "codegen/host/call_text.h"
 #include "codegen/host/index_text.h"
 #include "schedule/depthwise.h"
@@ -66,7 +67,11 @@ class FieldsWriter {
     text += field("depthwise", std::string(is_depthwise(c, plan_.buffer(w.buffer).info.sizes) ? "1" : "0"));
     const PlanConstant* packed = constant_of(w.buffer);
     if (c.x_zero) text += field("x_zero", std::to_string(c.x_zero));
-    if (packed && packed->packing == PlanConstant::Packing::winograd_weight) text += field("winograd", std::string("1"));
+    if (packed && packed->packing == PlanConstant::Packing::winograd_weight) {
+      text += field("winograd", std::string("1"));
+      const PlanOperand* direct = cpu::weight_of(plan_, t, cpu::kDirect);
+      if (direct && plan_.buffer(w.buffer).info.dtype == DType::bf16) text += field("w_direct", address(direct->buffer));
+    }
     if (!packed) {
       const char* weight_strides[] = {"w_o", "w_i", "w_h", "w_w"};
       for (int v = 0; v < 4; ++v) text += field(weight_strides[v], as_affine(w.offset, v)->coefficient);
