@@ -8,8 +8,8 @@
 namespace coil::lowering {
 namespace {
 
-constexpr int64_t kFan = 16;
-constexpr int kMostRounds = 7;  // 268 million rows: where no bound is known, the program checks it
+constexpr int64_t kFan = 8;
+constexpr int kMostRounds = 9;  // 134 million rows: where no bound is known, the program checks it
 
 int64_t reach_of(int rounds) {
   int64_t reach = 1;
@@ -24,7 +24,7 @@ int rounds_for(Op& op, const RowSums& sums) {
     if (most && reach_of(rounds) > *most) return rounds;
   }
   ExprPool& p = op.pool;
-  op.rec.check(sums.name, "assertion failed: more than 268435455 rows are added to one table",
+  op.rec.check(sums.name, "assertion failed: more than 134217727 rows are added to one table",
                p.op(ScalarOp::lt, {p.cast(sums.count, DType::i64), p.constant_int(reach_of(kMostRounds), DType::i64)}));
   return kMostRounds;
 }
@@ -46,19 +46,21 @@ struct Sorted {
   Expr row_at(Expr position) const { return op.rec.at(rows, std::vector<Expr>{index(position)}); }
 };
 
+Expr none_of(Op& op, const RowSums& sums) { return sums.none ? sums.none : op.constant(0, sums.type); }
+
 View summed_runs(const Sorted& sorted, const RowSums& sums, int rounds) {
   Op& op = sorted.op;
   ExprPool& p = op.pool;
   View last;
   for (int round = 0; round < rounds; ++round) {
     const View before = last;
-    last = op.rec.reduce(sums.name + ".sum", ReduceOp::sum, sums.type, {sums.count, sums.columns}, {p.index(kFan)}, [&](Coordinates c, Coordinates t) {
+    last = op.rec.reduce(sums.name + ".sum", sums.reduce, sums.type, {sums.count, sums.columns}, {p.index(kFan)}, [&](Coordinates c, Coordinates t) {
       const Expr position = p.op(ScalarOp::add, {sorted.as_number(c[0]), p.op(ScalarOp::mul, {sorted.as_number(t[0]), sorted.number(reach_of(round))})});
       const Expr same = p.op(ScalarOp::eq, {sorted.row_at(position), op.rec.at(sorted.rows, c.first(1))});
       const Expr at = sorted.index(position);
       const Expr value = round ? op.rec.at(before, std::vector<Expr>{at, c[1]})
                                : sums.value(p.checked_index(op.rec.at(sorted.order, std::vector<Expr>{at}), index_max(sums.count, p.index(1))), c[1]);
-      return masked(both(sorted.exists(position), same), value, op.constant(0, sums.type));
+      return masked(both(sorted.exists(position), same), value, none_of(op, sums));
     });
   }
   return last;
@@ -103,7 +105,7 @@ View summed_rows(Op& op, const RowSums& sums) {
   return op.rec.pointwise(sums.name, sums.type, {sums.rows, sums.columns}, [&](Coordinates c) {
     const Expr position = op.rec.at(first, c.first(1));
     const Expr named = both(sorted.exists(position), p.op(ScalarOp::eq, {sorted.row_at(position), sorted.as_number(c[0])}));
-    return masked(named, op.rec.at(runs, std::vector<Expr>{sorted.index(position), c[1]}), op.constant(0, sums.type));
+    return masked(named, op.rec.at(runs, std::vector<Expr>{sorted.index(position), c[1]}), none_of(op, sums));
   });
 }
 

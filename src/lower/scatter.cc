@@ -1,5 +1,6 @@
 // Writes at positions that are data. Each result element looks for the write that reaches it: a loop over the positions finds
-// it (the last one wins, so results repeat), which is right for every size and quick for few positions.
+// it (the last one wins, so results repeat), which is right for every size and quick for few positions. Many writes of whole slices, the
+// messages to a graph's nodes, are sorted by their positions instead (row_sums.h).
 #include <fmt/format.h>
 
 #include "lower/row_sums.h"
@@ -57,18 +58,50 @@ Joining joining(const Op& op) {
   return j;
 }
 
-// Joins x with writes: hit(c, k) says whether write k of the domain reaches element c, value(c, k) what it brings.
-using AtWrite = std::function<Expr(Coordinates, Coordinates)>;
-View joined_writes(Op& op, const View& x, const Joining& j, const Sizes& domain, const AtWrite& hit, const AtWrite& value) {
+// What writes to the elements of a tensor of these sizes.
+struct Writes {
+  Sizes sizes;
+  Sizes domain;                                       // of the writes
+  std::function<Expr(Coordinates, Coordinates)> hit;  // whether write k of the domain reaches element c
+  // Where all writes are of slices along a dimension: to which place (i64) slice k of a vector goes.
+  std::optional<size_t> dim = {};
+  std::function<Expr(Expr k)> place = {};
+};
+
+// Of slices along w.dim, brought to their places: value(c) at the coordinates of a slice, its number in place of w.dim.
+View joined_slices(Op& op, const std::string& name, ReduceOp reduce, DType type, const Writes& w, Expr none, const std::function<Expr(Coordinates)>& value) {
+  const auto dim = static_cast<std::ptrdiff_t>(*w.dim);
+  Sizes rest = w.sizes;
+  rest.erase(rest.begin() + dim);
+  RowSums sums{name, type, w.sizes[*w.dim], count(op.pool, rest), w.domain[0], {}, {}, reduce, none};
+  sums.row = [&](Expr k) { return op.pool.cast(checked_position(op, as(w.place(k), DType::i64), w.sizes[*w.dim]), DType::i64); };
+  sums.value = [&](Expr k, Expr column) {
+    Sizes at = from_row_major(column, rest);
+    at.insert(at.begin() + dim, k);
+    return value(at);
+  };
+  Sizes shape = rest;
+  shape.insert(shape.begin(), w.sizes[*w.dim]);
+  std::vector<size_t> order;
+  for (size_t i = 0; i < shape.size(); ++i) order.push_back(i == *w.dim ? 0 : i < *w.dim ? i + 1 : i);
+  return permuted(op, reshaped(op, summed_rows(op, sums), shape), order);
+}
+
+// For each element what reduce makes of value(c, k) of the writes k that reach it; `none` where there is no such write.
+View joined(Op& op, const std::string& name, ReduceOp reduce, DType type, const Writes& w, Expr none, const std::function<Expr(Coordinates, Coordinates)>& value) {
+  if (w.dim && many_rows(w.sizes[*w.dim], w.domain[0])) {
+    return joined_slices(op, name, reduce, type, w, none, [&](Coordinates c) { return as(value(c, c.subspan(*w.dim, 1)), type); });
+  }
+  return op.rec.reduce(name, reduce, type, w.sizes, w.domain, [&](Coordinates c, Coordinates k) { return masked(w.hit(c, k), as(value(c, k), type), none); });
+}
+
+// Joins x with writes: value(c, k) is what write k brings to element c.
+View joined_writes(Op& op, const View& x, const Joining& j, const Writes& w, const std::function<Expr(Coordinates, Coordinates)>& value) {
   const DType stored = op.out().dtype, type = is_float(stored) ? accumulate_type(stored) : is_bool(stored) ? DType::i64 : stored;
-  View total = op.rec.reduce(op.name + ".total", j.reduce, type, x.sizes, domain,
-                             [&](Coordinates c, Coordinates k) { return masked(hit(c, k), as(value(c, k), type), identity(op, j.reduce, type)); });
+  View total = joined(op, op.name + ".total", j.reduce, type, w, identity(op, j.reduce, type), value);
   const bool counted = j.mean || !j.with_self;
   View hits;
-  if (counted) {
-    hits = op.rec.reduce(op.name + ".hits", ReduceOp::sum, DType::i64, x.sizes, domain,
-                         [&](Coordinates c, Coordinates k) { return op.pool.cast(hit(c, k), DType::i64); });
-  }
+  if (counted) hits = joined(op, op.name + ".hits", ReduceOp::sum, DType::i64, w, i64(op, 0), [&](Coordinates, Coordinates) { return i64(op, 1); });
   return op.rec.pointwise(op.name, stored, x.sizes, [&](Coordinates c) {
     ExprPool& p = op.pool;
     Expr old = as(op.rec.at(x, c), type), t = op.rec.at(total, c), result = j.with_self ? p.op(pairwise(j.reduce), {old, t}) : t;
@@ -133,6 +166,15 @@ Views scatter(Op& op) {
   return {reshaped(op, result, op.out().sizes)};
 }
 
+// Whether the index says the same along all other dimensions: index[:, None].expand_as(src).
+bool is_expanded(const ScatterOperands& s) {
+  for (size_t d = 0; d < s.x.rank(); ++d) {
+    if (d == s.dim) continue;
+    if (depends_on_var(s.index.body, static_cast<int32_t>(d)) || !provably_equal(s.index.sizes[d], s.x.sizes[d])) return false;
+  }
+  return true;
+}
+
 Views scatter_reduced(Op& op, const Joining& j) {
   ScatterOperands s = scatter_operands(op, op.has("src") ? op.tensor("src") : op.operand("value"));
   if (s.nothing) return {s.x};
@@ -144,7 +186,16 @@ Views scatter_reduced(Op& op, const Joining& j) {
     if (s.src.rank() == 0) return as(s.src.body, op.out().dtype);
     return op.rec.at(s.src, scatter_point(op, c, s.index, s.x.sizes, s.dim, k[0]).at);
   };
-  return {reshaped(op, joined_writes(op, s.x, j, {s.index.sizes[s.dim]}, hit, value), op.out().sizes)};
+  Writes w{s.x.sizes, {s.index.sizes[s.dim]}, hit};
+  if (is_expanded(s)) {
+    w.dim = s.dim;
+    w.place = [&](Expr k) {
+      Sizes at(s.index.rank(), op.pool.index(0));
+      at[s.dim] = k;
+      return op.rec.at(s.index, at);
+    };
+  }
+  return {reshaped(op, joined_writes(op, s.x, j, w, value), op.out().sizes)};
 }
 
 // Whole slices along a dimension at the places of a vector.
@@ -160,7 +211,8 @@ Views index_reduce(Op& op) {
     at[dim] = k[0];
     return op.rec.at(src, at);
   };
-  return {reshaped(op, joined_writes(op, x, joining(op), {index.sizes[0]}, hit, value), op.out().sizes)};
+  const Writes w{x.sizes, {index.sizes[0]}, hit, dim, [&](Expr k) { return op.rec.at(index, std::vector<Expr>{k}); }};
+  return {reshaped(op, joined_writes(op, x, joining(op), w, value), op.out().sizes)};
 }
 
 // put: places in the tensor as one row.
@@ -171,7 +223,7 @@ Views put(Op& op) {
   src = reshaped(op, src, {count(op.pool, src.sizes)});
   auto hit = [&](Coordinates c, Coordinates k) { return reaches(op, op.rec.at(index, k), c[0], flat.sizes[0], true); };
   if (op.flag("accumulate")) {
-    return {reshaped(op, joined_writes(op, flat, {}, index.sizes, hit, [&](Coordinates, Coordinates k) { return op.rec.at(src, k); }), x.sizes)};
+    return {reshaped(op, joined_writes(op, flat, {}, {flat.sizes, index.sizes, hit}, [&](Coordinates, Coordinates k) { return op.rec.at(src, k); }), x.sizes)};
   }
   View winner = op.rec.reduce("put.writer", ReduceOp::max, DType::i64, flat.sizes, index.sizes, [&](Coordinates c, Coordinates k) {
     return op.pool.select(hit(c, k), op.pool.cast(k[0], DType::i64), i64(op, -1));
@@ -241,12 +293,12 @@ Views along_dim(Op& op, const char* source_arg, bool add) {
     at[dim] = j;
     return as(src.rank() == 0 ? src.body : op.rec.at(src, at), out.dtype);
   };
-  auto hit = [&](Expr coordinate, Expr j) { return reaches(op, op.rec.at(index, std::vector<Expr>{j}), coordinate, x.sizes[dim], false); };
+  const auto place = [&](Expr k) { return op.rec.at(index, std::vector<Expr>{k}); };
+  auto hit = [&](Expr coordinate, Expr j) { return reaches(op, place(j), coordinate, x.sizes[dim], false); };
   if (add) {
     const DType type = is_float(out.dtype) ? accumulate_type(out.dtype) : out.dtype;
-    View total = op.rec.reduce(op.name + ".total", ReduceOp::sum, type, out.sizes, {n}, [&](Coordinates c, Coordinates j) {
-      return masked(hit(c[dim], j[0]), as(value_at(c, j[0]), type), as(i64(op, 0), type));
-    });
+    const Writes w{out.sizes, {n}, [&](Coordinates c, Coordinates j) { return hit(c[dim], j[0]); }, dim, place};
+    View total = joined(op, op.name + ".total", ReduceOp::sum, type, w, as(i64(op, 0), type), [&](Coordinates c, Coordinates j) { return value_at(c, j[0]); });
     View sum = op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
       Expr t = op.rec.at(total, c);
       if (op.has("alpha") && !op.is_number("alpha", 1)) t = op.pool.op(ScalarOp::mul, {t, op.scalar("alpha", type)});
@@ -254,9 +306,8 @@ Views along_dim(Op& op, const char* source_arg, bool add) {
     });
     return {reshaped(op, sum, op.out().sizes)};
   }
-  View winner = op.rec.reduce(op.name + ".writer", ReduceOp::max, DType::i64, {x.sizes[dim]}, {n}, [&](Coordinates c, Coordinates j) {
-    return op.pool.select(hit(c[0], j[0]), op.pool.cast(j[0], DType::i64), i64(op, -1));
-  });
+  const Writes w{{x.sizes[dim]}, {n}, [&](Coordinates c, Coordinates j) { return hit(c[0], j[0]); }, 0, place};
+  View winner = joined(op, op.name + ".writer", ReduceOp::max, DType::i64, w, i64(op, -1), [&](Coordinates, Coordinates j) { return op.pool.cast(j[0], DType::i64); });
   View result = op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
     Expr w = op.rec.at(winner, std::vector<Expr>{c[dim]});
     return masked(op.pool.op(ScalarOp::ge, {w, i64(op, 0)}), value_at(c, found_index(op, w, n)), as(op.rec.at(x, c), out.dtype));
