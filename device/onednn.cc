@@ -197,7 +197,7 @@ int32_t onednn_conv2d(const CoilConv2d* t, int64_t weight, const CoilHost* host)
   DnnKey key;
   memset(&key, 0, sizeof key);
   key.is_convolution = 1, key.dtype = t->dtype, key.result_dtype = t->epilogue ? COIL_FLOAT32 : t->dtype, key.weight = weight;
-  key.n = t->oc, key.c_row = t->oc, key.groups = t->groups, key.depthwise = t->depthwise;
+  key.n = t->oc, key.c_row = t->oc, key.groups = t->groups, key.panels_of_groups = t->depthwise || t->narrow_groups;
   key.ic = t->ic, key.ih = t->ih, key.iw = t->iw, key.oh = t->oh, key.ow = t->ow, key.kh = t->kh, key.kw = t->kw;
   key.stride_h = t->stride_h, key.stride_w = t->stride_w, key.pad_h = t->pad_h, key.pad_w = t->pad_w;
   key.dilation_h = t->dilation_h, key.dilation_w = t->dilation_w, key.x_c = t->x_c, key.x_h = t->x_h, key.x_w = t->x_w;

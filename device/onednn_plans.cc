@@ -62,8 +62,8 @@ struct WeightShape {
 WeightShape weight_shape(const DnnKey& d) {
   if (!d.is_convolution) return {2, {d.k, d.n}, {d.weight >= 0 ? d.n : d.b_row, d.weight >= 0 ? 1 : d.b_col}, 1, d.k, d.n};
   const int64_t taps = d.kh * d.kw;
-  if (d.depthwise) return {5, {d.n, 1, 1, d.kh, d.kw}, {1, d.n, d.n, d.kw * d.n, d.n}, 1, taps, d.n};
   const int64_t ic = d.ic / d.groups, oc = d.n / d.groups, row = ic * oc;
+  if (d.panels_of_groups) return {5, {d.groups, oc, ic, d.kh, d.kw}, {oc, 1, d.n, d.kw * ic * d.n, ic * d.n}, 1, taps * ic, d.n};
   if (d.groups == 1) return {4, {oc, ic, d.kh, d.kw}, {1, oc, d.kw * row, row}, 1, taps * ic, oc};
   return {5, {d.groups, oc, ic, d.kh, d.kw}, {taps * row, 1, oc, d.kw * row, row}, d.groups, taps * ic, oc};
 }

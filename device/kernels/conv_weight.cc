@@ -19,7 +19,7 @@ struct WeightPacker {
   bool whole_rows;  // an output channel's numbers are one run
 
   WeightPacker(const CoilConv2d& conv, void* to) : c(conv), out(static_cast<T*>(to)) {
-    groups = c.depthwise ? 1 : c.groups;
+    groups = c.depthwise || c.narrow_groups ? 1 : c.groups;
     group_oc = c.oc / groups;
     group_ic = c.ic / c.groups;
     taps = c.kh * c.kw;
@@ -112,7 +112,7 @@ CoilConv2d pack_plain_weight(const CoilConv2d& conv, const CoilHost* host) {
   CoilConv2d packed = conv;
   packed.w = conv.scratch;
   packed.w_plain = 0;
-  const int64_t groups = conv.depthwise ? 1 : conv.groups, k = conv.kh * conv.kw * (conv.ic / conv.groups);
+  const int64_t groups = conv.depthwise || conv.narrow_groups ? 1 : conv.groups, k = conv.kh * conv.kw * (conv.ic / conv.groups);
   const int64_t bytes = groups * ceil_div(conv.oc / groups, kPanel) * kPanel * k * element_bytes(conv.dtype);
   packed.scratch = static_cast<char*>(conv.scratch) + ceil_div(bytes, 64) * 64;
   return packed;

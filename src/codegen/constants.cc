@@ -44,6 +44,7 @@ uint64_t packed_size(const KernelPlan& plan, const PlanConstant& c) {
     case PlanConstant::Packing::conv_weight_integer:
       return static_cast<uint64_t>(c.groups * templates::packed_integer_b_bytes(d.sizes[1] * d.sizes[2] * d.sizes[3], d.sizes[0] / c.groups));
     case PlanConstant::Packing::winograd_weight: return static_cast<uint64_t>(panels(d.sizes[0]) * 36 * d.sizes[1]) * sizeof(float);
+    case PlanConstant::Packing::narrow_groups_weight: return static_cast<uint64_t>(panels(d.sizes[0]) * d.sizes[1] * d.sizes[2] * d.sizes[3]) * bytes;
     case PlanConstant::Packing::depthwise_weight: return static_cast<uint64_t>(panels(d.sizes[0]) * d.sizes[2] * d.sizes[3]) * bytes;
   }
   return 0;
@@ -113,6 +114,8 @@ std::vector<uint8_t> constant_bytes(const KernelPlan& plan, const PlanConstant& 
     case PlanConstant::Packing::plain: return plain;
     case PlanConstant::Packing::conv_weight:
       return take(templates::pack_conv_weight(plain.data(), item, d.sizes[0], d.sizes[1], d.sizes[2], d.sizes[3], c.groups));
+    case PlanConstant::Packing::narrow_groups_weight:  // panels run over the groups
+      return take(templates::pack_conv_weight(plain.data(), item, d.sizes[0], d.sizes[1], d.sizes[2], d.sizes[3], 1));
     case PlanConstant::Packing::conv_weight_integer:
       return take(templates::pack_integer_conv_weight(plain.data(), d.sizes[0], d.sizes[1], d.sizes[2], d.sizes[3], c.groups));
     case PlanConstant::Packing::depthwise_weight:

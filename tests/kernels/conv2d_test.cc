@@ -14,12 +14,13 @@ struct ConvCase {
   bool channels_last = true;
   int64_t gap = 0;           // elements between pixels beyond the channels
   bool winograd = false;
+  bool narrow_groups = false;
 };
 
 std::string describe(const ConvCase& c, int dtype) {
   std::string s = dtype_name(dtype);
   for (int64_t v : {c.n, c.ic, c.ih, c.iw, c.oc, c.kh, c.kw, c.stride_h, c.stride_w, c.pad_h, c.pad_w, c.dilation_h,
-                    c.dilation_w, c.groups, c.far_pad, static_cast<int64_t>(c.channels_last), c.gap, static_cast<int64_t>(c.winograd)}) {
+                    c.dilation_w, c.groups, c.far_pad, static_cast<int64_t>(c.channels_last), c.gap, static_cast<int64_t>(c.winograd), static_cast<int64_t>(c.narrow_groups)}) {
     s += " " + std::to_string(v);
   }
   return s;
@@ -142,11 +143,12 @@ void check(const ConvCase& c, int dtype) {
     }
   }
   args.winograd = c.winograd;
+  args.narrow_groups = c.narrow_groups;
   std::vector<float> floats;
   for (int64_t i = 0; i < c.oc * k; i++) floats.push_back(static_cast<float>(w.get(i)));
   const auto packed = c.winograd       ? templates::pack_winograd_weight(floats.data(), c.oc, c.ic)
                       : args.depthwise ? templates::pack_depthwise_weight(w.data(), w.size(), c.oc, c.kh, c.kw)
-                                       : templates::pack_conv_weight(w.data(), w.size(), c.oc, group_ic, c.kh, c.kw, c.groups);
+                                       : templates::pack_conv_weight(w.data(), w.size(), c.oc, group_ic, c.kh, c.kw, c.narrow_groups ? 1 : c.groups);
   args.x = x.data(), args.w = packed.data();
   // The transforms add up to 16 terms beside the sum's.
   const auto allowed = [&](int type, double value) { return tolerance(type, value, k) * (c.winograd ? 4 : 1); };
@@ -175,7 +177,7 @@ void check(const ConvCase& c, int dtype) {
       }
       ASSERT_TRUE(y == first) << "threads changed the result";
       Recorded recorded{std::vector<float>(want.size()), std::vector<std::atomic<int>>(want.size()), c.oc, group_oc};
-      if (args.depthwise) recorded.group_oc = c.oc;
+      if (args.depthwise || c.narrow_groups) recorded.group_oc = c.oc;
       args.epilogue = record_epilogue, args.epilogue_context = &recorded;
       isa.conv2d(&args, host.get());
       ASSERT_TRUE(recorded.in_bounds);
@@ -341,6 +343,33 @@ TEST(Conv2d, DepthwiseWidths) {
       }
     }
   }
+}
+
+// Widths that share a vector, fill it or lie across two, whole and partial vectors and blocks of channels, lines around the strips' lengths,
+// windows in the padding, pixels that collide in the cache.
+TEST(Conv2d, NarrowGroups) {
+  const auto narrow = [](int64_t groups, int64_t width, ConvCase c) {
+    c.groups = groups, c.ic = c.oc = groups * width, c.narrow_groups = true;
+    check(c, COIL_FLOAT32);
+    if (COIL_NARROW_GROUPS_FIT(c.kh, c.kw, c.stride_w, c.dilation_w, width)) check(c, COIL_BFLOAT16), check(c, COIL_FLOAT16);
+  };
+  for (int64_t width : {2, 4, 8, 16, 24, 32, 40}) {
+    for (int64_t groups : {1, 2, 3, 5, 9}) {
+      narrow(groups, width, {1, 0, 6, 9, 0, 3, 3, 1, 1, 1, 1});
+      narrow(groups, width, {2, 0, 9, 14, 0, 3, 3, 2, 2, 1, 1, 1, 1, 1, 1});
+    }
+    narrow(3, width, {1, 0, 9, 11, 0, 3, 3, 1, 1, 2, 2, 2, 2});
+    narrow(2, width, {2, 0, 5, 13, 0, 1, 1});
+    narrow(2, width, {1, 0, 3, 2, 0, 3, 3, 1, 1, 4, 4});
+    narrow(2, width, {1, 0, 4, 12, 0, 2, 4, 1, 3, 0, 1});
+    ConvCase gaps{2, 0, 5, 8, 0, 3, 3, 1, 1, 1, 1};
+    gaps.gap = 3;
+    narrow(3, width, gaps);
+  }
+  for (int64_t columns = 1; columns <= 34; columns++) narrow(8, 4, {1, 0, 3, columns, 0, 3, 3, 1, 1, 1, 1});
+  for (int64_t columns = 1; columns <= 34; columns++) narrow(2, 16, {1, 0, 3, columns, 0, 3, 3, 2, 2, 1, 1});
+  narrow(64, 16, {1, 0, 4, 17, 0, 3, 3, 2, 2, 1, 1});
+  narrow(32, 64, {1, 0, 3, 9, 0, 3, 3, 1, 1, 1, 1});
 }
 
 // Images of whole and partial tiles, blocks of one and of several tile lines, padding beyond what a window covers, several chunks of

@@ -37,7 +37,7 @@ def programs():
     rows = {0: torch.export.Dim("rows", min=1, max=1000)}
     mlp = nn.Sequential(nn.Linear(300, 200), nn.GELU(), nn.Linear(200, 41))
     convolutions = nn.Sequential(nn.Conv2d(3, 32, 7, stride=2, padding=3), nn.ReLU(), nn.Conv2d(32, 48, 3, padding=1), nn.Conv2d(48, 48, 3, padding=2, dilation=2, groups=3), nn.ReLU(),
-                                 nn.Conv2d(48, 48, 5, padding=2, groups=48), nn.Conv2d(48, 64, 1, stride=2), nn.SiLU(), nn.Conv2d(64, 33, 3))
+                                 nn.Conv2d(48, 48, 5, padding=2, groups=48), nn.Conv2d(48, 48, 3, groups=6), nn.Conv2d(48, 64, 1, stride=2), nn.SiLU(), nn.Conv2d(64, 33, 3))
     # Large images: cut into strips of which the first, the last and those between differ, the last being shorter; padding on one side, none, more than the stride; too few lines.
     strips = nn.Sequential(nn.Conv2d(16, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 64, 3, stride=2, padding=1), nn.Conv2d(64, 64, 5, padding=4, dilation=2), nn.GELU(),
                            nn.Conv2d(64, 128, 3), nn.Conv2d(128, 128, 7, stride=3, padding=3, groups=2), nn.Conv2d(128, 256, 1))
@@ -65,7 +65,7 @@ def by_onednn(problem):
 
 
 def by_direct(problem):
-    if problem["problem"].startswith("conv2d") and "groups 48" not in problem["problem"]:
+    if problem["problem"].startswith("conv2d") and not problem["problem"].endswith(("groups 48", "groups 6")):
         problem["rows"] = [{"up_to": None, "choice": {"method": 1}, "text": "direct"}]
     else:
         problem["rows"] = [{"up_to": None, "choice": {}, "text": "own rule"}]

@@ -128,7 +128,7 @@ bool suits_onednn(const KernelPlan& plan, const TemplateKernel& t) {
 
 std::vector<Choice> conv_candidates(const KernelPlan& plan, const TemplateKernel& t, const Conv2d& c, const Sizes& sizes, const Machine& machine, size_t most) {
   const bool onednn = machine.onednn && suits_onednn(plan, t);
-  if (const Packing own = packing_of(plan, t.operands[1].buffer); own == Packing::depthwise_weight || own == Packing::conv_weight_integer) {
+  if (const Packing own = packing_of(plan, t.operands[1].buffer); own == Packing::depthwise_weight || own == Packing::narrow_groups_weight || own == Packing::conv_weight_integer) {
     return ordered(onednn ? std::vector<Choice>{only(kMethod, kOneDnn)} : std::vector<Choice>{}, {}, most);
   }
   const std::vector<Expr>& w = plan.buffer(t.operands[1].buffer).info.sizes;
@@ -185,7 +185,7 @@ const PlanOperand* weight_of(const KernelPlan& plan, const TemplateKernel& k, in
   const Packing wanted = method == kWinograd ? Packing::winograd_weight : Packing::conv_weight;
   const auto fits = [&](const PlanOperand& w) {
     const Packing packing = packing_of(plan, w.buffer);
-    return packing == wanted || (packing == Packing::plain && wanted == Packing::conv_weight) || (packing == Packing::depthwise_weight && method == kOneDnn);
+    return packing == wanted || (packing == Packing::plain && wanted == Packing::conv_weight) || ((packing == Packing::depthwise_weight || packing == Packing::narrow_groups_weight) && method == kOneDnn);
   };
   if (fits(own)) return &own;
   const auto it = std::find_if(k.weights.begin(), k.weights.end(), fits);

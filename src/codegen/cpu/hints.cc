@@ -6,6 +6,7 @@
 
 #include "codegen/cpu/choices.h"
 #include "codegen/host/host_program.h"
+#include "codegen/host/template_text.h"
 #include "device/kernels.h"
 #include "schedule/depthwise.h"
 #include "schedule/schedule.h"
@@ -49,6 +50,8 @@ std::string of_conv(const KernelPlan& plan, const TemplateKernel& t, const Conv2
   if (winograd_shape && ic > kWinogradChannels && ic % kWinogradChannels != 0) {
     return fmt::format("{} input channels are no multiple of {}: no Winograd filtering", ic, kWinogradChannels);
   }
+  const PlanConstant* packed = packed_constant(plan, t.operands[1].buffer);
+  if (packed && packed->packing == PlanConstant::Packing::narrow_groups_weight) return "";
   const int64_t step = column_step(w.dtype);
   if (padding_percent(oc, step) > kMostPadding) {
     return fmt::format("{} output channels{} are no multiple of {}: {} % of the sums are padding", oc, c.groups > 1 ? " of a group" : "", step, padding_percent(oc, step));

@@ -22,6 +22,11 @@ constexpr double kDotFlops = 2 * kFlops;   // of bfloat16, which only the implic
 constexpr double kGain = 0.8;            // at most this part of the implicit product's time
 constexpr double kMostRatio = 1.8;       // up to here a tuner may find it otherwise
 
+// The most channels of a group for which panels that run over the groups are faster: windows of any kind, 3 columns that slide, and those of
+// few images (several with small maps have a kernel that is as fast), of bfloat16, which has dot products.
+constexpr int64_t kNarrowAny = 8, kNarrowSliding = 24, kNarrowFewImages = 64, kNarrowBFloat16 = 16;
+constexpr int64_t kFewImages = 3;
+
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
 // The time of Winograd's filtering, float32 between its transforms, as a part of the implicit product's.
@@ -45,9 +50,29 @@ double winograd_ratio(const Conv2d& c, Expr x_offset, const std::vector<Expr>& r
   return filtering / direct;
 }
 
+int64_t most_narrow(const Conv2d& c, const std::vector<Expr>& result_sizes, DType dtype) {
+  if (c.kernel[1] != 3 || c.dilation[1] != 1 || c.stride[1] > 2) return kNarrowAny;
+  if (dtype == DType::bf16) return kNarrowBFloat16;
+  return c.stride[1] == 1 && lower_bound(result_sizes[0]).value_or(1) <= kFewImages ? kNarrowFewImages : kNarrowSliding;
+}
+
+// Groups of few channels, as many in as out, for which device/kernels/narrow_groups.cc is faster than the implicit product, whose columns are
+// those of one group.
+bool has_narrow_groups(const Conv2d& c, Expr x_offset, const std::vector<Expr>& result_sizes, const BufferInfo& weight) {
+  const bool f32 = weight.dtype == DType::f32;
+  if (weight.kind != BufferInfo::Kind::constant || c.groups == 1 || (!f32 && weight.dtype != DType::f16 && weight.dtype != DType::bf16)) return false;
+  if (!(as_affine(x_offset, 1)->coefficient == weight.sizes[0]->pool->index(1))) return false;
+  const int64_t oc = weight.sizes[0]->as_int(), width = weight.sizes[1]->as_int();
+  if (oc != c.groups * width || (width != 2 && width != 4 && width % 8 != 0)) return false;
+  if (width > most_narrow(c, result_sizes, weight.dtype)) return false;
+  return (f32 && oc % 16 == 0) || COIL_NARROW_GROUPS_FIT(c.kernel[0], c.kernel[1], c.stride[1], c.dilation[1], width);
+}
+
 // Those that make sense, the own rule's first.
-std::vector<PlanConstant::Packing> packings(const Conv2d& c, Expr x_offset, const std::vector<Expr>& result_sizes, const BufferInfo& weight) {
+std::vector<PlanConstant::Packing> packings(const Conv2d& c, Expr x_offset, const std::vector<Expr>& result_sizes, const BufferInfo& weight, bool winograd) {
   using Packing = PlanConstant::Packing;
+  if (has_narrow_groups(c, x_offset, result_sizes, weight)) return {Packing::narrow_groups_weight};
+  if (!winograd) return {Packing::conv_weight};
   const double ratio = winograd_ratio(c, x_offset, result_sizes, weight);
   const bool own = ratio < kGain;
   std::vector<Packing> out = {own ? Packing::winograd_weight : Packing::conv_weight};
@@ -81,9 +106,10 @@ Expr conv_scratch(const KernelPlan& plan, const TemplateKernel& k, BufferId weig
   const Placement& place = plan.buffer(weight).placement;
   const bool depthwise = is_depthwise(conv, w.sizes), constant = place.kind == Placement::Kind::constant;
   const Expr depth = w.sizes[1] * w.sizes[2] * w.sizes[3];
-  if (constant && plan.constants[static_cast<size_t>(place.index)].packing == PlanConstant::Packing::winograd_weight) {
-    return winograd_scratch(pool, workers, k, w.sizes[1]->as_int());
-  }
+  using Packing = PlanConstant::Packing;
+  const Packing packing = constant ? plan.constants[static_cast<size_t>(place.index)].packing : Packing::plain;
+  if (packing == Packing::winograd_weight) return winograd_scratch(pool, workers, k, w.sizes[1]->as_int());
+  if (packing == Packing::narrow_groups_weight) return pool.index(0);
   Expr bytes = pool.index(0);
   if (!constant) {  // packed by the call
     const int64_t groups = depthwise ? 1 : conv.groups;
@@ -118,15 +144,13 @@ Expr template_scratch(const KernelPlan& plan, const TemplateKernel& k) {
 
 TargetTraits traits(const CpuSettings& settings) {
   TargetTraits t;
-  if (settings.winograd) {
-    t.convolution_packings = [keep = settings.keep_packings](const Conv2d& c, Expr x_offset, const std::vector<Expr>& result_sizes, const BufferInfo& weight) {
-      const std::vector<PlanConstant::Packing> possible = packings(c, x_offset, result_sizes, weight);
-      std::vector<PlanConstant::Packing> kept = {possible[0]};
-      if (keep) kept = keep(conv_problem_text(c, x_offset, result_sizes, weight), possible);
-      add_direct(kept, weight.dtype);
-      return kept;
-    };
-  }
+  t.convolution_packings = [winograd = settings.winograd, keep = settings.keep_packings](const Conv2d& c, Expr x_offset, const std::vector<Expr>& result_sizes, const BufferInfo& weight) {
+    const std::vector<PlanConstant::Packing> possible = packings(c, x_offset, result_sizes, weight, winograd);
+    std::vector<PlanConstant::Packing> kept = {possible[0]};
+    if (keep) kept = keep(conv_problem_text(c, x_offset, result_sizes, weight), possible);
+    add_direct(kept, weight.dtype);
+    return kept;
+  };
   t.template_scratch = template_scratch;
   t.joins_keys = true;
   t.parallel_points = 16;  // results of their own keep some 8 threads busy

@@ -1,0 +1,13 @@
+// Convolution whose groups have few channels, called by coil_conv2d.
+#ifndef COIL_DEVICE_KERNELS_NARROW_GROUPS_H_
+#define COIL_DEVICE_KERNELS_NARROW_GROUPS_H_
+
+#include "vector.h"
+
+namespace COIL_KERNELS_NAMESPACE {
+
+void narrow_groups_conv2d(const CoilConv2d& conv, const CoilHost* host);
+
+}  // namespace COIL_KERNELS_NAMESPACE
+
+#endif  // COIL_DEVICE_KERNELS_NARROW_GROUPS_H_
