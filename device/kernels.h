@@ -30,6 +30,8 @@ extern "C" {
 #define COIL_NARROW_GROUPS_FLOATS 6144
 #define COIL_NARROW_GROUPS_FIT(kh, kw, stride_w, dilation_w, width) \
   ((kh) * (7 * (stride_w) + ((kw)-1) * (dilation_w) + 1) * (64 % (width) == 0 ? 64 : 64 + 2 * (width)) <= COIL_NARROW_GROUPS_FLOATS)
+/* Output channels for which vectors along the input's channels pay, see CoilConv2d. */
+#define COIL_FEW_OUTPUTS 8
 #define COIL_ATTENTION_WORKER_BYTES 294912
 /* Winograd convolutions: tiles of 4x4 pixels in a block, and blocks for each worker that may be transformed at a time. */
 #define COIL_WINOGRAD_TILES 14
@@ -85,6 +87,7 @@ typedef struct CoilGemm {
  * Narrow groups (narrow_groups = 1; floats, ic == oc, x_c == 1, ic/groups is 2, 4 or a multiple of 8; other than float32, or if
  * oc is no multiple of 16: COIL_NARROW_GROUPS_FIT): the panels run over the groups, weights [ceil(oc/PANEL)][kh*kw*ic_g][PANEL], zero padded. Tiles
  * may hold several groups: columns count from the first channel.
+ * Few outputs (few_outputs = 1; floats, one group, oc at most COIL_FEW_OUTPUTS, x_c == 1): weights [oc][kh][kw][ic].
  * Winograd (winograd = 1; 3x3, strides and dilations 1, one group, x_c == 1, ic a multiple of 16): weights transformed, always float32,
  * [ceil(oc/PANEL)][36][ic][PANEL], zero padded. An infinity or NaN of the input reaches all of the 4x4 outputs whose windows hold it.
  * w_direct, if it is not null, is the same weight in bfloat16 as it is packed for plain sums: machines with a matrix unit for bfloat16 take that.
@@ -103,6 +106,7 @@ typedef struct CoilConv2d {
   int32_t dtype;
   int32_t depthwise;
   int32_t narrow_groups;
+  int32_t few_outputs;
   int32_t winograd;
   int32_t w_plain;
   int32_t implicit;            /* not 0: by the implicit product also where the kernel for small maps fits */
@@ -159,7 +163,7 @@ COIL_KERNELS(v4)
 /* Bytes of `scratch` (64-byte aligned; may be 0). The compiler's memory plan evaluates the same formulas symbolically
  * (src/templates), a test keeps the two equal:
  *   gemm       k > 256 ? num_workers * COIL_GEMM_WORKER_BYTES : 0
- *   conv2d     depthwise or narrow_groups ? 0 : (kh * kw * (ic / groups) > 256 ? num_workers * COIL_GEMM_WORKER_BYTES : 0)
+ *   conv2d     depthwise, narrow_groups or few_outputs ? 0 : (kh * kw * (ic / groups) > 256 ? num_workers * COIL_GEMM_WORKER_BYTES : 0)
  *                              + (x_c == 1 ? 0 : round_up(n * ih * iw * ic * 4, 64)),
  *              and w_plain ? round_up(bytes of the packed weight, 64) : 0
  *              (of integers: 0)

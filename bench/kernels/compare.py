@@ -1,6 +1,6 @@
 """The device library's kernels next to PyTorch (oneDNN, MKL), shape by shape, taking turns in one process.
 
-  python compare.py LIBRARY [gemm|bmm|resnet18|resnet50|mobilenet|small|depthwise|grouped|attention ...] [--threads 2] [--isa 4] [--dtype float32] [--match RESNET] [--winograd] [--implicit] [--images 1]
+  python compare.py LIBRARY [gemm|bmm|resnet18|resnet50|mobilenet|small|depthwise|grouped|few|attention ...] [--threads 2] [--isa 4] [--dtype float32] [--match RESNET] [--winograd] [--implicit] [--images 1]
 
 LIBRARY is built by build.sh. Times are lower quartiles, the best of the turns; a turn of each side follows the
 other, with a pause for the other's threads to go to sleep. Weights are packed before the timing on both sides (PyTorch: mkldnn-prepacked linear and convolution). With --threads 1 processor time is taken, which busy neighbours do not stretch."""
@@ -31,7 +31,7 @@ class Gemm(C.Structure):
 
 class Conv2d(C.Structure):
     _fields_ = fields([("i", "n ic ih iw oc oh ow kh kw stride_h stride_w pad_h pad_w dilation_h dilation_w groups"), ("p", "x"),
-                       ("i", "x_n x_c x_h x_w"), ("p", "w"), ("i", "w_o w_i w_h w_w"), ("p", "y"), ("s", "dtype depthwise narrow_groups winograd w_plain implicit block_tiles block_panels x_zero"),
+                       ("i", "x_n x_c x_h x_w"), ("p", "w"), ("i", "w_o w_i w_h w_w"), ("p", "y"), ("s", "dtype depthwise narrow_groups few_outputs winograd w_plain implicit block_tiles block_panels x_zero"),
                        ("p", "w_direct epilogue context scratch")])
 
 
@@ -130,12 +130,13 @@ class Bench:
         y = torch.empty(n, out, out, oc, dtype=dtype)
         depthwise, narrow = groups > 1 and groups == ic, 1 < groups < ic and not self.args.implicit
         winograd = self.args.winograd and kernel == 3 and stride == 1 and groups == 1 and ic % 16 == 0 and dtype == torch.float32
+        few = oc <= 8 and ic >= 16 and not self.args.implicit
         parts = [w] if depthwise or narrow else w.chunk(groups)
-        packed = winograd_weight(w) if winograd else torch.cat([panels(p.permute(2, 3, 1, 0).reshape(-1, len(p))) for p in parts])
+        packed = w.permute(0, 2, 3, 1).contiguous() if few else winograd_weight(w) if winograd else torch.cat([panels(p.permute(2, 3, 1, 0).reshape(-1, len(p))) for p in parts])
         sn, sc, sh, sw = x.stride()
         g = Conv2d(n=n, ic=ic, ih=size, iw=size, oc=oc, oh=out, ow=out, kh=kernel, kw=kernel, stride_h=stride, stride_w=stride,
                    pad_h=pad, pad_w=pad, dilation_h=1, dilation_w=1, groups=groups, x=x.data_ptr(), x_n=sn, x_c=sc, x_h=sh,
-                   x_w=sw, w=packed.data_ptr(), y=y.data_ptr(), dtype=DTYPES[dtype], depthwise=depthwise, narrow_groups=narrow, winograd=winograd)
+                   x_w=sw, w=packed.data_ptr(), y=y.data_ptr(), dtype=DTYPES[dtype], depthwise=depthwise, narrow_groups=narrow, few_outputs=few, winograd=winograd)
         prepacked = torch.ops.mkldnn._reorder_convolution_weight(
             w.contiguous(memory_format=torch.channels_last), [pad, pad], [stride, stride], [1, 1], groups, list(x.shape))
         reference = lambda: torch.ops.mkldnn._convolution_pointwise(
@@ -204,6 +205,10 @@ DEPTHWISE = [("16 112 3x3", 16, 112, 3, 1, 1), ("64 112 3x3 s2", 64, 112, 3, 2, 
 GROUPED = [("resnext 4", 128, 56, 4, 1, 3), ("resnext 8 s2", 256, 56, 8, 2, 1), ("resnext 8", 256, 28, 8, 1, 3), ("resnext 16 s2", 512, 28, 16, 2, 1),
            ("resnext 16", 512, 14, 16, 1, 5), ("resnext 32 s2", 1024, 14, 32, 2, 1), ("resnext 32", 1024, 7, 32, 1, 2), ("regnet 8", 48, 56, 8, 2, 1),
            ("regnet 16", 112, 28, 16, 1, 5), ("regnet 24", 168, 28, 24, 1, 3), ("regnet 24 14", 408, 14, 24, 1, 9), ("regnet 48", 432, 14, 48, 1, 9), ("wide 64", 512, 14, 64, 1, 1)]
+# channels, size, channels out, kernel
+FEW = [("decoder 128-3", 128, 128, 3, 3), ("decoder 64-3", 64, 128, 3, 3), ("320-4", 320, 64, 4, 3), ("depth 32-1", 32, 128, 1, 3), ("head 64-1 1x1", 64, 128, 1, 1),
+       ("head 256-4 1x1", 256, 64, 4, 1), ("7x7 64-3", 64, 128, 3, 7), ("1280-2 1x1", 1280, 7, 2, 1), ("24-2", 24, 64, 2, 3),
+       ("64-5", 64, 64, 5, 3), ("64-8", 64, 64, 8, 3), ("512-8", 512, 32, 8, 3), ("256-8 1x1", 256, 64, 8, 1)]
 GEMM = [("square 1024", 1024, 1024, 1024), ("square 256", 256, 256, 256), ("256x1024x1024", 256, 1024, 1024),
         ("bert qkv 128x2304x768", 128, 2304, 768), ("bert ffn1 128x3072x768", 128, 3072, 768), ("bert ffn2 128x768x3072", 128, 768, 3072),
         ("vit 197x768x768", 197, 768, 768), ("decode 1x2304x768", 1, 2304, 768), ("decode 1x4096x4096", 1, 4096, 4096),
@@ -225,7 +230,7 @@ MASKED = [("swin 64x3h 49 bias", 64, 3, 3, 49, 49, 32, (1, 3)), ("swin 64x3h 49 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("library")
-    parser.add_argument("groups", nargs="*", default=["gemm", "bmm", "resnet18", "resnet50", "mobilenet", "small", "depthwise", "grouped", "attention"])
+    parser.add_argument("groups", nargs="*", default=["gemm", "bmm", "resnet18", "resnet50", "mobilenet", "small", "depthwise", "grouped", "few", "attention"])
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--isa", type=int, default=4)
     parser.add_argument("--turns", type=int, default=3)
@@ -259,6 +264,9 @@ def main():
         elif group == "depthwise":
             for name, channels, size, kernel, stride, args.count in DEPTHWISE:
                 bench.conv(group, name, channels, size, channels, kernel, stride, dtype, groups=channels, n=args.images)
+        elif group == "few":
+            for name, ic, size, oc, kernel in FEW:
+                bench.conv(group, name, ic, size, oc, kernel, 1, dtype, n=args.images)
         elif group == "grouped":
             for name, channels, size, width, stride, args.count in GROUPED:
                 bench.conv(group, name, channels, size, channels, 3, stride, dtype, groups=channels // width, n=args.images)

@@ -6,6 +6,7 @@
 #include "conv_integer.h"
 #include "conv_weight.h"
 #include "depthwise.h"
+#include "few_outputs.h"
 #include "first_conv.h"
 #include "narrow_groups.h"
 #include "small_maps.h"
@@ -201,6 +202,7 @@ extern "C" void COIL_KERNEL(coil_conv2d)(const CoilConv2d* args, const CoilHost*
   if (args->dtype == COIL_UINT8 || args->dtype == COIL_INT8) return args->depthwise ? depthwise_conv2d(*args, host) : integer_conv2d(*args, host);
   CoilConv2d conv = args->w_plain ? pack_plain_weight(*args, host) : *args;
   if (conv.depthwise) return depthwise_conv2d(conv, host);
+  if (conv.few_outputs) return few_outputs_conv2d(conv, host);
   if (conv.narrow_groups) return narrow_groups_conv2d(conv, host);
   if (conv.winograd && !prefers_direct(conv)) return winograd_conv2d(conv, host);
   if (conv.winograd) conv.w = conv.w_direct;

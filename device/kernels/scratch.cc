@@ -31,7 +31,7 @@ extern "C" COIL_ONE_OF_MANY int64_t coil_conv2d_scratch_bytes(const CoilConv2d* 
   const int64_t panels = groups * ((args->oc / groups + COIL_PANEL - 1) / COIL_PANEL);
   const int64_t packed = panels * COIL_PANEL * args->kh * args->kw * (args->ic / args->groups) * element;
   const int64_t weight = args->w_plain ? (packed + 63) / 64 * 64 : 0;
-  if (args->depthwise || args->narrow_groups) return weight;
+  if (args->depthwise || args->narrow_groups || args->few_outputs) return weight;
   const int64_t k = args->kh * args->kw * (args->ic / args->groups);
   const int64_t partial = k > 256 ? num_workers * static_cast<int64_t>(COIL_GEMM_WORKER_BYTES) : 0;
   const int64_t channels_last = args->x_c == 1 ? 0 : (args->n * args->ih * args->iw * args->ic * 4 + 63) / 64 * 64;

@@ -34,6 +34,7 @@ uint64_t packed_size(const KernelPlan& plan, const PlanConstant& c) {
   const auto panels = [](int64_t n) { return (n + 31) / 32 * 32; };
   switch (c.packing) {
     case PlanConstant::Packing::plain:
+    case PlanConstant::Packing::few_outputs_weight:
     case PlanConstant::Packing::conv_ohwi: return static_cast<uint64_t>(numel(d.sizes)) * bytes;
     case PlanConstant::Packing::padded_lines: return static_cast<uint64_t>(c.n * c.batch_stride) * bytes;
     case PlanConstant::Packing::gemm_b_4bit: return static_cast<uint64_t>(templates::packed_gemm_b_elements(c.k, c.n)) / 2;
@@ -121,6 +122,7 @@ std::vector<uint8_t> constant_bytes(const KernelPlan& plan, const PlanConstant& 
     case PlanConstant::Packing::depthwise_weight:
       return take(templates::pack_depthwise_weight(plain.data(), item, d.sizes[0], d.sizes[2], d.sizes[3]));
     case PlanConstant::Packing::winograd_weight: return take(templates::pack_winograd_weight(as_floats(plain, d.dtype).data(), d.sizes[0], d.sizes[1]));
+    case PlanConstant::Packing::few_outputs_weight:
     case PlanConstant::Packing::conv_ohwi: return channels_innermost(d);
     case PlanConstant::Packing::padded_lines: return padded_lines(plain, item, c);
     case PlanConstant::Packing::gemm_b_4bit: return take(templates::pack_4bit_b(plain.data() + c.first, c.k, c.n, c.row_stride, c.col_stride));

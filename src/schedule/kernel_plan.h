@@ -176,7 +176,7 @@ struct Kernel {
 
 // A constant of the package. Packed ones hold a template's layout; their bytes are made when the package is written.
 struct PlanConstant {
-  enum class Packing : uint8_t { plain, gemm_b, gemm_b_4bit, gemm_b_integer, conv_weight, conv_weight_integer, depthwise_weight, narrow_groups_weight, winograd_weight, conv_ohwi, padded_lines };
+  enum class Packing : uint8_t { plain, gemm_b, gemm_b_4bit, gemm_b_integer, conv_weight, conv_weight_integer, depthwise_weight, narrow_groups_weight, few_outputs_weight, winograd_weight, conv_ohwi, padded_lines };
   BufferId buffer;
   Packing packing = Packing::plain;
   int64_t k = 0, n = 0, groups = 1;     // gemm_b: [batch][k, n] from linear strides below; conv: from the OIHW sizes

@@ -15,12 +15,13 @@ struct ConvCase {
   int64_t gap = 0;           // elements between pixels beyond the channels
   bool winograd = false;
   bool narrow_groups = false;
+  bool few_outputs = false;
 };
 
 std::string describe(const ConvCase& c, int dtype) {
   std::string s = dtype_name(dtype);
   for (int64_t v : {c.n, c.ic, c.ih, c.iw, c.oc, c.kh, c.kw, c.stride_h, c.stride_w, c.pad_h, c.pad_w, c.dilation_h,
-                    c.dilation_w, c.groups, c.far_pad, static_cast<int64_t>(c.channels_last), c.gap, static_cast<int64_t>(c.winograd), static_cast<int64_t>(c.narrow_groups)}) {
+                    c.dilation_w, c.groups, c.far_pad, static_cast<int64_t>(c.channels_last), c.gap, static_cast<int64_t>(c.winograd), static_cast<int64_t>(c.narrow_groups), static_cast<int64_t>(c.few_outputs)}) {
     s += " " + std::to_string(v);
   }
   return s;
@@ -99,6 +100,17 @@ void check_direct_weights(const ConvCase& c, CoilConv2d args, const Buffer& w, c
   ASSERT_TRUE(both == plain || (!emulated && both == filtered));
 }
 
+// The weight as [oc][kh][kw][ic].
+std::vector<std::byte> innermost_channels(const Buffer& w, const ConvCase& c) {
+  std::vector<std::byte> out(static_cast<size_t>(w.count()) * w.size());
+  const int64_t taps = c.kh * c.kw;
+  for (int64_t i = 0; i < w.count(); i++) {
+    const int64_t tap = i % taps, channel = i / taps % c.ic, o = i / taps / c.ic;
+    std::memcpy(out.data() + ((o * taps + tap) * c.ic + channel) * w.size(), static_cast<const std::byte*>(w.data()) + i * w.size(), w.size());
+  }
+  return out;
+}
+
 void check(const ConvCase& c, int dtype) {
   SCOPED_TRACE(describe(c, dtype));
   std::mt19937 random(99);
@@ -144,9 +156,11 @@ void check(const ConvCase& c, int dtype) {
   }
   args.winograd = c.winograd;
   args.narrow_groups = c.narrow_groups;
+  args.few_outputs = c.few_outputs;
   std::vector<float> floats;
   for (int64_t i = 0; i < c.oc * k; i++) floats.push_back(static_cast<float>(w.get(i)));
-  const auto packed = c.winograd       ? templates::pack_winograd_weight(floats.data(), c.oc, c.ic)
+  const auto packed = c.few_outputs    ? innermost_channels(w, c)
+                      : c.winograd     ? templates::pack_winograd_weight(floats.data(), c.oc, c.ic)
                       : args.depthwise ? templates::pack_depthwise_weight(w.data(), w.size(), c.oc, c.kh, c.kw)
                                        : templates::pack_conv_weight(w.data(), w.size(), c.oc, group_ic, c.kh, c.kw, c.narrow_groups ? 1 : c.groups);
   args.x = x.data(), args.w = packed.data();
@@ -172,7 +186,7 @@ void check(const ConvCase& c, int dtype) {
       ASSERT_TRUE(scratch.guards_intact());
       if (workers == 1) {
         first = y;
-        if (!c.winograd) check_plain_weights(c, args, w, y, isa);  // transformed weights are constants
+        if (!c.winograd && !c.few_outputs) check_plain_weights(c, args, w, y, isa);  // transformed weights are constants
         if (c.winograd && dtype == COIL_BFLOAT16) check_direct_weights(c, args, w, y, isa);
       }
       ASSERT_TRUE(y == first) << "threads changed the result";
@@ -370,6 +384,29 @@ TEST(Conv2d, NarrowGroups) {
   for (int64_t columns = 1; columns <= 34; columns++) narrow(2, 16, {1, 0, 3, columns, 0, 3, 3, 2, 2, 1, 1});
   narrow(64, 16, {1, 0, 4, 17, 0, 3, 3, 2, 2, 1, 1});
   narrow(32, 64, {1, 0, 3, 9, 0, 3, 3, 1, 1, 1, 1});
+}
+
+// Every number of outputs; whole vectors of input channels and parts; lines around the strips' and tiles' lengths; windows in the padding.
+TEST(Conv2d, FewOutputs) {
+  const auto few = [](ConvCase c) {
+    c.few_outputs = true;
+    check_all_dtypes(c);
+  };
+  for (int64_t oc = 1; oc <= COIL_FEW_OUTPUTS; oc++) {
+    for (int64_t ic : {1, 16, 20, 40, 64}) {
+      few({2, ic, 6, 9, oc, 3, 3, 1, 1, 1, 1});
+      few({1, ic, 9, 14, oc, 3, 3, 2, 2, 1, 1, 1, 1, 1, 1});
+    }
+    few({1, 32, 9, 11, oc, 3, 3, 1, 1, 2, 2, 2, 2});
+    few({2, 48, 5, 13, oc, 1, 1});
+    few({1, 16, 3, 2, oc, 3, 3, 1, 1, 4, 4});
+    few({1, 17, 1, 150, oc, 1, 7, 1, 1, 0, 3});
+    ConvCase gaps{2, 24, 5, 8, oc, 2, 4, 1, 3, 0, 1};
+    gaps.gap = 3;
+    few(gaps);
+  }
+  for (int64_t columns = 1; columns <= 20; columns++) few({1, 16, 3, columns, 1 + columns % 4, 3, 3, 1, 1, 1, 1});
+  few({1, 64, 20, 130, 3, 3, 3, 1, 1, 1, 1});
 }
 
 // Images of whole and partial tiles, blocks of one and of several tile lines, padding beyond what a window covers, several chunks of

@@ -128,7 +128,8 @@ bool suits_onednn(const KernelPlan& plan, const TemplateKernel& t) {
 
 std::vector<Choice> conv_candidates(const KernelPlan& plan, const TemplateKernel& t, const Conv2d& c, const Sizes& sizes, const Machine& machine, size_t most) {
   const bool onednn = machine.onednn && suits_onednn(plan, t);
-  if (const Packing own = packing_of(plan, t.operands[1].buffer); own == Packing::depthwise_weight || own == Packing::narrow_groups_weight || own == Packing::conv_weight_integer) {
+  if (const Packing own = packing_of(plan, t.operands[1].buffer); own == Packing::depthwise_weight || own == Packing::narrow_groups_weight || own == Packing::few_outputs_weight ||
+                                                                                own == Packing::conv_weight_integer) {
     return ordered(onednn ? std::vector<Choice>{only(kMethod, kOneDnn)} : std::vector<Choice>{}, {}, most);
   }
   const std::vector<Expr>& w = plan.buffer(t.operands[1].buffer).info.sizes;

@@ -51,7 +51,7 @@ std::string of_conv(const KernelPlan& plan, const TemplateKernel& t, const Conv2
     return fmt::format("{} input channels are no multiple of {}: no Winograd filtering", ic, kWinogradChannels);
   }
   const PlanConstant* packed = packed_constant(plan, t.operands[1].buffer);
-  if (packed && packed->packing == PlanConstant::Packing::narrow_groups_weight) return "";
+  if (packed && (packed->packing == PlanConstant::Packing::narrow_groups_weight || packed->packing == PlanConstant::Packing::few_outputs_weight)) return "";
   const int64_t step = column_step(w.dtype);
   if (padding_percent(oc, step) > kMostPadding) {
     return fmt::format("{} output channels{} are no multiple of {}: {} % of the sums are padding", oc, c.groups > 1 ? " of a group" : "", step, padding_percent(oc, step));

@@ -26,6 +26,8 @@ constexpr double kMostRatio = 1.8;       // up to here a tuner may find it other
 // few images (several with small maps have a kernel that is as fast), of bfloat16, which has dot products.
 constexpr int64_t kNarrowAny = 8, kNarrowSliding = 24, kNarrowFewImages = 64, kNarrowBFloat16 = 16;
 constexpr int64_t kFewImages = 3;
+constexpr int64_t kLeastInputs = 16;     // of a convolution to few channels, whose vectors lie along the input's
+constexpr int64_t kFewBFloat16 = 4;      // of the channels out; beside dot products and AMX
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
@@ -68,10 +70,18 @@ bool has_narrow_groups(const Conv2d& c, Expr x_offset, const std::vector<Expr>& 
   return (f32 && oc % 16 == 0) || COIL_NARROW_GROUPS_FIT(c.kernel[0], c.kernel[1], c.stride[1], c.dilation[1], width);
 }
 
+// Whether device/kernels/few_outputs.cc is faster than the implicit product, most of whose columns would be padding.
+bool has_few_outputs(const Conv2d& c, Expr x_offset, const BufferInfo& weight) {
+  if (weight.kind != BufferInfo::Kind::constant || c.groups != 1 || (weight.dtype != DType::f32 && weight.dtype != DType::f16 && weight.dtype != DType::bf16)) return false;
+  if (!(as_affine(x_offset, 1)->coefficient == weight.sizes[0]->pool->index(1))) return false;
+  return weight.sizes[0]->as_int() <= (weight.dtype == DType::bf16 ? kFewBFloat16 : COIL_FEW_OUTPUTS) && weight.sizes[1]->as_int() >= kLeastInputs;
+}
+
 // Those that make sense, the own rule's first.
 std::vector<PlanConstant::Packing> packings(const Conv2d& c, Expr x_offset, const std::vector<Expr>& result_sizes, const BufferInfo& weight, bool winograd) {
   using Packing = PlanConstant::Packing;
   if (has_narrow_groups(c, x_offset, result_sizes, weight)) return {Packing::narrow_groups_weight};
+  if (has_few_outputs(c, x_offset, weight)) return {Packing::few_outputs_weight};
   if (!winograd) return {Packing::conv_weight};
   const double ratio = winograd_ratio(c, x_offset, result_sizes, weight);
   const bool own = ratio < kGain;
@@ -109,7 +119,7 @@ Expr conv_scratch(const KernelPlan& plan, const TemplateKernel& k, BufferId weig
   using Packing = PlanConstant::Packing;
   const Packing packing = constant ? plan.constants[static_cast<size_t>(place.index)].packing : Packing::plain;
   if (packing == Packing::winograd_weight) return winograd_scratch(pool, workers, k, w.sizes[1]->as_int());
-  if (packing == Packing::narrow_groups_weight) return pool.index(0);
+  if (packing == Packing::narrow_groups_weight || packing == Packing::few_outputs_weight) return pool.index(0);
   Expr bytes = pool.index(0);
   if (!constant) {  // packed by the call
     const int64_t groups = depthwise ? 1 : conv.groups;

@@ -67,6 +67,7 @@ class FieldsWriter {
     text += field("depthwise", std::string(is_depthwise(c, plan_.buffer(w.buffer).info.sizes) ? "1" : "0"));
     const PlanConstant* packed = constant_of(w.buffer);
     if (c.x_zero) text += field("x_zero", std::to_string(c.x_zero));
+    if (packed && packed->packing == PlanConstant::Packing::few_outputs_weight) text += field("few_outputs", std::string("1"));
     if (packed && packed->packing == PlanConstant::Packing::narrow_groups_weight) text += field("narrow_groups", std::string("1"));
     if (packed && packed->packing == PlanConstant::Packing::winograd_weight) {
       text += field("winograd", std::string("1"));
