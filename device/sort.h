@@ -1,4 +1,4 @@
-// Stable merge sort of (value, index) pairs for generated code: sort, topk, argsort, median.
+// Stable merge sort of (value, index) pairs for generated code: sort, argsort, median; the first of them alone: topk, kthvalue.
 //
 // Order: NaN is the largest value, all NaNs are equal; -0.0 equals 0.0; false before true. `descending` reverses the order of
 // unequal values and keeps that of equal ones (ATen's stable sort). Deterministic, no recursion, no allocation; needs simd.h's
@@ -90,6 +90,48 @@ static inline void stable_sort(T* values, i64* indices, T* tmp_v, i64* tmp_i, i6
   for (i64 i = 0; i < n; ++i) {
     values[i] = v[i];
     indices[i] = o[i];
+  }
+}
+
+namespace sorting {
+
+// Whether any of v[0, kRun) must stand before `last`.
+template <class T>
+CD_FN bool any_before(const T* v, T last, bool descending) {
+  int found = 0;
+  for (i64 i = 0; i < kRun; ++i) found |= out_of_order(last, v[i], descending);
+  return found != 0;
+}
+
+}  // namespace sorting
+
+// stable_sort of which only the first `kept` of n are wanted; the other elements' contents are undefined. Few of many are found in one pass:
+// candidates gather in tmp, and each time that twice as many are there the first `kept` of them stay, the last of which others have to beat.
+template <class T>
+static inline void sort_first(T* values, i64* indices, T* tmp_v, i64* tmp_i, i64 n, i64 kept, bool descending) {
+  const i64 room = 2 * kept > 4 * sorting::kRun ? 2 * kept : 4 * sorting::kRun;
+  if (kept < 1 || room > n / 4) return stable_sort(values, indices, tmp_v, tmp_i, n, descending);
+  i64 count = 0;
+  bool full = false;  // tmp[kept - 1] is to be beaten
+  const auto take = [&](i64 i) {
+    if (full && !sorting::out_of_order(tmp_v[kept - 1], values[i], descending)) return;
+    tmp_v[count] = values[i];
+    tmp_i[count++] = indices[i];
+    if (count < room) return;
+    stable_sort(tmp_v, tmp_i, values, indices, count, descending);  // over what was read already
+    count = kept;
+    full = true;
+  };
+  i64 i = 0;
+  for (; i + sorting::kRun <= n; i += sorting::kRun) {
+    if (full && !sorting::any_before(values + i, tmp_v[kept - 1], descending)) continue;
+    for (i64 k = 0; k < sorting::kRun; ++k) take(i + k);
+  }
+  for (; i < n; ++i) take(i);
+  stable_sort(tmp_v, tmp_i, values, indices, count, descending);
+  for (i64 k = 0; k < kept; ++k) {
+    values[k] = tmp_v[k];
+    indices[k] = tmp_i[k];
   }
 }
 

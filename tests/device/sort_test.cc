@@ -1,4 +1,4 @@
-// device/sort.h against the standard library's stable sort.
+// device/sort.h against the standard library's stable sort, and its first elements against the whole.
 #include "device/sort.h"
 
 #include <gtest/gtest.h>
@@ -63,6 +63,30 @@ TYPED_TEST(SortTest, equals_std_stable_sort) {
       EXPECT_EQ(o, expected) << n << " elements, descending " << descending;
       for (size_t i = 0; i < size; ++i) {
         EXPECT_EQ(0, std::memcmp(&v[i], &original[static_cast<size_t>(expected[i])], sizeof(T))) << i << " of " << n;
+      }
+    }
+  }
+}
+
+TYPED_TEST(SortTest, the_first_are_those_of_the_whole_order) {
+  using T = TypeParam;
+  std::mt19937 random(9);
+  for (cd::i64 n : {0, 1, 40, 255, 256, 257, 1000, 5003}) {
+    for (cd::i64 kept : {0, 1, 2, 31, 50, 120, 700}) {
+      for (int kind = 0; kind < 6 && kept <= n; ++kind) {  // as they come, ascending, falling; both orders
+        const bool descending = kind % 2;
+        const size_t size = static_cast<size_t>(n), some = static_cast<size_t>(kept);
+        std::unique_ptr<T[]> v(new T[size]), whole(new T[size]), tmp(new T[size]);
+        std::vector<cd::i64> o(size), order(size), tmp_o(size);
+        for (size_t i = 0; i < size; ++i) v[i] = make<T>(random);
+        if (kind >= 2) cd::stable_sort(v.get(), o.data(), tmp.get(), tmp_o.data(), n, kind >= 4);
+        std::memcpy(static_cast<void*>(whole.get()), v.get(), size * sizeof(T));
+        std::iota(o.begin(), o.end(), 0);
+        order = o;
+        cd::stable_sort(whole.get(), order.data(), tmp.get(), tmp_o.data(), n, descending);
+        cd::sort_first(v.get(), o.data(), tmp.get(), tmp_o.data(), n, kept, descending);
+        EXPECT_TRUE(std::equal(o.begin(), o.begin() + kept, order.begin())) << kept << " of " << n << ", kind " << kind;
+        EXPECT_EQ(0, std::memcmp(v.get(), whole.get(), some * sizeof(T))) << kept << " of " << n << ", kind " << kind;
       }
     }
   }

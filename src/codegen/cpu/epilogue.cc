@@ -92,7 +92,8 @@ KernelText sort_kernel_text(const KernelPlan& plan, const SortKernel& k) {
   }
   drain += fmt::format("      {}[{}] = v[j];\n      {}[{}] = o[j];\n", values, index(k.values_offset), indices, index(k.indices_offset));
   body += fmt::format("    for (long j = 0; j < {}; ++j) {{\n{}    }}\n", length, fill);
-  body += fmt::format("    cd::stable_sort(v, o, v2, o2, {}, {});\n", length, k.def.descending ? "true" : "false");
+  const char* order = k.def.descending ? "true" : "false";
+  body += kept == length ? fmt::format("    cd::stable_sort(v, o, v2, o2, {}, {});\n", length, order) : fmt::format("    cd::sort_first(v, o, v2, o2, {}, {}, {});\n", length, kept, order);
   body += fmt::format("    for (long j = 0; j < {}; ++j) {{\n{}    }}\n  }}\n", kept, drain);
   const std::string setup = fmt::format(
       "  const long n = {0};\n  cd::i64* o = (cd::i64*)((char*){1} + worker * n * {2});\n  cd::i64* o2 = o + n;\n  {3}* v = ({3}*)(o2 + n);\n  {3}* v2 = v + n;\n",
