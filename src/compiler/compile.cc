@@ -57,7 +57,7 @@ bool for_cpu(const CompileOptions& options) { return options.cuda.empty() && opt
 // The host of a CUDA program does not wait for the device: it cannot steer by what is computed there.
 LowerOptions lowering(const CompileOptions& options) {
   const bool cpu = for_cpu(options);
-  return {.regions = cpu, .quantised_products = cpu, .nan_rows = cpu, .int4_block = options.int4_block};
+  return {.regions = cpu, .library = cpu, .quantised_products = cpu, .nan_rows = cpu, .int4_block = options.int4_block};
 }
 
 Result<CompileReport> compile(const Graph& graph, ZipWriter& zip, const CompileOptions& options) {

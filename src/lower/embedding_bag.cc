@@ -4,11 +4,22 @@
 #include <cmath>
 
 #include "lower/formula.h"
+#include "lower/row_sums.h"
 
 namespace coil::lowering {
 namespace {
 
 enum : int64_t { kSum = 0, kMean = 1, kMax = 2 };
+
+// For each index the number of the last bag that begins at it or before; -1: none. Begins in order are counted where they lie.
+View bags_of(Op& op, const View& offsets, Expr bags, Expr n) {
+  ExprPool& p = op.pool;
+  const Expr one = p.constant_int(1, DType::i64);
+  const View begins = summed_rows(op, {"embedding_bag.begins", DType::i64, n, p.index(1), bags,
+                                       [&](Expr bag) { return as(op.rec.at(offsets, std::vector<Expr>{bag}), DType::i64); }, [&](Expr, Expr) { return one; }});
+  const View begun = op.rec.scan("embedding_bag.begun", ScanOp::sum, DType::i64, {n}, 0, [&](Coordinates c) { return op.rec.at(begins, std::vector<Expr>{c[0], p.index(0)}); });
+  return op.rec.pointwise("embedding_bag.bag", DType::i64, {n}, [&](Coordinates c) { return p.op(ScalarOp::sub, {op.rec.at(begun, c), one}); });
+}
 
 // The other results (which bag an index is in, sizes, maxima) serve the gradient; they stay uncomputed: an error only where used.
 Views embedding_bag(Op& op) {
@@ -44,17 +55,28 @@ Views embedding_bag(Op& op) {
     return weights ? v * Val(as(op.rec.at(*weights, std::vector<Expr>{k}), type)) : v;
   };
   Expr none = mode == kMax ? lowest(p, type) : op.constant(0, type);
-  View joined = op.rec.reduce("embedding_bag.sum", mode == kMax ? ReduceOp::max : ReduceOp::sum, type, out.sizes, {n},
-                              [&](Coordinates c, Coordinates k) { return masked(in_bag(c[0], k[0]), element(c, k[0]).e, none); });
+  // Of the bags: what reduce makes of value(k, column) of their indices.
+  auto of_bags = [&](const std::string& name, ReduceOp reduce, DType joined_type, Expr columns, Expr empty, const std::function<Expr(Expr, Expr)>& value) {
+    if (many_rows(bags, n)) {
+      const View bag = bags_of(op, offsets, bags, n);
+      return summed_rows(op, {name, joined_type, bags, columns, n, [&](Expr k) {
+        Expr number = op.rec.at(bag, std::vector<Expr>{k}), found = p.op(ScalarOp::maximum, {number, p.constant_int(0, DType::i64)});
+        return p.select(in_bag(p.checked_index(found, bags), k), number, p.cast(bags, DType::i64));
+      }, value, reduce, empty});
+    }
+    return op.rec.reduce(name, reduce, joined_type, {bags, columns}, {n}, [&](Coordinates c, Coordinates k) { return masked(in_bag(c[0], k[0]), value(k[0], c[1]), empty); });
+  };
+  View joined = of_bags("embedding_bag.sum", mode == kMax ? ReduceOp::max : ReduceOp::sum, type, out.sizes.at(1), none, [&](Expr k, Expr column) {
+    return element(std::vector<Expr>{k, column}, k).e;
+  });
   Views results(op.node.outputs.size());
   if (mode == kSum) {
     results[0] = converted(op, joined, out.dtype);
     return results;
   }
-  View used = op.rec.reduce("embedding_bag.count", ReduceOp::sum, DType::i64, {bags}, {n},
-                            [&](Coordinates c, Coordinates k) { return p.cast(in_bag(c[0], k[0]), DType::i64); });
+  View used = of_bags("embedding_bag.count", ReduceOp::sum, DType::i64, p.index(1), p.constant_int(0, DType::i64), [&](Expr, Expr) { return p.constant_int(1, DType::i64); });
   results[0] = op.rec.pointwise("embedding_bag", out.dtype, out.sizes, [&](Coordinates c) {
-    Val number = op.rec.at(used, c.first(1)), v = op.rec.at(joined, c);
+    Val number = op.rec.at(used, std::vector<Expr>{c[0], p.index(0)}), v = op.rec.at(joined, c);
     return select(equal(number, 0.0), 0.0, mode == kMean ? v / Val(as(max(number, 1.0).e, type)) : v).e;
   });
   return results;

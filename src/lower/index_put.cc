@@ -1,5 +1,7 @@
 // x[indices] = values and x[indices] += values: tensors of positions, broadcast together, or one mask. As in scatter.cc each result element
-// looks for the write that reaches it, and the last one wins; sums over many rows of a table go the way of row_sums.h.
+// looks for the write that reaches it, and the last one wins; many writes go the way of row_sums.h.
+#include <algorithm>
+
 #include "lower/families.h"
 #include "lower/row_sums.h"
 #include "lower/written_positions.h"
@@ -66,7 +68,7 @@ class IndexPut {
 
   Views accumulated() const {
     const DType type = is_float(out_.dtype) ? accumulate_type(out_.dtype) : is_bool(out_.dtype) ? DType::i64 : out_.dtype;
-    const View total = sums_rows() ? row_totals(type) : op_.rec.reduce("index_put.total", ReduceOp::sum, type, out_.sizes, put_.sizes, [&](Coordinates c, Coordinates b) {
+    const View total = many_writes() ? row_totals(type) : op_.rec.reduce("index_put.total", ReduceOp::sum, type, out_.sizes, put_.sizes, [&](Coordinates c, Coordinates b) {
       return masked(hit([&](size_t t) { return c[put_.dims[t]]; }, b), as(value_at(c, b), type), as(i64(op_, 0), type));
     });
     return {op_.rec.pointwise("index_put", out_.dtype, out_.sizes, [&](Coordinates c) {
@@ -77,7 +79,7 @@ class IndexPut {
   Views replaced() const {
     Sizes indexed;
     for (size_t d : put_.dims) indexed.push_back(x_.sizes[d]);
-    View winner = op_.rec.reduce("index_put.writer", ReduceOp::max, DType::i64, indexed, put_.sizes, [&](Coordinates c, Coordinates b) {
+    View winner = many_writes() ? last_writers() : op_.rec.reduce("index_put.writer", ReduceOp::max, DType::i64, indexed, put_.sizes, [&](Coordinates c, Coordinates b) {
       Expr number = op_.pool.cast(row_major(op_.pool, b, put_.sizes), DType::i64);
       return op_.pool.select(hit([&](size_t t) { return c[t]; }, b), number, i64(op_, -1));
     });
@@ -115,36 +117,50 @@ class IndexPut {
     return as(read(values_, at), out_.dtype);
   }
 
-  // The first dimensions name rows of a table.
+  bool is_indexed(size_t d) const { return std::find(put_.dims.begin(), put_.dims.end(), d) != put_.dims.end(); }
+
+  // The indexed dimensions name the rows of a table, the others its columns.
   std::pair<Sizes, Sizes> named_and_rest() const {
     std::pair<Sizes, Sizes> sizes;
-    for (size_t d = 0; d < x_.rank(); ++d) (d < put_.dims.size() ? sizes.first : sizes.second).push_back(x_.sizes[d]);
+    for (size_t d = 0; d < x_.rank(); ++d) (is_indexed(d) ? sizes.first : sizes.second).push_back(x_.sizes[d]);
     return sizes;
   }
 
-  bool sums_rows() const {
-    return !mask_ && is_float(out_.dtype) && put_.dims.back() + 1 == put_.dims.size() &&
-           many_rows(count(op_.pool, named_and_rest().first), count(op_.pool, put_.sizes));
+  bool many_writes() const { return !mask_ && !is_bool(out_.dtype) && many_rows(count(op_.pool, named_and_rest().first), count(op_.pool, put_.sizes)); }
+
+  // The row (i64) that write k is for.
+  Expr row_of(Expr k, const Sizes& named) const {
+    const Sizes b = from_row_major(k, put_.sizes);
+    std::vector<Expr> at;
+    for (size_t t = 0; t < put_.dims.size(); ++t) at.push_back(wrapped_position(op_, read(put_.tensors[t], b), named[t]));
+    return op_.pool.cast(row_major(op_.pool, at, named), DType::i64);
+  }
+
+  // Of each row the number of the last write, [named...]; -1: none.
+  View last_writers() const {
+    const Sizes named = named_and_rest().first;
+    ExprPool& p = op_.pool;
+    RowSums sums{"index_put.writer", DType::i64, count(p, named), p.index(1), count(p, put_.sizes), {}, {}, ReduceOp::max, i64(op_, -1)};
+    sums.row = [&](Expr k) { return row_of(k, named); };
+    sums.value = [&](Expr k, Expr) { return p.cast(k, DType::i64); };
+    return reshaped(op_, summed_rows(op_, sums), named);
   }
 
   View row_totals(DType type) const {
     const auto [named, rest] = named_and_rest();
-    const Expr rows = count(op_.pool, named), columns = count(op_.pool, rest), n = count(op_.pool, put_.sizes);
-    auto row = [&, &named = named](Expr k) {
-      const Sizes b = from_row_major(k, put_.sizes);
-      std::vector<Expr> at;
-      for (size_t t = 0; t < put_.dims.size(); ++t) at.push_back(wrapped_position(op_, read(put_.tensors[t], b), named[t]));
-      return op_.pool.cast(row_major(op_.pool, at, named), DType::i64);
-    };
+    auto row = [&, &named = named](Expr k) { return row_of(k, named); };
     auto value = [&, &rest = rest](Expr k, Expr column) {
-      Sizes c(put_.dims.size(), op_.pool.index(0));
       const Sizes inner = from_row_major(column, rest);
-      c.insert(c.end(), inner.begin(), inner.end());
+      Sizes c;
+      for (size_t d = 0, i = 0; d < x_.rank(); ++d) c.push_back(is_indexed(d) ? op_.pool.index(0) : inner[i++]);
       return as(value_at(c, from_row_major(k, put_.sizes)), type);
     };
+    const View table = summed_rows(op_, {"index_put.rows", type, count(op_.pool, named), count(op_.pool, rest), count(op_.pool, put_.sizes), row, value});
     Sizes shape = named;
     shape.insert(shape.end(), rest.begin(), rest.end());
-    return reshaped(op_, summed_rows(op_, {"index_put.rows", type, rows, columns, n, row, value}), shape);
+    std::vector<size_t> order;
+    for (size_t d = 0, n = 0, r = named.size(); d < x_.rank(); ++d) order.push_back(is_indexed(d) ? n++ : r++);
+    return permuted(op_, reshaped(op_, table, shape), order);
   }
 
   Op& op_;

@@ -191,6 +191,7 @@ Result<LoopProgram> lower(const Graph& graph, const LowerOptions& options) {
   CHECK(graph.pool != nullptr);
   lowering::Session session(graph.pool);
   session.regions = options.regions;
+  session.library = options.library;
   session.int4_block = options.int4_block;
   lowering::Scope scope{graph, lowering::Views(graph.values.size())};
   try {
@@ -222,6 +223,7 @@ std::vector<std::string> lowered_operators() {
 Result<LoopProgram> lower_alone(const Graph& graph, const Node& node, const LowerOptions& options) {
   lowering::Session session(graph.pool);
   session.regions = options.regions;
+  session.library = options.library;
   session.int4_block = options.int4_block;
   lowering::Scope scope{graph, lowering::Views(graph.values.size())};
   auto feed = [&](ValueId id) {

@@ -16,6 +16,7 @@ namespace coil {
 // unsupported_feature and bad_program, each with the node's source line.
 struct LowerOptions {
   bool regions = true;  // control flow by the host; without it what can be written out in one line is, the rest is refused
+  bool library = true;  // routines of the library for the CPU where they are quicker; those without which nothing can be computed are called in any case
   bool quantised_products = false;  // products of quantised matrices as such (find_quantised.h); the target's templates know them
   bool nan_rows = false;            // the target's attention gives NaN for rows that see nothing where asked to, as a plain softmax does
   Int4Block int4_block;                // of packed weights

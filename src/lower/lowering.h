@@ -38,6 +38,7 @@ struct Session {
 
   // Whether control flow becomes regions. Otherwise both branches are computed and one result chosen, and steps are written out.
   bool regions = false;
+  bool library = false;    // see LowerOptions
   Part* around = nullptr;  // of a region's part: what captures for it
   bool in_loop = false;    // of a region's part: it runs more than once
   Int4Block int4_block;    // of packed weights

@@ -1,4 +1,4 @@
-// See row_sums.h. The rows are sorted by what they are for. Then each round adds up to kFan sums of the last one, of the same row and as far
+// See row_sums.h. On the CPU the library's join_rows does it. Elsewhere the rows are sorted by what they are for. Then each round adds up to kFan sums of the last one, of the same row and as far
 // from each other as those reach: after round j, sum k is that of rows k to k + kFan^j - 1 of its kind. A row of the table takes the
 // sum that its first row has, which it finds in as many rounds.
 #include "lower/row_sums.h"
@@ -88,6 +88,26 @@ View first_positions(const Sorted& sorted, const RowSums& sums, int rounds) {
   return found;
 }
 
+bool has_routine(const RowSums& sums) {
+  const DType t = sums.type;
+  const bool joins = sums.reduce == ReduceOp::sum || sums.reduce == ReduceOp::prod || sums.reduce == ReduceOp::max || sums.reduce == ReduceOp::min;
+  return joins && (t == DType::f32 || t == DType::f64 || t == DType::i64 || t == DType::i32 || t == DType::i16 || t == DType::i8 || t == DType::u8);
+}
+
+View by_routine(Op& op, const RowSums& sums) {
+  ExprPool& p = op.pool;
+  Library call;
+  call.routine = "join_rows";
+  call.subject = op.name;
+  call.dtype = sums.type;
+  call.sizes = {sums.rows, sums.columns, sums.count};
+  call.options = {sums.reduce == ReduceOp::sum ? 0 : sums.reduce == ReduceOp::prod ? 1 : sums.reduce == ReduceOp::max ? 2 : 3};
+  const View places = op.rec.pointwise(sums.name + ".row", DType::i64, {sums.count}, [&](Coordinates c) { return sums.row(c[0]); });
+  const View values = {sums.type, {sums.count, sums.columns}, as(sums.value(p.var(0), p.var(1)), sums.type)};
+  const View none = op.rec.pointwise(sums.name + ".none", sums.type, {}, [&](Coordinates) { return none_of(op, sums); });
+  return op.rec.library(sums.name, std::move(call), {places, values, none}, {{sums.type, {sums.rows, sums.columns}}})[0];
+}
+
 }  // namespace
 
 bool many_rows(Expr rows, Expr count) {
@@ -96,6 +116,7 @@ bool many_rows(Expr rows, Expr count) {
 }
 
 View summed_rows(Op& op, const RowSums& sums) {
+  if (op.session.library && has_routine(sums)) return by_routine(op, sums);
   ExprPool& p = op.pool;
   const int rounds = rounds_for(op, sums);
   const View keys = op.rec.pointwise(sums.name + ".row", DType::i64, {sums.count}, [&](Coordinates c) { return sums.row(c[0]); });

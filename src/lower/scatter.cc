@@ -1,6 +1,6 @@
 // Writes at positions that are data. Each result element looks for the write that reaches it: a loop over the positions finds
-// it (the last one wins, so results repeat), which is right for every size and quick for few positions. Many writes of whole slices, the
-// messages to a graph's nodes, are sorted by their positions instead (row_sums.h).
+// it (the last one wins, so results repeat), which is right for every size and quick for few positions. Many writes (elements, or whole
+// slices: the messages to a graph's nodes) go the way of row_sums.h instead.
 #include <fmt/format.h>
 
 #include "lower/row_sums.h"
@@ -63,10 +63,21 @@ struct Writes {
   Sizes sizes;
   Sizes domain;                                       // of the writes
   std::function<Expr(Coordinates, Coordinates)> hit;  // whether write k of the domain reaches element c
-  // Where all writes are of slices along a dimension: to which place (i64) slice k of a vector goes.
+  // Where all writes are of slices along a dimension: the checked place (i64) that slice k of a vector goes to.
   std::optional<size_t> dim = {};
   std::function<Expr(Expr k)> place = {};
+  // Or, where they are elements of a tensor of these sizes, at whose coordinates they bring something: the checked coordinate along
+  // element_dim (i64) of the element that the one at `at` goes to; the others are the same.
+  Sizes elements = {};
+  size_t element_dim = 0;
+  std::function<Expr(Coordinates at)> coordinate = {};
 };
+
+// The place that element k of a vector of positions names, checked.
+Expr place_in(Op& op, const View& index, Expr k, Expr size, bool wrap) {
+  const Expr position = as(op.rec.at(index, std::vector<Expr>{k}), DType::i64);
+  return op.pool.cast(wrap ? wrapped_position(op, position, size) : checked_position(op, position, size), DType::i64);
+}
 
 // Of slices along w.dim, brought to their places: value(c) at the coordinates of a slice, its number in place of w.dim.
 View joined_slices(Op& op, const std::string& name, ReduceOp reduce, DType type, const Writes& w, Expr none, const std::function<Expr(Coordinates)>& value) {
@@ -74,7 +85,7 @@ View joined_slices(Op& op, const std::string& name, ReduceOp reduce, DType type,
   Sizes rest = w.sizes;
   rest.erase(rest.begin() + dim);
   RowSums sums{name, type, w.sizes[*w.dim], count(op.pool, rest), w.domain[0], {}, {}, reduce, none};
-  sums.row = [&](Expr k) { return op.pool.cast(checked_position(op, as(w.place(k), DType::i64), w.sizes[*w.dim]), DType::i64); };
+  sums.row = w.place;
   sums.value = [&](Expr k, Expr column) {
     Sizes at = from_row_major(column, rest);
     at.insert(at.begin() + dim, k);
@@ -87,10 +98,32 @@ View joined_slices(Op& op, const std::string& name, ReduceOp reduce, DType type,
   return permuted(op, reshaped(op, summed_rows(op, sums), shape), order);
 }
 
+// Of elements, value(at) at their own coordinates.
+View joined_elements(Op& op, const std::string& name, ReduceOp reduce, DType type, const Writes& w, Expr none, const std::function<Expr(Coordinates)>& value) {
+  ExprPool& p = op.pool;
+  RowSums sums{name, type, count(p, w.sizes), p.index(1), count(p, w.elements), {}, {}, reduce, none};
+  sums.row = [&](Expr k) {
+    Sizes at = from_row_major(k, w.elements);
+    const Expr coordinate = w.coordinate(at);
+    at[w.element_dim] = p.index(0);
+    Expr step = p.index(1);
+    for (size_t i = w.element_dim + 1; i < w.sizes.size(); ++i) step = step * w.sizes[i];
+    return p.op(ScalarOp::add, {p.cast(row_major(p, at, w.sizes), DType::i64), p.op(ScalarOp::mul, {coordinate, p.cast(step, DType::i64)})});
+  };
+  sums.value = [&](Expr k, Expr) { return value(from_row_major(k, w.elements)); };
+  return reshaped(op, summed_rows(op, sums), w.sizes);
+}
+
 // For each element what reduce makes of value(c, k) of the writes k that reach it; `none` where there is no such write.
 View joined(Op& op, const std::string& name, ReduceOp reduce, DType type, const Writes& w, Expr none, const std::function<Expr(Coordinates, Coordinates)>& value) {
   if (w.dim && many_rows(w.sizes[*w.dim], w.domain[0])) {
     return joined_slices(op, name, reduce, type, w, none, [&](Coordinates c) { return as(value(c, c.subspan(*w.dim, 1)), type); });
+  }
+  const int64_t few = op.session.library ? 8 : 64;  // writes along the dimension, which each element can look at
+  if (!w.elements.empty() && const_int(w.domain[0]).value_or(few + 1) > few && many_rows(count(op.pool, w.sizes), w.domain[0])) {
+    return joined_elements(op, name, reduce, type, w, none, [&](Coordinates at) {
+      return as(value(at, at.subspan(w.element_dim, 1)), type);
+    });
   }
   return op.rec.reduce(name, reduce, type, w.sizes, w.domain, [&](Coordinates c, Coordinates k) { return masked(w.hit(c, k), as(value(c, k), type), none); });
 }
@@ -136,6 +169,35 @@ ScatterOperands scatter_operands(Op& op, View src) {
   return s;
 }
 
+// Whether the index says the same along all other dimensions: index[:, None].expand_as(src).
+bool is_expanded(const ScatterOperands& s) {
+  for (size_t d = 0; d < s.x.rank(); ++d) {
+    if (d == s.dim) continue;
+    if (depends_on_var(s.index.body, static_cast<int32_t>(d)) || !provably_equal(s.index.sizes[d], s.x.sizes[d])) return false;
+  }
+  return true;
+}
+
+Writes writes_of(Op& op, const ScatterOperands& s, std::function<Expr(Coordinates, Coordinates)> hit) {
+  Writes w{s.x.sizes, {s.index.sizes[s.dim]}, std::move(hit)};
+  const auto checked = [&op, &s](Coordinates at) {
+    return op.pool.cast(checked_position(op, as(op.rec.at(s.index, at), DType::i64), s.x.sizes[s.dim]), DType::i64);
+  };
+  if (is_expanded(s)) {
+    w.dim = s.dim;
+    w.place = [&op, &s, checked](Expr k) {
+      Sizes at(s.index.rank(), op.pool.index(0));
+      at[s.dim] = k;
+      return checked(at);
+    };
+  } else {
+    w.elements = s.index.sizes;
+    w.element_dim = s.dim;
+    w.coordinate = checked;
+  }
+  return w;
+}
+
 Views scatter(Op& op) {
   ScatterOperands s = scatter_operands(op, op.has("src") ? op.tensor("src") : op.operand("value"));
   if (s.nothing) return {s.x};
@@ -156,23 +218,13 @@ Views scatter(Op& op) {
       return chosen(c, hit(c, op.pool.index(0)), op.pool.index(0));
     }), op.out().sizes)};
   }
-  View winner = op.rec.reduce(op.name + ".writer", ReduceOp::max, DType::i64, s.x.sizes, {writes}, [&](Coordinates c, Coordinates j) {
-    return op.pool.select(hit(c, j[0]), op.pool.cast(j[0], DType::i64), i64(op, -1));
-  });
+  const Writes all = writes_of(op, s, [&](Coordinates c, Coordinates j) { return hit(c, j[0]); });
+  View winner = joined(op, op.name + ".writer", ReduceOp::max, DType::i64, all, i64(op, -1), [&](Coordinates, Coordinates j) { return op.pool.cast(j[0], DType::i64); });
   View result = op.rec.pointwise(op.name, type, s.x.sizes, [&](Coordinates c) {
     Expr w = op.rec.at(winner, c);
     return chosen(c, op.pool.op(ScalarOp::ge, {w, i64(op, 0)}), found_index(op, w, s.index.sizes[s.dim]));
   });
   return {reshaped(op, result, op.out().sizes)};
-}
-
-// Whether the index says the same along all other dimensions: index[:, None].expand_as(src).
-bool is_expanded(const ScatterOperands& s) {
-  for (size_t d = 0; d < s.x.rank(); ++d) {
-    if (d == s.dim) continue;
-    if (depends_on_var(s.index.body, static_cast<int32_t>(d)) || !provably_equal(s.index.sizes[d], s.x.sizes[d])) return false;
-  }
-  return true;
 }
 
 Views scatter_reduced(Op& op, const Joining& j) {
@@ -186,16 +238,7 @@ Views scatter_reduced(Op& op, const Joining& j) {
     if (s.src.rank() == 0) return as(s.src.body, op.out().dtype);
     return op.rec.at(s.src, scatter_point(op, c, s.index, s.x.sizes, s.dim, k[0]).at);
   };
-  Writes w{s.x.sizes, {s.index.sizes[s.dim]}, hit};
-  if (is_expanded(s)) {
-    w.dim = s.dim;
-    w.place = [&](Expr k) {
-      Sizes at(s.index.rank(), op.pool.index(0));
-      at[s.dim] = k;
-      return op.rec.at(s.index, at);
-    };
-  }
-  return {reshaped(op, joined_writes(op, s.x, j, w, value), op.out().sizes)};
+  return {reshaped(op, joined_writes(op, s.x, j, writes_of(op, s, hit), value), op.out().sizes)};
 }
 
 // Whole slices along a dimension at the places of a vector.
@@ -211,7 +254,7 @@ Views index_reduce(Op& op) {
     at[dim] = k[0];
     return op.rec.at(src, at);
   };
-  const Writes w{x.sizes, {index.sizes[0]}, hit, dim, [&](Expr k) { return op.rec.at(index, std::vector<Expr>{k}); }};
+  const Writes w{x.sizes, {index.sizes[0]}, hit, dim, [&](Expr k) { return place_in(op, index, k, x.sizes[dim], false); }};
   return {reshaped(op, joined_writes(op, x, joining(op), w, value), op.out().sizes)};
 }
 
@@ -222,12 +265,11 @@ Views put(Op& op) {
   index = reshaped(op, index, {count(op.pool, index.sizes)});
   src = reshaped(op, src, {count(op.pool, src.sizes)});
   auto hit = [&](Coordinates c, Coordinates k) { return reaches(op, op.rec.at(index, k), c[0], flat.sizes[0], true); };
+  const Writes w{flat.sizes, index.sizes, hit, 0, [&](Expr k) { return place_in(op, index, k, flat.sizes[0], true); }};
   if (op.flag("accumulate")) {
-    return {reshaped(op, joined_writes(op, flat, {}, {flat.sizes, index.sizes, hit}, [&](Coordinates, Coordinates k) { return op.rec.at(src, k); }), x.sizes)};
+    return {reshaped(op, joined_writes(op, flat, {}, w, [&](Coordinates, Coordinates k) { return op.rec.at(src, k); }), x.sizes)};
   }
-  View winner = op.rec.reduce("put.writer", ReduceOp::max, DType::i64, flat.sizes, index.sizes, [&](Coordinates c, Coordinates k) {
-    return op.pool.select(hit(c, k), op.pool.cast(k[0], DType::i64), i64(op, -1));
-  });
+  View winner = joined(op, "put.writer", ReduceOp::max, DType::i64, w, i64(op, -1), [&](Coordinates, Coordinates k) { return op.pool.cast(k[0], DType::i64); });
   View result = op.rec.pointwise("put", x.dtype, flat.sizes, [&](Coordinates c) {
     Expr w = op.rec.at(winner, c);
     Expr written = op.rec.at(src, std::vector<Expr>{found_index(op, w, index.sizes[0])});
@@ -293,8 +335,8 @@ Views along_dim(Op& op, const char* source_arg, bool add) {
     at[dim] = j;
     return as(src.rank() == 0 ? src.body : op.rec.at(src, at), out.dtype);
   };
-  const auto place = [&](Expr k) { return op.rec.at(index, std::vector<Expr>{k}); };
-  auto hit = [&](Expr coordinate, Expr j) { return reaches(op, place(j), coordinate, x.sizes[dim], false); };
+  const auto place = [&](Expr k) { return place_in(op, index, k, x.sizes[dim], false); };
+  auto hit = [&](Expr coordinate, Expr j) { return reaches(op, op.rec.at(index, std::vector<Expr>{j}), coordinate, x.sizes[dim], false); };
   if (add) {
     const DType type = is_float(out.dtype) ? accumulate_type(out.dtype) : out.dtype;
     const Writes w{out.sizes, {n}, [&](Coordinates c, Coordinates j) { return hit(c[dim], j[0]); }, dim, place};

@@ -1,10 +1,12 @@
-"""Messages to the nodes of a graph: many rows that are added to, or joined in other ways with, the rows of a table."""
+"""Messages to the nodes of a graph: many rows that are added to, or joined in other ways with, the rows of a table; and many other writes at
+positions that are data."""
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch.export import Dim
 
-from case import F16, I64, rand, registry
+from case import BF16, BOOL, F16, I64, rand, registry
 
 PROGRAMS, op = registry(__file__)
 NODES, EDGES = 150, 400
@@ -58,3 +60,30 @@ class Attention(nn.Module):
 
 
 op("graph_attention", Attention, lambda: (rand(NODES, 8), places(), places()))
+
+
+def in_rows(rows, size, writes, repeats=False):
+    """Positions in each of some rows."""
+    return torch.randint(0, size, (rows, writes)) if repeats else torch.stack([torch.randperm(size)[:writes] for _ in range(rows)])
+
+
+for _name, _dtype in (("f32", torch.float32), ("bf16", BF16), ("i64", I64), ("bool", BOOL)):
+    op(f"elements_written_{_name}", lambda x, i, v: (x.scatter(1, i, v), x.scatter(1, i, 1), x.scatter(0, i[:, :9] % 40, v)), lambda t=_dtype: (rand(40, 90, dtype=t), in_rows(30, 90, 70), rand(40, 80, dtype=t)))
+for _name, _dtype in (("f32", torch.float32), ("f16", F16), ("i64", I64)):
+    op(f"elements_joined_{_name}", lambda x, i, v: (x.scatter_add(1, i, v), x.scatter_reduce(1, i, v, "amax"), x.scatter_reduce(1, i, v, "amin", include_self=False), x.scatter_reduce(1, i, v, "mean")),
+       lambda t=_dtype: (rand(40, 90, dtype=t), in_rows(30, 90, 70, repeats=True), rand(40, 80, dtype=t)))
+op("elements_of_volumes", lambda x, i, v: (x.scatter_add(1, i, v), x.scatter(1, i.clamp(max=0) + torch.arange(70)[:, None], v)), lambda: (rand(5, 80, 7), torch.randint(0, 80, (5, 70, 6)), rand(5, 70, 7)))
+op("elements_dynamic", lambda x, i, v: (x.scatter_add(1, i, v), x.scatter(1, i[:, :1], 2.0)), lambda: (rand(3, 2000), in_rows(3, 2000, 300, repeats=True), rand(3, 300)),
+   dynamic=({0: Dim("rows", min=2)}, {0: Dim("rows", min=2), 1: Dim("writes", min=1)}, {0: Dim("rows", min=2), 1: Dim("writes", min=1)}),
+   sets={"one": lambda: (rand(2, 2000), in_rows(2, 2000, 1), rand(2, 1)), "many": lambda: (rand(9, 2000), in_rows(9, 2000, 900, repeats=True), rand(9, 900))})
+op("rows_put", lambda x, i, v: (x.index_put((i,), v), x.index_put((i - 200,), v), x.index_put((i,), v[0])), lambda: (rand(200, 5), torch.randperm(200)[:170], rand(170, 5)))
+op("pairs_put", lambda x, i, j, v: (x.index_put((i, j), v), x.index_put((i, j), v, accumulate=True)), lambda: (rand(60, 70, 2), torch.arange(600) % 60, torch.arange(600) // 60 * 7 - 3, rand(600, 2)))
+op("columns_put", lambda x, i, v: (torch.ops.aten.index_put(x, [None, i], v), torch.ops.aten.index_put(x, [None, i], v, True), torch.ops.aten.index_put(x, [i[:20, None] % 4, None, i % 6], v[0, 0, 0])),
+   lambda: (rand(4, 150, 6), torch.randperm(150)[:140], rand(4, 140, 6)))
+op("last_put_wins", lambda x, i, v: x.index_put((i,), v), lambda: (rand(150, 3), torch.arange(450) % 150, rand(450, 3)))
+op("put_sums", lambda x, i, v: x.index_put((i,), v, accumulate=True), lambda: (rand(150, 3, dtype=F16), places(), rand(EDGES, 3, dtype=F16)))
+op("put_counts", lambda i: torch.zeros(NODES, dtype=I64).index_put((i,), torch.ones(EDGES, dtype=I64), accumulate=True), lambda: (places(),))
+op("put_flat", lambda x, i, v: (x.put(i[:300] % 900, v[:300], accumulate=True), x.put(torch.arange(400) * 2 - 900, v)), lambda: (rand(30, 30), torch.randint(0, 900, (400,)), rand(400)))
+BAGS = lambda: (rand(50, 6), torch.randint(0, 50, (700,)), torch.cat([torch.zeros(3, dtype=I64), torch.sort(torch.randint(0, 700, (190,)))[0], torch.full((7,), 700)]))
+op("many_bags", lambda w, i, o: tuple(F.embedding_bag(i, w, o, mode=m) for m in ("sum", "mean", "max")), BAGS)
+op("many_bags_more", lambda w, i, o: (F.embedding_bag(i, w, o, mode="sum", per_sample_weights=i * 0.5), F.embedding_bag(i, w, o, mode="mean", padding_idx=3), F.embedding_bag(i, w, o, include_last_offset=True)), BAGS)
