@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 
-from workloads import MADE_BY, REPO, artefact, build, folder, prepare, workloads
+from workloads import MADE_BY, REPO, artefact, build, folder, prepare, wide_workloads, workloads
 
 PEERS = ["eager", "compile", "compile:freeze", "aoti", "aoti:freeze", "ort", "openvino", "coil"]
 BUILD = pathlib.Path(os.environ.get("COIL_BUILD", REPO / "build"))
@@ -248,7 +248,8 @@ def main():
     parser.add_argument("--markdown", type=pathlib.Path)
     options = parser.parse_args()
     THREADS = options.threads
-    names = [n for n in workloads() if any(fnmatch.fnmatch(n, p) for p in options.models)]
+    known = [*workloads(), *(wide_workloads() if any(p.startswith("wide_") for p in options.models) else [])]
+    names = [n for n in known if any(fnmatch.fnmatch(n, p) for p in options.models)]
     rows = []
     for name in names:
         if options.command == "prepare":

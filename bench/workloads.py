@@ -79,11 +79,19 @@ def workloads():
     }
 
 
+@functools.cache
+def wide_workloads():
+    """Further ones, "wide_...", which run where they are asked for."""
+    from wide_workloads import wide
+
+    return wide()
+
+
 def build(name):
     """(module in eval mode, args)."""
     from case import seeded
 
-    module, args = seeded(name, workloads()[name])
+    module, args = seeded(name, (wide_workloads() if name.startswith("wide_") else workloads())[name])
     return module.eval(), args
 
 
