@@ -1,0 +1,214 @@
+// A convolution against a double-precision loop, by every ISA, with threads, epilogues and weights that are packed by the call.
+#ifndef COIL_TESTS_KERNELS_CONV_SUPPORT_H_
+#define COIL_TESTS_KERNELS_CONV_SUPPORT_H_
+
+#include <gtest/gtest.h>
+
+#include "templates/packing.h"
+#include "tests/kernels/support.h"
+
+namespace coil::testing {
+
+struct ConvCase {
+  int64_t n, ic, ih, iw, oc, kh, kw;
+  int64_t stride_h = 1, stride_w = 1, pad_h = 0, pad_w = 0, dilation_h = 1, dilation_w = 1, groups = 1;
+  int64_t far_pad = 0;       // more padding at the far side than at the near one
+  bool channels_last = true;
+  int64_t gap = 0;           // elements between pixels beyond the channels
+  bool winograd = false;
+  bool narrow_groups = false;
+  bool few_outputs = false;
+};
+
+inline std::string describe(const ConvCase& c, int dtype) {
+  std::string s = dtype_name(dtype);
+  for (int64_t v : {c.n, c.ic, c.ih, c.iw, c.oc, c.kh, c.kw, c.stride_h, c.stride_w, c.pad_h, c.pad_w, c.dilation_h,
+                    c.dilation_w, c.groups, c.far_pad, static_cast<int64_t>(c.channels_last), c.gap, static_cast<int64_t>(c.winograd), static_cast<int64_t>(c.narrow_groups), static_cast<int64_t>(c.few_outputs)}) {
+    s += " " + std::to_string(v);
+  }
+  return s;
+}
+
+struct Recorded {
+  std::vector<float> y;
+  std::vector<std::atomic<int>> seen;
+  int64_t oc, group_oc;
+  std::atomic<bool> in_bounds{true};
+};
+
+inline void record_epilogue(const void* context, int64_t batch, int64_t row, int64_t col, int64_t rows, int64_t cols, float* acc,
+                     int64_t ld) {
+  Recorded& to = *static_cast<Recorded*>(const_cast<void*>(context));
+  if (batch != 0 || rows < 1 || rows > COIL_TILE_ROWS || cols < 1 || cols > COIL_TILE_COLS || ld % 16 || ld < cols ||
+      col % to.group_oc % 32 || col + cols > to.oc || (row + rows) * to.oc > static_cast<int64_t>(to.y.size()) ||
+      reinterpret_cast<uintptr_t>(acc) % 64) {
+    to.in_bounds = false;
+    return;
+  }
+  for (int64_t r = 0; r < rows; r++) {
+    for (int64_t j = 0; j < cols; j++) {
+      to.y[(row + r) * to.oc + col + j] = acc[r * ld + j] * 2;
+      to.seen[(row + r) * to.oc + col + j]++;
+    }
+    for (int64_t j = 0; j < ld; j++) acc[r * ld + j] = NAN;
+  }
+}
+
+// The weight [oc][ic / groups][kh][kw] in other orders of memory, slowest dimension first; plain weights of any strides must give
+// what packed ones give, to the bit.
+inline constexpr int kOrders[][4] = {{0, 1, 2, 3}, {0, 2, 3, 1}, {1, 2, 3, 0}, {3, 0, 2, 1}};
+
+inline void check_plain_weights(const ConvCase& c, CoilConv2d args, const Buffer& w, const Buffer& want, const IsaKernels& isa) {
+  const int64_t sizes[4] = {c.oc, c.ic / c.groups, c.kh, c.kw};
+  int64_t* strides[4] = {&args.w_o, &args.w_i, &args.w_h, &args.w_w};
+  args.w_plain = 1;
+  for (const auto& order : kOrders) {
+    int64_t stride = 1;
+    for (int d = 3; d >= 0; d--) {
+      *strides[order[d]] = stride;
+      stride *= sizes[order[d]];
+    }
+    Buffer turned(args.dtype, w.count());
+    for (int64_t i = 0; i < w.count(); i++) {
+      const int64_t x = i % c.kw, y = i / c.kw % c.kh, channel = i / c.kw / c.kh % sizes[1], o = i / c.kw / c.kh / sizes[1];
+      turned.set(o * args.w_o + channel * args.w_i + y * args.w_h + x * args.w_w, w.get(i));
+    }
+    TestHost host(3);
+    Buffer result(args.dtype, want.count());
+    Scratch scratch(coil_conv2d_scratch_bytes(&args, 3));
+    args.w = turned.data(), args.y = result.data(), args.scratch = scratch.data(), args.epilogue = nullptr;
+    isa.conv2d(&args, host.get());
+    ASSERT_TRUE(scratch.guards_intact());
+    ASSERT_TRUE(result == want) << "plain weights in the order " << order[0] << order[1] << order[2] << order[3];
+  }
+}
+
+// Plain weights beside transformed ones: taken, with the same bits, where the machine has a matrix unit; else of no effect.
+inline void check_direct_weights(const ConvCase& c, CoilConv2d args, const Buffer& w, const Buffer& filtered, const IsaKernels& isa) {
+  const auto packed = templates::pack_conv_weight(w.data(), w.size(), c.oc, c.ic, c.kh, c.kw, c.groups);
+  TestHost host(3);
+  Buffer both(args.dtype, filtered.count()), plain(args.dtype, filtered.count());
+  const auto run = [&](Buffer& y) {
+    Scratch scratch(coil_conv2d_scratch_bytes(&args, 3));
+    args.y = y.data(), args.scratch = scratch.data(), args.epilogue = nullptr;
+    isa.conv2d(&args, host.get());
+    ASSERT_TRUE(scratch.guards_intact());
+  };
+  args.w_direct = packed.data();
+  run(both);
+  args.winograd = 0, args.w = packed.data(), args.w_direct = nullptr;
+  run(plain);
+  const bool emulated = std::string(isa.name).find("emulated") != std::string::npos && c.n * args.oh * args.ow >= 8;
+  ASSERT_TRUE(both == plain || (!emulated && both == filtered));
+}
+
+// The weight as [oc][kh][kw][ic].
+inline std::vector<std::byte> innermost_channels(const Buffer& w, const ConvCase& c) {
+  std::vector<std::byte> out(static_cast<size_t>(w.count()) * w.size());
+  const int64_t taps = c.kh * c.kw;
+  for (int64_t i = 0; i < w.count(); i++) {
+    const int64_t tap = i % taps, channel = i / taps % c.ic, o = i / taps / c.ic;
+    std::memcpy(out.data() + ((o * taps + tap) * c.ic + channel) * w.size(), static_cast<const std::byte*>(w.data()) + i * w.size(), w.size());
+  }
+  return out;
+}
+
+inline void check(const ConvCase& c, int dtype) {
+  SCOPED_TRACE(describe(c, dtype));
+  std::mt19937 random(99);
+  CoilConv2d args = {};
+  args.n = c.n, args.ic = c.ic, args.ih = c.ih, args.iw = c.iw, args.oc = c.oc, args.kh = c.kh, args.kw = c.kw;
+  args.stride_h = c.stride_h, args.stride_w = c.stride_w, args.pad_h = c.pad_h, args.pad_w = c.pad_w;
+  args.dilation_h = c.dilation_h, args.dilation_w = c.dilation_w, args.groups = c.groups, args.dtype = dtype;
+  args.oh = (c.ih + 2 * c.pad_h + c.far_pad - c.dilation_h * (c.kh - 1) - 1) / c.stride_h + 1;
+  args.ow = (c.iw + 2 * c.pad_w + c.far_pad - c.dilation_w * (c.kw - 1) - 1) / c.stride_w + 1;
+  if (c.channels_last) {
+    args.x_c = 1, args.x_w = c.ic + c.gap, args.x_h = c.iw * args.x_w + c.gap, args.x_n = c.ih * args.x_h + c.gap;
+  } else {
+    args.x_w = 1 + c.gap, args.x_h = c.iw * args.x_w, args.x_c = c.ih * args.x_h + c.gap, args.x_n = c.ic * args.x_c;
+  }
+  Buffer x(dtype, 1 + (c.n - 1) * args.x_n + (c.ic - 1) * args.x_c + (c.ih - 1) * args.x_h + (c.iw - 1) * args.x_w);
+  const int64_t group_ic = c.ic / c.groups, group_oc = c.oc / c.groups, k = group_ic * c.kh * c.kw;
+  Buffer w(dtype, c.oc * k);
+  x.fill(random);
+  w.fill(random);
+  args.depthwise = c.groups > 1 && c.groups == c.ic && c.oc == c.ic;
+  std::vector<double> want;
+  for (int64_t n = 0; n < c.n; n++) {
+    for (int64_t oy = 0; oy < args.oh; oy++) {
+      for (int64_t ox = 0; ox < args.ow; ox++) {
+        for (int64_t o = 0; o < c.oc; o++) {
+          double sum = 0;
+          for (int64_t i = 0; i < group_ic; i++) {
+            for (int64_t ty = 0; ty < c.kh; ty++) {
+              for (int64_t tx = 0; tx < c.kw; tx++) {
+                const int64_t iy = oy * c.stride_h - c.pad_h + ty * c.dilation_h;
+                const int64_t ix = ox * c.stride_w - c.pad_w + tx * c.dilation_w;
+                if (iy < 0 || ix < 0 || iy >= c.ih || ix >= c.iw) continue;
+                const int64_t channel = o / group_oc * group_ic + i;
+                sum += static_cast<double>(x.get(n * args.x_n + channel * args.x_c + iy * args.x_h + ix * args.x_w)) *
+                       w.get(((o * group_ic + i) * c.kh + ty) * c.kw + tx);
+              }
+            }
+          }
+          want.push_back(sum);
+        }
+      }
+    }
+  }
+  args.winograd = c.winograd;
+  args.narrow_groups = c.narrow_groups;
+  args.few_outputs = c.few_outputs;
+  std::vector<float> floats;
+  for (int64_t i = 0; i < c.oc * k; i++) floats.push_back(static_cast<float>(w.get(i)));
+  const auto packed = c.few_outputs    ? innermost_channels(w, c)
+                      : c.winograd     ? templates::pack_winograd_weight(floats.data(), c.oc, c.ic)
+                      : args.depthwise ? templates::pack_depthwise_weight(w.data(), w.size(), c.oc, c.kh, c.kw)
+                                       : templates::pack_conv_weight(w.data(), w.size(), c.oc, group_ic, c.kh, c.kw, c.narrow_groups ? 1 : c.groups);
+  args.x = x.data(), args.w = packed.data();
+  // The transforms add up to 16 terms beside the sum's.
+  const auto allowed = [&](int type, double value) { return tolerance(type, value, k) * (c.winograd ? 4 : 1); };
+  for (const IsaKernels& isa : runnable_kernels()) {
+    SCOPED_TRACE(isa.name);
+    Buffer first(dtype, want.size());
+    for (int workers : {1, 3}) {
+      TestHost host(workers);
+      Buffer y(dtype, want.size());
+      Scratch scratch(coil_conv2d_scratch_bytes(&args, workers));
+      args.y = y.data(), args.scratch = scratch.data(), args.epilogue = nullptr;
+      isa.conv2d(&args, host.get());
+      int wrong = 0;
+      for (size_t i = 0; i < want.size(); i++) {
+        if (!(std::fabs(y.get(i) - want[i]) <= allowed(dtype, want[i])) && wrong++ < 3) {
+          ADD_FAILURE() << "pixel " << i / c.oc << " channel " << i % c.oc << " is " << y.get(i) << ", should be " << want[i];
+        }
+      }
+      ASSERT_EQ(wrong, 0);
+      ASSERT_TRUE(y.guards_intact());
+      ASSERT_TRUE(scratch.guards_intact());
+      if (workers == 1) {
+        first = y;
+        if (!c.winograd && !c.few_outputs) check_plain_weights(c, args, w, y, isa);  // transformed weights are constants
+        if (c.winograd && dtype == COIL_BFLOAT16) check_direct_weights(c, args, w, y, isa);
+      }
+      ASSERT_TRUE(y == first) << "threads changed the result";
+      Recorded recorded{std::vector<float>(want.size()), std::vector<std::atomic<int>>(want.size()), c.oc, group_oc};
+      if (args.depthwise || c.narrow_groups) recorded.group_oc = c.oc;
+      args.epilogue = record_epilogue, args.epilogue_context = &recorded;
+      isa.conv2d(&args, host.get());
+      ASSERT_TRUE(recorded.in_bounds);
+      for (size_t i = 0; i < want.size(); i++) {
+        ASSERT_EQ(recorded.seen[i], 1) << i;
+        ASSERT_NEAR(recorded.y[i], want[i] * 2, 2 * allowed(COIL_FLOAT32, want[i]));
+      }
+    }
+  }
+}
+
+inline void check_all_dtypes(const ConvCase& c) {
+  for (int dtype : kDtypes) check(c, dtype);
+}
+
+}  // namespace coil::testing
+
+#endif  // COIL_TESTS_KERNELS_CONV_SUPPORT_H_
