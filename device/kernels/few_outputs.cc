@@ -12,6 +12,8 @@ namespace {
 constexpr int64_t kLd = 16;                  // of a tile
 constexpr int64_t kOutputs = 4;              // at a time
 static_assert(COIL_FEW_OUTPUTS <= kLd);
+constexpr int64_t kFewestRows = 32, kLeastDepth = 64;   // of a product that is worth the copy of its columns
+constexpr int64_t kColumnNumbers = 16384;
 constexpr int64_t kSmallWork = 131072;       // multiply-adds that are not worth a thread
 constexpr int kStrip = 8;                    // pixels whose lanes are added up together
 
@@ -145,6 +147,30 @@ void run_tiles(const CoilConv2d& c, const CoilHost* host) {
 
 void few_outputs_conv2d(const CoilConv2d& c, const CoilHost* host) {
   with_dtype(c.dtype, [&](auto* type) { run_tiles<__remove_cvref(decltype(*type))>(c, host); });
+}
+
+// (Products of bfloat16 have dot products and matrix units.)
+bool fits_few_columns(const CoilGemm& g) {
+  const bool plain = g.b_packed && !g.b_bits && g.batch == 1 && g.a_col == 1 && g.dtype != COIL_BFLOAT16;
+  return plain && g.n > 0 && g.n <= kOutputs && g.m >= kFewestRows && g.k >= kLeastDepth && g.k * g.n <= kColumnNumbers;
+}
+
+// Rows are the pixels of a line, seen by windows of one. B's columns leave their panel first.
+void few_columns_gemm(const CoilGemm& g, CoilEpilogue epilogue, const void* epilogue_context, const CoilHost* host) {
+  with_dtype(g.dtype, [&](auto* type) {
+    using T = __remove_cvref(decltype(*type));
+    alignas(64) T columns[kColumnNumbers];
+    for (int64_t p = 0; p < g.k; p++) {
+      for (int64_t j = 0; j < g.n; j++) columns[j * g.k + p] = static_cast<const T*>(g.b)[p * kPanel + j];
+    }
+    CoilConv2d c = {};
+    c.n = c.ih = c.oh = c.kh = c.kw = c.groups = 1;
+    c.stride_h = c.stride_w = c.dilation_h = c.dilation_w = 1;
+    c.ic = g.k, c.oc = g.n, c.iw = c.ow = g.m;
+    c.x = g.a, c.x_c = 1, c.x_w = g.a_row, c.w = columns, c.dtype = g.dtype;
+    c.epilogue = epilogue, c.epilogue_context = epilogue_context;
+    run_tiles<T>(c, host);
+  });
 }
 
 }  // namespace COIL_KERNELS_NAMESPACE

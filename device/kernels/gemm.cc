@@ -1,6 +1,7 @@
 // coil_gemm: batched products of strided or packed operands.
 #include "amx.h"
 #include "block.h"
+#include "few_outputs.h"
 #include "gemm_quantised.h"
 #include "gemv.h"
 #include "quantised_rows.h"
@@ -120,6 +121,7 @@ void gemm(const CoilGemm& g, const CoilHost* host) {
   p.asked_tiles = g.block_tiles;
   p.asked_panels = g.block_panels;
   if (is_gemv(g)) return gemv(g, p.epilogue, p.epilogue_context, host);
+  if (fits_few_columns(g)) return few_columns_gemm(g, p.epilogue, p.epilogue_context, host);
   const GemmSource<T> source = {g, p.bfloat16_dot};
   if (__is_same(T, BFloat16) && rows_fit_dot && !g.b_bits && suits_amx(p)) {
     const GemmSource<T> as_bits = {g, true};

@@ -151,6 +151,22 @@ TEST(Gemm, SizesAroundTheBlocking) {
   }
 }
 
+// Many rows, few packed columns: lanes along k, whole vectors and parts, tiles of rows that end anywhere, columns that do not fit the stack.
+TEST(Gemm, FewColumns) {
+  for (int dtype : kDtypes) {
+    for (int64_t n = 1; n <= 5; n++) {
+      for (int64_t m : {31, 32, 33, 64, 65, 150}) {
+        for (int64_t k : {63, 64, 65, 72, 250}) {
+          for (int64_t gap : {0, 5}) check({1, m, n, k, dtype, true, false, false, false, gap});
+        }
+      }
+      check({1, 40, n, 6000, dtype, true, false, false, false, 0});
+      check({1, 40, n, 100, dtype, true, true, false, false, 0});
+      check({2, 40, n, 100, dtype, true, false, false, false, 0});
+    }
+  }
+}
+
 TEST(Gemm, Strides) {
   for (int dtype : kDtypes) {
     for (auto [m, n, k] : {std::array<int64_t, 3>{19, 45, 37}, {1, 40, 300}, {33, 64, 520}, {9, 8, 8}, {90, 33, 31}}) {

@@ -113,3 +113,27 @@ def test_outputs_of_lines(tmp_path):
     package, kernels = compiled(module, x, tmp_path)
     assert kernels == ["few_outputs"]
     check(module, package, x, tmp_path, torch.float32)
+
+
+class Columns(torch.nn.Module):
+    """Products with few columns: with neighbours, as they are, and turned."""
+
+    def __init__(self, columns):
+        super().__init__()
+        self.a, self.b, self.c = torch.nn.Linear(80, columns), torch.nn.Linear(80, columns, bias=False), torch.nn.Linear(80, columns)
+
+    def forward(self, x):
+        return torch.cat([(torch.sigmoid(self.a(x)) + 1).mT, self.b(x).mT, torch.softmax(self.c(x), 0).mT])
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3, 4])
+def test_columns(columns, tmp_path):
+    torch.manual_seed(columns)
+    rows = torch.export.Dim("rows", min=0, max=1000)
+    module = Columns(columns)
+    package, _ = compiled(module, torch.randn(50, 80), tmp_path, {"x": {0: rows}})
+    for count in (0, 1, 31, 32, 100, 333):
+        x = torch.randn(count, 80)
+        if count > 32:
+            x[30, 3], x[7, 79] = float("nan"), float("inf")
+        check(module, package, x, tmp_path, torch.float32)
