@@ -8,24 +8,6 @@ namespace coil {
 namespace {
 
 const Pointwise* pointwise(const Loop& loop) { return std::get_if<Pointwise>(&loop.def); }
-bool is_template(const Loop& loop) {
-  return std::holds_alternative<Gemm>(loop.def) || std::holds_alternative<Conv2d>(loop.def);
-}
-
-// Every load of `buffer` in `body` is at coordinates (i0, i1, ...), or 0 where the size is 1.
-bool identity_loads(Expr body, BufferId buffer, const std::vector<Expr>& sizes) {
-  return !any_of(body, [&](Expr e) {
-    if (e->kind != ExprKind::load || e->id != buffer.index) return false;
-    for (size_t d = 0; d < e->args.size(); ++d) {
-      const Expr c = e->args[d];
-      const bool var = c->kind == ExprKind::var && c->id == static_cast<int>(d);
-      const bool unit = sizes[d] == c->pool->index(1) && c == c->pool->index(0);
-      if (!var && !unit) return true;
-    }
-    return false;
-  });
-}
-
 int count_loads(Expr body) {
   int n = 0;
   visit(body, [&](Expr e) { n += e->kind == ExprKind::load; });
@@ -95,49 +77,6 @@ std::vector<BufferUse> buffer_uses(const LoopProgram& program) {
   }
   for (const LoopOutput& o : program.outputs) use(o.source).program_output = true;
   return uses;
-}
-
-Epilogues find_epilogues(const LoopProgram& program, std::vector<FusionNote>& notes) {
-  const auto uses = buffer_uses(program);
-  Epilogues epilogues;
-  std::set<int> claimed;
-  // Last template first: where two meet in one sum, the other's result is complete by then.
-  for (size_t l = program.loops.size(); l-- > 0;) {
-    const Loop& loop = program.loops[l];
-    if (!is_template(loop)) continue;
-    std::vector<int> chain;
-    BufferId result = loop.outputs[0];
-    while (true) {
-      const BufferUse& use = uses[static_cast<size_t>(result.index)];
-      const std::string& name = program.buffer(result).name;
-      if (use.program_output || use.loops.empty()) break;
-      const int next = *use.loops.begin();
-      const std::string& next_name = program.loops[static_cast<size_t>(next)].op;
-      if (use.loops.size() > 1) {
-        notes.push_back({name, next_name, "the template's result is used by " + std::to_string(use.loops.size()) + " loops: it is stored"});
-        break;
-      }
-      const Pointwise* p = pointwise(program.loops[static_cast<size_t>(next)]);
-      if (claimed.contains(next)) {
-        notes.push_back({name, next_name, "the consumer already runs in a later template's epilogue"});
-        break;
-      }
-      if (use.operand || !p || !program.loops[static_cast<size_t>(next)].assertion.empty()) {
-        notes.push_back({name, next_name, "only pointwise loops run in a template's epilogue"});
-        break;
-      }
-      const BufferInfo& out = program.buffer(program.loops[static_cast<size_t>(next)].outputs[0]);
-      if (out.sizes != program.buffer(result).sizes || !identity_loads(p->body, result, out.sizes)) {
-        notes.push_back({name, next_name, "the consumer reads the template's result at other coordinates"});
-        break;
-      }
-      chain.push_back(next);
-      claimed.insert(next);
-      result = program.loops[static_cast<size_t>(next)].outputs[0];
-    }
-    if (!chain.empty()) epilogues[static_cast<int>(l)] = chain;
-  }
-  return epilogues;
 }
 
 void inline_pointwise(LoopProgram& program, const Epilogues& epilogues, const TargetTraits& target, std::vector<bool>& alive,

@@ -24,6 +24,12 @@ std::vector<BufferUse> buffer_uses(const LoopProgram& program);
 // piece at each point. Rotary embeddings: cat(-x2, x1) * sin.
 void select_concats(LoopProgram& program, const TargetTraits& target);
 
+// Where `loop` (pointwise) is when the template computes the element of `source` at `point`: its variables, in the template's coordinates.
+// Nothing where it reads that element at several points, or not at any.
+std::optional<std::vector<Expr>> epilogue_point(const LoopProgram& program, const Loop& loop, BufferId source, const std::vector<Expr>& point);
+// Variables 0 .. rank - 1.
+std::vector<Expr> variables(ExprPool& pool, size_t rank);
+
 Epilogues find_epilogues(const LoopProgram& program, std::vector<FusionNote>& notes);
 
 // Substitutes cheap or single-use pointwise producers into their consumers' bodies; the emptied producers are dropped from

@@ -9,8 +9,14 @@ namespace coil {
 namespace {
 
 std::vector<Expr> channels_last_strides(ExprPool& pool, const std::vector<Expr>& sizes) {
-  const Expr c = sizes[1], w = sizes[3];
-  return {sizes[2] * w * c, pool.index(1), w * c, c};
+  std::vector<Expr> strides(sizes.size(), pool.index(1));
+  Expr stride = sizes[1];
+  for (size_t d = sizes.size(); d-- > 2;) {
+    strides[d] = stride;
+    stride = stride * sizes[d];
+  }
+  strides[0] = stride;
+  return strides;
 }
 
 class LayoutChooser {
@@ -43,36 +49,40 @@ class LayoutChooser {
     return b.kind == BufferInfo::Kind::computed && b.strides.empty();
   }
 
-  // Convolution inputs and outputs, then whatever reads them point by point at rank 4, all with the channels in dimension 1: an image that was
-  // turned to have them last (for a layer norm) has them side by side as it is.
+  // Convolution inputs and outputs, then whatever reads them point by point, all with the channels in dimension 1 and of any rank that has an
+  // image or a line behind it: an image that was turned to have them last (for a layer norm) has them side by side as it is.
   void find_channels_last() {
     for (const Loop& loop : program_.loops) {
       if (const auto* conv = std::get_if<Conv2d>(&loop.def)) {
-        if (has_channels_second(conv->x.coordinates)) channels_last_.insert(conv->x.buffer);
+        if (has_channels_second(conv->x.coordinates, conv->x_sizes.size())) channels_last_.insert(conv->x.buffer);
         channels_last_.insert(loop.outputs[0]);
       }
     }
     for (const Loop& loop : program_.loops) {
       const bool elementwise = std::holds_alternative<Pointwise>(loop.def) || std::holds_alternative<Reduction>(loop.def) ||
                                std::holds_alternative<Concat>(loop.def);
-      if (!elementwise || program_.buffer(loop.outputs[0]).sizes.size() != 4) continue;
+      const size_t rank = program_.buffer(loop.outputs[0]).sizes.size();
+      if (!elementwise || rank < 3) continue;
       for (const BodyRef& ref : bodies(program_, loop)) {
-        if (any_of(ref.body, [&](Expr e) { return reads_channels_in_place(e); })) channels_last_.insert(loop.outputs[0]);
+        if (any_of(ref.body, [&](Expr e) { return reads_channels_in_place(e, rank); })) channels_last_.insert(loop.outputs[0]);
       }
     }
   }
 
-  // Whether variable 1, the channels of who reads, is in no other coordinate.
-  static bool has_channels_second(std::span<const Expr> at) {
-    if (at.size() != 4) return false;
-    for (size_t d : {0u, 2u, 3u}) {
-      if (depends_on_var(at[d], 1)) return false;
+  // Whether variable 1, the channels of who reads (in `rank` dimensions), is in no other coordinate, and they alone are in theirs.
+  static bool has_channels_second(std::span<const Expr> at, size_t rank) {
+    if (at.size() < 3) return false;
+    for (size_t d = 0; d < at.size(); ++d) {
+      if (d != 1 && depends_on_var(at[d], 1)) return false;
+    }
+    for (size_t v = 0; v < rank; ++v) {
+      if (v != 1 && depends_on_var(at[1], static_cast<int>(v))) return false;
     }
     return depends_on_var(at[1], 1) || at[1]->is_constant();
   }
 
-  bool reads_channels_in_place(Expr e) const {
-    return e->kind == ExprKind::load && channels_last_.contains(BufferId(e->id)) && has_channels_second(e->args);
+  bool reads_channels_in_place(Expr e, size_t rank) const {
+    return e->kind == ExprKind::load && channels_last_.contains(BufferId(e->id)) && has_channels_second(e->args, rank);
   }
 
   // Floats that only products read, as rows of their left operand, and whose rows would meet in few sets of the first cache.
@@ -115,7 +125,7 @@ class LayoutChooser {
         b.strides = {b.sizes[2] * h * d, d, h * d, pool().index(1)};
         continue;
       }
-      b.strides = channels_last_.contains(id) && b.sizes.size() == 4 ? channels_last_strides(pool(), b.sizes)
+      b.strides = channels_last_.contains(id) && b.sizes.size() >= 3 ? channels_last_strides(pool(), b.sizes)
                   : padded_.contains(id)                             ? padded_strides(b)
                                                                      : contiguous_strides(pool(), b.sizes);
     }

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "schedule/build.h"
+#include "schedule/inline_producers.h"
 #include "schedule/past_keys.h"
 #include "schedule/renumber.h"
 #include "schedule/weights.h"
@@ -147,15 +148,9 @@ class Planner {
     return k;
   }
 
-  std::vector<Expr> vars(size_t n) {
-    std::vector<Expr> out;
-    for (size_t i = 0; i < n; ++i) out.push_back(pool().var(static_cast<int>(i)));
-    return out;
-  }
-
   LoopKernel piece_kernel(const Loop& l, const Concat& concat, const Concat::Piece& piece) {
     const BufferInfo& out = program_.buffer(l.outputs[0]);
-    std::vector<Expr> sizes = out.sizes, at = vars(sizes.size());
+    std::vector<Expr> sizes = out.sizes, at = variables(pool(), sizes.size());
     const auto d = static_cast<size_t>(concat.dim);
     sizes[d] = piece.size;
     at[d] = at[d] + piece.begin;
@@ -188,7 +183,7 @@ class Planner {
     store.dtype = out.dtype;
     store.value = pool().temp(TempId(0), step.dtype);
     store.buffer = l.outputs[0];
-    store.offset = substitute_vars(linear_offset(pool(), out, vars(out.sizes.size())), renumber);
+    store.offset = substitute_vars(linear_offset(pool(), out, variables(pool(), out.sizes.size())), renumber);
     k.stmts = {step, store};
     return k;
   }
@@ -231,8 +226,8 @@ class Planner {
     k.body = plain(sort.body);
     k.values = l.outputs[0];
     k.indices = l.outputs[1];
-    k.values_offset = linear_offset(pool(), values, vars(values.sizes.size()));
-    k.indices_offset = linear_offset(pool(), program_.buffer(l.outputs[1]), vars(values.sizes.size()));
+    k.values_offset = linear_offset(pool(), values, variables(pool(), values.sizes.size()));
+    k.indices_offset = linear_offset(pool(), program_.buffer(l.outputs[1]), variables(pool(), values.sizes.size()));
     // Values and indices twice: the merge sort's other half.
     Expr rows = plan_.pool->symbol(plan_.workers);
     if (!target_.memory_per_worker) {
@@ -373,7 +368,7 @@ class Planner {
     const BufferInfo& out = program_.buffer(first.outputs[0]);
     k.result = first.outputs[0];
     k.result_sizes = out.sizes;
-    k.result_offset = linear_offset(pool(), out, vars(out.sizes.size()));
+    k.result_offset = linear_offset(pool(), out, variables(pool(), out.sizes.size()));
     k.acc = TempId(0);
     const std::vector<Expr> ranges = operand_ranges(k.def);
     const auto operand = [&](const Operand& x) {
@@ -434,10 +429,12 @@ class Planner {
   void add_epilogue(TemplateKernel& k, const FusionGroup& group) {
     BufferId source = k.result;
     Expr value = pool().temp(k.acc, compute_type(program_.buffer(source).dtype));
+    std::vector<Expr> point = variables(pool(), program_.buffer(source).sizes.size());  // of `source`, in the template's coordinates
     for (size_t m = 1; m < group.loops.size(); ++m) {
       const Loop& l = loop(group.loops[m]);
-      const Expr previous = value;
-      value = linearise(program_, std::get<Pointwise>(l.def).body, [&](BufferId id) { return id == source ? previous : Expr(); });
+      const Expr previous = value, body = std::get<Pointwise>(l.def).body;
+      point = *epilogue_point(program_, l, source, point);
+      value = linearise(program_, substitute_vars(body, point), [&](BufferId id) { return id == source ? previous : Expr(); });
       source = l.outputs[0];
     }
     const BufferInfo& out = program_.buffer(source);
@@ -445,7 +442,8 @@ class Planner {
     store.dtype = out.dtype;
     store.value = value;
     store.buffer = source;
-    store.offset = linear_offset(pool(), out, vars(out.sizes.size()));
+    const Expr offset = linear_offset(pool(), out, point);
+    store.offset = point == variables(pool(), point.size()) ? offset : simplify_index(offset, {k.result_sizes});
     k.epilogue.push_back(store);
   }
 

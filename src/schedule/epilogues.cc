@@ -1,0 +1,138 @@
+// Epilogues: the pointwise loops behind a template that run where its results are finished, and how their points are those of the template.
+#include <algorithm>
+
+#include "schedule/inline_producers.h"
+
+namespace coil {
+namespace {
+
+bool is_template(const Loop& loop) {
+  return std::holds_alternative<Gemm>(loop.def) || std::holds_alternative<Conv2d>(loop.def);
+}
+
+// The load with which `body` reads `buffer`, where all its reads are at the same coordinates.
+Expr only_load(Expr body, BufferId buffer) {
+  Expr found;
+  bool one = true;
+  visit(body, [&](Expr e) {
+    if (e->kind != ExprKind::load || e->id != buffer.index) return;
+    one = one && (!found || found == e);
+    found = e;
+  });
+  return one ? found : Expr();
+}
+
+// Every load of `buffer` in `body` is at coordinates (i0, i1, ...), or 0 where the size is 1.
+bool reads_its_own_point(Expr body, BufferId buffer, const std::vector<Expr>& sizes) {
+  return !any_of(body, [&](Expr e) {
+    if (e->kind != ExprKind::load || e->id != buffer.index) return false;
+    for (size_t d = 0; d < e->args.size(); ++d) {
+      const Expr c = e->args[d];
+      const bool var = c->kind == ExprKind::var && c->id == static_cast<int>(d);
+      const bool unit = sizes[d] == c->pool->index(1) && c == c->pool->index(0);
+      if (!var && !unit) return true;
+    }
+    return false;
+  });
+}
+
+// The variables of a loop over `sizes` by the point of `buffer` that it reads: each of the buffer's coordinates is one of them, or several in
+// row-major order, as behind a reshape or a permutation.
+std::optional<std::vector<Expr>> inverse(Expr load, const std::vector<Expr>& buffer_sizes, const std::vector<Expr>& sizes, const std::vector<Expr>& point) {
+  ExprPool& pool = *load->pool;
+  const Expr zero = pool.index(0), one = pool.index(1);
+  if (std::find(sizes.begin(), sizes.end(), zero) != sizes.end()) return std::nullopt;  // nothing to divide by
+  std::vector<Expr> vars(sizes.size());
+  for (size_t d = 0; d < buffer_sizes.size(); ++d) {
+    Expr row_major = zero, count = one, rest = point[d];
+    std::vector<size_t> merged;
+    for (size_t v = 0; v < sizes.size(); ++v) {
+      if (!depends_on_var(load->args[d], static_cast<int>(v))) continue;
+      if (vars[v]) return std::nullopt;
+      vars[v] = zero;
+      merged.push_back(v);
+      row_major = row_major * sizes[v] + pool.var(static_cast<int>(v));
+      count = count * sizes[v];
+    }
+    if (!provably_equal(load->args[d], row_major) || !provably_equal(count, buffer_sizes[d])) return std::nullopt;
+    for (size_t k = merged.size(); k-- > 0;) {
+      vars[merged[k]] = k == 0 ? rest : floor_mod(rest, sizes[merged[k]]);
+      rest = floor_div(rest, sizes[merged[k]]);
+    }
+  }
+  for (size_t v = 0; v < sizes.size(); ++v) {
+    if (!vars[v] && !(sizes[v] == one)) return std::nullopt;
+    if (!vars[v]) vars[v] = zero;
+  }
+  return vars;
+}
+
+// Another shape of images, lines or volumes, or another order of dimensions: lanes are channels as they were.
+bool keeps_channels(const LoopProgram& program, const Loop& loop, const std::vector<Expr>& point) {
+  ExprPool& pool = *program.pool;
+  if (!std::holds_alternative<Conv2d>(loop.def)) return false;
+  return program.buffer(loop.outputs[0]).sizes[1] == pool.index(1) || std::find(point.begin(), point.end(), pool.var(1)) != point.end();
+}
+
+}  // namespace
+
+std::optional<std::vector<Expr>> epilogue_point(const LoopProgram& program, const Loop& loop, BufferId source, const std::vector<Expr>& point) {
+  const Expr body = std::get<Pointwise>(loop.def).body;
+  const std::vector<Expr>&from = program.buffer(source).sizes, &sizes = program.buffer(loop.outputs[0]).sizes;
+  if (from == sizes && reads_its_own_point(body, source, sizes)) return point;
+  const Expr load = only_load(body, source);
+  return load ? inverse(load, from, sizes, point) : std::nullopt;
+}
+
+std::vector<Expr> variables(ExprPool& pool, size_t rank) {
+  std::vector<Expr> out;
+  for (size_t d = 0; d < rank; ++d) out.push_back(pool.var(static_cast<int>(d)));
+  return out;
+}
+
+Epilogues find_epilogues(const LoopProgram& program, std::vector<FusionNote>& notes) {
+  const auto uses = buffer_uses(program);
+  Epilogues epilogues;
+  std::set<int> claimed;
+  // Last template first: where two meet in one sum, the other's result is complete by then.
+  for (size_t l = program.loops.size(); l-- > 0;) {
+    const Loop& loop = program.loops[l];
+    if (!is_template(loop)) continue;
+    std::vector<int> chain;
+    BufferId result = loop.outputs[0];
+    std::vector<Expr> point = variables(*program.pool, program.buffer(result).sizes.size());
+    while (true) {
+      const BufferUse& use = uses[static_cast<size_t>(result.index)];
+      const std::string& name = program.buffer(result).name;
+      if (use.program_output || use.loops.empty()) break;
+      const int next = *use.loops.begin();
+      const std::string& next_name = program.loops[static_cast<size_t>(next)].op;
+      if (use.loops.size() > 1) {
+        notes.push_back({name, next_name, "the template's result is used by " + std::to_string(use.loops.size()) + " loops: it is stored"});
+        break;
+      }
+      const Pointwise* p = std::get_if<Pointwise>(&program.loops[static_cast<size_t>(next)].def);
+      if (claimed.contains(next)) {
+        notes.push_back({name, next_name, "the consumer already runs in a later template's epilogue"});
+        break;
+      }
+      if (use.operand || !p || !program.loops[static_cast<size_t>(next)].assertion.empty()) {
+        notes.push_back({name, next_name, "only pointwise loops run in a template's epilogue"});
+        break;
+      }
+      const std::optional<std::vector<Expr>> moved = epilogue_point(program, program.loops[static_cast<size_t>(next)], result, point);
+      if (!moved || !(*moved == point || keeps_channels(program, loop, *moved))) {
+        notes.push_back({name, next_name, "the consumer reads the template's result at other coordinates"});
+        break;
+      }
+      point = *moved;
+      chain.push_back(next);
+      claimed.insert(next);
+      result = program.loops[static_cast<size_t>(next)].outputs[0];
+    }
+    if (!chain.empty()) epilogues[static_cast<int>(l)] = chain;
+  }
+  return epilogues;
+}
+
+}  // namespace coil
