@@ -16,8 +16,8 @@ def layer(name, make, *shape, dtype=torch.float32, **more):
 
 
 layer("lstm", lambda: nn.LSTM(6, 8), 5, 3, 6)
-layer("lstm_long", lambda: nn.LSTM(6, 8, num_layers=2, batch_first=True, bidirectional=True), 3, 70, 6)
-layer("lstm_batches", lambda: nn.LSTM(6, 8, num_layers=2, batch_first=True, bidirectional=True), 3, 20, 6, dynamic=({0: AUTO},), sets={"two": lambda: (rand(2, 20, 6),), "many": lambda: (rand(37, 20, 6),)})
+layer("lstm_long", lambda: nn.LSTM(6, 8, num_layers=2, batch_first=True, bidirectional=True), 3, 26, 6)
+layer("lstm_batches", lambda: nn.LSTM(6, 8, num_layers=2, batch_first=True, bidirectional=True), 3, 14, 6, dynamic=({0: AUTO},), sets={"two": lambda: (rand(2, 14, 6),), "many": lambda: (rand(37, 14, 6),)})
 layer("lstm_projection", lambda: nn.LSTM(6, 8, proj_size=5, num_layers=2, bidirectional=True), 20, 3, 6)
 layer("lstm_no_bias", lambda: nn.LSTM(6, 8, bias=False, proj_size=3), 20, 3, 6)
 layer("lstm_one_step", lambda: nn.LSTM(6, 8, bidirectional=True), 1, 3, 6)
@@ -27,12 +27,12 @@ layer("lstm_f64", lambda: nn.LSTM(6, 8), 30, 3, 6, dtype=F64)
 layer("lstm_f16", lambda: nn.LSTM(16, 32), 30, 3, 16, dtype=F16)
 layer("lstm_bf16", lambda: nn.LSTM(16, 32), 30, 3, 16, dtype=BF16)
 layer("gru", lambda: nn.GRU(6, 8), 5, 3, 6)
-layer("gru_long", lambda: nn.GRU(6, 8, num_layers=2, bidirectional=True), 70, 3, 6)
+layer("gru_long", lambda: nn.GRU(6, 8, num_layers=2, bidirectional=True), 26, 3, 6)
 layer("gru_no_bias", lambda: nn.GRU(6, 8, bias=False, batch_first=True), 3, 20, 6)
 layer("gru_batches", lambda: nn.GRU(6, 8, batch_first=True), 3, 20, 6, dynamic=({0: AUTO},), sets={"two": lambda: (rand(2, 20, 6),), "many": lambda: (rand(37, 20, 6),)})
 layer("gru_bf16", lambda: nn.GRU(16, 32), 30, 3, 16, dtype=BF16)
 layer("rnn_tanh", lambda: nn.RNN(6, 8, num_layers=2, bidirectional=True), 20, 3, 6)
-layer("rnn_relu", lambda: nn.RNN(6, 8, nonlinearity="relu"), 30, 3, 6)
+layer("rnn_relu", lambda: nn.RNN(6, 8, nonlinearity="relu"), 20, 3, 6)
 layer("dropout_between_layers", lambda: nn.GRU(6, 8, num_layers=2, dropout=0.5), 20, 3, 6)
 
 
