@@ -31,15 +31,20 @@ bool mentions_symbols(const LoopProgram& program, const Loop& loop) {
   return false;
 }
 
-// Whether a formula of the coordinates costs more than reading what it gives, and that is little: which part of an image a window's pixels belong to.
+// Whether a formula of the coordinates costs more than reading what it gives, and that is little: which part of an image a window's pixels belong to,
+// where in another image a point lies.
 bool is_long_formula(const LoopProgram& program, const Loop& loop) {
   constexpr int kLong = 8, kFew = 64 << 10;
   const auto* def = std::get_if<Pointwise>(&loop.def);
   const BufferInfo& out = program.buffer(loop.outputs[0]);
   if (!def || !is_fixed(out.sizes) || bytes(out) > kFew) return false;
   int operations = 0;
-  visit(def->body, [&](Expr e) { operations += e->kind == ExprKind::op; });
-  return operations >= kLong;
+  bool rounds = false;
+  visit(def->body, [&](Expr e) {
+    operations += e->kind == ExprKind::op;
+    rounds |= e->kind == ExprKind::op && e->op == ScalarOp::floor;
+  });
+  return rounds || operations >= kLong;
 }
 
 // Work that would rather be done once at compile time than kept for every call, and whose result is worth its place.

@@ -50,49 +50,75 @@ Views nearest(Op& op, size_t dims, bool exact) {
   })};
 }
 
-struct Tap {
-  Expr low, high, weight;  // of high
+// Where the points of one dimension of the result lie between those of the image: the same for all others, so it is stored.
+struct Places {
+  Expr size;       // of the image
+  View low, high;  // the pixels around it, i64
+  View weight;     // of the second one
 };
 
-Tap tap(Op& op, const View& x, Coordinates c, size_t i, size_t dims, bool align, DType type) {
+Places places(Op& op, const View& x, size_t i, size_t dims, bool align, DType type) {
   ExprPool& p = op.pool;
-  Expr in = x.sizes[2 + i], out = op.out().sizes[2 + i];
-  Expr place = as(p.cast(c[2 + i], DType::i64), type), source;
-  if (align) {
-    Expr last_in = as(p.cast(in - 1, DType::i64), type), last_out = as(p.cast(index_max(out - 1, p.index(1)), DType::i64), type);
-    source = p.op(ScalarOp::mul, {place, p.op(ScalarOp::div, {last_in, last_out})});
-  } else {
-    Expr half = p.constant(0.5, type), s = step(op, x, i, dims, dims == 3 ? kScales3d : kScales2d, type);
-    source = p.op(ScalarOp::sub, {p.op(ScalarOp::mul, {s, p.op(ScalarOp::add, {place, half})}), half});
-    source = p.op(ScalarOp::maximum, {source, p.constant(0, type)});
-  }
-  Expr low = p.op(ScalarOp::floor, {source}), one = p.constant(1, type);
-  return {clamped_index(op, low, in), clamped_index(op, p.op(ScalarOp::add, {low, one}), in), p.op(ScalarOp::sub, {source, low})};
+  const Expr in = x.sizes[2 + i], out = op.out().sizes[2 + i];
+  const auto source = [&](Coordinates c) {
+    const Expr place = as(p.cast(c[0], DType::i64), type);
+    if (align) {
+      const Expr last_in = as(p.cast(in - 1, DType::i64), type), last_out = as(p.cast(index_max(out - 1, p.index(1)), DType::i64), type);
+      return p.op(ScalarOp::mul, {place, p.op(ScalarOp::div, {last_in, last_out})});
+    }
+    const Expr half = p.constant(0.5, type), s = step(op, x, i, dims, dims == 3 ? kScales3d : kScales2d, type);
+    const Expr centre = p.op(ScalarOp::sub, {p.op(ScalarOp::mul, {s, p.op(ScalarOp::add, {place, half})}), half});
+    return p.op(ScalarOp::maximum, {centre, p.constant(0, type)});
+  };
+  const auto pixel = [&](const char* name, int64_t after) {
+    return op.rec.pointwise(op.name + name, DType::i64, {out}, [&](Coordinates c) {
+      const Expr at = p.op(ScalarOp::add, {as(p.op(ScalarOp::floor, {source(c)}), DType::i64), p.constant_int(after, DType::i64)});
+      return p.op(ScalarOp::minimum, {at, p.cast(in - 1, DType::i64)});
+    });
+  };
+  const View weight = op.rec.pointwise(op.name + ".weight", type, {out}, [&](Coordinates c) {
+    return p.op(ScalarOp::sub, {source(c), p.op(ScalarOp::floor, {source(c)})});
+  });
+  return {in, pixel(".low", 0), pixel(".high", 1), weight};
 }
 
-// Along the last dimension first.
-Expr interpolated(Op& op, const View& x, std::vector<Expr>& at, const std::vector<Tap>& taps, size_t i, DType type) {
-  if (i == taps.size()) return as(op.rec.at(x, at), type);
+// Between two pixels along dimension d of the view, whose sizes from there on are those of the image.
+Expr between(Op& op, const View& x, const Places& along, size_t d, Coordinates c, DType type) {
   ExprPool& p = op.pool;
-  at[2 + i] = taps[i].low;
-  Expr low = interpolated(op, x, at, taps, i + 1, type);
-  at[2 + i] = taps[i].high;
-  Expr high = interpolated(op, x, at, taps, i + 1, type);
-  Expr rest = p.op(ScalarOp::sub, {p.constant(1, type), taps[i].weight});
-  return p.op(ScalarOp::add, {p.op(ScalarOp::mul, {low, rest}), p.op(ScalarOp::mul, {high, taps[i].weight})});
+  std::vector<Expr> at(c.begin(), c.end());
+  const auto pixel = [&](const View& positions) {
+    at[d] = p.checked_index(op.rec.at(positions, c.subspan(d, 1)), along.size);
+    return as(op.rec.at(x, at), type);
+  };
+  const Expr first = pixel(along.low), second = pixel(along.high), weight = op.rec.at(along.weight, c.subspan(d, 1));
+  return p.op(ScalarOp::add, {p.op(ScalarOp::mul, {first, p.op(ScalarOp::sub, {p.constant(1, type), weight})}), p.op(ScalarOp::mul, {second, weight})});
 }
 
+// Whether a result is larger than its image along dimension d: then a pass of its own over the other dimensions is over fewer points.
+bool grows(const View& x, const TensorType& out, size_t d) {
+  const std::optional<int64_t> n = const_int(x.sizes[d]), m = const_int(out.sizes[d]);
+  return n && m && *m > *n;
+}
+
+// One dimension after the other, the last one in the end, from the first on that all behind it grow.
 Views linear(Op& op, size_t dims) {
   View x = op.tensor(op.node.find("self") ? "self" : "input");
   const TensorType& out = op.out();
   const DType type = accumulate_type(out.dtype);
   const bool align = op.flag("align_corners");
-  return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
-    std::vector<Tap> taps;
-    for (size_t i = 0; i < dims; ++i) taps.push_back(tap(op, x, c, i, dims, align, type));
-    std::vector<Expr> at(c.begin(), c.end());
-    return interpolated(op, x, at, taps, 0, type);
-  })};
+  View last = x;
+  for (size_t i = 0; i < dims; ++i) {
+    const Places along = places(op, x, i, dims, align, type);
+    View next{type, last.sizes, {}};
+    next.sizes[2 + i] = out.sizes[2 + i];
+    std::vector<Expr> c;
+    for (size_t d = 0; d < next.rank(); ++d) c.push_back(op.pool.var(static_cast<int32_t>(d)));
+    next.body = between(op, last, along, 2 + i, c, type);
+    const bool ends = i + 1 == dims;
+    if (ends) return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates at) { return op.rec.at(next, at); })};
+    last = is_float(x.dtype) && grows(x, out, 3 + i) ? op.rec.pointwise(op.name + ".pass", type, next.sizes, [&](Coordinates at) { return op.rec.at(next, at); }) : next;
+  }
+  return {last};
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Searches: isin, bucketize, searchsorted. Positions in a sorted row are the number of elements before them.
+// Searches: isin, bucketize, searchsorted.
 #include "lower/lowering.h"
 
 namespace coil::lowering {
@@ -17,32 +17,62 @@ Views isin(Op& op) {
   return {op.rec.pointwise("isin", DType::boolean, out.sizes, [&](Coordinates c) { return op.pool.op(ScalarOp::logical_not, {op.rec.at(found, c)}); })};
 }
 
-// Elements of the row that are less than the value (right: less or equal). NaN is larger than all.
-Views count_before(Op& op, const View& rows, const View& values, bool right, const std::optional<View>& sorter = {}) {
-  const TensorType& out = op.out();
-  const DType type = promote(rows.dtype, values.dtype);
+// The positions of values in sorted rows, as the bisection of eager finds them: rows with NaN or out of order give its answer too.
+struct Positions {
+  Op& op;
+  View rows, values;
+  bool right;                  // behind equal elements, not before them
+  std::optional<View> sorter;  // what order the rows are in
+  DType type = promote(rows.dtype, values.dtype);
+  Expr size = rows.sizes.back();
+
+  Expr number(int64_t v) const { return op.pool.constant_int(v, DType::i64); }
+
+  // Whether the value's position is behind the row's element `at`: not (element >= value), to the right not (element > value).
+  Expr behind(Expr value, Coordinates c, Expr at) const {
+    std::vector<Expr> place;
+    if (rows.rank() > 1) place.assign(c.begin(), c.end() - 1);
+    place.push_back(at);
+    if (sorter) place.back() = op.pool.checked_index(as(op.rec.at(*sorter, place), DType::i64), size);
+    const Expr element = as(op.rec.at(rows, place), type);
+    return op.pool.op(ScalarOp::logical_not, {op.pool.op(right ? ScalarOp::gt : ScalarOp::ge, {element, value})});
+  }
+};
+
+// A round for each bit of the largest position.
+int rounds_of(Expr size) {
+  const std::optional<int64_t> most = upper_bound(size);
+  int rounds = 1;
+  while (rounds < 48 && (!most || *most >> rounds)) ++rounds;
+  return rounds;
+}
+
+// The middle of what is left is looked at until nothing is.
+Views found_by_halves(const Positions& s) {
+  Op& op = s.op;
   ExprPool& p = op.pool;
-  return {op.rec.reduce(op.name, ReduceOp::sum, out.dtype, out.sizes, {rows.sizes.back()}, [&](Coordinates c, Coordinates k) {
-    std::vector<Expr> at;
-    if (rows.rank() > 1) at.assign(c.begin(), c.end() - 1);
-    at.push_back(k[0]);
-    if (sorter) at.back() = op.pool.checked_index(as(op.rec.at(*sorter, at), DType::i64), rows.sizes.back());
-    Expr row = as(op.rec.at(rows, at), type), value = as(read(values, c), type);
-    Expr before = right ? p.op(ScalarOp::logical_not, {p.op(ScalarOp::lt, {value, row})}) : p.op(ScalarOp::lt, {row, value});
-    if (is_float(type)) {
-      Expr unordered = p.op(ScalarOp::isnan, {value}), row_nan = p.op(ScalarOp::isnan, {row});
-      Expr nan_case = right ? p.boolean(true) : p.op(ScalarOp::logical_not, {row_nan});
-      before = p.select(unordered, nan_case, both(before, p.op(ScalarOp::logical_not, {row_nan})));
+  const TensorType& out = op.out();
+  const int rounds = rounds_of(s.size);
+  const Expr size = p.cast(s.size, DType::i64), last = p.op(ScalarOp::sub, {size, s.number(1)});
+  return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
+    const Expr value = as(read(s.values, c), s.type);
+    Expr begin = s.number(0), end = size;
+    for (int round = 0; round < rounds; ++round) {
+      const Expr middle = p.op(ScalarOp::shr, {p.op(ScalarOp::add, {begin, end}), s.number(1)});
+      const Expr at = p.checked_index(p.op(ScalarOp::minimum, {middle, last}), index_max(s.size, p.index(1)));
+      const Expr later = both(p.op(ScalarOp::lt, {begin, end}), s.behind(value, c, at));
+      begin = p.select(later, p.op(ScalarOp::add, {middle, s.number(1)}), begin);
+      end = p.select(later, end, middle);
     }
-    return as(before, out.dtype);
+    return as(masked(index_less(p.index(0), s.size), begin, s.number(0)), out.dtype);  // without elements none is looked at
   })};
 }
 
-Views bucketize(Op& op) { return count_before(op, op.tensor("boundaries"), op.operand("self"), op.flag("right")); }
+Views bucketize(Op& op) { return found_by_halves({op, op.tensor("boundaries"), op.operand("self"), op.flag("right"), {}}); }
 
 Views searchsorted(Op& op) {
   const bool right = op.has("side") ? op.text("side") == "right" : op.flag("right");
-  return count_before(op, op.tensor("sorted_sequence"), op.operand("self"), right, op.maybe_tensor("sorter"));
+  return found_by_halves({op, op.tensor("sorted_sequence"), op.operand("self"), right, op.maybe_tensor("sorter")});
 }
 
 }  // namespace

@@ -30,6 +30,13 @@ void for_each_access(const LoopKernel& k, const std::function<void(Expr offset, 
   }
 }
 
+// Operations of one point.
+int body_cost(const LoopKernel& k) {
+  int sum = 0;
+  for (const Stmt& s : k.stmts) sum += cost(s.value);
+  return sum;
+}
+
 // How well lanes run along an axis: by how many accesses are contiguous in it. Null: they cannot.
 std::optional<int> lane_score(const LoopKernel& k, int a) {
   const int n = static_cast<int>(k.axes.size());
@@ -48,11 +55,13 @@ std::optional<int> lane_score(const LoopKernel& k, int a) {
   return size->is_constant() && size->as_int() < kMaxLanes ? score / 2 - 1 : score;
 }
 
+// Accesses of single elements cost lanes more than the others save; but not where there is arithmetic for all lanes at once between them.
 int own_lanes(const LoopKernel& k) {
+  const int least = -6 - body_cost(k) / 2;
   int best = -1, best_score = 0;
   for (int a = static_cast<int>(k.axes.size()) - 1; a >= 0; --a) {
     const std::optional<int> score = lane_score(k, a);
-    if (!score || (best < 0 ? *score <= -6 : *score <= best_score)) continue;
+    if (!score || (best < 0 ? *score <= least : *score <= best_score)) continue;
     best = a;
     best_score = *score;
   }
@@ -61,12 +70,6 @@ int own_lanes(const LoopKernel& k) {
 
 bool reduces(const LoopKernel& k) {
   return std::any_of(k.stmts.begin(), k.stmts.end(), [](const Stmt& s) { return s.kind == Stmt::Kind::reduce; });
-}
-
-int body_cost(const LoopKernel& k) {
-  int sum = 0;
-  for (const Stmt& s : k.stmts) sum += cost(s.value);
-  return sum;
 }
 
 // Stores of some points only cannot be those of whole vectors.
