@@ -87,7 +87,10 @@ View as_lines(Op& op, const View& x, const View& w, Geometry g, const Sizes& siz
 
 View by_images(Op& op, const View& x, const View& w, Geometry g, const Sizes& sizes) {
   const View images = depth_folded(op, x, w.sizes[2]->as_int(), sizes[2], g);
-  const View weight = reshaped(op, w, {w.sizes[0], w.sizes[1] * w.sizes[2], w.sizes[3], w.sizes[4]});
+  const Expr in = w.sizes[1];
+  const View weight = op.rec.view(w, {w.sizes[0], w.sizes[2] * in, w.sizes[3], w.sizes[4]}, [&](Coordinates c) {
+    return std::vector<Expr>{c[0], floor_mod(c[1], in), floor_div(c[1], in), c[2], c[3]};
+  });
   g.dims = 2;
   const View y = by_template(op, images, weight, g, {images.sizes[0], sizes[1], sizes[3], sizes[4]});
   return op.rec.view(y, sizes, [&](Coordinates c) { return std::vector<Expr>{c[0] * sizes[2] + c[2], c[1], c[3], c[4]}; });
@@ -284,11 +287,26 @@ View depth_folded(Op& op, const View& x, int64_t kernel, Expr out_depth, Geometr
   const int64_t stride = g.stride[0], padding = g.padding[0], dilation = g.dilation[0];
   for (auto* v : {&g.stride, &g.padding, &g.dilation}) v->erase(v->begin());
   g.dims = 2;
-  return op.rec.pointwise(op.name + ".images", x.dtype, {x.sizes[0] * out_depth, x.sizes[1] * kernel, x.sizes[3], x.sizes[4]}, [&](Coordinates c) {
-    const Expr taps = op.pool.index(kernel);
-    const Expr depth = floor_mod(c[0], out_depth) * stride + floor_mod(c[1], taps) * dilation - padding;
-    const Expr value = op.rec.at(x, std::vector<Expr>{floor_div(c[0], out_depth), floor_div(c[1], taps), depth, c[2], c[3]});
+  const Expr in = floor_div(x.sizes[1], op.pool.index(g.groups));
+  const Sizes sizes{x.sizes[0] * out_depth, x.sizes[1] * kernel, x.sizes[3], x.sizes[4]};
+  const auto at_tap = [&](Coordinates c, Expr channel, Expr tap) {
+    const Expr depth = floor_mod(c[0], out_depth) * stride + tap * dilation - padding;
+    const Expr value = op.rec.at(x, std::vector<Expr>{floor_div(c[0], out_depth), channel, depth, c[2], c[3]});
     return masked(inside(depth, x.sizes[2]), value, op.constant(0, x.dtype));
+  };
+  if (g.groups == 1) {  // whole rows of channels are copied, tap by tap
+    std::vector<View> taps;
+    for (int64_t k = 0; k < kernel; ++k) {
+      View tap{x.dtype, {sizes[0], x.sizes[1], sizes[2], sizes[3]}, {}};
+      const Sizes c{op.pool.var(0), op.pool.var(1), op.pool.var(2), op.pool.var(3)};
+      tap.body = at_tap(c, c[1], op.pool.index(k));
+      taps.push_back(std::move(tap));
+    }
+    return kernel == 1 ? taps[0] : op.rec.concat(op.name + ".images", x.dtype, sizes, 1, taps);
+  }
+  return op.rec.pointwise(op.name + ".images", x.dtype, sizes, [&](Coordinates c) {
+    const Expr folded = floor_div(c[1], in), tap = floor_mod(folded, op.pool.index(kernel)), group = floor_div(folded, op.pool.index(kernel));
+    return at_tap(c, group * in + floor_mod(c[1], in), tap);
   });
 }
 

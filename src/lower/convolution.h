@@ -20,8 +20,8 @@ View convolution(Op& op, const View& x, const View& w, const Geometry& g, const 
 
 // Whether the templates take such numbers; other types are summed by loops.
 bool has_convolution_template(const View& x, const View& w);
-// x[n, c, d, h, w] as images [n * od, c * kd, h, w] for each output depth, the channels of a group and the taps in depth together. `g`
-// becomes the geometry that is left.
+// x[n, c, d, h, w] as images [n * od, c * kd, h, w] for each output depth: by group, tap in depth and channel of the group, which lie side by
+// side where x has its channels so. `g` becomes the geometry that is left.
 View depth_folded(Op& op, const View& x, int64_t kernel, Expr out_depth, Geometry& g);
 
 }  // namespace coil::lowering

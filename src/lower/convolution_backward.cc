@@ -123,7 +123,9 @@ View grad_weight(Op& op, View x, View grad, const View& w, Geometry g, DType sto
     });
     View flat = w;
     flat.sizes = {w.sizes[0], w.sizes[1] * kernel, w.sizes[3], w.sizes[4]};
-    return reshaped(op, grad_weight(op, images, folded, flat, g, stored), w.sizes);
+    return op.rec.view(grad_weight(op, images, folded, flat, g, stored), w.sizes, [&](Coordinates c) {
+      return std::vector<Expr>{c[0], c[2] * w.sizes[1] + c[1], c[3], c[4]};
+    });
   }
   const auto all = [](const std::vector<int64_t>& v, int64_t n) { return std::all_of(v.begin(), v.end(), [n](int64_t e) { return e == n; }); };
   const bool one_pixel = std::all_of(w.sizes.begin() + 2, w.sizes.end(), [](Expr s) { return is_const(s, 1); }) && all(g.stride, 1) && all(g.padding, 0);
