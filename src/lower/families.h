@@ -15,6 +15,7 @@ void add_distances_backward(Table& table);
 void add_groups_backward(Table& table);
 void add_grouped_products(Table& table);
 void add_reinterpret(Table& table);
+void add_windows(Table& table);
 void add_packed_products(Table& table);
 void add_complex_measures(Table& table);  // rows of complex_table(), as the next
 void add_complex_ranges(Table& table);

@@ -22,7 +22,7 @@ namespace {
 Table make_table() {
   Table t;
   for (auto add : {add_pointwise, add_pointwise_formulas, add_activations, add_casts, add_assertions, add_views, add_reshapes, add_joins, add_padding,
-                   add_creation, add_indexing, add_scatter, add_index_put, add_reductions, add_softmax, add_statistics,
+                   add_creation, add_windows, add_indexing, add_scatter, add_index_put, add_reductions, add_softmax, add_statistics,
                    add_normalization, add_matmul, add_einsum, add_convolution, add_pooling, add_attention, add_sorting,
                    add_resampling, add_grid_sampling, add_losses, add_recurrent, add_data_sizes, add_distances, add_search,
                    add_special, add_bessel, add_norm_backward, add_convolution_backward, add_attention_backward,

@@ -46,3 +46,4 @@ op("stft", lambda x, w: (torch.stft(x, 16, 4, window=w, return_complex=True), to
                          torch.stft(x, 16, 5, window=w, center=False, onesided=False, return_complex=True)), lambda: (rand(2, 80), torch.hann_window(16)))
 op("istft", lambda z, w: (torch.istft(z, 16, 4, window=w), torch.istft(z[0], 16, 4, window=w, length=50), torch.istft(z, 16, 4, window=w, normalized=True)),
    lambda: (crand(2, 9, 14), torch.hamming_window(16)), tolerance=2e-5)
+op("windowed_stft", lambda x: torch.stft(x, 40, 16, window=torch.hann_window(40), return_complex=True).abs(), lambda: (rand(3, 500),))

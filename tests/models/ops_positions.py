@@ -47,3 +47,18 @@ op("resize_lines", lambda x: (F.interpolate(x, 40, mode="linear"), F.interpolate
 op("resize_volumes", lambda x: (F.interpolate(x, (5, 3, 23), mode="trilinear"), F.interpolate(x, (9, 11, 4), mode="trilinear", align_corners=True)), lambda: (rand(2, 3, 4, 5, 6),))
 op("resize_dynamic", lambda x: (F.interpolate(x, scale_factor=2.5, mode="bilinear"), F.interpolate(x, (20, 31), mode="bilinear"), F.interpolate(x, (20, 31), mode="bicubic")),
    lambda: (rand(2, 3, 9, 12),), dynamic=({2: Dim("height", min=2), 3: Dim("width", min=2)},), sets={"small": lambda: (rand(2, 3, 2, 3),), "large": lambda: (rand(2, 3, 33, 50),)})
+
+WINDOWS = ("hann", "hamming", "blackman", "bartlett", "kaiser")
+
+
+def windows(dtype):
+    def all_of(x):
+        made = [getattr(torch, f"{name}_window")(n, periodic, dtype=dtype) for name in WINDOWS for n in (0, 1, 3, 7, 40) for periodic in (True, False)]
+        more = [torch.hamming_window(9, True, 0.5), torch.hamming_window(9, False, 0.4, 0.7), torch.kaiser_window(33, False, 3.5), torch.hann_window(16)]
+        return *made, *(w.to(x.dtype) + x for w in more)
+
+    return all_of
+
+
+for dtype in (torch.float32, F64, BF16, F16):
+    op(f"windows_{str(dtype)[6:]}", windows(dtype), lambda: (rand(1),), tolerance=0.05 if dtype == BF16 else None)  # eager rounds each step
