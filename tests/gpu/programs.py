@@ -371,10 +371,15 @@ def faults():
 def programs():
     """{name: Program}: this file's, then the zoo's small ones."""
     import ops_core
+    import ops_lines
+    import ops_messages
     import ops_nn
     import ops_pointwise
+    import ops_recurrent
+    import ops_resized
 
-    rows = [*MODELS, *PROGRAMS, *ops_pointwise.PROGRAMS, *ops_core.PROGRAMS, *ops_nn.PROGRAMS]
+    rows = [*MODELS, *PROGRAMS, *ops_pointwise.PROGRAMS, *ops_core.PROGRAMS, *ops_nn.PROGRAMS, *ops_lines.PROGRAMS, *ops_messages.PROGRAMS, *ops_recurrent.PROGRAMS,
+            *ops_resized.PROGRAMS]
     table = {row.name: row for row in rows}
     assert len(table) == len(rows), "two programs of one name: " + str([r.name for r in rows if table[r.name] is not r])
     return table
