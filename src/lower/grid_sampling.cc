@@ -160,9 +160,10 @@ struct CubicTaps {
   std::array<Expr, 4> index, weight;
 };
 
-CubicTaps cubic_taps(Op& op, const Math& m, const View& x, Coordinates c, size_t i, bool align) {
+// Where the result's points of one dimension lie in the image.
+Expr cubic_source(Op& op, const Math& m, const View& x, Expr point, size_t i, bool align) {
   ExprPool& p = op.pool;
-  Expr in = x.sizes[2 + i], out = op.out().sizes[2 + i], place = m.size(c[2 + i]), source;
+  Expr in = x.sizes[2 + i], out = op.out().sizes[2 + i], place = m.size(point), source;
   if (align) {
     source = m.mul(place, m.div(m.size(in - 1), m.size(index_max(out - 1, p.index(1)))));
   } else {
@@ -173,9 +174,25 @@ CubicTaps cubic_taps(Op& op, const Math& m, const View& x, Coordinates c, size_t
     else if (op.has(arg)) step = m.c(1 / op.number(arg));
     source = m.sub(m.mul(step, m.add(place, m.c(0.5))), m.c(0.5));
   }
-  Expr base = m.f(ScalarOp::floor, source);
-  CubicTaps taps{{}, cubic_weights(m, m.sub(source, base))};
-  Expr first = p.cast(base, DType::i64), last = p.cast(in - 1, DType::i64);
+  return source;
+}
+
+// The same for all other dimensions, so the pixel before each point and the share of the next are stored.
+struct CubicPlaces {
+  View first, share;
+};
+
+CubicPlaces cubic_places(Op& op, const Math& m, const View& x, size_t i, bool align) {
+  const Sizes sizes{op.out().sizes[2 + i]};
+  auto source = [&](Coordinates c) { return cubic_source(op, m, x, c[0], i, align); };
+  return {op.rec.pointwise(op.name + ".first", DType::i64, sizes, [&](Coordinates c) { return op.pool.cast(m.f(ScalarOp::floor, source(c)), DType::i64); }),
+          op.rec.pointwise(op.name + ".share", m.type, sizes, [&](Coordinates c) { return m.sub(source(c), m.f(ScalarOp::floor, source(c))); })};
+}
+
+CubicTaps cubic_taps(Op& op, const Math& m, const CubicPlaces& places, Coordinates c, Expr in) {
+  ExprPool& p = op.pool;
+  CubicTaps taps{{}, cubic_weights(m, op.rec.at(places.share, c))};
+  Expr first = op.rec.at(places.first, c), last = p.cast(in - 1, DType::i64);
   for (int64_t k = 0; k < 4; ++k) {
     Expr at = p.op(ScalarOp::add, {first, p.constant_int(k - 1, DType::i64)});
     at = p.op(ScalarOp::minimum, {p.op(ScalarOp::maximum, {at, p.constant_int(0, DType::i64)}), last});
@@ -189,8 +206,9 @@ Views bicubic(Op& op) {
   const TensorType& out = op.out();
   const Math m{op.pool, accumulate_type(out.dtype)};
   const bool align = op.flag("align_corners");
+  const CubicPlaces row_places = cubic_places(op, m, x, 0, align), column_places = cubic_places(op, m, x, 1, align);
   return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
-    const CubicTaps rows = cubic_taps(op, m, x, c, 0, align), columns = cubic_taps(op, m, x, c, 1, align);
+    const CubicTaps rows = cubic_taps(op, m, row_places, c.subspan(2, 1), x.sizes[2]), columns = cubic_taps(op, m, column_places, c.subspan(3, 1), x.sizes[3]);
     Expr total;
     for (size_t r = 0; r < 4; ++r) {
       Expr line;
