@@ -207,18 +207,27 @@ Views bicubic(Op& op) {
   const Math m{op.pool, accumulate_type(out.dtype)};
   const bool align = op.flag("align_corners");
   const CubicPlaces row_places = cubic_places(op, m, x, 0, align), column_places = cubic_places(op, m, x, 1, align);
-  return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
-    const CubicTaps rows = cubic_taps(op, m, row_places, c.subspan(2, 1), x.sizes[2]), columns = cubic_taps(op, m, column_places, c.subspan(3, 1), x.sizes[3]);
+  // Rows first: where there are more columns than before, that is a pass over fewer points.
+  auto between_rows = [&](Coordinates c) {
+    const CubicTaps rows = cubic_taps(op, m, row_places, c.subspan(2, 1), x.sizes[2]);
     Expr total;
     for (size_t r = 0; r < 4; ++r) {
-      Expr line;
-      for (size_t k = 0; k < 4; ++k) {
-        Expr v = as(op.rec.at(x, std::vector<Expr>{c[0], c[1], rows.index[r], columns.index[k]}), m.type);
-        Expr term = m.mul(v, columns.weight[k]);
-        line = line ? m.add(line, term) : term;
-      }
-      line = m.mul(line, rows.weight[r]);
-      total = total ? m.add(total, line) : line;
+      Expr term = m.mul(as(op.rec.at(x, std::vector<Expr>{c[0], c[1], rows.index[r], c[3]}), m.type), rows.weight[r]);
+      total = total ? m.add(total, term) : term;
+    }
+    return total;
+  };
+  const std::optional<int64_t> before = const_int(x.sizes[3]), after = const_int(out.sizes[3]);
+  const bool grows = is_float(x.dtype) && before && after && *after > *before;
+  View lines;
+  if (grows) lines = op.rec.pointwise(op.name + ".pass", m.type, {x.sizes[0], x.sizes[1], out.sizes[2], x.sizes[3]}, between_rows);
+  return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
+    const CubicTaps columns = cubic_taps(op, m, column_places, c.subspan(3, 1), x.sizes[3]);
+    Expr total;
+    for (size_t k = 0; k < 4; ++k) {
+      const std::vector<Expr> at{c[0], c[1], c[2], columns.index[k]};
+      Expr term = m.mul(grows ? op.rec.at(lines, at) : between_rows(at), columns.weight[k]);
+      total = total ? m.add(total, term) : term;
     }
     return total;
   })};
