@@ -68,7 +68,7 @@ def in_rows(rows, size, writes, repeats=False):
 
 
 for _name, _dtype in (("f32", torch.float32), ("bf16", BF16), ("i64", I64), ("bool", BOOL)):
-    op(f"elements_written_{_name}", lambda x, i, v: (x.scatter(1, i, v), x.scatter(1, i, 1), x.scatter(0, i[:, :9] % 40, v)), lambda t=_dtype: (rand(40, 90, dtype=t), in_rows(30, 90, 70), rand(40, 80, dtype=t)))
+    op(f"elements_written_{_name}", lambda x, i, j, v: (x.scatter(1, i, v), x.scatter(1, i, 1), x.scatter(0, j.t(), v)), lambda t=_dtype: (rand(40, 90, dtype=t), in_rows(30, 90, 70), in_rows(80, 40, 30), rand(40, 80, dtype=t)))
 for _name, _dtype in (("f32", torch.float32), ("f16", F16), ("i64", I64)):
     op(f"elements_joined_{_name}", lambda x, i, v: (x.scatter_add(1, i, v), x.scatter_reduce(1, i, v, "amax"), x.scatter_reduce(1, i, v, "amin", include_self=False), x.scatter_reduce(1, i, v, "mean")),
        lambda t=_dtype: (rand(40, 90, dtype=t), in_rows(30, 90, 70, repeats=True), rand(40, 80, dtype=t)))
