@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "lower/formula.h"
+#include "lower/row_sums.h"
 
 namespace coil::lowering {
 namespace {
@@ -23,6 +24,30 @@ Expr came_from(Op& op, const View& indices, Coordinates c, Expr k, Expr size) {
   return op.pool.op(ScalarOp::eq, {index, c.back()});
 }
 
+// For each element of images of these sizes (the last dimension) what reduce makes of value(at), at the coordinates of a pooled value, over
+// those that came from it; `none` where there are none. A few are looked at by each element.
+View joined_at(Op& op, const std::string& name, ReduceOp reduce, DType type, const View& indices, const Sizes& sizes, Expr none, const std::function<Expr(Coordinates)>& value) {
+  ExprPool& p = op.pool;
+  const Expr n = indices.sizes.back(), all = count(p, sizes);
+  if (const_int(n).value_or(INT64_MAX) > 8 && many_rows(all, n)) {
+    RowSums sums{name, type, all, p.index(1), count(p, indices.sizes), {}, {}, reduce, none};
+    sums.row = [&](Expr k) {
+      const Sizes from = from_row_major(k, indices.sizes);
+      Sizes image = from;
+      image.back() = p.index(0);
+      const Expr index = p.cast(p.checked_index(as(op.rec.at(indices, from), DType::i64), index_max(sizes.back(), p.index(1))), DType::i64);
+      return p.op(ScalarOp::add, {p.cast(row_major(p, image, sizes), DType::i64), index});
+    };
+    sums.value = [&](Expr k, Expr) { return as(value(from_row_major(k, indices.sizes)), type); };
+    return reshaped(op, summed_rows(op, sums), sizes);
+  }
+  return op.rec.reduce(name, reduce, type, sizes, {n}, [&](Coordinates c, Coordinates k) {
+    std::vector<Expr> at(c.begin(), c.end());
+    at.back() = k[0];
+    return masked(came_from(op, indices, c, k[0], sizes.back()), as(value(at), type), none);
+  });
+}
+
 // Each value goes where its index says; of several the last one.
 Views max_unpool(Op& op, size_t dims) {
   const TensorType& out = op.out();
@@ -30,9 +55,7 @@ Views max_unpool(Op& op, size_t dims) {
   Sizes sizes(out.sizes.begin(), out.sizes.end() - static_cast<long>(dims)), image(out.sizes.end() - static_cast<long>(dims), out.sizes.end());
   sizes.push_back(count(op.pool, image));
   Expr n = x.sizes.back();
-  View writer = op.rec.reduce("max_unpool.writer", ReduceOp::max, DType::i64, sizes, {n}, [&](Coordinates c, Coordinates k) {
-    return op.pool.select(came_from(op, indices, c, k[0], sizes.back()), op.pool.cast(k[0], DType::i64), i64(op, -1));
-  });
+  View writer = joined_at(op, "max_unpool.writer", ReduceOp::max, DType::i64, indices, sizes, i64(op, -1), [&](Coordinates at) { return op.pool.cast(at.back(), DType::i64); });
   View result = op.rec.pointwise("max_unpool", out.dtype, sizes, [&](Coordinates c) {
     Expr w = op.rec.at(writer, c);
     std::vector<Expr> at(c.begin(), c.end());
@@ -48,12 +71,8 @@ Views max_pool_backward(Op& op, size_t dims) {
   Sizes sizes(out.sizes.begin(), out.sizes.end() - static_cast<long>(dims)), image(out.sizes.end() - static_cast<long>(dims), out.sizes.end());
   sizes.push_back(count(op.pool, image));
   const DType type = accumulate_type(out.dtype);
-  View sum = op.rec.reduce(op.name, ReduceOp::sum, out.dtype, sizes, {grad.sizes.back()}, [&](Coordinates c, Coordinates k) {
-    std::vector<Expr> at(c.begin(), c.end());
-    at.back() = k[0];
-    return masked(came_from(op, indices, c, k[0], sizes.back()), as(op.rec.at(grad, at), type), op.constant(0, type));
-  });
-  return {reshaped(op, sum, out.sizes)};
+  View sum = joined_at(op, op.name, ReduceOp::sum, type, indices, sizes, op.constant(0, type), [&](Coordinates at) { return op.rec.at(grad, at); });
+  return {reshaped(op, converted(op, sum, out.dtype), out.sizes)};
 }
 
 // Windows along two dimensions: of an image of the given sizes.

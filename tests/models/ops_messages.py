@@ -87,3 +87,7 @@ op("put_flat", lambda x, i, v: (x.put(i[:300] % 900, v[:300], accumulate=True), 
 BAGS = lambda: (rand(50, 6), torch.randint(0, 50, (700,)), torch.cat([torch.zeros(3, dtype=I64), torch.sort(torch.randint(0, 700, (190,)))[0], torch.full((7,), 700)]))
 op("many_bags", lambda w, i, o: tuple(F.embedding_bag(i, w, o, mode=m) for m in ("sum", "mean", "max")), BAGS)
 op("many_bags_more", lambda w, i, o: (F.embedding_bag(i, w, o, mode="sum", per_sample_weights=i * 0.5), F.embedding_bag(i, w, o, mode="mean", padding_idx=3), F.embedding_bag(i, w, o, include_last_offset=True)), BAGS)
+op("many_unpooled", lambda x: F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), 2), lambda: (rand(3, 5, 20, 22),))
+op("overlapping_unpooled", lambda x: F.max_unpool1d(*F.max_pool1d(x, 3, 1, return_indices=True), 3, 1), lambda: (rand(3, 5, 130),))
+op("pools_gradient", lambda g, x: torch.ops.aten.max_pool2d_with_indices_backward(g, x, [3, 3], [2, 2], [1, 1], [1, 1], False, F.max_pool2d(x, 3, 2, 1, return_indices=True)[1]),
+   lambda: (rand(2, 3, 10, 12, dtype=BF16), rand(2, 3, 20, 24, dtype=BF16)))
