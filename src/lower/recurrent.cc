@@ -174,7 +174,11 @@ Views layers(Op& op, Cell cell) {
     x = joined_along(op, outputs, 2);
   }
   Views results = {batch_first ? permuted(op, x, {1, 0, 2}) : x};
-  for (const Views& parts : last) results.push_back(joined_along(op, parts, 0));
+  for (const Views& parts : last) {
+    // PyTorch 2.11 records the states with a dimension too many, which the graph behind them was made for: an error where they are used.
+    const bool as_recorded = op.out(results.size()).sizes.size() == 3;
+    results.push_back(as_recorded ? joined_along(op, parts, 0) : View());
+  }
   return results;
 }
 
