@@ -197,7 +197,7 @@ def test_copies_of_weights_count_as_memory(packages, tmp_path):
     scratch = eval(re.sub(r"\bs\d+\b", "1000", arena), {"workers": 1})  # at the most rows
 
     def timed(copies):
-        tuning = harness.coil_json(*program, "--tune", "fast", "--tune-budget", "300ms", "--tune-threads", "1", "--tune-memory", scratch + copies)["tuning"]
+        tuning = harness.coil_json(*program, "--tune", "fast", "--tune-budget", "3s", "--tune-threads", "1", "--tune-memory", scratch + copies)["tuning"]
         return ["onednn" in {t["choice"] for m in p["measured"] for t in m["timings"]} for p in tuning["problems"] if p["problem"].startswith("gemm")]
 
     small, large = 200 * 41 * 4, 300 * 200 * 4

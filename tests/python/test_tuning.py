@@ -260,7 +260,7 @@ def test_from_python(programs, tmp_path):
 
     path, module = programs["mlp"]
     record = tmp_path / "r.json"
-    model = coil.compile(path, options={"tune": "fast", "tune_budget": "1s", "record": record, "dims": {"rows": "input:0"}, "warm": {"rows": [3, 50]}})
+    model = coil.compile(path, options={"tune": "fast", "tune_budget": "5s", "record": record, "dims": {"rows": "input:0"}, "warm": {"rows": [3, 50]}})
     tried = {m["sizes"]["rows"] for p in json.loads(record.read_text())["problems"] for m in p["measured"]}
     assert {3, 50} <= tried
     x = torch.randn(5, 300)
