@@ -231,15 +231,15 @@ CD_FN void turn_square(V* x) {
   exchange<1>(x);
 }
 
-// A square of kLanes rows that are `stride` apart: element i of row r becomes element r of row i.
+// A square of kLanes rows that are `stride` apart: element i of row r becomes element r of row i, of rows `to_stride` apart.
 template <class M>
-CD_FN void turn(const M* from, i64 stride, M* to) {
+CD_FN void turn(const M* from, i64 stride, M* to, i64 to_stride = kLanes) {
   Vec<Raw<M>> x[kLanes];
 #pragma clang loop unroll(full)
   for (int r = 0; r < kLanes; ++r) x[r] = load_raw<Raw<M>>(from + r * stride);
   turn_square(x);
 #pragma clang loop unroll(full)
-  for (int r = 0; r < kLanes; ++r) store_raw<Raw<M>>(to + r * kLanes, x[r]);
+  for (int r = 0; r < kLanes; ++r) store_raw<Raw<M>>(to + r * to_stride, x[r]);
 }
 // Of the first `rows` rows the first `count` elements; the rest of what is written is of no use.
 template <class M>
@@ -252,17 +252,7 @@ CD_FN void turn_part(const M* from, i64 stride, M* to, i64 rows, i64 count) {
   for (int r = 0; r < kLanes; ++r) store_raw<Raw<M>>(to + r * kLanes, x[r]);
 }
 
-// The way back: element i of row r, of kLanes rows without gaps, becomes element r of a row that is i * `stride` from the first.
-template <class M>
-CD_FN void turn_out(const M* from, M* to, i64 stride) {
-  Vec<Raw<M>> x[kLanes];
-#pragma clang loop unroll(full)
-  for (int r = 0; r < kLanes; ++r) x[r] = load_raw<Raw<M>>(from + r * kLanes);
-  turn_square(x);
-#pragma clang loop unroll(full)
-  for (int r = 0; r < kLanes; ++r) store_raw<Raw<M>>(to + r * stride, x[r]);
-}
-// The first `rows` rows that are written, the first `count` elements of each.
+// The way back, of a square without gaps: the first `rows` rows that are written, the first `count` elements of each.
 template <class M>
 CD_FN void turn_out_part(const M* from, M* to, i64 stride, i64 rows, i64 count) {
   Vec<Raw<M>> x[kLanes];

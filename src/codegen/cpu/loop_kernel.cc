@@ -209,9 +209,9 @@ void LoopWriter::close_turned(const std::string& indent) {
   std::string whole, parts;
   for (size_t i = 0; i < turned_.size(); ++i) {
     const Expr offset = turned_[i]->offset;
-    const std::string args = fmt::format("result{}, {} + {}, {}", i, names_.pointer(turned_[i]->buffer), scalar_index(offset), scalar_index(as_affine(offset, form_.lanes)->coefficient));
-    whole += fmt::format("{}    cd::turn_out({});\n", indent, args);
-    parts += fmt::format("{}    cd::turn_out_part({}, {}, points);\n", indent, args, context_.tail.empty() ? "COIL_LANES" : context_.tail);
+    const std::string to = fmt::format("{} + {}, {}", names_.pointer(turned_[i]->buffer), scalar_index(offset), scalar_index(as_affine(offset, form_.lanes)->coefficient));
+    whole += fmt::format("{}    cd::turn(result{}, COIL_LANES, {});\n", indent, i, to);
+    parts += fmt::format("{}    cd::turn_out_part(result{}, {}, {}, points);\n", indent, i, to, context_.tail.empty() ? "COIL_LANES" : context_.tail);
   }
   out() += at_first_point(whole, parts, indent);
   turned_.clear();
