@@ -31,13 +31,17 @@ constexpr int64_t kFewBFloat16 = 4;      // of the channels out; beside dot prod
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
+// A constant weight of floats, for an input whose channels lie side by side.
+bool has_float_panels(Expr x_offset, const BufferInfo& weight) {
+  if (weight.kind != BufferInfo::Kind::constant || (weight.dtype != DType::f32 && weight.dtype != DType::f16 && weight.dtype != DType::bf16)) return false;
+  return as_affine(x_offset, 1)->coefficient == weight.sizes[0]->pool->index(1);
+}
+
 // The time of Winograd's filtering, float32 between its transforms, as a part of the implicit product's.
 double winograd_ratio(const Conv2d& c, Expr x_offset, const std::vector<Expr>& result_sizes, const BufferInfo& weight) {
   using Pair = std::array<int64_t, 2>;
-  if (weight.kind != BufferInfo::Kind::constant || (weight.dtype != DType::f32 && weight.dtype != DType::f16 && weight.dtype != DType::bf16)) return kNever;
+  if (!has_float_panels(x_offset, weight)) return kNever;
   if (c.groups != 1 || c.kernel != Pair{3, 3} || c.stride != Pair{1, 1} || c.dilation != Pair{1, 1}) return kNever;
-  ExprPool& pool = *weight.sizes[0]->pool;
-  if (!(as_affine(x_offset, 1)->coefficient == pool.index(1))) return kNever;
   if (!result_sizes[2]->is_constant() || !result_sizes[3]->is_constant()) return kNever;
   const int64_t oc = weight.sizes[0]->as_int(), ic = weight.sizes[1]->as_int();
   const int64_t tiles = ((result_sizes[2]->as_int() + 3) / 4) * ((result_sizes[3]->as_int() + 3) / 4);
@@ -61,19 +65,16 @@ int64_t most_narrow(const Conv2d& c, const std::vector<Expr>& result_sizes, DTyp
 // Groups of few channels, as many in as out, for which device/kernels/narrow_groups.cc is faster than the implicit product, whose columns are
 // those of one group.
 bool has_narrow_groups(const Conv2d& c, Expr x_offset, const std::vector<Expr>& result_sizes, const BufferInfo& weight) {
-  const bool f32 = weight.dtype == DType::f32;
-  if (weight.kind != BufferInfo::Kind::constant || c.groups == 1 || (!f32 && weight.dtype != DType::f16 && weight.dtype != DType::bf16)) return false;
-  if (!(as_affine(x_offset, 1)->coefficient == weight.sizes[0]->pool->index(1))) return false;
+  if (c.groups == 1 || !has_float_panels(x_offset, weight)) return false;
   const int64_t oc = weight.sizes[0]->as_int(), width = weight.sizes[1]->as_int();
   if (oc != c.groups * width || (width != 2 && width != 4 && width % 8 != 0)) return false;
   if (width > most_narrow(c, result_sizes, weight.dtype)) return false;
-  return (f32 && oc % 16 == 0) || COIL_NARROW_GROUPS_FIT(c.kernel[0], c.kernel[1], c.stride[1], c.dilation[1], width);
+  return (weight.dtype == DType::f32 && oc % 16 == 0) || COIL_NARROW_GROUPS_FIT(c.kernel[0], c.kernel[1], c.stride[1], c.dilation[1], width);
 }
 
 // Whether device/kernels/few_outputs.cc is faster than the implicit product, most of whose columns would be padding.
 bool has_few_outputs(const Conv2d& c, Expr x_offset, const BufferInfo& weight) {
-  if (weight.kind != BufferInfo::Kind::constant || c.groups != 1 || (weight.dtype != DType::f32 && weight.dtype != DType::f16 && weight.dtype != DType::bf16)) return false;
-  if (!(as_affine(x_offset, 1)->coefficient == weight.sizes[0]->pool->index(1))) return false;
+  if (c.groups != 1 || !has_float_panels(x_offset, weight)) return false;
   return weight.sizes[0]->as_int() <= (weight.dtype == DType::bf16 ? kFewBFloat16 : COIL_FEW_OUTPUTS) && weight.sizes[1]->as_int() >= kLeastInputs;
 }
 
