@@ -33,8 +33,8 @@ extern "C" {
 /* Output channels for which vectors along the input's channels pay, see CoilConv2d. */
 #define COIL_FEW_OUTPUTS 8
 #define COIL_ATTENTION_WORKER_BYTES 294912
-/* Winograd convolutions: tiles of 4x4 pixels in a block, and blocks for each worker that may be transformed at a time. */
-#define COIL_WINOGRAD_TILES 14
+/* Winograd convolutions: tiles of 2x2 or 4x4 pixels in a block, and blocks for each worker that may be transformed at a time. */
+#define COIL_WINOGRAD_TILES(tile) ((tile) == 4 ? 14 : 28)
 #define COIL_WINOGRAD_SPREAD 2
 
 /* rows x cols finished results, 1 <= rows <= COIL_TILE_ROWS, 1 <= cols <= COIL_TILE_COLS; element (r, c) of the tile is
@@ -88,8 +88,9 @@ typedef struct CoilGemm {
  * oc is no multiple of 16: COIL_NARROW_GROUPS_FIT): the panels run over the groups, weights [ceil(oc/PANEL)][kh*kw*ic_g][PANEL], zero padded. Tiles
  * may hold several groups: columns count from the first channel.
  * Few outputs (few_outputs = 1; floats, one group, oc at most COIL_FEW_OUTPUTS, x_c == 1): weights [oc][kh][kw][ic].
- * Winograd (winograd = 1; 3x3, strides and dilations 1, one group, x_c == 1, ic a multiple of 16): weights transformed, always float32,
- * [ceil(oc/PANEL)][36][ic][PANEL], zero padded. An infinity or NaN of the input reaches all of the 4x4 outputs whose windows hold it.
+ * Winograd (winograd = t: tiles of 2x2 or 4x4 outputs; 3x3, strides and dilations 1, one group, x_c == 1, ic a multiple of 16): weights
+ * transformed, always float32, [ceil(oc/PANEL)][(t+2)*(t+2)][ic][PANEL], zero padded. An infinity or NaN of the input reaches all outputs of the
+ * tiles whose windows hold it.
  * w_direct, if it is not null, is the same weight in bfloat16 as it is packed for plain sums: machines with a matrix unit for bfloat16 take that.
  * Integers (dtype COIL_UINT8 or COIL_INT8 for x; x_c == 1 or ic == 1): w int8, y and the epilogue's tile int32, the exact sums of (x - x_zero) * w over
  * what lies inside the image; x_zero is a number that x can hold. Weights per group in panels of COIL_INTEGER_PANEL_BYTES(kh*kw*ic_g), as of
@@ -167,9 +168,9 @@ COIL_KERNELS(v4)
  *                              + (x_c == 1 ? 0 : round_up(n * ih * iw * ic * 4, 64)),
  *              and w_plain ? round_up(bytes of the packed weight, 64) : 0
  *              (of integers: 0)
- *   winograd   min(blocks, COIL_WINOGRAD_SPREAD * num_workers) * ceil(36 / (ic < 256 ? 256 / ic : 1)) * ceil(ic / 256) * COIL_WINOGRAD_TILES * 1088,
- *              where n images of ty x tx = ceil(oh / 4) x ceil(ow / 4) tiles are cut into bx = ceil(tx / COIL_WINOGRAD_TILES) times
- *              ceil(n * ty / (COIL_WINOGRAD_TILES / ceil(tx / bx))) blocks
+ *   winograd   min(blocks, COIL_WINOGRAD_SPREAD * num_workers) * ceil((t+2)*(t+2) / (ic < 256 ? 256 / ic : 1)) * ceil(ic / 256) * tiles * 1088,
+ *              where tiles = COIL_WINOGRAD_TILES(t), and n images of ty x tx = ceil(oh / t) x ceil(ow / t) tiles are cut into
+ *              bx = ceil(tx / tiles) times ceil(n * ty / (tiles / ceil(tx / bx))) blocks
  *   attention  num_workers * COIL_ATTENTION_WORKER_BYTES
  * num_workers is CoilHost.num_workers. Other fields than the sizes (and x_c, w_plain, dtype) are not looked at. */
 int64_t coil_gemm_scratch_bytes(const CoilGemm* args, int32_t num_workers);

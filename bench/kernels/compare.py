@@ -1,6 +1,6 @@
 """The device library's kernels next to PyTorch (oneDNN, MKL), shape by shape, taking turns in one process.
 
-  python compare.py LIBRARY [gemm|bmm|resnet18|resnet50|mobilenet|small|depthwise|grouped|few|attention ...] [--threads 2] [--isa 4] [--dtype float32] [--match RESNET] [--winograd] [--implicit] [--images 1]
+  python compare.py LIBRARY [gemm|bmm|resnet18|resnet50|mobilenet|small|depthwise|grouped|few|attention ...] [--threads 2] [--isa 4] [--dtype float32] [--match RESNET] [--winograd 4] [--implicit] [--images 1]
 
 LIBRARY is built by build.sh. Times are lower quartiles, the best of the turns; a turn of each side follows the
 other, with a pause for the other's threads to go to sleep. Weights are packed before the timing on both sides (PyTorch: mkldnn-prepacked linear and convolution). With --threads 1 processor time is taken, which busy neighbours do not stretch."""
@@ -51,15 +51,15 @@ def panels(b):
     return padded.view(k, -1, PANEL).permute(1, 0, 2).contiguous()
 
 
-def winograd_weight(w):
-    """[oc, ic, 3, 3] -> [ceil(oc/32)][36][ic][32], as src/templates/packing.cc"""
-    points = torch.tensor([0, 0.5**0.5, -(0.5**0.5), 2**0.5, -(2**0.5)], dtype=torch.float64)
-    g = torch.stack([points**0, points, points**2], 1) / torch.tensor([[1], [-1.5], [-1.5], [6], [6]])
+def winograd_weight(w, tile):
+    """[oc, ic, 3, 3] -> [ceil(oc/32)][(tile + 2)^2][ic][32], as src/templates/packing.cc"""
+    points = torch.tensor([0, 1, -1] if tile == 2 else [0, 0.5**0.5, -(0.5**0.5), 2**0.5, -(2**0.5)], dtype=torch.float64)
+    g = torch.stack([points**0, points, points**2], 1) / torch.tensor([-1, 2, 2] if tile == 2 else [1, -1.5, -1.5, 6, 6])[:, None]
     g = torch.cat([g, torch.tensor([[0.0, 0, 1]])])
     oc, ic = w.shape[:2]
-    places = torch.zeros(36, ic, (oc + PANEL - 1) // PANEL * PANEL)
-    places[:, :, :oc] = torch.einsum("ip,ocpq,jq->ijco", g, w.double(), g).reshape(36, ic, oc).float()
-    return places.view(36, ic, -1, PANEL).permute(2, 0, 1, 3).contiguous()
+    places = torch.zeros((tile + 2) ** 2, ic, (oc + PANEL - 1) // PANEL * PANEL)
+    places[:, :, :oc] = torch.einsum("ip,ocpq,jq->ijco", g, w.double(), g).reshape(-1, ic, oc).float()
+    return places.view(len(places), ic, -1, PANEL).permute(2, 0, 1, 3).contiguous()
 
 
 class Bench:
@@ -129,10 +129,10 @@ class Bench:
         out = (size + 2 * pad - kernel) // stride + 1
         y = torch.empty(n, out, out, oc, dtype=dtype)
         depthwise, narrow = groups > 1 and groups == ic, 1 < groups < ic and not self.args.implicit
-        winograd = self.args.winograd and kernel == 3 and stride == 1 and groups == 1 and ic % 16 == 0 and dtype == torch.float32
+        winograd = self.args.winograd if kernel == 3 and stride == 1 and groups == 1 and ic % 16 == 0 and dtype == torch.float32 else 0
         few = oc <= 8 and ic >= 16 and not self.args.implicit
         parts = [w] if depthwise or narrow else w.chunk(groups)
-        packed = w.permute(0, 2, 3, 1).contiguous() if few else winograd_weight(w) if winograd else torch.cat([panels(p.permute(2, 3, 1, 0).reshape(-1, len(p))) for p in parts])
+        packed = w.permute(0, 2, 3, 1).contiguous() if few else winograd_weight(w, winograd) if winograd else torch.cat([panels(p.permute(2, 3, 1, 0).reshape(-1, len(p))) for p in parts])
         sn, sc, sh, sw = x.stride()
         g = Conv2d(n=n, ic=ic, ih=size, iw=size, oc=oc, oh=out, ow=out, kh=kernel, kw=kernel, stride_h=stride, stride_w=stride,
                    pad_h=pad, pad_w=pad, dilation_h=1, dilation_w=1, groups=groups, x=x.data_ptr(), x_n=sn, x_c=sc, x_h=sh,
@@ -235,7 +235,7 @@ def main():
     parser.add_argument("--isa", type=int, default=4)
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--dtype", default="float32")
-    parser.add_argument("--winograd", action="store_true", help="3x3 convolutions with transformed weights")
+    parser.add_argument("--winograd", type=int, choices=[2, 4], default=0, metavar="TILE", help="3x3 convolutions with weights transformed for tiles of 2x2 or 4x4 outputs")
     parser.add_argument("--implicit", action="store_true", help="narrow groups by the implicit product")
     parser.add_argument("--images", type=int, default=1, help="of the networks' convolutions")
     parser.add_argument("--match", default="")

@@ -1,9 +1,11 @@
 // F(4x4, 3x3): a tile of 4x4 outputs from a window of 6x6 inputs with 36 multiplications a channel instead of 144 (S. Winograd, 1980;
 // A. Lavin and S. Gray, 2015: "Fast Algorithms for Convolutional Neural Networks"). Windows are transformed, the 36 places of all
-// tiles are 36 matrix products with the weights transformed at compile time, and the results are transformed back.
+// tiles are 36 matrix products with the weights transformed at compile time, and the results are transformed back. F(2x2, 3x3): 2x2
+// outputs from 4x4 inputs with 16 multiplications instead of 36, for maps so small that the weights, 36 places of them, would be read for
+// too few tiles, or so odd that 4x4 tiles reach far beyond them.
 //
 // The interpolation points are 0, +-sqrt(1/2), +-sqrt(2) and infinity: errors are those of a plain float32 sum, four times less than
-// with the points 0, +-1, +-2 that are common. templates/packing.cc transforms the weights with the same points.
+// with the points 0, +-1, +-2 that are common. F(2x2, 3x3) has 0, +-1 and infinity. templates/packing.cc transforms the weights with the same.
 //
 // Blocks of up to kBlockTiles tiles are the unit of work: a part of a line of tiles, or whole lines, which may be of several images, so that
 // small maps fill the micro-kernels' rows, too. With many blocks a task does all of one: its transformed windows stay in the worker's cache.
@@ -15,33 +17,50 @@
 namespace COIL_KERNELS_NAMESPACE {
 namespace {
 
-constexpr int64_t kTile = 4, kWindow = 6, kPlaces = kWindow * kWindow;
-constexpr int64_t kBlockTiles = COIL_WINOGRAD_TILES;
+// The transforms of a line: y = B^T x for a window, y = A^T x for results.
+template <int64_t tile>
+struct Filter;
+
+template <>
+struct Filter<2> {
+  COIL_INLINE_MEMBER static void window(const Vec* x, Vec* y) {
+    y[0] = x[2] - x[0];
+    y[1] = x[2] + x[1];
+    y[2] = x[2] - x[1];
+    y[3] = x[3] - x[1];
+  }
+
+  COIL_INLINE_MEMBER static void result(const Vec* x, Vec* y) {
+    y[0] = x[0] + (x[1] + x[2]);
+    y[1] = (x[1] - x[2]) + x[3];
+  }
+};
 
 // Points +-a and +-b with a = sqrt(1/2), b = sqrt(2): a * b = 1, a^2 + b^2 = 5/2.
-constexpr float kA = 0.70710678118654752f, kB = 1.41421356237309505f;
-constexpr float kA3 = 0.35355339059327376f, kB3 = 2.82842712474619010f;
+template <>
+struct Filter<4> {
+  static constexpr float kA = 0.70710678118654752f, kB = 1.41421356237309505f;
+  static constexpr float kA3 = 0.35355339059327376f, kB3 = 2.82842712474619010f;
 
-// y = B^T x, six values.
-COIL_INLINE void window_transform(const Vec* x, Vec* y) {
-  const Vec even_a = x[4] - 2.0f * x[2], odd_a = kA * (x[3] - 2.0f * x[1]);
-  const Vec even_b = x[4] - 0.5f * x[2], odd_b = kB * (x[3] - 0.5f * x[1]);
-  y[0] = x[0] + (x[4] - 2.5f * x[2]);
-  y[1] = even_a + odd_a;
-  y[2] = even_a - odd_a;
-  y[3] = even_b + odd_b;
-  y[4] = even_b - odd_b;
-  y[5] = x[1] + (x[5] - 2.5f * x[3]);
-}
+  COIL_INLINE_MEMBER static void window(const Vec* x, Vec* y) {
+    const Vec even_a = x[4] - 2.0f * x[2], odd_a = kA * (x[3] - 2.0f * x[1]);
+    const Vec even_b = x[4] - 0.5f * x[2], odd_b = kB * (x[3] - 0.5f * x[1]);
+    y[0] = x[0] + (x[4] - 2.5f * x[2]);
+    y[1] = even_a + odd_a;
+    y[2] = even_a - odd_a;
+    y[3] = even_b + odd_b;
+    y[4] = even_b - odd_b;
+    y[5] = x[1] + (x[5] - 2.5f * x[3]);
+  }
 
-// y = A^T x, four values of six.
-COIL_INLINE void result_transform(const Vec* x, Vec* y) {
-  const Vec sum_a = x[1] + x[2], less_a = x[1] - x[2], sum_b = x[3] + x[4], less_b = x[3] - x[4];
-  y[0] = x[0] + sum_a + sum_b;
-  y[1] = kA * less_a + kB * less_b;
-  y[2] = 0.5f * sum_a + 2.0f * sum_b;
-  y[3] = kA3 * less_a + kB3 * less_b + x[5];
-}
+  COIL_INLINE_MEMBER static void result(const Vec* x, Vec* y) {
+    const Vec sum_a = x[1] + x[2], less_a = x[1] - x[2], sum_b = x[3] + x[4], less_b = x[3] - x[4];
+    y[0] = x[0] + sum_a + sum_b;
+    y[1] = kA * less_a + kB * less_b;
+    y[2] = 0.5f * sum_a + 2.0f * sum_b;
+    y[3] = kA3 * less_a + kB3 * less_b + x[5];
+  }
+};
 
 // How the problem is cut; it depends on the problem alone.
 struct Plan {
@@ -54,19 +73,20 @@ struct Plan {
   int64_t block_floats;             // of a block's transformed windows
 
   explicit Plan(const CoilConv2d& c) {
-    tiles_y = ceil_div(c.oh, kTile);
-    tiles_x = ceil_div(c.ow, kTile);
+    const int64_t tile = c.winograd, places = (tile + 2) * (tile + 2), most = COIL_WINOGRAD_TILES(tile);
+    tiles_y = ceil_div(c.oh, tile);
+    tiles_x = ceil_div(c.ow, tile);
     lines = c.n * tiles_y;
-    blocks_x = ceil_div(tiles_x, kBlockTiles);
+    blocks_x = ceil_div(tiles_x, most);
     block_x = ceil_div(tiles_x, blocks_x);
-    blocks_y = ceil_div(lines, kBlockTiles / block_x);
+    blocks_y = ceil_div(lines, most / block_x);
     block_y = ceil_div(lines, blocks_y);
     blocks_y = ceil_div(lines, block_y);
     blocks = blocks_y * blocks_x;
     panels = ceil_div(c.oc, kPanel);
     chunks = ceil_div(c.ic, kChunk);
     per_row = max64(kChunk / c.ic, 1);
-    block_floats = ceil_div(kPlaces, per_row) * chunks * kBlockTiles * kRowStride;
+    block_floats = ceil_div(places, per_row) * chunks * most * kRowStride;
   }
 };
 
@@ -76,8 +96,11 @@ struct Block {
 };
 
 // T: of the image and the result; everything between is float32.
-template <class T>
+template <class T, int64_t kTile>
 struct Winograd {
+  static constexpr int64_t kWindow = kTile + 2, kPlaces = kWindow * kWindow, kBlockTiles = COIL_WINOGRAD_TILES(kTile);
+  using Lines = Filter<kTile>;
+
   const CoilConv2d& c;
   const Plan& plan;
   CoilEpilogue epilogue;
@@ -115,14 +138,14 @@ struct Winograd {
       for (int64_t j = 0; j < kWindow; j++) {
         Vec column[kWindow], result[kWindow];
         load_column<inside>(from + channel + j * c.x_w, y, x + j, column);
-        window_transform(column, result);
+        Lines::window(column, result);
 #pragma unroll
         for (int64_t i = 0; i < kWindow; i++) lines[i][j] = result[i];
       }
       float* to = out + channel / kChunk * kBlockTiles * kRowStride + channel % kChunk;
       for (int64_t i = 0; i < kWindow; i++) {
         Vec result[kWindow];
-        window_transform(lines[i], result);
+        Lines::window(lines[i], result);
 #pragma unroll
         for (int64_t j = 0; j < kWindow; j++) store(to + place_offset(i * kWindow + j, 0), result[j]);
       }
@@ -173,13 +196,13 @@ struct Winograd {
         Vec column[kWindow], result[kTile];
 #pragma unroll
         for (int64_t y = 0; y < kWindow; y++) column[y] = load(sums + (y * kWindow + x) * kBlockTiles * kPanel + j);
-        result_transform(column, result);
+        Lines::result(column, result);
 #pragma unroll
         for (int64_t y = 0; y < kTile; y++) half[y][x] = result[y];
       }
       for (int64_t y = 0; y < kTile; y++) {
         Vec result[kTile];
-        result_transform(half[y], result);
+        Lines::result(half[y], result);
 #pragma unroll
         for (int64_t x = 0; x < kTile; x++) store(out + y * line + x * kPanel + j, result[x]);
       }
@@ -239,17 +262,18 @@ void for_all(int64_t tasks, CoilChunkFn task, void* kernel, bool alone, const Co
   }
 }
 
-template <class T>
+template <class T, int64_t kTile>
 void winograd(const CoilConv2d& c, const CoilHost* host) {
+  using Kernel = Winograd<T, kTile>;
   const StoreContext to = {c.y, 0, c.oc, c.dtype};
   const Plan plan(c);
-  Winograd<T> kernel = {c, plan, c.epilogue ? c.epilogue : store_tile, c.epilogue ? c.epilogue_context : &to};
+  Kernel kernel = {c, plan, c.epilogue ? c.epilogue : store_tile, c.epilogue ? c.epilogue_context : &to};
   const bool alone = host->num_workers <= 1 || c.n * c.oh * c.ow * c.oc * c.ic < kSmallProduct;
   if (plan.blocks > COIL_WINOGRAD_SPREAD * host->num_workers) {
-    for_all(plan.blocks, Winograd<T>::make_blocks, &kernel, alone, host);
+    for_all(plan.blocks, Kernel::make_blocks, &kernel, alone, host);
   } else {
-    for_all(plan.blocks, Winograd<T>::transform_blocks, &kernel, alone, host);
-    for_all(plan.blocks * plan.panels, Winograd<T>::make_panels, &kernel, alone, host);
+    for_all(plan.blocks, Kernel::transform_blocks, &kernel, alone, host);
+    for_all(plan.blocks * plan.panels, Kernel::make_panels, &kernel, alone, host);
   }
 }
 
@@ -257,7 +281,10 @@ void winograd(const CoilConv2d& c, const CoilHost* host) {
 
 void winograd_conv2d(const CoilConv2d& c, const CoilHost* host) {
   if (c.n * c.oh * c.ow * c.oc <= 0) return;
-  with_dtype(c.dtype, [&](auto* type) { winograd<__remove_cvref(decltype(*type))>(c, host); });
+  with_dtype(c.dtype, [&](auto* type) {
+    using T = __remove_cvref(decltype(*type));
+    return c.winograd == 2 ? winograd<T, 2>(c, host) : winograd<T, 4>(c, host);
+  });
 }
 
 }  // namespace COIL_KERNELS_NAMESPACE

@@ -44,7 +44,11 @@ uint64_t packed_size(const KernelPlan& plan, const PlanConstant& c) {
       return static_cast<uint64_t>(c.groups * panels(d.sizes[0] / c.groups) * d.sizes[1] * d.sizes[2] * d.sizes[3]) * bytes;
     case PlanConstant::Packing::conv_weight_integer:
       return static_cast<uint64_t>(c.groups * templates::packed_integer_b_bytes(d.sizes[1] * d.sizes[2] * d.sizes[3], d.sizes[0] / c.groups));
-    case PlanConstant::Packing::winograd_weight: return static_cast<uint64_t>(panels(d.sizes[0]) * 36 * d.sizes[1]) * sizeof(float);
+    case PlanConstant::Packing::winograd_2x2_weight:
+    case PlanConstant::Packing::winograd_4x4_weight: {
+      const int64_t window = winograd_tile(c.packing) + 2;
+      return static_cast<uint64_t>(panels(d.sizes[0]) * window * window * d.sizes[1]) * sizeof(float);
+    }
     case PlanConstant::Packing::narrow_groups_weight: return static_cast<uint64_t>(panels(d.sizes[0]) * d.sizes[1] * d.sizes[2] * d.sizes[3]) * bytes;
     case PlanConstant::Packing::depthwise_weight: return static_cast<uint64_t>(panels(d.sizes[0]) * d.sizes[2] * d.sizes[3]) * bytes;
   }
@@ -121,7 +125,9 @@ std::vector<uint8_t> constant_bytes(const KernelPlan& plan, const PlanConstant& 
       return take(templates::pack_integer_conv_weight(plain.data(), d.sizes[0], d.sizes[1], d.sizes[2], d.sizes[3], c.groups));
     case PlanConstant::Packing::depthwise_weight:
       return take(templates::pack_depthwise_weight(plain.data(), item, d.sizes[0], d.sizes[2], d.sizes[3]));
-    case PlanConstant::Packing::winograd_weight: return take(templates::pack_winograd_weight(as_floats(plain, d.dtype).data(), d.sizes[0], d.sizes[1]));
+    case PlanConstant::Packing::winograd_2x2_weight:
+    case PlanConstant::Packing::winograd_4x4_weight:
+      return take(templates::pack_winograd_weight(as_floats(plain, d.dtype).data(), d.sizes[0], d.sizes[1], winograd_tile(c.packing)));
     case PlanConstant::Packing::few_outputs_weight:
     case PlanConstant::Packing::conv_ohwi: return channels_innermost(d);
     case PlanConstant::Packing::padded_lines: return padded_lines(plain, item, c);

@@ -35,7 +35,7 @@ KeepPackings packings_of(const tune::Record& record) {
     for (const Packing p : possible) {
       const auto wants = [&](const tune::Row& row) {
         const int32_t method = method_of(row.choice);
-        return method == cpu::kOwnMethod ? p == possible[0] : (method == cpu::kWinograd) == (p == Packing::winograd_weight);
+        return method == cpu::kOwnMethod ? p == possible[0] : (method == cpu::kWinograd) == (winograd_tile(p) != 0);
       };
       if (entry && std::any_of(entry->rows.begin(), entry->rows.end(), wants)) keep.push_back(p);
     }

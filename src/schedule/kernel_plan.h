@@ -176,7 +176,7 @@ struct Kernel {
 
 // A constant of the package. Packed ones hold a template's layout; their bytes are made when the package is written.
 struct PlanConstant {
-  enum class Packing : uint8_t { plain, gemm_b, gemm_b_4bit, gemm_b_integer, conv_weight, conv_weight_integer, depthwise_weight, narrow_groups_weight, few_outputs_weight, winograd_weight, conv_ohwi, padded_lines };
+  enum class Packing : uint8_t { plain, gemm_b, gemm_b_4bit, gemm_b_integer, conv_weight, conv_weight_integer, depthwise_weight, narrow_groups_weight, few_outputs_weight, winograd_2x2_weight, winograd_4x4_weight, conv_ohwi, padded_lines };
   BufferId buffer;
   Packing packing = Packing::plain;
   int64_t k = 0, n = 0, groups = 1;     // gemm_b: [batch][k, n] from linear strides below; conv: from the OIHW sizes
@@ -185,6 +185,11 @@ struct PlanConstant {
                                         // padded_lines: n lines of k elements, batch_stride apart
   uint64_t offset = 0, bytes = 0;       // in the blob
 };
+
+// Outputs along a side of a tile of Winograd's filtering by weights packed like this; 0: they are not transformed.
+inline int64_t winograd_tile(PlanConstant::Packing packing) {
+  return packing == PlanConstant::Packing::winograd_4x4_weight ? 4 : packing == PlanConstant::Packing::winograd_2x2_weight ? 2 : 0;
+}
 
 // Why two neighbours do not share a kernel.
 struct FusionNote {

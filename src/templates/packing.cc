@@ -121,39 +121,36 @@ std::vector<std::byte> pack_depthwise_weight(const void* weight, size_t element_
 
 namespace {
 
-// G of F(4, 3) at the points 0, a, -a, b, -b, infinity with a^2 = 1/2, b^2 = 2: powers of each point over the product of its
-// differences to the other finite ones.
-using Transform = std::array<std::array<double, 3>, 6>;
-Transform winograd_transform() {
+// G of F(tile, 3): powers of each point over the product of its differences to the other finite ones, and infinity. The points are 0, 1, -1
+// for tiles of 2, and 0, a, -a, b, -b with a^2 = 1/2, b^2 = 2 for tiles of 4.
+std::vector<std::array<double, 3>> winograd_transform(int64_t tile) {
   constexpr double a = 0.70710678118654752440, b = 1.41421356237309504880;
-  Transform g = {};
-  const std::array<double, 5> points = {0, a, -a, b, -b}, differences = {1, -1.5, -1.5, 6, 6};
+  const std::vector<double> points = tile == 2 ? std::vector<double>{0, 1, -1} : std::vector<double>{0, a, -a, b, -b};
+  const std::vector<double> differences = tile == 2 ? std::vector<double>{-1, 2, 2} : std::vector<double>{1, -1.5, -1.5, 6, 6};
+  std::vector<std::array<double, 3>> g;
   for (size_t i = 0; i < points.size(); i++) {
-    double power = 1 / differences[i];
-    for (double& x : g[i]) {
-      x = power;
-      power *= points[i];
-    }
+    const double first = 1 / differences[i];
+    g.push_back({first, first * points[i], first * points[i] * points[i]});
   }
-  g[5] = {0, 0, 1};
+  g.push_back({0, 0, 1});
   return g;
 }
 
 }  // namespace
 
-std::vector<std::byte> pack_winograd_weight(const void* weight, int64_t oc, int64_t ic) {
-  constexpr int64_t kPlaces = 36;
-  const Transform g = winograd_transform();
-  std::vector<std::byte> packed(static_cast<size_t>(panels(oc) * kPlaces * ic * kPanel) * sizeof(float));
+std::vector<std::byte> pack_winograd_weight(const void* weight, int64_t oc, int64_t ic, int64_t tile) {
+  const std::vector<std::array<double, 3>> g = winograd_transform(tile);
+  const int64_t window = tile + 2, places = window * window;
+  std::vector<std::byte> packed(static_cast<size_t>(panels(oc) * places * ic * kPanel) * sizeof(float));
   for (int64_t o = 0; o < oc; o++) {
     for (int64_t c = 0; c < ic; c++) {
       float w[9];
       std::memcpy(w, static_cast<const std::byte*>(weight) + static_cast<size_t>(o * ic + c) * sizeof(w), sizeof(w));
-      for (int64_t place = 0; place < kPlaces; place++) {
+      for (int64_t place = 0; place < places; place++) {
         double sum = 0;
-        for (size_t t = 0; t < 9; t++) sum += g[static_cast<size_t>(place / 6)][t / 3] * g[static_cast<size_t>(place % 6)][t % 3] * w[t];
+        for (size_t t = 0; t < 9; t++) sum += g[static_cast<size_t>(place / window)][t / 3] * g[static_cast<size_t>(place % window)][t % 3] * w[t];
         const auto value = static_cast<float>(sum);
-        const int64_t at = ((o / kPanel * kPlaces + place) * ic + c) * kPanel + o % kPanel;
+        const int64_t at = ((o / kPanel * places + place) * ic + c) * kPanel + o % kPanel;
         std::memcpy(packed.data() + static_cast<size_t>(at) * sizeof(float), &value, sizeof(value));
       }
     }

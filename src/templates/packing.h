@@ -37,8 +37,8 @@ std::vector<std::byte> pack_integer_conv_weight(const void* weight, int64_t oc, 
 std::vector<std::byte> pack_depthwise_weight(const void* weight, size_t element_bytes, int64_t channels, int64_t kh,
                                              int64_t kw);
 
-// A 3x3 convolution's weight, dense float32 [oc][ic][3][3], transformed for Winograd's F(4x4, 3x3) with the points of
-// device/kernels/winograd.cc: G w G^T computed in double, as [ceil(oc/32)][36][ic][32], zero padded.
-std::vector<std::byte> pack_winograd_weight(const void* weight, int64_t oc, int64_t ic);
+// A 3x3 convolution's weight, dense float32 [oc][ic][3][3], transformed for Winograd's F(2x2, 3x3) or F(4x4, 3x3) (tile 2 or 4) with the
+// points of device/kernels/winograd.cc: G w G^T computed in double, as [ceil(oc/32)][(tile + 2)^2][ic][32], zero padded.
+std::vector<std::byte> pack_winograd_weight(const void* weight, int64_t oc, int64_t ic, int64_t tile);
 
 }  // namespace coil::templates

@@ -208,10 +208,10 @@ TEST(Conv2d, FewOutputs) {
 
 // Images of whole and partial tiles, blocks of one and of several tile lines, padding beyond what a window covers, several chunks of
 // channels, several images: both ways of cutting the work, since tests run with one worker and with three.
-TEST(Conv2d, Winograd) {
-  const auto winograd = [](int64_t n, int64_t ic, int64_t ih, int64_t iw, int64_t oc, int64_t pad_h, int64_t pad_w, int64_t far_pad = 0, int64_t gap = 0) {
+void check_winograd(int64_t tile) {
+  const auto winograd = [tile](int64_t n, int64_t ic, int64_t ih, int64_t iw, int64_t oc, int64_t pad_h, int64_t pad_w, int64_t far_pad = 0, int64_t gap = 0) {
     ConvCase c{n, ic, ih, iw, oc, 3, 3, 1, 1, pad_h, pad_w};
-    c.far_pad = far_pad, c.gap = gap, c.winograd = true;
+    c.far_pad = far_pad, c.gap = gap, c.winograd = tile;
     check_all_dtypes(c);
   };
   for (int64_t size = 3; size <= 20; size++) winograd(1, 16, size, size + 1, 33, 1, 1);
@@ -225,6 +225,9 @@ TEST(Conv2d, Winograd) {
   winograd(17, 16, 3, 4, 16, 1, 1);
   winograd(3, 16, 5, 240, 32, 1, 1);
 }
+
+TEST(Conv2d, WinogradTilesOf2) { check_winograd(2); }
+TEST(Conv2d, WinogradTilesOf4) { check_winograd(4); }
 
 TEST(Conv2d, ManyTasks) {
   for (int dtype : {COIL_FLOAT32, COIL_BFLOAT16}) {

@@ -15,7 +15,7 @@ struct ConvCase {
   int64_t far_pad = 0;       // more padding at the far side than at the near one
   bool channels_last = true;
   int64_t gap = 0;           // elements between pixels beyond the channels
-  bool winograd = false;
+  int64_t winograd = 0;      // outputs along a side of a tile
   bool narrow_groups = false;
   bool few_outputs = false;
 };
@@ -23,7 +23,7 @@ struct ConvCase {
 inline std::string describe(const ConvCase& c, int dtype) {
   std::string s = dtype_name(dtype);
   for (int64_t v : {c.n, c.ic, c.ih, c.iw, c.oc, c.kh, c.kw, c.stride_h, c.stride_w, c.pad_h, c.pad_w, c.dilation_h,
-                    c.dilation_w, c.groups, c.far_pad, static_cast<int64_t>(c.channels_last), c.gap, static_cast<int64_t>(c.winograd), static_cast<int64_t>(c.narrow_groups), static_cast<int64_t>(c.few_outputs)}) {
+                    c.dilation_w, c.groups, c.far_pad, static_cast<int64_t>(c.channels_last), c.gap, c.winograd, static_cast<int64_t>(c.narrow_groups), static_cast<int64_t>(c.few_outputs)}) {
     s += " " + std::to_string(v);
   }
   return s;
@@ -156,13 +156,13 @@ inline void check(const ConvCase& c, int dtype) {
       }
     }
   }
-  args.winograd = c.winograd;
+  args.winograd = static_cast<int32_t>(c.winograd);
   args.narrow_groups = c.narrow_groups;
   args.few_outputs = c.few_outputs;
   std::vector<float> floats;
   for (int64_t i = 0; i < c.oc * k; i++) floats.push_back(static_cast<float>(w.get(i)));
   const auto packed = c.few_outputs    ? innermost_channels(w, c)
-                      : c.winograd     ? templates::pack_winograd_weight(floats.data(), c.oc, c.ic)
+                      : c.winograd     ? templates::pack_winograd_weight(floats.data(), c.oc, c.ic, c.winograd)
                       : args.depthwise ? templates::pack_depthwise_weight(w.data(), w.size(), c.oc, c.kh, c.kw)
                                        : templates::pack_conv_weight(w.data(), w.size(), c.oc, group_ic, c.kh, c.kw, c.narrow_groups ? 1 : c.groups);
   args.x = x.data(), args.w = packed.data();

@@ -1,6 +1,7 @@
 // The packed layouts, element by element, as device/kernels.h describes them; and the scratch formulas.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 
 #include "templates/packing.h"
@@ -89,22 +90,27 @@ TEST(Packing, DepthwiseWeight) {
   }
 }
 
-TEST(Packing, WinogradWeight) {
-  // A kernel with one tap t transforms to the outer product of the columns of G that belong to its line and its column.
-  const double a = std::sqrt(0.5), b = std::sqrt(2.0);
-  const double g[6][3] = {{1, 0, 0}, {1 / -1.5, a / -1.5, 0.5 / -1.5}, {1 / -1.5, -a / -1.5, 0.5 / -1.5}, {1 / 6., b / 6, 2 / 6.}, {1 / 6., -b / 6, 2 / 6.}, {0, 0, 1}};
-  const int64_t oc = 33, ic = 2;
+// A kernel with one tap t transforms to the outer product of the columns of G that belong to its line and its column.
+void check_winograd_weight(const std::vector<std::array<double, 3>>& g) {
+  const int64_t oc = 33, ic = 2, window = static_cast<int64_t>(g.size()), places = window * window;
   for (int64_t tap = 0; tap < 9; tap++) {
     std::vector<float> weight(static_cast<size_t>(oc * ic * 9));
     weight[static_cast<size_t>((32 * ic + 1) * 9 + tap)] = 3;
-    const auto packed = templates::pack_winograd_weight(weight.data(), oc, ic);
-    ASSERT_EQ(packed.size(), size_t{2 * 36 * 2 * COIL_PANEL * 4});
-    for (int64_t i = 0; i < 2 * 36 * 2 * COIL_PANEL; i++) {
-      const int64_t place = i / (2 * COIL_PANEL) % 36;
-      const bool there = i >= 36 * 2 * COIL_PANEL && i / COIL_PANEL % 2 == 1 && i % COIL_PANEL == 0;
-      ASSERT_NEAR(element<float>(packed, i), there ? 3 * g[place / 6][tap / 3] * g[place % 6][tap % 3] : 0, 1e-6) << tap << " " << i;
+    const auto packed = templates::pack_winograd_weight(weight.data(), oc, ic, window - 2);
+    ASSERT_EQ(packed.size(), static_cast<size_t>(2 * places * 2 * COIL_PANEL * 4));
+    for (int64_t i = 0; i < 2 * places * 2 * COIL_PANEL; i++) {
+      const int64_t place = i / (2 * COIL_PANEL) % places;
+      const bool there = i >= places * 2 * COIL_PANEL && i / COIL_PANEL % 2 == 1 && i % COIL_PANEL == 0;
+      const double want = 3 * g[static_cast<size_t>(place / window)][static_cast<size_t>(tap / 3)] * g[static_cast<size_t>(place % window)][static_cast<size_t>(tap % 3)];
+      ASSERT_NEAR(element<float>(packed, i), there ? want : 0, 1e-6) << tap << " " << i;
     }
   }
+}
+
+TEST(Packing, WinogradWeight) {
+  const double a = std::sqrt(0.5), b = std::sqrt(2.0);
+  check_winograd_weight({{1, 0, 0}, {1 / -1.5, a / -1.5, 0.5 / -1.5}, {1 / -1.5, -a / -1.5, 0.5 / -1.5}, {1 / 6., b / 6, 2 / 6.}, {1 / 6., -b / 6, 2 / 6.}, {0, 0, 1}});
+  check_winograd_weight({{-1, 0, 0}, {0.5, 0.5, 0.5}, {0.5, -0.5, 0.5}, {0, 0, 1}});
 }
 
 TEST(Scratch, Formulas) {
@@ -118,10 +124,12 @@ TEST(Scratch, Formulas) {
   EXPECT_EQ(coil_conv2d_scratch_bytes(&conv, 2), 896);   // 2 * 5 * 7 * 3 * 4 = 840, rounded up
   conv.x_c = 1, conv.ic = 64;
   EXPECT_EQ(coil_conv2d_scratch_bytes(&conv, 2), 2 * COIL_GEMM_WORKER_BYTES);
-  conv.winograd = 1, conv.oh = 28, conv.ow = 28;  // 7 x 7 tiles of an image: 4 blocks of 2 lines; 4 places to a row of 256
-  EXPECT_EQ(coil_conv2d_scratch_bytes(&conv, 2), 4 * 9 * COIL_WINOGRAD_TILES * 1088);
+  conv.winograd = 4, conv.oh = 28, conv.ow = 28;  // 7 x 7 tiles of an image: 4 blocks of 2 lines; 4 places to a row of 256
+  EXPECT_EQ(coil_conv2d_scratch_bytes(&conv, 2), 4 * 9 * COIL_WINOGRAD_TILES(4) * 1088);
   conv.n = 1, conv.ic = 512;
-  EXPECT_EQ(coil_conv2d_scratch_bytes(&conv, 1), 2 * 36 * 2 * COIL_WINOGRAD_TILES * 1088);
+  EXPECT_EQ(coil_conv2d_scratch_bytes(&conv, 1), 2 * 36 * 2 * COIL_WINOGRAD_TILES(4) * 1088);
+  conv.winograd = 2, conv.oh = 7, conv.ow = 7;  // 4 x 4 tiles: one block
+  EXPECT_EQ(coil_conv2d_scratch_bytes(&conv, 1), 16 * 2 * COIL_WINOGRAD_TILES(2) * 1088);
   conv.ic = 64, conv.winograd = 0, conv.groups = 64, conv.depthwise = 1;
   EXPECT_EQ(coil_conv2d_scratch_bytes(&conv, 2), 0);
   conv.w_plain = 1, conv.oc = 64, conv.dtype = COIL_FLOAT32;

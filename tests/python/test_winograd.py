@@ -6,19 +6,24 @@ import pytest
 import harness
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory):
-    """(path, module): 32 -> 32 channels of 24x24 pixels."""
+# A side of the image, channels, and of the tiles that are chosen then.
+MAPS = [(24, 32, 4), (7, 128, 2)]
+
+
+@pytest.fixture(scope="module", params=MAPS, ids=["tiles-of-4", "tiles-of-2"])
+def program(request, tmp_path_factory):
+    """(path, module, side, channels, tile)"""
     import torch
 
+    side, channels, tile = request.param
     torch.manual_seed(3)
-    module = torch.nn.Conv2d(32, 32, 3, padding=1).eval()
+    module = torch.nn.Conv2d(channels, channels, 3, padding=1).eval()
     path = tmp_path_factory.mktemp("winograd") / "conv.pt2"
-    torch.export.save(torch.export.export(module, (torch.randn(1, 32, 24, 24),)), path)
-    return path, module
+    torch.export.save(torch.export.export(module, (torch.randn(1, channels, side, side),)), path)
+    return path, module, side, channels, tile
 
 
-def run(program, package, x, folder):
+def run(package, x, folder):
     np.save(folder / "x.npy", x)
     harness.coil_ok("run", package, "--input", folder / "x.npy", "--output", folder / "y.npz")
     return harness.load_outputs(folder / "y.npz")[0]
@@ -32,32 +37,36 @@ def eager(module, x):
 
 
 def test_with_and_without(program, tmp_path):
-    path, module = program
+    path, module, side, channels, tile = program
     sizes = {}
-    x = np.random.default_rng(0).standard_normal((1, 32, 24, 24)).astype(np.float32)
+    x = np.random.default_rng(0).standard_normal((1, channels, side, side)).astype(np.float32)
     for option in ([], ["--no-winograd"]):
         package = tmp_path / f"conv{len(option)}.coil.pt2"
         harness.coil_ok("compile", path, "-o", package, *option)
         sizes[len(option)] = package.stat().st_size
-        assert harness.max_error(run(program, package, x, tmp_path), eager(module, x)) < 5e-6
-    # 36 transformed places instead of 9 taps
-    assert sizes[0] > sizes[1] + 20 * 32 * 32 * 4
+        assert harness.max_error(run(package, x, tmp_path), eager(module, x)) < 5e-6
+    # 36 or 16 transformed places instead of 9 taps
+    more = ((tile + 2) ** 2 - 9) * channels * channels * 4
+    assert more - 8192 < sizes[0] - sizes[1] < more + 8192
 
 
 def test_an_infinity(program, tmp_path):
-    path, module = program
-    x = np.random.default_rng(1).standard_normal((1, 32, 24, 24)).astype(np.float32)
-    x[0, 5, 10, 9] = np.inf
+    path, module, side, channels, tile = program
+    x = np.random.default_rng(1).standard_normal((1, channels, side, side)).astype(np.float32)
+    y, x0 = side // 2, side // 2 - 1
+    x[0, 5, y, x0] = np.inf
     expected = eager(module, x)
     harness.coil_ok("compile", path, "-o", tmp_path / "plain.coil.pt2", "--no-winograd")
-    plain = run(program, tmp_path / "plain.coil.pt2", x, tmp_path)
+    plain = run(tmp_path / "plain.coil.pt2", x, tmp_path)
     assert np.array_equal(np.isfinite(plain), np.isfinite(expected))
     harness.coil_ok("compile", path, "-o", tmp_path / "fast.coil.pt2")
-    fast = run(program, tmp_path / "fast.coil.pt2", x, tmp_path)
+    fast = run(tmp_path / "fast.coil.pt2", x, tmp_path)
     assert not np.isfinite(fast[~np.isfinite(expected)]).any()
-    # Outputs 9..11 x 8..10 see it: they lie in the tiles 2 x 2.
+    # The tiles of those outputs that see it.
     far = np.ones(fast.shape, bool)
-    far[:, :, 8:12, 8:12] = False
+    lines, columns = (slice((at - 1) // tile * tile, ((at + 1) // tile + 1) * tile) for at in (y, x0))
+    far[:, :, lines, columns] = False
+    assert far.any()
     assert np.isfinite(fast[far]).all() and harness.max_error(fast[far], expected[far]) < 5e-6
 
 

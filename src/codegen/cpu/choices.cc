@@ -137,7 +137,7 @@ std::vector<Choice> conv_candidates(const KernelPlan& plan, const TemplateKernel
   const auto groups = static_cast<double>(c.groups);
   const Blocked p = {groups, value(t.result_sizes[0]) * value(t.result_sizes[2]) * value(t.result_sizes[3]), value(w[0]) / groups, value(w[1]) * value(w[2]) * value(w[3])};
   std::vector<Choice> first;
-  const bool own_winograd = packing_of(plan, t.operands[1].buffer) == Packing::winograd_weight;
+  const bool own_winograd = winograd_tile(packing_of(plan, t.operands[1].buffer)) != 0;
   if (!own_winograd && weight_of(plan, t, kWinograd)) first.push_back(only(kMethod, kWinograd));
   if (own_winograd && weight_of(plan, t, kDirect)) first.push_back(only(kMethod, kDirect));
   if (onednn) first.push_back(only(kMethod, kOneDnn));
@@ -183,10 +183,10 @@ std::vector<Choice> loop_candidates(const KernelPlan& plan, const LoopKernel& lo
 const PlanOperand* weight_of(const KernelPlan& plan, const TemplateKernel& k, int32_t method) {
   const PlanOperand& own = k.operands[1];
   if (method == kOwnMethod) return &own;
-  const Packing wanted = method == kWinograd ? Packing::winograd_weight : Packing::conv_weight;
   const auto fits = [&](const PlanOperand& w) {
     const Packing packing = packing_of(plan, w.buffer);
-    return packing == wanted || (packing == Packing::plain && wanted == Packing::conv_weight) || ((packing == Packing::depthwise_weight || packing == Packing::narrow_groups_weight) && method == kOneDnn);
+    if (method == kWinograd) return winograd_tile(packing) != 0;
+    return packing == Packing::conv_weight || packing == Packing::plain || ((packing == Packing::depthwise_weight || packing == Packing::narrow_groups_weight) && method == kOneDnn);
   };
   if (fits(own)) return &own;
   const auto it = std::find_if(k.weights.begin(), k.weights.end(), fits);

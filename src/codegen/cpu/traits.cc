@@ -14,10 +14,10 @@ namespace {
 
 constexpr int64_t kGemmUnblockedK = 256;
 
-// Winograd's filtering reads 36 / 9 times the weights, and has two transforms for each tile of 4x4 pixels: it pays where there are
-// pixels enough. Nanoseconds of one thread with 512-bit vectors (those with 256 bits are slower at both); weights come from memory, while it
-// computes.
-constexpr double kFlops = 100, kWeightBytes = 20, kTransform = 5;
+// Winograd's filtering by tiles of 4x4 (2x2) pixels reads 36 / 9 (16 / 9) times the weights, and has two transforms for each tile: it pays
+// where there are pixels enough. Nanoseconds of one thread with 512-bit vectors (those with 256 bits are slower at both); weights come from
+// memory, while it computes.
+constexpr double kFlops = 100, kWeightBytes = 20, kTransform = 5.0 / 36;  // a place of a tile, by channel
 constexpr double kDotFlops = 2 * kFlops;   // of bfloat16, which only the implicit product computes by dot products (where the machine has them)
 constexpr double kGain = 0.8;            // at most this part of the implicit product's time
 constexpr double kMostRatio = 1.8;       // up to here a tuner may find it otherwise
@@ -37,23 +37,34 @@ bool has_float_panels(Expr x_offset, const BufferInfo& weight) {
   return as_affine(x_offset, 1)->coefficient == weight.sizes[0]->pool->index(1);
 }
 
-// The time of Winograd's filtering, float32 between its transforms, as a part of the implicit product's.
-double winograd_ratio(const Conv2d& c, Expr x_offset, const std::vector<Expr>& result_sizes, const BufferInfo& weight) {
+struct Filtering {
+  PlanConstant::Packing packing = PlanConstant::Packing::winograd_4x4_weight;
+  double ratio = kNever;  // of the implicit product's time
+};
+
+// The faster tiles for Winograd's filtering, float32 between its transforms.
+Filtering best_filtering(const Conv2d& c, Expr x_offset, const std::vector<Expr>& result_sizes, const BufferInfo& weight) {
   using Pair = std::array<int64_t, 2>;
-  if (!has_float_panels(x_offset, weight)) return kNever;
-  if (c.groups != 1 || c.kernel != Pair{3, 3} || c.stride != Pair{1, 1} || c.dilation != Pair{1, 1}) return kNever;
-  if (!result_sizes[2]->is_constant() || !result_sizes[3]->is_constant()) return kNever;
-  const int64_t oc = weight.sizes[0]->as_int(), ic = weight.sizes[1]->as_int();
-  const int64_t tiles = ((result_sizes[2]->as_int() + 3) / 4) * ((result_sizes[3]->as_int() + 3) / 4);
-  if (ic % 16 != 0) return kNever;
+  using Packing = PlanConstant::Packing;
+  if (!has_float_panels(x_offset, weight)) return {};
+  if (c.groups != 1 || c.kernel != Pair{3, 3} || c.stride != Pair{1, 1} || c.dilation != Pair{1, 1}) return {};
+  if (!result_sizes[2]->is_constant() || !result_sizes[3]->is_constant()) return {};
+  const int64_t oc = weight.sizes[0]->as_int(), ic = weight.sizes[1]->as_int(), oh = result_sizes[2]->as_int(), ow = result_sizes[3]->as_int();
+  if (ic % 16 != 0) return {};
   const auto images = static_cast<double>(std::max<int64_t>(lower_bound(result_sizes[0]).value_or(1), 1));
-  const auto pixels = static_cast<double>(result_sizes[2]->as_int() * result_sizes[3]->as_int());
   const auto pairs = static_cast<double>(ic * ((oc + COIL_PANEL - 1) / COIL_PANEL * COIL_PANEL));
   const auto bytes = static_cast<double>(byte_size(weight.dtype));
-  const auto windows = images * static_cast<double>(tiles);
-  const double direct = std::max(images * pixels * 18 * pairs / (weight.dtype == DType::bf16 ? kDotFlops : kFlops), 9 * bytes * pairs / kWeightBytes);
-  const double filtering = windows * kTransform * static_cast<double>(ic + oc) + std::max(windows * 72 * pairs / kFlops, 144 * pairs / kWeightBytes);
-  return filtering / direct;
+  const double direct = std::max(images * static_cast<double>(oh * ow) * 18 * pairs / (weight.dtype == DType::bf16 ? kDotFlops : kFlops), 9 * bytes * pairs / kWeightBytes);
+  Filtering best;
+  for (const Packing packing : {Packing::winograd_4x4_weight, Packing::winograd_2x2_weight}) {
+    const int64_t tile = winograd_tile(packing);
+    const auto places = static_cast<double>((tile + 2) * (tile + 2));
+    const double windows = images * static_cast<double>(((oh + tile - 1) / tile) * ((ow + tile - 1) / tile));
+    const double transforms = windows * places * kTransform * static_cast<double>(ic + oc);
+    const double ratio = (transforms + std::max(windows * 2 * places * pairs / kFlops, 4 * places * pairs / kWeightBytes)) / direct;
+    if (ratio < best.ratio) best = {packing, ratio};
+  }
+  return best;
 }
 
 int64_t most_narrow(const Conv2d& c, const std::vector<Expr>& result_sizes, DType dtype) {
@@ -84,28 +95,28 @@ std::vector<PlanConstant::Packing> packings(const Conv2d& c, Expr x_offset, cons
   if (has_narrow_groups(c, x_offset, result_sizes, weight)) return {Packing::narrow_groups_weight};
   if (has_few_outputs(c, x_offset, weight)) return {Packing::few_outputs_weight};
   if (!winograd) return {Packing::conv_weight};
-  const double ratio = winograd_ratio(c, x_offset, result_sizes, weight);
-  const bool own = ratio < kGain;
-  std::vector<Packing> out = {own ? Packing::winograd_weight : Packing::conv_weight};
-  if (ratio < kMostRatio) out.push_back(own ? Packing::conv_weight : Packing::winograd_weight);
-  return out;
+  const Filtering filtering = best_filtering(c, x_offset, result_sizes, weight);
+  if (filtering.ratio < kGain) return {filtering.packing, Packing::conv_weight};
+  if (filtering.ratio < kMostRatio) return {Packing::conv_weight, filtering.packing};
+  return {Packing::conv_weight};
 }
 
 // As device/kernels.h states it.
-Expr winograd_scratch(ExprPool& pool, Expr workers, const TemplateKernel& k, int64_t ic) {
+Expr winograd_scratch(ExprPool& pool, Expr workers, const TemplateKernel& k, int64_t ic, int64_t tile) {
   const auto div = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
-  const int64_t tiles_y = div(k.result_sizes[2]->as_int(), 4), tiles_x = div(k.result_sizes[3]->as_int(), 4);
-  const int64_t blocks_x = div(tiles_x, COIL_WINOGRAD_TILES), block_lines = COIL_WINOGRAD_TILES / div(tiles_x, blocks_x);
+  const int64_t tiles = COIL_WINOGRAD_TILES(tile), places = (tile + 2) * (tile + 2);
+  const int64_t tiles_y = div(k.result_sizes[2]->as_int(), tile), tiles_x = div(k.result_sizes[3]->as_int(), tile);
+  const int64_t blocks_x = div(tiles_x, tiles), block_lines = tiles / div(tiles_x, blocks_x);
   const Expr blocks = ceil_div(k.result_sizes[0] * tiles_y, pool.index(block_lines)) * blocks_x;
-  const int64_t rows = div(36, ic < 256 ? 256 / ic : 1) * div(ic, 256) * COIL_WINOGRAD_TILES;
+  const int64_t rows = div(places, ic < 256 ? 256 / ic : 1) * div(ic, 256) * tiles;
   return index_min(blocks, workers * COIL_WINOGRAD_SPREAD) * (rows * 1088);
 }
 
 // Machines with a matrix unit for bfloat16 have no use for transformed weights, so the plain ones, an eighth of their size, go with them.
 void add_direct(std::vector<PlanConstant::Packing>& kept, DType dtype) {
   using Packing = PlanConstant::Packing;
-  const auto has = [&](Packing p) { return std::find(kept.begin(), kept.end(), p) != kept.end(); };
-  if (dtype == DType::bf16 && has(Packing::winograd_weight) && !has(Packing::conv_weight)) kept.push_back(Packing::conv_weight);
+  const bool transformed = std::any_of(kept.begin(), kept.end(), winograd_tile), plain = std::find(kept.begin(), kept.end(), Packing::conv_weight) != kept.end();
+  if (dtype == DType::bf16 && transformed && !plain) kept.push_back(Packing::conv_weight);
 }
 
 // Of a convolution with this weight, as device/kernels.h states it. Zero: none.
@@ -119,7 +130,7 @@ Expr conv_scratch(const KernelPlan& plan, const TemplateKernel& k, BufferId weig
   const Expr depth = w.sizes[1] * w.sizes[2] * w.sizes[3];
   using Packing = PlanConstant::Packing;
   const Packing packing = constant ? plan.constants[static_cast<size_t>(place.index)].packing : Packing::plain;
-  if (packing == Packing::winograd_weight) return winograd_scratch(pool, workers, k, w.sizes[1]->as_int());
+  if (const int64_t tile = winograd_tile(packing)) return winograd_scratch(pool, workers, k, w.sizes[1]->as_int(), tile);
   if (packing == Packing::narrow_groups_weight || packing == Packing::few_outputs_weight) return pool.index(0);
   Expr bytes = pool.index(0);
   if (!constant) {  // packed by the call

@@ -297,8 +297,9 @@ class HostWriter {
     for (const int32_t method : {cpu::kDirect, cpu::kWinograd}) {
       const PlanOperand* w = cpu::weight_of(plan_, t, method);
       if (!w || w == &t.operands[1]) continue;
+      const PlanConstant* packed = packed_constant(plan_, w->buffer);
       text += fmt::format("    if ({}) {{\n  {}  {}    }}\n", method == cpu::kWinograd ? "way[0] == 3" : "way[0] == 1 || way[0] == 2 || way[0] == 4", field("w", address(w->buffer)),
-                          field("winograd", std::string(method == cpu::kWinograd ? "1" : "0")));
+                          field("winograd", std::to_string(packed ? winograd_tile(packed->packing) : 0)));
     }
     return text + "    t.implicit = way[0] == 2;\n";
   }

@@ -69,8 +69,8 @@ class FieldsWriter {
     if (c.x_zero) text += field("x_zero", std::to_string(c.x_zero));
     if (packed && packed->packing == PlanConstant::Packing::few_outputs_weight) text += field("few_outputs", std::string("1"));
     if (packed && packed->packing == PlanConstant::Packing::narrow_groups_weight) text += field("narrow_groups", std::string("1"));
-    if (packed && packed->packing == PlanConstant::Packing::winograd_weight) {
-      text += field("winograd", std::string("1"));
+    if (packed && winograd_tile(packed->packing)) {
+      text += field("winograd", std::to_string(winograd_tile(packed->packing)));
       const PlanOperand* direct = cpu::weight_of(plan_, t, cpu::kDirect);
       if (direct && plan_.buffer(w.buffer).info.dtype == DType::bf16) text += field("w_direct", address(direct->buffer));
     }
