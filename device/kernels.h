@@ -2,7 +2,8 @@
  * of time for each instruction set (device/kernels, one object per ISA, embedded in the coil binary and linked into
  * packages that need it). Symbols carry the ISA as a suffix: coil_gemm_v3, coil_gemm_v4.
  *
- * Accumulation is float32 for float32, bfloat16 and float16 data. Results go through an epilogue callback, tile by tile while
+ * Accumulation is float32 for float32, bfloat16 and float16 data. Products and convolutions of float64 have entries of their own
+ * (coil_gemm_f64_v3): everything is float64 there, tiles of the epilogue too, panels have COIL_PANEL_COLUMNS(8) columns. Results go through an epilogue callback, tile by tile while
  * the tile is in cache: generated code adds bias, activation, residual and converts and stores. A null epilogue stores to `c`
  * as is. Kernels are deterministic: the order of a sum depends only on the problem, never on threads.
  */
@@ -17,6 +18,10 @@ extern "C" {
 
 /* Columns of a packed panel of B; the same for every ISA, so that one packed constant serves all. */
 #define COIL_PANEL 32
+/* Columns of a panel of elements of so many bytes: a row of doubles has the bytes of one of floats. */
+#define COIL_PANEL_COLUMNS(BYTES) ((BYTES) == 8 ? COIL_PANEL / 2 : COIL_PANEL)
+/* The k from which on a blocked product keeps partial sums in its scratch. */
+#define COIL_GEMM_UNBLOCKED_K(BYTES) ((BYTES) == 8 ? 128 : 256)
 /* Bounds of a tile that an epilogue sees, for every ISA and kernel. */
 #define COIL_TILE_ROWS 64
 #define COIL_TILE_COLS 64
@@ -40,7 +45,7 @@ extern "C" {
 /* rows x cols finished results, 1 <= rows <= COIL_TILE_ROWS, 1 <= cols <= COIL_TILE_COLS; element (r, c) of the tile is
  * acc[r * ld + c], its place in the problem (row + r, col + c) of `batch`. acc is 64-byte aligned, ld is a multiple of 16 and
  * at least cols rounded up to 16, so whole vectors can be read and written: columns from cols to ld are padding of no meaning.
- * col is a multiple of 32 (in a grouped convolution: counted from the group's first channel). The tile may be overwritten.
+ * col is a multiple of 32, of float64 16 (in a grouped convolution: counted from the group's first channel). The tile may be overwritten.
  * Called by several threads at once for different tiles; each element of the problem comes exactly once. */
 typedef void (*CoilEpilogue)(const void* context, int64_t batch, int64_t row, int64_t col, int64_t rows, int64_t cols,
                              float* acc, int64_t ld);
@@ -66,7 +71,7 @@ typedef struct CoilGemm {
   int64_t b_batch, b_row, b_col;
   void* c;                     /* used when epilogue is null */
   int64_t c_batch, c_row;      /* c's column stride is 1 */
-  int32_t dtype;               /* COIL_FLOAT32, COIL_BFLOAT16, COIL_FLOAT16: a, b and c */
+  int32_t dtype;               /* COIL_FLOAT32, COIL_BFLOAT16, COIL_FLOAT16: a, b and c; of coil_gemm_f64 COIL_FLOAT64 */
   int32_t b_packed;
   int32_t block_tiles, block_panels;  /* the blocks of a task, see COIL_BLOCK_RULE; 0: as the kernel finds best */
   CoilEpilogue epilogue;
@@ -156,16 +161,18 @@ typedef struct CoilAttention {
 #define COIL_KERNELS(ISA)                                                                       \
   void coil_gemm_##ISA(const CoilGemm* args, const CoilHost* host);                             \
   void coil_conv2d_##ISA(const CoilConv2d* args, const CoilHost* host);                         \
-  void coil_attention_##ISA(const CoilAttention* args, const CoilHost* host);
+  void coil_attention_##ISA(const CoilAttention* args, const CoilHost* host);                   \
+  void coil_gemm_f64_##ISA(const CoilGemm* args, const CoilHost* host);                         \
+  void coil_conv2d_f64_##ISA(const CoilConv2d* args, const CoilHost* host);
 COIL_KERNELS(v3)
 COIL_KERNELS(v4)
 #undef COIL_KERNELS
 
 /* Bytes of `scratch` (64-byte aligned; may be 0). The compiler's memory plan evaluates the same formulas symbolically
  * (src/templates), a test keeps the two equal:
- *   gemm       k > 256 ? num_workers * COIL_GEMM_WORKER_BYTES : 0
- *   conv2d     depthwise, narrow_groups or few_outputs ? 0 : (kh * kw * (ic / groups) > 256 ? num_workers * COIL_GEMM_WORKER_BYTES : 0)
- *                              + (x_c == 1 ? 0 : round_up(n * ih * iw * ic * 4, 64)),
+ *   gemm       k > COIL_GEMM_UNBLOCKED_K(element) ? num_workers * COIL_GEMM_WORKER_BYTES : 0
+ *   conv2d     depthwise, narrow_groups or few_outputs ? 0 : (kh * kw * (ic / groups) > COIL_GEMM_UNBLOCKED_K(element) ? num_workers * COIL_GEMM_WORKER_BYTES : 0)
+ *                              + (x_c == 1 ? 0 : round_up(n * ih * iw * ic * (float64 ? 8 : 4), 64)),
  *              and w_plain ? round_up(bytes of the packed weight, 64) : 0
  *              (of integers: 0)
  *   winograd   min(blocks, COIL_WINOGRAD_SPREAD * num_workers) * ceil((t+2)*(t+2) / (ic < 256 ? 256 / ic : 1)) * ceil(ic / 256) * tiles * 1088,

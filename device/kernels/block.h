@@ -12,34 +12,34 @@
 
 namespace COIL_KERNELS_NAMESPACE {
 
-constexpr int64_t kPanel = COIL_PANEL;
-constexpr int64_t kChunk = 256;               // the k of one micro-kernel call
+constexpr int64_t kPanel = COIL_PANEL_COLUMNS(sizeof(Real));
+constexpr int64_t kChunk = 1024 / sizeof(Real);   // the k of one micro-kernel call: 256 floats
 constexpr int64_t kDotChunk = 2 * kChunk;     // of bfloat16 as it is: as many bytes
-constexpr int64_t kRowStride = kChunk + 16;   // of the copy of A: an odd number of cache lines, so that rows do not collide
-constexpr int64_t kRowBytes = kRowStride * 4;
+constexpr int64_t kRowStride = kChunk + 64 / sizeof(Real);   // of the copy of A: an odd number of cache lines, so that rows do not collide
+constexpr int64_t kRowBytes = kRowStride * sizeof(Real);
 constexpr int64_t kBlockRows = 84;
 constexpr int64_t kBlockPanels = 16;           // where rows of A are copied, so that other panels seldom need them again
 constexpr int64_t kPanelsInPlace = 8;         // where they are not: B's block rather stays in the cache for more rows
 #ifdef __AVX512F__
-constexpr int64_t kTileRows = 14;             // 14 x 32: 28 accumulators of 32 registers
+constexpr int64_t kTileRows = 14;             // 14 x 32 floats or 14 x 16 doubles: 28 accumulators of 32 registers
 #else
-constexpr int64_t kTileRows = 6;              // 6 x 16: 12 accumulators of 16 registers, twice for the 32 columns
+constexpr int64_t kTileRows = 6;              // 6 x 16 or 6 x 8: 12 accumulators of 16 registers, twice for a panel's columns
 #endif
 static_assert(kBlockRows % kTileRows == 0);
-static_assert(kBlockRows * kBlockPanels * kPanel * 4 == COIL_GEMM_WORKER_BYTES);
+static_assert(kBlockRows * kBlockPanels * kPanel * static_cast<int64_t>(sizeof(Real)) == COIL_GEMM_WORKER_BYTES);
 
-// acc[r][0..32) (+)= sum over k of a[r][k] * b[k * ldb + 0..32), for `rows` rows of floats, a_stride bytes apart, rounded up as
+// acc[r][0..kPanel) (+)= sum over k of a[r][k] * b[k * ldb + 0..kPanel), for `rows` rows of numbers, a_stride bytes apart, rounded up as
 // row_capacity says. Columns at or beyond `cols` may be left alone. Each step of k brings the line at `next` (null: nothing) nearer, and
 // `next` on by `step` bytes. acc's rows are `ld` apart. (Two scalars: a struct would be stored and loaded again, which waits for all stores before it.)
 void tile_product(int64_t k, const void* a, int64_t a_stride, const void* b, int64_t ldb, int32_t b_dtype, int64_t rows, int64_t cols,
-                  float* acc, bool accumulate, const char* next, int64_t step, int64_t ld = kPanel);
+                  Real* acc, bool accumulate, const char* next, int64_t step, int64_t ld = kPanel);
 
-// acc[r][0..32) (+)= sum over k of a[k * lda + r] * b[k][0..32): A's rows stand side by side in memory. rows: as row_capacity leaves alone.
-void turned_product(int64_t k, const float* a, int64_t lda, const float* b, int64_t rows, int64_t cols, float* acc, bool accumulate);
+// acc[r][0..kPanel) (+)= sum over k of a[k * lda + r] * b[k][0..kPanel): A's rows stand side by side in memory. rows: as row_capacity leaves alone.
+void turned_product(int64_t k, const Real* a, int64_t lda, const Real* b, int64_t rows, int64_t cols, Real* acc, bool accumulate);
 
 // The same for bfloat16 rows of A and a panel of bfloat16, with the machine's dot product of pairs: twice the rate of widening
 // both. An odd k needs a zero behind each row of A. Only where has_bfloat16_dot().
-void tile_product_dot(int64_t k, const void* a, int64_t a_stride, const void* b, int64_t ldb, int64_t rows, float* acc, bool accumulate,
+void tile_product_dot(int64_t k, const void* a, int64_t a_stride, const void* b, int64_t ldb, int64_t rows, Real* acc, bool accumulate,
                       const char* next, int64_t step);
 bool has_bfloat16_dot();
 constexpr int64_t kFewestDotRows = 4;         // with fewer, reading B takes the time
@@ -123,7 +123,7 @@ struct QuantisedPanel {
   int64_t group, first_group;   // rows of a group, and of the first one
   const float *scale, *zero;    // this panel's columns; zero may be null
 };
-void tile_product_quantised(int64_t k, const float* a, const QuantisedPanel& b, int64_t rows, float* acc, bool accumulate);
+void tile_product_quantised(int64_t k, const Real* a, const QuantisedPanel& b, int64_t rows, Real* acc, bool accumulate);
 
 // Rows that are a multiple of 2048 bytes apart share so few sets of the first cache that a tile's rows would drive each other out.
 constexpr bool suits_in_place(int64_t stride) { return stride > 0 && stride % 2048 != 0; }
@@ -137,13 +137,13 @@ struct PanelChunk {
 };
 
 // Source must have
-//   void pack_a(int64_t batch, int64_t row, int64_t rows, int64_t k0, int64_t k, float* out)  rows kRowStride apart
+//   void pack_a(int64_t batch, int64_t row, int64_t rows, int64_t k0, int64_t k, Real* out)  rows kRowStride apart
 //   void clip_k(int64_t row, int64_t rows, int64_t* begin, int64_t* end)  the k outside of which these rows of A are zero, even
-//   PanelChunk panel_b(int64_t batch, int64_t panel, int64_t k0, int64_t k, float* buffer, int64_t tiles)  buffer: k x kPanel
+//   PanelChunk panel_b(int64_t batch, int64_t panel, int64_t k0, int64_t k, Real* buffer, int64_t tiles)  buffer: k x kPanel
 //   const void* next_b(int64_t batch, int64_t panel, int64_t k0)  where panel_b will find that in memory, if B is packed, or null
 //   int64_t b_row_bytes()  of a panel's row there
 //   bool b_in_place()  whether panel_b needs no buffer for one tile
-//   void scale_tile(int64_t panel, int64_t rows, float* acc)  what is left to do with sums before the epilogue
+//   void scale_tile(int64_t panel, int64_t rows, Real* acc)  what is left to do with sums before the epilogue
 //   int64_t stride_in_place()  bytes between rows of A if the micro-kernels can read them where they are, or 0
 //   const char* row_of_a(int64_t batch, int64_t row, int64_t k0)  where, in that case
 //   kElementBytes  of A, in that case
@@ -152,17 +152,17 @@ struct BlockRunner {
   const Product& p;
   Source& source;
 
-  void finish_tile(int64_t batch, int64_t row, int64_t panel, int64_t rows, int64_t cols, float* acc) const {
+  void finish_tile(int64_t batch, int64_t row, int64_t panel, int64_t rows, int64_t cols, Real* acc) const {
     const int64_t group = p.columns_are_batches ? batch : 0;
     source.scale_tile(panel, rows, acc);
-    p.epilogue(p.epilogue_context, batch - group, row, group * p.n + panel * kPanel, rows, cols, acc, kPanel);
+    p.epilogue(p.epilogue_context, batch - group, row, group * p.n + panel * kPanel, rows, cols, reinterpret_cast<float*>(acc), kPanel);
   }
 
   // Rows of A in kRowStride layout, with zero rows up to the capacity of the last tile.
-  void copy_a(int64_t batch, int64_t row, int64_t rows, int64_t k0, int64_t k, float* out) const {
+  void copy_a(int64_t batch, int64_t row, int64_t rows, int64_t k0, int64_t k, Real* out) const {
     source.pack_a(batch, row, rows, k0, k, out);
     const int64_t last = rows % p.tile_rows;
-    if (last && row_capacity(last) != last) memset(out + rows * kRowStride, 0, static_cast<size_t>(p.bfloat16_dot ? (k + 1) / 2 : k) * 4);
+    if (last && row_capacity(last) != last) memset(out + rows * kRowStride, 0, static_cast<size_t>(p.bfloat16_dot ? (k + 1) / 2 : k) * sizeof(Real));
   }
 
   // While a tile meets its first panel: brings what the next tile (or the first one of the next chunk) reads of A into the cache.
@@ -183,7 +183,7 @@ struct BlockRunner {
 
   // A block of few k, whose part of B is no larger than one panel's chunk: tile by tile, so that A is read and the results are written in the
   // order of memory. `stride`: of A in place, or 0.
-  void run_shallow(int64_t batch, int64_t row, int64_t rows, int64_t panel0, int64_t panels, int64_t stride, float* a_buffer, float* tile) const {
+  void run_shallow(int64_t batch, int64_t row, int64_t rows, int64_t panel0, int64_t panels, int64_t stride, Real* a_buffer, Real* tile) const {
     if (!stride) copy_a(batch, row, rows, 0, p.k, a_buffer);
     const char* a = stride ? source.row_of_a(batch, row, 0) : reinterpret_cast<const char*>(a_buffer);
     const int64_t a_stride = stride ? stride : kRowBytes;
@@ -200,9 +200,9 @@ struct BlockRunner {
   }
 
   void run_task(int64_t task, int32_t worker) const {
-    alignas(64) float a_buffer[kBlockRows * kRowStride + kLanes];
-    alignas(64) float b_buffer[kChunk * kPanel];
-    alignas(64) float tile[kTileRows * kPanel];
+    alignas(64) Real a_buffer[kBlockRows * kRowStride + kLanes];
+    alignas(64) Real b_buffer[kChunk * kPanel];
+    alignas(64) Real tile[kTileRows * kPanel];
     const int64_t per_batch = p.row_blocks * p.panel_blocks;
     const int64_t batch = task / per_batch, inner = task % per_batch;
     // The larger operand is walked once, outermost.
@@ -214,16 +214,16 @@ struct BlockRunner {
     const int64_t panels = min64(p.block_panels, ceil_div(p.n, kPanel) - panel0);
     const int64_t chunk = p.chunk(), tiles = ceil_div(rows, p.tile_rows), chunks = ceil_div(p.k, chunk);
     if (p.resident) {
-      const int64_t chunk_floats = p.tile_rows * kRowStride;
+      const int64_t chunk_numbers = p.tile_rows * kRowStride;
       for (int64_t c = 0; c < chunks; c++) {
-        copy_a(batch, row, rows, c * chunk, min64(chunk, p.k - c * chunk), a_buffer + c * chunk_floats);
+        copy_a(batch, row, rows, c * chunk, min64(chunk, p.k - c * chunk), a_buffer + c * chunk_numbers);
       }
       for (int64_t j = panel0; j < panel0 + panels; j++) {
         const int64_t cols = min64(kPanel, p.n - j * kPanel);
         for (int64_t c = 0; c < chunks; c++) {
           const int64_t k0 = c * chunk, k = min64(chunk, p.k - k0);
           const PanelChunk b = source.panel_b(batch, j, k0, k, b_buffer, 1);
-          multiply(row, k0, k, reinterpret_cast<const char*>(a_buffer + c * chunk_floats), kRowBytes, b, rows, cols, tile, nullptr, 0);
+          multiply(row, k0, k, reinterpret_cast<const char*>(a_buffer + c * chunk_numbers), kRowBytes, b, rows, cols, tile, nullptr, 0);
         }
         if (chunks == 0) memset(tile, 0, sizeof(tile));
         finish_tile(batch, row, j, rows, cols, tile);
@@ -233,7 +233,7 @@ struct BlockRunner {
     const int64_t last = rows % p.tile_rows, stride = source.stride_in_place();
     const bool in_place = suits_in_place(stride) && (!last || row_capacity(last) == last);
     const int64_t a_stride = in_place ? stride : kRowBytes;
-    float* partial = chunks > 1 ? static_cast<float*>(p.scratch) + worker * (COIL_GEMM_WORKER_BYTES / 4) : nullptr;
+    Real* partial = chunks > 1 ? static_cast<Real*>(p.scratch) + worker * static_cast<int64_t>(COIL_GEMM_WORKER_BYTES / sizeof(Real)) : nullptr;
     if (p.k * panels <= kChunk && chunks == 1 && source.b_in_place()) return run_shallow(batch, row, rows, panel0, panels, in_place ? stride : 0, a_buffer, tile);
     for (int64_t c = 0; c < chunks; c++) {
       const int64_t k0 = c * chunk, k = min64(chunk, p.k - k0);
@@ -246,7 +246,7 @@ struct BlockRunner {
         const int64_t next_part = k * source.b_row_bytes() / tiles, step = ceil_div(next_part, p.bfloat16_dot ? ceil_div(k, 2) : k);
         for (int64_t t = 0; t < tiles; t++, next += next ? next_part : 0) {
           const int64_t tile_row = t * p.tile_rows, count = min64(p.tile_rows, rows - tile_row);
-          float* acc = partial ? partial + (j * kBlockRows + tile_row) * kPanel : tile;
+          Real* acc = partial ? partial + (j * kBlockRows + tile_row) * kPanel : tile;
           if (in_place && j == 0) fetch_tile(batch, row, rows, tile_row + p.tile_rows, k0);
           multiply(row + tile_row, k0, k, a + tile_row * a_stride, a_stride, b, count, cols, acc, next, step);
           if (c + 1 == chunks) finish_tile(batch, row + tile_row, panel0 + j, count, cols, acc);
@@ -257,17 +257,19 @@ struct BlockRunner {
 
   // The chunk [k0, k0 + k) of the rows from `row`, less what is known to be zero. `next` and `step`: as tile_product.
   void multiply(int64_t row, int64_t k0, int64_t k, const char* a, int64_t a_stride, const PanelChunk& b, int64_t rows,
-                int64_t cols, float* acc, const char* next, int64_t step) const {
+                int64_t cols, Real* acc, const char* next, int64_t step) const {
     int64_t begin = k0, end = k0 + k;
     source.clip_k(row, rows, &begin, &end);
     if (begin >= end) {
-      if (k0 == 0) memset(acc, 0, static_cast<size_t>(rows * kPanel) * 4);
+      if (k0 == 0) memset(acc, 0, static_cast<size_t>(rows * kPanel) * sizeof(Real));
       return;
     }
     const int64_t skipped = begin - k0, b_bytes = skipped * b.ldb * element_bytes(b.dtype);
     const void* from = static_cast<const char*>(b.data) + b_bytes;
-    if (b.quantised.data) {
-      tile_product_quantised(k, reinterpret_cast<const float*>(a), b.quantised, rows, acc, k0 > 0);
+    if constexpr (sizeof(Real) == 8) {
+      tile_product(end - begin, a + skipped * 8, a_stride, from, b.ldb, b.dtype, rows, cols, acc, k0 > 0, next, step);
+    } else if (b.quantised.data) {
+      tile_product_quantised(k, reinterpret_cast<const Real*>(a), b.quantised, rows, acc, k0 > 0);
     } else if (p.bfloat16_dot) {
       tile_product_dot(end - begin, a + skipped * 2, a_stride, from, b.ldb, rows, acc, k0 > 0, next, step);
     } else {

@@ -1,4 +1,4 @@
-// Packing of weights that are known at run time only. A panel is 32 output channels of one group; its rows are (tap, channel), and
+// Packing of weights that are known at run time only. A panel is 32 (of doubles 16) output channels of one group; its rows are (tap, channel), and
 // what is contiguous in memory decides how they are filled: output channels by row copies, all of an output channel's numbers or
 // its input channels by 8 x 8 transposes, anything else one by one.
 #include "conv_weight.h"
@@ -24,7 +24,7 @@ struct WeightPacker {
     group_ic = c.ic / c.groups;
     taps = c.kh * c.kw;
     panels = ceil_div(group_oc, kPanel);
-    whole_rows = sizeof(T) == 4 && c.w_w == 1 && c.w_h == c.kw && (group_ic == 1 || c.w_i == taps);
+    whole_rows = sizeof(T) == sizeof(Real) && c.w_w == 1 && c.w_h == c.kw && (group_ic == 1 || c.w_i == taps);
     parts = whole_rows ? ceil_div(group_ic, kPartChannels) : c.kh;
   }
 
@@ -47,7 +47,7 @@ struct WeightPacker {
       T* rows = to + (part * c.kw + x) * group_ic * kPanel;
       if (c.w_o == 1 && cols == kPanel) {
         for (int64_t i = 0; i < group_ic; i++) memcpy(rows + i * kPanel, tap + i * c.w_i, kPanel * sizeof(T));
-      } else if (sizeof(T) == 4 && c.w_i == 1) {
+      } else if (sizeof(T) == sizeof(Real) && c.w_i == 1) {
         transpose_runs(tap, group_ic, cols, rows, 0, 1);
       } else {
         copy_one_by_one(tap, cols, rows);
@@ -68,7 +68,7 @@ struct WeightPacker {
   void transpose_runs(const T* from, int64_t n, int64_t cols, T* to, int64_t begin, int64_t run_taps) const {
     const auto row = [&](int64_t j) { return to + ((begin + j) % run_taps * group_ic + (begin + j) / run_taps) * kPanel; };
     int64_t j = 0;
-    if constexpr (sizeof(T) == 4) {
+    if constexpr (sizeof(T) == sizeof(Real)) {
       for (; j + 8 <= n; j += 8) {
         T* rows[8];
 #pragma unroll
@@ -77,7 +77,7 @@ struct WeightPacker {
           Vec8 in[8];
 #pragma unroll
           for (int i = 0; i < 8; i++) in[i] = o + i < cols ? load_raw<Vec8>(from + (o + i) * c.w_o + j) : Vec8(0.0f);
-          float turned[64];
+          Real turned[64];
           transpose8(in, turned, 8);
 #pragma unroll
           for (int i = 0; i < 8; i++) store_raw(rows[i] + o, load_raw<Vec8>(turned + 8 * i));
@@ -104,7 +104,9 @@ struct WeightPacker {
 }  // namespace
 
 CoilConv2d pack_plain_weight(const CoilConv2d& conv, const CoilHost* host) {
-  if (conv.dtype == COIL_FLOAT32) {
+  if constexpr (sizeof(Real) == 8) {
+    WeightPacker<uint64_t>(conv, conv.scratch).run_all(host);
+  } else if (conv.dtype == COIL_FLOAT32) {
     WeightPacker<uint32_t>(conv, conv.scratch).run_all(host);
   } else {
     WeightPacker<uint16_t>(conv, conv.scratch).run_all(host);

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kStrip = 8;                    // output pixels
 constexpr int64_t kTileChannels = 64;        // channels of one epilogue call
-constexpr int64_t kTileFloats = 2048;        // of one epilogue call: half of the L1 with what it reads
+constexpr int64_t kTileNumbers = 8192 / sizeof(Real);   // of one epilogue call: half of the L1 with what it reads
 constexpr int64_t kSmallWork = 131072;       // multiply-adds that are not worth a thread
 
 // What a pixel of T counts: a byte less the zero point.
@@ -20,11 +20,12 @@ struct Pixels {
   explicit Pixels(const CoilConv2d&) {}
   COIL_INLINE_MEMBER Vec number(Vec v) const { return v; }
   COIL_INLINE_MEMBER const T* outside() const {
-    alignas(64) static constexpr uint32_t kZeros[kLanes] = {};
+    alignas(64) static constexpr Real kZeros[kLanes] = {};
     return reinterpret_cast<const T*>(kZeros);
   }
-  static COIL_INLINE_MEMBER void put(float* acc, Vec sum) { store(acc, sum); }
+  static COIL_INLINE_MEMBER void put(Real* acc, Vec sum) { store(acc, sum); }
 };
+#ifndef COIL_DOUBLE
 template <class T>
 struct BytePixels {
   using Weight = int8_t;
@@ -43,6 +44,7 @@ template <>
 struct Pixels<int8_t> : BytePixels<int8_t> {
   using BytePixels::BytePixels;
 };
+#endif
 
 template <class T>
 struct Depthwise {
@@ -59,7 +61,7 @@ struct Depthwise {
 
   // kLanes channels (or `channels` fewer) of a strip that lies wholly inside: tap columns [0, kw) of all its pixels are valid.
   template <bool partial>
-  __attribute__((noinline)) void strip_inside(const T* x, const W* w, int64_t lines, int64_t w_line, int64_t channels, float* acc) const {
+  __attribute__((noinline)) void strip_inside(const T* x, const W* w, int64_t lines, int64_t w_line, int64_t channels, Real* acc) const {
     Vec sum[kStrip];
 #pragma unroll
     for (int i = 0; i < kStrip; i++) sum[i] = Vec(0.0f);
@@ -81,7 +83,7 @@ struct Depthwise {
   // For the usual sizes, at borders too: each pixel of a line is loaded once and meets all the outputs that it is a tap of.
   // x is at image column 0 of the first valid line, ix0 the column of the strip's first tap.
   template <int kw, int stride, bool partial, bool border>
-  __attribute__((noinline)) void strip_sliding(const T* x, int64_t ix0, const W* w, int64_t lines, int64_t w_line, int64_t channels, float* acc) const {
+  __attribute__((noinline)) void strip_sliding(const T* x, int64_t ix0, const W* w, int64_t lines, int64_t w_line, int64_t channels, Real* acc) const {
     const int64_t x_w = c.x_w, x_line = c.dilation_h * c.x_h, acc_ld = ld;
     const uint64_t columns = static_cast<uint64_t>(c.iw);
     Vec sum[kStrip];
@@ -110,7 +112,7 @@ struct Depthwise {
   // The same with pixels or taps outside.
   template <bool partial>
   __attribute__((noinline)) void strip_border(const T* x, int64_t ix0, int64_t pixels, const W* w, int64_t lines, int64_t w_line, int64_t channels,
-                    float* acc) const {
+                    Real* acc) const {
     Vec sum[kStrip];
 #pragma unroll
     for (int i = 0; i < kStrip; i++) sum[i] = Vec(0.0f);
@@ -131,9 +133,9 @@ struct Depthwise {
 
   template <bool partial, bool border>
   void strip(const T* x, int64_t ix0, int64_t pixels, const W* w, int64_t lines, int64_t w_line, int64_t channels,
-             float* acc) const {
+             Real* acc) const {
     // Part of a vector of small elements is slow to load without masks: not worth the code.
-    const bool usual = c.dilation_w == 1 && (kLanes == 16 || sizeof(T) == 4 || !partial);
+    const bool usual = c.dilation_w == 1 && (kVectorBytes == 64 || sizeof(T) == sizeof(Real) || !partial);
     if (usual && c.kw == 3 && c.stride_w == 1) {
       strip_sliding<3, 1, partial, border>(x, ix0, w, lines, w_line, channels, acc);
     } else if (usual && c.kw == 3 && c.stride_w == 2) {
@@ -153,7 +155,7 @@ struct Depthwise {
 
   // One output line of one block of channels.
   void line(int64_t row, int64_t block) const {
-    alignas(64) float tile[kTileFloats];
+    alignas(64) Real tile[kTileNumbers];
     const int64_t image = row / c.oh, oy = row % c.oh, iy0 = oy * c.stride_h - c.pad_h;
     // Taps [first, last) lie inside the image.
     const int64_t first = iy0 < 0 ? ceil_div(-iy0, c.dilation_h) : 0;
@@ -170,7 +172,7 @@ struct Depthwise {
         for (int64_t i = 0; i < tile_count; i += kStrip) {
           const int64_t pixels = min64(kStrip, tile_count - i), ix0 = (tile_ox + i) * c.stride_w - c.pad_w;
           const bool inside = pixels == kStrip && ix0 >= 0 && ix0 + reach < c.iw;
-          float* acc = tile + i * ld + j;
+          Real* acc = tile + i * ld + j;
           if (inside && left == kLanes) {
             strip<false, false>(x + channel, ix0, pixels, w, lines, w_line, left, acc);
           } else if (inside) {
@@ -182,7 +184,7 @@ struct Depthwise {
           }
         }
       }
-      epilogue(epilogue_context, 0, row * c.ow + tile_ox, channel0, tile_count, channels, tile, ld);
+      epilogue(epilogue_context, 0, row * c.ow + tile_ox, channel0, tile_count, channels, reinterpret_cast<float*>(tile), ld);
     }
   }
 
@@ -200,8 +202,8 @@ struct DepthwiseStrided {
   const void* epilogue_context;
   int64_t blocks, ld, tile_pixels;
 
-  float pixel(const T* x, int64_t oy, int64_t ox, const T* w) const {
-    float sum = 0;
+  Real pixel(const T* x, int64_t oy, int64_t ox, const T* w) const {
+    Real sum = 0;
     for (int64_t ty = 0; ty < c.kh; ty++) {
       const int64_t iy = oy * c.stride_h - c.pad_h + ty * c.dilation_h;
       if (iy < 0 || iy >= c.ih) continue;
@@ -217,7 +219,7 @@ struct DepthwiseStrided {
   static void run(void* context, int64_t begin, int64_t end, int32_t) {
     const DepthwiseStrided& self = *static_cast<DepthwiseStrided*>(context);
     const CoilConv2d& c = self.c;
-    alignas(64) float tile[kStrip * kTileChannels];
+    alignas(64) Real tile[kStrip * kTileChannels];
     for (int64_t i = begin; i < end; i++) {
       const int64_t row = i / self.blocks, channel0 = i % self.blocks * kTileChannels;
       const int64_t channels = min64(kTileChannels, c.oc - channel0);
@@ -229,7 +231,7 @@ struct DepthwiseStrided {
           const T* w = static_cast<const T*>(c.w) + channel / kPanel * c.kh * c.kw * kPanel + channel % kPanel;
           for (int64_t p = 0; p < pixels; p++) tile[p * kTileChannels + j] = self.pixel(x, row % c.oh, ox + p, w);
         }
-        self.epilogue(self.epilogue_context, 0, row * c.ow + ox, channel0, pixels, channels, tile, kTileChannels);
+        self.epilogue(self.epilogue_context, 0, row * c.ow + ox, channel0, pixels, channels, reinterpret_cast<float*>(tile), kTileChannels);
       }
     }
   }
@@ -241,7 +243,7 @@ void run_lines(const CoilConv2d& c, const CoilHost* host) {
   const StoreContext to = {c.y, 0, c.oc, bytes ? COIL_FLOAT32 : c.dtype};  // (4 bytes are moved as they are)
   const int64_t ld = c.oc >= kTileChannels ? kTileChannels : ceil_div(c.oc, 16) * 16;
   Kernel kernel = {c, c.epilogue ? c.epilogue : store_tile, c.epilogue ? c.epilogue_context : &to,
-                   ceil_div(c.oc, kTileChannels), ld, min64(COIL_TILE_ROWS, kTileFloats / ld / kStrip * kStrip)};
+                   ceil_div(c.oc, kTileChannels), ld, min64(COIL_TILE_ROWS, kTileNumbers / ld / kStrip * kStrip)};
   const int64_t items = c.n * c.oh * kernel.blocks, item_work = c.ow * kTileChannels * c.kh * c.kw;
   if (items <= 0 || c.ow <= 0) return;
   if (host->num_workers <= 1 || items * item_work < kSmallWork) {
@@ -255,8 +257,10 @@ void run_lines(const CoilConv2d& c, const CoilHost* host) {
 }  // namespace
 
 void depthwise_conv2d(const CoilConv2d& c, const CoilHost* host) {
+#ifndef COIL_DOUBLE
   if (c.dtype == COIL_UINT8) return run_lines<Depthwise<uint8_t>>(c, host);
   if (c.dtype == COIL_INT8) return run_lines<Depthwise<int8_t>>(c, host);
+#endif
   with_dtype(c.dtype, [&](auto* type) {
     using T = __remove_cvref(decltype(*type));
     if (c.x_c == 1 || c.ic == 1) {

@@ -13,20 +13,13 @@ constexpr int64_t kLd = 16;                  // of a tile
 constexpr int64_t kOutputs = 4;              // at a time
 static_assert(COIL_FEW_OUTPUTS <= kLd);
 constexpr int64_t kFewestRows = 32, kLeastDepth = 64;   // of a product that is worth the copy of its columns
-constexpr int64_t kColumnNumbers = 16384;
+constexpr int64_t kColumnNumbers = 65536 / sizeof(Real);
 constexpr int64_t kSmallWork = 131072;       // multiply-adds that are not worth a thread
 constexpr int kStrip = 8;                    // pixels whose lanes are added up together
 
 // Pixels that have their sums in registers, beside a pixel and the weights of `outputs`.
-constexpr int strip_of(int outputs) { return kLanes == 16 ? (outputs <= 3 ? 8 : 4) : outputs == 1 ? 8 : outputs <= 3 ? 4 : 2; }
+constexpr int strip_of(int outputs) { return kVectorBytes == 64 ? (outputs <= 3 ? 8 : 4) : outputs == 1 ? 8 : outputs <= 3 ? 4 : 2; }
 
-COIL_INLINE Vec8 fold(Vec v) {
-#ifdef __AVX512F__
-  return __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7) + __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
-#else
-  return v;
-#endif
-}
 // Sums of neighbouring lanes: those of a, then those of b, in each half.
 COIL_INLINE Vec8 pairs(Vec8 a, Vec8 b) {
   return __builtin_shufflevector(a, b, 0, 2, 8, 10, 4, 6, 12, 14) + __builtin_shufflevector(a, b, 1, 3, 9, 11, 5, 7, 13, 15);
@@ -59,9 +52,9 @@ struct FewOutputs {
     }
   }
 
-  // x: column 0 of the first line of taps inside of the image; w: its weights. out: a float for each output and pixel, [outputs][kStrip].
+  // x: column 0 of the first line of taps inside of the image; w: its weights. out: a number for each output and pixel, [outputs][kStrip].
   template <int outputs, bool border>
-  __attribute__((noinline)) void strip(const T* x, int64_t ix0, const T* w, int64_t lines, float* out) const {
+  __attribute__((noinline)) void strip(const T* x, int64_t ix0, const T* w, int64_t lines, Real* out) const {
     constexpr int count = strip_of(outputs);
     const int64_t apart = c.stride_w * c.x_w, w_output = c.kh * c.kw * c.ic, whole = c.ic / kLanes * kLanes, left = c.ic - whole;
     Vec sum[count][outputs];
@@ -85,16 +78,16 @@ struct FewOutputs {
 #pragma unroll
       for (int i = 0; i < count; i++) folded[i] = fold(sum[i][o]);
       const Vec8 sums = add_up(folded);
-      memcpy(out + o * kStrip, &sums, count * sizeof(float));
+      memcpy(out + o * kStrip, &sums, count * sizeof(Real));
     }
   }
 
   // Pixels [ox, ox + count) of an output line.
   template <int outputs>
-  void tile(const T* x, const T* w, int64_t lines, int64_t ox, int64_t count, float* acc) const {
+  void tile(const T* x, const T* w, int64_t lines, int64_t ox, int64_t count, Real* acc) const {
     constexpr int pixels = strip_of(outputs);
     const int64_t reach = (pixels - 1) * c.stride_w + (c.kw - 1) * c.dilation_w;
-    alignas(64) float sums[outputs * kStrip];
+    alignas(64) Real sums[outputs * kStrip];
     for (int64_t p = 0; p < count; p += pixels) {
       const int64_t ix0 = (ox + p) * c.stride_w - c.pad_w;
       ix0 >= 0 && ix0 + reach < c.iw ? strip<outputs, false>(x, ix0, w, lines, sums) : strip<outputs, true>(x, ix0, w, lines, sums);
@@ -107,7 +100,7 @@ struct FewOutputs {
   }
 
   void task(int64_t index) const {
-    alignas(64) float acc[COIL_TILE_ROWS * kLd];
+    alignas(64) Real acc[COIL_TILE_ROWS * kLd];
     const int64_t row = index / tiles, ox = index % tiles * COIL_TILE_ROWS, count = min64(COIL_TILE_ROWS, c.ow - ox);
     const int64_t image = row / c.oh, iy0 = row % c.oh * c.stride_h - c.pad_h;
     // Taps [first, last) lie inside the image.
@@ -124,7 +117,7 @@ struct FewOutputs {
         default: tile<kOutputs>(x, weights, lines, ox, count, acc + o);
       }
     }
-    epilogue(epilogue_context, 0, row * c.ow + ox, 0, count, c.oc, acc, kLd);
+    epilogue(epilogue_context, 0, row * c.ow + ox, 0, count, c.oc, reinterpret_cast<float*>(acc), kLd);
   }
 
   static void run(void* context, int64_t begin, int64_t end, int32_t) {

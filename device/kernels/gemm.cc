@@ -1,21 +1,23 @@
 // coil_gemm: batched products of strided or packed operands.
 #include "amx.h"
-#include "block.h"
 #include "few_outputs.h"
 #include "gemm_quantised.h"
+#include "gemm_source.h"
 #include "gemv.h"
 #include "quantised_rows.h"
-#include "transpose.h"
 
 namespace COIL_KERNELS_NAMESPACE {
 namespace {
 
+// Operands that may be bfloat16 for dot products, and a B that may be quantised.
 template <class T>
-struct GemmSource {
-  const CoilGemm& g;
+struct MixedGemmSource : GemmSource<T> {
+  using GemmSource<T>::g;
   bool bits;   // rows of A are copied without widening, and B is bfloat16 too
   bool scale_last = scales_last(g);
   static constexpr int64_t kFewTiles = 2;   // as many meet the panel's numbers as they are
+
+  MixedGemmSource(const CoilGemm& gemm, bool as_bits) : GemmSource<T>{gemm}, bits(as_bits) {}
 
   // int8 with one scale for a whole column.
   static bool scales_last(const CoilGemm& g) { return g.b_bits == 8 && g.b_scale && !g.b_zero && g.b_group >= g.k; }
@@ -37,29 +39,20 @@ struct GemmSource {
     return {data, g.b_bits, g.n, min64(kPanel, g.n - col), g.b_group, (group + 1) * g.b_group - k0, scale, zero};
   }
 
-  __attribute__((noinline)) void pack_a(int64_t batch, int64_t row, int64_t rows, int64_t k0, int64_t k, float* out, int64_t stride = kRowStride) const {
-    const T* a = static_cast<const T*>(g.a) + batch * g.a_batch + row * g.a_row + k0 * g.a_col;
+  void pack_a(int64_t batch, int64_t row, int64_t rows, int64_t k0, int64_t k, float* out, int64_t stride = kRowStride) const {
     if constexpr (__is_same(T, BFloat16)) {
-      for (int64_t r = 0; bits && r < rows; r++) copy_row(a + r * g.a_row, k, reinterpret_cast<T*>(out + r * stride));
-      if (bits) return;
+      if (bits) {
+        const T* a = static_cast<const T*>(g.a) + batch * g.a_batch + row * g.a_row + k0 * g.a_col;
+        for (int64_t r = 0; r < rows; r++) copy_row(a + r * g.a_row, k, reinterpret_cast<T*>(out + r * stride));
+        return;
+      }
     }
-    if (g.a_col == 1) {
-      for (int64_t r = 0; r < rows; r++) copy_row(a + r * g.a_row, k, out + r * stride);
-    } else {
-      // k runs outermost as it is the far stride of a transposed A.
-      copy_transposed(a, g.a_col, g.a_row, k, rows, out, stride);
-    }
+    GemmSource<T>::pack_a(batch, row, rows, k0, k, out, stride);
   }
 
-  void clip_k(int64_t, int64_t, int64_t*, int64_t*) const {}
-
-  static constexpr int64_t kElementBytes = sizeof(T);
   int64_t stride_in_place() const {
     const bool as_read = __is_same(T, float) || (bits && g.k % 2 == 0), from_registers = g.b_scale && !scale_last && !bits;
-    return as_read && !from_registers && g.a_col == 1 ? g.a_row * kElementBytes : 0;
-  }
-  const char* row_of_a(int64_t batch, int64_t row, int64_t k0) const {
-    return reinterpret_cast<const char*>(static_cast<const T*>(g.a) + batch * g.a_batch + row * g.a_row + k0);
+    return as_read && !from_registers && g.a_col == 1 ? g.a_row * this->kElementBytes : 0;
   }
 
   const void* next_b(int64_t, int64_t panel, int64_t k0) const {
@@ -68,8 +61,7 @@ struct GemmSource {
   int64_t b_row_bytes() const { return kPanel * (g.b_bits ? g.b_bits : int64_t{8} * sizeof(T)) / 8; }
   bool b_in_place() const { return g.b_packed && !g.b_bits; }
 
-  __attribute__((noinline)) PanelChunk panel_b(int64_t batch, int64_t panel, int64_t k0, int64_t k, float* buffer,
-                                               int64_t tiles) const {
+  PanelChunk panel_b(int64_t batch, int64_t panel, int64_t k0, int64_t k, float* buffer, int64_t tiles) const {
     if (bits && g.b_bits) {
       dequantise_panel_dot(g, g.b_scale && !scale_last, panel, k0, k, reinterpret_cast<BFloat16*>(buffer));
       return {buffer, kPanel, COIL_BFLOAT16};
@@ -81,55 +73,26 @@ struct GemmSource {
       dequantise_panel(g, g.b_scale && !scale_last, panel, k0, k, buffer);
       return {buffer, kPanel, COIL_FLOAT32};
     }
-    const T* b = static_cast<const T*>(g.b) + batch * g.b_batch;
-    if (g.b_packed) {
-      b += panel * g.k * kPanel + k0 * kPanel;
-      if (bits || !widens_panel<T>(tiles)) return {b, kPanel, g.dtype};
-      copy_row(b, k * kPanel, buffer);
-      return {buffer, kPanel, COIL_FLOAT32};
-    }
-    b += k0 * g.b_row + panel * kPanel * g.b_col;
-    const int64_t cols = min64(kPanel, g.n - panel * kPanel);
-    if (g.b_col == 1) {
-      if (cols == kPanel && tiles == 1) return {b, g.b_row, g.dtype};
-      for (int64_t i = 0; i < k; i++) {
-        copy_row(b + i * g.b_row, cols, buffer + i * kPanel);
-        // A tail of up to kLanes - 1 zeros came with the row; the rest of the panel:
-        for (int64_t j = ceil_div(cols, kLanes) * kLanes; j < kPanel; j += kLanes) store(buffer + i * kPanel + j, Vec(0.0f));
-      }
-    } else {
-      if (cols < kPanel) memset(buffer, 0, static_cast<size_t>(k * kPanel) * 4);
-      copy_transposed(b, g.b_col, g.b_row, cols, k, buffer, kPanel);
-    }
-    return {buffer, kPanel, COIL_FLOAT32};
+    return GemmSource<T>::panel_b(batch, panel, k0, k, buffer, tiles, bits);
   }
 };
 
 template <class T>
 void gemm(const CoilGemm& g, const CoilHost* host) {
   const StoreContext to = {g.c, g.c_batch, g.c_row, g.dtype};
-  Product p = {};
-  p.batch = g.batch;
-  p.m = g.m;
-  p.n = g.n;
-  p.k = g.k;
-  p.epilogue = g.epilogue ? g.epilogue : store_tile;
-  p.epilogue_context = g.epilogue ? g.epilogue_context : &to;
+  Product p = gemm_product(g, to);
   const bool rows_fit_dot = g.b_packed && g.a_col == 1 && g.m >= kFewestDotRows;
   p.bfloat16_dot = __is_same(T, BFloat16) && rows_fit_dot && has_bfloat16_dot();
-  p.scratch = g.scratch;
-  p.asked_tiles = g.block_tiles;
-  p.asked_panels = g.block_panels;
   if (is_gemv(g)) return gemv(g, p.epilogue, p.epilogue_context, host);
   if (fits_few_columns(g)) return few_columns_gemm(g, p.epilogue, p.epilogue_context, host);
-  const GemmSource<T> source = {g, p.bfloat16_dot};
+  const MixedGemmSource<T> source(g, p.bfloat16_dot);
   if (__is_same(T, BFloat16) && rows_fit_dot && !g.b_bits && suits_amx(p)) {
-    const GemmSource<T> as_bits = {g, true};
+    const MixedGemmSource<T> as_bits(g, true);
     plan_amx(p, host->num_workers);
-    return AmxRunner<const GemmSource<T>>{p, as_bits}.run(host);
+    return AmxRunner<const MixedGemmSource<T>>{p, as_bits}.run(host);
   }
   plan(p, host->num_workers, suits_in_place(source.stride_in_place()) ? kPanelsInPlace : kBlockPanels);
-  BlockRunner<const GemmSource<T>>{p, source}.run(host);
+  BlockRunner<const MixedGemmSource<T>>{p, source}.run(host);
 }
 
 }  // namespace

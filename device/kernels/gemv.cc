@@ -8,7 +8,7 @@
 namespace COIL_KERNELS_NAMESPACE {
 namespace {
 
-constexpr int64_t kMostK = 16384;        // 64 KB of stack
+constexpr int64_t kMostK = 65536 / sizeof(Real);   // 64 KB of stack
 constexpr int64_t kSmallTask = 32768;    // multiply-adds
 
 template <class T>
@@ -19,7 +19,7 @@ struct Gemv {
   int64_t panels;
 
   // out[i] = the dot product of a with row i of 8, of which `valid` exist.
-  static void dot8(const float* a, const T* b, int64_t ldb, int64_t valid, int64_t k, float* out) {
+  static void dot8(const Real* a, const T* b, int64_t ldb, int64_t valid, int64_t k, Real* out) {
     const T* row[8];
     Vec sum[8];
 #pragma unroll
@@ -40,14 +40,8 @@ struct Gemv {
     }
     Vec8 half[8];
 #pragma unroll
-    for (int i = 0; i < 8; i++) {
-#ifdef __AVX512F__
-      half[i] = sum[i].lo + sum[i].hi;
-#else
-      half[i] = sum[i];
-#endif
-    }
-    float turned[64];
+    for (int i = 0; i < 8; i++) half[i] = fold(sum[i]);
+    Real turned[64];
     transpose8(half, turned, 8);
     Vec8 total = load8(turned);
 #pragma unroll
@@ -58,8 +52,8 @@ struct Gemv {
   static void run(void* context, int64_t begin, int64_t end, int32_t) {
     const Gemv& self = *static_cast<Gemv*>(context);
     const CoilGemm& g = self.g;
-    alignas(64) float a[kMostK + kLanes];
-    alignas(64) float tile[kPanel];
+    alignas(64) Real a[kMostK + kLanes];
+    alignas(64) Real tile[kPanel];
     int64_t copied = -1;
     for (int64_t i = begin; i < end; i++) {
       const int64_t batch = i / self.panels, col = i % self.panels * kPanel, cols = min64(kPanel, g.n - col);
@@ -75,7 +69,7 @@ struct Gemv {
       }
       const T* b = static_cast<const T*>(g.b) + batch * g.b_batch + col * g.b_col;
       for (int64_t j = 0; j < cols; j += 8) dot8(a, b + j * g.b_col, g.b_col, min64(8, cols - j), g.k, tile + j);
-      self.epilogue(self.epilogue_context, batch, 0, col, 1, cols, tile, kPanel);
+      self.epilogue(self.epilogue_context, batch, 0, col, 1, cols, reinterpret_cast<float*>(tile), kPanel);
     }
   }
 };

@@ -1,35 +1,17 @@
 // The register-blocked products of a few rows of A with one panel of B, for every number of rows that the blocking uses, and
 // the default epilogue.
 #include "block.h"
+#include "fetch.h"
 #include "rows_of_a.h"
 
 namespace COIL_KERNELS_NAMESPACE {
 namespace {
 
-// Rows of B that are on their way into the first cache: a panel's first tile of rows finds them in the last one or in memory. One row
-// lasts as long as its multiply-adds, at least 28 cycles for a full tile. With few rows of A reading B is all that there is to do, and the
-// machine's own prefetching does it better.
-constexpr int64_t kAhead = 16;
-constexpr bool fetches_ahead(int rows) { return 2 * rows >= kTileRows; }
-
-template <int64_t count, class T>
-COIL_INLINE void fetch_row(const T* row) {
-#pragma unroll
-  for (int64_t i = 0; i < count * static_cast<int64_t>(sizeof(T)); i += 64) __builtin_prefetch(reinterpret_cast<const char*>(row) + i);
-}
-
-// What comes after this panel, a piece with each step: spread over all tiles of rows, it arrives from a far cache or from memory while
-// there is much to compute. (The steps of one tile need four times what memory delivers.)
-COIL_INLINE const char* fetch_next(const char* next, int64_t step) {
-  __builtin_prefetch(next, 0, 2);
-  return next + step;
-}
-
 // With one or two rows several k are summed apart, so that the multiply-adds do not wait for each other.
 constexpr int sums_apart(int rows) { return rows == 1 ? 4 : rows == 2 ? 2 : 1; }
 
 template <int apart, int mr, int nv>
-COIL_INLINE void store_sums(const Vec (&sum)[apart][mr][nv], float* acc, int64_t ld, bool accumulate) {
+COIL_INLINE void store_sums(const Vec (&sum)[apart][mr][nv], Real* acc, int64_t ld, bool accumulate) {
 #pragma unroll
   for (int i = 0; i < mr; i++) {
 #pragma unroll
@@ -37,7 +19,7 @@ COIL_INLINE void store_sums(const Vec (&sum)[apart][mr][nv], float* acc, int64_t
       Vec total = sum[0][i][j];
 #pragma unroll
       for (int u = 1; u < apart; u++) total += sum[u][i][j];
-      float* out = acc + i * ld + j * kLanes;
+      Real* out = acc + i * ld + j * kLanes;
       if (accumulate) total += load(out);
       store(out, total);
     }
@@ -46,7 +28,7 @@ COIL_INLINE void store_sums(const Vec (&sum)[apart][mr][nv], float* acc, int64_t
 
 // acc[mr][nv vectors] (+)= a[mr][k] * b[k][nv vectors]. All sums stay in registers.
 template <int mr, int nv, class T>
-__attribute__((noinline)) void micro(int64_t k, const void* a, int64_t a_stride, const T* b, int64_t ldb, float* acc, bool accumulate, const char* next, int64_t step, int64_t ld) {
+__attribute__((noinline)) void micro(int64_t k, const void* a, int64_t a_stride, const T* b, int64_t ldb, Real* acc, bool accumulate, const char* next, int64_t step, int64_t ld) {
   constexpr int kUnroll = sums_apart(mr);
   Vec sum[kUnroll][mr][nv];
 #pragma unroll
@@ -91,7 +73,7 @@ __attribute__((noinline)) void micro(int64_t k, const void* a, int64_t a_stride,
 
 // As micro, for rows of A that stand side by side.
 template <int mr, int nv>
-__attribute__((noinline)) void micro_turned(int64_t k, const float* a, int64_t lda, const float* b, float* acc, bool accumulate) {
+__attribute__((noinline)) void micro_turned(int64_t k, const Real* a, int64_t lda, const Real* b, Real* acc, bool accumulate) {
   constexpr int kUnroll = sums_apart(mr);
   Vec sum[kUnroll][mr][nv];
 #pragma unroll
@@ -125,7 +107,7 @@ __attribute__((noinline)) void micro_turned(int64_t k, const float* a, int64_t l
 }
 
 template <int nv>
-void run_turned(int64_t k, const float* a, int64_t lda, const float* b, int64_t rows, float* acc, bool accumulate) {
+void run_turned(int64_t k, const Real* a, int64_t lda, const Real* b, int64_t rows, Real* acc, bool accumulate) {
   switch (rows) {
     case 1: return micro_turned<1, nv>(k, a, lda, b, acc, accumulate);
     case 2: return micro_turned<2, nv>(k, a, lda, b, acc, accumulate);
@@ -144,7 +126,7 @@ void run_turned(int64_t k, const float* a, int64_t lda, const float* b, int64_t 
 }
 
 template <int nv, class T>
-void run_rows(int64_t k, const void* a, int64_t a_stride, const T* b, int64_t ldb, int64_t rows, float* acc, bool accumulate, const char* next, int64_t step, int64_t ld) {
+void run_rows(int64_t k, const void* a, int64_t a_stride, const T* b, int64_t ldb, int64_t rows, Real* acc, bool accumulate, const char* next, int64_t step, int64_t ld) {
   switch (rows) {
     case 1: return micro<1, nv, T>(k, a, a_stride, b, ldb, acc, accumulate, next, step, ld);
     case 2: return micro<2, nv, T>(k, a, a_stride, b, ldb, acc, accumulate, next, step, ld);
@@ -163,7 +145,7 @@ void run_rows(int64_t k, const void* a, int64_t a_stride, const T* b, int64_t ld
 }
 
 template <class T>
-void run_columns(int64_t k, const void* a, int64_t a_stride, const T* b, int64_t ldb, int64_t rows, int64_t cols, float* acc, bool accumulate, const char* next, int64_t step, int64_t ld) {
+void run_columns(int64_t k, const void* a, int64_t a_stride, const T* b, int64_t ldb, int64_t rows, int64_t cols, Real* acc, bool accumulate, const char* next, int64_t step, int64_t ld) {
 #ifdef __AVX512F__
   if (cols > kLanes) {
     run_rows<2, T>(k, a, a_stride, b, ldb, rows, acc, accumulate, next, step, ld);
@@ -175,104 +157,9 @@ void run_columns(int64_t k, const void* a, int64_t a_stride, const T* b, int64_t
 #endif
 }
 
-#ifdef __AVX512F__
-
-typedef __bf16 Pairs __attribute__((vector_size(64)));
-typedef uint16_t Row __attribute__((ext_vector_type(32)));
-
-// As micro, two k at a time: a pair of A's row meets the interleaved rows k and k + 1 of B. The interleaving works within the
-// 128-bit lanes, so the sums' columns are out of order until the end.
-template <int mr>
-__attribute__((noinline, target("avx512bf16"))) void micro_dot(int64_t k, const void* a, int64_t a_stride, const BFloat16* b, int64_t ldb,
-                                                                 float* acc, bool accumulate, const char* next, int64_t step) {
-  Vec sum[mr][2];
-#pragma unroll
-  for (int i = 0; i < mr; i++) sum[i][0] = sum[i][1] = Vec(0.0f);
-  alignas(64) static constexpr uint16_t kZeroRow[32] = {};
-  const int64_t pairs = (k + 1) / 2;
-  RowsOfA<mr> rows(a, a_stride);
-#pragma clang loop unroll(disable)
-  for (int64_t p = 0; p < pairs; p++, b += 2 * ldb, rows.advance(1)) {
-    const Row even = load_raw<Row>(b);
-    const Row odd = load_raw<Row>(2 * p + 1 < k ? static_cast<const void*>(b + ldb) : kZeroRow);
-    if constexpr (fetches_ahead(mr)) {
-      fetch_row<kPanel>(b + 2 * kAhead * ldb);
-      fetch_row<kPanel>(b + (2 * kAhead + 1) * ldb);
-      next = fetch_next(next, step);
-    }
-    const Pairs low = __builtin_bit_cast(
-        Pairs, __builtin_shufflevector(even, odd, 0, 32, 1, 33, 2, 34, 3, 35, 8, 40, 9, 41, 10, 42, 11, 43, 16, 48, 17, 49, 18,
-                                       50, 19, 51, 24, 56, 25, 57, 26, 58, 27, 59));
-    const Pairs high = __builtin_bit_cast(
-        Pairs, __builtin_shufflevector(even, odd, 4, 36, 5, 37, 6, 38, 7, 39, 12, 44, 13, 45, 14, 46, 15, 47, 20, 52, 21, 53,
-                                       22, 54, 23, 55, 28, 60, 29, 61, 30, 62, 31, 63));
-#pragma unroll
-    for (int i = 0; i < mr; i++) {
-      Vec row = rows.broadcast(i, 0);
-      const Pairs x = __builtin_bit_cast(Pairs, row);
-      sum[i][0] = __builtin_ia32_dpbf16ps_512(sum[i][0], x, low);
-      sum[i][1] = __builtin_ia32_dpbf16ps_512(sum[i][1], x, high);
-    }
-  }
-#pragma unroll
-  for (int i = 0; i < mr; i++) {
-    float* out = acc + i * kPanel;
-    Vec left = __builtin_shufflevector(sum[i][0], sum[i][1], 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
-    Vec right = __builtin_shufflevector(sum[i][0], sum[i][1], 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
-    if (accumulate) {
-      left += load(out);
-      right += load(out + kLanes);
-    }
-    store(out, left);
-    store(out + kLanes, right);
-  }
-}
-
-// AVX512_BF16 is not part of x86-64-v4.
-bool ask_cpu() {
-  uint32_t a = 7, b, c = 1, d;
-  __asm__("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
-  return a >> 5 & 1;
-}
-
-#endif
-
 }  // namespace
 
-#ifdef __AVX512F__
-bool has_bfloat16_dot() {
-  // cpuid is slow in virtual machines. Threads that race here write the same answer.
-  static int32_t known = -1;
-  int32_t answer = __atomic_load_n(&known, __ATOMIC_RELAXED);
-  if (answer < 0) {
-    answer = ask_cpu();
-    __atomic_store_n(&known, answer, __ATOMIC_RELAXED);
-  }
-  return answer;
-}
-
-void tile_product_dot(int64_t k, const void* a, int64_t a_stride, const void* b, int64_t ldb, int64_t rows, float* acc, bool accumulate,
-                      const char* next, int64_t step) {
-  const BFloat16* panel = static_cast<const BFloat16*>(b);
-  if (!next) next = static_cast<const char*>(b), step = 0;
-  switch (row_capacity(rows)) {
-    case 1: return micro_dot<1>(k, a, a_stride, panel, ldb, acc, accumulate, next, step);
-    case 2: return micro_dot<2>(k, a, a_stride, panel, ldb, acc, accumulate, next, step);
-    case 4: return micro_dot<4>(k, a, a_stride, panel, ldb, acc, accumulate, next, step);
-    case 6: return micro_dot<6>(k, a, a_stride, panel, ldb, acc, accumulate, next, step);
-    case 7: return micro_dot<7>(k, a, a_stride, panel, ldb, acc, accumulate, next, step);
-    case 8: return micro_dot<8>(k, a, a_stride, panel, ldb, acc, accumulate, next, step);
-    case 10: return micro_dot<10>(k, a, a_stride, panel, ldb, acc, accumulate, next, step);
-    case 12: return micro_dot<12>(k, a, a_stride, panel, ldb, acc, accumulate, next, step);
-    default: return micro_dot<14>(k, a, a_stride, panel, ldb, acc, accumulate, next, step);
-  }
-}
-#else
-bool has_bfloat16_dot() { return false; }
-void tile_product_dot(int64_t, const void*, int64_t, const void*, int64_t, int64_t, float*, bool, const char*, int64_t) { __builtin_unreachable(); }
-#endif
-
-void turned_product(int64_t k, const float* a, int64_t lda, const float* b, int64_t rows, int64_t cols, float* acc, bool accumulate) {
+void turned_product(int64_t k, const Real* a, int64_t lda, const Real* b, int64_t rows, int64_t cols, Real* acc, bool accumulate) {
 #ifdef __AVX512F__
   if (cols <= kLanes) return run_turned<1>(k, a, lda, b, rows, acc, accumulate);
   run_turned<2>(k, a, lda, b, rows, acc, accumulate);
@@ -282,17 +169,20 @@ void turned_product(int64_t k, const float* a, int64_t lda, const float* b, int6
 }
 
 void tile_product(int64_t k, const void* a, int64_t a_stride, const void* b, int64_t ldb, int32_t b_dtype, int64_t rows, int64_t cols,
-                  float* acc, bool accumulate, const char* next, int64_t step, int64_t ld) {
+                  Real* acc, bool accumulate, const char* next, int64_t step, int64_t ld) {
   const int64_t capacity = row_capacity(rows);
   if (!next) next = static_cast<const char*>(b), step = 0;   // to ask for an address that is none costs a walk through the page tables
+#ifndef COIL_DOUBLE
   if (b_dtype == COIL_INT8) return run_columns(k, a, a_stride, static_cast<const int8_t*>(b), ldb, capacity, cols, acc, accumulate, next, step, ld);
+#endif
   with_dtype(b_dtype, [&](auto* type) {
     run_columns(k, a, a_stride, static_cast<decltype(type)>(b), ldb, capacity, cols, acc, accumulate, next, step, ld);
   });
 }
 
-void store_tile(const void* context, int64_t batch, int64_t row, int64_t col, int64_t rows, int64_t cols, float* acc,
+void store_tile(const void* context, int64_t batch, int64_t row, int64_t col, int64_t rows, int64_t cols, float* tile,
                 int64_t ld) {
+  const Real* acc = reinterpret_cast<const Real*>(tile);
   const StoreContext& to = *static_cast<const StoreContext*>(context);
   with_dtype(to.dtype, [&](auto* type) {
     using T = __remove_cvref(decltype(*type));

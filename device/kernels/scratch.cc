@@ -4,7 +4,7 @@
 #define COIL_ONE_OF_MANY __attribute__((weak))
 
 extern "C" COIL_ONE_OF_MANY int64_t coil_gemm_scratch_bytes(const CoilGemm* args, int32_t num_workers) {
-  return args->k > 256 ? num_workers * static_cast<int64_t>(COIL_GEMM_WORKER_BYTES) : 0;
+  return args->k > COIL_GEMM_UNBLOCKED_K(args->dtype == COIL_FLOAT64 ? 8 : 4) ? num_workers * static_cast<int64_t>(COIL_GEMM_WORKER_BYTES) : 0;
 }
 
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -28,14 +28,14 @@ extern "C" COIL_ONE_OF_MANY int64_t coil_conv2d_scratch_bytes(const CoilConv2d* 
     return filtering > direct ? filtering : direct;
   }
   if (args->dtype == COIL_UINT8 || args->dtype == COIL_INT8) return 0;
-  const int64_t groups = args->depthwise || args->narrow_groups ? 1 : args->groups, element = args->dtype == COIL_FLOAT32 ? 4 : 2;
-  const int64_t panels = groups * ((args->oc / groups + COIL_PANEL - 1) / COIL_PANEL);
-  const int64_t packed = panels * COIL_PANEL * args->kh * args->kw * (args->ic / args->groups) * element;
+  const int64_t groups = args->depthwise || args->narrow_groups ? 1 : args->groups, element = args->dtype == COIL_FLOAT64 ? 8 : args->dtype == COIL_FLOAT32 ? 4 : 2;
+  const int64_t panel = COIL_PANEL_COLUMNS(element), panels = groups * ceil_div(args->oc / groups, panel);
+  const int64_t packed = panels * panel * args->kh * args->kw * (args->ic / args->groups) * element;
   const int64_t weight = args->w_plain ? (packed + 63) / 64 * 64 : 0;
   if (args->depthwise || args->narrow_groups || args->few_outputs) return weight;
   const int64_t k = args->kh * args->kw * (args->ic / args->groups);
-  const int64_t partial = k > 256 ? num_workers * static_cast<int64_t>(COIL_GEMM_WORKER_BYTES) : 0;
-  const int64_t channels_last = args->x_c == 1 ? 0 : (args->n * args->ih * args->iw * args->ic * 4 + 63) / 64 * 64;
+  const int64_t partial = k > COIL_GEMM_UNBLOCKED_K(element) ? num_workers * static_cast<int64_t>(COIL_GEMM_WORKER_BYTES) : 0;
+  const int64_t channels_last = args->x_c == 1 ? 0 : (args->n * args->ih * args->iw * args->ic * (element == 8 ? 8 : 4) + 63) / 64 * 64;
   return weight + partial + channels_last;
 }
 

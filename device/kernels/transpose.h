@@ -1,4 +1,4 @@
-// Copies into float32 buffers that the micro-kernels read: rows, and strided blocks turned by 90 degrees.
+// Copies into buffers of floats (doubles) that the micro-kernels read: rows, and strided blocks turned by 90 degrees.
 #ifndef COIL_DEVICE_KERNELS_TRANSPOSE_H_
 #define COIL_DEVICE_KERNELS_TRANSPOSE_H_
 
@@ -8,13 +8,14 @@ namespace COIL_KERNELS_NAMESPACE {
 
 // n elements, and zeros up to the next multiple of kLanes (which `out` must have room for).
 template <class T>
-COIL_INLINE void copy_row(const T* from, int64_t n, float* out) {
+COIL_INLINE void copy_row(const T* from, int64_t n, Real* out) {
   int64_t i = 0;
 #pragma clang loop unroll(disable)
   for (; i + kLanes <= n; i += kLanes) store(out + i, load(from + i));
   if (i < n) store(out + i, load_partial(from + i, n - i));
 }
 
+#ifndef COIL_DOUBLE
 // The same without widening.
 COIL_INLINE void copy_row(const BFloat16* from, int64_t n, BFloat16* out) {
   int64_t i = 0;
@@ -23,6 +24,7 @@ COIL_INLINE void copy_row(const BFloat16* from, int64_t n, BFloat16* out) {
   // Narrowing what was widened changes no bit but those of a NaN, which stays one.
   if (i < n) store(out + i, load_partial(from + i, n - i));
 }
+#endif
 
 // Rows of B that are widened for a tile of rows take some of its time; from so many tiles on a panel's chunk is widened for all of them.
 constexpr int64_t kTilesThatWiden = 2;
@@ -31,9 +33,10 @@ constexpr bool widens_panel(int64_t tiles) {
   return sizeof(T) == 2 && tiles > kTilesThatWiden;
 }
 
-typedef float Vec8 __attribute__((ext_vector_type(8)));
+typedef Real Vec8 __attribute__((ext_vector_type(8)));
 
-COIL_INLINE Vec8 load8(const float* p) { return load_raw<Vec8>(p); }
+COIL_INLINE Vec8 load8(const Real* p) { return load_raw<Vec8>(p); }
+#ifndef COIL_DOUBLE
 COIL_INLINE Vec8 load8(const BFloat16* p) {
   typedef uint16_t Bits __attribute__((ext_vector_type(8)));
   typedef uint32_t Wide __attribute__((ext_vector_type(8)));
@@ -48,9 +51,21 @@ COIL_INLINE Vec8 load8(const Float16* p) {
   typedef _Float16 Half8 __attribute__((ext_vector_type(8)));
   return __builtin_convertvector(load_raw<Half8>(p), Vec8);
 }
+#endif
+
+// Eight numbers with the sum of a vector's.
+COIL_INLINE Vec8 fold(Vec v) {
+#if defined(__AVX512F__) && !defined(COIL_DOUBLE)
+  return v.lo + v.hi;
+#elif defined(__AVX512F__) || !defined(COIL_DOUBLE)
+  return v;
+#else
+  return __builtin_shufflevector(v, Vec(0.0f), 0, 1, 2, 3, 4, 5, 6, 7);
+#endif
+}
 
 // out[j][i] = in[i][j] of 8 x 8.
-COIL_INLINE void transpose8(const Vec8 (&in)[8], float* out, int64_t out_stride) {
+COIL_INLINE void transpose8(const Vec8 (&in)[8], Real* out, int64_t out_stride) {
   Vec8 pair[8], quad[8];
 #pragma unroll
   for (int i = 0; i < 4; i++) {
@@ -74,7 +89,7 @@ COIL_INLINE void transpose8(const Vec8 (&in)[8], float* out, int64_t out_stride)
 // out[c * out_stride + r] = from[r * from_row + c * from_col] for r in [0, rows), c in [0, cols). Fast for from_col == 1.
 template <class T>
 __attribute__((noinline)) void copy_transposed(const T* from, int64_t from_row, int64_t from_col, int64_t rows, int64_t cols,
-                                               float* out, int64_t out_stride) {
+                                               Real* out, int64_t out_stride) {
   int64_t r = 0;
   if (from_col == 1) {
     for (; r + 8 <= rows; r += 8) {

@@ -1,5 +1,6 @@
 // The few vector helpers that the kernels need: one vector of floats per ISA, loads that widen bf16 and f16, partial loads that
 // touch no byte outside the operand, stores that narrow. Everything has internal linkage: each ISA's object has its own.
+// With COIL_DOUBLE everything is in double: a source that defines it (gemm_f64.cc) has vectors of the same bytes with half the numbers.
 #ifndef COIL_DEVICE_KERNELS_VECTOR_H_
 #define COIL_DEVICE_KERNELS_VECTOR_H_
 
@@ -17,22 +18,32 @@ void* memcpy(void*, const void*, size_t);
 void* memset(void*, int, size_t);
 }
 
-// Each ISA's functions live in a namespace of their own, so that objects of several ISAs link into one image.
+// Each ISA's functions live in a namespace of their own (those of doubles in another), so that objects of several ISAs link into one image.
+#ifdef COIL_DOUBLE
+#define COIL_KERNELS_NAMESPACE COIL_KERNEL(coil_kernels_f64)
+#else
 #define COIL_KERNELS_NAMESPACE COIL_KERNEL(coil_kernels)
+#endif
 #define COIL_INLINE static inline __attribute__((always_inline))
 #define COIL_INLINE_MEMBER inline __attribute__((always_inline))
 
 namespace COIL_KERNELS_NAMESPACE {
 
-#ifdef __AVX512F__
-constexpr int kLanes = 16;
+#ifdef COIL_DOUBLE
+typedef double Real;
 #else
-constexpr int kLanes = 8;
+typedef float Real;
 #endif
+#ifdef __AVX512F__
+constexpr int kVectorBytes = 64;
+#else
+constexpr int kVectorBytes = 32;
+#endif
+constexpr int kLanes = kVectorBytes / sizeof(Real);
 
 template <class T>
 using Lanes = T __attribute__((ext_vector_type(kLanes)));
-typedef Lanes<float> Vec;
+typedef Lanes<Real> Vec;
 typedef Lanes<uint32_t> VecU32;
 typedef Lanes<int32_t> VecI32;
 
@@ -57,7 +68,11 @@ COIL_INLINE void store_raw(void* p, V v) {
   static_cast<Unaligned<V>*>(p)->value = v;
 }
 
-COIL_INLINE Vec load(const float* p) { return load_raw<Vec>(p); }
+COIL_INLINE Vec load(const Real* p) { return load_raw<Vec>(p); }
+COIL_INLINE Real load_one(const Real* p) { return load_raw<Real>(p); }   // (pairs of bfloat16, too, wherever they are)
+COIL_INLINE void store(Real* p, Vec v) { store_raw(p, v); }
+
+#ifndef COIL_DOUBLE
 COIL_INLINE Vec load(const BFloat16* p) {
   return __builtin_bit_cast(Vec, __builtin_convertvector(load_raw<Lanes<uint16_t>>(p), VecU32) << 16);
 }
@@ -65,13 +80,22 @@ COIL_INLINE Vec load(const int8_t* p) { return __builtin_convertvector(__builtin
 COIL_INLINE Vec load(const uint8_t* p) { return __builtin_convertvector(__builtin_convertvector(load_raw<Lanes<uint8_t>>(p), VecI32), Vec); }
 COIL_INLINE Vec load(const Float16* p) { return __builtin_convertvector(load_raw<Lanes<Float16>>(p), Vec); }
 
-COIL_INLINE float load_one(const float* p) { return load_raw<float>(p); }   // (pairs of bfloat16, too, wherever they are)
 COIL_INLINE float load_one(const BFloat16* p) { return __builtin_bit_cast(float, static_cast<uint32_t>(p->bits) << 16); }
 COIL_INLINE float load_one(const Float16* p) { return static_cast<float>(*p); }
 COIL_INLINE float load_one(const uint8_t* p) { return static_cast<float>(*p); }
+#endif
 
 // The first n (0 <= n <= kLanes) elements, then zeros; reads no more than n.
+#ifdef COIL_DOUBLE
 #ifdef __AVX512F__
+COIL_INLINE Vec load_partial(const double* p, int64_t n) { return __builtin_ia32_loadupd512_mask(p, Vec(0.0), static_cast<uint8_t>((1u << n) - 1)); }
+#else
+COIL_INLINE Vec load_partial(const double* p, int64_t n) {
+  const Lanes<int64_t> lane = {0, 1, 2, 3};
+  return __builtin_ia32_maskloadpd256(reinterpret_cast<const Vec*>(p), lane < n);
+}
+#endif
+#elif defined(__AVX512F__)
 COIL_INLINE Vec load_partial(const float* p, int64_t n) {
   return __builtin_ia32_loadups512_mask(p, Vec(0.0f), static_cast<uint16_t>((1u << n) - 1));
 }
@@ -109,6 +133,7 @@ COIL_INLINE Vec load_partial(const float* p, int64_t n) {
 }
 #endif
 
+#ifndef COIL_DOUBLE
 COIL_INLINE Lanes<uint16_t> narrow_bf16(Vec v) {
   const VecU32 bits = __builtin_bit_cast(VecU32, v);
   const VecU32 rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
@@ -116,9 +141,9 @@ COIL_INLINE Lanes<uint16_t> narrow_bf16(Vec v) {
   return __builtin_convertvector((v == v) ? rounded : quiet, Lanes<uint16_t>);
 }
 
-COIL_INLINE void store(float* p, Vec v) { store_raw(p, v); }
 COIL_INLINE void store(BFloat16* p, Vec v) { store_raw(p, narrow_bf16(v)); }
 COIL_INLINE void store(Float16* p, Vec v) { store_raw(p, __builtin_convertvector(v, Lanes<Float16>)); }
+#endif
 
 // Stores the first n (0 <= n <= kLanes) elements and touches no others.
 template <class T>
@@ -133,11 +158,14 @@ COIL_INLINE void store_partial(T* p, Vec v, int64_t n) {
 COIL_INLINE int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 COIL_INLINE int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
 COIL_INLINE int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-COIL_INLINE int64_t element_bytes(int32_t dtype) { return dtype == COIL_FLOAT32 ? 4 : dtype == COIL_INT8 ? 1 : 2; }
+COIL_INLINE int64_t element_bytes(int32_t dtype) { return dtype == COIL_FLOAT64 ? 8 : dtype == COIL_FLOAT32 ? 4 : dtype == COIL_INT8 ? 1 : 2; }
 
-// Calls f with a null pointer of the element type of `dtype` (float32, bfloat16 or float16).
+// Calls f with a null pointer of the element type of `dtype` (float32, bfloat16 or float16; among doubles there are no others).
 template <class F>
-COIL_INLINE void with_dtype(int32_t dtype, F&& f) {
+COIL_INLINE void with_dtype([[maybe_unused]] int32_t dtype, F&& f) {
+#ifdef COIL_DOUBLE
+  f(static_cast<const double*>(nullptr));
+#else
   if (dtype == COIL_BFLOAT16) {
     f(static_cast<const BFloat16*>(nullptr));
   } else if (dtype == COIL_FLOAT16) {
@@ -145,6 +173,7 @@ COIL_INLINE void with_dtype(int32_t dtype, F&& f) {
   } else {
     f(static_cast<const float*>(nullptr));
   }
+#endif
 }
 
 }  // namespace COIL_KERNELS_NAMESPACE

@@ -31,7 +31,7 @@ std::vector<float> as_floats(const std::vector<uint8_t>& dense, DType dtype) {
 uint64_t packed_size(const KernelPlan& plan, const PlanConstant& c) {
   const TensorData& d = plan.buffer(c.buffer).info.data;
   const auto bytes = static_cast<uint64_t>(byte_size(d.dtype));
-  const auto panels = [](int64_t n) { return (n + 31) / 32 * 32; };
+  const auto panels = [&](int64_t n) { return templates::packed_gemm_b_elements(1, n, bytes); };  // their columns
   switch (c.packing) {
     case PlanConstant::Packing::plain:
     case PlanConstant::Packing::few_outputs_weight:
@@ -39,7 +39,7 @@ uint64_t packed_size(const KernelPlan& plan, const PlanConstant& c) {
     case PlanConstant::Packing::padded_lines: return static_cast<uint64_t>(c.n * c.batch_stride) * bytes;
     case PlanConstant::Packing::gemm_b_4bit: return static_cast<uint64_t>(templates::packed_gemm_b_elements(c.k, c.n)) / 2;
     case PlanConstant::Packing::gemm_b_integer: return static_cast<uint64_t>(templates::packed_integer_b_bytes(c.k, c.n));
-    case PlanConstant::Packing::gemm_b: return static_cast<uint64_t>(c.batch * templates::packed_gemm_b_elements(c.k, c.n)) * bytes;
+    case PlanConstant::Packing::gemm_b: return static_cast<uint64_t>(c.batch * templates::packed_gemm_b_elements(c.k, c.n, bytes)) * bytes;
     case PlanConstant::Packing::conv_weight:
       return static_cast<uint64_t>(c.groups * panels(d.sizes[0] / c.groups) * d.sizes[1] * d.sizes[2] * d.sizes[3]) * bytes;
     case PlanConstant::Packing::conv_weight_integer:

@@ -55,7 +55,7 @@ Status Interpreter::run_template(const Loop& loop) {
     return wide ? run_gemm<double>(loop, *def) : run_gemm<float>(loop, *def);
   }
   if (const Conv2d* def = std::get_if<Conv2d>(&loop.def)) {
-    return is_int(program_.buffer(def->x.buffer).dtype) ? run_conv<double>(loop, *def) : run_conv<float>(loop, *def);
+    return is_int(program_.buffer(def->x.buffer).dtype) || program_.buffer(def->x.buffer).dtype == DType::f64 ? run_conv<double>(loop, *def) : run_conv<float>(loop, *def);
   }
   return run_attention(loop, std::get<Attention>(loop.def));
 }

@@ -280,7 +280,7 @@ bool has_convolution_template(const View& x, const View& w) {
   const bool fixed = std::all_of(w.sizes.begin() + 2, w.sizes.end(), [](Expr s) { return s->is_constant(); });
   const auto empty = [](const View& v) { return std::any_of(v.sizes.begin(), v.sizes.end(), [](Expr n) { return is_const(n, 0); }); };
   if (empty(x) || empty(w)) return false;
-  return w.rank() <= 5 && is_float(x.dtype) && x.dtype != DType::f64 && w.dtype == x.dtype && fixed;
+  return w.rank() <= 5 && is_float(x.dtype) && w.dtype == x.dtype && fixed;
 }
 
 View depth_folded(Op& op, const View& x, int64_t kernel, Expr out_depth, Geometry& g) {

@@ -14,7 +14,7 @@ Operand renumbered(ExprPool& pool, Operand o, const std::vector<size_t>& to) {
   return o;
 }
 
-// Integers, f64 and products of nothing have no template: a plain sum.
+// Integers and products of nothing have no template: a plain sum.
 View summed_product(Op& op, const std::string& name, DType dtype, const View& a, const View& b, size_t num_batch, Sizes sizes) {
   return op.rec.reduce(name, ReduceOp::sum, dtype, std::move(sizes), {a.sizes.back()}, [&](Coordinates c, Coordinates k) {
     std::vector<Expr> at_a(c.begin(), c.end() - 1), at_b(c.begin(), c.begin() + static_cast<long>(num_batch));
@@ -203,7 +203,7 @@ View matrix_product(Op& op, const std::string& name, DType dtype, const View& a,
   sizes.push_back(gemm.n[0]);
   if (is_complex(dtype)) return complex_product(op, name, dtype, a, b, num_batch);
   auto has_nothing = [](const View& v) { return std::any_of(v.sizes.begin(), v.sizes.end(), [](Expr s) { return is_const(s, 0); }); };
-  const bool has_template = a.dtype == b.dtype && is_float(a.dtype) && a.dtype != DType::f64 && !has_nothing(a) && !has_nothing(b);
+  const bool has_template = a.dtype == b.dtype && is_float(a.dtype) && !has_nothing(a) && !has_nothing(b);
   if (!has_template) return summed_product(op, name, dtype, a, b, num_batch, std::move(sizes));
   std::vector<size_t> a_vars, b_vars;
   for (size_t i = 0; i < num_batch + num_m; ++i) a_vars.push_back(i);

@@ -1,4 +1,4 @@
-// Packs constants into panels of COIL_PANEL columns.
+// Packs constants into panels of COIL_PANEL columns (half as many of float64).
 #include "templates/packing.h"
 
 #include <array>
@@ -11,15 +11,16 @@ namespace {
 
 constexpr int64_t kPanel = COIL_PANEL;
 
-int64_t panels(int64_t n) { return (n + kPanel - 1) / kPanel; }
+int64_t panels(int64_t n, int64_t columns = kPanel) { return (n + columns - 1) / columns; }
 
 // Element (k, n) of the packed matrix comes from source(k, n), an index into `from`. `to` is zeroed already.
 template <class T, class Source>
 void fill_panels(const void* from, std::byte* to, int64_t k, int64_t n, const Source& source) {
+  constexpr int64_t kColumns = COIL_PANEL_COLUMNS(sizeof(T));
   const std::byte* in = static_cast<const std::byte*>(from);
   for (int64_t row = 0; row < k; row++) {
     for (int64_t col = 0; col < n; col++) {
-      const int64_t place = ((col / kPanel) * k + row) * kPanel + col % kPanel;
+      const int64_t place = ((col / kColumns) * k + row) * kColumns + col % kColumns;
       // Constants in a file have no alignment to rely on.
       std::memcpy(to + place * sizeof(T), in + source(row, col) * sizeof(T), sizeof(T));
     }
@@ -28,7 +29,9 @@ void fill_panels(const void* from, std::byte* to, int64_t k, int64_t n, const So
 
 template <class Source>
 void fill_panels(const void* from, size_t element_bytes, std::byte* to, int64_t k, int64_t n, const Source& source) {
-  if (element_bytes == 4) {
+  if (element_bytes == 8) {
+    fill_panels<uint64_t>(from, to, k, n, source);
+  } else if (element_bytes == 4) {
     fill_panels<uint32_t>(from, to, k, n, source);
   } else if (element_bytes == 1) {
     fill_panels<uint8_t>(from, to, k, n, source);
@@ -39,11 +42,14 @@ void fill_panels(const void* from, size_t element_bytes, std::byte* to, int64_t 
 
 }  // namespace
 
-int64_t packed_gemm_b_elements(int64_t k, int64_t n) { return panels(n) * kPanel * k; }
+int64_t packed_gemm_b_elements(int64_t k, int64_t n, size_t element_bytes) {
+  const int64_t columns = COIL_PANEL_COLUMNS(element_bytes);
+  return panels(n, columns) * columns * k;
+}
 
 std::vector<std::byte> pack_gemm_b(const void* b, size_t element_bytes, int64_t k, int64_t n, int64_t row_stride,
                                    int64_t col_stride) {
-  std::vector<std::byte> packed(packed_gemm_b_elements(k, n) * element_bytes);
+  std::vector<std::byte> packed(packed_gemm_b_elements(k, n, element_bytes) * element_bytes);
   fill_panels(b, element_bytes, packed.data(), k, n,
               [&](int64_t row, int64_t col) { return row * row_stride + col * col_stride; });
   return packed;
@@ -103,7 +109,7 @@ std::vector<std::byte> pack_integer_conv_weight(const void* weight, int64_t oc, 
 std::vector<std::byte> pack_conv_weight(const void* weight, size_t element_bytes, int64_t oc, int64_t ic_per_group, int64_t kh,
                                         int64_t kw, int64_t groups) {
   const int64_t taps = kh * kw, k = taps * ic_per_group, oc_per_group = oc / groups;
-  const size_t group_bytes = packed_gemm_b_elements(k, oc_per_group) * element_bytes;
+  const size_t group_bytes = packed_gemm_b_elements(k, oc_per_group, element_bytes) * element_bytes;
   std::vector<std::byte> packed(group_bytes * groups);
   for (int64_t group = 0; group < groups; group++) {
     // Row (tap, c) of column o is weight[o][c][tap]: channels run innermost, as they do in channels-last inputs.

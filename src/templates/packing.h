@@ -7,12 +7,13 @@
 
 namespace coil::templates {
 
-// Packing only moves elements, so all it needs of a dtype is its size: 1 (int8), 2 (bfloat16, float16) or 4 bytes (float32).
+// Packing only moves elements, so all it needs of a dtype is its size: 1 (int8), 2 (bfloat16, float16), 4 (float32) or 8 bytes
+// (float64, whose panels have 16 columns, where others have 32).
 
 // One batch of B, [k][n] with strides in elements, as panels [ceil(n/32)][k][32], zero padded. A batched constant is the
 // batches one after the other: CoilGemm::b_batch is packed_gemm_b_elements(k, n). A linear layer's weight [n][k] is packed with
 // row_stride 1 and col_stride k.
-int64_t packed_gemm_b_elements(int64_t k, int64_t n);
+int64_t packed_gemm_b_elements(int64_t k, int64_t n, size_t element_bytes = 4);
 std::vector<std::byte> pack_gemm_b(const void* b, size_t element_bytes, int64_t k, int64_t n, int64_t row_stride,
                                    int64_t col_stride);
 

@@ -30,9 +30,10 @@ inline std::string describe(const ConvCase& c, int dtype) {
 }
 
 struct Recorded {
-  std::vector<float> y;
+  std::vector<double> y;
   std::vector<std::atomic<int>> seen;
   int64_t oc, group_oc;
+  int dtype;
   std::atomic<bool> in_bounds{true};
 };
 
@@ -40,17 +41,17 @@ inline void record_epilogue(const void* context, int64_t batch, int64_t row, int
                      int64_t ld) {
   Recorded& to = *static_cast<Recorded*>(const_cast<void*>(context));
   if (batch != 0 || rows < 1 || rows > COIL_TILE_ROWS || cols < 1 || cols > COIL_TILE_COLS || ld % 16 || ld < cols ||
-      col % to.group_oc % 32 || col + cols > to.oc || (row + rows) * to.oc > static_cast<int64_t>(to.y.size()) ||
+      col % to.group_oc % COIL_PANEL_COLUMNS(to.dtype == COIL_FLOAT64 ? 8 : 4) || col + cols > to.oc || (row + rows) * to.oc > static_cast<int64_t>(to.y.size()) ||
       reinterpret_cast<uintptr_t>(acc) % 64) {
     to.in_bounds = false;
     return;
   }
   for (int64_t r = 0; r < rows; r++) {
     for (int64_t j = 0; j < cols; j++) {
-      to.y[(row + r) * to.oc + col + j] = acc[r * ld + j] * 2;
+      to.y[(row + r) * to.oc + col + j] = tile_element(acc, r * ld + j, to.dtype) * 2;
       to.seen[(row + r) * to.oc + col + j]++;
     }
-    for (int64_t j = 0; j < ld; j++) acc[r * ld + j] = NAN;
+    for (int64_t j = 0; j < ld; j++) spoil_element(acc, r * ld + j, to.dtype);
   }
 }
 
@@ -77,7 +78,7 @@ inline void check_plain_weights(const ConvCase& c, CoilConv2d args, const Buffer
     Buffer result(args.dtype, want.count());
     Scratch scratch(coil_conv2d_scratch_bytes(&args, 3));
     args.w = turned.data(), args.y = result.data(), args.scratch = scratch.data(), args.epilogue = nullptr;
-    isa.conv2d(&args, host.get());
+    isa.convolution(&args, host.get());
     ASSERT_TRUE(scratch.guards_intact());
     ASSERT_TRUE(result == want) << "plain weights in the order " << order[0] << order[1] << order[2] << order[3];
   }
@@ -91,7 +92,7 @@ inline void check_direct_weights(const ConvCase& c, CoilConv2d args, const Buffe
   const auto run = [&](Buffer& y) {
     Scratch scratch(coil_conv2d_scratch_bytes(&args, 3));
     args.y = y.data(), args.scratch = scratch.data(), args.epilogue = nullptr;
-    isa.conv2d(&args, host.get());
+    isa.convolution(&args, host.get());
     ASSERT_TRUE(scratch.guards_intact());
   };
   args.w_direct = packed.data();
@@ -176,7 +177,7 @@ inline void check(const ConvCase& c, int dtype) {
       Buffer y(dtype, want.size());
       Scratch scratch(coil_conv2d_scratch_bytes(&args, workers));
       args.y = y.data(), args.scratch = scratch.data(), args.epilogue = nullptr;
-      isa.conv2d(&args, host.get());
+      isa.convolution(&args, host.get());
       int wrong = 0;
       for (size_t i = 0; i < want.size(); i++) {
         if (!(std::fabs(y.get(i) - want[i]) <= allowed(dtype, want[i])) && wrong++ < 3) {
@@ -192,21 +193,24 @@ inline void check(const ConvCase& c, int dtype) {
         if (c.winograd && dtype == COIL_BFLOAT16) check_direct_weights(c, args, w, y, isa);
       }
       ASSERT_TRUE(y == first) << "threads changed the result";
-      Recorded recorded{std::vector<float>(want.size()), std::vector<std::atomic<int>>(want.size()), c.oc, group_oc};
+      Recorded recorded{std::vector<double>(want.size()), std::vector<std::atomic<int>>(want.size()), c.oc, group_oc, dtype};
       if (args.depthwise || c.narrow_groups) recorded.group_oc = c.oc;
       args.epilogue = record_epilogue, args.epilogue_context = &recorded;
-      isa.conv2d(&args, host.get());
+      isa.convolution(&args, host.get());
       ASSERT_TRUE(recorded.in_bounds);
       for (size_t i = 0; i < want.size(); i++) {
         ASSERT_EQ(recorded.seen[i], 1) << i;
-        ASSERT_NEAR(recorded.y[i], want[i] * 2, 2 * allowed(COIL_FLOAT32, want[i]));
+        ASSERT_NEAR(recorded.y[i], want[i] * 2, 2 * allowed(dtype == COIL_FLOAT64 ? COIL_FLOAT64 : COIL_FLOAT32, want[i]));
       }
     }
   }
 }
 
 inline void check_all_dtypes(const ConvCase& c) {
-  for (int dtype : kDtypes) check(c, dtype);
+  const bool floats = c.winograd || c.narrow_groups || c.few_outputs;   // float64 has no such forms
+  for (int dtype : kProductDtypes) {
+    if (dtype != COIL_FLOAT64 || !floats) check(c, dtype);
+  }
 }
 
 }  // namespace coil::testing

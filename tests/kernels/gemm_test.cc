@@ -27,9 +27,10 @@ std::string describe(const GemmCase& c) {
 
 struct Recorded {
   std::mutex mutex;
-  std::vector<float> c;
+  std::vector<double> c;
   std::vector<int> seen;
   int64_t m, n;
+  int dtype;
   bool in_bounds = true;
 };
 
@@ -38,15 +39,15 @@ void record_epilogue(const void* context, int64_t batch, int64_t row, int64_t co
   Recorded& to = *static_cast<Recorded*>(const_cast<void*>(context));
   std::lock_guard lock(to.mutex);
   to.in_bounds &= rows >= 1 && rows <= COIL_TILE_ROWS && cols >= 1 && cols <= COIL_TILE_COLS && ld % 16 == 0 && ld >= cols;
-  to.in_bounds &= row >= 0 && row + rows <= to.m && col >= 0 && col % 32 == 0 && col + cols <= to.n;
+  to.in_bounds &= row >= 0 && row + rows <= to.m && col >= 0 && col % COIL_PANEL_COLUMNS(to.dtype == COIL_FLOAT64 ? 8 : 4) == 0 && col + cols <= to.n;
   to.in_bounds &= reinterpret_cast<uintptr_t>(acc) % 64 == 0;
   for (int64_t r = 0; r < rows; r++) {
     for (int64_t j = 0; j < cols; j++) {
       const int64_t i = (batch * to.m + row + r) * to.n + col + j;
-      to.c[i] = acc[r * ld + j] + 1;
+      to.c[i] = tile_element(acc, r * ld + j, to.dtype) + 1;
       to.seen[i]++;
     }
-    for (int64_t j = 0; j < ld; j++) acc[r * ld + j] = NAN;  // allowed by the contract
+    for (int64_t j = 0; j < ld; j++) spoil_element(acc, r * ld + j, to.dtype);  // allowed by the contract
   }
 }
 
@@ -94,7 +95,7 @@ void check(const GemmCase& c) {
   g.batch = c.batch, g.m = c.m, g.n = c.n, g.k = c.k;
   g.a = a.data(), g.a_batch = a_batch, g.a_row = a_row, g.a_col = a_col;
   g.b = c.packed ? packed.data() : b.data();
-  g.b_batch = c.packed ? (c.shared_b ? 0 : templates::packed_gemm_b_elements(c.k, c.n)) : b_batch;
+  g.b_batch = c.packed ? (c.shared_b ? 0 : templates::packed_gemm_b_elements(c.k, c.n, b.size())) : b_batch;
   g.b_row = c.packed ? -1 : b_row, g.b_col = c.packed ? -1 : b_col;
   g.c_batch = c_batch, g.c_row = c_row;
   g.dtype = c.dtype, g.b_packed = c.packed;
@@ -107,7 +108,7 @@ void check(const GemmCase& c) {
       const Buffer untouched = out;
       Scratch scratch(coil_gemm_scratch_bytes(&g, workers));
       g.c = out.data(), g.scratch = scratch.data(), g.epilogue = nullptr;
-      isa.gemm(&g, host.get());
+      isa.product(&g, host.get());
       int wrong = 0;
       for (int64_t x = 0; x < c.batch; x++) {
         for (int64_t i = 0; i < c.m; i++) {
@@ -127,20 +128,20 @@ void check(const GemmCase& c) {
       ASSERT_TRUE(scratch.guards_intact());
       if (workers == 1) first = out;
       ASSERT_TRUE(out == first) << "threads changed the result";
-      Recorded recorded = {{}, std::vector<float>(want.size()), std::vector<int>(want.size()), c.m, c.n};
+      Recorded recorded = {{}, std::vector<double>(want.size()), std::vector<int>(want.size()), c.m, c.n, c.dtype};
       g.epilogue = record_epilogue, g.epilogue_context = &recorded;
-      isa.gemm(&g, host.get());
+      isa.product(&g, host.get());
       ASSERT_TRUE(recorded.in_bounds);
       for (size_t i = 0; i < want.size(); i++) {
         ASSERT_EQ(recorded.seen[i], 1) << i;
-        ASSERT_NEAR(recorded.c[i], want[i] + 1, tolerance(COIL_FLOAT32, want[i] + 1, c.k));
+        ASSERT_NEAR(recorded.c[i], want[i] + 1, tolerance(c.dtype == COIL_FLOAT64 ? COIL_FLOAT64 : COIL_FLOAT32, want[i] + 1, c.k));
       }
     }
   }
 }
 
 TEST(Gemm, SizesAroundTheBlocking) {
-  for (int dtype : kDtypes) {
+  for (int dtype : kProductDtypes) {
     for (bool packed : {true, false}) {
       for (int64_t m : {0, 1, 2, 3, 5, 7, 13, 14, 15, 17, 29, 85}) {
         for (int64_t n : {0, 1, 15, 16, 17, 32, 33, 71}) {
@@ -153,7 +154,7 @@ TEST(Gemm, SizesAroundTheBlocking) {
 
 // Many rows, few packed columns: lanes along k, whole vectors and parts, tiles of rows that end anywhere, columns that do not fit the stack.
 TEST(Gemm, FewColumns) {
-  for (int dtype : kDtypes) {
+  for (int dtype : kProductDtypes) {
     for (int64_t n = 1; n <= 5; n++) {
       for (int64_t m : {31, 32, 33, 64, 65, 150}) {
         for (int64_t k : {63, 64, 65, 72, 250}) {
@@ -168,7 +169,7 @@ TEST(Gemm, FewColumns) {
 }
 
 TEST(Gemm, Strides) {
-  for (int dtype : kDtypes) {
+  for (int dtype : kProductDtypes) {
     for (auto [m, n, k] : {std::array<int64_t, 3>{19, 45, 37}, {1, 40, 300}, {33, 64, 520}, {9, 8, 8}, {90, 33, 31}}) {
       for (int64_t gap : {0, 5}) {
         for (bool ta : {false, true}) {
@@ -187,7 +188,7 @@ TEST(Gemm, Strides) {
 }
 
 TEST(Gemm, BlocksInAllDirections) {
-  for (int dtype : {COIL_FLOAT32, COIL_BFLOAT16}) {
+  for (int dtype : {COIL_FLOAT32, COIL_BFLOAT16, COIL_FLOAT64}) {
     check({1, 200, 300, 600, dtype, true, false, false, false, 0});
     check({1, 200, 300, 600, dtype, false, false, true, false, 3});
     check({3, 100, 70, 513, dtype, true, false, false, true, 0});
@@ -202,7 +203,7 @@ TEST(Gemm, BlocksInAllDirections) {
 
 // Few k: all panels of a block meet a tile of rows before the next tile does.
 TEST(Gemm, ShallowBlocks) {
-  for (int dtype : kDtypes) {
+  for (int dtype : kProductDtypes) {
     for (auto [n, k] : {std::array<int64_t, 2>{256, 32}, {257, 32}, {512, 16}, {520, 15}, {40, 128}, {33, 129}, {16, 256}}) {
       for (int64_t gap : {0, 5}) check({2, 100, n, k, dtype, true, false, false, true, gap});
     }
@@ -211,7 +212,7 @@ TEST(Gemm, ShallowBlocks) {
 }
 
 TEST(Gemm, OneRowTimesTransposed) {
-  for (int dtype : kDtypes) {
+  for (int dtype : kProductDtypes) {
     for (int64_t n : {1, 7, 8, 9, 32, 33, 300}) {
       for (int64_t k : {1, 8, 15, 16, 64, 100, 1000}) {
         check({3, 1, n, k, dtype, false, false, true, false, 2});

@@ -29,13 +29,14 @@ template <class T>
 void check_gemm(int64_t k, int64_t n, int64_t row_stride, int64_t col_stride) {
   const auto from = numbered<T>(k * n + (k + n) * 8);
   const auto packed = templates::pack_gemm_b(from.data(), sizeof(T), k, n, row_stride, col_stride);
-  const int64_t panels = (n + COIL_PANEL - 1) / COIL_PANEL;
-  ASSERT_EQ(static_cast<int64_t>(packed.size()), panels * k * COIL_PANEL * static_cast<int64_t>(sizeof(T)));
-  ASSERT_EQ(templates::packed_gemm_b_elements(k, n), panels * k * COIL_PANEL);
+  constexpr int64_t kColumns = COIL_PANEL_COLUMNS(sizeof(T));
+  const int64_t panels = (n + kColumns - 1) / kColumns;
+  ASSERT_EQ(static_cast<int64_t>(packed.size()), panels * k * kColumns * static_cast<int64_t>(sizeof(T)));
+  ASSERT_EQ(templates::packed_gemm_b_elements(k, n, sizeof(T)), panels * k * kColumns);
   int64_t i = 0;
   for (int64_t panel = 0; panel < panels; panel++) {
     for (int64_t row = 0; row < k; row++) {
-      for (int64_t col = panel * COIL_PANEL; col < (panel + 1) * COIL_PANEL; col++, i++) {
+      for (int64_t col = panel * kColumns; col < (panel + 1) * kColumns; col++, i++) {
         ASSERT_EQ(element<T>(packed, i), col < n ? from[row * row_stride + col * col_stride] : 0) << row << "," << col;
       }
     }
@@ -46,6 +47,7 @@ TEST(Packing, GemmB) {
   for (auto [k, n] : {std::pair<int64_t, int64_t>{0, 5}, {5, 0}, {1, 1}, {3, 31}, {7, 32}, {4, 33}, {20, 100}}) {
     check_gemm<uint32_t>(k, n, n, 1);
     check_gemm<uint16_t>(k, n, n, 1);
+    check_gemm<uint64_t>(k, n, n, 1);
     check_gemm<uint32_t>(k, n, 1, k);
     check_gemm<uint16_t>(k, n, 1, k + 3);
   }
@@ -118,6 +120,10 @@ TEST(Scratch, Formulas) {
   gemm.k = 256;
   EXPECT_EQ(coil_gemm_scratch_bytes(&gemm, 4), 0);
   gemm.k = 257;
+  EXPECT_EQ(coil_gemm_scratch_bytes(&gemm, 4), 4 * COIL_GEMM_WORKER_BYTES);
+  gemm.k = 128, gemm.dtype = COIL_FLOAT64;
+  EXPECT_EQ(coil_gemm_scratch_bytes(&gemm, 4), 0);
+  gemm.k = 129;
   EXPECT_EQ(coil_gemm_scratch_bytes(&gemm, 4), 4 * COIL_GEMM_WORKER_BYTES);
   CoilConv2d conv = {};
   conv.n = 2, conv.ic = 3, conv.ih = 5, conv.iw = 7, conv.kh = 3, conv.kw = 3, conv.groups = 1, conv.x_c = 35, conv.dtype = COIL_FLOAT32;

@@ -50,12 +50,17 @@ inline uint16_t narrow(float f, int dtype) {
 class Buffer {
  public:
   Buffer(int dtype, int64_t count) : dtype_(dtype), count_(count), bytes_(kGuard * 2 + count * size(), kFill) {}
-  size_t size() const { return dtype_ == COIL_FLOAT32 ? 4 : dtype_ == COIL_BOOL ? 1 : 2; }
+  size_t size() const { return dtype_ == COIL_FLOAT64 ? 8 : dtype_ == COIL_FLOAT32 ? 4 : dtype_ == COIL_BOOL ? 1 : 2; }
   int64_t count() const { return count_; }
   void* data() { return bytes_.data() + kGuard; }
   const void* data() const { return bytes_.data() + kGuard; }
-  float get(int64_t i) const {
+  double get(int64_t i) const {
     const uint8_t* p = bytes_.data() + kGuard + i * size();
+    if (dtype_ == COIL_FLOAT64) {
+      double d;
+      std::memcpy(&d, p, 8);
+      return d;
+    }
     if (dtype_ == COIL_BOOL) return *p;
     if (dtype_ == COIL_FLOAT32) {
       float f;
@@ -66,9 +71,12 @@ class Buffer {
     std::memcpy(&bits, p, 2);
     return widen(bits, dtype_);
   }
-  void set(int64_t i, float f) {
+  void set(int64_t i, double value) {
     uint8_t* p = bytes_.data() + kGuard + i * size();
-    if (dtype_ == COIL_BOOL) {
+    const auto f = static_cast<float>(value);
+    if (dtype_ == COIL_FLOAT64) {
+      std::memcpy(p, &value, 8);
+    } else if (dtype_ == COIL_BOOL) {
       *p = f != 0;
     } else if (dtype_ == COIL_FLOAT32) {
       std::memcpy(p, &f, 4);
@@ -79,7 +87,8 @@ class Buffer {
   }
   void fill(std::mt19937& random) {
     std::uniform_real_distribution<float> values(-1, 1);
-    for (int64_t i = 0; i < count_; i++) set(i, values(random));
+    // A double has digits that no float has.
+    for (int64_t i = 0; i < count_; i++) set(i, dtype_ == COIL_FLOAT64 ? values(random) * 1.000000123456789 : values(random));
   }
   bool guards_intact() const {
     for (size_t i = 0; i < kGuard; i++) {
@@ -155,31 +164,45 @@ struct IsaKernels {
   void (*gemm)(const CoilGemm*, const CoilHost*);
   void (*conv2d)(const CoilConv2d*, const CoilHost*);
   void (*attention)(const CoilAttention*, const CoilHost*);
+  void (*gemm_f64)(const CoilGemm*, const CoilHost*);
+  void (*conv2d_f64)(const CoilConv2d*, const CoilHost*);
+
+  void product(const CoilGemm* g, const CoilHost* host) const { (g->dtype == COIL_FLOAT64 ? gemm_f64 : gemm)(g, host); }
+  void convolution(const CoilConv2d* c, const CoilHost* host) const { (c->dtype == COIL_FLOAT64 ? conv2d_f64 : conv2d)(c, host); }
 };
 
 // Those of the kernels that this machine can run.
 inline std::vector<IsaKernels> runnable_kernels() {
   std::vector<IsaKernels> all;
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-    all.push_back({"v3", coil_gemm_v3, coil_conv2d_v3, coil_attention_v3});
+    all.push_back({"v3", coil_gemm_v3, coil_conv2d_v3, coil_attention_v3, coil_gemm_f64_v3, coil_conv2d_f64_v3});
   }
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) {
-    all.push_back({"v4", coil_gemm_v4, coil_conv2d_v4, coil_attention_v4});
-    all.push_back({"v4 with emulated tiles", coil_gemm_emulated, coil_conv2d_emulated, coil_attention_emulated});
+    all.push_back({"v4", coil_gemm_v4, coil_conv2d_v4, coil_attention_v4, coil_gemm_f64_v4, coil_conv2d_f64_v4});
+    all.push_back({"v4 with emulated tiles", coil_gemm_emulated, coil_conv2d_emulated, coil_attention_emulated, coil_gemm_f64_v4, coil_conv2d_f64_v4});
   }
   return all;
 }
 
-// |got - want| that is fine for `dtype` after a sum of k products of values around 1, float32 inside.
+// |got - want| that is fine for `dtype` after a sum of k products of values around 1, float32 inside (float64 of float64).
 inline double tolerance(int dtype, double want, int64_t k) {
+  if (dtype == COIL_FLOAT64) return 2e-15 * (4 + std::sqrt(static_cast<double>(k)) * 4 + std::fabs(want));
   const double sum = 1e-7 * (4 + std::sqrt(static_cast<double>(k)) * 4);
   const double rounding = dtype == COIL_FLOAT32 ? 1e-6 : dtype == COIL_BFLOAT16 ? 1.0 / 256 : 1.0 / 2048;
   return sum * 4 + rounding * std::fabs(want) + (dtype == COIL_FLOAT16 ? 1e-7 : 0);
 }
 
 inline const char* dtype_name(int dtype) {
-  return dtype == COIL_FLOAT32 ? "float32" : dtype == COIL_BFLOAT16 ? "bfloat16" : "float16";
+  return dtype == COIL_FLOAT64 ? "float64" : dtype == COIL_FLOAT32 ? "float32" : dtype == COIL_BFLOAT16 ? "bfloat16" : "float16";
 }
 constexpr int kDtypes[] = {COIL_FLOAT32, COIL_BFLOAT16, COIL_FLOAT16};
+constexpr int kProductDtypes[] = {COIL_FLOAT32, COIL_BFLOAT16, COIL_FLOAT16, COIL_FLOAT64};
+
+// Of what an epilogue sees of a tile.
+inline double tile_element(const float* acc, int64_t i, int dtype) { return dtype == COIL_FLOAT64 ? reinterpret_cast<const double*>(acc)[i] : acc[i]; }
+inline void spoil_element(float* acc, int64_t i, int dtype) {
+  if (dtype == COIL_FLOAT64) reinterpret_cast<double*>(acc)[i] = NAN;
+  else acc[i] = NAN;
+}
 
 }  // namespace coil::testing

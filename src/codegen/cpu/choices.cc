@@ -72,14 +72,18 @@ std::string gemm_text(const KernelPlan& plan, const TemplateKernel& t, const Gem
 // A product as the blocked kernel sees it.
 struct Blocked {
   double batch, rows, columns, depth;
+  int64_t bytes = 4;  // of an element, as it is computed with
+  double panel() const { return COIL_PANEL_COLUMNS(bytes); }
 };
 
+int64_t element_bytes(const KernelPlan& plan, const TemplateKernel& t) { return plan.buffer(t.operands[0].buffer).info.dtype == DType::f64 ? 8 : 4; }
+
 double predicted(const Blocked& p, int64_t block_tiles, int64_t block_panels, int64_t tile_rows, const Machine& machine) {
-  const double tiles = std::ceil(p.rows / static_cast<double>(tile_rows)), panels = std::ceil(p.columns / COIL_PANEL);
+  const double tiles = std::ceil(p.rows / static_cast<double>(tile_rows)), panels = std::ceil(p.columns / p.panel());
   const double row_blocks = std::ceil(tiles / static_cast<double>(block_tiles)), panel_blocks = std::ceil(panels / static_cast<double>(block_panels));
   const double tasks = p.batch * row_blocks * panel_blocks, threads = machine.threads;
   const double waves = std::ceil(tasks / threads) * threads / std::max(tasks, 1.0);
-  const double compute = p.batch * p.rows * panels * COIL_PANEL * p.depth / (kMultiplyAdds * machine.lanes / 16);
+  const double compute = p.batch * p.rows * panels * COIL_PANEL * p.depth / (kMultiplyAdds * machine.lanes / 16);  // (a panel of doubles takes as long as one of floats)
   const double copies = p.batch * p.rows * p.depth * panel_blocks * kCopiedElement;
   const double reads = p.batch * panels * COIL_PANEL * 4 * p.depth * row_blocks * kByteOfB;
   return (compute + copies + reads + tasks * kTask) / threads * waves + (threads > 1 ? kWake : 0);
@@ -87,7 +91,7 @@ double predicted(const Blocked& p, int64_t block_tiles, int64_t block_panels, in
 
 void add_blocks(const Blocked& p, int32_t method, const Machine& machine, std::vector<std::pair<double, Choice>>& out) {
   const int64_t tile_rows = machine.lanes == 16 ? 14 : 6;
-  const auto tiles = static_cast<int64_t>(std::ceil(p.rows / static_cast<double>(tile_rows))), panels = static_cast<int64_t>(std::ceil(p.columns / COIL_PANEL));
+  const auto tiles = static_cast<int64_t>(std::ceil(p.rows / static_cast<double>(tile_rows))), panels = static_cast<int64_t>(std::ceil(p.columns / p.panel()));
   for (int64_t block_tiles = 1; block_tiles <= std::min(tiles, kBlockRows / tile_rows); block_tiles += block_tiles < 4 ? 1 : 2) {
     for (int64_t block_panels = 1; block_panels <= std::min(panels, kMostPanels); block_panels *= 2) {
       Choice c;
@@ -135,7 +139,7 @@ std::vector<Choice> conv_candidates(const KernelPlan& plan, const TemplateKernel
   const std::vector<Expr>& w = plan.buffer(t.operands[1].buffer).info.sizes;
   const auto value = [&](Expr e) { return static_cast<double>(evaluate_index(e, sizes)); };
   const auto groups = static_cast<double>(c.groups);
-  const Blocked p = {groups, value(t.result_sizes[0]) * value(t.result_sizes[2]) * value(t.result_sizes[3]), value(w[0]) / groups, value(w[1]) * value(w[2]) * value(w[3])};
+  const Blocked p = {groups, value(t.result_sizes[0]) * value(t.result_sizes[2]) * value(t.result_sizes[3]), value(w[0]) / groups, value(w[1]) * value(w[2]) * value(w[3]), element_bytes(plan, t)};
   std::vector<Choice> first;
   const bool own_winograd = winograd_tile(packing_of(plan, t.operands[1].buffer)) != 0;
   if (!own_winograd && weight_of(plan, t, kWinograd)) first.push_back(only(kMethod, kWinograd));
@@ -312,7 +316,7 @@ std::vector<Choice> candidates(const KernelPlan& plan, const Kernel& kernel, con
   std::vector<Choice> first;
   if (const Gemm* g = as_gemm(kernel)) {
     const auto total = [&](const std::vector<Expr>& dims) { return value(product(*plan.pool, dims)); };
-    const Blocked p = {total(g->batch), total(g->m), total(g->n), total(g->k)};
+    const Blocked p = {total(g->batch), total(g->m), total(g->n), total(g->k), element_bytes(plan, *t)};
     if (machine.onednn && suits_onednn(plan, *t)) first.push_back(only(kMethod, kOneDnn));
     if (several && p.batch * p.rows * p.columns * p.depth < kSmallProduct) first.push_back(only(kThreads, 1));
     std::vector<std::pair<double, Choice>> rest;

@@ -7,6 +7,9 @@
 #include "codegen/cpu/emit_expr.h"
 
 namespace coil::cpu {
+// Of a tile's sums, by the operands'.
+static const char* tile_type(DType dtype) { return is_int(dtype) ? "int" : dtype == DType::f64 ? "double" : "float"; }
+
 KernelText epilogue_text(const KernelPlan& plan, const TemplateKernel& k) {
   ExprPool& pool = *plan.pool;
   KernelNames names(plan);
@@ -47,7 +50,7 @@ KernelText epilogue_text(const KernelPlan& plan, const TemplateKernel& k) {
   body += "    }\n    if (col < col0 + cols) {\n      const int lanes = (int)(col0 + cols - col);\n";
   pass(true);
   body += "    }\n  }\n";
-  replace_all(body, "@TILE@", is_int(plan.buffer(k.result).info.dtype) ? "int" : "float");
+  replace_all(body, "@TILE@", tile_type(plan.buffer(k.operands[0].buffer).info.dtype));
   KernelText t;
   t.body = "extern \"C\" COIL_KERNEL void @NAME@(const void* context, [[maybe_unused]] long batch, long row0, long col0, long rows, long cols, float* acc,\n"
            "    long ld) {\n  const coil_args& a = *(const coil_args*)context;\n  [[maybe_unused]] const long* s = a.s;\n" +

@@ -19,8 +19,8 @@ constexpr int64_t kWinogradChannels = 16;
 constexpr int64_t kWorthSaying = 1 << 22;  // multiply-adds
 
 // The kernels compute columns in steps of half a panel: the second half of the last one is skipped where it is padding. Dot products
-// of bfloat16 (device/kernels/microkernel.cc) always compute a whole one.
-int64_t column_step(DType dtype) { return dtype == DType::bf16 ? COIL_PANEL : COIL_PANEL / 2; }
+// of bfloat16 (device/kernels/microkernel_dot.cc) always compute a whole one.
+int64_t column_step(DType dtype) { return dtype == DType::bf16 ? COIL_PANEL : COIL_PANEL_COLUMNS(byte_size(dtype)) / 2; }
 
 int64_t padding_percent(int64_t columns, int64_t step) {
   const int64_t padded = (columns + step - 1) / step * step;

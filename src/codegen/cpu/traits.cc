@@ -12,8 +12,6 @@
 namespace coil::cpu {
 namespace {
 
-constexpr int64_t kGemmUnblockedK = 256;
-
 // Winograd's filtering by tiles of 4x4 (2x2) pixels reads 36 / 9 (16 / 9) times the weights, and has two transforms for each tile: it pays
 // where there are pixels enough. Nanoseconds of one thread with 512-bit vectors (those with 256 bits are slower at both); weights come from
 // memory, while it computes.
@@ -126,6 +124,7 @@ Expr conv_scratch(const KernelPlan& plan, const TemplateKernel& k, BufferId weig
   const auto& conv = std::get<Conv2d>(k.def);
   const BufferInfo& w = plan.buffer(weight).info;
   const Placement& place = plan.buffer(weight).placement;
+  const int64_t element = byte_size(w.dtype);
   const bool depthwise = is_depthwise(conv, w.sizes), constant = place.kind == Placement::Kind::constant;
   const Expr depth = w.sizes[1] * w.sizes[2] * w.sizes[3];
   using Packing = PlanConstant::Packing;
@@ -135,13 +134,14 @@ Expr conv_scratch(const KernelPlan& plan, const TemplateKernel& k, BufferId weig
   Expr bytes = pool.index(0);
   if (!constant) {  // packed by the call
     const int64_t groups = depthwise ? 1 : conv.groups;
-    const Expr panels = ceil_div(floor_div(w.sizes[0], pool.index(groups)), pool.index(COIL_PANEL)) * groups;
-    bytes = ceil_div(panels * depth * (COIL_PANEL * byte_size(w.dtype)), pool.index(64)) * 64;
+    const int64_t columns = COIL_PANEL_COLUMNS(element);
+    const Expr panels = ceil_div(floor_div(w.sizes[0], pool.index(groups)), pool.index(columns)) * groups;
+    bytes = ceil_div(panels * depth * (columns * element), pool.index(64)) * 64;
   }
   if (depthwise || is_int(w.dtype)) return bytes;
-  if (!provably_less(depth, pool.index(kGemmUnblockedK + 1))) bytes = bytes + partial_sums;
+  if (!provably_less(depth, pool.index(COIL_GEMM_UNBLOCKED_K(element) + 1))) bytes = bytes + partial_sums;
   if (!(as_affine(k.operands[0].offset, 1)->coefficient == pool.index(1))) {
-    bytes = bytes + ceil_div(product(pool, conv.x_sizes) * 4, pool.index(64)) * 64;
+    bytes = bytes + ceil_div(product(pool, conv.x_sizes) * (element == 8 ? 8 : 4), pool.index(64)) * 64;
   }
   return bytes;
 }
@@ -151,7 +151,8 @@ Expr template_scratch(const KernelPlan& plan, const TemplateKernel& k) {
   ExprPool& pool = *plan.pool;
   const Expr workers = pool.symbol(plan.workers);
   if (const auto* gemm = std::get_if<Gemm>(&k.def)) {
-    return provably_less(product(pool, gemm->k), pool.index(kGemmUnblockedK + 1)) ? Expr() : workers * COIL_GEMM_WORKER_BYTES;
+    const int64_t unblocked = COIL_GEMM_UNBLOCKED_K(byte_size(plan.buffer(k.operands[0].buffer).info.dtype));
+    return provably_less(product(pool, gemm->k), pool.index(unblocked + 1)) ? Expr() : workers * COIL_GEMM_WORKER_BYTES;
   }
   if (std::holds_alternative<Attention>(k.def)) return workers * COIL_ATTENTION_WORKER_BYTES;
   Expr bytes = conv_scratch(plan, k, k.operands[1].buffer);

@@ -21,6 +21,20 @@ namespace {
 constexpr int64_t kChunkWork = 8192;  // vector operations of the smallest chunk worth handing to another thread, about 4 us
 constexpr size_t kOptimisedCalls = 8;  // programs of more kernels get a `run` that is not optimised
 
+constexpr const char* kDeviceObjects[] = {"gemm", "gemm_f64", "conv2d", "conv2d_f64", "attention"};
+
+std::string device_object(const KernelPlan& plan, const TemplateKernel& t) {
+  if (std::holds_alternative<Attention>(t.def)) return "attention";
+  const std::string name = std::holds_alternative<Gemm>(t.def) ? "gemm" : "conv2d";
+  return plan.buffer(t.operands[0].buffer).info.dtype == DType::f64 ? name + "_f64" : name;
+}
+
+// An object's functions, one an instruction set: "kGemm", "kGemm_f64".
+std::string function_table(std::string object) {
+  object[0] = static_cast<char>(std::toupper(object[0]));
+  return "k" + object;
+}
+
 bool asks_onednn(const KernelPlan& plan, const HostOptions& options, size_t k) {
   return cpu::asks_onednn(plan, plan.kernels[k], options.libraries && k < options.timed.size() && options.timed[k]);
 }
@@ -74,9 +88,8 @@ class HostWriter {
     }
     text += "};\n";
     for (const std::string& object : device_objects(plan_)) {
-      std::string type = object;
-      type[0] = static_cast<char>(std::toupper(type[0]));
-      text += fmt::format("static const {} k{}[{}] = {{", type, type, options_.isas.size());
+      const std::string table = function_table(object);
+      text += fmt::format("static const {} {}[{}] = {{", table.substr(1, table.find('_') - 1), table, options_.isas.size());
       for (const std::string& isa : options_.isas) text += fmt::format("coil_{}_{}, ", object, isa);
       text += "};\n";
     }
@@ -274,13 +287,13 @@ class HostWriter {
       text += fmt::format("    t.epilogue = (CoilEpilogue)kFunctions[chosen][{}];\n    t.epilogue_context = &args;\n", program_.launches[k].function);
     }
     text += field("scratch", t.scratch.valid() ? address(t.scratch) : "nullptr");
-    const char* table = std::holds_alternative<Gemm>(t.def) ? "kGemm" : "kConv2d";
+    const std::string table = function_table(device_object(plan_, t));
     if (asks_onednn(plan_, options_, k)) return text + onednn_call(k, t, table);
     return text + fmt::format("    {}[chosen](&t, {});\n", table, host(k));
   }
 
   // What the library does not take, our own kernel computes.
-  std::string onednn_call(size_t k, const TemplateKernel& t, const char* table) const {
+  std::string onednn_call(size_t k, const TemplateKernel& t, const std::string& table) const {
     const bool product = std::holds_alternative<Gemm>(t.def);
     const PlanConstant* weight = packed_constant(plan_, product ? t.operands[1].buffer : cpu::weight_of(plan_, t, cpu::kOneDnn)->buffer);
     std::string text = fmt::format("    const int32_t taken = way[0] == {} ? cd::onednn_{}(&t, {}, {}) : 0;\n", static_cast<int>(cpu::kOneDnn), product ? "gemm" : "conv2d",
@@ -378,18 +391,14 @@ std::vector<std::string> library_routines(const KernelPlan& plan) {
 }
 
 std::vector<std::string> device_objects(const KernelPlan& plan) {
-  bool gemm = false, conv = false, attention = false;
+  std::set<std::string> names;
   for (const Kernel& k : plan.kernels) {
-    const auto* t = std::get_if<TemplateKernel>(&k.def);
-    if (!t) continue;
-    gemm |= std::holds_alternative<Gemm>(t->def);
-    conv |= std::holds_alternative<Conv2d>(t->def);
-    attention |= std::holds_alternative<Attention>(t->def);
+    if (const auto* t = std::get_if<TemplateKernel>(&k.def)) names.insert(device_object(plan, *t));
   }
   std::vector<std::string> out;
-  if (gemm) out.push_back("gemm");
-  if (conv) out.push_back("conv2d");
-  if (attention) out.push_back("attention");
+  for (const char* name : kDeviceObjects) {
+    if (names.count(name)) out.push_back(name);
+  }
   return out;
 }
 

@@ -33,7 +33,7 @@ class FieldsWriter {
     const PlanConstant* packed = constant_of(t.operands[1].buffer);
     if (packed) {
       text += field("b_packed", std::string("1"));
-      text += field("b_batch", std::to_string(packed->batch_stride == 0 ? 0 : templates::packed_gemm_b_elements(packed->k, packed->n)));
+      text += field("b_batch", std::to_string(packed->batch_stride == 0 ? 0 : templates::packed_gemm_b_elements(packed->k, packed->n, static_cast<size_t>(byte_size(plan_.buffer(t.operands[1].buffer).info.dtype)))));
       if (g.quantised) text += quantised_text(t, *g.quantised, packed->packing == PlanConstant::Packing::gemm_b_4bit);
     } else {
       text += field("b_batch", stride(b, 0, g.batch)) + field("b_row", stride(b, k0, g.k)) + field("b_col", stride(b, n0, g.n));

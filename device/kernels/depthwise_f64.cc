@@ -1,0 +1,3 @@
+// depthwise.cc for doubles.
+#define COIL_DOUBLE 1
+#include "depthwise.cc"

@@ -1,0 +1,3 @@
+// few_outputs.cc for doubles.
+#define COIL_DOUBLE 1
+#include "few_outputs.cc"

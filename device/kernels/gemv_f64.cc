@@ -1,0 +1,3 @@
+// gemv.cc for doubles.
+#define COIL_DOUBLE 1
+#include "gemv.cc"
