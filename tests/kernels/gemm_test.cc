@@ -223,6 +223,17 @@ TEST(Gemm, OneRowTimesTransposed) {
   }
 }
 
+TEST(Gemm, OneRowTimesRows) {
+  for (int dtype : kProductDtypes) {
+    for (int64_t n : {127, 128, 129, 300, 1024, 1025, 2100}) {
+      for (int64_t k : {1, 7, 8, 9, 128, 257, 600}) {
+        check({1, 1, n, k, dtype, false, false, false, false, 3});
+        if (k < 100) check({3, 1, n, k, dtype, false, true, false, true, 0});
+      }
+    }
+  }
+}
+
 TEST(Gemm, BatchOfNone) { check({0, 3, 4, 5, COIL_FLOAT32, false, false, false, false, 0}); }
 
 }  // namespace
