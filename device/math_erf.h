@@ -69,12 +69,28 @@ CD_FN T erfc(T x) {
   return select(lt(a, (T)0.5), (T)1 - erf_near(x), select(lt(x, (T)0), (T)2 - y, y));
 }
 
+// 1 + erf(x), as in gelu: 2 - h or h by the sign of x, with h = erfc(|x|) = 2^(-|x| p(|x|)), which is 0 from 3.9 on, where it is less than half
+// an ULP of 2. The error is relative to 1, so that erf's care of small arguments is not needed.
+template <class T>
+CD_FN T one_plus_erf(T x) {
+  if constexpr (kIsF64<T>) {
+    return (T)1 + erf(x);
+  } else {
+    T a = abs(x);
+    T p = horner(a, 4.535773726e-5f, -0.0004455011821f, 0.001489422819f, 0.0007746566356f, -0.02825370111f, 0.1484816225f,
+                 0.918416392f, 1.627908593f);  // erfc_f32
+    T z = -p * a, t = z + kRounder<T>, f = z - (t - kRounder<T>);
+    T h = fma(exp2_tail(f), f, (T)1) * exp2_of_rounder(t);
+    h = select(ge(a, (T)3.9f), (T)0, h);  // NaN stays
+    return select(lt(x, (T)0), h, (T)2 - h);
+  }
+}
+
 // x / 2 (1 + erf(x / sqrt(2)))
 template <class T>
 CD_FN T gelu(T x) {
-  T half = x * (T)0.5;
-  if constexpr (kIsF64<T>) return fma(half, erf(x * (T)0.70710678118654752), half);
-  else return fma(half, erf(x * (T)0.707106781f), half);
+  if constexpr (kIsF64<T>) return x * (T)0.5 * one_plus_erf(x * (T)0.70710678118654752);
+  else return x * (T)0.5 * one_plus_erf(x * (T)0.707106781f);
 }
 
 // x / 2 (1 + tanh(u)), u = sqrt(2 / pi) (x + 0.044715 x^3), as x / (1 + e^-2u), which loses nothing for negative x.

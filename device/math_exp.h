@@ -172,6 +172,13 @@ CD_FN T exp(T x) {
   return exp_scale(p, t);
 }
 
+// (2^f - 1) / f for float and |f| <= 1/2.
+template <class T>
+CD_FN T exp2_tail(T f) {
+  return horner(f, 0.000154763048589048617f, 0.00134002693240359509f, 0.009618003871640979f, 0.0555032779223914975f, 0.240226513460832167f,
+                0.693147206247572448f);  // exp2_f32
+}
+
 template <class T>
 CD_FN T exp2(T x) {
   if constexpr (kIsF64<T>) {
@@ -183,9 +190,7 @@ CD_FN T exp2(T x) {
     x = within(x, -151.0f, 129.0f);
     T t = x + kRounder<T>;
     T f = x - (t - kRounder<T>);
-    T q = horner(f, 0.000154763048589048617f, 0.00134002693240359509f, 0.009618003871640979f, 0.0555032779223914975f,
-                 0.240226513460832167f, 0.693147206247572448f);  // exp2_f32
-    return scale_by_rounder(fma(q, f, (T)1), t);
+    return scale_by_rounder(fma(exp2_tail(f), f, (T)1), t);
   }
 }
 

@@ -105,6 +105,8 @@ fit("tanh_f32", "f",
 erf_small = lambda z: mpmath.erf(mpmath.sqrt(z)) / mpmath.sqrt(z) - 1 if z > mpf("1e-24") else 2 / mpmath.sqrt(mpmath.pi) - 1
 fit("erf_f32_small", "f", erf_small, 0, 1, 6)
 # erfc(x) = exp(-x q(x)), 1 <= x <= 4
+# erfc(x) = 2^(-x p(x))
+fit("erfc_f32", "f", lambda x: -mpmath.log(mpmath.erfc(x), 2) / x, mpf("0.001"), mpf("3.9"), 7, lambda x: x * mpmath.erfc(x) * LN2)
 fit("erf_f32_large", "f", lambda x: -mpmath.log(mpmath.erfc(x)) / x, mpf("0.9"), mpf("4.0"), 7, lambda x: x * mpmath.erfc(x))
 # sin(x) = x + x^3 q(x^2), cos(x) = 1 - x^2/2 + x^4 q(x^2), |x| <= pi/4
 PI4 = (mpmath.pi / 4) ** 2 * mpf("1.01")

@@ -82,6 +82,15 @@ void replace_all(std::string& text, const std::string& from, const std::string& 
   for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) text.replace(at, from.size(), to);
 }
 
+Expr erf_beside_one(Expr e) {
+  if (!e->is_op(ScalarOp::add) || e->args.size() != 2) return {};
+  for (size_t i = 0; i < 2; ++i) {
+    const Expr erf = e->args[i], one = e->args[1 - i];
+    if (erf->is_op(ScalarOp::erf) && one->is_constant() && one == e->pool->constant(1, e->dtype)) return erf->args[0];
+  }
+  return {};
+}
+
 bool unit_stride(Expr offset, int axis) {
   const auto affine = as_affine(offset, axis);
   return affine && affine->coefficient == offset->pool->index(1);

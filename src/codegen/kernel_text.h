@@ -35,6 +35,8 @@ class KernelNames {
 std::string head_comment(const Kernel& kernel);
 void replace_all(std::string& text, const std::string& from, const std::string& to);
 
+// x of erf(x) + 1, which has a function of its own; else nothing.
+Expr erf_beside_one(Expr e);
 // Whether an offset moves by one element along an axis.
 bool unit_stride(Expr offset, int axis);
 // Loads of buffers that are always evaluated, each once: what fills a tile does not ask for conditions. Those in another's offset are left out.

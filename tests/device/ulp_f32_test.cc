@@ -66,6 +66,21 @@ double error_by_magnitude(Function function, Reference reference) {
   std::printf("worst |error| / |x| = %.3g\n", worst);
   return worst;
 }
+TEST(UlpF32, one_plus_erf) {
+  double worst = 0;
+  for (const float x : floats()) {
+    const float y = cd::one_plus_erf(x);
+    if (std::isnan(x)) {
+      EXPECT_TRUE(std::isnan(y));
+    } else {
+      worst = std::max(worst, std::abs(y - (1 + std::erf(static_cast<double>(x)))));
+    }
+  }
+  std::printf("worst |error| = %.3g\n", worst);
+  EXPECT_LE(worst, 2.4e-7);
+  EXPECT_EQ(cd::one_plus_erf(std::numeric_limits<float>::infinity()), 2);
+  EXPECT_EQ(cd::one_plus_erf(-std::numeric_limits<float>::infinity()), 0);
+}
 TEST(UlpF32, gelu) {
   EXPECT_LE(
       error_by_magnitude([](float x) { return cd::gelu(x); }, [](double x) { return 0.5 * x * (1 + std::erf(x * M_SQRT1_2)); }),

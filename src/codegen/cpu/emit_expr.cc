@@ -70,6 +70,11 @@ ExprEmitter::Text ExprEmitter::make(Expr e) {
     default: CHECK(false, "not a value expression");
   }
   if (e->op == ScalarOp::masked) return masked(e);
+  if (const Expr x = erf_beside_one(e)) {
+    names_.need_header("math_erf.h");
+    const Text t = value(x);
+    return {fmt::format("cd::one_plus_erf({})", t.text), t.vector};
+  }
   if (const char* header = header_of(e->op)) names_.need_header(header);
   std::vector<Text> args;
   bool vector = false;

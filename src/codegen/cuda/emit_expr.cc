@@ -45,16 +45,6 @@ bool multiple_of(Expr e, int64_t n, std::set<std::string>* conditions) {
   return true;
 }
 
-// x of erf(x) + 1; else nothing.
-Expr erf_beside_one(Expr e) {
-  if (!e->is_op(ScalarOp::add) || e->args.size() != 2) return {};
-  for (size_t i = 0; i < 2; ++i) {
-    const Expr erf = e->args[i], one = e->args[1 - i];
-    if (erf->is_op(ScalarOp::erf) && one->is_constant() && one == e->pool->constant(1, e->dtype)) return erf->args[0];
-  }
-  return {};
-}
-
 // b of masked(x < y, a, masked(x >= y, b, ...)); else nothing.
 Expr where_not(Expr e) {
   const Expr c = e->args[0], other = e->args[2];
