@@ -1,4 +1,5 @@
-// Stable merge sort of (value, index) pairs for generated code: sort, argsort, median; the first of them alone: topk, kthvalue.
+// Stable sort of (value, index) pairs for generated code: sort, argsort, median, unique; the first of them alone: topk, kthvalue. Rows of
+// hundreds go digit by digit (radix), shorter ones by merging.
 //
 // Order: NaN is the largest value, all NaNs are equal; -0.0 equals 0.0; false before true. `descending` reverses the order of
 // unequal values and keeps that of equal ones (ATen's stable sort). Deterministic, no recursion, no allocation; needs simd.h's
@@ -62,12 +63,95 @@ CD_FN void merge(const T* v, const i64* o, T* to_v, i64* to_o, i64 middle, i64 n
   }
 }
 
+template <int bytes>
+struct Unsigned;
+template <>
+struct Unsigned<1> {
+  using type = u8;
+};
+template <>
+struct Unsigned<2> {
+  using type = u16;
+};
+template <>
+struct Unsigned<4> {
+  using type = u32;
+};
+template <>
+struct Unsigned<8> {
+  using type = u64;
+};
+
+// A number whose plain order is that of the values: equal ones (zeros, NaNs) have the same.
+template <class T>
+CD_FN auto ordinal(T x, bool descending) {
+  using U = typename Unsigned<sizeof(T)>::type;
+  constexpr U sign = static_cast<U>(U{1} << (8 * sizeof(T) - 1)), all = static_cast<U>(~U{0});
+  U bits;
+  if constexpr (__is_same(T, bool)) {
+    bits = x;
+  } else if constexpr (__is_same(T, f32) || __is_same(T, f64) || __is_same(T, bf16) || __is_same(T, f16)) {
+    __builtin_memcpy(&bits, &x, sizeof(T));
+    constexpr U infinity = static_cast<U>(__is_same(T, f64) ? 0x7ff0000000000000ul : __is_same(T, f32) ? 0x7f800000ul : __is_same(T, bf16) ? 0x7f80ul : 0x7c00ul);
+    const U size = static_cast<U>(bits & ~sign);
+    const U negative = static_cast<U>(bits >> (8 * sizeof(T) - 1) & static_cast<U>(size != 0));  // signs are as good as random: no branch
+    bits = size > infinity ? all : static_cast<U>((size | sign) ^ static_cast<U>(U{0} - negative));
+  } else {
+    bits = static_cast<U>(static_cast<U>(x) ^ (static_cast<T>(-1) < T{0} ? sign : U{0}));
+  }
+  return static_cast<U>(descending ? ~bits : bits);
+}
+
+// By one byte of the ordinals after the other, the lowest first; a byte that all have in common takes no pass. n < 2^32.
+template <class T>
+static inline void radix_sort(T* values, i64* indices, T* tmp_v, i64* tmp_i, i64 n, bool descending) {
+  u32 counts[sizeof(T)][256] = {};
+  for (i64 i = 0; i < n; ++i) {
+    const auto bits = ordinal(values[i], descending);
+    for (unsigned d = 0; d < sizeof(T); ++d) ++counts[d][bits >> (8 * d) & 255];
+  }
+  T *v = values, *to_v = tmp_v;
+  i64 *o = indices, *to_o = tmp_i;
+  for (unsigned d = 0; d < sizeof(T); ++d) {
+    u32* const place = counts[d];
+    if (place[ordinal(values[0], descending) >> (8 * d) & 255] == n) continue;
+    u32 before = 0;
+    for (int b = 0; b < 256; ++b) {
+      const u32 count = place[b];
+      place[b] = before;
+      before += count;
+    }
+    for (i64 i = 0; i < n; ++i) {
+      const T x = v[i];
+      const u32 to = place[ordinal(x, descending) >> (8 * d) & 255]++;
+      to_v[to] = x;
+      to_o[to] = o[i];
+    }
+    T* const swap_v = v;
+    i64* const swap_o = o;
+    v = to_v;
+    o = to_o;
+    to_v = swap_v;
+    to_o = swap_o;
+  }
+  if (v == values) return;
+  for (i64 i = 0; i < n; ++i) {
+    values[i] = v[i];
+    indices[i] = o[i];
+  }
+}
+
+// Rows from this length on are radix sorted: the more bytes, the more passes.
+template <class T>
+inline constexpr i64 kRadix = 64 * static_cast<i64>(sizeof(T));
+
 }  // namespace sorting
 
 // Sorts values[0, n) and carries indices[0, n) along (the caller numbers them). tmp_v and tmp_i are scratch of n elements each;
 // contents undefined afterwards. T: any memory type.
 template <class T>
 static inline void stable_sort(T* values, i64* indices, T* tmp_v, i64* tmp_i, i64 n, bool descending) {
+  if (n >= sorting::kRadix<T> && n >> 32 == 0) return sorting::radix_sort(values, indices, tmp_v, tmp_i, n, descending);
   for (i64 begin = 0; begin < n; begin += sorting::kRun) {
     const i64 length = n - begin < sorting::kRun ? n - begin : sorting::kRun;
     sorting::insertion_sort(values + begin, indices + begin, length, descending);

@@ -35,6 +35,16 @@ T make(std::mt19937& random) {
   else return static_cast<T>(r);
 }
 
+// Any bits: all bytes count, NaNs have payloads.
+template <class T>
+T make_any(std::mt19937& random) {
+  if constexpr (std::is_same_v<T, bool>) return random() % 2;
+  const uint64_t bits = uint64_t{random()} << 32 | random();
+  T x;
+  std::memcpy(static_cast<void*>(&x), &bits, sizeof(T));
+  return x;
+}
+
 template <class T>
 struct SortTest : testing::Test {};
 using Types = testing::Types<float, double, cd::bf16, cd::f16, cd::i8, cd::i16, cd::i32, cd::i64, cd::u8, bool>;
@@ -43,17 +53,19 @@ TYPED_TEST_SUITE(SortTest, Types);
 TYPED_TEST(SortTest, equals_std_stable_sort) {
   using T = TypeParam;
   std::mt19937 random(7);
-  for (cd::i64 n : {0, 1, 2, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 100, 257, 1000}) {
+  for (cd::i64 n : {0, 1, 2, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 100, 257, 1000, 3001}) {
     for (bool descending : {false, true}) {
+      const bool any = n % 2;
       const size_t size = static_cast<size_t>(n);
       std::unique_ptr<T[]> v(new T[size]), original(new T[size]), tmp(new T[size]);
       std::vector<cd::i64> o(size), tmp_o(size), expected(size);
-      for (size_t i = 0; i < size; ++i) v[i] = original[i] = make<T>(random);
+      for (size_t i = 0; i < size; ++i) v[i] = original[i] = any ? make_any<T>(random) : make<T>(random);
       std::iota(o.begin(), o.end(), 0);
       expected = o;
       auto less = [&](cd::i64 a, cd::i64 b) {
-        const double x = value_of(original[static_cast<size_t>(a)]), y = value_of(original[static_cast<size_t>(b)]);
-        return std::isnan(y) ? !std::isnan(x) : x < y;
+        const T x = original[static_cast<size_t>(a)], y = original[static_cast<size_t>(b)];
+        if constexpr (std::is_integral_v<T>) return x < y;  // 64 bits are more than a double has
+        else return std::isnan(value_of(y)) ? !std::isnan(value_of(x)) : value_of(x) < value_of(y);
       };
       std::sort(expected.begin(), expected.end(), [&](cd::i64 a, cd::i64 b) {
         const bool before = descending ? less(b, a) : less(a, b), after = descending ? less(a, b) : less(b, a);
