@@ -1,5 +1,7 @@
 // What many rows come to at the rows of a table that they name: the messages to a graph's nodes, the last writer of an element.
 #include <cstdint>
+#include <cstdlib>
+#include <cstring>
 
 #include "device/library.h"
 
@@ -7,51 +9,127 @@ namespace {
 
 constexpr int64_t kPart = 1 << 15;  // elements that a thread is worth waking for
 
-enum : int64_t { kSum, kProduct, kLargest, kSmallest };  // as in row_sums.cc
+constexpr int64_t kAhead = 8, kAheadBytes = 512;  // how many rows ahead memory is asked, and for how much of one
+
+enum : int64_t { kSum, kProduct, kLargest, kSmallest, kLast };  // as in row_sums.cc
+enum : int64_t { kOwn, kShared, kChosen };                       // which row of the values comes k-th: row k, row 0, one that a vector names
 
 // Integers wrap around; a NaN stays.
 template <class T, int64_t how>
 T joined(T a, T b) {
-  if constexpr (how == kLargest) return a > b || a != a ? a : b;
+  if constexpr (how == kLast) return b;
+  else if constexpr (how == kLargest) return a > b || a != a ? a : b;
   else if constexpr (how == kSmallest) return a < b || a != a ? a : b;
   else if constexpr (T(0.5) != T(0)) return how == kSum ? a + b : a * b;
   else return static_cast<T>(how == kSum ? static_cast<uint64_t>(a) + static_cast<uint64_t>(b) : static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
 }
 
+// Values joined in some order at rows [first, end) of a table that begins at `out`.
+template <class T, int64_t how, int64_t whose>
+void join(const CoilLibraryCall& call, T* out, int64_t first, int64_t end, int64_t begin, int64_t stop) {
+  const int64_t columns = call.sizes[1];
+  const int64_t* places = static_cast<const int64_t*>(call.in[0]);
+  const T* values = static_cast<const T*>(call.in[1]);
+  const int64_t* chosen = whose == kChosen ? static_cast<const int64_t*>(call.in[3]) : nullptr;
+  const auto row = [&](int64_t k) { return whose == kOwn ? k : whose == kShared ? 0 : chosen[k]; };
+  const auto height = static_cast<uint64_t>(end - first);
+  for (int64_t k = begin; k < stop; ++k) {
+    const auto place = static_cast<uint64_t>(places[k] - first);
+    if (place >= height) continue;
+    T* __restrict to = out + static_cast<int64_t>(place) * columns;
+    const T* __restrict from = values + row(k) * columns;
+    // Chosen rows lie anywhere: the next ones are asked for.
+    if (whose == kChosen && k + kAhead < stop) {
+      const char* next = reinterpret_cast<const char*>(values + row(k + kAhead) * columns);
+      for (int64_t b = 0; b < columns * static_cast<int64_t>(sizeof(T)) && b < kAheadBytes; b += 64) __builtin_prefetch(next + b);
+    }
+    if (columns == 1) *to = joined<T, how>(*to, *from);
+    else for (int64_t c = 0; c < columns; ++c) to[c] = joined<T, how>(to[c], from[c]);
+  }
+}
+
+template <class T, int64_t how>
+void join_in_order(const CoilLibraryCall& call, T* out, int64_t first, int64_t end, int64_t begin, int64_t stop) {
+  switch (call.options[2]) {
+    case kOwn: return join<T, how, kOwn>(call, out, first, end, begin, stop);
+    case kShared: return join<T, how, kShared>(call, out, first, end, begin, stop);
+    default: return join<T, how, kChosen>(call, out, first, end, begin, stop);
+  }
+}
+
+// What rows [first, end) hold at first, at `out`.
+template <class T>
+void begin_rows(const CoilLibraryCall& call, T* out, int64_t first, int64_t end) {
+  const int64_t columns = call.sizes[1], n = (end - first) * columns;
+  const T* before = static_cast<const T*>(call.in[2]);
+  if (call.options[1]) memcpy(out, before + first * columns, static_cast<size_t>(n) * sizeof(T));
+  else for (int64_t i = 0; i < n; ++i) out[i] = *before;
+}
+
 struct Job {
   const CoilLibraryCall* call;
   int64_t parts;
+  void* tables;  // of the parts but the first, where each has one
 };
 
 // A part of the table: all places are looked at, in order.
 template <class T, int64_t how>
-void join_part(const Job& job, int64_t part) {
+void join_rows_of_part(const Job& job, int64_t part) {
   const CoilLibraryCall& call = *job.call;
-  const int64_t rows = call.sizes[0], columns = call.sizes[1], count = call.sizes[2];
+  const int64_t rows = call.sizes[0], columns = call.sizes[1];
   const int64_t first = rows * part / job.parts, end = rows * (part + 1) / job.parts;
-  const int64_t* places = static_cast<const int64_t*>(call.in[0]);
-  const T* values = static_cast<const T*>(call.in[1]);
-  const T none = *static_cast<const T*>(call.in[2]);
-  T* out = static_cast<T*>(call.out[0]);
-  for (int64_t i = first * columns; i < end * columns; ++i) out[i] = none;
-  for (int64_t k = 0; k < count; ++k) {
-    if (places[k] < first || places[k] >= end) continue;
-    T* to = out + places[k] * columns;
-    const T* from = values + k * columns;
-    for (int64_t c = 0; c < columns; ++c) to[c] = joined<T, how>(to[c], from[c]);
+  T* out = static_cast<T*>(call.out[0]) + first * columns;
+  begin_rows(call, out, first, end);
+  join_in_order<T, how>(call, out, first, end, 0, call.sizes[2]);
+}
+
+// A part of the places, for a table of the part's own.
+template <class T, int64_t how>
+void join_places_of_part(const Job& job, int64_t part) {
+  const CoilLibraryCall& call = *job.call;
+  const int64_t rows = call.sizes[0], count = call.sizes[2];
+  T* out = part == 0 ? static_cast<T*>(call.out[0]) : static_cast<T*>(job.tables) + (part - 1) * rows;
+  if (part == 0) begin_rows(call, out, 0, rows);
+  else for (int64_t i = 0; i < rows; ++i) out[i] = T(how == kProduct);
+  join_in_order<T, how>(call, out, 0, rows, count * part / job.parts, count * (part + 1) / job.parts);
+}
+
+template <void (*run_part)(const Job&, int64_t)>
+void run_parts(const Job& job) {
+  auto chunk = [](void* context, int64_t begin, int64_t end, int32_t) {
+    for (int64_t part = begin; part < end; ++part) run_part(*static_cast<const Job*>(context), part);
+  };
+  Job copy = job;
+  const CoilHost* host = job.call->host;
+  if (job.parts == 1) return chunk(&copy, 0, 1, 0);
+  host->parallel_for(host->pool, job.parts, 1, chunk, &copy);
+}
+
+// Integers that are added up may meet in any order: histograms, which have few bins, are counted in parts. False: not done.
+template <class T, int64_t how>
+bool run_by_places(const Job& job) {
+  const int64_t rows = job.call->sizes[0], columns = job.call->sizes[1], count = job.call->sizes[2];
+  if (job.parts < 2 || columns != 1 || rows > count / (2 * job.parts)) return false;
+  T* tables = static_cast<T*>(malloc(static_cast<size_t>((job.parts - 1) * rows) * sizeof(T) + 1));
+  if (!tables) return false;
+  run_parts<join_places_of_part<T, how>>({job.call, job.parts, tables});
+  T* out = static_cast<T*>(job.call->out[0]);
+  for (int64_t part = 1; part < job.parts; ++part) {
+    for (int64_t i = 0; i < rows; ++i) out[i] = joined<T, how>(out[i], tables[(part - 1) * rows + i]);
   }
+  free(tables);
+  return true;
 }
 
 template <class T, int64_t how>
 void run(const CoilLibraryCall* call) {
   const CoilHost* host = call->host;
   const int64_t elements = (call->sizes[0] + call->sizes[2]) * call->sizes[1], most = elements / kPart;
-  Job job = {call, most < 1 ? 1 : most < host->num_workers ? most : host->num_workers};
-  auto chunk = [](void* context, int64_t begin, int64_t end, int32_t) {
-    for (int64_t part = begin; part < end; ++part) join_part<T, how>(*static_cast<const Job*>(context), part);
-  };
-  if (job.parts == 1) return chunk(&job, 0, 1, 0);
-  host->parallel_for(host->pool, job.parts, 1, chunk, &job);
+  const Job job = {call, most < 1 ? 1 : most < host->num_workers ? most : host->num_workers, nullptr};
+  if constexpr (T(0.5) == T(0) && how <= kProduct) {
+    if (run_by_places<T, how>(job)) return;
+  }
+  run_parts<join_rows_of_part<T, how>>(job);
 }
 
 template <class T>
@@ -60,16 +138,18 @@ int32_t run_as(const CoilLibraryCall* call) {
     case kSum: run<T, kSum>(call); break;
     case kProduct: run<T, kProduct>(call); break;
     case kLargest: run<T, kLargest>(call); break;
-    default: run<T, kSmallest>(call);
+    case kSmallest: run<T, kSmallest>(call); break;
+    default: run<T, kLast>(call);
   }
   return 0;
 }
 
 }  // namespace
 
-// in: places (i64 [count]; one outside of [0, rows) is for none), values [count, columns], and one element: what a row of the table has that
-// no row is for, the identity of the operation. out: [rows, columns]. sizes: rows, columns, count. options: 0 sum, 1 product, 2 largest,
-// 3 smallest. Rows are joined in their order.
+// in: places (i64 [count]; one outside of [0, rows) is for none); values; what the table holds at first: all of it, or one element for all, mostly the
+// identity of the operation; rows of the values (i64 [count]), where these are chosen. out: [rows, columns]. sizes: rows, columns, count.
+// options: 0 sum, 1 product, 2 largest, 3 smallest, 4 the last one; 1 where the whole table is given; values are 0 [count, columns],
+// 1 one row for all, 2 chosen rows. Rows are joined in their order. For the last one the type is an integer of the elements' size.
 COIL_LIBRARY_ROUTINE(join_rows) {
   switch (call->dtype) {
     case COIL_FLOAT32: return run_as<float>(call);

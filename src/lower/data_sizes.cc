@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "lower/lowering.h"
+#include "lower/row_sums.h"
 
 namespace coil::lowering {
 
@@ -115,10 +115,11 @@ Views masked_select(Op& op) {
   return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) { return op.rec.at(x, coordinates(op, positions, c[0], sizes)); })};
 }
 
-// The number of elements of an ascending row that are at most `value` (or, not `or_equal`, less): by bisection, in as many steps as
-// the longest row takes.
-Expr count_up_to(Op& op, const View& row, Expr value, bool or_equal) {
+}  // namespace
+
+Expr count_up_to(Op& op, const View& row, Expr value) {
   ExprPool& p = op.pool;
+  const DType type = value->dtype;
   const Expr n = p.cast(row.sizes[0], DType::i64);
   constexpr int64_t kMost = int64_t{1} << 40;
   const auto longest = static_cast<uint64_t>(std::clamp<int64_t>(upper_bound(row.sizes[0]).value_or(kMost), 1, kMost));
@@ -127,11 +128,13 @@ Expr count_up_to(Op& op, const View& row, Expr value, bool or_equal) {
     const Expr next = p.op(ScalarOp::add, {found, p.constant_int(static_cast<int64_t>(step), DType::i64)});
     const Expr last = p.op(ScalarOp::sub, {p.op(ScalarOp::minimum, {next, n}), one_of(p)});
     const Expr element = at(op, row, p.checked_index(last, row.sizes[0]));
-    const Expr below = p.op(or_equal ? ScalarOp::le : ScalarOp::lt, {element, value});
+    const Expr below = p.op(ScalarOp::le, {as(element, type), value});
     found = p.select(both(p.op(ScalarOp::le, {next, n}), below), next, found);
   }
   return found;
 }
+
+namespace {
 
 // For each of the results of repeating element i repeats[i] times, i.
 View repeated_positions(Op& op, const View& given, Expr size, Expr n) {
@@ -144,7 +147,7 @@ View repeated_positions(Op& op, const View& given, Expr size, Expr n) {
     return op.pool.op(ScalarOp::maximum, {r, zero_of(op.pool)});
   });
   bind_size(op, size, last_of(op, ends), Expr());
-  return op.rec.pointwise("repeated", DType::i64, {size}, [&](Coordinates c) { return count_up_to(op, ends, op.pool.cast(c[0], DType::i64), true); });
+  return op.rec.pointwise("repeated", DType::i64, {size}, [&](Coordinates c) { return count_up_to(op, ends, op.pool.cast(c[0], DType::i64)); });
 }
 
 Views repeat_interleave(Op& op) {
@@ -331,20 +334,12 @@ Views bincount(Op& op) {
   const Expr top = masked(inside(p.index(0), n), p.op(ScalarOp::add, {most.body, one_of(p)}), zero_of(p));
   const TensorType& out = op.out();
   bind_size(op, out.sizes.at(0), p.op(ScalarOp::maximum, {p.op(ScalarOp::maximum, {top, shortest}), zero_of(p)}), Expr());
+  RowSums sums{op.name, out.dtype, out.sizes.at(0), p.index(1), {n}, [&](Coordinates k) { return value(k[0]); }, [&](Coordinates, Expr) { return one_of(p); }};
   if (op.has("weights")) {
     const View weights = op.tensor("weights");
-    return {op.rec.reduce(op.name, ReduceOp::sum, out.dtype, out.sizes, {n}, [&](Coordinates c, Coordinates k) {
-      const Expr here = p.op(ScalarOp::eq, {value(k[0]), p.cast(c[0], DType::i64)});
-      return p.select(here, as(op.rec.at(weights, k), out.dtype), op.constant(0, out.dtype));
-    })};
+    sums.value = [&op, &out, weights](Coordinates k, Expr) { return as(op.rec.at(weights, k), out.dtype); };
   }
-  const View numbers = op.rec.pointwise("bincount.numbers", DType::i64, {n}, [&](Coordinates c) { return value(c[0]); });
-  const View sorted = op.rec.sort("bincount.sort", numbers, 0, n, false).first;
-  return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
-    const Expr here = p.cast(c[0], DType::i64);
-    const Expr counted = p.op(ScalarOp::sub, {count_up_to(op, sorted, here, true), count_up_to(op, sorted, here, false)});
-    return masked(inside(p.index(0), n), counted, zero_of(p));
-  })};
+  return {reshaped(op, summed_rows(op, sums), out.sizes)};
 }
 
 // x.item() as a size. In a branch that is not taken it may be any number.

@@ -15,8 +15,8 @@ enum : int64_t { kSum = 0, kMean = 1, kMax = 2 };
 View bags_of(Op& op, const View& offsets, Expr bags, Expr n) {
   ExprPool& p = op.pool;
   const Expr one = p.constant_int(1, DType::i64);
-  const View begins = summed_rows(op, {"embedding_bag.begins", DType::i64, n, p.index(1), bags,
-                                       [&](Expr bag) { return as(op.rec.at(offsets, std::vector<Expr>{bag}), DType::i64); }, [&](Expr, Expr) { return one; }});
+  const View begins = summed_rows(op, {"embedding_bag.begins", DType::i64, n, p.index(1), {bags},
+                                       [&](Coordinates bag) { return as(op.rec.at(offsets, bag), DType::i64); }, [&](Coordinates, Expr) { return one; }});
   const View begun = op.rec.scan("embedding_bag.begun", ScanOp::sum, DType::i64, {n}, 0, [&](Coordinates c) { return op.rec.at(begins, std::vector<Expr>{c[0], p.index(0)}); });
   return op.rec.pointwise("embedding_bag.bag", DType::i64, {n}, [&](Coordinates c) { return p.op(ScalarOp::sub, {op.rec.at(begun, c), one}); });
 }
@@ -56,25 +56,36 @@ Views embedding_bag(Op& op) {
   };
   Expr none = mode == kMax ? lowest(p, type) : op.constant(0, type);
   // Of the bags: what reduce makes of value(k, column) of their indices.
-  auto of_bags = [&](const std::string& name, ReduceOp reduce, DType joined_type, Expr columns, Expr empty, const std::function<Expr(Expr, Expr)>& value) {
-    if (many_rows(bags, n)) {
-      const View bag = bags_of(op, offsets, bags, n);
-      return summed_rows(op, {name, joined_type, bags, columns, n, [&](Expr k) {
-        Expr number = op.rec.at(bag, std::vector<Expr>{k}), found = p.op(ScalarOp::maximum, {number, p.constant_int(0, DType::i64)});
-        return p.select(in_bag(p.checked_index(found, bags), k), number, p.cast(bags, DType::i64));
-      }, value, reduce, empty});
+  const bool in_rows = many_rows(bags, n);
+  View row;  // the bag that index k is in, `bags`: in none
+  if (in_rows) {
+    const View bag = bags_of(op, offsets, bags, n);
+    row = op.rec.pointwise("embedding_bag.row", DType::i64, {n}, [&](Coordinates k) {
+      Expr number = op.rec.at(bag, k), found = p.op(ScalarOp::maximum, {number, p.constant_int(0, DType::i64)});
+      return p.select(in_bag(p.checked_index(found, bags), k[0]), number, p.cast(bags, DType::i64));
+    });
+  }
+  auto of_bags = [&](RowSums sums) {
+    if (!in_rows) {
+      return op.rec.reduce(sums.name, sums.reduce, sums.type, {bags, sums.columns}, {n}, [&](Coordinates c, Coordinates k) { return masked(in_bag(c[0], k[0]), sums.value(k, c[1]), sums.none); });
     }
-    return op.rec.reduce(name, reduce, joined_type, {bags, columns}, {n}, [&](Coordinates c, Coordinates k) { return masked(in_bag(c[0], k[0]), value(k[0], c[1]), empty); });
+    sums.row = [&](Coordinates k) { return op.rec.at(row, k); };
+    return summed_rows(op, sums);
   };
-  View joined = of_bags("embedding_bag.sum", mode == kMax ? ReduceOp::max : ReduceOp::sum, type, out.sizes.at(1), none, [&](Expr k, Expr column) {
-    return element(std::vector<Expr>{k, column}, k).e;
-  });
+  RowSums sums{"embedding_bag.sum", type, bags, out.sizes.at(1), {n}, {}, {}, mode == kMax ? ReduceOp::max : ReduceOp::sum, none};
+  sums.value = [&](Coordinates k, Expr column) { return element(std::vector<Expr>{k[0], column}, k[0]).e; };
+  if (!weights && table.dtype == type) {
+    sums.source = table;
+    sums.chosen = [&](Coordinates k) { return p.checked_index(as(op.rec.at(indices, k), DType::i64), rows); };
+  }
+  View joined = of_bags(sums);
   Views results(op.node.outputs.size());
   if (mode == kSum) {
     results[0] = converted(op, joined, out.dtype);
     return results;
   }
-  View used = of_bags("embedding_bag.count", ReduceOp::sum, DType::i64, p.index(1), p.constant_int(0, DType::i64), [&](Expr, Expr) { return p.constant_int(1, DType::i64); });
+  const Expr zero = p.constant_int(0, DType::i64), one = p.constant_int(1, DType::i64);
+  View used = of_bags({"embedding_bag.count", DType::i64, bags, p.index(1), {n}, {}, [&](Coordinates, Expr) { return one; }, ReduceOp::sum, zero});
   results[0] = op.rec.pointwise("embedding_bag", out.dtype, out.sizes, [&](Coordinates c) {
     Val number = op.rec.at(used, std::vector<Expr>{c[0], p.index(0)}), v = op.rec.at(joined, c);
     return select(equal(number, 0.0), 0.0, mode == kMean ? v / Val(as(max(number, 1.0).e, type)) : v).e;

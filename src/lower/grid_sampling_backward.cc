@@ -135,9 +135,9 @@ struct Write {
   Val inside, pixel;  // the pixel's number among all images'
 };
 
-Write write_of(const Sampler& s, Expr k, const Sizes& domain) {
+Write write_of(const Sampler& s, Coordinates k) {
   ExprPool& p = s.op.pool;
-  Sizes at = from_row_major(k, domain);
+  Sizes at(k.begin(), k.end());
   const Sizes which(at.begin() + static_cast<long>(1 + s.dims()), at.end());
   at.resize(1 + s.dims());
   Write w{at, {}, p.boolean(true), p.cast(at[0], DType::i64)};
@@ -164,20 +164,20 @@ View image_gradient(const Sampler& s, const View& grad) {
   domain.resize(1 + 2 * s.dims(), p.index(static_cast<int64_t>(s.per_dimension())));
   Sizes pixels{s.x.sizes[0]};
   pixels.insert(pixels.end(), s.x.sizes.begin() + 2, s.x.sizes.end());
-  const Expr rows = count(p, pixels), channels = s.x.sizes[1], writes = count(p, domain);
-  auto row = [&](Expr k) {
-    const Write w = write_of(s, k, domain);
+  const Expr rows = count(p, pixels), channels = s.x.sizes[1];
+  auto row = [&](Coordinates k) {
+    const Write w = write_of(s, k);
     return select(w.inside, w.pixel, Val(p.cast(rows, DType::i64))).e;
   };
-  auto value = [&](Expr k, Expr channel) {
-    const Write w = write_of(s, k, domain);
+  auto value = [&](Coordinates k, Expr channel) {
+    const Write w = write_of(s, k);
     std::vector<Expr> at{w.place[0], channel};
     at.insert(at.end(), w.place.begin() + 1, w.place.end());
     Val v = as(op.rec.at(grad, at), s.m.type);
     for (const Tap& tap : w.tap) v = v * tap.weight;
     return v.e;
   };
-  const View sums = summed_rows(op, {"grid_sampler_backward.rows", s.m.type, rows, channels, writes, row, value});
+  const View sums = summed_rows(op, {"grid_sampler_backward.rows", s.m.type, rows, channels, domain, row, value});
   return op.rec.pointwise("grid_sampler_backward", op.out(0).dtype, s.x.sizes, [&](Coordinates c) {
     std::vector<Expr> pixel{c[0]};
     pixel.insert(pixel.end(), c.begin() + 2, c.end());

@@ -1,5 +1,7 @@
-// histc, histogram, histogramdd: for each bin the elements are counted (or their weights summed up).
+// histc, histogram, histogramdd: for each bin the elements are counted (or their weights summed up). On the CPU each element finds its bin
+// (row_sums.h), elsewhere each bin looks at all elements.
 #include "lower/formula.h"
+#include "lower/row_sums.h"
 
 namespace coil::lowering {
 namespace {
@@ -39,12 +41,22 @@ Views histc(Op& op) {
   Range r = low == high && !empty ? data_range(op, flat, type) : Range{scalar(op, low, type), scalar(op, high, type)};
   r = moved_apart(op, r, 1);
   const int64_t bins = op.integer("bins");
+  const auto counts = [&](Val v) { return both(v >= Val(op.rec.at(r.low, {})), v <= Val(op.rec.at(r.high, {}))); };
+  const auto bin_of = [&](Val v) {
+    Val first = op.rec.at(r.low, {}), last = op.rec.at(r.high, {});
+    return min(trunc((v - first) / (last - first) * static_cast<double>(bins)), static_cast<double>(bins - 1));
+  };
+  if (op.session.library) {
+    RowSums sums{"histc.count", DType::i64, out.sizes.at(0), op.pool.index(1), flat.sizes, {}, [&](Coordinates, Expr) { return op.pool.constant_int(1, DType::i64); }};
+    sums.row = [&](Coordinates k) {
+      const Val v = as(op.rec.at(flat, k), type), bin = bin_of(v);
+      return as(select(counts(v), bin, static_cast<double>(bins)).e, DType::i64);
+    };
+    return {converted(op, reshaped(op, summed_rows(op, sums), out.sizes), out.dtype)};
+  }
   return {op.rec.reduce("histc", ReduceOp::sum, out.dtype, out.sizes, flat.sizes, [&](Coordinates c, Coordinates k) {
-    Val v = as(op.rec.at(flat, k), type), first = op.rec.at(r.low, {}), last = op.rec.at(r.high, {});
-    Val place = trunc((v - first) / (last - first) * static_cast<double>(bins));
-    place = min(place, static_cast<double>(bins - 1));
-    Val bin = as(op.pool.cast(c[0], DType::i64), type);
-    return as(both(both(v >= first, v <= last), equal(place, bin)).e, out.dtype);
+    Val v = as(op.rec.at(flat, k), type), bin = as(op.pool.cast(c[0], DType::i64), type);
+    return as(both(counts(v), equal(bin_of(v), bin)).e, out.dtype);
   })};
 }
 
@@ -58,26 +70,59 @@ View even_edges(Op& op, const Range& r, int64_t bins, DType stored) {
   });
 }
 
-// Points [n, dims]; edges for each dimension. A point on the last edge is in the last bin.
-View counted(Op& op, const View& points, const Views& edges, const std::optional<View>& weight, bool density, DType stored, const Sizes& sizes) {
-  const DType type = accumulate_type(stored);
-  View counts = op.rec.reduce("histogram.count", ReduceOp::sum, density ? type : stored, sizes, {points.sizes[0]}, [&](Coordinates c, Coordinates k) {
+// Points [n, dims] and the edges of each dimension's bins. A point on the last edge is in the last bin.
+struct Points {
+  View points;
+  Views edges;
+  std::optional<View> weight;
+  DType type;  // of the sums
+};
+
+// Each point finds its bin between the edges.
+View counted_by_points(Op& op, const Points& in, const Sizes& sizes) {
+  ExprPool& p = op.pool;
+  const DType type = in.weight ? in.type : DType::i64;
+  RowSums sums{"histogram.count", type, count(p, sizes), p.index(1), {in.points.sizes[0]}, {}, {}};
+  sums.row = [&](Coordinates k) {
+    Val row = p.constant_int(0, DType::i64), hit = p.boolean(true);
+    for (size_t d = 0; d < in.edges.size(); ++d) {
+      const View& edges = in.edges[d];
+      const Val v = as(op.rec.at(in.points, std::vector<Expr>{k[0], p.index(static_cast<int64_t>(d))}), in.type), bins = p.cast(sizes[d], DType::i64);
+      const auto edge = [&](Expr i) { return Val(as(op.rec.at(edges, std::vector<Expr>{i}), in.type)); };
+      hit = both(hit, both(v >= edge(p.index(0)), v <= edge(sizes[d])));
+      row = row * bins + max(min(Val(count_up_to(op, edges, v.e)) - 1.0, bins - 1.0), 0.0);
+    }
+    return select(hit, row, Val(p.cast(count(p, sizes), DType::i64))).e;
+  };
+  sums.value = [&](Coordinates k, Expr) { return in.weight ? as(op.rec.at(*in.weight, k), type) : p.constant_int(1, type); };
+  return reshaped(op, summed_rows(op, sums), sizes);
+}
+
+// Each bin looks at all points.
+View counted_by_bins(Op& op, const Points& in, const Sizes& sizes) {
+  const DType type = in.type;
+  return op.rec.reduce("histogram.count", ReduceOp::sum, type, sizes, {in.points.sizes[0]}, [&](Coordinates c, Coordinates k) {
     Val hit = op.pool.boolean(true);
-    for (size_t d = 0; d < edges.size(); ++d) {
-      Val v = as(op.rec.at(points, std::vector<Expr>{k[0], op.pool.index(static_cast<int64_t>(d))}), type);
-      Val low = as(op.rec.at(edges[d], c.subspan(d, 1)), type), high = as(op.rec.at(edges[d], std::vector<Expr>{c[d] + 1}), type);
+    for (size_t d = 0; d < in.edges.size(); ++d) {
+      Val v = as(op.rec.at(in.points, std::vector<Expr>{k[0], op.pool.index(static_cast<int64_t>(d))}), type);
+      Val low = as(op.rec.at(in.edges[d], c.subspan(d, 1)), type), high = as(op.rec.at(in.edges[d], std::vector<Expr>{c[d] + 1}), type);
       Val last = op.pool.op(ScalarOp::eq, {c[d], sizes[d] - 1});
       hit = both(hit, both(v >= low, either(v < high, both(last, equal(v, high)))));
     }
-    Val one = weight ? Val(as(op.rec.at(*weight, k), type)) : Val(op.constant(1, type));
+    Val one = in.weight ? Val(as(op.rec.at(*in.weight, k), type)) : Val(op.constant(1, type));
     return select(hit, one, 0.0).e;
   });
-  if (!density) return counts;
-  View total = op.rec.reduce("histogram.total", ReduceOp::sum, type, {}, sizes, [&](Coordinates, Coordinates k) { return op.rec.at(counts, k); });
+}
+
+View counted(Op& op, const Points& in, bool density, DType stored, const Sizes& sizes) {
+  const DType type = in.type;
+  const View counts = op.session.library ? counted_by_points(op, in, sizes) : counted_by_bins(op, in, sizes);
+  if (!density) return converted(op, counts, stored);
+  View total = op.rec.reduce("histogram.total", ReduceOp::sum, type, {}, sizes, [&](Coordinates, Coordinates k) { return as(op.rec.at(counts, k), type); });
   return op.rec.pointwise("histogram.density", stored, sizes, [&](Coordinates c) {
-    Val v = Val(op.rec.at(counts, c)) / Val(op.rec.at(total, {}));
-    for (size_t d = 0; d < edges.size(); ++d) {
-      v = v / (Val(as(op.rec.at(edges[d], std::vector<Expr>{c[d] + 1}), type)) - Val(as(op.rec.at(edges[d], c.subspan(d, 1)), type)));
+    Val v = Val(as(op.rec.at(counts, c), type)) / Val(op.rec.at(total, {}));
+    for (size_t d = 0; d < in.edges.size(); ++d) {
+      v = v / (Val(as(op.rec.at(in.edges[d], std::vector<Expr>{c[d] + 1}), type)) - Val(as(op.rec.at(in.edges[d], c.subspan(d, 1)), type)));
     }
     return v.e;
   });
@@ -119,7 +164,7 @@ Views histogram(Op& op, bool many) {
   if (op.name == "histogramdd_bin_edges") return edges;
   Sizes sizes;
   for (const View& e : edges) sizes.push_back(e.sizes[0] - 1);
-  Views results{counted(op, points, edges, weight, op.flag("density"), stored, sizes)};
+  Views results{counted(op, {points, edges, weight, type}, op.flag("density"), stored, sizes)};
   if (op.node.outputs.size() > 1) results.insert(results.end(), edges.begin(), edges.end());
   return results;
 }

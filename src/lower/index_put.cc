@@ -68,6 +68,11 @@ class IndexPut {
 
   Views accumulated() const {
     const DType type = is_float(out_.dtype) ? accumulate_type(out_.dtype) : is_bool(out_.dtype) ? DType::i64 : out_.dtype;
+    if (many_writes() && leading() && type == x_.dtype) {
+      RowSums sums = rows("index_put", type);
+      sums.before = x_;
+      return {reshaped(op_, summed_rows(op_, sums), x_.sizes)};
+    }
     const View total = many_writes() ? row_totals(type) : op_.rec.reduce("index_put.total", ReduceOp::sum, type, out_.sizes, put_.sizes, [&](Coordinates c, Coordinates b) {
       return masked(hit([&](size_t t) { return c[put_.dims[t]]; }, b), as(value_at(c, b), type), as(i64(op_, 0), type));
     });
@@ -77,6 +82,11 @@ class IndexPut {
   }
 
   Views replaced() const {
+    if (many_writes() && leading() && x_.dtype == out_.dtype && writes_rows(op_, out_.dtype)) {
+      RowSums writes = rows("index_put", out_.dtype);
+      writes.before = x_;
+      return {reshaped(op_, written_rows(op_, writes), x_.sizes)};
+    }
     Sizes indexed;
     for (size_t d : put_.dims) indexed.push_back(x_.sizes[d]);
     View winner = many_writes() ? last_writers() : op_.rec.reduce("index_put.writer", ReduceOp::max, DType::i64, indexed, put_.sizes, [&](Coordinates c, Coordinates b) {
@@ -128,9 +138,11 @@ class IndexPut {
 
   bool many_writes() const { return !mask_ && !is_bool(out_.dtype) && many_rows(count(op_.pool, named_and_rest().first), count(op_.pool, put_.sizes)); }
 
-  // The row (i64) that write k is for.
-  Expr row_of(Expr k, const Sizes& named) const {
-    const Sizes b = from_row_major(k, put_.sizes);
+  // Whether the rows of the table lie in x as they do in the table.
+  bool leading() const { return put_.dims.back() + 1 == put_.dims.size(); }
+
+  // The row (i64) that write b is for.
+  Expr row_of(Coordinates b, const Sizes& named) const {
     std::vector<Expr> at;
     for (size_t t = 0; t < put_.dims.size(); ++t) at.push_back(wrapped_position(op_, read(put_.tensors[t], b), named[t]));
     return op_.pool.cast(row_major(op_.pool, at, named), DType::i64);
@@ -140,22 +152,28 @@ class IndexPut {
   View last_writers() const {
     const Sizes named = named_and_rest().first;
     ExprPool& p = op_.pool;
-    RowSums sums{"index_put.writer", DType::i64, count(p, named), p.index(1), count(p, put_.sizes), {}, {}, ReduceOp::max, i64(op_, -1)};
-    sums.row = [&](Expr k) { return row_of(k, named); };
-    sums.value = [&](Expr k, Expr) { return p.cast(k, DType::i64); };
+    RowSums sums{"index_put.writer", DType::i64, count(p, named), p.index(1), put_.sizes, {}, {}, ReduceOp::max, i64(op_, -1)};
+    sums.row = [&](Coordinates b) { return row_of(b, named); };
+    sums.value = [&](Coordinates b, Expr) { return p.cast(row_major(p, b, put_.sizes), DType::i64); };
     return reshaped(op_, summed_rows(op_, sums), named);
+  }
+
+  // The writes as rows of a table of the indexed dimensions, the others its columns.
+  RowSums rows(const std::string& name, DType type) const {
+    const auto [named, rest] = named_and_rest();
+    auto row = [this, named = named](Coordinates b) { return row_of(b, named); };
+    auto value = [this, type, rest = rest](Coordinates b, Expr column) {
+      const Sizes inner = from_row_major(column, rest);
+      Sizes c;
+      for (size_t d = 0, i = 0; d < x_.rank(); ++d) c.push_back(is_indexed(d) ? op_.pool.index(0) : inner[i++]);
+      return as(value_at(c, b), type);
+    };
+    return {name, type, count(op_.pool, named), count(op_.pool, rest), put_.sizes, row, value};
   }
 
   View row_totals(DType type) const {
     const auto [named, rest] = named_and_rest();
-    auto row = [&, &named = named](Expr k) { return row_of(k, named); };
-    auto value = [&, &rest = rest](Expr k, Expr column) {
-      const Sizes inner = from_row_major(column, rest);
-      Sizes c;
-      for (size_t d = 0, i = 0; d < x_.rank(); ++d) c.push_back(is_indexed(d) ? op_.pool.index(0) : inner[i++]);
-      return as(value_at(c, from_row_major(k, put_.sizes)), type);
-    };
-    const View table = summed_rows(op_, {"index_put.rows", type, count(op_.pool, named), count(op_.pool, rest), count(op_.pool, put_.sizes), row, value});
+    const View table = summed_rows(op_, rows("index_put.rows", type));
     Sizes shape = named;
     shape.insert(shape.end(), rest.begin(), rest.end());
     std::vector<size_t> order;

@@ -260,6 +260,9 @@ Expr checked_position(Op& op, Expr position, Expr size);
 void bind_size(Op& op, Expr size, Expr value, Expr limit);
 // Row-major positions (i64, [size]) of the elements below `count` that `keep` (bool) holds for, ascending; binds `size`.
 View kept_positions(Op& op, Expr size, Expr count, const std::function<Expr(Expr position)>& keep);
+// The number of elements of an ascending row (not empty where it is read) that are at most `value`, compared in its type: by bisection, in as
+// many steps as the longest row takes.
+Expr count_up_to(Op& op, const View& row, Expr value);
 // softmax over dimension dim, in f32 (f64) until the result of type dtype
 View softmax_of(Op& op, const std::string& name, const View& x, size_t dim, DType dtype, bool log, bool masked_rows_zero = false);
 

@@ -127,13 +127,13 @@ Views embedding_backward(Op& op) {
     Val hit = p.op(ScalarOp::eq, {p.checked_index(index.e, rows), row});
     return both(hit, unequal(index, padding));
   };
-  auto value = [&](Expr k, Expr column) { return as(op.rec.at(each, std::vector<Expr>{k, column}), type); };
-  auto row = [&](Expr k) {
-    Val index = as(op.rec.at(flat, std::vector<Expr>{k}), DType::i64);
+  auto value = [&](Coordinates k, Expr column) { return as(op.rec.at(each, std::vector<Expr>{k[0], column}), type); };
+  auto row = [&](Coordinates k) {
+    Val index = as(op.rec.at(flat, k), DType::i64);
     return select(equal(index, padding), p.cast(rows, DType::i64), p.cast(checked_position(op, index.e, rows), DType::i64)).e;
   };
-  View sum = many_rows(rows, n) ? summed_rows(op, {"embedding_backward.rows", type, rows, columns, n, row, value}) : op.rec.reduce("embedding_backward.sum", ReduceOp::sum, type, out.sizes, {n}, [&](Coordinates c, Coordinates k) {
-    return masked(names(c[0], k[0]).e, value(k[0], c[1]), op.constant(0, type));
+  View sum = many_rows(rows, n) ? summed_rows(op, {"embedding_backward.rows", type, rows, columns, {n}, row, value}) : op.rec.reduce("embedding_backward.sum", ReduceOp::sum, type, out.sizes, {n}, [&](Coordinates c, Coordinates k) {
+    return masked(names(c[0], k[0]).e, value(k, c[1]), op.constant(0, type));
   });
   if (!op.flag("scale_grad_by_freq")) return {converted(op, sum, out.dtype)};
   View met = op.rec.reduce("embedding_backward.count", ReduceOp::sum, type, {rows}, {n}, [&](Coordinates c, Coordinates k) { return as(names(c[0], k[0]).e, type); });

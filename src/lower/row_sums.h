@@ -13,12 +13,20 @@ struct RowSums {
   std::string name;  // of the loops
   DType type;        // that is added in
   Expr rows, columns;  // of the table
-  Expr count;          // of the matrix's rows
-  std::function<Expr(Expr k)> row;               // i64: what row k is for, in [0, rows); `rows`: for none
-  std::function<Expr(Expr k, Expr column)> value;  // of `type`
+  Sizes domain;        // the matrix's rows, by one or several coordinates
+  std::function<Expr(Coordinates k)> row;               // i64: what row k is for, in [0, rows); `rows`: for none
+  std::function<Expr(Coordinates k, Expr column)> value;  // of `type`
   ReduceOp reduce = ReduceOp::sum;  // one whose order is free
   Expr none = {};                   // of `type`: what a row of the table gets that no row is for, the identity of `reduce`; null: 0
+  // What the table holds at first, as many elements in row-major order: they are joined by what is for them. There is no `none` then.
+  std::optional<View> before = {};
+  // Where value(k, column) is the element of a matrix, in row chosen(k) (an index), that matrix.
+  std::optional<View> source = {};
+  std::function<Expr(Coordinates k)> chosen = {};
 };
+
+// The operation of two elements that the reduction repeats (sum, prod, max, min).
+ScalarOp pairwise(ReduceOp reduce);
 
 // Whether these sums are made quicker by summed_rows than by looking at each row of the matrix for each of the table.
 bool many_rows(Expr rows, Expr count);
@@ -26,5 +34,11 @@ bool many_rows(Expr rows, Expr count);
 // The table [rows, columns]: `none` where no row is for it. The order of the additions depends on `row` alone, so that results are the same
 // each time.
 View summed_rows(Op& op, const RowSums& sums);
+
+// Whether one pass can write rows of this type over a table.
+bool writes_rows(const Op& op, DType type);
+
+// `before` with rows replaced: of several that are for the same, in row-major order of the domain, the last one stays. `reduce` and `none` say nothing.
+View written_rows(Op& op, const RowSums& writes);
 
 }  // namespace coil::lowering

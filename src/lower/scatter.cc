@@ -3,6 +3,8 @@
 // slices: the messages to a graph's nodes) go the way of row_sums.h instead.
 #include <fmt/format.h>
 
+#include <variant>
+
 #include "lower/row_sums.h"
 #include "lower/storage.h"
 #include "lower/written_positions.h"
@@ -31,15 +33,6 @@ Expr identity(Op& op, ReduceOp reduce, DType type) {
   return as(i64(op, reduce == ReduceOp::prod ? 1 : 0), type);
 }
 
-ScalarOp pairwise(ReduceOp reduce) {
-  switch (reduce) {
-    case ReduceOp::prod: return ScalarOp::mul;
-    case ReduceOp::max: return ScalarOp::maximum;
-    case ReduceOp::min: return ScalarOp::minimum;
-    default: return ScalarOp::add;
-  }
-}
-
 // How writes to the same place join, and whether the old value joins them.
 struct Joining {
   ReduceOp reduce = ReduceOp::sum;
@@ -58,19 +51,26 @@ Joining joining(const Op& op) {
   return j;
 }
 
+// All writes are of slices along a dimension: the checked place (i64) that slice k of a vector goes to.
+struct SliceWrites {
+  size_t dim;
+  std::function<Expr(Expr k)> place;
+};
+
+// They are elements of a tensor of these sizes, at whose coordinates they bring something: the checked coordinate along `dim` (i64) of the
+// element that the one at `at` goes to; the others are the same.
+struct ElementWrites {
+  Sizes sizes;
+  size_t dim;
+  std::function<Expr(Coordinates at)> coordinate;
+};
+
 // What writes to the elements of a tensor of these sizes.
 struct Writes {
   Sizes sizes;
   Sizes domain;                                       // of the writes
   std::function<Expr(Coordinates, Coordinates)> hit;  // whether write k of the domain reaches element c
-  // Where all writes are of slices along a dimension: the checked place (i64) that slice k of a vector goes to.
-  std::optional<size_t> dim = {};
-  std::function<Expr(Expr k)> place = {};
-  // Or, where they are elements of a tensor of these sizes, at whose coordinates they bring something: the checked coordinate along
-  // element_dim (i64) of the element that the one at `at` goes to; the others are the same.
-  Sizes elements = {};
-  size_t element_dim = 0;
-  std::function<Expr(Coordinates at)> coordinate = {};
+  std::variant<SliceWrites, ElementWrites> way;
 };
 
 // The place that element k of a vector of positions names, checked.
@@ -79,60 +79,78 @@ Expr place_in(Op& op, const View& index, Expr k, Expr size, bool wrap) {
   return op.pool.cast(wrap ? wrapped_position(op, position, size) : checked_position(op, position, size), DType::i64);
 }
 
-// Of slices along w.dim, brought to their places: value(c) at the coordinates of a slice, its number in place of w.dim.
-View joined_slices(Op& op, const std::string& name, ReduceOp reduce, DType type, const Writes& w, Expr none, const std::function<Expr(Coordinates)>& value) {
-  const auto dim = static_cast<std::ptrdiff_t>(*w.dim);
+// Of slices, brought to their places: value(c) at the coordinates of a slice, its number in place of the dimension.
+View joined_slices(Op& op, RowSums sums, const Writes& w, const SliceWrites& slices, const std::function<Expr(Coordinates)>& value) {
+  const auto dim = static_cast<std::ptrdiff_t>(slices.dim);
   Sizes rest = w.sizes;
   rest.erase(rest.begin() + dim);
-  RowSums sums{name, type, w.sizes[*w.dim], count(op.pool, rest), w.domain[0], {}, {}, reduce, none};
-  sums.row = w.place;
-  sums.value = [&](Expr k, Expr column) {
+  sums.rows = w.sizes[slices.dim];
+  sums.columns = count(op.pool, rest);
+  sums.domain = w.domain;
+  sums.row = [&](Coordinates k) { return slices.place(k[0]); };
+  sums.value = [&](Coordinates k, Expr column) {
     Sizes at = from_row_major(column, rest);
-    at.insert(at.begin() + dim, k);
+    at.insert(at.begin() + dim, k[0]);
     return value(at);
   };
   Sizes shape = rest;
-  shape.insert(shape.begin(), w.sizes[*w.dim]);
+  shape.insert(shape.begin(), sums.rows);
   std::vector<size_t> order;
-  for (size_t i = 0; i < shape.size(); ++i) order.push_back(i == *w.dim ? 0 : i < *w.dim ? i + 1 : i);
+  for (size_t i = 0; i < shape.size(); ++i) order.push_back(i == slices.dim ? 0 : i < slices.dim ? i + 1 : i);
   return permuted(op, reshaped(op, summed_rows(op, sums), shape), order);
 }
 
-// Of elements, value(at) at their own coordinates.
-View joined_elements(Op& op, const std::string& name, ReduceOp reduce, DType type, const Writes& w, Expr none, const std::function<Expr(Coordinates)>& value) {
-  ExprPool& p = op.pool;
-  RowSums sums{name, type, count(p, w.sizes), p.index(1), count(p, w.elements), {}, {}, reduce, none};
-  sums.row = [&](Expr k) {
-    Sizes at = from_row_major(k, w.elements);
-    const Expr coordinate = w.coordinate(at);
-    at[w.element_dim] = p.index(0);
+// Elements as the rows of a table of one column: value(at) at their own coordinates. `value` and `elements` must outlive the result.
+RowSums rows_of(Op& op, RowSums sums, const Writes& w, const ElementWrites& elements, const std::function<Expr(Coordinates)>& value) {
+  sums.rows = count(op.pool, w.sizes);
+  sums.columns = op.pool.index(1);
+  sums.domain = elements.sizes;
+  sums.row = [&](Coordinates k) {
+    ExprPool& p = op.pool;
+    Sizes at(k.begin(), k.end());
+    at[elements.dim] = p.index(0);
     Expr step = p.index(1);
-    for (size_t i = w.element_dim + 1; i < w.sizes.size(); ++i) step = step * w.sizes[i];
-    return p.op(ScalarOp::add, {p.cast(row_major(p, at, w.sizes), DType::i64), p.op(ScalarOp::mul, {coordinate, p.cast(step, DType::i64)})});
+    for (size_t i = elements.dim + 1; i < w.sizes.size(); ++i) step = step * w.sizes[i];
+    return p.op(ScalarOp::add, {p.cast(row_major(p, at, w.sizes), DType::i64), p.op(ScalarOp::mul, {elements.coordinate(k), p.cast(step, DType::i64)})});
   };
-  sums.value = [&](Expr k, Expr) { return value(from_row_major(k, w.elements)); };
-  return reshaped(op, summed_rows(op, sums), w.sizes);
+  sums.value = [&](Coordinates k, Expr) { return value(k); };
+  return sums;
 }
 
-// For each element what reduce makes of value(c, k) of the writes k that reach it; `none` where there is no such write.
-View joined(Op& op, const std::string& name, ReduceOp reduce, DType type, const Writes& w, Expr none, const std::function<Expr(Coordinates, Coordinates)>& value) {
-  if (w.dim && many_rows(w.sizes[*w.dim], w.domain[0])) {
-    return joined_slices(op, name, reduce, type, w, none, [&](Coordinates c) { return as(value(c, c.subspan(*w.dim, 1)), type); });
-  }
+bool many_elements(Op& op, const Writes& w) {
   const int64_t few = op.session.library ? 8 : 64;  // writes along the dimension, which each element can look at
-  if (!w.elements.empty() && const_int(w.domain[0]).value_or(few + 1) > few && many_rows(count(op.pool, w.sizes), w.domain[0])) {
-    return joined_elements(op, name, reduce, type, w, none, [&](Coordinates at) {
-      return as(value(at, at.subspan(w.element_dim, 1)), type);
-    });
+  return std::holds_alternative<ElementWrites>(w.way) && const_int(w.domain[0]).value_or(few + 1) > few && many_rows(count(op.pool, w.sizes), w.domain[0]);
+}
+
+// For each element what reduce makes of value(c, k) of the writes k that reach it; `none` where there is no such write. Many elements may
+// join what is `before` them.
+View joined(Op& op, const std::string& name, ReduceOp reduce, DType type, const Writes& w, Expr none, const std::function<Expr(Coordinates, Coordinates)>& value, const std::optional<View>& before = {}) {
+  const RowSums sums{name, type, {}, {}, {}, {}, {}, reduce, none, before};
+  if (const auto* slices = std::get_if<SliceWrites>(&w.way); slices && many_rows(w.sizes[slices->dim], w.domain[0])) {
+    return joined_slices(op, sums, w, *slices, [&](Coordinates c) { return as(value(c, c.subspan(slices->dim, 1)), type); });
+  }
+  if (many_elements(op, w)) {
+    const auto& elements = std::get<ElementWrites>(w.way);
+    const std::function<Expr(Coordinates)> own = [&](Coordinates at) { return as(value(at, at.subspan(elements.dim, 1)), type); };
+    return reshaped(op, summed_rows(op, rows_of(op, sums, w, elements, own)), w.sizes);
   }
   return op.rec.reduce(name, reduce, type, w.sizes, w.domain, [&](Coordinates c, Coordinates k) { return masked(w.hit(c, k), as(value(c, k), type), none); });
+}
+
+// x with elements written over, value(at) each at its own coordinates; the last one stays. Nothing where that is not the way.
+std::optional<View> written_elements(Op& op, const View& x, const Writes& w, const std::function<Expr(Coordinates)>& value) {
+  if (!many_elements(op, w) || !writes_rows(op, x.dtype)) return {};
+  RowSums sums{op.name, x.dtype, {}, {}, {}, {}, {}};
+  sums.before = x;
+  return reshaped(op, written_rows(op, rows_of(op, sums, w, std::get<ElementWrites>(w.way), value)), w.sizes);
 }
 
 // Joins x with writes: value(c, k) is what write k brings to element c.
 View joined_writes(Op& op, const View& x, const Joining& j, const Writes& w, const std::function<Expr(Coordinates, Coordinates)>& value) {
   const DType stored = op.out().dtype, type = is_float(stored) ? accumulate_type(stored) : is_bool(stored) ? DType::i64 : stored;
-  View total = joined(op, op.name + ".total", j.reduce, type, w, identity(op, j.reduce, type), value);
   const bool counted = j.mean || !j.with_self;
+  if (!counted && type == stored && x.dtype == stored && many_elements(op, w)) return joined(op, op.name, j.reduce, type, w, identity(op, j.reduce, type), value, x);
+  View total = joined(op, op.name + ".total", j.reduce, type, w, identity(op, j.reduce, type), value);
   View hits;
   if (counted) hits = joined(op, op.name + ".hits", ReduceOp::sum, DType::i64, w, i64(op, 0), [&](Coordinates, Coordinates) { return i64(op, 1); });
   return op.rec.pointwise(op.name, stored, x.sizes, [&](Coordinates c) {
@@ -179,21 +197,16 @@ bool is_expanded(const ScatterOperands& s) {
 }
 
 Writes writes_of(Op& op, const ScatterOperands& s, std::function<Expr(Coordinates, Coordinates)> hit) {
-  Writes w{s.x.sizes, {s.index.sizes[s.dim]}, std::move(hit)};
   const auto checked = [&op, &s](Coordinates at) {
     return op.pool.cast(checked_position(op, as(op.rec.at(s.index, at), DType::i64), s.x.sizes[s.dim]), DType::i64);
   };
+  Writes w{s.x.sizes, {s.index.sizes[s.dim]}, std::move(hit), ElementWrites{s.index.sizes, s.dim, checked}};
   if (is_expanded(s)) {
-    w.dim = s.dim;
-    w.place = [&op, &s, checked](Expr k) {
+    w.way = SliceWrites{s.dim, [&op, &s, checked](Expr k) {
       Sizes at(s.index.rank(), op.pool.index(0));
       at[s.dim] = k;
       return checked(at);
-    };
-  } else {
-    w.elements = s.index.sizes;
-    w.element_dim = s.dim;
-    w.coordinate = checked;
+    }};
   }
   return w;
 }
@@ -206,11 +219,11 @@ Views scatter(Op& op) {
     ScatterPoint p = scatter_point(op, c, s.index, s.x.sizes, s.dim, j);
     return masked(p.valid, reaches(op, op.rec.at(s.index, p.at), c[s.dim], s.x.sizes[s.dim], false), op.pool.boolean(false));
   };
+  const std::function<Expr(Coordinates)> brought = [&](Coordinates at) { return as(s.src.rank() == 0 ? s.src.body : op.rec.at(s.src, at), type); };
   auto chosen = [&](Coordinates c, Expr is_hit, Expr j) {
     std::vector<Expr> at(c.begin(), c.end());
     at[s.dim] = j;
-    Expr value = as(s.src.rank() == 0 ? s.src.body : op.rec.at(s.src, at), type);
-    return masked(is_hit, value, as(op.rec.at(s.x, c), type));
+    return masked(is_hit, brought(at), as(op.rec.at(s.x, c), type));
   };
   Expr writes = s.index.sizes[s.dim];
   if (is_const(writes, 1)) {
@@ -219,6 +232,7 @@ Views scatter(Op& op) {
     }), op.out().sizes)};
   }
   const Writes all = writes_of(op, s, [&](Coordinates c, Coordinates j) { return hit(c, j[0]); });
+  if (const std::optional<View> written = written_elements(op, s.x, all, brought)) return {reshaped(op, *written, op.out().sizes)};
   View winner = joined(op, op.name + ".writer", ReduceOp::max, DType::i64, all, i64(op, -1), [&](Coordinates, Coordinates j) { return op.pool.cast(j[0], DType::i64); });
   View result = op.rec.pointwise(op.name, type, s.x.sizes, [&](Coordinates c) {
     Expr w = op.rec.at(winner, c);
@@ -254,7 +268,7 @@ Views index_reduce(Op& op) {
     at[dim] = k[0];
     return op.rec.at(src, at);
   };
-  const Writes w{x.sizes, {index.sizes[0]}, hit, dim, [&](Expr k) { return place_in(op, index, k, x.sizes[dim], false); }};
+  const Writes w{x.sizes, {index.sizes[0]}, hit, SliceWrites{dim, [&](Expr k) { return place_in(op, index, k, x.sizes[dim], false); }}};
   return {reshaped(op, joined_writes(op, x, joining(op), w, value), op.out().sizes)};
 }
 
@@ -265,10 +279,11 @@ Views put(Op& op) {
   index = reshaped(op, index, {count(op.pool, index.sizes)});
   src = reshaped(op, src, {count(op.pool, src.sizes)});
   auto hit = [&](Coordinates c, Coordinates k) { return reaches(op, op.rec.at(index, k), c[0], flat.sizes[0], true); };
-  const Writes w{flat.sizes, index.sizes, hit, 0, [&](Expr k) { return place_in(op, index, k, flat.sizes[0], true); }};
+  const Writes w{flat.sizes, index.sizes, hit, ElementWrites{index.sizes, 0, [&](Coordinates k) { return place_in(op, index, k[0], flat.sizes[0], true); }}};
   if (op.flag("accumulate")) {
     return {reshaped(op, joined_writes(op, flat, {}, w, [&](Coordinates, Coordinates k) { return op.rec.at(src, k); }), x.sizes)};
   }
+  if (const std::optional<View> written = written_elements(op, flat, w, [&](Coordinates k) { return as(op.rec.at(src, k), x.dtype); })) return {reshaped(op, *written, x.sizes)};
   View winner = joined(op, "put.writer", ReduceOp::max, DType::i64, w, i64(op, -1), [&](Coordinates, Coordinates k) { return op.pool.cast(k[0], DType::i64); });
   View result = op.rec.pointwise("put", x.dtype, flat.sizes, [&](Coordinates c) {
     Expr w = op.rec.at(winner, c);
@@ -339,7 +354,7 @@ Views along_dim(Op& op, const char* source_arg, bool add) {
   auto hit = [&](Expr coordinate, Expr j) { return reaches(op, op.rec.at(index, std::vector<Expr>{j}), coordinate, x.sizes[dim], false); };
   if (add) {
     const DType type = is_float(out.dtype) ? accumulate_type(out.dtype) : out.dtype;
-    const Writes w{out.sizes, {n}, [&](Coordinates c, Coordinates j) { return hit(c[dim], j[0]); }, dim, place};
+    const Writes w{out.sizes, {n}, [&](Coordinates c, Coordinates j) { return hit(c[dim], j[0]); }, SliceWrites{dim, place}};
     View total = joined(op, op.name + ".total", ReduceOp::sum, type, w, as(i64(op, 0), type), [&](Coordinates c, Coordinates j) { return value_at(c, j[0]); });
     View sum = op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
       Expr t = op.rec.at(total, c);
@@ -348,7 +363,7 @@ Views along_dim(Op& op, const char* source_arg, bool add) {
     });
     return {reshaped(op, sum, op.out().sizes)};
   }
-  const Writes w{{x.sizes[dim]}, {n}, [&](Coordinates c, Coordinates j) { return hit(c[0], j[0]); }, 0, place};
+  const Writes w{{x.sizes[dim]}, {n}, [&](Coordinates c, Coordinates j) { return hit(c[0], j[0]); }, SliceWrites{0, place}};
   View winner = joined(op, op.name + ".writer", ReduceOp::max, DType::i64, w, i64(op, -1), [&](Coordinates, Coordinates j) { return op.pool.cast(j[0], DType::i64); });
   View result = op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
     Expr w = op.rec.at(winner, std::vector<Expr>{c[dim]});

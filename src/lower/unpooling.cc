@@ -30,15 +30,14 @@ View joined_at(Op& op, const std::string& name, ReduceOp reduce, DType type, con
   ExprPool& p = op.pool;
   const Expr n = indices.sizes.back(), all = count(p, sizes);
   if (const_int(n).value_or(INT64_MAX) > 8 && many_rows(all, n)) {
-    RowSums sums{name, type, all, p.index(1), count(p, indices.sizes), {}, {}, reduce, none};
-    sums.row = [&](Expr k) {
-      const Sizes from = from_row_major(k, indices.sizes);
-      Sizes image = from;
+    RowSums sums{name, type, all, p.index(1), indices.sizes, {}, {}, reduce, none};
+    sums.row = [&](Coordinates from) {
+      Sizes image(from.begin(), from.end());
       image.back() = p.index(0);
       const Expr index = p.cast(p.checked_index(as(op.rec.at(indices, from), DType::i64), index_max(sizes.back(), p.index(1))), DType::i64);
       return p.op(ScalarOp::add, {p.cast(row_major(p, image, sizes), DType::i64), index});
     };
-    sums.value = [&](Expr k, Expr) { return as(value(from_row_major(k, indices.sizes)), type); };
+    sums.value = [&](Coordinates k, Expr) { return as(value(k), type); };
     return reshaped(op, summed_rows(op, sums), sizes);
   }
   return op.rec.reduce(name, reduce, type, sizes, {n}, [&](Coordinates c, Coordinates k) {
