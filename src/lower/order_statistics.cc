@@ -65,11 +65,14 @@ Views mode(Op& op) {
   const size_t dim = wrap_dim(op.integer("dim"), x.rank());
   const bool keep = op.flag("keepdim");
   const Row row = sorted_row(op, is_bool(x.dtype) ? converted(op, x, DType::u8) : x, dim);
-  View met = op.rec.reduce("mode.count", ReduceOp::sum, DType::i64, x.sizes, {row.size}, [&](Coordinates c, Coordinates k) {
-    std::vector<Expr> at(c.begin(), c.end());
-    at[dim] = k[0];
-    return op.pool.cast(op.pool.op(ScalarOp::eq, {op.rec.at(row.values, c), op.rec.at(row.values, at)}), DType::i64);
+  // Where the run of equal elements began that each is in: the longest run ends where most lie behind.
+  const View begins = op.rec.scan("mode.begins", ScanOp::max, DType::i64, x.sizes, static_cast<int>(dim), [&](Coordinates c) {
+    std::vector<Expr> before(c.begin(), c.end());
+    before[dim] = c[dim] - 1;
+    const Expr differs = masked(inside(before[dim], row.size), op.pool.op(ScalarOp::ne, {op.rec.at(row.values, c), op.rec.at(row.values, before)}), op.pool.boolean(true));
+    return op.pool.select(differs, op.pool.cast(c[dim], DType::i64), op.pool.constant_int(0, DType::i64));
   });
+  const View met{DType::i64, x.sizes, op.pool.op(ScalarOp::sub, {op.pool.cast(op.pool.var(static_cast<int32_t>(dim)), DType::i64), begins.body})};
   View best = reduced(op, "mode.best", ReduceOp::argmax, DType::i64, met, {dim}, true);
   auto pick = [&](const View& from, DType dtype, const std::string& name) {
     View v = op.rec.pointwise(name, dtype, best.sizes, [&](Coordinates c) {
