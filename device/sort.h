@@ -143,7 +143,7 @@ static inline void radix_sort(T* values, i64* indices, T* tmp_v, i64* tmp_i, i64
 
 // Rows from this length on are radix sorted: the more bytes, the more passes.
 template <class T>
-inline constexpr i64 kRadix = 64 * static_cast<i64>(sizeof(T));
+inline constexpr i64 kRadix = 24 * static_cast<i64>(sizeof(T));
 
 }  // namespace sorting
 

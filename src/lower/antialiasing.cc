@@ -55,22 +55,35 @@ Views upsample_aa(Op& op, bool cubic) {
     Val place = begin + number(k), t = (place - centre + 0.5) * (1 / std::max(a.step, 1.0));
     return select(place < end, cubic ? cubic_filter(t) : linear_filter(t), 0.0);
   };
-  auto total = [&](const Axis& a) {
-    return op.rec.reduce("upsample.weights", ReduceOp::sum, type, {a.out}, {p.index(a.taps)}, [&](Coordinates c, Coordinates k) { return weight(a, c[0], k[0]).e; });
+  // The filter of an axis is the same for all lines: where it begins, and its weights, which add up to 1.
+  struct Filter {
+    View first, weights;
   };
-  auto pixel = [&](const Axis& a, Expr o, Expr k) {
-    return p.checked_index(as(min(first(a, o) + number(k), number(a.in - 1)).e, DType::i64), a.in);
+  auto filter = [&](const Axis& a) {
+    const View total = op.rec.reduce("upsample.total", ReduceOp::sum, type, {a.out}, {p.index(a.taps)}, [&](Coordinates c, Coordinates k) { return weight(a, c[0], k[0]).e; });
+    return Filter{op.rec.pointwise("upsample.first", DType::i64, {a.out}, [&](Coordinates c) { return as(first(a, c[0]).e, DType::i64); }),
+                  op.rec.pointwise("upsample.weights", type, {p.index(a.taps), a.out}, [&](Coordinates c) { return (weight(a, c[1], c[0]) / Val(op.rec.at(total, c.subspan(1)))).e; })};
   };
-  // One axis after the other, the last one first.
-  View weights_w = total(axes[1]), weights_h = total(axes[0]);
-  View rows = op.rec.reduce(op.name + ".rows", ReduceOp::sum, type, {x.sizes[0], x.sizes[1], x.sizes[2], axes[1].out}, {p.index(axes[1].taps)}, [&](Coordinates c, Coordinates k) {
-    Val v = as(op.rec.at(x, std::vector<Expr>{c[0], c[1], c[2], pixel(axes[1], c[3], k[0])}), type);
-    return (v * (weight(axes[1], c[3], k[0]) / Val(op.rec.at(weights_w, c.subspan(3, 1))))).e;
-  });
-  return {op.rec.reduce(op.name, ReduceOp::sum, out.dtype, out.sizes, {p.index(axes[0].taps)}, [&](Coordinates c, Coordinates k) {
-    Val v = op.rec.at(rows, std::vector<Expr>{c[0], c[1], pixel(axes[0], c[2], k[0]), c[3]});
-    return (v * (weight(axes[0], c[2], k[0]) / Val(op.rec.at(weights_h, c.subspan(2, 1))))).e;
-  })};
+  auto pixel = [&](const Axis& a, const Filter& f, Expr o, Expr k) {
+    const Expr at = p.op(ScalarOp::add, {op.rec.at(f.first, std::vector<Expr>{o}), p.cast(k, DType::i64)});
+    return p.checked_index(p.op(ScalarOp::minimum, {at, p.cast(a.in - 1, DType::i64)}), a.in);
+  };
+  // One axis after the other. Along lines each point reads elsewhere, so that axis comes last, unless the image has fewer lines than the result.
+  const bool lines_last = *const_int(axes[0].out) > *const_int(axes[0].in);
+  View v = x;
+  for (const size_t i : {size_t{lines_last}, size_t{!lines_last}}) {
+    const Axis& axis = axes[i];
+    const Filter along = filter(axis);
+    const bool last = i == size_t{!lines_last};
+    Sizes sizes = v.sizes;
+    sizes[2 + i] = axis.out;
+    v = op.rec.reduce(last ? op.name : op.name + ".pass", ReduceOp::sum, last ? out.dtype : type, sizes, {p.index(axis.taps)}, [&](Coordinates c, Coordinates k) {
+      std::vector<Expr> at(c.begin(), c.end());
+      at[2 + i] = pixel(axis, along, c[2 + i], k[0]);
+      return (Val(as(op.rec.at(v, at), type)) * Val(op.rec.at(along.weights, std::vector<Expr>{k[0], c[2 + i]}))).e;
+    });
+  }
+  return {v};
 }
 
 }  // namespace

@@ -138,13 +138,32 @@ Sizes adaptive_domain(Op& op, const View& x, const Sizes& out, size_t first) {
   return domain;
 }
 
+// Whether windows have different sizes, so that each point of the widest is asked whether it counts.
+bool uneven(Op& op, const View& x, const Sizes& out, size_t d) {
+  const AdaptiveDim a = adaptive_dim(op.pool, op.pool.var(0), x.sizes[d], out[d]);
+  return a.end - a.begin != a.widest;
+}
+
+// The sums of the windows, those of several uneven dimensions one dimension after the other: fewer points, and lines side by side.
+View adaptive_sums(Op& op, View x, const Sizes& out, size_t first, DType type) {
+  const size_t last = x.rank() - 1;
+  for (size_t d = first; d < last && op.session.library; ++d) {
+    if (!uneven(op, x, out, d)) continue;
+    Sizes sizes = x.sizes;
+    sizes[d] = out[d];
+    x = op.rec.reduce("avg_pool.lines", ReduceOp::sum, type, sizes, {adaptive_dim(op.pool, op.pool.var(0), x.sizes[d], out[d]).widest},
+                      [&](Coordinates c, Coordinates k) { return adaptive_point(op, x, sizes, d, c, k, type, op.constant(0, type)); });
+  }
+  return op.rec.reduce("avg_pool.sum", ReduceOp::sum, type, out, adaptive_domain(op, x, out, first),
+                       [&](Coordinates c, Coordinates k) { return adaptive_point(op, x, out, first, c, k, type, op.constant(0, type)); });
+}
+
 Views adaptive_avg_pool(Op& op, size_t dims) {
   View x = op.tensor("self");
   const TensorType& out = op.out();
   const size_t first = x.rank() - dims;
   const DType type = accumulate_type(out.dtype);
-  View sum = op.rec.reduce("avg_pool.sum", ReduceOp::sum, type, out.sizes, adaptive_domain(op, x, out.sizes, first),
-                           [&](Coordinates c, Coordinates k) { return adaptive_point(op, x, out.sizes, first, c, k, type, op.constant(0, type)); });
+  const View sum = adaptive_sums(op, x, out.sizes, first, type);
   return {op.rec.pointwise("avg_pool", out.dtype, out.sizes, [&](Coordinates c) {
     Expr n = op.pool.index(1);
     for (size_t d = first; d < x.rank(); ++d) {

@@ -53,7 +53,7 @@ TYPED_TEST_SUITE(SortTest, Types);
 TYPED_TEST(SortTest, equals_std_stable_sort) {
   using T = TypeParam;
   std::mt19937 random(7);
-  for (cd::i64 n : {0, 1, 2, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 100, 257, 1000, 3001}) {
+  for (cd::i64 n : {0, 1, 2, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 95, 96, 100, 192, 257, 1000, 3001}) {
     for (bool descending : {false, true}) {
       const bool any = n % 2;
       const size_t size = static_cast<size_t>(n);
