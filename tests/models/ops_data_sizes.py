@@ -107,6 +107,9 @@ op("unique_consecutive_rows", lambda x: torch.unique_consecutive(x, return_inver
 sized("bincount", lambda x: torch.bincount(x), lambda: (rand(50, dtype=I64, low=0, high=9),), [((torch.tensor([1] * 49 + [-1]),), 211, "bincount")],
       sets={"some": lambda: (rand(50, dtype=I64, low=0, high=9),), "zeros": lambda: (torch.zeros(50, dtype=I64),), "far": lambda: (torch.tensor([5000] * 50),)})
 op("bincount_weights", lambda x, w: (torch.bincount(x, w), torch.bincount(x, minlength=12)), lambda: (rand(50, dtype=I64, low=0, high=9), rand(50, dtype=F64)))
+op("bincount_many", lambda x, w: (torch.bincount(x, minlength=300), torch.bincount(x, w), torch.bincount(x[:9000], w[:9000].double(), minlength=20000), torch.bincount(x // 100)),
+   lambda: (rand(90000, dtype=I32, low=0, high=1000), rand(90000)), dynamic=({0: Dim("n", min=9000)}, {0: Dim("n", min=9000)}),
+   sets={"many": lambda: (rand(200000, dtype=I32, low=0, high=1000), rand(200000)), "same": lambda: (torch.full((90000,), 77, dtype=I32), rand(90000))})
 
 
 # Numbers that are computed from sizes, and expressions of sizes that data decides
