@@ -179,16 +179,15 @@ Views kron(Op& op) {
   const ComplexMath m(op.pool, part_type(out.dtype));
   while (a.rank() < b.rank()) a = unsqueezed(op, a, 0);
   while (b.rank() < a.rank()) b = unsqueezed(op, b, 0);
-  return {op.rec.pointwise("kron", out.dtype, out.sizes, [&](Coordinates c) {
+  Sizes sizes;  // of a and b in turns: so no coordinate has to be divided
+  for (size_t i = 0; i < a.rank(); ++i) sizes.insert(sizes.end(), {a.sizes[i], b.sizes[i]});
+  const View products = op.rec.pointwise("kron", out.dtype, sizes, [&](Coordinates c) {
     std::vector<Expr> in_a, in_b;
-    for (size_t i = 0; i < c.size(); ++i) {
-      const Expr n = index_max(b.sizes[i], op.pool.index(1));
-      in_a.push_back(floor_div(c[i], n));
-      in_b.push_back(floor_mod(c[i], n));
-    }
+    for (size_t i = 0; i < c.size(); i += 2) in_a.push_back(c[i]), in_b.push_back(c[i + 1]);
     auto element = [&](const View& v, const std::vector<Expr>& place) { return parts_of(op.rec.at(as_complex(v, out.dtype), place)); };
     return joined(m.mul(element(a, in_a), element(b, in_b)));
-  })};
+  });
+  return {reshaped(op, products, out.sizes)};
 }
 
 }  // namespace

@@ -169,14 +169,14 @@ Views kron(Op& op) {
   while (a.rank() < b.rank()) a = unsqueezed(op, a, 0);
   while (b.rank() < a.rank()) b = unsqueezed(op, b, 0);
   const ScalarOp product = is_bool(out.dtype) ? ScalarOp::logical_and : ScalarOp::mul;
-  return {op.rec.pointwise("kron", out.dtype, out.sizes, [&](Coordinates c) {
+  Sizes sizes;  // of a and b in turns: so no coordinate has to be divided
+  for (size_t i = 0; i < a.rank(); ++i) sizes.insert(sizes.end(), {a.sizes[i], b.sizes[i]});
+  const View products = op.rec.pointwise("kron", out.dtype, sizes, [&](Coordinates c) {
     std::vector<Expr> in_a, in_b;
-    for (size_t i = 0; i < c.size(); ++i) {
-      in_a.push_back(floor_div(c[i], index_max(b.sizes[i], op.pool.index(1))));
-      in_b.push_back(floor_mod(c[i], index_max(b.sizes[i], op.pool.index(1))));
-    }
+    for (size_t i = 0; i < c.size(); i += 2) in_a.push_back(c[i]), in_b.push_back(c[i + 1]);
     return op.pool.op(product, {as(op.rec.at(a, in_a), out.dtype), as(op.rec.at(b, in_b), out.dtype)});
-  })};
+  });
+  return {reshaped(op, products, out.sizes)};
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ std::optional<int> lane_score(const LoopKernel& k, int a) {
   const int n = static_cast<int>(k.axes.size());
   const Expr size = k.axes[static_cast<size_t>(a)].size;
   const bool inner = a >= k.num_outer;
-  if (k.sequential || (size->is_constant() && size->as_int() < 4)) return std::nullopt;
+  if ((k.sequential && inner) || (size->is_constant() && size->as_int() < 4)) return std::nullopt;
   if (!inner && !k.scratch.empty()) return std::nullopt;  // scratch holds one point's row, not a vector of points
   if (inner && a != n - 1) return std::nullopt;           // other inner axes would need the innermost loop outside
   int score = 0;
@@ -52,6 +52,8 @@ std::optional<int> lane_score(const LoopKernel& k, int a) {
     const bool unit = affine && affine->coefficient == offset->pool->index(1);
     score += unit ? 2 * weight : affine ? -weight : -2 * weight;
   });
+  // Lanes that lie apart do not make a running sum quicker; what is kept of a compaction has its place by the elements before it.
+  if (k.sequential && (score <= 0 || std::any_of(k.stmts.begin(), k.stmts.end(), [](const Stmt& s) { return static_cast<bool>(s.condition); }))) return std::nullopt;
   return size->is_constant() && size->as_int() < kMaxLanes ? score / 2 - 1 : score;
 }
 
@@ -74,7 +76,7 @@ bool reduces(const LoopKernel& k) {
 
 // Stores of some points only cannot be those of whole vectors.
 bool can_repeat(const LoopKernel& k, int lanes) {
-  return lanes >= 0 && reduces(k) && std::none_of(k.stmts.begin(), k.stmts.end(), [&](const Stmt& s) { return s.kind == Stmt::Kind::scan || (is_outer(k, lanes) && s.condition); });
+  return lanes >= 0 && (reduces(k) || k.sequential) && std::none_of(k.stmts.begin(), k.stmts.end(), [&](const Stmt& s) { return is_outer(k, lanes) && s.condition; });
 }
 
 // Of lanes along an outer axis the whole body is repeated, else loops over inner points one by one. Not where a step would never be full.

@@ -386,12 +386,14 @@ void LoopWriter::inner_body(const std::vector<const Stmt*>& stmts, std::vector<R
     if (s->kind == Stmt::Kind::reduce || s->kind == Stmt::Kind::scan) {
       ReduceText& reduction = reductions[r++];
       std::string value = emitter.vector_value(s->value);
-      if (reduction.operand != s->value->dtype) value = fmt::format("({})({})", register_type(reduction.operand), value);
+      if (reduction.operand != s->value->dtype) value = fmt::format("cd::cast<{}>({})", register_type(reduction.operand), value);
       std::string number;
       if (by_index(s->op)) number = emitter.vector_value(pool().cast(point_number(), DType::i64));
       const bool masked = !context_.tail.empty() && context_.lane_var >= k_.num_outer;
       out() += reduction.update(indent, value, number, masked);
-      if (s->kind == Stmt::Kind::scan) context_.temps[s->temp.index] = {reduction.operand == s->value->dtype ? reduction.accumulator : fmt::format("({}){}", register_type(s->value->dtype), reduction.accumulator), false};
+      if (s->kind != Stmt::Kind::scan) continue;
+      const std::string so_far = reduction.in_place();
+      context_.temps[s->temp.index] = {reduction.operand == s->value->dtype ? so_far : fmt::format("cd::cast<{}>({})", register_type(s->value->dtype), so_far), form_.lanes >= 0};
     } else {
       run_statement(*s, emitter);
     }
