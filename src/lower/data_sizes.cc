@@ -147,7 +147,12 @@ View repeated_positions(Op& op, const View& given, Expr size, Expr n) {
     return op.pool.op(ScalarOp::maximum, {r, zero_of(op.pool)});
   });
   bind_size(op, size, last_of(op, ends), Expr());
-  return op.rec.pointwise("repeated", DType::i64, {size}, [&](Coordinates c) { return count_up_to(op, ends, op.pool.cast(c[0], DType::i64)); });
+  if (!op.session.library) {
+    return op.rec.pointwise("repeated", DType::i64, {size}, [&](Coordinates c) { return count_up_to(op, ends, op.pool.cast(c[0], DType::i64)); });
+  }
+  // How many elements end at each result, and so before it or there: in one pass.
+  const View ending = summed_rows(op, {"repeats.ending", DType::i64, size, op.pool.index(1), {n}, [&](Coordinates k) { return op.rec.at(ends, k); }, [&](Coordinates, Expr) { return one_of(op.pool); }});
+  return op.rec.scan("repeated", ScanOp::sum, DType::i64, {size}, 0, [&](Coordinates c) { return op.rec.at(ending, std::vector<Expr>{c[0], op.pool.index(0)}); });
 }
 
 Views repeat_interleave(Op& op) {
