@@ -10,6 +10,9 @@ namespace coil {
 
 // Loads at one linear offset; a buffer for which `known` gives a value is replaced by it.
 Expr linearise(const LoopProgram& program, Expr body, const std::function<Expr(BufferId)>& known);
+inline Expr linearise(const LoopProgram& program, Expr body) {
+  return linearise(program, body, [](BufferId) { return Expr(); });
+}
 
 // stored[b]: buffer b is needed outside the group.
 LoopKernel build_loop_kernel(const LoopProgram& program, const FusionGroup& group, const std::vector<bool>& stored,

@@ -3,6 +3,7 @@
 
 #include "schedule/build.h"
 #include "schedule/inline_producers.h"
+#include "schedule/lone_loops.h"
 #include "schedule/past_keys.h"
 #include "schedule/renumber.h"
 #include "schedule/weights.h"
@@ -71,17 +72,17 @@ class Planner {
     const Loop& first = loop(group.loops[0]);
     if (group.closed && !first.assertion.empty()) {
       const BufferInfo& out = program_.buffer(first.outputs[0]);
-      emit(group.loops, store_kernel(first.outputs[0], out.sizes, plain(std::get<Pointwise>(first.def).body), pool().index(0)));
+      emit(group.loops, store_kernel(program_, first.outputs[0], out.sizes, linearise(program_, std::get<Pointwise>(first.def).body), pool().index(0)));
       plan_.kernels.back().assertion = first.assertion;
     } else if (!group.closed) {
       emit(group.loops, build_loop_kernel(program_, group, stored_, target_));
     } else if (const auto* scan = std::get_if<Scan>(&first.def)) {
-      emit(group.loops, scan_kernel(first, *scan));
+      emit(group.loops, scan_kernel(program_, first, *scan));
     } else if (const auto* concat = std::get_if<Concat>(&first.def)) {
       bool beside = false;
       for (size_t i = 0; i < concat->pieces.size(); ++i) {
         if (past_keys_.left_out.contains({group.loops[0], i})) continue;
-        emit(group.loops, piece_kernel(first, *concat, concat->pieces[i]));
+        emit(group.loops, piece_kernel(program_, first, *concat, concat->pieces[i]));
         plan_.kernels.back().beside = std::exchange(beside, true);
       }
     } else if (const auto* sort = std::get_if<Sort>(&first.def)) {
@@ -91,7 +92,7 @@ class Planner {
     } else if (const auto* user = std::get_if<UserCall>(&first.def)) {
       emit(group.loops, user_kernel(first, *user));
     } else if (const auto* compact = std::get_if<Compact>(&first.def)) {
-      emit(group.loops, compact_kernel(first, *compact));
+      emit(group.loops, compact_kernel(program_, first, *compact));
     } else if (const auto* read = std::get_if<ReadSize>(&first.def)) {
       emit(group.loops, ReadKernel{read->symbol, read->source, read->limit});
     } else if (const auto* region = std::get_if<Region>(&first.def)) {
@@ -120,110 +121,13 @@ class Planner {
     plan_.kernels.push_back(std::move(k));
   }
 
-  Expr plain(Expr body) {
-    return linearise(program_, body, [](BufferId) { return Expr(); });
-  }
-
-  // A pure pointwise kernel over `sizes` that stores `body` at `offset` (both over variables 0..rank-1).
-  LoopKernel store_kernel(BufferId buffer, const std::vector<Expr>& sizes, Expr body, Expr offset) {
-    LoopKernel k;
-    std::vector<Expr> renumber;
-    for (const Expr& size : sizes) {
-      if (size == pool().index(1)) {
-        renumber.push_back(pool().index(0));
-        continue;
-      }
-      renumber.push_back(pool().var(static_cast<int>(k.axes.size())));
-      k.axes.push_back({size, "i" + std::to_string(k.axes.size())});
-    }
-    k.num_outer = static_cast<int>(k.axes.size());
-    k.num_phases = 1;
-    Stmt store;
-    store.dtype = program_.buffer(buffer).dtype;
-    store.value = substitute_vars(body, renumber);
-    store.buffer = buffer;
-    store.offset = substitute_vars(offset, renumber);
-    k.stmts.push_back(store);
-    merge_axes(k);
-    return k;
-  }
-
-  LoopKernel piece_kernel(const Loop& l, const Concat& concat, const Concat::Piece& piece) {
-    const BufferInfo& out = program_.buffer(l.outputs[0]);
-    std::vector<Expr> sizes = out.sizes, at = variables(pool(), sizes.size());
-    const auto d = static_cast<size_t>(concat.dim);
-    sizes[d] = piece.size;
-    at[d] = at[d] + piece.begin;
-    return store_kernel(l.outputs[0], sizes, plain(piece.body), linear_offset(pool(), out, at));
-  }
-
-  LoopKernel scan_kernel(const Loop& l, const Scan& scan) {
-    const BufferInfo& out = program_.buffer(l.outputs[0]);
-    LoopKernel k;
-    std::vector<Expr> renumber(out.sizes.size());
-    for (size_t d = 0; d < out.sizes.size(); ++d) {
-      if (static_cast<int>(d) == scan.dim) continue;
-      renumber[d] = pool().var(static_cast<int>(k.axes.size()));
-      k.axes.push_back({out.sizes[d], "i" + std::to_string(k.axes.size())});
-    }
-    k.num_outer = static_cast<int>(k.axes.size());
-    if (!out.sizes.empty()) renumber[static_cast<size_t>(scan.dim)] = pool().var(k.num_outer);
-    k.axes.push_back({out.sizes.empty() ? pool().index(1) : out.sizes[static_cast<size_t>(scan.dim)], "r"});
-    k.sequential = true;
-    k.num_phases = 1;
-    Stmt step;
-    step.kind = Stmt::Kind::scan;
-    step.inner = true;
-    step.temp = TempId(0);
-    step.op = scan.op == ScanOp::sum ? ReduceOp::sum : scan.op == ScanOp::prod ? ReduceOp::prod : scan.op == ScanOp::max ? ReduceOp::max : ReduceOp::min;
-    step.dtype = compute_type(out.dtype);
-    step.value = substitute_vars(plain(scan.body), renumber);
-    Stmt store;
-    store.inner = true;
-    store.dtype = out.dtype;
-    store.value = pool().temp(TempId(0), step.dtype);
-    store.buffer = l.outputs[0];
-    store.offset = substitute_vars(linear_offset(pool(), out, variables(pool(), out.sizes.size())), renumber);
-    k.stmts = {step, store};
-    return k;
-  }
-
-  // A block is walked in order: the running count of kept elements says where each goes.
-  LoopKernel compact_kernel(const Loop& l, const Compact& compact) {
-    const BufferInfo& out = program_.buffer(l.outputs[0]);
-    LoopKernel k;
-    k.axes = {{compact.blocks, "i0"}, {compact.length, "r"}};
-    k.num_outer = 1;
-    k.sequential = true;
-    k.num_phases = 1;
-    Stmt count;
-    count.kind = Stmt::Kind::scan;
-    count.inner = true;
-    count.temp = TempId(0);
-    count.op = ReduceOp::sum;
-    count.dtype = DType::i64;
-    const Expr keep = plain(compact.keep), one = pool().constant_int(1, DType::i64);
-    count.value = pool().select(keep, one, pool().constant_int(0, DType::i64));
-    Stmt store;
-    store.inner = true;
-    store.dtype = out.dtype;
-    store.value = plain(compact.value);
-    store.buffer = l.outputs[0];
-    store.condition = keep;
-    const Expr before = pool().op(ScalarOp::sub, {pool().temp(TempId(0), DType::i64), one});
-    const Expr to = pool().checked_index(pool().op(ScalarOp::add, {plain(compact.start), before}), out.sizes[0]);
-    store.offset = linear_offset(pool(), out, std::vector<Expr>{to});
-    k.stmts = {count, store};
-    return k;
-  }
-
   SortKernel sort_kernel(const Loop& l, const Sort& sort) {
     SortKernel k;
     k.def = sort;
     const BufferInfo& values = program_.buffer(l.outputs[0]);
     k.sizes = values.sizes;
     k.dtype = values.dtype;
-    k.body = plain(sort.body);
+    k.body = linearise(program_, sort.body);
     k.values = l.outputs[0];
     k.indices = l.outputs[1];
     k.values_offset = linear_offset(pool(), values, variables(pool(), values.sizes.size()));

@@ -1,13 +1,11 @@
 // Attention over a concatenation: which programs' keys and values are read where their pieces lie, and what is left of the copies.
-#include <gtest/gtest.h>
-
-#include "loop/recorder.h"
 #include "schedule/schedule.h"
+#include "tests/schedule/scheduled_program.h"
 
 namespace coil {
 namespace {
 
-class PastKeysTest : public testing::Test {
+class PastKeysTest : public ScheduledProgram {
  protected:
   View input(const char* name, int64_t rows, DType dtype = DType::f32) {
     const std::vector<Expr> sizes = {batch, pool.index(4), pool.index(rows), pool.index(8)};
@@ -27,14 +25,6 @@ class PastKeysTest : public testing::Test {
   }
   View doubled(const View& x) {
     return rec.pointwise("double", DType::f32, x.sizes, [&](Coordinates i) { return pool.op(ScalarOp::add, {rec.at(x, i), rec.at(x, i)}); });
-  }
-  void output(const View& v) {
-    const BufferId id(v.body->id);
-    rec.program().buffer(id).strides = contiguous_strides(pool, v.sizes);
-    LoopOutput out;
-    out.source = id;
-    out.name = "out";
-    rec.program().outputs.push_back(out);
   }
   KernelPlan plan(bool joins = true) {
     TargetTraits traits;
@@ -56,9 +46,6 @@ class PastKeysTest : public testing::Test {
     return n;
   }
 
-  std::shared_ptr<ExprPool> shared = std::make_shared<ExprPool>();
-  ExprPool& pool = *shared;
-  Recorder rec{shared};
   Expr batch = pool.symbol(pool.add_symbol({"s77", "batch", 1, 64}));
   View q = input("q", 1), cache_k = input("cache_k", 100), cache_v = input("cache_v", 100), new_k = input("new_k", 1), new_v = input("new_v", 1);
 };

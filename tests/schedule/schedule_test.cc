@@ -1,17 +1,15 @@
 // Layouts, fusion, kernels and memory, on small loop programs made with the recorder.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cstring>
 
 #include "loop/interpret.h"
-#include "loop/recorder.h"
 #include "schedule/schedule.h"
+#include "tests/schedule/scheduled_program.h"
 
 namespace coil {
 namespace {
 
-class ScheduleTest : public testing::Test {
+class ScheduleTest : public ScheduledProgram {
  protected:
   std::vector<Expr> sizes(std::initializer_list<int64_t> list) {
     std::vector<Expr> r;
@@ -32,14 +30,6 @@ class ScheduleTest : public testing::Test {
     t.bytes = *bytes;
     t.owner = bytes;
     return rec.constant(name, t);
-  }
-  void output(const View& v) {
-    const BufferId id(v.body->id);
-    rec.program().buffer(id).strides = contiguous_strides(pool, v.sizes);
-    LoopOutput out;
-    out.source = id;
-    out.name = "out";
-    rec.program().outputs.push_back(out);
   }
   View unary(const char* name, ScalarOp op, const View& x) {
     return rec.pointwise(name, DType::f32, x.sizes, [&](Coordinates i) { return pool.op(op, {rec.at(x, i)}); });
@@ -69,9 +59,6 @@ class ScheduleTest : public testing::Test {
 
   KernelPlan convolutions(Expr images, int64_t kept_bytes, const std::function<View(const View&)>& between);
 
-  std::shared_ptr<ExprPool> shared = std::make_shared<ExprPool>();
-  ExprPool& pool = *shared;
-  Recorder rec{shared};
   Expr batch = pool.symbol(pool.add_symbol({"s77", "batch", 1, 64}));
 };
 
