@@ -70,4 +70,6 @@ if(device_tests)
     list(APPEND COIL_TEST_TARGETS device_tests_${isa})
   endforeach()
 endif()
+# The longest start first, so that the others run beside them.
+set_tests_properties(kernels_tests codegen_tests PROPERTIES COST 100)
 add_custom_target(all_tests DEPENDS ${COIL_TEST_TARGETS})
