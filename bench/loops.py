@@ -8,10 +8,14 @@ import pathlib
 import re
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 
 import torch
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests/models"))
+from case import Function
 
 PROGRAMS = {
     "transpose 2048x2048, plus 1": (lambda x: (x.t() + 1.0).contiguous(), [(2048, 2048)]),
@@ -25,15 +29,6 @@ PROGRAMS = {
     "layer norm, 128x768": (lambda x: torch.nn.functional.layer_norm(x, (768,)), [(128, 768)]),
     "sum of 2x16M": (lambda x, y: x + y, [(16 << 20,)] * 2),
 }
-
-
-class Program(torch.nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args):
-        return self.function(*args)
 
 
 def call_seconds(coil, package, seconds):
@@ -64,7 +59,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         for name, (function, shapes) in PROGRAMS.items():
             torch.manual_seed(0)
-            module, args = Program(function).eval(), tuple(torch.randn(s) for s in shapes)
+            module, args = Function(function).eval(), tuple(torch.randn(s) for s in shapes)
             source = pathlib.Path(folder, "program.pt2")
             torch.export.save(torch.export.export(module, args), source)
             turns = []

@@ -16,6 +16,9 @@ import torch
 import torch.nn.functional as F
 from torch import randint, randn
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests/models"))
+from case import Function
+
 COIL = pathlib.Path(os.environ.get("COIL_BUILD", "build")) / "coil"
 SECONDS = 0.4
 
@@ -129,15 +132,6 @@ OPERATORS = {
     "mm_i64": (lambda x, w: x @ w, lambda: (randint(0, 9, (128, 128)), randint(0, 9, (128, 128)))),
     "mm_c64": (lambda x, w: x @ w, lambda: (randn(256, 256, dtype=torch.complex64), randn(256, 256, dtype=torch.complex64))),
 }
-
-
-class Function(torch.nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args):
-        return self.function(*args)
 
 
 def eager_us(module, args):

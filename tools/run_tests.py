@@ -15,6 +15,7 @@ import tempfile
 import xml.etree.ElementTree as ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+MOST_PROCESSES = 8  # of tests, each with PyTorch in its memory
 NEEDED_GIB = 8  # of temporary files, those of the linker and of torch.compile among them
 
 
@@ -77,7 +78,8 @@ def run_pytest(build, reports, args):
         return 0, 0
     report = reports / "pytest.xml"
     env = dict(os.environ, COIL_BUILD=str(pathlib.Path(build).resolve()))
-    code = subprocess.run([sys.executable, "-m", "pytest", "-q", "--junitxml", report, "-o", "junit_family=xunit1",
+    processes = min(os.cpu_count(), MOST_PROCESSES)
+    code = subprocess.run([sys.executable, "-m", "pytest", "-q", "-n", str(processes), "--dist", "worksteal", "--junitxml", report, "-o", "junit_family=xunit1",
                            "-o", "tmp_path_retention_policy=none", "-p", "no:cacheprovider", ROOT / "tests", *args], cwd=ROOT, env=env).returncode
     if not report.exists():
         return 0, 1

@@ -48,7 +48,7 @@ enum class State { fresh, ready, at_cluster_barrier, at_block_barrier, at_warp_b
 
 constexpr size_t kStackBytes = 256 << 10;
 constexpr size_t kPage = 4096;
-constexpr size_t kMostStatic = 64 << 10, kMostDynamic = 228 << 10, kMostShared = kMostStatic + kMostDynamic;
+constexpr size_t kMostStatic = 48 << 10, kMostDynamic = 228 << 10, kMostShared = kMostStatic + kMostDynamic;
 constexpr size_t kMostCluster = 16;
 constexpr size_t kWarp = 32;
 constexpr int kRankBits = 28;  // where a shared address has its block's rank + 1, if it is another block's
@@ -228,12 +228,14 @@ void prepare(const Launch& launch) {
     fail("a cluster that does not fit the grid");
   machine.fibers.assign(size_t{launch.block[0]} * launch.cluster, Fiber{});
   machine.variables.clear();
-  machine.static_bytes = 0;
   for (size_t i = 0; i < launch.cluster; i++) {
-    if (machine.shared[i]) continue;
-    machine.shared[i] = static_cast<unsigned char*>(map(kMostShared + kPage));
-    mprotect(machine.shared[i] + kMostShared, kPage, PROT_NONE);
+    if (!machine.shared[i]) {
+      machine.shared[i] = static_cast<unsigned char*>(map(kMostShared + kPage));
+      mprotect(machine.shared[i] + kMostShared, kPage, PROT_NONE);
+    }
+    memset(machine.shared[i], 0xFF, kMostStatic);  // what the kernel before this one left is not to be read
   }
+  machine.static_bytes = 0;
 }
 
 }  // namespace
@@ -307,7 +309,7 @@ void* static_shared(const void* variable, size_t bytes) {
   }
   const size_t place = machine.static_bytes;
   machine.static_bytes += (bytes + 127) / 128 * 128;
-  if (machine.static_bytes > 48 << 10) fail("more than 48 KB of static shared memory");
+  if (machine.static_bytes > kMostStatic) fail("more than 48 KB of static shared memory");
   machine.variables.emplace_back(variable, place);
   return memory + place;
 }

@@ -145,14 +145,22 @@ def write_sets(case, folder):
     return loosest, table
 
 
+def folder_of(name):
+    source = programs()[name].source
+    return root() / key(source) / name
+
+
+def is_made(name):
+    return (folder_of(name) / "meta.json").exists()
+
+
 def make(name):
     """Makes one program unless it is there; returns its folder. Atomic: a folder is complete or absent."""
     import torch
     from case import seeded
 
-    program = programs()[name]
-    done = root() / key(program.source) / name
-    if (done / "meta.json").exists():
+    program, done = programs()[name], folder_of(name)
+    if is_made(name):
         return done
     work = done.with_name(f".{name}.{os.getpid()}")
     shutil.rmtree(work, ignore_errors=True)
@@ -201,7 +209,7 @@ def main():
     if options.command == "list":
         for name in names:
             program = programs()[name]
-            state = "ready" if (root() / key(program.source) / name / "meta.json").exists() else "-"
+            state = "ready" if is_made(name) else "-"
             print(f"{name:32} {program.group:6} {'+'.join(program.forms):10} {state}")
         return 0
     start = time.time()
@@ -217,7 +225,7 @@ def main():
     for name, text in failed.items():
         print(f"FAILED {name}: {text}")
     if options.folders:
-        made = [root() / key(programs()[name].source) / name for name in names if name not in failed]
+        made = [folder_of(name) for name in names if name not in failed]
         options.folders.write_text("".join(f"{folder}\n" for folder in made))
     print(f"{len(names) - len(failed)} of {len(names)} programs in {root()}, {time.time() - start:.0f} s")
     return 1 if failed else 0

@@ -1,7 +1,7 @@
-"""pytest set-up: the command must be there; the zoo's programs that the collected tests want are exported first; jobs run ahead.
+"""pytest set-up: the command must be there; the zoo's programs that the collected tests want are exported first.
 
-A test module may define `job(**parameters)`: it is called on a background thread for each collected test of the module that has
-the fixture `result`, which hands the test what job returned. A module may define `zoo_names(**parameters)` to name programs.
+A test module may define `job(**parameters)`: the fixture `result` hands a test of the module what it returns. A module may define
+`zoo_names(**parameters)` to name programs. Several processes at once: pytest -n 2 --dist worksteal.
 """
 
 import os
@@ -12,12 +12,25 @@ import pytest
 
 import harness
 
-FARM = harness.Farm()
-
 
 def pytest_sessionstart(session):
     if not os.access(harness.COIL, os.X_OK):
         pytest.exit(f"{harness.COIL} is missing: build first (make build), or set COIL_BIN", returncode=2)
+
+
+def parameters(item):
+    return item.callspec.params if hasattr(item, "callspec") else {}
+
+
+def export(names):
+    """Each process of tests asks; the first one exports."""
+    import zoo
+
+    with harness.one_at_a_time(zoo.root() / "lock"):
+        missing = [name for name in names if not zoo.is_made(name)]
+        command = [sys.executable, harness.REPO / "tests/models/zoo.py", "make", "--jobs", str(os.cpu_count()), *missing]
+        if missing and subprocess.run(command).returncode:
+            pytest.exit("PyTorch could not export a program of the zoo (see above)", returncode=3)
 
 
 def pytest_collection_finish(session):
@@ -25,24 +38,15 @@ def pytest_collection_finish(session):
         return
     names = {}
     for item in session.items:
-        parameters = item.callspec.params if hasattr(item, "callspec") else {}
         if hasattr(item.module, "zoo_names"):
-            names.update(dict.fromkeys(item.module.zoo_names(**parameters)))
-        if "result" in item.fixturenames:
-            FARM.plan(item.nodeid, lambda job=item.module.job, parameters=parameters: job(**parameters))
+            names.update(dict.fromkeys(item.module.zoo_names(**parameters(item))))
     if names:
-        made = subprocess.run([sys.executable, harness.REPO / "tests/models/zoo.py", "make", "--jobs", str(harness.JOBS), *names])
-        if made.returncode:
-            pytest.exit("PyTorch could not export a program of the zoo (see above)", returncode=3)
-
-
-def pytest_sessionfinish(session):
-    FARM.close()
+        export(names)
 
 
 @pytest.fixture
 def result(request):
-    return FARM.result(request.node.nodeid)
+    return request.module.job(**parameters(request.node))
 
 
 @pytest.fixture(scope="session")

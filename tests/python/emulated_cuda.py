@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import zipfile
 
 import harness
@@ -18,14 +17,14 @@ import harness
 EMULATION = harness.REPO / "tests/cuda_emulation"
 DEVICE = harness.REPO / "device/cuda"
 CLANG = "clang++-19"
+LINKER = "ld.lld-19"
 # What the GPU forbids or leaves open becomes an instruction that traps.
-FLAGS = ["-std=c++20", "-O1", "-fPIC", "-fvisibility=hidden", "-march=x86-64-v3", "-ffp-contract=on", "-fno-strict-aliasing", "-fno-math-errno",
+FLAGS = ["-std=c++20", "-fPIC", "-fvisibility=hidden", "-march=x86-64-v3", "-ffp-contract=on", "-fno-strict-aliasing", "-fno-math-errno",
          "-w", "-fsanitize=alignment,bounds,signed-integer-overflow", "-fsanitize-trap=all"]
 # Compiled once, ahead of the kernels.
 HEADERS = ["reduce.h", "sort.h", "gemm_simt.h", "gemm_mma.h", "gemv.h", "conv_simt.h", "conv_mma.h", "conv_few.h", "conv_depthwise.h",
            "conv_depthwise_strip.h", "attention_simt.h", "attention_mma.h", "attention_decode.h"]
 ALL = os.environ.get("COIL_EMULATE_ALL", "0") != "0"
-LOCK = threading.Lock()
 
 
 def command(*arguments):
@@ -93,14 +92,19 @@ def rewrite(text):
 
 
 @functools.cache
-def tools():
+def made_tools():
     """The folder of the compiled headers, the fake driver and the fake NVRTC, made once per content of the sources."""
     fake = harness.REPO / "tests/runtime/fake_cuda.cpp"
     sources = [*sorted(DEVICE.glob("*.h")), *sorted((DEVICE.parent / "user").glob("*.h")), *sorted(EMULATION.iterdir()), *sorted(fake.parent.glob("fake_cuda*")), pathlib.Path(__file__)]
     key = hashlib.sha256(b"".join(p.read_bytes() for p in sources)).hexdigest()[:16]
     done = pathlib.Path(os.environ.get("COIL_EMULATION", "~/.cache/coil/emulation")).expanduser() / key
-    if (done / "complete").exists():
-        return done
+    with harness.one_at_a_time(done.with_suffix(".lock")):
+        if not (done / "complete").exists():
+            make_tools(done, fake)
+    return done
+
+
+def make_tools(done, fake):
     for name in ("cuda", "user"):
         (done / name).mkdir(parents=True, exist_ok=True)
     for header in DEVICE.glob("*.h"):
@@ -110,18 +114,14 @@ def tools():
     for header in EMULATION.glob("*.h"):  # copies: a precompiled header is of no use once a file that it was made of changes
         shutil.copy(header, done)
     (done / "all.h").write_text('#include "builtins.h"\n' + "".join(f'#include "cuda/{h}"\n' for h in HEADERS))
-    command(CLANG, *FLAGS, f"-I{done}", "-x", "c++-header", done / "all.h", "-o", done / "all.h.pch")
-    host = [CLANG, "-std=c++20", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror"]
-    command(*host, "-O2", "-c", EMULATION / "emulation.cpp", "-o", done / "emulation.o")
+    for level in ("-O0", "-O1"):
+        command(CLANG, *FLAGS, level, "-fpch-instantiate-templates", f"-I{done}", "-x", "c++-header", done / "all.h", "-o", done / f"all{level}.pch")
+    host = [CLANG, "-std=c++20", "-fPIC", "-Wall", "-Wextra", "-Werror"]
+    command(*host, "-O2", "-shared", EMULATION / "emulation.cpp", "-Wl,--no-as-needed", "-lm", "-o", done / "libemulation.so")
+    host.append("-fvisibility=hidden")
     command(*host, "-O1", "-shared", fake, "-ldl", "-o", done / "libcuda.so")
     command(*host, "-O1", "-shared", EMULATION / "fake_nvrtc.cpp", "-o", done / "libnvrtc.so")
     (done / "complete").touch()
-    return done
-
-
-def made_tools():
-    with LOCK:
-        return tools()
 
 
 def kernels_of(package):
@@ -132,12 +132,12 @@ def kernels_of(package):
     return source, re.findall(r"COIL_KERNEL void (?:__launch_bounds__\([^)]*\) )?(\w+)\(", source)
 
 
-def build_kernels(source, names, library):
-    """Kernels' text as a shared object that the fake driver can load."""
-    made, text = made_tools(), library.with_suffix(".cpp")
+def build_kernels(source, names, library, level="-O0"):
+    """Kernels' text as a shared object that the fake driver can load. Most take longer to compile than to run: -O1 is for those that compute much."""
+    made, text, code = made_tools(), library.with_suffix(".cpp"), library.with_suffix(".o")
     text.write_text(source + "\nEMULATED_KERNELS(" + "\n".join(f"EMULATED_KERNEL({n})" for n in names) + ")\n")
-    objects = [text, "-x", "none", made / "emulation.o", "-lm"]
-    command(CLANG, *FLAGS, "-include-pch", made / "all.h.pch", f"-I{made}", "-shared", *objects, "-o", library)
+    command(CLANG, *FLAGS, level, "-include-pch", made / f"all{level}.pch", f"-I{made}", "-c", text, "-o", code)
+    command(LINKER, "-shared", code, made / "libemulation.so", "-rpath", made, "-o", library)
 
 
 def environment(library=None, sm=90):
@@ -150,7 +150,7 @@ class Emulated:
     """A program that is compiled for CUDA, and its kernels for the CPU. `compiled` is the finished compiler; without success nothing
     else is there."""
 
-    def __init__(self, model, folder, sm=90, options=()):
+    def __init__(self, model, folder, sm=90, options=(), level="-O0"):
         self.folder, self.package, self.library = folder, folder / "model.coil.pt2", folder / "kernels.so"
         env = os.environ if ALL else {**os.environ, "COIL_NVRTC": str(made_tools() / "libnvrtc.so")}
         for self.sm in dict.fromkeys((sm, 80)):
@@ -161,7 +161,7 @@ class Emulated:
             source, self.names = kernels_of(self.package)
             if "wgmma is not emulated" not in source:
                 break
-        build_kernels(source, self.names, self.library)
+        build_kernels(source, self.names, self.library, level)
 
     def environment(self):
         return environment(self.library, self.sm)
@@ -181,11 +181,11 @@ class Emulated:
         return done, harness.load_outputs(out) if done.returncode == 0 else None
 
 
-def run_sets(model, sets, sm=90, shift=0):
+def run_sets(model, sets, sm=90, shift=0, level="-O0"):
     """Compiles `model` and runs it emulated on each npz of {tag: path}: {tag: (finished process, outputs or None)}. Programs that
     would use wgmma, which is not emulated, are compiled for sm_80."""
     with tempfile.TemporaryDirectory(prefix="coil-emulated-") as folder:
-        program = Emulated(model, pathlib.Path(folder), sm)
+        program = Emulated(model, pathlib.Path(folder), sm, level=level)
         if program.compiled.returncode:
             return {tag: (program.compiled, None) for tag in sets}
         return {tag: program.run_shifted(path, shift) if shift else program.run(path) for tag, path in sets.items()}

@@ -1,6 +1,7 @@
-"""What the Python tests share: calling the command, comparing with eager, and running many commands beside the tests."""
+"""What the Python tests share: calling the command and comparing with eager."""
 
-import concurrent.futures
+import contextlib
+import fcntl
 import json
 import os
 import pathlib
@@ -8,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 
 import numpy as np
 
@@ -24,14 +24,17 @@ PYTHON_PATH = BUILD.resolve() / "python"  # the package `coil`
 sys.path.insert(0, str(PYTHON_PATH))
 DIGITS = REPO / "examples/digits/digits.pt2"
 DIGITS_TEST = REPO / "examples/digits/digits_test.npz"
-JOBS = 2
+JOBS = 1 if "PYTEST_XDIST_WORKER" in os.environ else 2  # processes that a test may keep busy: beside other tests one
 EXIT_INTERNAL = 70  # a bug in coil
 
 
-# Commands start from several threads. vfork() there has failed with EFAULT now and then; fork() has not.
-subprocess._USE_VFORK = False
-# CPython 3.11 counts the depth of ast.parse, which reads the heads of arrays, for all threads together (gh-106905).
-READING = threading.Lock()
+@contextlib.contextmanager
+def one_at_a_time(lock):
+    """What several processes of tests would otherwise make at once; `lock` is a file."""
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with open(lock, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def coil(*arguments, timeout=300, **options):
@@ -63,12 +66,12 @@ def assert_refused(done, *texts, code=None):
 
 def load_outputs(path):
     """The arrays of an .npz that `coil run` wrote, in order."""
-    with READING, np.load(path) as file:
+    with np.load(path) as file:
         return [file[name] for name in file.files]
 
 
 def load_expected(path):
-    with READING, np.load(path) as file:
+    with np.load(path) as file:
         return [file[f"out_{i}"] for i in range(sum(name.startswith("out_") for name in file.files))]
 
 
@@ -118,6 +121,21 @@ def cosine(a, b):
     return float(((a * b).sum(-1) / (np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1))).min())
 
 
+def call(package, x, folder):
+    """The first result of a package of one input, both as arrays."""
+    np.save(folder / "x.npy", x)
+    coil_ok("run", package, "--input", folder / "x.npy", "--output", folder / "y.npz")
+    return load_outputs(folder / "y.npz")[0]
+
+
+def eager(module, x):
+    """The same of a module."""
+    import torch
+
+    with torch.no_grad():
+        return module(torch.from_numpy(x)).numpy()
+
+
 def run_sets(model, sets, package=None):
     """Runs `model` on each npz of {tag: path}: {tag: (finished process, arrays or None)}. Compiles first if there are several."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="coil-test-"))
@@ -135,26 +153,6 @@ def run_sets(model, sets, package=None):
         return results
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-class Farm:
-    """Runs the jobs of all collected tests on two threads, in the tests' order, so that both cores are busy while tests compare."""
-
-    def __init__(self):
-        self.planned, self.futures, self.pool = [], {}, None
-
-    def plan(self, key, function):
-        self.planned.append((key, function))
-
-    def result(self, key):
-        if self.pool is None:
-            self.pool = concurrent.futures.ThreadPoolExecutor(JOBS)
-            self.futures = {k: self.pool.submit(f) for k, f in self.planned}
-        return self.futures.pop(key).result()
-
-    def close(self):
-        if self.pool:
-            self.pool.shutdown(cancel_futures=True)
 
 
 def zoo_meta(folder):

@@ -54,7 +54,8 @@ def job(name=None, form=None, sm=90, shift=0, museum=None):
     folder = zoo.make(name)
     wanted = (SLOW_MODELS if form == "core" else MODELS).get(name) or harness.zoo_meta(folder)["sets"]
     sets = {tag: folder / f"{tag}.npz" for tag in wanted}
-    return emulated_cuda.run_sets(folder / f"{name}.{form}.pt2", sets, sm, shift)
+    level = "-O1" if zoo.programs()[name].group == "model" else "-O0"
+    return emulated_cuda.run_sets(folder / f"{name}.{form}.pt2", sets, sm, shift, level)
 
 
 @pytest.mark.parametrize("name,form,sm,shift", CASES, ids=[f"{n}-{form}-sm_{sm}" + "-shifted" * (shift > 0) for n, form, sm, shift in CASES])

@@ -39,7 +39,7 @@ def job(program):
     else:
         model, sets = test_museum.MUSEUM / program, [test_museum.arrays_of(program)]
     with tempfile.TemporaryDirectory(prefix="coil-emulated-") as folder:
-        made = emulated_cuda.Emulated(model, pathlib.Path(folder))
+        made = emulated_cuda.Emulated(model, pathlib.Path(folder), level="-O1")
         assert made.compiled.returncode == 0, made.compiled.stderr
         reports = {}
         for mode in ("0", "2"):

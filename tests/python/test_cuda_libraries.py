@@ -63,7 +63,7 @@ class Programs:
         """(output, the lines of COIL_CUDA_TRACE)"""
         package, kernels = self.package(name), self.folder / f"{name}.kernels.so"
         if not kernels.exists():
-            emulated_cuda.build_kernels(*emulated_cuda.kernels_of(package), kernels)
+            emulated_cuda.build_kernels(*emulated_cuda.kernels_of(package), kernels, "-O1")
         np.savez(self.folder / "in.npz", in_0=x.float().numpy())
         env = {**emulated_cuda.environment(kernels), "COIL_CUDA_TRACE": "1", "COIL_CUBLASLT": str(libraries), "COIL_CUDNN": str(libraries)}
         done = harness.coil_ok("run", package, "--device", "cuda:0", "--input", self.folder / "in.npz", "--output", self.folder / "out.npz", env=env)

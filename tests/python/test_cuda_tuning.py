@@ -45,13 +45,7 @@ def loops(tmp_path_factory):
     """Programs, each with the record of what there is to choose in it and what eager computes: (program, inputs, record, outputs)."""
     import torch
 
-    class Module(torch.nn.Module):
-        def __init__(self, function):
-            super().__init__()
-            self.function = function
-
-        def forward(self, *args):
-            return self.function(*args)
+    from case import Function
 
     made = []
     for name, (function, shapes) in programs().items():
@@ -59,11 +53,11 @@ def loops(tmp_path_factory):
         arrays = [np.random.default_rng(i).standard_normal(s).astype(np.float32) for i, s in enumerate(shapes)]
         arrays[0][1, 5] = np.nan
         args = tuple(torch.from_numpy(a) for a in arrays)
-        torch.export.save(torch.export.export(Module(function), args), folder / "p.pt2")
+        torch.export.save(torch.export.export(Function(function), args), folder / "p.pt2")
         np.savez(folder / "in.npz", **{f"in_{i}": a for i, a in enumerate(arrays)})
         done = harness.coil("compile", folder / "p.pt2", "-o", folder / "own.pt2", "--target", "cuda:sm_90", "--tune", "max", "--record", folder / "r.json", env=emulating())
         assert done.returncode == 0, done.stderr
-        results = Module(function)(*args)
+        results = Function(function)(*args)
         results = results if isinstance(results, tuple) else (results,)
         wanted = [t.numpy() if t.dtype != torch.bfloat16 else t.float().numpy() for t in results]
         made.append((folder / "p.pt2", folder / "in.npz", json.loads((folder / "r.json").read_text()), wanted))
@@ -210,7 +204,7 @@ def test_every_way_of_attention_is_right(choice, attentions, tmp_path):
         made = []
 
         def compiled():
-            made[:] = [emulated_cuda.Emulated(program, tmp_path, 90, ("--replay", tmp_path / "r.json"))]
+            made[:] = [emulated_cuda.Emulated(program, tmp_path, 90, ("--replay", tmp_path / "r.json"), "-O1" if "split" in choice else "-O0")]
             return made[0].compiled
 
         if test_loop_forms.with_choice(fresh(record), choice, tmp_path / "r.json", compiled, "attention ") == 0:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import harness
+from case import Function
 
 SINGULAR = torch.tensor([[1.0, 2.0], [2.0, 4.0]])
 INDEFINITE = torch.tensor([[1.0, 2.0], [2.0, 1.0]])
@@ -41,18 +42,9 @@ print(json.dumps(answer))
 """
 
 
-class Module(torch.nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, a):
-        return self.function(a)
-
-
 def export(name, folder, form="aten"):
     function, bad, _ = CASES[name]
-    program = torch.export.export(Module(function), (torch.eye(2).expand(bad.shape).contiguous(),))
+    program = torch.export.export(Function(function), (torch.eye(2).expand(bad.shape).contiguous(),))
     path = folder / f"{name}.{form}.pt2"
     torch.export.save(program if form == "aten" else program.run_decompositions(), path)
     return path

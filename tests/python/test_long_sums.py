@@ -6,6 +6,7 @@ import torch
 
 import emulated_cuda
 import harness
+from case import Function
 
 ROWS, COLUMNS = (6, 400_000), (50_000, 40)
 # (program, its inputs' sizes); the first size of a dynamic one is not known when it is compiled.
@@ -43,15 +44,6 @@ CUDA = {
 }
 
 
-class Program(torch.nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args):
-        return self.function(*args)
-
-
 def error(values, exact):
     return float(np.abs(values.astype(np.float64) - exact).max() / np.abs(exact).max())
 
@@ -60,7 +52,7 @@ def prepare(name, function, sizes, folder):
     """The exported program, its input file, eager's error, the exact result."""
     generator = torch.Generator().manual_seed(5)
     args = tuple(torch.rand(s, generator=generator) for s in sizes)
-    module = Program(function)
+    module = Function(function)
     dynamic = {"args": tuple({0: torch.export.Dim("n", min=2)} for _ in args)} if name.endswith("dynamic") else None
     torch.export.save(torch.export.export(module, args, dynamic_shapes=dynamic), folder / "p.pt2")
     np.savez(folder / "in.npz", **{f"in_{i}": a.numpy() for i, a in enumerate(args)})
@@ -97,7 +89,7 @@ def test_infinities_and_nan_in_long_sums(tmp_path):
     """An infinity or NaN in some block of a sum is in the sum."""
     x = torch.ones(40_000, 20)
     x[777, 1], x[39_999, 2], x[0, 3], x[20_000, 4], x[20_001, 4] = torch.inf, -torch.inf, torch.nan, torch.inf, -torch.inf
-    module = Program(lambda x: (x.sum(0), x.t().contiguous().sum(1), x.cumsum(0)))
+    module = Function(lambda x: (x.sum(0), x.t().contiguous().sum(1), x.cumsum(0)))
     torch.export.save(torch.export.export(module, (x,)), tmp_path / "p.pt2")
     np.save(tmp_path / "x.npy", x.numpy())
     harness.coil_ok("run", tmp_path / "p.pt2", "--input", tmp_path / "x.npy", "--output", tmp_path / "out.npz")

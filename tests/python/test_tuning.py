@@ -51,19 +51,6 @@ def records(programs, tmp_path_factory):
     return made
 
 
-def run(package, x, folder):
-    np.save(folder / "x.npy", x)
-    harness.coil_ok("run", package, "--input", folder / "x.npy", "--output", folder / "y.npz")
-    return harness.load_outputs(folder / "y.npz")[0]
-
-
-def eager(module, x):
-    import torch
-
-    with torch.no_grad():
-        return module(torch.from_numpy(x)).numpy()
-
-
 def inputs(name, batch):
     shape = (2, 16, 24, 24) if name == "net" else (batch, 300)
     return np.random.default_rng(batch).standard_normal(shape).astype(np.float32)
@@ -75,7 +62,7 @@ def test_a_tuned_package_is_right_and_replays(name, programs, records, tmp_path)
     package = records[name].with_suffix("").with_suffix(".coil.pt2")
     for batch in (1, 2, 7, 33, 64):
         x = inputs(name, batch)
-        assert harness.max_error(run(package, x, tmp_path), eager(module, x)) < 1e-5
+        assert harness.max_error(harness.call(package, x, tmp_path), harness.eager(module, x)) < 1e-5
     again = tmp_path / package.name
     harness.coil_ok("compile", path, "-o", again, "--replay", records[name])
     assert again.read_bytes() == package.read_bytes()
@@ -113,7 +100,7 @@ def test_every_choice_of_convolutions_is_right(choice, programs, records, tmp_pa
     assert given
     (tmp_path / "r.json").write_text(json.dumps(record))
     harness.coil_ok("compile", path, "-o", tmp_path / "p.pt2", "--replay", tmp_path / "r.json")
-    assert harness.max_error(run(tmp_path / "p.pt2", inputs("net", 2), tmp_path), eager(module, inputs("net", 2))) < 1e-5
+    assert harness.max_error(harness.call(tmp_path / "p.pt2", inputs("net", 2), tmp_path), harness.eager(module, inputs("net", 2))) < 1e-5
 
 
 def test_choices_by_size(programs, records, tmp_path):
@@ -128,7 +115,7 @@ def test_choices_by_size(programs, records, tmp_path):
     harness.coil_ok("compile", path, "-o", tmp_path / "p.pt2", "--replay", tmp_path / "r.json")
     for batch in (1, 3, 4, 20, 21, 64):
         x = inputs("mlp", batch)
-        assert harness.max_error(run(tmp_path / "p.pt2", x, tmp_path), eager(module, x)) < 1e-5
+        assert harness.max_error(harness.call(tmp_path / "p.pt2", x, tmp_path), harness.eager(module, x)) < 1e-5
     shown = harness.coil_ok("inspect", tmp_path / "p.pt2").stdout
     assert "1-3: one thread, 4-20: blocks of 2 tiles x 1 panels, 21-: own rule" in shown, shown
 
@@ -147,7 +134,7 @@ def test_every_way_of_fusion_is_right(name, way, programs, records, tmp_path):
     harness.coil_ok("compile", path, "-o", tuned, "--tune", "fast", "--tune-budget", "10s", "--record", tmp_path / "r.json")
     for batch in (1, 7, 64):
         x = inputs(name, batch)
-        assert harness.max_error(run(tuned, x, tmp_path), eager(module, x)) < 1e-5
+        assert harness.max_error(harness.call(tuned, x, tmp_path), harness.eager(module, x)) < 1e-5
     harness.coil_ok("compile", path, "-o", again, "--replay", tmp_path / "r.json")
     assert again.read_bytes() == tuned.read_bytes()
     kernels = [harness.coil_json("compile", path, "-o", own, *more)["kernels"] for more in ([], ["--replay", tmp_path / "r.json"])]
@@ -382,7 +369,7 @@ def test_cuda_tuned_program_computes_the_same(programs, cuda_records, tmp_path):
         assert not way or any(f"{way['rows']}x{way['columns']}" in k if "rows" in way else "gemv" in k for k in program.names), program.names
         done, outputs = program.run(tmp_path / "x.npz")
         assert done.returncode == 0, done.stderr
-        np.testing.assert_allclose(outputs[0], eager(module, x), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(outputs[0], harness.eager(module, x), rtol=1e-4, atol=1e-5)
 
 
 def test_cuda_candidates_are_built_without_a_device_and_timed_later(programs, tmp_path):

@@ -23,19 +23,6 @@ def program(request, tmp_path_factory):
     return path, module, side, channels, tile
 
 
-def run(package, x, folder):
-    np.save(folder / "x.npy", x)
-    harness.coil_ok("run", package, "--input", folder / "x.npy", "--output", folder / "y.npz")
-    return harness.load_outputs(folder / "y.npz")[0]
-
-
-def eager(module, x):
-    import torch
-
-    with torch.no_grad():
-        return module(torch.from_numpy(x)).numpy()
-
-
 def test_with_and_without(program, tmp_path):
     path, module, side, channels, tile = program
     sizes = {}
@@ -44,7 +31,7 @@ def test_with_and_without(program, tmp_path):
         package = tmp_path / f"conv{len(option)}.coil.pt2"
         harness.coil_ok("compile", path, "-o", package, *option)
         sizes[len(option)] = package.stat().st_size
-        assert harness.max_error(run(package, x, tmp_path), eager(module, x)) < 5e-6
+        assert harness.max_error(harness.call(package, x, tmp_path), harness.eager(module, x)) < 5e-6
     # 36 or 16 transformed places instead of 9 taps
     more = ((tile + 2) ** 2 - 9) * channels * channels * 4
     assert more - 8192 < sizes[0] - sizes[1] < more + 8192
@@ -55,12 +42,12 @@ def test_an_infinity(program, tmp_path):
     x = np.random.default_rng(1).standard_normal((1, channels, side, side)).astype(np.float32)
     y, x0 = side // 2, side // 2 - 1
     x[0, 5, y, x0] = np.inf
-    expected = eager(module, x)
+    expected = harness.eager(module, x)
     harness.coil_ok("compile", path, "-o", tmp_path / "plain.coil.pt2", "--no-winograd")
-    plain = run(tmp_path / "plain.coil.pt2", x, tmp_path)
+    plain = harness.call(tmp_path / "plain.coil.pt2", x, tmp_path)
     assert np.array_equal(np.isfinite(plain), np.isfinite(expected))
     harness.coil_ok("compile", path, "-o", tmp_path / "fast.coil.pt2")
-    fast = run(tmp_path / "fast.coil.pt2", x, tmp_path)
+    fast = harness.call(tmp_path / "fast.coil.pt2", x, tmp_path)
     assert not np.isfinite(fast[~np.isfinite(expected)]).any()
     # The tiles of those outputs that see it.
     far = np.ones(fast.shape, bool)
