@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "codegen/cpu/cpu_kernels.h"
+#include "codegen/host/call_text.h"
 #include "codegen/host/host_program.h"
 #include "codegen/host/index_text.h"
 #include "loop/recorder.h"
@@ -205,6 +206,25 @@ TEST(Golden, PastKeys) {
   const std::string host = host_program_text(plan.value(), cpu::generate_kernels(plan.value()), {});
   for (const char* part : {"t.past = s[", "t.k_past = call->inputs[", "t.keep_k_past = 1;", "t.keep_v_past = 0;"}) EXPECT_NE(host.find(part), std::string::npos) << part << " is not in\n" << host;
   expect_golden("past_keys", std::move(program));
+}
+
+// A long formula of an offset is written once, short ones where they are used.
+TEST(HostText, LongOffsets) {
+  KernelPlan plan;
+  plan.pool = std::make_shared<ExprPool>();
+  const Expr n = plan.pool->symbol(plan.pool->add_symbol({"s0", "n", 1, 64})), m = plan.pool->symbol(plan.pool->add_symbol({"s1", "m", 1, 64}));
+  const Expr formula = index_max(n * m * 64, index_min(n * 128, m * 512)) + index_max(n * 64, m * 128) + 256;
+  for (const Expr offset : {n * 64, formula, plan.pool->index(128), formula}) {
+    PlanBuffer b;
+    b.placement.kind = Placement::Kind::arena;
+    b.placement.offset = offset;
+    plan.buffers.push_back(b);
+  }
+  EXPECT_EQ(buffer_address(plan, BufferId(0)), "call->arena + (64L * s[0])");
+  EXPECT_EQ(buffer_address(plan, BufferId(1)), "call->arena + offset_1(s)");
+  EXPECT_EQ(buffer_address(plan, BufferId(2)), "call->arena + 128L");
+  EXPECT_EQ(buffer_address(plan, BufferId(3)), "call->arena + offset_1(s)");
+  EXPECT_EQ(offset_functions(plan), "__attribute__((noinline)) static int64_t offset_1(const long* s) { return " + host_index(formula) + "; }\n");
 }
 
 TEST(HostText, StringsAreEscaped) {

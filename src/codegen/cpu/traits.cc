@@ -107,7 +107,8 @@ Expr winograd_scratch(ExprPool& pool, Expr workers, const TemplateKernel& k, int
   const int64_t blocks_x = div(tiles_x, tiles), block_lines = tiles / div(tiles_x, blocks_x);
   const Expr blocks = ceil_div(k.result_sizes[0] * tiles_y, pool.index(block_lines)) * blocks_x;
   const int64_t rows = div(places, ic < 256 ? 256 / ic : 1) * div(ic, 256) * tiles;
-  return index_min(blocks, workers * COIL_WINOGRAD_SPREAD) * (rows * 1088);
+  const Expr most = workers * COIL_WINOGRAD_SPREAD;
+  return (provably_nonnegative(most - blocks) ? blocks : index_min(blocks, most)) * (rows * 1088);
 }
 
 // Machines with a matrix unit for bfloat16 have no use for transformed weights, so the plain ones, an eighth of their size, go with them.

@@ -28,7 +28,7 @@ class HostWriter {
   std::string prologue() const {
     std::string libraries;
     if (!program_.libraries.empty()) libraries = "#include \"cuda_blas.h\"\n#include \"cuda_dnn.h\"\n";
-    return libraries + "#include \"cuda_host.h\"\n#include \"host_support.h\"\n\n" + index_functions() +
+    return libraries + "#include \"cuda_host.h\"\n#include \"host_support.h\"\n\n" + index_functions() + offset_functions(plan_) +
            "static inline int64_t cdiv(int64_t a, int64_t b) { return (a + b - 1) / b; }\n"
            "static inline bool aligned(const void* p, int64_t bytes) { return (uintptr_t)p % (uintptr_t)bytes == 0; }\n\n";
   }

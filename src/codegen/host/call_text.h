@@ -16,9 +16,11 @@ bool checks_index(const Kernel& kernel);
 // "  {  // add_layer_norm: model.py:12", the line that begins a kernel's block in `run`.
 std::string call_comment(const Kernel& kernel);
 
-// A buffer's address in `run`: "call->inputs[0]", "call->arena + 64".
+// A buffer's address in `run`: "call->inputs[0]", "call->arena + 64", "call->arena + offset_12(s)".
 std::string buffer_address(const KernelPlan& plan, BufferId id);
 // That of the operand's first element; vars: how many coordinates its offset has.
 std::string element_address(const KernelPlan& plan, const PlanOperand& operand, int vars);
+// Definitions of what long offsets in the arena are computed by: written once, since clang takes longer for text than for anything else here.
+std::string offset_functions(const KernelPlan& plan);
 
 }  // namespace coil

@@ -63,7 +63,7 @@ class HostWriter {
         std::string("#include \"host_support.h\"\n#include \"kernels.h\"\n") + (uses_onednn(plan_, options_) ? "#include \"onednn.h\"\n" : "") +
         (library_routines(plan_).empty() ? "\n" : "#include \"library.h\"\n\n") +
         "struct coil_args {\n  void* const* p;\n  const long* s;\n  int* flag;\n};\n" +
-        index_functions() +
+        index_functions() + offset_functions(plan_) +
         "extern \"C\" void* memcpy(void*, const void*, size_t);\n\n";
     text += fmt::format(
         "// Small work stays on the calling thread; `work` is in vector operations an item.\n"
