@@ -1,6 +1,7 @@
 // Packs constants into panels of COIL_PANEL columns (half as many of float64).
 #include "templates/packing.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -18,11 +19,12 @@ template <class T, class Source>
 void fill_panels(const void* from, std::byte* to, int64_t k, int64_t n, const Source& source) {
   constexpr int64_t kColumns = COIL_PANEL_COLUMNS(sizeof(T));
   const std::byte* in = static_cast<const std::byte*>(from);
-  for (int64_t row = 0; row < k; row++) {
-    for (int64_t col = 0; col < n; col++) {
-      const int64_t place = ((col / kColumns) * k + row) * kColumns + col % kColumns;
+  // Panel by panel: of a weight that is turned, the lines of a panel's columns stay in the cache from one row to the next.
+  for (int64_t col0 = 0; col0 < n; col0 += kColumns) {
+    const int64_t cols = std::min(kColumns, n - col0);
+    for (int64_t row = 0; row < k; row++, to += kColumns * sizeof(T)) {
       // Constants in a file have no alignment to rely on.
-      std::memcpy(to + place * sizeof(T), in + source(row, col) * sizeof(T), sizeof(T));
+      for (int64_t j = 0; j < cols; j++) std::memcpy(to + j * sizeof(T), in + source(row, col0 + j) * sizeof(T), sizeof(T));
     }
   }
 }
@@ -129,36 +131,56 @@ namespace {
 
 // G of F(tile, 3): powers of each point over the product of its differences to the other finite ones, and infinity. The points are 0, 1, -1
 // for tiles of 2, and 0, a, -a, b, -b with a^2 = 1/2, b^2 = 2 for tiles of 4.
-std::vector<std::array<double, 3>> winograd_transform(int64_t tile) {
+template <size_t tile>
+std::array<std::array<double, 3>, tile + 2> winograd_transform() {
   constexpr double a = 0.70710678118654752440, b = 1.41421356237309504880;
-  const std::vector<double> points = tile == 2 ? std::vector<double>{0, 1, -1} : std::vector<double>{0, a, -a, b, -b};
-  const std::vector<double> differences = tile == 2 ? std::vector<double>{-1, 2, 2} : std::vector<double>{1, -1.5, -1.5, 6, 6};
-  std::vector<std::array<double, 3>> g;
-  for (size_t i = 0; i < points.size(); i++) {
+  constexpr std::array<double, 5> points = tile == 2 ? std::array<double, 5>{0, 1, -1} : std::array<double, 5>{0, a, -a, b, -b};
+  constexpr std::array<double, 5> differences = tile == 2 ? std::array<double, 5>{-1, 2, 2} : std::array<double, 5>{1, -1.5, -1.5, 6, 6};
+  std::array<std::array<double, 3>, tile + 2> g = {};
+  for (size_t i = 0; i <= tile; i++) {
     const double first = 1 / differences[i];
-    g.push_back({first, first * points[i], first * points[i] * points[i]});
+    g[i] = {first, first * points[i], first * points[i] * points[i]};
   }
-  g.push_back({0, 0, 1});
+  g[tile + 1] = {0, 0, 1};
   return g;
+}
+
+using Lane = std::array<double, kPanel>;  // of a panel's columns
+
+// The places of one input channel in a panel: G w G^T, `step` floats apart. w: the nine taps.
+template <size_t tile>
+void transform_taps(const std::array<Lane, 9>& w, std::byte* to, size_t step) {
+  static const auto g = winograd_transform<tile>();
+  for (const auto& down : g) {
+    std::array<Lane, 3> line;
+    for (size_t x = 0; x < 3; x++) {
+      for (size_t j = 0; j < kPanel; j++) line[x][j] = down[0] * w[x][j] + down[1] * w[3 + x][j] + down[2] * w[6 + x][j];
+    }
+    for (const auto& across : g) {
+      std::array<float, kPanel> place;
+      for (size_t j = 0; j < kPanel; j++) place[j] = static_cast<float>(across[0] * line[0][j] + across[1] * line[1][j] + across[2] * line[2][j]);
+      std::memcpy(to, place.data(), sizeof(place));
+      to += step * sizeof(float);
+    }
+  }
 }
 
 }  // namespace
 
 std::vector<std::byte> pack_winograd_weight(const void* weight, int64_t oc, int64_t ic, int64_t tile) {
-  const std::vector<std::array<double, 3>> g = winograd_transform(tile);
-  const int64_t window = tile + 2, places = window * window;
-  std::vector<std::byte> packed(static_cast<size_t>(panels(oc) * places * ic * kPanel) * sizeof(float));
-  for (int64_t o = 0; o < oc; o++) {
+  const int64_t places = (tile + 2) * (tile + 2), step = ic * kPanel;
+  std::vector<std::byte> packed(static_cast<size_t>(panels(oc) * places * step) * sizeof(float));
+  for (int64_t o = 0; o < oc; o += kPanel) {
+    const int64_t cols = std::min(kPanel, oc - o);
     for (int64_t c = 0; c < ic; c++) {
-      float w[9];
-      std::memcpy(w, static_cast<const std::byte*>(weight) + static_cast<size_t>(o * ic + c) * sizeof(w), sizeof(w));
-      for (int64_t place = 0; place < places; place++) {
-        double sum = 0;
-        for (size_t t = 0; t < 9; t++) sum += g[static_cast<size_t>(place / window)][t / 3] * g[static_cast<size_t>(place % window)][t % 3] * w[t];
-        const auto value = static_cast<float>(sum);
-        const int64_t at = ((o / kPanel * places + place) * ic + c) * kPanel + o % kPanel;
-        std::memcpy(packed.data() + static_cast<size_t>(at) * sizeof(float), &value, sizeof(value));
+      std::array<Lane, 9> taps = {};
+      for (int64_t j = 0; j < cols; j++) {
+        float w[9];
+        std::memcpy(w, static_cast<const std::byte*>(weight) + static_cast<size_t>((o + j) * ic + c) * sizeof(w), sizeof(w));
+        for (size_t t = 0; t < 9; t++) taps[t][static_cast<size_t>(j)] = w[t];
       }
+      std::byte* to = packed.data() + static_cast<size_t>(o / kPanel * places * step + c * kPanel) * sizeof(float);
+      tile == 2 ? transform_taps<2>(taps, to, static_cast<size_t>(step)) : transform_taps<4>(taps, to, static_cast<size_t>(step));
     }
   }
   return packed;
