@@ -115,6 +115,20 @@ Status Interpreter::run_gemm(const Loop& loop, const Gemm& def) {
   return ok_status();
 }
 
+// [planes, rows, columns] with `top` and `left` zeros in front and as many behind as make `height` and `width`.
+template <class T>
+std::vector<T> padded(const std::vector<T>& x, int64_t planes, std::array<int64_t, 2> from, std::array<int64_t, 2> front, std::array<int64_t, 2> to) {
+  std::vector<T> y(static_cast<size_t>(planes * to[0] * to[1]));
+  for (int64_t n = 0; n < planes; ++n) {
+    for (int64_t h = 0; h < std::min(from[0], to[0] - front[0]); ++h) {
+      const T* row = x.data() + (n * from[0] + h) * from[1];
+      std::copy_n(row, std::min(from[1], to[1] - front[1]), y.data() + (n * to[0] + h + front[0]) * to[1] + front[1]);
+    }
+  }
+  return y;
+}
+
+// The padding's zeros are multiplied like pixels: beside a weight that is NaN or infinite they give NaN.
 template <class T>
 Status Interpreter::run_conv(const Loop& loop, const Conv2d& def) {
   const std::vector<int64_t> xs = sizes(def.x_sizes), out = sizes(program_.buffer(loop.outputs[0]).sizes);
@@ -125,22 +139,21 @@ Status Interpreter::run_conv(const Loop& loop, const Conv2d& def) {
   for (int32_t i = 0; i < 4; ++i) whole.push_back(program_.pool->var(i));
   TRY(std::vector<T> w, gathered<T>({def.weight, whole}, ws, {0, 1, 2, 3}));
   std::vector<T> y(static_cast<size_t>(product(out)));
+  if (y.empty()) return ok_status();
   const int64_t oc_per_group = out[1] / def.groups, ic = ws[1], kh = ws[2], kw = ws[3];
-  const int64_t sw = def.stride[1];
+  std::array<int64_t, 2> seen;
+  for (size_t i = 0; i < 2; ++i) seen[i] = (out[2 + i] - 1) * def.stride[i] + (ws[2 + i] - 1) * def.dilation[i] + 1;
+  x = padded<T>(x, xs[0] * xs[1], {xs[2], xs[3]}, def.padding, seen);
   for (int64_t n = 0; n < out[0]; ++n) {
     for (int64_t o = 0; o < out[1]; ++o) {
       for (int64_t c = 0; c < ic; ++c) {
-        const int64_t channel = o / oc_per_group * ic + c;
+        const T* plane = x.data() + (n * xs[1] + o / oc_per_group * ic + c) * seen[0] * seen[1];
         for (int64_t p = 0; p < kh * kw; ++p) {
           const T weight = w[static_cast<size_t>((o * ic + c) * kh * kw + p)];
-          const int64_t h0 = p / kw * def.dilation[0] - def.padding[0], w0 = p % kw * def.dilation[1] - def.padding[1];
           for (int64_t h = 0; h < out[2]; ++h) {
-            const int64_t ih = h * def.stride[0] + h0;
-            if (ih < 0 || ih >= xs[2]) continue;
-            const T* row = x.data() + ((n * xs[1] + channel) * xs[2] + ih) * xs[3];
+            const T* row = plane + (h * def.stride[0] + p / kw * def.dilation[0]) * seen[1] + p % kw * def.dilation[1];
             T* to = y.data() + ((n * out[1] + o) * out[2] + h) * out[3];
-            const int64_t first = w0 < 0 ? (-w0 + sw - 1) / sw : 0;
-            for (int64_t v = first; v < out[3] && v * sw + w0 < xs[3]; ++v) to[v] += weight * row[v * sw + w0];
+            for (int64_t v = 0; v < out[3]; ++v) to[v] += weight * row[v * def.stride[1]];
           }
         }
       }
