@@ -48,21 +48,21 @@ Views upsample_aa(Op& op, bool cubic) {
   }
   ExprPool& p = op.pool;
   auto number = [&](Expr index) { return Val(as(p.cast(index, DType::i64), type)); };
-  // First pixel, number of pixels and weight of tap k for output pixel o.
-  auto first = [&](const Axis& a, Expr o) { return max(trunc((number(o) + 0.5) * a.step - a.support + 0.5), 0.0); };
-  auto weight = [&](const Axis& a, Expr o, Expr k) {
-    Val centre = (number(o) + 0.5) * a.step, begin = first(a, o), end = min(trunc(centre + a.support + 0.5), number(a.in));
-    Val place = begin + number(k), t = (place - centre + 0.5) * (1 / std::max(a.step, 1.0));
-    return select(place < end, cubic ? cubic_filter(t) : linear_filter(t), 0.0);
-  };
-  // The filter of an axis is the same for all lines: where it begins, and its weights, which add up to 1.
+  // The filter of an axis is the same for all lines: where it begins, and its weights, which add up to 1. The weights read where it begins: computed
+  // again, with a multiply-add instead of a product and a sum, it can be another pixel.
   struct Filter {
     View first, weights;
   };
   auto filter = [&](const Axis& a) {
-    const View total = op.rec.reduce("upsample.total", ReduceOp::sum, type, {a.out}, {p.index(a.taps)}, [&](Coordinates c, Coordinates k) { return weight(a, c[0], k[0]).e; });
-    return Filter{op.rec.pointwise("upsample.first", DType::i64, {a.out}, [&](Coordinates c) { return as(first(a, c[0]).e, DType::i64); }),
-                  op.rec.pointwise("upsample.weights", type, {p.index(a.taps), a.out}, [&](Coordinates c) { return (weight(a, c[1], c[0]) / Val(op.rec.at(total, c.subspan(1)))).e; })};
+    auto centre = [&](Expr o) { return (number(o) + 0.5) * a.step; };
+    const View first = op.rec.pointwise("upsample.first", DType::i64, {a.out}, [&](Coordinates c) { return as(max(trunc(centre(c[0]) - a.support + 0.5), 0.0).e, DType::i64); });
+    auto weight = [&](Expr o, Expr k) {
+      const Val begin(as(op.rec.at(first, std::vector<Expr>{o}), type)), end = min(trunc(centre(o) + a.support + 0.5), number(a.in));
+      const Val place = begin + number(k), t = (place - centre(o) + 0.5) * (1 / std::max(a.step, 1.0));
+      return select(place < end, cubic ? cubic_filter(t) : linear_filter(t), 0.0);
+    };
+    const View total = op.rec.reduce("upsample.total", ReduceOp::sum, type, {a.out}, {p.index(a.taps)}, [&](Coordinates c, Coordinates k) { return weight(c[0], k[0]).e; });
+    return Filter{first, op.rec.pointwise("upsample.weights", type, {p.index(a.taps), a.out}, [&](Coordinates c) { return (weight(c[1], c[0]) / Val(op.rec.at(total, c.subspan(1)))).e; })};
   };
   auto pixel = [&](const Axis& a, const Filter& f, Expr o, Expr k) {
     const Expr at = p.op(ScalarOp::add, {op.rec.at(f.first, std::vector<Expr>{o}), p.cast(k, DType::i64)});

@@ -6,9 +6,9 @@ from ctypes import POINTER, byref, c_char_p, c_int32, c_int64, c_uint32, c_void_
 import torch
 
 DTYPES = {0: torch.uint8, 1: torch.int8, 2: torch.int16, 3: torch.int32, 4: torch.int64, 5: torch.float16, 6: torch.float32,
-          7: torch.float64, 11: torch.bool, 15: torch.bfloat16}
+          7: torch.float64, 9: torch.complex64, 10: torch.complex128, 11: torch.bool, 15: torch.bfloat16}
 NUMBERS = {dtype: number for number, dtype in DTYPES.items()}
-TYPESTR = {0: "|u1", 1: "|i1", 2: "<i2", 3: "<i4", 4: "<i8", 5: "<f2", 6: "<f4", 7: "<f8", 11: "|b1", 15: "<i2"}
+TYPESTR = {0: "|u1", 1: "|i1", 2: "<i2", 3: "<i4", 4: "<i8", 5: "<f2", 6: "<f4", 7: "<f8", 9: "<c8", 10: "<c16", 11: "|b1", 15: "<i2"}
 CPU, CUDA = 0, 1
 
 

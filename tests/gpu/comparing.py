@@ -33,6 +33,8 @@ def difference(got, expected):
     assert got.shape == expected.shape, f"shape {list(got.shape)} instead of {list(expected.shape)}"
     assert got.dtype == expected.dtype, f"dtype {got.dtype} instead of {expected.dtype}"
     expected = expected.to(got.device)
+    if got.is_complex():
+        got, expected = torch.view_as_real(got.resolve_conj()), torch.view_as_real(expected.resolve_conj())
     if not got.dtype.is_floating_point:
         wrong = (got != expected).reshape(-1)
         if wrong.numel() and bool(wrong.any()):

@@ -66,9 +66,9 @@ class Bench:
         raise Failed("refused", done.stderr[-1500:].strip() or f"exit code {done.returncode}")
 
 
-def eager(bench, case, args):
+def eager(bench, case, args, devices=None):
     """(outputs, inputs after the call, device) on the device, or on the CPU where PyTorch lacks a CUDA kernel."""
-    for device in (bench.device, "cpu"):
+    for device in devices or (bench.device, "cpu"):
         module = copy.deepcopy(zoo.fresh(case)).to(device)
         own = to((args, case.kwargs), device)
         try:
@@ -105,8 +105,26 @@ def export(bench, case, form, path):
     torch.export.save(program.run_decompositions() if form == "core" else program, path)
 
 
+def excused(bench, case, tag, args, got, expected, tolerance, problem):
+    """Why results that are not those of PyTorch's CUDA kernels are right all the same; raises where they are not."""
+    if "relative error" in str(problem):
+        both = beside_double(case, args, got, expected)
+        if not both:
+            raise problem
+        text = f"beside float64: coil {both[0]:.2e}, eager {both[1]:.2e}"
+        if not both[0] <= 1.25 * both[1]:
+            raise Failed("wrong", f"{problem}\n{text}") from None
+        return f"{tag}: {problem} - but {text}"
+    # Which of several modes, where NaN is in an order: PyTorch's own kernels for the CPU and for CUDA differ there.
+    try:
+        compare(got, eager(bench, case, args, ["cpu"])[0], tolerance, tag)
+    except Failed:
+        raise problem from None
+    return f"{tag}: {problem} - but equal to PyTorch on the CPU"
+
+
 def run_sets(bench, model, case, tolerance, expect, row):
-    """The C API on every input set. Returns the worst error, and {input set: results} where coil's are nearer to float64 than eager's."""
+    """The C API on every input set. Returns the worst error, and {input set: results} where coil's are right and eager's differ."""
     worst, notes, nearer = 0.0, [], {}
     side = torch.cuda.Stream() if bench.cuda else None
     for n, (tag, args) in enumerate((case.inputs or {"example": case.args}).items()):
@@ -119,13 +137,7 @@ def run_sets(bench, model, case, tolerance, expect, row):
         try:
             worst = max(worst, compare(got, expected, tolerance, f"{tag}, C API"))
         except Failed as problem:
-            both = beside_double(case, args, got, expected) if "relative error" in str(problem) else None
-            if not both:
-                raise
-            text = f"beside float64: coil {both[0]:.2e}, eager {both[1]:.2e}"
-            if not both[0] <= 1.25 * both[1]:
-                raise Failed("wrong", f"{problem}\n{text}") from None
-            notes.append(f"{tag}: {problem} - but {text}")
+            notes.append(excused(bench, case, tag, args, got, expected, tolerance, problem))
             nearer[tag] = got
         compare(inputs, after, tolerance, f"{tag}, inputs after the call")
         if n >= 2 or sum(t.nbytes for t in inputs) > 1 << 30:
@@ -139,12 +151,12 @@ def run_sets(bench, model, case, tolerance, expect, row):
             model.call(call)
         model.synchronize()
         if not same_bits(call.owned, got):
-            compare(call.owned, expected, 10 * tolerance, f"{tag}, into the caller's memory on another stream")
+            compare(call.owned, nearer.get(tag, expected), 10 * tolerance, f"{tag}, into the caller's memory on another stream")
             raise Failed("wrong", f"{tag}: a second run, into the caller's memory, gave other bits")
         model.reset_state()
         inputs = [off_by_one(t) for t in tensors()]
         bench.sync()
-        compare(model.run(inputs), got if notes else expected, tolerance, f"{tag}, addresses aligned to an element only")
+        compare(model.run(inputs), nearer.get(tag, expected), tolerance, f"{tag}, addresses aligned to an element only")
     if notes:
         row["notes"] = notes
     return worst, nearer
@@ -163,6 +175,11 @@ def run_stock(bench, package, case, tolerance, expect, nearer):
         bench.sync()
         worst = max(worst, compare(outputs, nearer.get(tag) or expect(tag, args)[0], tolerance, f"{tag}, aoti_load_package"))
     return worst
+
+
+def records_wrong_states(case):
+    """PyTorch 2.11's export; 2.15's is right."""
+    return torch.__version__ < "2.12" and any(isinstance(m, torch.nn.LSTM) for m in case.module.modules())
 
 
 def check_program(bench, item, stage):
@@ -193,7 +210,12 @@ def check_program(bench, item, stage):
     row["export_s"] = round(time.perf_counter() - start, 3)
     stage("compile", **row)
     start = time.perf_counter()
-    summary = bench.compile(source, package, threads=6 if program.group == "model" else 2)
+    try:
+        summary = bench.compile(source, package, threads=6 if program.group == "model" else 2)
+    except Failed as problem:
+        if records_wrong_states(case) and "that coil does not compute" in str(problem):
+            return row | {"status": "skipped", "text": f"PyTorch {torch.__version__} records an LSTM's states with a dimension too many: {problem}"}
+        raise
     row.update(compile_s=round(time.perf_counter() - start, 3), kernels=summary.get("kernels"), package_bytes=package.stat().st_size)
     if bench.options.target:
         package.unlink()
