@@ -288,12 +288,12 @@ class Tuner {
         record_.entries.push_back(std::move(e));
         continue;
       }
-      std::map<int64_t, Choice> by_key;
+      std::map<int64_t, Chosen> by_key;
       for (size_t i = 0; i < found.points.size(); ++i) {
         const tune::ProblemResult& r = found.points[i].problems[p];
         const Choice chosen = choices_[i][p][r.chosen];
         const int64_t key = depends_on_data(choice_key(p)) ? 0 : key_at(p, i);
-        if (found.points[i].timed) by_key.try_emplace(key, chosen);  // of several points with one key the more important counts
+        if (found.points[i].timed) by_key.try_emplace(key, Chosen{chosen, points_[i]});  // of several points with one key the more important counts
         if (choices_[i][p].size() > 1 && found.points[i].timed) e.measured.push_back(measured(i, p, key, r));
       }
       e.rows = rows_of(p, by_key);
@@ -321,8 +321,7 @@ class Tuner {
     return m;
   }
 
-  // What is between two sizes that were tried goes with the larger: its choice was seen to serve as much work.
-  std::vector<tune::Row> rows_of(size_t p, const std::map<int64_t, Choice>& by_key) const {
+  std::vector<tune::Row> rows_of(size_t p, const std::map<int64_t, Chosen>& by_key) const {
     std::vector<tune::Row> rows;
     const auto add = [&](int64_t up_to, const Choice& c) {
       tune::Row row{up_to, named(target_.names(first(p)), c), text(p, c)};
@@ -331,7 +330,7 @@ class Tuner {
     };
     for (auto it = by_key.begin(); it != by_key.end(); ++it) {
       const auto next = std::next(it);
-      add(next == by_key.end() ? INT64_MAX : it->first, it->second);
+      add(next == by_key.end() ? INT64_MAX : last_key_of(target_, first(p), it->second, next->second), it->second.choice);
     }
     if (rows.empty()) add(INT64_MAX, Choice{});
     return rows;

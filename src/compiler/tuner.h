@@ -86,6 +86,16 @@ std::vector<SymbolId> free_symbols(const KernelPlan& plan);
 // named comes first.
 std::vector<SymbolValues> points_of(const KernelPlan& plan, const TuneOptions& options);
 
+// What was chosen for a kernel at some sizes.
+struct Chosen {
+  Choice choice;
+  SymbolValues values;
+};
+
+// The last choice key that goes with `low` of two neighbouring sizes. Where the target's own order agrees with what was chosen at both, it says where the
+// better choice changes (programs of one dynamic dimension). Elsewhere all between goes with `high`: its choice was seen to serve as much work.
+int64_t last_key_of(const TuningTarget& target, size_t kernel, const Chosen& low, const Chosen& high);
+
 // Whether the program's guards allow these sizes.
 bool allowed_at(const KernelPlan& plan, const SymbolValues& values);
 

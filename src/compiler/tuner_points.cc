@@ -104,6 +104,29 @@ std::vector<SymbolValues> points_of(const KernelPlan& plan, const TuneOptions& o
   return out;
 }
 
+int64_t last_key_of(const TuningTarget& target, size_t kernel, const Chosen& low, const Chosen& high) {
+  const KernelPlan& plan = target.plan();
+  const auto at = [&](const SymbolValues& values) { return lookup(plan, values, target.workers()); };
+  const auto key = [&](const SymbolValues& values) { return evaluate_index(target.choice_key(kernel), at(values)); };
+  const std::vector<SymbolId> symbols = free_symbols(plan);
+  if (symbols.size() != 1 || low.choice == high.choice) return key(low.values);
+  // Which of the two comes first there; nothing where the target would not try both.
+  const auto low_first = [&](const SymbolValues& values) {
+    const std::vector<Choice> order = target.candidates(kernel, at(values), SIZE_MAX);
+    const auto a = std::find(order.begin(), order.end(), low.choice), b = std::find(order.begin(), order.end(), high.choice);
+    return a == order.end() || b == order.end() ? std::optional<bool>() : a < b;
+  };
+  if (low_first(low.values) != true || low_first(high.values) != false) return key(low.values);
+  const auto dimension = static_cast<size_t>(symbols[0].index);
+  SymbolValues last = low.values, middle = last;
+  for (int64_t end = high.values[dimension]; end - last[dimension] > 1;) {
+    middle[dimension] = last[dimension] + (end - last[dimension]) / 2;
+    if (low_first(middle) == true) last = middle;
+    else end = middle[dimension];
+  }
+  return key(last);
+}
+
 std::map<std::string, int64_t> names_of(const KernelPlan& plan, const SymbolValues& values) {
   std::map<std::string, int64_t> out;
   for (const SymbolId id : free_symbols(plan)) out[plan.pool->symbol_info(id).label] = values[static_cast<size_t>(id.index)];
