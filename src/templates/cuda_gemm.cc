@@ -1,6 +1,6 @@
 // Which CUDA kernels serve a matrix product: device/cuda/{gemv,gemm_wgmma,gemm_mma,gemm_simt}.h with tile sizes by a model of their time.
 //
-// A product with dynamic sizes is modelled at several sizes; up to four kernels are kept, each for one or more
+// A product with dynamic sizes is modelled at several sizes; up to six kernels are kept, each for one or more
 // stretches of sizes.
 #include <algorithm>
 #include <array>
@@ -123,10 +123,12 @@ int64_t limit_between(const GemmProblem& low, const GemmProblem& high, const Til
 }
 
 // loss[c][i]: what choice c loses at point i against the best there (logarithm). Those that serve all points together best: one is added after the other, each
-// time those before are changed for others as long as that gains. A further kernel must save a few percent at an eighth of the points, a fourth a good deal.
+// time those before are changed for others as long as that gains. A further kernel must save a few percent at an eighth of the points, a fourth a good deal
+// (each is some 0.3 s to compile), a fifth and a sixth 2 % at all points together.
 std::vector<size_t> kernels_for(const std::vector<std::vector<double>>& loss, size_t points) {
-  constexpr double kKernel = 0.06 / 8, kFourth = 0.3 / 8;
-  constexpr size_t kMost = 4;
+  constexpr double kKernel = 0.06 / 8, kFourth = 0.3 / 8, kMore = 0.1 / 8;
+  constexpr size_t kMost = 6;
+  const auto price = [](size_t n) { return kKernel * static_cast<double>(n) + (n < 4 ? 0 : kFourth + kMore * static_cast<double>(n - 4)); };
   const auto mean_loss = [&](const std::vector<size_t>& kernels) {
     double sum = 0;
     for (size_t i = 0; i < points; ++i) {
@@ -151,13 +153,13 @@ std::vector<size_t> kernels_for(const std::vector<std::vector<double>>& loss, si
     kernels.push_back(0);
     improve(kernels, kernels.size() - 1);
     for (size_t at = 0, same = 0; kernels.size() > 1 && same < kernels.size(); at = (at + 1) % kernels.size()) same = improve(kernels, at) ? 0 : same + 1;
-    const double cost = mean_loss(kernels) + kKernel * static_cast<double>(kernels.size()) + (kernels.size() == kMost ? kFourth : 0);
+    const double cost = mean_loss(kernels) + price(kernels.size());
     if (cost < least) best = kernels, least = cost;
   }
   return best;
 }
 
-// Adds what serves all sizes, the last one without a condition but `condition`: up to four kernels. Blocks fill the machine badly at some sizes and well at
+// Adds what serves all sizes, the last one without a condition but `condition`: up to six kernels. Blocks fill the machine badly at some sizes and well at
 // others, so one kernel may serve several stretches of sizes.
 void add_for_points(const std::vector<GemmProblem>& points, bool tma, const std::string& condition, std::vector<CudaVariant>& variants) {
   constexpr double kWorthAnother = 0.015;  // to leave the kernel of the sizes before
