@@ -215,7 +215,7 @@ std::string ExprEmitter::lane_division(Expr e) {
   return name({fmt::format("cd::{}({}, {})", f, x, lane_index(b)), true}, "n").text;
 }
 
-void ExprEmitter::store(const std::string& p, Expr offset, Expr v, Expr condition) {
+void ExprEmitter::store(const std::string& p, Expr offset, Expr v, Expr condition, bool streams) {
   if (condition) {
     CHECK(context_.lane_var < 0, "a store of some lanes only");
     out_ += fmt::format("{}if ({}) {{\n", indent_, value(condition).text);
@@ -239,7 +239,7 @@ void ExprEmitter::store(const std::string& p, Expr offset, Expr v, Expr conditio
     const std::string at = lane_index(offset);
     out_ += fmt::format("{}cd::scatter{}({}, {}, {}{});\n", indent_, tail, p, at, vec(t), count);
   } else if (affine->coefficient == offset->pool->index(1)) {
-    out_ += fmt::format("{}cd::{}{}({} + {}, {}{});\n", indent_, context_.streams && tail.empty() ? "stream" : "store", tail, p, index(offset), vec(t), count);
+    out_ += fmt::format("{}cd::{}{}({} + {}, {}{});\n", indent_, streams && tail.empty() ? "stream" : "store", tail, p, index(offset), vec(t), count);
   } else {
     out_ += fmt::format("{}cd::store_strided{}({} + {}, {}, {}{});\n", indent_, tail, p, index(offset), vec(t), index(affine->coefficient), count);
   }

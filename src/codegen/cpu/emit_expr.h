@@ -19,7 +19,6 @@ struct EmitContext {
   std::map<int, std::pair<std::string, bool>> temps;  // temp -> text, is it a vector
   std::map<int, std::string> scratch;              // worker scratch row -> pointer name
   std::map<const ExprNode*, std::string> known;    // loads that have their vectors from elsewhere
-  bool streams = false;                            // whole vectors are stored past the caches
 };
 
 class ExprEmitter {
@@ -38,8 +37,8 @@ class ExprEmitter {
   // A C++ int64 expression; must not depend on the lane variable except through its first value.
   std::string index(Expr e);
 
-  // Stores a value at a linear offset. `condition`: null, or (outside of lanes) what has to hold.
-  void store(const std::string& pointer, Expr offset, Expr value, Expr condition = {});
+  // Stores a value at a linear offset. `condition`: null, or (outside of lanes) what has to hold. streams: whole vectors go past the caches.
+  void store(const std::string& pointer, Expr offset, Expr value, Expr condition = {}, bool streams = false);
   // A vector, all lanes of it, at a C++ address.
   void store_lanes(const std::string& address, Expr value);
 

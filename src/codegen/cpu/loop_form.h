@@ -20,9 +20,9 @@ enum LoopFormKind : int32_t {
   kVectors,  // size: so many vectors at once, each with accumulators of its own
   kLanes,    // size: lanes along this axis, from 1
   kTiles,    // what lies across the lanes is read or written in tiles; size 2: it is not
-  kStreams,  // results do not go through the caches
+  kStreams,  // results do not go through the caches; size 2: they do
 };
-inline constexpr int32_t kWithoutTiles = 2;
+inline constexpr int32_t kWithoutTiles = 2, kWithoutStreams = 2;
 
 struct LoopForm {
   int lanes = -1;           // the axis; -1: no vectors
@@ -31,7 +31,7 @@ struct LoopForm {
   int across = -1;          // the other axis of tiles; -1: none
   std::vector<Expr> tiled;  // loads that are contiguous along `across`
   bool turned = false;      // what is contiguous along `across` are the stores
-  bool streams = false;
+  bool streams = false;     // whole vectors of results are stored past the caches
 };
 
 LoopForm own_form(const KernelPlan& plan, const LoopKernel& kernel);

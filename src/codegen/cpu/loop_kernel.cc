@@ -41,7 +41,6 @@ LoopWriter::LoopWriter(const KernelPlan& plan, const LoopKernel& k, const LoopFo
     context_.vars.push_back(a.name);
     context_.sizes.push_back(a.size);
   }
-  context_.streams = form.streams;
   for (size_t r = 0; r < k.scratch.size(); ++r) context_.scratch[static_cast<int>(r)] = "q" + std::to_string(r);
 }
 
@@ -262,7 +261,7 @@ void LoopWriter::run_statement(const Stmt& s, ExprEmitter& emitter) {
       emitter.store_lanes(fmt::format("result{} + ({} - first) * COIL_LANES", turned - turned_.begin(), axis(form_.across).name), s.value);
       return;
     }
-    emitter.store(s.scratch >= 0 ? context_.scratch.at(s.scratch) : names_.pointer(s.buffer), s.offset, s.value, s.condition);
+    emitter.store(s.scratch >= 0 ? context_.scratch.at(s.scratch) : names_.pointer(s.buffer), s.offset, s.value, s.condition, form_.streams && s.scratch < 0);
   }
 }
 
