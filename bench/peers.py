@@ -30,7 +30,6 @@ from workloads import MADE_BY, folder, prepare, wide_workloads, workloads
 
 PEERS = ["stream", "eager", "compile", "compile:freeze", "aoti", "aoti:freeze", "ort", "openvino", "coil"]
 START_SECONDS = 600  # torch.compile of a large model on a busy machine
-THREADS = int(os.environ.get("COIL_BENCH_THREADS", "2"))
 
 
 class Peer:
@@ -38,7 +37,8 @@ class Peer:
         self.name, self.bursts = peer, []
         env = dict(os.environ, COIL_BENCH_THREADS=str(threads), OMP_NUM_THREADS=str(threads), MKL_NUM_THREADS=str(threads), TORCHINDUCTOR_FREEZING="0")
         self.log = tempfile.TemporaryFile("w+")
-        self.process = subprocess.Popen([sys.executable, pathlib.Path(__file__).with_name("peer_worker.py"), peer, name, folder(name)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True, env=env)
+        command = [sys.executable, pathlib.Path(__file__).with_name("peer_worker.py"), peer, name, folder(name)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True, env=env)
 
     def answer(self, seconds):
         if not select.select([self.process.stdout], [], [], seconds)[0]:
@@ -150,7 +150,7 @@ def main():
     parser.add_argument("--peers", nargs="*", default=PEERS[1:], choices=PEERS)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--burst", type=float, default=0.4, help="seconds")
-    parser.add_argument("--threads", type=int, default=THREADS)
+    parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--markdown", type=pathlib.Path)
     options = parser.parse_args()
