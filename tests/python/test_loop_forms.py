@@ -64,7 +64,7 @@ def with_choice(record, choice, path, compiled, kind="loop "):
         gone["rows"][0]["choice"] = {}
 
 
-FORMS = [(1, n) for n in (1, 2, 3, 4, 8)] + [(2, 1), (2, 2)] + [(3, 2), (4, 0)]
+FORMS = [(1, n) for n in (1, 2, 3, 4, 8)] + [(2, 1), (2, 2)] + [(3, 2), (4, 0), (4, 2)]
 
 
 @pytest.mark.parametrize("form,size", FORMS)

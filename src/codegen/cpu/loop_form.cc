@@ -217,8 +217,8 @@ std::optional<LoopForm> chosen_form(const KernelPlan& plan, const LoopKernel& k,
       form.turned = false;
       return form;
     case kStreams:
-      if (!can_stream(k, form.lanes) || size != (form.streams ? kWithoutStreams : 0)) return std::nullopt;
-      form.streams = !form.streams;
+      if (!can_stream(k, form.lanes) || (size != 0 && size != kWithoutStreams)) return std::nullopt;
+      form.streams = size == 0;
       return form;
     default: return std::nullopt;
   }
@@ -234,9 +234,7 @@ std::vector<Choice> form_choices(const KernelPlan& plan, const LoopKernel& k, co
     for (const Axis& a : k.axes) bytes *= evaluate_index(a.size, sizes);
     stored += bytes;
   }
-  if (stored >= kStreamedBytes) {
-    for (const int32_t size : {0, kWithoutStreams}) out.push_back(choice_of(kStreams, size));
-  }
+  if (stored >= kStreamedBytes) out.push_back(choice_of(kStreams, own_form(plan, k).streams ? kWithoutStreams : 0));
   for (const int32_t vectors : {2, 4, 1, 8}) out.push_back(choice_of(kVectors, vectors));
   out.push_back(choice_of(kTiles, kWithoutTiles));
   std::vector<std::pair<int, Choice>> others;
