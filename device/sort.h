@@ -63,29 +63,32 @@ CD_FN void merge(const T* v, const i64* o, T* to_v, i64* to_o, i64 middle, i64 n
   }
 }
 
-template <int bytes>
-struct Unsigned;
-template <>
-struct Unsigned<1> {
-  using type = u8;
+// Where pairs are, and where a pass writes them.
+template <class T>
+struct Passes {
+  T* v;
+  i64* o;
+  T* to_v;
+  i64* to_o;
 };
-template <>
-struct Unsigned<2> {
-  using type = u16;
-};
-template <>
-struct Unsigned<4> {
-  using type = u32;
-};
-template <>
-struct Unsigned<8> {
-  using type = u64;
-};
+
+template <class T>
+CD_FN void next_pass(Passes<T>& at) {
+  at = {at.to_v, at.to_o, at.v, at.o};
+}
+template <class T>
+CD_FN void copy_to(T* values, i64* indices, const Passes<T>& at, i64 n) {
+  if (at.v == values) return;
+  for (i64 i = 0; i < n; ++i) {
+    values[i] = at.v[i];
+    indices[i] = at.o[i];
+  }
+}
 
 // A number whose plain order is that of the values: equal ones (zeros, NaNs) have the same.
 template <class T>
 CD_FN auto ordinal(T x, bool descending) {
-  using U = typename Unsigned<sizeof(T)>::type;
+  using U = __make_unsigned(Int<T>);
   constexpr U sign = static_cast<U>(U{1} << (8 * sizeof(T) - 1)), all = static_cast<U>(~U{0});
   U bits;
   if constexpr (__is_same(T, bool)) {
@@ -110,8 +113,7 @@ static inline void radix_sort(T* values, i64* indices, T* tmp_v, i64* tmp_i, i64
     const auto bits = ordinal(values[i], descending);
     for (unsigned d = 0; d < sizeof(T); ++d) ++counts[d][bits >> (8 * d) & 255];
   }
-  T *v = values, *to_v = tmp_v;
-  i64 *o = indices, *to_o = tmp_i;
+  Passes<T> at{values, indices, tmp_v, tmp_i};
   for (unsigned d = 0; d < sizeof(T); ++d) {
     u32* const place = counts[d];
     if (place[ordinal(values[0], descending) >> (8 * d) & 255] == n) continue;
@@ -122,23 +124,14 @@ static inline void radix_sort(T* values, i64* indices, T* tmp_v, i64* tmp_i, i64
       before += count;
     }
     for (i64 i = 0; i < n; ++i) {
-      const T x = v[i];
+      const T x = at.v[i];
       const u32 to = place[ordinal(x, descending) >> (8 * d) & 255]++;
-      to_v[to] = x;
-      to_o[to] = o[i];
+      at.to_v[to] = x;
+      at.to_o[to] = at.o[i];
     }
-    T* const swap_v = v;
-    i64* const swap_o = o;
-    v = to_v;
-    o = to_o;
-    to_v = swap_v;
-    to_o = swap_o;
+    next_pass(at);
   }
-  if (v == values) return;
-  for (i64 i = 0; i < n; ++i) {
-    values[i] = v[i];
-    indices[i] = o[i];
-  }
+  copy_to(values, indices, at, n);
 }
 
 // Rows from this length on are radix sorted: the more bytes, the more passes.
@@ -156,25 +149,15 @@ static inline void stable_sort(T* values, i64* indices, T* tmp_v, i64* tmp_i, i6
     const i64 length = n - begin < sorting::kRun ? n - begin : sorting::kRun;
     sorting::insertion_sort(values + begin, indices + begin, length, descending);
   }
-  T *v = values, *to_v = tmp_v;
-  i64 *o = indices, *to_o = tmp_i;
+  sorting::Passes<T> at{values, indices, tmp_v, tmp_i};
   for (i64 width = sorting::kRun; width < n; width *= 2) {
     for (i64 begin = 0; begin < n; begin += 2 * width) {
       const i64 length = n - begin < 2 * width ? n - begin : 2 * width, middle = length < width ? length : width;
-      sorting::merge(v + begin, o + begin, to_v + begin, to_o + begin, middle, length, descending);
+      sorting::merge(at.v + begin, at.o + begin, at.to_v + begin, at.to_o + begin, middle, length, descending);
     }
-    T* const swap_v = v;
-    i64* const swap_o = o;
-    v = to_v;
-    o = to_o;
-    to_v = swap_v;
-    to_o = swap_o;
+    sorting::next_pass(at);
   }
-  if (v == values) return;
-  for (i64 i = 0; i < n; ++i) {
-    values[i] = v[i];
-    indices[i] = o[i];
-  }
+  sorting::copy_to(values, indices, at, n);
 }
 
 namespace sorting {
