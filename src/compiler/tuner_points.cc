@@ -124,7 +124,7 @@ int64_t last_key_of(const TuningTarget& target, size_t kernel, const Chosen& low
     if (low_first(middle) == true) last = middle;
     else end = middle[dimension];
   }
-  return key(last);
+  return std::clamp(key(last), key(low.values), key(high.values) - 1);  // keys need not grow with the dimension: n * (c - n)
 }
 
 std::map<std::string, int64_t> names_of(const KernelPlan& plan, const SymbolValues& values) {

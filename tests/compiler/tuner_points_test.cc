@@ -24,6 +24,7 @@ class Waves : public TuningTarget {
     key_ = plan_.pool->symbol(rows_) * step;
   }
 
+  void count_pairs(int64_t all) { key_ = plan_.pool->symbol(rows_) * (plan_.pool->index(all) - plan_.pool->symbol(rows_)); }
   void add_dimension() { plan_.pool->add_symbol({"s1", "columns", 1, 1 << 20}); }
 
   static Choice choice(const Blocks& b) {
@@ -82,6 +83,12 @@ TEST(TunerPoints, TheTargetsOrderSaysWhereTheBetterChoiceChanges) {
 TEST(TunerPoints, KeysCountWhatTheKernelSees) {
   const Waves target(kLargeAndSmall, 12);
   EXPECT_EQ(last_key_of(target, 0, target.chosen(0, 2896), target.chosen(1, 3444)), 12 * 3328);
+}
+
+TEST(TunerPoints, RowsOfATableStayInOrder) {
+  Waves target(kLargeAndSmall);
+  target.count_pairs(6500);  // the key of 3328 rows is greater than that of 3444
+  EXPECT_EQ(last_key_of(target, 0, target.chosen(0, 2896), target.chosen(1, 3444)), 3444 * (6500 - 3444) - 1);
 }
 
 TEST(TunerPoints, WhereItDisagreesWithWhatWasMeasuredTheLargerSizeServes) {
