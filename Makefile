@@ -6,7 +6,7 @@ PYTHON := $(COIL_VENV)/bin/python
 FUZZ_SECONDS ?= 30
 export COIL_VENV
 
-.PHONY: build deps demo venv test bench gpu fuzz fmt sanitize sanitize-threads golden-update dev clean
+.PHONY: build deps demo venv test bench gpu fuzz fuzz-calls fuzz-long fmt sanitize sanitize-threads golden-update dev clean
 
 build: deps
 	@tools/configure.sh $(BUILD)
@@ -43,10 +43,23 @@ gpu: build
 fuzz: deps
 	@tools/fuzz.sh $(FUZZ_SECONDS)
 
+# All fuzz targets for HOURS in all, over a corpus that is kept; a table of what was tried. KEEP=1 adds to the seeds what reaches new code.
+HOURS ?= 1
+fuzz-long: deps
+	@tools/fuzz_long.py $(HOURS) $(if $(KEEP),--keep)
+
 sanitize: deps
 	@tools/configure.sh build-sanitize -DCOIL_SANITIZE=address,undefined -DCOIL_BUILD_BENCH=OFF
 	@ninja -C build-sanitize -j$(JOBS) all_tests
 	@ASAN_OPTIONS=detect_leaks=1 python3 tools/run_tests.py --build build-sanitize --no-pytest
+
+# Random calls of the C API against a reference, under AddressSanitizer: CALLS of them, from SEED on.
+CALLS ?= 100000
+SEED ?= 1
+fuzz-calls: deps
+	@tools/configure.sh build-sanitize -DCOIL_SANITIZE=address,undefined -DCOIL_BUILD_BENCH=OFF
+	@ninja -C build-sanitize -j$(JOBS) runtime_tests
+	@COIL_FUZZ_CALLS=$(CALLS) COIL_FUZZ_SEED=$(SEED) build-sanitize/runtime_tests --gtest_filter='RandomCalls.*:Outputs.*'
 
 # Threads: the pool, contexts and caches. (ThreadSanitizer does not follow a fork of several threads: those tests are left out.)
 sanitize-threads: deps

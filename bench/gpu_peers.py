@@ -29,6 +29,7 @@ from gpu_workloads import build, workloads  # first: it adds tests/gpu to the pa
 
 import jobs
 import machine
+import needs
 from paths import COIL, RUNTIME
 
 PEERS = ["eager", "compile", "aoti", "coil", "coil:torch"]
@@ -413,6 +414,7 @@ def main():
         return serve(options, *options.serve.split(","))
     if options.startup_child:
         return startup_child(options.startup_child)
+    needs.gpu(options.device)
     start = time.monotonic()
     deadline = start + options.budget
     options.work = options.work or pathlib.Path(f"/tmp/coil-gpu-bench-{os.getpid()}")

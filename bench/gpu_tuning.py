@@ -27,6 +27,7 @@ os.environ["COIL_CACHE"] = "off"
 import coil_torch  # noqa: E402
 import gpu_workloads  # noqa: E402
 import machine  # noqa: E402
+import needs  # noqa: E402
 from gpu_peers import Clock, leaves  # noqa: E402
 from paths import COIL, RUNTIME  # noqa: E402
 
@@ -174,6 +175,7 @@ def main():
     parser.add_argument("--burst", type=float, default=0.05, help="seconds")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(os.environ.get("OUT", "/tmp/coil-gpu")))
     options = parser.parse_args()
+    needs.gpu()
     options.out.mkdir(parents=True, exist_ok=True)
     options.work = pathlib.Path("/tmp/coil-gpu-tuning")
     options.work.mkdir(exist_ok=True)

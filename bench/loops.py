@@ -52,12 +52,15 @@ def main():
     parser.add_argument("coil", nargs="+", help="programs to compare")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.3, help="of a turn")
+    parser.add_argument("--programs", default="", help="a part of their names; default: all")
     parser.add_argument("--options", default="", help="of `coil compile`: \"--tune max --tune-threads 1\"")
     options = parser.parse_args()
     torch.set_num_threads(1)
     print("| program |", " | ".join([*options.coil, "PyTorch"]), "|")
     with tempfile.TemporaryDirectory() as folder:
         for name, (function, shapes) in PROGRAMS.items():
+            if options.programs not in name:
+                continue
             torch.manual_seed(0)
             module, args = Function(function).eval(), tuple(torch.randn(s) for s in shapes)
             source = pathlib.Path(folder, "program.pt2")

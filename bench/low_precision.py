@@ -161,8 +161,10 @@ def main():
     options.exported.mkdir(parents=True, exist_ok=True)
     options.packages.mkdir(parents=True, exist_ok=True)
     import machine
+    import needs
     import torch
 
+    needs.modules("torchao", "torchvision", "transformers")
     torch.set_num_threads(options.threads)
     report = {"machine": machine.describe(), "threads": options.threads, "command": sys.argv, "rows": []}
     print("| model | in | coil, median (least-most) | float32 / it | eager | error to eager (eager's to float32) |\n|---|---|---|---|---|---|", flush=True)

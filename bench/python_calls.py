@@ -21,8 +21,8 @@ from torch._dynamo.backends.common import aot_autograd
 import coil
 
 
-def microseconds(function, number=10000, repeat=9):
-    return min(timeit.repeat(function, number=number, repeat=repeat)) / number * 1e6
+def microseconds(function, runs, number=10000):
+    return min(timeit.repeat(function, number=number, repeat=runs)) / number * 1e6
 
 
 class Multiply(torch.nn.Module):
@@ -30,7 +30,7 @@ class Multiply(torch.nn.Module):
         return a * b
 
 
-def call_costs(peers):
+def call_costs(peers, runs):
     a, b = torch.randn(10), torch.randn(10)
     program = torch.export.export(Multiply(), (a, b))
     model = coil.compile(program)
@@ -49,7 +49,7 @@ def call_costs(peers):
             theirs = torch._inductor.aoti_load_package(path)
             rows["AOTInductor's package, torch's aoti_load_package"] = lambda: theirs(a, b)
         with torch.no_grad():
-            return {name: microseconds(row) for name, row in rows.items()}
+            return {name: microseconds(row, runs) for name, row in rows.items()}
 
 
 def first_call(backend, i, training):
@@ -64,13 +64,13 @@ def first_call(backend, i, training):
     return time.perf_counter() - wall, time.process_time() - cpu
 
 
-def first_call_costs(peers, training):
+def first_call_costs(peers, training, runs):
     nothing = aot_autograd(fw_compiler=lambda gm, _: make_boxed_func(gm.forward))
     backends = {"nothing": nothing, "coil": "coil"} | ({"inductor": "inductor"} if peers else {})
     best = {}
     for name, backend in backends.items():
-        runs = [first_call(backend, i, training) for i in range(2 if name == "inductor" else 8)][1:]
-        best[name] = (min(wall for wall, _ in runs), min(cpu for _, cpu in runs))
+        calls = [first_call(backend, i, training) for i in range(2 if name == "inductor" else runs)][1:]
+        best[name] = (min(wall for wall, _ in calls), min(cpu for _, cpu in calls))
     rows = {f"{name}: first call": wall for name, (wall, _) in best.items()}
     for name in list(best)[1:]:
         rows[f"{name}: beyond Dynamo and AOTAutograd"] = best[name][0] - best["nothing"][0]
@@ -81,12 +81,13 @@ def first_call_costs(peers, training):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peers", action="store_true")
+    parser.add_argument("--runs", type=int, default=9, help="repetitions, at least 2: the first of a first call loads the compiler")
     parser.add_argument("--json", metavar="FILE")
     options = parser.parse_args()
     if options.peers:
         os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", tempfile.mkdtemp())
-    results = {"call, us": call_costs(options.peers), "first call of inference, s": first_call_costs(options.peers, False),
-               "first call of training, s": first_call_costs(options.peers, True)}
+    results = {"call, us": call_costs(options.peers, options.runs), "first call of inference, s": first_call_costs(options.peers, False, options.runs),
+               "first call of training, s": first_call_costs(options.peers, True, options.runs)}
     for title, rows in results.items():
         print(title)
         for name, value in rows.items():

@@ -111,8 +111,10 @@ def main():
     options = parser.parse_args()
     os.environ["COIL_THREADS"] = str(options.threads)
     sys.path.insert(0, str(pathlib.Path(options.build) / "python"))
+    import needs
     import torch
 
+    needs.modules("torchao", "torchvision")
     torch.set_num_threads(options.threads)
     print("| rows | program | package | median (least-most) | float32 / it |\n|---|---|---|---|---|")
     with torch.no_grad(), tempfile.TemporaryDirectory() as folder:

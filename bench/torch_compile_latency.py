@@ -43,7 +43,7 @@ def first_call(function, backend, number, grad):
 
 
 def row(values):
-    quarters = statistics.quantiles(values, n=4)
+    quarters = statistics.quantiles(values, n=4) if len(values) > 1 else values * 3
     return {"median": statistics.median(values), "from": quarters[0], "to": quarters[2]}
 
 

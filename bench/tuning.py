@@ -46,7 +46,7 @@ def measure(path, sizes, options, folder):
     row, models = {"program": path.stem}, {}
     for mode, tune in MODES.items():
         start = time.perf_counter()
-        models[mode] = coil.compile(path, folder / f"{path.stem}.{mode}.pt2", options=tune)
+        models[mode] = coil.compile(path, folder / f"{path.stem}.{mode}.pt2", options=tune | ({"tune_budget": options.budget} if options.budget and tune else {}))
         row[f"compile_{mode}_s"] = time.perf_counter() - start
         tuning = models[mode].report.get("tuning")
         if tuning:
@@ -75,6 +75,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("programs", nargs="+")
     parser.add_argument("--build", default="build")
+    parser.add_argument("--budget", default="", help="of each tuning: 2s")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--burst", type=float, default=0.4)
     parser.add_argument("--json", type=pathlib.Path)

@@ -72,6 +72,7 @@ def main():
     parser.add_argument("--sizes", type=int, default=50)
     parser.add_argument("--most", type=int, default=512)
     parser.add_argument("--tune", default="fast", choices=["fast", "max"])
+    parser.add_argument("--budget", default="", help="of each tuning: 2s")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--burst", type=float, default=0.03, help="seconds")
@@ -82,11 +83,11 @@ def main():
     import numpy as np
 
     clock = time.thread_time if options.threads == 1 else time.perf_counter
-    tuned = {"tune": options.tune, "tune_threads": options.threads}
+    tuned = {"tune": options.tune, "tune_threads": options.threads} | ({"tune_budget": options.budget} if options.budget else {})
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         make = lambda name, program, settings: coil.compile(program, pathlib.Path(folder) / f"{name}.pt2", options=settings, num_threads=options.threads)
-        dynamic = program(8, options.most)
+        dynamic = program(min(8, options.most), options.most)
         whole = {"untuned": make("untuned", dynamic, {}), "dynamic": make("dynamic", dynamic, tuned)}
         print(f"one package tuned in {whole['dynamic'].report['tuning']['seconds']:.1f} s")
         print("| rows | untuned, us | tuned as one | tuned alone | as one / alone |\n|--:|--:|--:|--:|--:|")

@@ -36,4 +36,4 @@ endforeach()
 
 # fmt: Debian ships no static libfmt. base/fmt_impl.cc compiles it once; header-only use would cost every file 2 s.
 target_link_libraries(coil_base PUBLIC ${COIL_ZLIB_STATIC} Threads::Threads)
-target_link_libraries(coil_cache PUBLIC ${COIL_HIREDIS_STATIC})
+target_link_libraries(coil_cache PUBLIC ${COIL_SSL_STATIC} ${COIL_CRYPTO_STATIC} ${CMAKE_DL_LIBS} Threads::Threads)

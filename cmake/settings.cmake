@@ -46,7 +46,8 @@ set(COIL_LLD -B${COIL_LLVM_ROOT}/bin -fuse-ld=lld)
 target_link_options(coil_options INTERFACE ${COIL_LLD})
 
 # Third-party code that ends in our binaries must be static or header-only: ldd shows only libc, libm, libstdc++, libgcc.
-# hiredis: the Redis project's own client for C, for caches that machines share.
-find_library(COIL_HIREDIS_STATIC NAMES libhiredis.a REQUIRED)
+# OpenSSL: authentication codes and TLS for caches that machines share.
+find_library(COIL_SSL_STATIC NAMES libssl.a REQUIRED)
+find_library(COIL_CRYPTO_STATIC NAMES libcrypto.a REQUIRED)
 find_library(COIL_ZLIB_STATIC NAMES libz.a REQUIRED)
 find_library(COIL_ZSTD_STATIC NAMES libzstd.a REQUIRED)

@@ -135,4 +135,15 @@ int32_t fail(CoilError* error, int32_t code, const char* format, ...) {
   return 1;
 }
 
+int32_t fail_at(CoilError* error, const char* place) {
+  size_t at = 0;
+  const auto add = [&](const char* text) {
+    for (; *text && at + 1 < sizeof error->message; text++) error->message[at++] = *text;
+  };
+  while (at + 1 < sizeof error->message && error->message[at]) at++;
+  if (*place) add(" ("), add(place), add(")");
+  error->message[at] = 0;
+  return 1;
+}
+
 }  // namespace cd

@@ -100,6 +100,9 @@ int32_t bind_inputs(const Signature& signature, const CoilTensorView* inputs, in
 // assertion.
 __attribute__((format(printf, 3, 4))) int32_t fail(CoilError* error, int32_t code, const char* format, ...);
 
+// Adds " (place)" to the text of an error, as far as there is room, and returns 1.
+int32_t fail_at(CoilError* error, const char* place);
+
 // Chooses the code to run: the last of levels[0, count) that this machine (and the variable COIL_ISA, which lowers the limit:
 // "v3" or "x86-64-v3") allows. A level is the N of x86-64-vN. Returns its index and names it in *isa_name ("x86-64-v4"), or -1
 // with *error filled (COIL-E303). For CoilModel::select:

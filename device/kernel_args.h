@@ -20,6 +20,9 @@ struct coil_args {
 
 namespace cd {
 
+// What lanes that do not count load from an empty buffer.
+alignas(64) static constexpr unsigned char nothing[64] = {};
+
 // An index from data, or 0 and a raised flag when it is outside [0, bound).
 CD_FN i64 checked_index(i64 value, i64 bound, int* flag) {
   if (__builtin_expect((unsigned long)value >= (unsigned long)bound, 0)) {
@@ -34,6 +37,17 @@ CD_FN i64v checked_index(i64v value, i64 bound, int* flag) {
   for (int i = 0; i < kLanes; ++i) any |= bad[i] != 0;
   if (__builtin_expect(any, 0)) *flag = 1;
   return bad ? (i64v)0 : value;
+}
+
+// The same where some lanes count only: no other raises the flag, and they get 0.
+CD_FN bool any_lane(maskv m) { return __builtin_reduce_or(m) != 0; }
+CD_FN i64 checked_index(i64 value, i64 bound, int* flag, maskv counted) { return any_lane(counted) ? checked_index(value, bound, flag) : 0; }
+CD_FN i64v checked_index(i64v value, i64 bound, int* flag, maskv counted) {
+  const auto counts = widen<i64>(counted), bad = ((value < 0) | (value >= bound)) & counts;
+  bool any = false;
+  for (int i = 0; i < kLanes; ++i) any |= bad[i] != 0;
+  if (__builtin_expect(any, 0)) *flag = 1;
+  return bad | ~counts ? (i64v)0 : value;
 }
 
 }  // namespace cd

@@ -8,9 +8,13 @@ work=$output.parts
 rm -rf "$work" "$output"
 mkdir -p "$work"
 "$bin/ld.lld" -shared -Bsymbolic --no-undefined --trace --defsym=_ZN2cd4failEP9CoilErroriPKcz=0 -o "$work/trial.so" "$@" "$lapack" "$blas" -L/usr/lib/x86_64-linux-gnu --as-needed -l:libm.so.6 -l:libc.so.6 > "$work/trace"
+# Their names say where they are from: a package lists what it contains (src/package/notice.h).
 for archive in "$lapack" "$blas"; do
+  from=lapack
+  [ "$archive" = "$lapack" ] || from=blas
   members=$(sed -n "s|^$archive(\(.*\))\$|\1|p" "$work/trace" | sort -u)
   [ -z "$members" ] || (cd "$work" && "$bin/llvm-ar" x "$archive" $members)
+  for member in $members; do mv "$work/$member" "$work/${from}_$member"; done
 done
 find "$work" -name '*.o' -exec "$bin/llvm-objcopy" --strip-debug {} \;
 # Deterministic (D): the same inputs give the same bytes.

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "device/host_support.h"
 #include "device/library.h"
 
 namespace {
@@ -26,16 +27,21 @@ T joined(T a, T b) {
 
 // Values joined in some order at rows [first, end) of a table that begins at `out`.
 template <class T, int64_t how, int64_t whose>
-void join(const CoilLibraryCall& call, T* out, int64_t first, int64_t end, int64_t begin, int64_t stop) {
+void join(const CoilLibraryCall& call, T* out, int64_t first, int64_t end, int64_t begin, int64_t stop, int32_t* bad) {
   const int64_t columns = call.sizes[1];
   const int64_t* places = static_cast<const int64_t*>(call.in[0]);
   const T* values = static_cast<const T*>(call.in[1]);
   const int64_t* chosen = whose == kChosen ? static_cast<const int64_t*>(call.in[3]) : nullptr;
+  const auto given = static_cast<uint64_t>(whose == kChosen ? call.sizes[3] : 0);
   const auto row = [&](int64_t k) { return whose == kOwn ? k : whose == kShared ? 0 : chosen[k]; };
   const auto height = static_cast<uint64_t>(end - first);
   for (int64_t k = begin; k < stop; ++k) {
     const auto place = static_cast<uint64_t>(places[k] - first);
     if (place >= height) continue;
+    if (whose == kChosen && static_cast<uint64_t>(chosen[k]) >= given) {
+      __atomic_store_n(bad, 1, __ATOMIC_RELAXED);
+      continue;
+    }
     T* __restrict to = out + static_cast<int64_t>(place) * columns;
     const T* __restrict from = values + row(k) * columns;
     // Chosen rows lie anywhere: the next ones are asked for.
@@ -49,11 +55,11 @@ void join(const CoilLibraryCall& call, T* out, int64_t first, int64_t end, int64
 }
 
 template <class T, int64_t how>
-void join_in_order(const CoilLibraryCall& call, T* out, int64_t first, int64_t end, int64_t begin, int64_t stop) {
+void join_in_order(const CoilLibraryCall& call, T* out, int64_t first, int64_t end, int64_t begin, int64_t stop, int32_t* bad) {
   switch (call.options[2]) {
-    case kOwn: return join<T, how, kOwn>(call, out, first, end, begin, stop);
-    case kShared: return join<T, how, kShared>(call, out, first, end, begin, stop);
-    default: return join<T, how, kChosen>(call, out, first, end, begin, stop);
+    case kOwn: return join<T, how, kOwn>(call, out, first, end, begin, stop, bad);
+    case kShared: return join<T, how, kShared>(call, out, first, end, begin, stop, bad);
+    default: return join<T, how, kChosen>(call, out, first, end, begin, stop, bad);
   }
 }
 
@@ -70,6 +76,7 @@ struct Job {
   const CoilLibraryCall* call;
   int64_t parts;
   void* tables;  // of the parts but the first, where each has one
+  int32_t* bad;  // becomes 1 where a chosen row is none of the values'
 };
 
 // A part of the table: all places are looked at, in order.
@@ -80,7 +87,7 @@ void join_rows_of_part(const Job& job, int64_t part) {
   const int64_t first = rows * part / job.parts, end = rows * (part + 1) / job.parts;
   T* out = static_cast<T*>(call.out[0]) + first * columns;
   begin_rows(call, out, first, end);
-  join_in_order<T, how>(call, out, first, end, 0, call.sizes[2]);
+  join_in_order<T, how>(call, out, first, end, 0, call.sizes[2], job.bad);
 }
 
 // A part of the places, for a table of the part's own.
@@ -91,7 +98,7 @@ void join_places_of_part(const Job& job, int64_t part) {
   T* out = part == 0 ? static_cast<T*>(call.out[0]) : static_cast<T*>(job.tables) + (part - 1) * rows;
   if (part == 0) begin_rows(call, out, 0, rows);
   else for (int64_t i = 0; i < rows; ++i) out[i] = T(how == kProduct);
-  join_in_order<T, how>(call, out, 0, rows, count * part / job.parts, count * (part + 1) / job.parts);
+  join_in_order<T, how>(call, out, 0, rows, count * part / job.parts, count * (part + 1) / job.parts, job.bad);
 }
 
 template <void (*run_part)(const Job&, int64_t)>
@@ -112,7 +119,7 @@ bool run_by_places(const Job& job) {
   if (job.parts < 2 || columns != 1 || rows > count / (2 * job.parts)) return false;
   T* tables = static_cast<T*>(malloc(static_cast<size_t>((job.parts - 1) * rows) * sizeof(T) + 1));
   if (!tables) return false;
-  run_parts<join_places_of_part<T, how>>({job.call, job.parts, tables});
+  run_parts<join_places_of_part<T, how>>({job.call, job.parts, tables, job.bad});
   T* out = static_cast<T*>(job.call->out[0]);
   for (int64_t part = 1; part < job.parts; ++part) {
     for (int64_t i = 0; i < rows; ++i) out[i] = joined<T, how>(out[i], tables[(part - 1) * rows + i]);
@@ -122,32 +129,33 @@ bool run_by_places(const Job& job) {
 }
 
 template <class T, int64_t how>
-void run(const CoilLibraryCall* call) {
+int32_t run(const CoilLibraryCall* call) {
   const CoilHost* host = call->host;
   const int64_t elements = (call->sizes[0] + call->sizes[2]) * call->sizes[1], most = elements / kPart;
-  const Job job = {call, most < 1 ? 1 : most < host->num_workers ? most : host->num_workers, nullptr};
-  if constexpr (T(0.5) == T(0) && how <= kProduct) {
-    if (run_by_places<T, how>(job)) return;
-  }
-  run_parts<join_rows_of_part<T, how>>(job);
+  int32_t bad = 0;
+  const Job job = {call, most < 1 ? 1 : most < host->num_workers ? most : host->num_workers, nullptr, &bad};
+  bool done = false;
+  if constexpr (T(0.5) == T(0) && how <= kProduct) done = run_by_places<T, how>(job);
+  if (!done) run_parts<join_rows_of_part<T, how>>(job);
+  constexpr int32_t kBadIndex = 210;
+  return bad ? cd::fail(call->error, kBadIndex, "%s: an index is out of range for %lld rows", call->subject, static_cast<long long>(call->sizes[3])) : 0;
 }
 
 template <class T>
 int32_t run_as(const CoilLibraryCall* call) {
   switch (call->options[0]) {
-    case kSum: run<T, kSum>(call); break;
-    case kProduct: run<T, kProduct>(call); break;
-    case kLargest: run<T, kLargest>(call); break;
-    case kSmallest: run<T, kSmallest>(call); break;
-    default: run<T, kLast>(call);
+    case kSum: return run<T, kSum>(call);
+    case kProduct: return run<T, kProduct>(call);
+    case kLargest: return run<T, kLargest>(call);
+    case kSmallest: return run<T, kSmallest>(call);
+    default: return run<T, kLast>(call);
   }
-  return 0;
 }
 
 }  // namespace
 
 // in: places (i64 [count]; one outside of [0, rows) is for none); values; what the table holds at first: all of it, or one element for all, mostly the
-// identity of the operation; rows of the values (i64 [count]), where these are chosen. out: [rows, columns]. sizes: rows, columns, count.
+// identity of the operation; rows of the values (i64 [count]), where these are chosen. out: [rows, columns]. sizes: rows, columns, count, and how many rows there are to choose from.
 // options: 0 sum, 1 product, 2 largest, 3 smallest, 4 the last one; 1 where the whole table is given; values are 0 [count, columns],
 // 1 one row for all, 2 chosen rows. Rows are joined in their order. For the last one the type is an integer of the elements' size.
 COIL_LIBRARY_ROUTINE(join_rows) {

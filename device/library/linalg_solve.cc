@@ -49,11 +49,43 @@ struct CholeskySolve {
   }
 };
 
+// LAPACK follows pivots wherever they lead. They are data.
+constexpr int32_t kBadIndex = 210;
+
+int32_t check_lu_pivots(const CoilLibraryCall* call, int32_t input, int64_t per_matrix, int64_t rows) {
+  const int* pivots = static_cast<const int*>(call->in[input]);
+  for (int64_t i = 0; i < call->sizes[0] * per_matrix; ++i) {
+    if (pivots[i] >= 1 && pivots[i] <= rows) continue;
+    return cd::fail(call->error, kBadIndex, "%s: a pivot is %d, outside of 1 to %lld; was the result of lu_factor passed?", call->subject, pivots[i],
+                    static_cast<long long>(rows));
+  }
+  return 0;
+}
+
+// Rows are exchanged one by one (a positive number), or as a block of two, of which both numbers are negative.
+int32_t check_ldl_pivots(const CoilLibraryCall* call, int32_t input, int64_t n) {
+  const auto outside = [n](int64_t row) { return row < 1 || row > n; };
+  for (int64_t b = 0; b < call->sizes[0]; ++b) {
+    const int* pivots = static_cast<const int*>(call->in[input]) + b * n;
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t first = pivots[i], second = first < 0 && i + 1 < n ? pivots[i + 1] : -1;
+      const bool alone = first < 0 && (i + 1 == n || second >= 0);
+      if (alone || outside(first < 0 ? -first : first) || (first < 0 && outside(-second))) {
+        return cd::fail(call->error, kBadIndex, "%s: the pivots are not those of a factorisation (number %lld of a matrix is %lld); was the result of ldl_factor passed?",
+                        call->subject, static_cast<long long>(i + 1), static_cast<long long>(first));
+      }
+      i += first < 0;
+    }
+  }
+  return 0;
+}
+
 template <class T>
 struct LuSolve {
   static int32_t run(const CoilLibraryCall* call) {
     const char* t = transposition(call->options[0]);
     const int64_t n = call->sizes[1];
+    if (check_lu_pivots(call, 1, n, n)) return 1;
     return solve<T>(call, 2, [=](const T* a, int64_t b, Int order, Int k, T* x, int* info) {
       COIL_PICK(T, getrs)(t, order, k, a, order, input<int>(call, 1, b, n), x, order, info, 1);
     });
@@ -65,6 +97,7 @@ struct LdlSolve {
   static int32_t run(const CoilLibraryCall* call) {
     const bool hermitian = call->options[0] != 0;
     const int64_t n = call->sizes[1];
+    if (check_ldl_pivots(call, 1, n)) return 1;
     return solve<T>(call, 2, [=](const T* a, int64_t b, Int order, Int k, T* x, int* info) {
       auto f = COIL_PICK(T, sytrs);
       if constexpr (kComplex<T>) f = hermitian ? (sizeof(T) == 8 ? chetrs_ : zhetrs_) : f;
@@ -203,13 +236,13 @@ COIL_LIBRARY_ROUTINE(linalg_check) {
 // pivots [b, k] -> perm [b, m] (int32): row i of the factors is row perm[i] of the matrix. sizes: b, k, m.
 COIL_LIBRARY_ROUTINE(linalg_permutation) {
   const int64_t k = call->sizes[1], m = call->sizes[2];
+  if (linalg::check_lu_pivots(call, 0, k, m)) return 1;
   for (int64_t b = 0; b < call->sizes[0]; ++b) {
     const int* pivots = linalg::input<int>(call, 0, b, k);
     int* perm = linalg::output<int>(call, 0, b, m);
     for (int64_t i = 0; i < m; ++i) perm[i] = static_cast<int>(i);
     for (int64_t i = 0; i < k; ++i) {
       const int64_t other = pivots[i] - 1;
-      if (other < 0 || other >= m) return cd::fail(call->error, 210, "%s: a pivot is %d, outside of 1 to %d", call->subject, pivots[i], static_cast<int>(m));
       const int row = perm[i];
       perm[i] = perm[other];
       perm[other] = row;

@@ -12,7 +12,8 @@
  * coil_last_error() gives the text. A failed call changes nothing; the next one is as good as the first.
  * Threads: a model is immutable and may be shared by all threads. A context serves one call at a time: give each thread its
  * own. Models whose program mutates a buffer (a counter, a cache) keep one state for all contexts, and their calls take turns.
- * Sizes and strides are counted in elements, memory in bytes. Nothing here aborts, prints, or throws.
+ * Sizes and strides are counted in elements, memory in bytes. Nothing here aborts, prints, or throws, also when memory, threads or
+ * files run out. A NULL handle is COIL-E402, or 0, -1 and "" where no status is returned.
  *
  * CUDA: coil_open with device = "cuda:0" (of a package that has code for it). Tensors are then in that device's memory; a run
  * enqueues its work on a stream and returns; what the CPU wants to see it copies out, or waits for:
@@ -90,6 +91,13 @@ typedef struct coil_tensor {
 typedef void (*coil_chunk_function)(void* context, int64_t begin, int64_t end, int32_t worker);
 typedef void (*coil_parallel_for)(void* pool, int64_t count, int64_t grain, coil_chunk_function body, void* context);
 
+/* Checking weights reads all of them, where they are otherwise mapped and read as they are used. */
+typedef enum coil_verify {
+  COIL_VERIFY_SMALL = 0, /* where it takes no time to speak of: up to 64 KiB, and compressed ones */
+  COIL_VERIFY_ALL = 1,
+  COIL_VERIFY_NONE = 2
+} coil_verify;
+
 /* How to open a model; a NULL pointer is the default. The struct may grow: set struct_bytes, zero what you do not use. */
 typedef struct coil_options {
   uint32_t struct_bytes;          /* sizeof(coil_options); COIL-E402 without it */
@@ -100,6 +108,7 @@ typedef struct coil_options {
   const char* device; /* "cpu", "cuda" (device 0), "cuda:1". NULL: the first of the package's targets that this machine
                          can run. COIL-E303: the package has no code for it, COIL-E306: no CUDA driver, COIL-E307:
                          no such device */
+  int32_t verify;      /* coil_verify: whether weights are compared with the package's checksums; a wrong one is COIL-E010. Code always is */
 } coil_options;
 
 /* One dimension. A fixed one has min == max and symbol NULL. A dynamic one has the user's word for it ("batch"), or, when it is
@@ -121,7 +130,7 @@ typedef struct coil_tensor_info {
 
 /* "0.1.0" of this library. */
 COIL_API const char* coil_version(void);
-/* The text of this thread's last error, "COIL-E204: input 'x' (0): expected ...", or "". Valid until its next error. */
+/* The text of this thread's last error, "COIL-E204: input 'x' (0): expected ...", or "". Valid until its next error. At most 4 KiB. */
 COIL_API const char* coil_last_error(void);
 /* "float32"; "unknown" for a number that is no coil_dtype. */
 COIL_API const char* coil_dtype_name(int32_t dtype);
@@ -165,10 +174,24 @@ COIL_API coil_status coil_context_create(coil_model* model, coil_context** conte
 COIL_API void coil_context_destroy(coil_context* context);
 
 /* Checks every input, computes, and fills `outputs`.
- * An output with data == NULL is given memory, sizes and strides that the context owns, valid until its next run. One with data
- * is written in place: its dtype, sizes and strides must be those of the result (coil_infer tells them; NULL strides:
- * contiguous), its memory must overlap no other tensor of the call (COIL-E209 for both).
- * A result whose size only data decides (torch.nonzero) is best passed without data.
+ *
+ * On entry an output is one of two:
+ *   data == NULL              the context gives it memory. Every other field is ignored, so {0} will do. The same goes for data that
+ *                             is memory which this context gave an output before: a coil_tensor that a call has filled may be
+ *                             passed again as it is, at any sizes, and is given more memory when it needs more.
+ *   data in the caller's      written in place. dtype, rank, sizes and strides (NULL: contiguous) say how large that memory is and how
+ *   memory                    it is laid out; they must be those of the result, and the memory must overlap no input and no other
+ *                             output: COIL-E209 otherwise, and nothing is written. The sizes are your own, or those that coil_infer,
+ *                             or a run that wrote this memory, has left in the struct (pointers to the context's memory); a later
+ *                             call with other sizes does not change what they say (the last 64 shapes of an output are kept).
+ *                             Sizes that a run left for memory of the context do not describe yours: COIL-E209.
+ * On return (COIL_OK) data is where the result is, sizes and strides point to memory of the context and describe the result; dtype,
+ * rank and device are filled in. After an error every struct is as it was, but where memory of the context was given up for more before
+ * the call failed: there data is NULL.
+ * Memory that the context gave is valid until its next run (also one that fails), which may still read it as an input: the outputs of one run may be
+ * inputs of the next.
+ * A result whose size only data decides (torch.nonzero) is best passed without data: with data, its size must be the one that comes out.
+ * An input that the program writes to must overlap no other tensor of the call.
  * The same inputs give the same bits, on any number of threads.
  * On CUDA this is coil_run_on with the device's default stream. */
 COIL_API coil_status coil_run(coil_context* context, const coil_tensor* inputs, int32_t num_inputs, coil_tensor* outputs,
@@ -193,8 +216,10 @@ COIL_API void coil_free(coil_model* model, void* data);
  * when the copy is done. From the device: fails as coil_synchronize does when the run that made the data was at fault. */
 COIL_API coil_status coil_copy_to_device(coil_context* context, void* device, const void* host, size_t bytes);
 COIL_API coil_status coil_copy_from_device(coil_context* context, void* host, const void* device, size_t bytes);
-/* Fills dtype, rank, sizes and strides of the outputs (memory of the context, until its next use) for inputs of these sizes,
- * data left as it is; sizes and strides that only the data decides are -1. Checks the inputs as coil_run does, and computes nothing. */
+/* Fills dtype, rank, sizes and strides of the outputs (memory of the context, as after coil_run) for inputs of these sizes,
+ * data left as it is: set it to memory for that many elements (the last one is at the sum of (sizes[d] - 1) * strides[d]) and run.
+ * Sizes and strides that only the data decides are -1. What the structs held before is not looked at, but for data.
+ * Checks the inputs as coil_run does, and computes nothing. */
 COIL_API coil_status coil_infer(coil_context* context, const coil_tensor* inputs, int32_t num_inputs, coil_tensor* outputs,
                                 int32_t num_outputs);
 

@@ -171,6 +171,10 @@ class Options {
     c_.num_threads = count;
     return *this;
   }
+  Options& verify(coil_verify which) {
+    c_.verify = which;
+    return *this;
+  }
   // Valid as long as these options are not changed.
   coil_options c_options() const {
     coil_options c = c_;

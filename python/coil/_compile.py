@@ -119,8 +119,7 @@ def _compile_any(program: Any, output: str | None, args: Any, kwargs: Any, dynam
     if replaceable:
         package, report = importlib.import_module("coil._constants").compile_replaceable(program, settings)
         if output is not None:
-            with open(output, "wb") as file:
-                file.write(package)
+            _runtime.write_file(output, package)
         return package, report
     return importlib.import_module("coil._program").compile_exported(program, output, settings)
 

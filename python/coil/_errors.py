@@ -72,9 +72,19 @@ def _kind(number: int) -> type[Error]:
     return next((kind for low, high, kind in ranges if low <= number <= high), Error)
 
 
+def _shown(text: str) -> str:
+    """With control characters written out: names in it are of files that anyone wrote (src/base/text.h)."""
+    if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
+        return text
+    import unicodedata
+
+    hidden = ("Cc", "Cf", "Zl", "Zp", "Cs")
+    return "".join(c if c in "\n\t" or unicodedata.category(c) not in hidden else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
+
+
 def make_error(number: int, text: str) -> Error:
     """The exception for a code; the extension modules call it."""
-    error = _kind(number)(text)
+    error = _kind(number)(_shown(text))
     error.number = number
     error.code = f"COIL-E{number:03d}"
     return error

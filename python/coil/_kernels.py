@@ -46,8 +46,7 @@ class UserKernel:
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes the registration, sources included, as a file for `coil compile --kernels`."""
-        with open(path, "w", encoding="utf-8") as file:
-            json.dump(self.registration, file, indent=1)
+        _runtime.write_file(os.fspath(path), json.dumps(self.registration, indent=1).encode())
 
     def with_config(self, index: int) -> str:
         """The registration, as JSON, with one configuration alone."""
@@ -289,7 +288,7 @@ def _compile_call(kernel: UserKernel, config: int | None, values: list) -> "_run
     writer.nodes.append({"target": f"torch.ops.{op.namespace}.{op._opname}.{op._overloadname}", "inputs": inputs, "outputs": [{"as_tensor": {"name": r}} for r in results],
                          "name": op._opname})
     writer.traces.append("")
-    text = writer.text_with_traces(writer.program([(n, True) for n in names], results, {}))
+    text = writer.text_with_traces(writer.program([(n, True) for n in names], results, {}, []))
     settings = settings_of({"kernels": [kernel]}, target_of(device))
     settings["name"] = op._opname
     if config is not None:

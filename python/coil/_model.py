@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import shutil
 from typing import Any, Mapping, Sequence
 
 from . import _runtime
@@ -218,20 +217,10 @@ class Model:
             return file.read()
 
     def save(self, path: str | os.PathLike) -> None:
-        """Writes the package, for `coil.load`, `coil run`, the C library, or `torch._inductor.aoti_load_package`."""
-        path = os.fspath(path)
-        if self._package is not None:
-            unfinished = f"{path}.{os.getpid()}.tmp"
-            try:
-                with open(unfinished, "wb") as file:
-                    file.write(self._package)
-                os.replace(unfinished, path)
-            except OSError as error:
-                if os.path.exists(unfinished):
-                    os.unlink(unfinished)
-                raise make_error(3, f"COIL-E003: cannot write {path}: {error.strerror}") from error
-        elif os.path.abspath(path) != os.path.abspath(self._path or ""):
-            shutil.copyfile(self._path, path)  # type: ignore[arg-type]
+        """Writes the package, for `coil.load`, `coil run`, the C library, or `torch._inductor.aoti_load_package`.
+
+        The file appears whole or not at all. A link is written through; an existing file keeps its mode."""
+        self._runtime.save(os.fspath(path))
 
     def synchronize(self) -> None:
         """On CUDA: waits for the calls so far, and raises what their kernels found at fault. Nothing on the CPU."""
@@ -274,13 +263,14 @@ def _check_fixed(name: str, position: int, found: Any, wanted: Any) -> None:
                               "  hint: leave it as it was, or export the program again with the other value")
 
 
-def load(path: str | os.PathLike, device: Any = None, *, num_threads: int = 0) -> Model:
+def load(path: str | os.PathLike, device: Any = None, *, num_threads: int = 0, verify: bool = False) -> Model:
     """Opens a package that coil compiled.
 
     `device`: "cpu", "cuda", "cuda:1" (or a torch.device); None: the first of the package's targets that this machine can run.
     `num_threads`: of a call; 0: what this process may use, in a pool that all models share.
+    `verify`: compare the weights with their checksum, which reads all of them (code always is, and weights up to 64 KiB).
     """
-    return Model(_runtime.Model.open(os.fspath(path), _device_text(device), num_threads), path=os.fspath(path))
+    return Model(_runtime.Model.open(os.fspath(path), _device_text(device), num_threads, verify), path=os.fspath(path))
 
 
 def _device_text(device: Any) -> str:

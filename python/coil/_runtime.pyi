@@ -8,11 +8,14 @@ def host_isa() -> str:
 def cuda_devices() -> list[tuple[str, int, int]]:
     """(name, 10 * major + minor of the compute capability, bytes of memory) of each."""
 
+def write_file(path: str, content: Any) -> None:
+    """Bytes (the buffer protocol) into a file, which appears whole or not at all; through links, and with the mode of an existing file."""
+
 class Model:
     """An open package. Shared by any number of threads."""
 
     @staticmethod
-    def open(path: str, device: str = "", threads: int = 0) -> Model: ...
+    def open(path: str, device: str = "", threads: int = 0, verify: bool = False) -> Model: ...
     @staticmethod
     def open_memory(package: Any, device: str = "", threads: int = 0) -> Model:
         """`package`: an object with the buffer protocol, kept as long as the model."""
@@ -20,6 +23,8 @@ class Model:
     def run(self, flat: Sequence[Any]) -> list[Any]:
         """One call: a list or tuple of the inputs in order; tensors of the first one's kind out."""
 
+    def save(self, path: str) -> None:
+        """The package's bytes into a file, as write_file."""
     def synchronize(self) -> None: ...
     def reset_state(self) -> None: ...
     @property

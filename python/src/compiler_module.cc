@@ -14,6 +14,7 @@
 #include "compiler/options.h"
 #include "errors.h"
 #include "frontend/program_reader.h"
+#include "interruptible.h"
 #include "lower/lower.h"
 
 namespace coil::python {
@@ -121,27 +122,33 @@ nb::dict report_of(const CompileReport& r, double read_seconds) {
   return d;
 }
 
-// (package or None, report). `make_source` runs without the interpreter's lock, as everything that takes time.
+// (package or None, report). `make_source` runs without the interpreter's lock, as everything that takes time, and Ctrl-C ends it.
 template <class F>
 nb::tuple compile_with(F make_source, const std::optional<std::string>& output, const nb::dict& settings) {
   const Settings s = settings_of(settings);
   auto package = std::make_unique<Package>();
   CompileReport report;
   double read_seconds = 0;
-  {
-    nb::gil_scoped_release release;
+  std::string cache_note;
+  Interruptible process;
+  process.run([&] {
     CompileOptions options = value_or_throw(compile_options(s.compile));
     options.name = s.name;
+    options.checkpoint = [&process] { process.checkpoint(); };
+    options.tune.progress = [&process](double) { process.checkpoint(); };
     const double start = now();
     const Source source = make_source(s.read);
     read_seconds = now() - start;
+    process.checkpoint();
     if (output) {
       report = value_or_throw(compile_to_file(source.graph(), *output, options));
     } else {
       package->bytes = value_or_throw(compile_to_memory(source.graph(), options, &report));
     }
     if (report.tuning && !s.compile.record.empty()) throw_if(save_record(s.compile.record, *report.tuning));
-  }
+    if (options.cache) cache_note = options.cache->distrust();
+  });
+  if (!cache_note.empty() && PyErr_WarnEx(PyExc_RuntimeWarning, ("coil: " + cache_note).c_str(), 1) < 0) throw nb::python_error();
   const nb::object result = output ? nb::none() : nb::cast(package.release(), nb::rv_policy::take_ownership);
   return nb::make_tuple(result, report_of(report, read_seconds));
 }
@@ -167,12 +174,13 @@ nb::tuple compile_json(const std::string& json, const std::map<std::string, Weig
 nb::list unsupported(const std::string& json, const nb::dict& settings) {
   const Settings s = settings_of(settings);
   std::vector<NodeProblem> problems;
-  {
-    nb::gil_scoped_release release;
-    const CompileOptions options = value_or_throw(compile_options(s.compile));
+  Interruptible process;
+  process.run([&] {
+    CompileOptions options = value_or_throw(compile_options(s.compile));
+    options.checkpoint = [&process] { process.checkpoint(); };
     const Source source = Source::json(json, {}, s.read);
     problems = value_or_throw(node_problems(source.graph(), options));
-  }
+  });
   nb::list rows;
   for (const NodeProblem& p : problems) rows.append(nb::make_tuple(p.node, p.target, p.problem));
   return rows;

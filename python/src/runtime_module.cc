@@ -5,6 +5,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "base/env.h"
+#include "base/files.h"
 #include "call.h"
 #include "coil/coil.h"
 #include "errors.h"
@@ -29,8 +30,9 @@ class Bytes {
 
 using Options = runtime::ModelOptions;
 
-std::unique_ptr<CallableModel> open_file(const std::string& path, const std::string& device, int threads) {
+std::unique_ptr<CallableModel> open_file(const std::string& path, const std::string& device, int threads, bool verify) {
   Options options;
+  if (verify) options.verify = runtime::Verify::all;
   options.num_threads = threads;
   options.device = device;
   std::shared_ptr<runtime::Model> model;
@@ -54,6 +56,17 @@ std::unique_ptr<CallableModel> open_memory(nb::object package, const std::string
   Bytes* kept = bytes.release();
   const nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<Bytes*>(p); });
   return std::make_unique<CallableModel>(std::move(model), owner);
+}
+
+void save(const CallableModel& c, const std::string& path) {
+  nb::gil_scoped_release release;
+  throw_if(write_file(path, c.model().archive().bytes()));
+}
+
+void write_bytes(const std::string& path, nb::object content) {
+  const Bytes bytes(content);
+  nb::gil_scoped_release release;
+  throw_if(write_file(path, bytes.span()));
 }
 
 // [(name, dtype, [(symbol or None, min, max or None, hint or None)], number or None, mutated, whole storage, exact strides)]
@@ -112,10 +125,12 @@ NB_MODULE(_runtime, m) {
   m.attr("__version__") = COIL_VERSION;
   m.def("host_isa", &coil::python::host_isa);
   m.def("cuda_devices", &coil::python::cuda_devices);
-  nb::class_<CallableModel>(m, "Model")
-      .def_static("open", &coil::python::open_file, "path"_a, "device"_a = "", "threads"_a = 0)
+  m.def("write_file", &coil::python::write_bytes, "path"_a, "content"_a);
+  nb::class_<CallableModel>(m, "Model", nb::is_weak_referenceable())
+      .def_static("open", &coil::python::open_file, "path"_a, "device"_a = "", "threads"_a = 0, "verify"_a = false)
       .def_static("open_memory", &coil::python::open_memory, "package"_a, "device"_a = "", "threads"_a = 0)
       .def("run", &CallableModel::run, "flat"_a)
+      .def("save", &coil::python::save, "path"_a)
       .def("synchronize", &CallableModel::synchronize)
       .def("reset_state", &CallableModel::reset_state)
       .def_prop_ro("name", [](const CallableModel& c) { return c.model().name(); })

@@ -10,7 +10,8 @@ namespace {
 
 constexpr EnvVar kEnvVars[] = {
     {"ATEN_CPU_CAPABILITY", "the machine's", "PyTorch's variable (default, avx2, avx512): how the 4-bit weights lie that it packed for its CPU kernels."},
-    {"COIL_CACHE", "~/.cache/coil/results", "Where compiled kernels and the tuner's choices are kept: a folder, redis://host:port, or off."},
+    {"COIL_CACHE", "~/.cache/coil/results", "Where compiled kernels and the tuner's choices are kept: a folder, redis://[user:password@]host:port, rediss:// for TLS, or off; behind shared: where others may write and are trusted."},
+    {"COIL_CACHE_KEY", "unset", "A key that all who use a cache have, or file:PATH of one: only entries that were made with it are used."},
     {"COIL_COLOR", "auto", "Colour in the terminal: auto, always or never."},
     {"COIL_CUBLASLT", "libcublasLt.so.13 or .12", "The cuBLASLt that CUDA packages may use; a missing file: none."},
     {"COIL_CUDA_DRIVER", "libcuda.so.1", "The CUDA driver library that the runtime and CUDA packages load."},
@@ -28,6 +29,7 @@ constexpr EnvVar kEnvVars[] = {
     {"COIL_NVRTC", "libnvrtc.so.13 or .12", "NVIDIA's run-time compiler, which compiling for CUDA loads."},
     {"COIL_ONEDNN", "libdnnl.so.3 or .2", "The oneDNN that the CPU's tuner may try, and packages whose tuning chose it; a missing file: none."},
     {"COIL_ONEDNN_TRACE", "0", "1 prints what oneDNN is asked to compute."},
+    {"COIL_OPENMP", "auto", "Whether loops run on the threads of PyTorch's OpenMP team: auto (while these spin beside the runtime's own), always, never."},
     {"COIL_PROGRESS", "auto", "The live progress line on stderr: auto (terminals only), always or never."},
     {"COIL_SKIP", "unset", "Comma-separated passes to leave out, to bisect a wrong result."},
     {"COIL_THREADS", "usable CPUs", "Threads of a call, and of a compilation; affinity and cgroup limits are the default."},

@@ -3,10 +3,10 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -16,6 +16,7 @@ namespace {
 
 Error read_error(const std::string& path, int error) {
   const bool absent = error == ENOENT || error == ENOTDIR;
+  if (error == ENOMEM || error == EAGAIN) return {ErrorCode::out_of_memory, fmt::format("no memory to map or read '{}'", path), "", ""};
   return {absent ? ErrorCode::file_not_found : ErrorCode::file_unreadable,
           absent ? fmt::format("'{}' does not exist", path) : fmt::format("cannot read '{}': {}", path, std::strerror(error)),
           "", absent ? "check the path" : "check the file's permissions"};
@@ -56,10 +57,18 @@ std::string folder_of(const std::string& path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
-// A name beside `path` that no other writer uses.
+// A name beside `path` that no other writer uses and nobody can guess. (Whoever makes it first anyway has the writer fail: it never opens what is there.)
 std::string temporary_name(const std::string& path) {
-  static std::atomic<unsigned> counter{0};
-  return fmt::format("{}.tmp-{}-{}", path, ::getpid(), counter.fetch_add(1));
+  uint64_t number = 0;
+  if (::getrandom(&number, sizeof number, GRND_NONBLOCK) != sizeof number) number = static_cast<uint64_t>(::getpid());
+  return fmt::format("{}.tmp-{}-{:016x}", path, ::getpid(), number);
+}
+
+// As the system's own protected_symlinks: in a sticky folder where all can write, only links of one's own or of the folder's owner are followed.
+bool is_trap(const std::string& path, const struct stat& link) {
+  struct stat folder;
+  if (link.st_uid == ::geteuid() || ::stat(folder_of(path).c_str(), &folder) != 0) return false;
+  return (folder.st_mode & S_ISVTX) != 0 && (folder.st_mode & S_IWOTH) != 0 && folder.st_uid != link.st_uid;
 }
 
 }  // namespace
@@ -117,18 +126,38 @@ Result<std::string> read_text_file(const std::string& path, uint64_t max_bytes) 
   return std::string(bytes.begin(), bytes.end());
 }
 
-Result<AtomicFile> AtomicFile::create(const std::string& path) {
+// Follows links to where the output belongs, and notes what is there.
+Status AtomicFile::find_output() {
+  const std::string named = path_;
+  struct stat info;
+  for (int links = 0; ::lstat(path_.c_str(), &info) == 0 && S_ISLNK(info.st_mode); ++links) {
+    if (links == 40) return write_error(named, ELOOP);
+    if (is_trap(path_, info)) return write_error(named, EACCES);
+    std::string target(4096, '\0');
+    const ssize_t size = ::readlink(path_.c_str(), target.data(), target.size());
+    if (size <= 0 || static_cast<size_t>(size) == target.size()) return write_error(named, size < 0 ? errno : ENAMETOOLONG);
+    target.resize(static_cast<size_t>(size));
+    path_ = target[0] == '/' ? target : folder_of(path_) + "/" + target;
+  }
+  if (::stat(path_.c_str(), &info) != 0) return ok_status();
+  // Replacing a device or a folder by a file is never what the user means.
+  if (!S_ISREG(info.st_mode)) return write_error(named, S_ISDIR(info.st_mode) ? EISDIR : EINVAL);
+  if (::faccessat(AT_FDCWD, path_.c_str(), W_OK, AT_EACCESS) != 0) return write_error(named, errno);
+  former_ = Former{info.st_mode & 0777, info.st_uid, info.st_gid};
+  return ok_status();
+}
+
+Result<AtomicFile> AtomicFile::create(const std::string& path, Place place) {
   AtomicFile file;
   file.path_ = path;
-  struct stat info;
   if (path.empty()) return write_error(path, ENOENT);
-  // Replacing a device or a folder by a file is never what the user means.
-  if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) return write_error(path, S_ISDIR(info.st_mode) ? EISDIR : EINVAL);
-  file.fd_ = ::open(folder_of(path).c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
+  if (place == Place::output) TRY_STATUS(file.find_output());
+  const mode_t mode = place == Place::own ? 0600 : 0666;
+  file.fd_ = ::open(folder_of(file.path_).c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, mode);
   if (file.fd_ < 0) {
     if (errno == ENOENT || errno == ENOTDIR || errno == EACCES || errno == EROFS) return write_error(path, errno);
-    file.temporary_ = temporary_name(path);
-    file.fd_ = ::open(file.temporary_.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0666);
+    file.temporary_ = temporary_name(file.path_);
+    file.fd_ = ::open(file.temporary_.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC | O_NOFOLLOW, mode);
     if (file.fd_ < 0) {
       file.temporary_.clear();
       return write_error(path, errno);
@@ -137,16 +166,29 @@ Result<AtomicFile> AtomicFile::create(const std::string& path) {
   return file;
 }
 
+// Owner and group where this user may give them; bits that were for another group are not given to ours.
+void AtomicFile::take_mode() {
+  if (!former_) return;
+  unsigned mode = former_->mode;
+  struct stat now;
+  if (::fstat(fd_, &now) != 0) return;
+  if (now.st_gid != former_->group && ::fchown(fd_, static_cast<uid_t>(-1), former_->group) != 0) mode = (mode & ~070u) | (mode & 07u) << 3;
+  if (now.st_uid != former_->owner && ::fchown(fd_, former_->owner, static_cast<gid_t>(-1)) != 0) former_->owner = now.st_uid;
+  (void)::fchmod(fd_, mode);
+}
+
 AtomicFile::AtomicFile(AtomicFile&& other) noexcept
     : fd_(std::exchange(other.fd_, -1)),
       size_(std::exchange(other.size_, 0)),
       path_(std::move(other.path_)),
+      former_(other.former_),
       temporary_(std::exchange(other.temporary_, {})) {}
 
 AtomicFile& AtomicFile::operator=(AtomicFile&& other) noexcept {
   std::swap(fd_, other.fd_);
   std::swap(size_, other.size_);
   std::swap(path_, other.path_);
+  std::swap(former_, other.former_);
   std::swap(temporary_, other.temporary_);
   return *this;
 }
@@ -184,6 +226,7 @@ Status AtomicFile::write_at(uint64_t offset, std::span<const uint8_t> bytes) {
 
 Status AtomicFile::commit(bool flush) {
   CHECK(fd_ >= 0, "the file is finished");
+  take_mode();
   int error = flush && ::fsync(fd_) != 0 && errno != EINVAL && errno != EROFS ? errno : 0;
   if (error == 0 && temporary_.empty()) {  // give the nameless file a temporary name: linkat cannot replace
     const std::string name = temporary_name(path_);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -38,7 +39,13 @@ Result<std::string> read_text_file(const std::string& path, uint64_t max_bytes =
 // (nothing is left even after SIGKILL), else under a temporary name in the same folder, which is removed on destruction.
 class AtomicFile {
  public:
-  static Result<AtomicFile> create(const std::string& path);
+  enum class Place {
+    output,  // named by the user, written as a compiler writes its output: through links, and an existing file keeps its mode and its owner
+             // and must be writable. (What else hangs on it, hard links and access lists, stays with the old file.)
+    own,     // ours, of nobody else's concern: mode 0600, a link under this name is replaced
+    shared,  // the same with the mode that the umask gives
+  };
+  static Result<AtomicFile> create(const std::string& path, Place place = Place::output);
   AtomicFile(AtomicFile&& other) noexcept;
   AtomicFile& operator=(AtomicFile&& other) noexcept;
   ~AtomicFile();
@@ -52,10 +59,16 @@ class AtomicFile {
 
  private:
   AtomicFile() = default;
+  Status find_output();
+  void take_mode();
   void discard();
   int fd_ = -1;
   uint64_t size_ = 0;
   std::string path_;
+  struct Former {
+    unsigned mode, owner, group;
+  };
+  std::optional<Former> former_;  // of the file that is replaced
   std::string temporary_;  // empty while the file has no name
 };
 

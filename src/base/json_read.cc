@@ -8,7 +8,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <limits>
+#include <new>
 
 namespace coil {
 
@@ -25,8 +27,37 @@ bool vanishes(std::string_view text) {
   return (first < point ? point - first : point + 1 - first) < -std::clamp<int64_t>(exponent, -(int64_t{1} << 60), int64_t{1} << 60);
 }
 
+// RapidJSON writes to what its allocator gives without looking whether there is any: this one throws.
+struct ThrowingAllocator {
+  static const bool kNeedFree = true;  // RapidJSON's name
+  void* Malloc(size_t bytes) { return bytes ? checked(std::malloc(bytes)) : nullptr; }
+  void* Realloc(void* old, size_t, size_t bytes) {
+    if (bytes) return checked(std::realloc(old, bytes));
+    std::free(old);
+    return nullptr;
+  }
+  static void Free(void* data) { std::free(data); }
+
+ private:
+  static void* checked(void* data) {
+    if (!data) throw std::bad_alloc();
+    return data;
+  }
+};
+using Pool = rapidjson::MemoryPoolAllocator<ThrowingAllocator>;
+using Value = rapidjson::GenericValue<rapidjson::UTF8<>, Pool>;
+using PlainDocument = rapidjson::GenericDocument<rapidjson::UTF8<>, Pool, ThrowingAllocator>;
+
+// What no JSON has and Python's json module writes all the same, PyTorch 2.5 and 2.6 so into their programs.
+std::optional<double> not_finite(std::string_view text) {
+  if (text == "Infinity") return std::numeric_limits<double>::infinity();
+  if (text == "-Infinity") return -std::numeric_limits<double>::infinity();
+  if (text == "NaN") return std::numeric_limits<double>::quiet_NaN();
+  return std::nullopt;
+}
+
 // A document that reads its numbers by from_chars: RapidJSON's exact way makes something else than zero of "0e-30".
-class Document : public rapidjson::Document {
+class Document : public PlainDocument {
  public:
   bool RawNumber(const char* digits, rapidjson::SizeType size, bool) {
     const std::string_view text(digits, size);
@@ -34,6 +65,8 @@ class Document : public rapidjson::Document {
       if (int64_t v = 0; whole(text, v)) return Int64(v);
       if (uint64_t v = 0; whole(text, v)) return Uint64(v);
     }
+    if (const auto number = not_finite(text)) return Double(*number);
+    if (text.ends_with('N') || text.ends_with('f')) return false;  // "-NaN", "Inf": RapidJSON's own
     double v = 0;
     const auto problem = std::from_chars(text.data(), text.data() + text.size(), v).ec;
     if (problem == std::errc::result_out_of_range && vanishes(text)) return Double(text.starts_with('-') ? -0.0 : 0.0);
@@ -41,11 +74,12 @@ class Document : public rapidjson::Document {
   }
 
   void read(std::string_view text) {
-    constexpr unsigned kFlags = rapidjson::kParseIterativeFlag | rapidjson::kParseNumbersAsStringsFlag | rapidjson::kParseValidateEncodingFlag;
-    rapidjson::Reader reader;
+    constexpr unsigned kFlags = rapidjson::kParseIterativeFlag | rapidjson::kParseNumbersAsStringsFlag | rapidjson::kParseValidateEncodingFlag |
+                                rapidjson::kParseNanAndInfFlag;
+    rapidjson::GenericReader<rapidjson::UTF8<>, rapidjson::UTF8<>, ThrowingAllocator> reader;
     rapidjson::MemoryStream bytes(text.data(), text.size());
     rapidjson::EncodedInputStream<rapidjson::UTF8<>, rapidjson::MemoryStream> stream(bytes);
-    const auto parse = [&](rapidjson::Document&) {
+    const auto parse = [&](PlainDocument&) {
       result = reader.Parse<kFlags>(stream, *this);
       return !result.IsError();
     };
@@ -71,7 +105,6 @@ struct JsonState {
 
 namespace {
 
-using Value = rapidjson::Value;
 const Value& as_value(const void* p) { return *static_cast<const Value*>(p); }
 
 std::string_view text_of(const Value& v) { return {v.GetString(), v.GetStringLength()}; }
@@ -96,7 +129,7 @@ const char* parse_problem(rapidjson::ParseErrorCode code) {
     case rapidjson::kParseErrorStringMissQuotationMark: return "a string has no closing quote";
     case rapidjson::kParseErrorStringInvalidEncoding: return "a string is not UTF-8";
     case rapidjson::kParseErrorTermination:  // by Document::RawNumber
-    case rapidjson::kParseErrorNumberTooBig: return "a number beyond those of 64 bits";
+    case rapidjson::kParseErrorNumberTooBig: return "no number that 64 bits hold";
     case rapidjson::kParseErrorNumberMissFraction: return "digits are missing behind a decimal point";
     case rapidjson::kParseErrorNumberMissExponent: return "digits of an exponent are missing";
     default: return "this is no JSON";
@@ -193,10 +226,7 @@ Result<double> JsonValue::as_double() const {
   const Value& value = as_value(value_);
   if (value.IsNumber()) return value.GetDouble();
   if (value.IsString()) {
-    const std::string_view text = text_of(value);
-    if (text == "Infinity") return std::numeric_limits<double>::infinity();
-    if (text == "-Infinity") return -std::numeric_limits<double>::infinity();
-    if (text == "NaN") return std::numeric_limits<double>::quiet_NaN();
+    if (const auto number = not_finite(text_of(value))) return *number;
   }
   return expected("a number");
 }

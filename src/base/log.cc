@@ -5,6 +5,7 @@
 #include <spdlog/sinks/stdout_sinks.h>
 
 #include "base/env.h"
+#include "base/text.h"
 
 namespace coil {
 
@@ -29,7 +30,7 @@ Result<Log> Log::from_env() {
 }
 
 void Log::put(LogLevel level, std::string_view name, const std::string& text) const {
-  if (sink_ != nullptr) sink_->logger.info("[{} {}] {}", static_cast<int>(level), name, text);
+  if (sink_ != nullptr) sink_->logger.info("[{} {}] {}", static_cast<int>(level), shown(name), shown(text, Lines::keep));
 }
 
 }  // namespace coil

@@ -185,6 +185,7 @@ std::vector<uint8_t> to_row_major(std::span<const uint8_t> source, const std::ve
 }  // namespace
 
 int64_t NpyArray::count() const {
+  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;  // whose other sizes may be too large to multiply
   int64_t n = 1;
   for (const int64_t size : shape) n *= size;
   return n;

@@ -35,7 +35,12 @@ void parallel_each(size_t count, int threads, const std::function<void(size_t)>&
   };
   const size_t extra = std::min(count, static_cast<size_t>(std::max(1, threads)));
   std::vector<std::thread> helpers;
-  for (size_t i = 1; i < extra; ++i) helpers.emplace_back(run);
+  try {
+    helpers.reserve(extra);  // first: a thread that cannot be put into the list ends the process
+    for (size_t i = 1; i < extra; ++i) helpers.emplace_back(run);
+  } catch (const std::exception&) {
+    // No more threads or memory: those that run, this one at least, do the work.
+  }
   run();
   for (std::thread& helper : helpers) helper.join();
   if (failure != nullptr) std::rethrow_exception(failure);

@@ -8,6 +8,7 @@
 #include <chrono>
 
 #include "base/env.h"
+#include "base/text.h"
 
 namespace coil {
 namespace {
@@ -63,9 +64,9 @@ void Progress::draw(bool force) {
   const double time = now();
   if (!force && time - last_draw_ < 0.05) return;
   last_draw_ = time;
-  std::string line = total_ > 0 ? fmt::format("{}  {}/{}", label_, done_, total_) : label_;
-  if (!detail_.empty()) line += "  " + detail_;
-  if (line.size() >= static_cast<size_t>(width_)) line.resize(static_cast<size_t>(width_) - 1);
+  std::string line = total_ > 0 ? fmt::format("{}  {}/{}", shown(label_), done_, total_) : shown(label_);
+  if (!detail_.empty()) line += "  " + shown(detail_);
+  line = clipped(line, static_cast<size_t>(width_) - 1);
   put(fd_, "\r\033[K" + line);
   drawn_ = true;
 }

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "base/text.h"
+
 namespace coil {
 namespace {
 
@@ -31,9 +33,11 @@ std::string_view error_summary(ErrorCode code) { return row(code).text; }
 int exit_code(ErrorCode code) { return row(code).exit; }
 
 std::string Error::to_string() const {
-  std::string text = error_name(code) + ": " + message;
-  if (!where.empty()) text += "\n  at " + where;
-  if (!hint.empty()) text += "\n  hint: " + hint;
+  // Names in it are of files that anyone wrote. Only compilers' messages have lines of their own.
+  const bool compilers = code == ErrorCode::internal || code == ErrorCode::user_source;
+  std::string text = error_name(code) + ": " + shown(message, compilers ? Lines::keep : Lines::escape);
+  if (!where.empty()) text += "\n  at " + shown(where);
+  if (!hint.empty()) text += "\n  hint: " + shown(hint);
   return text;
 }
 

@@ -121,8 +121,9 @@ class ZipParser {
         return limit(fmt::format("entry '{}' claims an impossible compression: {} bytes from {}", entry.name, entry.size, entry.packed_size));
       }
       inflated_ += entry.size;
-      if (inflated_ > limits_.max_inflated_bytes) {
-        return limit(fmt::format("the deflated entries hold more than {} bytes", limits_.max_inflated_bytes));
+      if (const uint64_t most = ZipLimits::max_inflated_bytes(reader_->file_bytes_); inflated_ > most) {
+        return Error{ErrorCode::archive_limit, fmt::format("the deflated entries hold more than {} bytes, which is the limit for a file of {}", most, reader_->file_bytes_),
+                     reader_->name_, "write the archive without compression (numpy.savez, not savez_compressed; zip -0)"};
       }
     }
     if (entry.name.back() == '/') {
@@ -236,6 +237,7 @@ Result<ZipReader> ZipReader::open(const std::string& path, const ZipLimits& limi
   ZipReader reader;
   reader.file_ = std::make_shared<const MappedFile>(std::move(file));
   reader.bytes_ = reader.file_->bytes();
+  reader.file_bytes_ = reader.bytes_.size();
   reader.name_ = path;
   TRY_STATUS(ZipParser(&reader, limits).run());
   return reader;
@@ -244,6 +246,7 @@ Result<ZipReader> ZipReader::open(const std::string& path, const ZipLimits& limi
 Result<ZipReader> ZipReader::from_bytes(std::span<const uint8_t> bytes, std::string name, const ZipLimits& limits) {
   ZipReader reader;
   reader.bytes_ = bytes;
+  reader.file_bytes_ = limits.file_bytes > 0 ? limits.file_bytes : bytes.size();
   reader.name_ = std::move(name);
   TRY_STATUS(ZipParser(&reader, limits).run());
   return reader;
@@ -302,32 +305,39 @@ bool inflate_into(std::span<const uint8_t> packed, std::span<uint8_t> out) {
 
 }  // namespace
 
-Result<std::vector<uint8_t>> ZipReader::read(const ZipEntry& entry, uint64_t max_bytes) const {
+template <class Content>
+Result<Content> ZipReader::read_as(const ZipEntry& entry, uint64_t max_bytes) const {
   if (entry.size > max_bytes) {
     return Error{ErrorCode::archive_limit,
                  fmt::format("entry '{}' has {} bytes, the limit here is {}", entry.name, entry.size, max_bytes), name_, ""};
   }
   const std::span<const uint8_t> packed = bytes_.subspan(entry.data_offset, entry.packed_size);
-  std::vector<uint8_t> content;
+  Content content;
   try {
     content.resize(entry.size);
   } catch (const std::bad_alloc&) {
     return Error{ErrorCode::out_of_memory, fmt::format("no memory for the {} bytes of entry '{}'", entry.size, entry.name), name_, ""};
   }
+  const std::span<uint8_t> out(reinterpret_cast<uint8_t*>(content.data()), content.size());
   if (!entry.deflated) {
-    std::copy(packed.begin(), packed.end(), content.begin());
-  } else if (!inflate_into(packed, content)) {
+    std::copy(packed.begin(), packed.end(), out.begin());
+  } else if (!inflate_into(packed, out)) {
     return Error{ErrorCode::bad_archive, fmt::format("the compressed data of entry '{}' is damaged", entry.name), name_, ""};
   }
-  if (crc_of(content) != entry.crc) {
+  if (crc_of(out) != entry.crc) {
     return Error{ErrorCode::bad_archive, fmt::format("the checksum of entry '{}' is wrong: the file is damaged", entry.name), name_, ""};
   }
   return content;
 }
 
+Result<std::vector<uint8_t>> ZipReader::read(const ZipEntry& entry, uint64_t max_bytes) const { return read_as<std::vector<uint8_t>>(entry, max_bytes); }
+
 Result<std::string> ZipReader::read_text(const ZipEntry& entry, uint64_t max_bytes) const {
-  TRY(const std::vector<uint8_t> bytes, read(entry, max_bytes));
-  return std::string(bytes.begin(), bytes.end());
+  if (const uint64_t most = ZipLimits::max_inflated_text(file_bytes_); entry.deflated && entry.size > most) {
+    return Error{ErrorCode::archive_limit, fmt::format("entry '{}' inflates to {} bytes of text, the limit for a file of {} is {}", entry.name, entry.size, file_bytes_, most), name_,
+                 "write the archive without compression (zip -0)"};
+  }
+  return read_as<std::string>(entry, max_bytes);
 }
 
 Status ZipReader::verify(const ZipEntry& entry) const {

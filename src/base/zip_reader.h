@@ -25,10 +25,15 @@ struct ZipEntry {
   bool deflated = false;
 };
 
+// What a file may make its reader hold is bounded by the file's own size: a thousandth of the bytes can be deflated zeros.
 struct ZipLimits {
   uint64_t max_entries = 1'000'000;
   uint64_t max_name_bytes = 4096;
-  uint64_t max_inflated_bytes = uint64_t{1} << 36;  // of all deflated entries together
+  uint64_t file_bytes = 0;  // of the file that the archive is from, where it is an entry of another one; 0: the archive is the file
+
+  // Of all deflated entries together; and of one that is read as text, which takes up to 25 times its size once it is parsed.
+  static constexpr uint64_t max_inflated_bytes(uint64_t file) { return (uint64_t{96} << 20) + 24 * file; }
+  static constexpr uint64_t max_inflated_text(uint64_t file) { return (uint64_t{4} << 20) + file; }
 };
 
 // Immutable after opening; all const members may be called by several threads. Cheap to move; copies share the mapping.
@@ -48,16 +53,21 @@ class ZipReader {
   Result<std::span<const uint8_t>> data_span(const ZipEntry& entry) const;
   // The content, inflated and checked against its CRC. archive_limit when it is larger than max_bytes.
   Result<std::vector<uint8_t>> read(const ZipEntry& entry, uint64_t max_bytes) const;
+  // The same of what will be parsed; deflated text is bounded more closely.
   Result<std::string> read_text(const ZipEntry& entry, uint64_t max_bytes) const;
   // Checks the CRC of a stored entry in place, of a deflated one by inflating it.
   Status verify(const ZipEntry& entry) const;
 
   std::span<const uint8_t> bytes() const { return bytes_; }
+  uint64_t file_bytes() const { return file_bytes_; }  // see ZipLimits
   const std::string& name() const { return name_; }   // the path, or the name given
 
  private:
   friend class ZipParser;
   ZipReader() = default;
+  template <class Content>
+  Result<Content> read_as(const ZipEntry& entry, uint64_t max_bytes) const;
+  uint64_t file_bytes_ = 0;
   std::shared_ptr<const MappedFile> file_;   // null when the bytes are borrowed
   std::span<const uint8_t> bytes_;
   std::string name_;

@@ -3,6 +3,9 @@
 //
 // Entries check themselves: what is cut off, overwritten or of another key counts as absent. Any number of processes may use one place;
 // nothing is locked, an entry appears whole or not at all. No failure of a cache is an error of a compile.
+//
+// Entries are code that later compiles run and put into packages. So a place has to be its user's own (trust.h), or the user says that it is
+// shared; and with a key (secret.h) only entries that carry the key's code count.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +19,7 @@
 #include "base/hash.h"
 #include "base/result.h"
 #include "base/zip_reader.h"
+#include "cache/secret.h"
 #include "cache/store.h"
 
 namespace coil::cache {
@@ -47,11 +51,12 @@ struct Totals {
 // Thread-safe.
 class Cache {
  public:
-  // place: a folder (made when something is kept), or redis://host:port[/database]. bad_option for a malformed one.
-  static Result<std::shared_ptr<Cache>> open(const std::string& place);
-  // COIL_CACHE: null when it is "off"; its default is a folder of the user's. Null as well where there is no home.
+  // place: a folder (made when something is kept), or a Redis server (store.h); behind "shared:" when others may write there and are trusted.
+  // bad_option for a malformed one. A server is others' by nature: without "shared:" it is used with a key only.
+  static Result<std::shared_ptr<Cache>> open(const std::string& place, std::optional<Secret> key = std::nullopt);
+  // COIL_CACHE, with COIL_CACHE_KEY: null when it is "off"; its default is a folder of the user's. Null as well where there is no home.
   static Result<std::shared_ptr<Cache>> from_env();
-  explicit Cache(std::unique_ptr<Store> store) : store_(std::move(store)) {}
+  explicit Cache(std::unique_ptr<Store> store, std::optional<Secret> key = std::nullopt) : store_(std::move(store)), key_(std::move(key)) {}
 
   std::optional<Bytes> get(const Key& key);
   void put(const Key& key, std::span<const uint8_t> payload);
@@ -60,6 +65,8 @@ class Cache {
   std::string explain(const Key& key);
   std::vector<Lookup> lookups() const;  // of this object, in order
   std::string problem() const;          // the last failure of the place, in words; empty: none
+  std::string distrust() const;         // why the place, or entries of it, were not trusted; empty: they were
+  bool has_key() const { return key_.has_value(); }
   void read_only() { read_only_ = true; }
   std::string place() const { return store_->place(); }
 
@@ -67,14 +74,18 @@ class Cache {
   Result<Totals> totals();
   Result<Totals> clear();
   Result<Totals> pack(const std::string& path);    // all good entries into a zip
-  Result<Totals> unpack(const ZipReader& zip);     // of what pack wrote; bad_archive when it holds anything else
+  // Of what pack wrote; bad_archive when it holds anything else. An archive from elsewhere is as good as the code that it holds: its entries have to
+  // carry the code of this cache's key, unless the user trusts the file. bad_option without either.
+  Result<Totals> unpack(const ZipReader& zip, bool trusted);
 
  private:
-  void note(const Status& status);
+  void note(const Error& error);
   std::unique_ptr<Store> store_;
+  const std::optional<Secret> key_;
   mutable std::mutex mutex_;
   std::vector<Lookup> lookups_;
-  std::string problem_;
+  std::string problem_, distrust_;
+  uint64_t unsigned_ = 0;  // entries without the key's code
   bool read_only_ = false;
 };
 

@@ -1,68 +1,71 @@
-// Entries as keys of a Redis server, shared by machines. hiredis is the Redis project's own client for C.
-#include <hiredis/hiredis.h>
+// Entries as keys of a Redis server, shared by machines.
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
 #include <mutex>
 
-#include <fmt/format.h>
-
+#include "cache/redis_reply.h"
 #include "cache/store.h"
 
 namespace coil::cache {
 namespace {
 
-constexpr timeval kConnect = {0, 500'000}, kCommand = {2, 0};
 constexpr std::string_view kPrefix = "coil:";
-
-struct FreeReply {
-  void operator()(redisReply* r) const { freeReplyObject(r); }
-};
-using Reply = std::unique_ptr<redisReply, FreeReply>;
+constexpr ReplyLimits kShort = {1 << 16, 64}, kEntry = {kMostEntryBytes, 0}, kNames = {uint64_t{16} << 20, 100'000};
+constexpr int kMostScans = 1'000'000;
 
 struct Address {
-  std::string host;
-  int port = 6379, database = 0;
+  Endpoint endpoint;
+  int database = 0;
+  std::string user, password;
 };
+
+// As store.h has names: whatever the server says, nothing else becomes one.
+bool is_name(std::string_view text) {
+  const auto known = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '.' || c == '/'; };
+  return !text.empty() && text.size() < 512 && text[0] != '/' && text.find("..") == std::string_view::npos && std::all_of(text.begin(), text.end(), known);
+}
 
 class RedisStore : public Store {
  public:
   explicit RedisStore(Address address) : address_(std::move(address)) {}
-  ~RedisStore() override {
-    if (connection_) redisFree(connection_);
+  std::string place() const override {
+    const auto& [host, port, tls] = address_.endpoint;
+    return fmt::format("{}://{}:{}/{}", tls ? "rediss" : "redis", host.find(':') == std::string::npos ? host : "[" + host + "]", port, address_.database);
   }
-  std::string place() const override { return fmt::format("redis://{}:{}/{}", address_.host, address_.port, address_.database); }
 
   Result<std::optional<Bytes>> get(const std::string& name) override {
-    TRY(const Reply r, command({"GET", std::string(kPrefix) + name}));
-    if (r->type == REDIS_REPLY_NIL) return std::optional<Bytes>();
-    if (r->type != REDIS_REPLY_STRING) return unexpected("GET");
-    return std::optional<Bytes>(Bytes(r->str, r->str + r->len));
+    TRY(Reply r, command({bytes_of("GET"), bytes_of(std::string(kPrefix) + name)}, kEntry));
+    if (r.kind == Reply::Kind::nil) return std::optional<Bytes>();
+    if (r.kind != Reply::Kind::bytes) return unexpected("GET");
+    return std::optional<Bytes>(std::move(r.bytes));
   }
 
   Status put(const std::string& name, std::span<const uint8_t> bytes) override {
-    TRY_STATUS(command({"SET", std::string(kPrefix) + name, std::string(bytes.begin(), bytes.end())}));
+    TRY_STATUS(command({bytes_of("SET"), bytes_of(std::string(kPrefix) + name), bytes}, kShort));
     return ok_status();
   }
 
   Status remove(const std::string& name) override {
-    TRY_STATUS(command({"DEL", std::string(kPrefix) + name}));
+    TRY_STATUS(command({bytes_of("DEL"), bytes_of(std::string(kPrefix) + name)}, kShort));
     return ok_status();
   }
 
   Result<std::vector<std::string>> list(const std::string& prefix) override {
     std::vector<std::string> names;
     std::string cursor = "0";
-    do {
-      TRY(const Reply r, command({"SCAN", cursor, "MATCH", std::string(kPrefix) + prefix + "*", "COUNT", "1000"}));
-      if (r->type != REDIS_REPLY_ARRAY || r->elements != 2 || r->element[1]->type != REDIS_REPLY_ARRAY) return unexpected("SCAN");
-      cursor = std::string(r->element[0]->str, r->element[0]->len);
-      for (size_t i = 0; i < r->element[1]->elements; ++i) {
-        const redisReply* e = r->element[1]->element[i];
-        const std::string_view name = e->type == REDIS_REPLY_STRING ? std::string_view(e->str, e->len) : "";
-        if (name.starts_with(kPrefix)) names.emplace_back(name.substr(kPrefix.size()));
+    const std::string pattern = std::string(kPrefix) + prefix + "*";
+    for (int scans = 0; scans == 0 || cursor != "0"; ++scans) {
+      TRY(const Reply r, command({bytes_of("SCAN"), bytes_of(cursor), bytes_of("MATCH"), bytes_of(pattern), bytes_of("COUNT"), bytes_of("1000")}, kNames));
+      if (r.kind != Reply::Kind::list || r.items.size() != 2 || r.items[0].kind != Reply::Kind::bytes || scans == kMostScans) return unexpected("SCAN");
+      cursor = r.items[0].text();
+      for (const Reply& item : r.items[1].items) {
+        const std::string_view name = item.text();
+        if (name.starts_with(kPrefix) && is_name(name.substr(kPrefix.size()))) names.emplace_back(name.substr(kPrefix.size()));
       }
-    } while (cursor != "0");
+      if (names.size() > kMostEntries) return unexpected("SCAN");
+    }
     // A scan may give a key twice.
     std::sort(names.begin(), names.end());
     names.erase(std::unique(names.begin(), names.end()), names.end());
@@ -74,46 +77,44 @@ class RedisStore : public Store {
 
   Error failed(const std::string& why) {
     broken_ = fmt::format("{}: {}", place(), why);
-    if (connection_) redisFree(connection_);
-    connection_ = nullptr;
+    reader_.reset();
+    connection_.reset();
     return Error{ErrorCode::file_unreadable, broken_, "", "start the server, or set COIL_CACHE to a folder or off"};
   }
 
-  Status send(std::initializer_list<std::string> parts, Reply* out) {
-    if (!broken_.empty()) return Error{ErrorCode::file_unreadable, broken_, "", ""};
-    std::vector<const char*> data;
-    std::vector<size_t> sizes;
-    for (const std::string& p : parts) {
-      data.push_back(p.data());
-      sizes.push_back(p.size());
-    }
-    out->reset(static_cast<redisReply*>(redisCommandArgv(connection_, static_cast<int>(data.size()), data.data(), sizes.data())));
-    if (!*out) return failed(connection_->errstr);
-    if ((*out)->type == REDIS_REPLY_ERROR) return failed(std::string((*out)->str, (*out)->len));
-    return ok_status();
+  Result<Reply> ask(std::initializer_list<std::span<const uint8_t>> parts, const ReplyLimits& limits) {
+    connection_->begin();
+    if (const Status sent = connection_->send(redis_command(parts)); !sent.ok()) return failed(sent.error().message);
+    Result<Reply> reply = reader_->read(limits);
+    if (!reply.ok()) return failed(reply.error().message);
+    connection_->end();
+    if (reply.value().kind == Reply::Kind::error) return failed(std::string(reply.value().text()));
+    return reply;
   }
 
   Status connect() {
-    if (connection_ || !broken_.empty()) return ok_status();
-    connection_ = redisConnectWithTimeout(address_.host.c_str(), address_.port, kConnect);
-    if (!connection_) return failed("out of memory");
-    if (connection_->err) return failed(connection_->errstr);
-    redisSetTimeout(connection_, kCommand);
-    Reply ignored;
-    return address_.database == 0 ? ok_status() : send({"SELECT", std::to_string(address_.database)}, &ignored);
+    connection_ = std::make_unique<Connection>();
+    connection_->begin();
+    if (const Status opened = connection_->open(address_.endpoint); !opened.ok()) return failed(opened.error().message);
+    connection_->end();
+    reader_ = std::make_unique<ReplyReader>(*connection_);
+    if (!address_.user.empty()) TRY_STATUS(ask({bytes_of("AUTH"), bytes_of(address_.user), bytes_of(address_.password)}, kShort));
+    else if (!address_.password.empty()) TRY_STATUS(ask({bytes_of("AUTH"), bytes_of(address_.password)}, kShort));
+    if (address_.database != 0) TRY_STATUS(ask({bytes_of("SELECT"), bytes_of(std::to_string(address_.database))}, kShort));
+    return ok_status();
   }
 
-  Result<Reply> command(std::initializer_list<std::string> parts) {
+  Result<Reply> command(std::initializer_list<std::span<const uint8_t>> parts, const ReplyLimits& limits) {
     const std::lock_guard lock(mutex_);
-    TRY_STATUS(connect());
-    Reply reply;
-    TRY_STATUS(send(parts, &reply));
-    return reply;
+    if (!broken_.empty()) return Error{ErrorCode::file_unreadable, broken_, "", ""};
+    if (!connection_) TRY_STATUS(connect());
+    return ask(parts, limits);
   }
 
   const Address address_;
   std::mutex mutex_;
-  redisContext* connection_ = nullptr;
+  std::unique_ptr<Connection> connection_;
+  std::unique_ptr<ReplyReader> reader_;
   std::string broken_;
 };
 
@@ -122,22 +123,67 @@ bool number(std::string_view text, int low, int high, int& out) {
   return problem == std::errc() && end == text.data() + text.size() && out >= low && out <= high;
 }
 
+// "%40" is '@'.
+std::optional<std::string> unescaped(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '%') {
+      out += text[i];
+      continue;
+    }
+    unsigned value = 0;
+    if (i + 2 >= text.size() || std::from_chars(text.data() + i + 1, text.data() + i + 3, value, 16).ptr != text.data() + i + 3) return std::nullopt;
+    out += static_cast<char>(value);
+    i += 2;
+  }
+  return out;
+}
+
+bool read_login(std::string_view login, Address& a) {
+  const size_t colon = login.find(':');
+  if (colon == std::string_view::npos) return false;
+  const std::optional<std::string> user = unescaped(login.substr(0, colon)), password = unescaped(login.substr(colon + 1));
+  if (!user || !password || password->empty()) return false;
+  a.user = *user;
+  a.password = *password;
+  return true;
+}
+
+bool read_host(std::string_view text, Endpoint& endpoint) {
+  if (text.starts_with('[')) {
+    const size_t end = text.find(']');
+    if (end == std::string_view::npos) return false;
+    endpoint.host = text.substr(1, end - 1);
+    text = text.substr(end + 1);
+    return !endpoint.host.empty() && (text.empty() || (text[0] == ':' && number(text.substr(1), 1, 65535, endpoint.port)));
+  }
+  const size_t colon = text.rfind(':');
+  endpoint.host = text.substr(0, colon);
+  return !endpoint.host.empty() && (colon == std::string_view::npos || number(text.substr(colon + 1), 1, 65535, endpoint.port));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Store>> redis_store(const std::string& text) {
   Address a;
-  std::string_view rest = text;
+  a.endpoint.port = 6379;
+  a.endpoint.tls = text.starts_with("rediss://");
+  std::string_view rest = std::string_view(text).substr(a.endpoint.tls ? 9 : 8);
   bool good = true;
+  if (const size_t at = rest.rfind('@'); at != std::string_view::npos) {
+    good = read_login(rest.substr(0, at), a);
+    rest = rest.substr(at + 1);
+  }
+  const std::string_view named = rest;
   if (const size_t slash = rest.find('/'); slash != std::string_view::npos) {
-    good = slash + 1 == rest.size() || number(rest.substr(slash + 1), 0, 1 << 20, a.database);
+    good = good && (slash + 1 == rest.size() || number(rest.substr(slash + 1), 0, 1 << 20, a.database));
     rest = rest.substr(0, slash);
   }
-  if (const size_t colon = rest.rfind(':'); colon != std::string_view::npos) {
-    good = good && number(rest.substr(colon + 1), 1, 65535, a.port);
-    rest = rest.substr(0, colon);
+  good = read_host(rest, a.endpoint) && good;
+  if (!good) {  // without what may be a password
+    return Error{ErrorCode::bad_option, fmt::format("'{}://{}{}' is no address of a Redis server", a.endpoint.tls ? "rediss" : "redis", named.size() < text.size() - 9 ? "...@" : "", named), "",
+                 "write it as redis://host:port, redis://user:password@host:port/database, or rediss:// for TLS"};
   }
-  a.host = rest;
-  if (!good || a.host.empty()) return Error{ErrorCode::bad_option, fmt::format("'redis://{}' is no address of a Redis server", text), "", "write it as redis://host:port or redis://host:port/database"};
   return std::unique_ptr<Store>(std::make_unique<RedisStore>(std::move(a)));
 }
 

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "codegen/foreign_text.h"
+
 namespace coil {
 namespace {
 
@@ -67,15 +69,14 @@ std::string KernelNames::pointer(BufferId id) {
 
 std::string head_comment(const Kernel& k) {
   std::string text = "// ";
-  for (size_t i = 0; i < k.ops.size(); ++i) text += (i ? " -> " : "") + k.ops[i];
+  for (size_t i = 0; i < k.ops.size(); ++i) text += (i ? " -> " : "") + comment_text(k.ops[i]);
   text += "\n";
   for (const Origin& o : k.origins) {
     if (o.source.empty() && o.module_path.empty()) continue;
-    text += "//   " + o.source + (o.module_path.empty() ? "" : " [" + o.module_path + "]") + (o.source_line.empty() ? "" : ": " + o.source_line) + "\n";
+    text += "//   " + comment_text(o.source) + (o.module_path.empty() ? "" : " [" + comment_text(o.module_path) + "]") +
+            (o.source_line.empty() ? "" : ": " + comment_text(o.source_line)) + "\n";
   }
-  std::string clean;
-  for (char c : text) clean += c == '\\' ? '/' : c;  // a backslash at a line's end would swallow the next line
-  return clean;
+  return text;
 }
 
 void replace_all(std::string& text, const std::string& from, const std::string& to) {

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/hash.h"
+#include "codegen/foreign_text.h"
 #include "codegen/host/index_text.h"
 
 namespace coil {
@@ -32,12 +33,6 @@ std::string number_text(double v) {
   if (v - v != 0) return v < 0 ? "(-__builtin_inf())" : "__builtin_inf()";
   const std::string text = fmt::format("{}", v);
   return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
-}
-
-std::string line_directive(const std::string& file) {
-  std::string text;
-  for (char c : file) text += c == '"' || c == '\\' || c == '\n' ? '_' : c;
-  return "#line 1 \"" + text + "\"\n";
 }
 
 class Writer {

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/cpu_limits.h"
 #include "base/parallel.h"
 #include "codegen/constants.h"
 #include "codegen/cpu/cpu_kernels.h"
@@ -31,6 +32,7 @@ std::vector<KernelUnit> kernel_units(const cpu::CpuProgram& program) {
   std::vector<KernelUnit> units;
   std::set<std::string> headers;
   std::string body;
+  size_t bytes = 0;  // of the body without comments: what a program calls its things does not decide which kernels share a unit
   const auto flush = [&] {
     if (body.empty()) return;
     std::string text = "#include \"kernel_args.h\"\n";
@@ -38,14 +40,16 @@ std::vector<KernelUnit> kernel_units(const cpu::CpuProgram& program) {
     units.push_back({{fmt::format("kernels_{}.cc", units.size()), text + "\n" + body}, nullptr});
     headers.clear();
     body.clear();
+    bytes = 0;
   };
   for (const cpu::CpuFunction& f : program.functions) {
     if (f.user) continue;
     // A unit holds kernels that need the same headers, as far as it fills up: math headers cost more than most kernels.
     const bool more_headers = std::any_of(f.headers.begin(), f.headers.end(), [&](const std::string& h) { return !headers.contains(h); });
-    if (!body.empty() && (body.size() + f.text.size() > kUnitBytes || (more_headers && body.size() > kUnitBytes / 2))) flush();
+    if (!body.empty() && (bytes + f.text.size() - f.comment_bytes > kUnitBytes || (more_headers && bytes > kUnitBytes / 2))) flush();
     headers.insert(f.headers.begin(), f.headers.end());
     body += f.text + "\n";
+    bytes += f.text.size() - f.comment_bytes;
   }
   flush();
   for (const cpu::CpuFunction& f : program.functions) {
@@ -143,13 +147,13 @@ toolchain::CompileRequest host_request(const std::string& text) {
   return host;
 }
 
-Result<std::vector<uint8_t>> link_model(std::vector<toolchain::LinkInput> inputs, const std::vector<std::string>& more_exports) {
+Result<std::vector<uint8_t>> link_model(std::vector<toolchain::LinkInput> inputs, const std::vector<std::string>& more_exports, std::vector<std::string>* members) {
   toolchain::LinkRequest link;
   link.inputs = std::move(inputs);
   link.exports = {"coil_model", "AOTInductor*"};
   link.exports.insert(link.exports.end(), more_exports.begin(), more_exports.end());
   link.needed = {"libm.so.6", "libc.so.6"};  // the process may have loaded them out of sight
-  return toolchain::link_shared(link);
+  return toolchain::link_shared(link, members);
 }
 
 Result<CpuPlan> plan_cpu(const LoopProgram& loops, const CompileOptions& options, const KeepPackings& keep, const FusionWay* way) {
@@ -215,15 +219,16 @@ Result<TargetContents> build_plan(CpuPlan plan, const Graph& graph, const Compil
   requests.push_back(host_request(host_text));
   t.sources.push_back({"host.cc", host_text});
   for (const GeneratedSource& s : t.sources) dump.text(s.name, [&] { return s.text; }, LogLevel::code);
-  const int threads = options.threads > 0 ? options.threads : usable_cpus();
+  const int threads = options.threads > 0 ? options.threads : allowed_cpus();
   TRY(const std::vector<toolchain::Bytes> objects,
       toolchain::compile_all(requests, threads, [&](size_t finished, size_t total, std::string_view name) {
+        if (options.checkpoint) options.checkpoint();
         if (options.progress) options.progress(name, finished, total);
       }, options.cache.get()));
   std::vector<toolchain::LinkInput> inputs;
   for (size_t i = 0; i < objects.size(); ++i) inputs.push_back({requests[i].name, objects[i]});
   for (auto list : {neutral_objects(false), kernel_objects(t.plan, options.isas), library_objects(t.plan), onednn ? onednn_objects() : std::vector<toolchain::LinkInput>()}) inputs.insert(inputs.end(), list.begin(), list.end());
-  TRY(t.code, link_model(std::move(inputs), host.timed.empty() ? std::vector<std::string>() : std::vector<std::string>{COIL_TUNING_SYMBOL}));
+  TRY(t.code, link_model(std::move(inputs), host.timed.empty() ? std::vector<std::string>() : std::vector<std::string>{COIL_TUNING_SYMBOL}, library_routines(t.plan).empty() ? nullptr : &t.members));
   done("build");
   return t;
 }
@@ -236,7 +241,7 @@ std::vector<FixedArgument> fixed_arguments(const Graph& graph) {
     std::visit([&](const auto& v) {
       if constexpr (!std::is_same_v<std::decay_t<decltype(v)>, std::monostate>) value = v;
     }, in.fixed_value);
-    out.push_back({in.position, in.name, value.dump()});
+    out.push_back({in.position, in.name, value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)});
   }
   return out;
 }

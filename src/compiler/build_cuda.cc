@@ -2,9 +2,11 @@
 #include <algorithm>
 #include <future>
 #include <set>
+#include <system_error>
 
 #include <fmt/format.h>
 
+#include "base/cpu_limits.h"
 #include "base/parallel.h"
 #include "codegen/constants.h"
 #include "codegen/cuda/host_program.h"
@@ -23,6 +25,7 @@ struct CudaUnit {
   std::set<std::string> headers;
   std::set<int> sms;
   std::string body;
+  size_t bytes = 0;    // of the body without comments: what a program calls its things does not decide which kernels share a unit
   bool large = false;  // a template or a user's kernel: a unit of its own
   const cuda::CudaFunction* user = nullptr;
 };
@@ -32,14 +35,15 @@ std::vector<CudaUnit> cuda_units(const cuda::CudaProgram& program) {
   std::vector<CudaUnit> out;
   for (const cuda::CudaFunction& f : program.functions) {
     const bool large = f.user || std::any_of(f.headers.begin(), f.headers.end(), [](const std::string& h) { return h == "cuda/params.h"; });
-    const auto fits = [&](const CudaUnit& u) { return !large && !u.large && u.sms == f.sms && u.body.size() + f.text.size() <= kUnitBytes; };
+    const auto fits = [&](const CudaUnit& u) { return !large && !u.large && u.sms == f.sms && u.bytes + f.text.size() - f.comment_bytes <= kUnitBytes; };
     auto place = std::find_if(out.begin(), out.end(), fits);
     if (place == out.end()) {
-      out.push_back({{}, f.sms, "", large, f.user ? &f : nullptr});
+      out.push_back({{}, f.sms, "", 0, large, f.user ? &f : nullptr});
       place = out.end() - 1;
     }
     place->headers.insert(f.headers.begin(), f.headers.end());
     place->body += f.text + "\n";
+    place->bytes += f.text.size() - f.comment_bytes;
   }
   return out;
 }
@@ -95,8 +99,9 @@ Compilation compilation_of(const cuda::CudaProgram& program, const CompileOption
 }
 
 Result<std::vector<toolchain::Bytes>> compile_all(const Compilation& c, const CompileOptions& options, const toolchain::Nvrtc& nvrtc) {
-  const int threads = options.threads > 0 ? options.threads : usable_cpus();
+  const int threads = options.threads > 0 ? options.threads : allowed_cpus();
   return nvrtc.compile_all(c.requests, threads, [&](size_t finished, size_t total, std::string_view name) {
+    if (options.checkpoint) options.checkpoint();
     if (options.progress) options.progress(name, finished, total);
   }, options.cache.get());
 }
@@ -137,10 +142,17 @@ Result<CudaPlan> plan_cuda(const LoopProgram& loops, const CompileOptions& optio
   return p;
 }
 
+// On a thread of its own, or when it is asked for where there is none to be had.
+static std::future<Result<std::shared_ptr<const toolchain::Nvrtc>>> load_beside() try {
+  return std::async(std::launch::async, toolchain::Nvrtc::load);
+} catch (const std::system_error&) {
+  return std::async(std::launch::deferred, toolchain::Nvrtc::load);
+}
+
 Result<TargetContents> build_cuda(const LoopProgram& loops, const Graph& graph, const CompileOptions& options, const tune::Record* record, const Dump& dump,
                                   const StageDone& done) {
   // Loading NVRTC takes longer than scheduling a small program.
-  std::future<Result<std::shared_ptr<const toolchain::Nvrtc>>> loading = std::async(std::launch::async, toolchain::Nvrtc::load);
+  std::future<Result<std::shared_ptr<const toolchain::Nvrtc>>> loading = load_beside();
   const FusionWay* way = nullptr;
   if (record) {
     TRY(way, recorded_way(*record, loops));

@@ -43,8 +43,8 @@ Status check_user_kernels(const LoopProgram& loops, bool cuda);
 std::vector<toolchain::LinkInput> neutral_objects(bool cuda);
 // The host program's text as a request for the baseline machine.
 toolchain::CompileRequest host_request(const std::string& text);
-// One shared object that exports a model's entry points.
-Result<std::vector<uint8_t>> link_model(std::vector<toolchain::LinkInput> inputs, const std::vector<std::string>& more_exports = {});
+// One shared object that exports a model's entry points. members: as of link_shared.
+Result<std::vector<uint8_t>> link_model(std::vector<toolchain::LinkInput> inputs, const std::vector<std::string>& more_exports = {}, std::vector<std::string>* members = nullptr);
 
 // Non-tensor inputs whose values the export fixed, as the manifest has them.
 std::vector<FixedArgument> fixed_arguments(const Graph& graph);

@@ -22,8 +22,9 @@ namespace {
 
 class Stopwatch {
  public:
-  explicit Stopwatch(CompileReport& report) : report_(report), last_(Clock::now()) {}
+  Stopwatch(CompileReport& report, const std::function<void()>& checkpoint) : report_(report), checkpoint_(checkpoint), last_(Clock::now()) {}
   void lap(std::string stage) {
+    if (checkpoint_) checkpoint_();
     const auto now = Clock::now();
     report_.stages.push_back({std::move(stage), std::chrono::duration<double>(now - last_).count()});
     last_ = now;
@@ -32,6 +33,7 @@ class Stopwatch {
  private:
   using Clock = std::chrono::steady_clock;
   CompileReport& report_;
+  const std::function<void()>& checkpoint_;
   Clock::time_point last_;
 };
 
@@ -43,6 +45,7 @@ Result<Graph> simplify(Graph graph, const CompileOptions& options, const Dump& d
   passes.later = {kDemandedRanges};
   passes.observer = [&](std::string_view pass, const Graph& before, const Graph& after) {
     (void)before;
+    if (options.checkpoint) options.checkpoint();
     dump.text("graph_" + std::string(pass), [&] { return to_string(after); });
   };
   return run_passes(std::move(graph), passes);
@@ -60,9 +63,17 @@ LowerOptions lowering(const CompileOptions& options) {
   return {.regions = cpu, .library = cpu, .quantised_products = cpu, .nan_rows = cpu, .int4_block = options.int4_block};
 }
 
+// The folder of all entries, in archives that others unpack.
+bool is_folder_name(std::string_view name) {
+  const auto plain = [](unsigned char c) { return c > 0x20 && c < 0x7f && c != '/' && c != '\\'; };
+  return name.size() <= 200 && name != "." && name != ".." && std::all_of(name.begin(), name.end(), plain);
+}
+
 Result<CompileReport> compile(const Graph& graph, ZipWriter& zip, const CompileOptions& options) {
+  if (!is_folder_name(options.name))
+    return Error{ErrorCode::bad_option, fmt::format("'{}' cannot be the name of a package", options.name), "", "a word of at most 200 letters, digits, '_', '-' and '.'"};
   CompileReport report;
-  Stopwatch watch(report);
+  Stopwatch watch(report, options.checkpoint);
   const Dump dump(options.dump_folder, options.log);
 
   dump.text("graph", [&] { return to_string(graph); });

@@ -52,6 +52,7 @@ struct CompileOptions {
   Log log;
   std::string dump_folder;                      // COIL_DUMP: texts of every stage; empty: none
   std::function<void(std::string_view stage, size_t done, size_t total)> progress;
+  std::function<void()> checkpoint;             // called often, by any thread; an exception from it ends the compile and comes out of it
 };
 
 struct StageTime {

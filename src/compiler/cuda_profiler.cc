@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <system_error>
 
 #include "codegen/host/call_text.h"
 
@@ -24,7 +25,11 @@ StreamGate::StreamGate(const cd::CudaDriver& driver) : driver_(driver) {
   word_ = static_cast<volatile uint32_t*>(word);
   broken_ = !works;
   if (word_) *word_ = 0;
-  watcher_ = std::thread([this] { watch(); });
+  try {
+    watcher_ = std::thread([this] { watch(); });
+  } catch (const std::system_error&) {
+    broken_ = true;  // a gate that nobody watches could hold up the device
+  }
 }
 
 StreamGate::~StreamGate() {
@@ -34,7 +39,7 @@ StreamGate::~StreamGate() {
     done_ = true;
   }
   wake_.notify_all();
-  watcher_.join();
+  if (watcher_.joinable()) watcher_.join();
   if (word_) driver_.free_host(const_cast<uint32_t*>(word_));
 }
 

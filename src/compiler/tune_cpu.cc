@@ -4,20 +4,20 @@
 
 #include <fmt/format.h>
 
+#include "base/cpu_limits.h"
 #include "base/env.h"
 #include "base/machine.h"
 #include "base/zip_writer.h"
 #include "compiler/cpu_profiler.h"
 #include "device/onednn_open.h"
 #include "package/package_writer.h"
-#include "runtime/cpu_limits.h"
 
 namespace coil {
 namespace {
 
 constexpr double kBuildSeconds = 0.05;
 
-int threads_of(const TuneOptions& options) { return options.threads > 0 ? options.threads : runtime::allowed_cpus(); }
+int threads_of(const TuneOptions& options) { return options.threads > 0 ? options.threads : allowed_cpus(); }
 
 // The instruction set that the runtime would choose.
 std::string isa_of(const CompileOptions& options) {

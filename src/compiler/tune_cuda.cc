@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "base/cpu_limits.h"
 #include "base/parallel.h"
 #include "base/zip_writer.h"
 #include "compiler/cuda_profiler.h"
@@ -118,7 +119,7 @@ class CudaTuningTarget : public TuningTarget {
 
   // The dearest candidates of all problems are left out until the builds are done in time.
   void shorten(Candidates& candidates, double seconds) const {
-    const double threads = std::min(options_.threads > 0 ? options_.threads : usable_cpus(), kBuildThreads);
+    const double threads = std::min(options_.threads > 0 ? options_.threads : allowed_cpus(), kBuildThreads);
     const auto builds = [&] {
       const std::vector<std::vector<Choice>> all = united_choices(plan(), problems_, candidates);
       double sum = 0;

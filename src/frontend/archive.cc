@@ -42,11 +42,11 @@ Result<ProgramArchive::Bytes> ProgramArchive::bytes(std::string_view entry, bool
   if (e->deflated) {
     TRY(std::vector<uint8_t> content, zip_->read(*e, uint64_t{1} << 40));
     auto owner = std::make_shared<const std::vector<uint8_t>>(std::move(content));
-    return Bytes{owner, *owner};
+    return Bytes{owner, *owner, zip_->file_bytes()};
   }
   if (check) TRY_STATUS(zip_->verify(*e));
   TRY(std::span<const uint8_t> span, zip_->data_span(*e));
-  return Bytes{zip_, span};
+  return Bytes{zip_, span, zip_->file_bytes()};
 }
 
 }  // namespace coil

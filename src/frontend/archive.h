@@ -25,11 +25,13 @@ class ProgramArchive {
   struct Bytes {
     std::shared_ptr<const void> owner;
     std::span<const uint8_t> bytes;
+    uint64_t file_bytes = 0;  // of the file that all of it is from
   };
   // In place for stored entries, inflated otherwise. `check`: compare with the checksum.
   Result<Bytes> bytes(std::string_view entry, bool check) const;
 
   const std::string& file_name() const { return zip_->name(); }
+  uint64_t file_bytes() const { return zip_->file_bytes(); }
 
  private:
   const ZipEntry* find(std::string_view entry) const;

@@ -4,19 +4,13 @@
 
 #include <charconv>
 
+#include "base/text.h"
+
 namespace coil {
 namespace {
 
 Error bad(std::string message, std::string hint = {}) {
   return Error{ErrorCode::bad_dimension, std::move(message), {}, std::move(hint)};
-}
-
-bool is_word(std::string_view s) {
-  if (s.empty() || s.size() > 64 || std::isdigit(static_cast<unsigned char>(s[0]))) return false;
-  for (char c : s) {
-    if (!std::isalnum(static_cast<unsigned char>(c)) && c != '_') return false;
-  }
-  return true;
 }
 
 std::string known_dimensions(const Graph& graph) {
@@ -52,6 +46,16 @@ Result<SymbolId> resolve(const Graph& graph, const std::string& key) {
 
 }  // namespace
 
+bool is_dimension_name(std::string_view s) {
+  constexpr std::string_view kDigits = "0123456789";
+  const bool word = !s.empty() && s.size() <= 64 && kDigits.find(s[0]) == s.npos &&
+                    s.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789") == s.npos;
+  for (const std::string_view other : {"workers", "true", "false", "inf", "nan"}) {
+    if (s == other) return false;
+  }
+  return word && !(s[0] == 'i' && s.size() > 1 && s.find_first_not_of(kDigits, 1) == s.npos);
+}
+
 Status apply_dim_names(Graph& graph, const std::map<std::string, std::string>& names, bool strict) {
   for (const auto& [key, label] : names) {
     Result<SymbolId> id = resolve(graph, key);
@@ -60,8 +64,8 @@ Status apply_dim_names(Graph& graph, const std::map<std::string, std::string>& n
       continue;
     }
     if (!id.value().valid()) continue;
-    if (!is_word(label))
-      return bad(fmt::format("'{}' cannot name a dimension", label.substr(0, 100)), "use letters, digits and underscores");
+    if (!is_dimension_name(label))
+      return bad(fmt::format("'{}' cannot name a dimension", clipped(label, 100)), "use letters, digits and underscores, and another word than a formula has a meaning for (workers, i0)");
     for (size_t i = 0; i < graph.pool->num_symbols(); ++i) {
       if (SymbolId(i) != id.value() && graph.pool->symbol_info(SymbolId(i)).label == label) {
         return bad(fmt::format("two different dimensions would be named '{}'", label));

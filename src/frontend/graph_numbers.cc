@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "frontend/data_numbers.h"
+#include "base/text.h"
 #include "frontend/graph_reader.h"
 
 namespace coil {
@@ -52,7 +53,7 @@ Status GraphReader::read_assertion(Json json, const Node& node) {
   TRY(auto arguments, arguments_of(json));
   const auto self = find_argument(arguments, "self"), text = find_argument(arguments, "assert_msg");
   if (!self) return bad("an assertion has no condition");
-  std::string message(text ? text_or_empty(*text, "as_string").substr(0, 300) : "");
+  std::string message(text ? clipped(text_or_empty(*text, "as_string"), 300) : "");
   if (message.empty()) message = "the program's assertion does not hold";
   TRY(JsonUnion u, as_union(*self));
   Condition condition;

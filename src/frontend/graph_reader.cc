@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/text.h"
 #include "frontend/data_numbers.h"
 #include "frontend/provenance.h"
 
@@ -60,6 +61,15 @@ Status GraphReader::read_values() {
   TRY(sym_bools_, read_table(json_, "sym_bool_values"));
   TRY(sym_floats_, read_table(json_, "sym_float_values"));
   return ok_status();
+}
+
+void GraphReader::note_input(std::string_view name) {
+  if (const auto number = sym_ints_.find(name); number != sym_ints_.end()) context_.symbols.note_integer(number->second);
+  const auto tensor = tensors_.find(name);
+  if (tensor == tensors_.end()) return;
+  const auto sizes = tensor->second.get_array("sizes");
+  if (!sizes.ok()) return;  // who defines the tensor says so
+  for (Json size : sizes.value()) context_.symbols.note_size(size);
 }
 
 Result<TensorType> GraphReader::tensor_type(Json meta, std::string_view name) {
@@ -159,7 +169,7 @@ Status GraphReader::read_node(Json json) {
   TRY(std::string_view target, json.get_string("target"));
   std::string_view short_target = target.starts_with(kOpsPrefix) ? target.substr(kOpsPrefix.size()) : target;
   Node node;
-  node.target = short_target.substr(0, 200);
+  node.target = clipped(short_target, 200);
   Origin origin;
   if (auto metadata = json.find("metadata")) {
     origin = make_origin(text_or_empty(*metadata, "stack_trace"), text_or_empty(*metadata, "nn_module_stack"));
@@ -203,7 +213,7 @@ Status GraphReader::read_effect(Json json, Node& node) {
   if (!text) return bad("with_effects without an operator");
   std::string_view short_target = *text;
   if (short_target.starts_with(kOpsPrefix)) short_target.remove_prefix(kOpsPrefix.size());
-  node.target = short_target.substr(0, 200);
+  node.target = clipped(short_target, 200);
   const std::optional<Schema>& schema = context_.schema(node.target);
   if (!schema) return Error{ErrorCode::unsupported_op, fmt::format("coil has no code for the operator {}", node.target), {}, {}};
   std::vector<std::string_view> names;
@@ -308,8 +318,10 @@ Status GraphReader::bind_arguments(Node& node, const Schema* schema, std::vector
     if (i < names.size()) {
       TRY(given[i], known_number(std::move(given[i]), s));
     }
+    // Autograd's formulas pass tensors that are not there, of which their schemas say nothing.
+    const bool undefined = s.type == SchemaType::tensor && !s.list && i < names.size() && std::holds_alternative<NoneArg>(given[i]) && node.target.find("_backward.") != std::string::npos;
     const bool is_position = s.name == "index" && std::holds_alternative<ValueId>(i < names.size() ? given[i] : Argument());
-    Result<Argument> a = is_position ? given[i] : i < names.size() ? coerce(pool(), given[i], s) : default_argument(pool(), s);
+    Result<Argument> a = is_position || undefined ? given[i] : i < names.size() ? coerce(pool(), given[i], s) : default_argument(pool(), s);
     if (!a.ok()) return std::move(a).error();
     if (i < names.size()) used[i] = true;
     node.arg_names.emplace_back(s.name);

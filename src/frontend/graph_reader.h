@@ -37,6 +37,7 @@ class GraphReader : public ArgumentSource {
 
   // In this order:
   Status read_values();                                 // the tables of types
+  void note_input(std::string_view name);               // for each input of the program, before any is defined: which symbols are sizes
   Result<ValueId> define_input(std::string_view name);  // for each input
   Status read_nodes();
   Status settle_data_sizes();                           // last: which numbers that are read from data are sizes

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/text.h"
 #include "frontend/archive.h"
 #include "frontend/dim_names.h"
 #include "frontend/graph_reader.h"
@@ -13,7 +14,9 @@
 namespace coil {
 namespace {
 
-constexpr std::string_view kSupported = "coil reads schema 8.x (PyTorch 2.7 and later)";
+constexpr std::string_view kSupported = "coil reads schema 7.x and 8.x (PyTorch 2.5 and later)";
+
+bool is_read(int64_t major) { return major == 7 || major == 8; }
 
 Error unsupported_archive(std::string message, std::string hint) {
   return Error{ErrorCode::unsupported_archive, std::move(message), {}, std::move(hint)};
@@ -72,11 +75,11 @@ Status check_layout(const ProgramArchive& archive) {
   return ok_status();
 }
 
-// The entry "version" ("7.3") comes before the program: that of older schemas is not even JSON where it holds infinities.
+// The entry "version" ("7.3") comes before the program, whose form depends on it.
 Status check_old_version(const ProgramArchive& archive) {
   if (!archive.has("version")) return ok_status();
   TRY(std::string version, archive.text("version", 64));
-  if (version.starts_with("8.")) return ok_status();
+  if (version.starts_with("7.") || version.starts_with("8.")) return ok_status();
   return Error{ErrorCode::unsupported_schema,
                fmt::format("the program was saved by an older PyTorch with schema {}; {}", version, kSupported),
                {},
@@ -84,18 +87,18 @@ Status check_old_version(const ProgramArchive& archive) {
 }
 
 Status check_version(Json program, Graph& graph) {
-  graph.torch_version = text_or_empty(program, "torch_version").substr(0, 100);
+  graph.torch_version = clipped(text_or_empty(program, "torch_version"), 100);
   TRY(Json version, program.get("schema_version"));
   TRY(int64_t major, version.get_int("major"));
   TRY(int64_t minor, version.get_int("minor"));
   graph.schema_version = fmt::format("{}.{}", major, minor);
-  if (major == 8) return ok_status();
+  if (is_read(major)) return ok_status();
   return Error{
       ErrorCode::unsupported_schema,
       fmt::format("the program was saved by PyTorch {} with schema {}; {}",
                   graph.torch_version.empty() ? "of unknown version" : graph.torch_version, graph.schema_version, kSupported),
       {},
-      major < 8 ? "export it again with PyTorch 2.9 or later" : "use a newer coil, or export with an older PyTorch"};
+      major < 7 ? "export it again with PyTorch 2.9 or later" : "use a newer coil, or export with an older PyTorch"};
 }
 
 Status name_dimensions(Graph& graph, const ProgramArchive& archive) {

@@ -1,6 +1,6 @@
 // The way in: a `.pt2` archive of torch.export.save -> Graph. The only reader of the export schema.
 //
-// Read: schema major 8 (PyTorch 2.7 and later; weights raw, or pickled as before 2.9), stored or deflated entries. The graph is
+// Read: schema major 7 and 8 (PyTorch 2.5 and later; weights raw, or pickled as before 2.9), stored or deflated entries. The graph is
 // as the file has it: in-place operators and wrappers of training IR stay (see passes/), but arguments are in schema order with
 // defaults, sizes are expressions, and nodes that only compute or check sizes are gone.
 #pragma once

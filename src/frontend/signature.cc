@@ -63,6 +63,13 @@ Status add_fixed(GraphReader& reader, std::string_view name, int position, JsonU
   return ok_status();
 }
 
+void note_user_input(GraphReader& reader, Json spec) {
+  const auto arg = spec.find("arg");
+  if (!arg) return;
+  if (const auto tensor = arg->find("as_tensor")) reader.note_input(text_or_empty(*tensor, "name"));
+  if (const auto number = arg->find("as_sym_int")) reader.note_input(text_or_empty(*number, "as_name"));
+}
+
 Status add_user_input(GraphReader& reader, Json spec, int position) {
   TRY(Json arg, spec.get("arg"));
   TRY(JsonUnion u, as_union(arg));
@@ -112,6 +119,9 @@ Status read_input_specs(GraphReader& reader, Json signature, WeightStore& weight
   TRY(JsonArray inputs, reader.json().get_array("inputs"));
   if (specs.size() != inputs.size())
     return bad(fmt::format("the graph has {} inputs and the signature {}", inputs.size(), specs.size()));
+  for (Json item : specs) {
+    if (const auto spec = item.find("user_input")) note_user_input(reader, *spec);
+  }
   int position = 0;
   for (Json item : specs) {
     TRY(JsonUnion spec, as_union(item));

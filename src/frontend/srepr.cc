@@ -1,4 +1,4 @@
-// A parser for sympy's srepr into a small tree, and the meaning of that tree as exact fractions of index expressions.
+// The meaning of a sympy expression (srepr_tree.h) as exact fractions of index expressions.
 #include "frontend/srepr.h"
 
 #include <fmt/format.h>
@@ -8,94 +8,14 @@
 #include <utility>
 #include <vector>
 
+#include "frontend/srepr_tree.h"
+
 namespace coil {
 namespace {
 
 // Files are hostile: these bound the work that one expression may cause. Real sizes have a few dozen nodes.
-constexpr int kMaxDepth = 100;
-constexpr int kMaxNodes = 2000;
 constexpr double kMaxTerms = 256;         // of the expanded sum of products
 constexpr double kMaxCoefficient = 1e15;  // so that folding constants cannot overflow
-
-struct Tree {
-  std::string_view head;  // "Add"; "true" and "false" for themselves
-  std::string_view text;  // the string of Symbol and Float, the digits of a bare number
-  std::vector<Tree> args;
-};
-
-class Parser {
- public:
-  explicit Parser(std::string_view text) : text_(text) {}
-
-  std::optional<Tree> run() {
-    std::optional<Tree> tree = parse(0);
-    skip_spaces();
-    return tree && at_ == text_.size() ? std::move(tree) : std::nullopt;
-  }
-
- private:
-  void skip_spaces() {
-    while (at_ < text_.size() && text_[at_] == ' ') ++at_;
-  }
-  bool eat(char c) {
-    skip_spaces();
-    if (at_ >= text_.size() || text_[at_] != c) return false;
-    ++at_;
-    return true;
-  }
-  std::string_view word() {
-    skip_spaces();
-    size_t start = at_;
-    auto is_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.'; };
-    if (at_ < text_.size() && text_[at_] == '-') ++at_;
-    while (at_ < text_.size() && is_word(text_[at_])) ++at_;
-    return text_.substr(start, at_ - start);
-  }
-  std::optional<std::string_view> quoted() {
-    skip_spaces();
-    if (at_ >= text_.size() || (text_[at_] != '\'' && text_[at_] != '"')) return std::nullopt;
-    char quote = text_[at_++];
-    size_t end = text_.find(quote, at_);
-    if (end == std::string_view::npos) return std::nullopt;
-    std::string_view inside = text_.substr(at_, end - at_);
-    at_ = end + 1;
-    return inside;
-  }
-
-  std::optional<Tree> parse(int depth) {
-    if (depth > kMaxDepth || ++nodes_ > kMaxNodes) return std::nullopt;
-    Tree tree;
-    tree.head = word();
-    if (tree.head.empty()) return std::nullopt;
-    if (!eat('(')) {
-      tree.text = tree.head;
-      return tree;
-    }
-    if (eat(')')) return tree;
-    do {
-      if (auto s = quoted()) {
-        tree.text = *s;
-        continue;
-      }
-      size_t start = at_;
-      std::string_view name = word();
-      if (eat('=')) {  // positive=True, precision=53: assumptions, which the ranges say better
-        if (name.empty() || word().empty()) return std::nullopt;
-        continue;
-      }
-      at_ = start;
-      std::optional<Tree> arg = parse(depth + 1);
-      if (!arg) return std::nullopt;
-      tree.args.push_back(std::move(*arg));
-    } while (eat(','));
-    if (!eat(')')) return std::nullopt;
-    return tree;
-  }
-
-  std::string_view text_;
-  size_t at_ = 0;
-  int nodes_ = 0;
-};
 
 // num / den, with den > 0. `terms` and `weight` bound the expanded numerator: how many products, and the sum of |coefficients|.
 struct Fraction {
@@ -109,12 +29,12 @@ class Meaning {
  public:
   Meaning(const SreprContext& context, std::string_view text) : context_(context), text_(text) {}
 
-  Result<Expr> integer(const Tree& t) {
+  Result<Expr> integer(const SympyTree& t) {
     TRY(Fraction f, whole(t));
     return f.num;
   }
 
-  Result<Condition> condition(const Tree& t) {
+  Result<Condition> condition(const SympyTree& t) {
     using Kind = Condition::Kind;
     if (t.head == "true" || t.head == "false") return Condition::constant(t.head == "true");
     if (t.head == "Not" && t.args.size() == 1) {
@@ -145,16 +65,16 @@ class Meaning {
     return Error{ErrorCode::unsupported_feature, fmt::format("a size expression is too large: {}", text_), {}, {}};
   }
 
-  Result<Condition> junction(const Tree& t) {
+  Result<Condition> junction(const SympyTree& t) {
     std::vector<Condition> parts;
-    for (const Tree& arg : t.args) {
+    for (const SympyTree& arg : t.args) {
       TRY(Condition part, condition(arg));
       parts.push_back(std::move(part));
     }
     return Condition::join(t.head == "And" ? Condition::Kind::all : Condition::Kind::any, std::move(parts));
   }
 
-  Result<Fraction> whole(const Tree& t) {
+  Result<Fraction> whole(const SympyTree& t) {
     TRY(Fraction f, fraction(t));
     if (f.den == 1) return f;
     Expr quotient = floor_div(f.num, pool().index(f.den));
@@ -164,12 +84,15 @@ class Meaning {
 
   Result<Fraction> checked(Fraction f) {
     if (f.terms > kMaxTerms || f.weight > kMaxCoefficient || f.den > (int64_t{1} << 31)) return too_large();
+    if (context_.budget && (context_.budget->terms -= f.terms) < 0) {
+      return Error{ErrorCode::archive_limit, fmt::format("the program's size expressions have too many terms together; the limit was reached at {}", text_), {}, {}};
+    }
     if (f.den > 1 && f.num->is_constant() && f.num->as_int() % f.den == 0)
       return Fraction{pool().index(f.num->as_int() / f.den), 1, 1, f.weight};
     return f;
   }
 
-  Result<Fraction> fraction(const Tree& t) {
+  Result<Fraction> fraction(const SympyTree& t) {
     if (t.head == "Integer" || t.head == "Rational" || t.head == "Float") return literal(t);
     if (t.head == "Symbol") {
       TRY(Expr e, context_.symbol(t.text));
@@ -184,7 +107,7 @@ class Meaning {
     return division(t);
   }
 
-  Result<Fraction> literal(const Tree& t) {
+  Result<Fraction> literal(const SympyTree& t) {
     auto number = [](std::string_view s) -> std::optional<int64_t> {
       int64_t v = 0;
       auto [end, error] = std::from_chars(s.data(), s.data() + s.size(), v);
@@ -207,10 +130,10 @@ class Meaning {
     return checked({pool().index(*num), *den, 1, std::abs(static_cast<double>(*num))});
   }
 
-  Result<Fraction> sum_or_product(const Tree& t) {
+  Result<Fraction> sum_or_product(const SympyTree& t) {
     bool is_sum = t.head == "Add";
     Fraction total{pool().index(is_sum ? 0 : 1), 1, is_sum ? 0.0 : 1.0, is_sum ? 0.0 : 1.0};
-    for (const Tree& arg : t.args) {
+    for (const SympyTree& arg : t.args) {
       TRY(Fraction f, fraction(arg));
       // Bounds first: the expressions are built only when they are known to stay small.
       double scale_a = is_sum ? static_cast<double>(f.den) : 1, scale_b = is_sum ? static_cast<double>(total.den) : 1;
@@ -232,7 +155,7 @@ class Meaning {
     return total;
   }
 
-  Result<Fraction> power(const Tree& t) {
+  Result<Fraction> power(const SympyTree& t) {
     if (t.args.size() != 2) return unsupported(t.head);
     TRY(Fraction base, fraction(t.args[0]));
     TRY(Fraction exponent, fraction(t.args[1]));
@@ -249,7 +172,7 @@ class Meaning {
     return checked(result);
   }
 
-  Result<Fraction> extremum(const Tree& t) {
+  Result<Fraction> extremum(const SympyTree& t) {
     if (t.args.empty()) return unsupported(t.head);
     TRY(Fraction best, whole(t.args[0]));
     for (size_t i = 1; i < t.args.size(); ++i) {
@@ -261,7 +184,7 @@ class Meaning {
   }
 
   // a / b as a fraction: b must be a constant, or divide a.
-  Result<Fraction> quotient(const Tree& t) {
+  Result<Fraction> quotient(const SympyTree& t) {
     TRY(Fraction a, fraction(t.args[0]));
     TRY(Fraction b, fraction(t.args[1]));
     if (b.num->is_constant() && b.num->as_int() > 0 &&
@@ -275,7 +198,7 @@ class Meaning {
     return Fraction{exact, 1, a.terms, a.weight};
   }
 
-  Result<Fraction> rounding(const Tree& t) {
+  Result<Fraction> rounding(const SympyTree& t) {
     TRY(Fraction f, fraction(t.args[0]));
     if (f.den == 1) {
       if (t.head == "TruncToInt" || t.head == "FloorToInt" || t.head == "CeilToInt" || t.head == "RoundToInt") return f;
@@ -291,7 +214,7 @@ class Meaning {
   // Divisors are positive in every valid call; for a dimension whose range starts at 0 the quotient must not trap.
   Expr positive(Expr e) { return lower_bound(e).value_or(0) >= 1 ? e : index_max(e, pool().index(1)); }
 
-  Result<Fraction> division(const Tree& t) {
+  Result<Fraction> division(const SympyTree& t) {
     size_t arity = t.head == "ModularIndexing" ? 3 : 2;
     if (t.args.size() != arity) return unsupported(t.head);
     TRY(Fraction numerator, fraction(t.args[0]));
@@ -329,25 +252,18 @@ class Meaning {
   std::string_view text_;
 };
 
-Result<Tree> parse_tree(std::string_view text) {
-  // A hostile file may hold megabytes here; messages quote the text.
-  if (text.size() > 20000) return Error{ErrorCode::bad_program, "a size expression is longer than 20000 characters", {}, {}};
-  std::optional<Tree> tree = Parser(text).run();
-  if (!tree)
-    return Error{ErrorCode::bad_program, fmt::format("a size expression cannot be read: {}", text.substr(0, 200)), {}, {}};
-  return std::move(*tree);
-}
-
 }  // namespace
 
 Result<Expr> parse_srepr(const SreprContext& context, std::string_view text) {
-  TRY(Tree tree, parse_tree(text));
+  TRY(SympyTree tree, parse_sympy(text));
+  if (context.budget) context.budget->terms += static_cast<double>(text.size()) / 8;  // one for each few characters is what real ones have
   TRY(Expr e, Meaning(context, text.substr(0, 400)).integer(tree));
   return simplify_index(e, {});  // what the ranges decide
 }
 
 Result<Condition> parse_condition_srepr(const SreprContext& context, std::string_view text) {
-  TRY(Tree tree, parse_tree(text));
+  TRY(SympyTree tree, parse_sympy(text));
+  if (context.budget) context.budget->terms += static_cast<double>(text.size()) / 8;
   return Meaning(context, text.substr(0, 400)).condition(tree);
 }
 

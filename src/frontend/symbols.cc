@@ -5,12 +5,18 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
+#include <limits>
+
+#include "base/text.h"
+#include "frontend/dim_names.h"
 
 namespace coil {
 namespace {
 
 // No tensor has a dimension this large; below it products of sizes are checked, above it they could overflow.
 constexpr int64_t kMaxSize = int64_t{1} << 48;
+// Of an integer that is no size. Sizes that are computed from it are checked in the call.
+constexpr int64_t kLeastInteger = -(int64_t{1} << 62);
 
 bool is_unbacked_float(std::string_view name) { return name.starts_with("zuf") || name.starts_with("zf"); }
 
@@ -24,17 +30,15 @@ Status SymbolTable::read_ranges(Json constraints) {
   for (auto [name, range] : object) {
     Range r;
     const bool unbacked = is_unbacked(name) || is_unbacked_float(name);
-    if (unbacked) r = {-kMaxSize, kMaxSize};
+    if (unbacked) r.min = -kMaxSize, r.max = kMaxSize;
     // Floats and infinities bound nothing that we compute with.
     if (auto min = range.find("min_val"); min && min->is_int()) r.min = min->as_int().value();
     if (auto max = range.find("max_val"); max && max->is_int()) r.max = max->as_int().value();
-    if (unbacked) r = {std::clamp(r.min, -kMaxSize, kMaxSize), std::clamp(r.max, -kMaxSize, kMaxSize)};
+    if (unbacked) r.min = std::clamp(*r.min, -kMaxSize, kMaxSize), r.max = std::clamp(r.max, -kMaxSize, kMaxSize);
     if (r.max > kMaxSize) r.max = INT64_MAX;
-    if (!unbacked && r.min > r.max)
+    if (!unbacked && r.min && *r.min > r.max)
       return Error{
-          ErrorCode::bad_program, fmt::format("the range of dimension {} is empty: {} to {}", name, r.min, r.max), {}, {}};
-    if (!unbacked && (r.min > kMaxSize || r.max < 0))
-      return Error{ErrorCode::bad_program, fmt::format("the range of dimension {} holds no size", name), {}, {}};
+          ErrorCode::bad_program, fmt::format("the range of dimension {} is empty: {} to {}", name, *r.min, r.max), {}, {}};
     ranges_[name] = r;
   }
   return ok_status();
@@ -48,24 +52,37 @@ Error SymbolTable::unknown_number(std::string_view name) const {
                "compute it outside of the model and pass it as an input"};
 }
 
+void SymbolTable::note_integer(Json v) {
+  if (const std::string_view name = symbol_name(v); !name.empty()) integers_.emplace(name);
+}
+
+void SymbolTable::note_size(Json v) {
+  if (const std::string_view name = symbol_name(v); !name.empty()) sizes_.emplace(name);
+}
+
 Result<Expr> SymbolTable::symbol(std::string_view name) {
   if (is_unbacked_float(name)) return unknown_number(name);
   if (auto id = pool_->find_symbol(name)) return pool_->symbol(*id);
-  if (name.empty() || name.size() > 64 || pool_->num_symbols() >= 10000)
-    return Error{ErrorCode::bad_program, "a symbol has a bad name, or there are too many", {}, {}};
+  if (pool_->num_symbols() >= 10000) return Error{ErrorCode::bad_program, "the program has too many dynamic dimensions", {}, {}};
+  if (!is_dimension_name(name))  // it stands in formulas, and coil has symbols of its own
+    return Error{ErrorCode::bad_program, fmt::format("'{}' cannot name a dynamic dimension", clipped(name, 100)), {}, {}};
   Symbol s;
   s.name = s.label = std::string(name);
   s.from_data = is_unbacked(name);
+  const bool is_integer = !s.from_data && integers_.contains(name) && !sizes_.contains(name);
   if (s.from_data) s.min = -kMaxSize, s.max = kMaxSize;
   if (auto it = ranges_.find(name); it != ranges_.end()) {
-    s.min = it->second.min;
+    const int64_t least = is_integer ? kLeastInteger : s.from_data ? -kMaxSize : 0;
+    s.min = std::max(it->second.min.value_or(least), least);
     s.max = it->second.max;
   }
+  if (!s.from_data && !is_integer && (s.min > kMaxSize || s.max < 0))
+    return Error{ErrorCode::bad_program, fmt::format("the range of dimension {} holds no size", name), {}, {}};
   return pool_->symbol(pool_->add_symbol(std::move(s)));
 }
 
 SreprContext SymbolTable::context() {
-  return {*pool_, [this](std::string_view name) { return symbol(name); }};
+  return {*pool_, [this](std::string_view name) { return symbol(name); }, &budget_};
 }
 
 Result<Expr> SymbolTable::sym_int(Json v) {
@@ -98,6 +115,9 @@ Result<double> SymbolTable::sym_float(Json v) {
   if (u.key == "as_float") return u.value.as_double();
   if (u.key != "as_expr") return v.error("expected as_float or as_expr");
   TRY(std::string_view text, u.value.get_string("expr_str"));
+  if (text == "oo" || text == "Infinity()") return std::numeric_limits<double>::infinity();
+  if (text == "-oo" || text == "NegativeInfinity()") return -std::numeric_limits<double>::infinity();
+  if (text == "nan") return std::numeric_limits<double>::quiet_NaN();
   constexpr std::string_view kFloat = "Float('";
   if (text.starts_with(kFloat)) return std::strtod(std::string(text.substr(kFloat.size())).c_str(), nullptr);
   TRY(Expr e, parse_srepr(context(), text));
@@ -113,6 +133,8 @@ std::string_view SymbolTable::symbol_name(Json v) {
   if (!expr) return {};
   std::string_view text = text_or_empty(*expr, "expr_str");
   constexpr std::string_view kSymbol = "Symbol('";
+  const auto in_a_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; };
+  if (!text.empty() && std::islower(static_cast<unsigned char>(text[0])) && std::all_of(text.begin(), text.end(), in_a_word)) return text;  // of str()
   if (!text.starts_with(kSymbol)) return {};
   text.remove_prefix(kSymbol.size());
   const size_t end = text.find('\'');

@@ -3,6 +3,8 @@
 
 #include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -19,6 +21,11 @@ class SymbolTable {
 
   // Reads "range_constraints": {"s77": {"min_val": 1, "max_val": 64}}; null is unbounded.
   Status read_ranges(Json constraints);
+
+  // What the signature says of an input, before any expression is read: an integer is given, a tensor has a dimension of this size. A symbol
+  // that is given and no size may be negative.
+  void note_integer(Json v);
+  void note_size(Json v);
 
   // The expression behind a SymInt ({"as_int": 3} or {"as_expr": {"expr_str": ...}}).
   // Errors: bad_program; unsupported_feature for sizes that depend on data.
@@ -40,15 +47,18 @@ class SymbolTable {
 
  private:
   struct Range {
-    int64_t min = 0, max = INT64_MAX;
+    std::optional<int64_t> min;
+    int64_t max = INT64_MAX;
   };
   Result<Expr> symbol(std::string_view name);
   SreprContext context();
 
   std::shared_ptr<ExprPool> pool_;
+  SreprBudget budget_;
   std::unordered_map<std::string_view, Range> ranges_;
   std::unordered_map<std::string_view, Expr> parsed_;  // by srepr text, which the JSON document keeps alive
   std::map<std::string, std::string, std::less<>> unbacked_;
+  std::set<std::string, std::less<>> integers_, sizes_;
 };
 
 }  // namespace coil

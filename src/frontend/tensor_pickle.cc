@@ -9,17 +9,21 @@ namespace {
 
 using Tensors = std::map<std::string, TensorData, std::less<>>;
 
-// Objects live in a table and refer to each other by index, so that cycles are harmless.
-using Ref = size_t;
+// Objects live in a table and refer to each other by index, so that cycles are harmless. A byte of the file may make one: they are small, and
+// what few of them have lies in tables of its own.
+using Ref = uint32_t;
 struct Object {
   enum class Kind : uint8_t { none, mark, boolean, integer, text, global, sequence, dictionary, storage, tensor };
   Kind kind = Kind::none;
+  uint32_t place = 0;     // of sequence and dictionary: in lists_; of storage and tensor: in tensors_
   int64_t integer = 0;
-  std::string_view text;   // of text and global ("torch FloatStorage")
-  std::vector<Ref> items;  // of a sequence; keys and values in turn of a dictionary
-  TensorData tensor;       // of storage: bytes and dtype only
+  std::string_view text;  // of text and global ("torch FloatStorage")
 };
 using Kind = Object::Kind;
+
+// Memory that the objects of a pickle may take, by its size. PyTorch's take some 3 bytes for each byte.
+constexpr uint64_t budget_of(size_t code) { return (uint64_t{64} << 20) + 48 * static_cast<uint64_t>(code); }
+constexpr uint64_t kListBytes = 48, kMemoBytes = 64, kTensorBytes = 256;
 
 struct StorageType {
   std::string_view global;
@@ -36,7 +40,7 @@ constexpr StorageType kStorageTypes[] = {
 class Unpickler {
  public:
   Unpickler(std::string_view code, const ProgramArchive& files, const std::string& name)
-      : code_(code), files_(files), name_(name) {}
+      : code_(code), files_(files), name_(name), left_(budget_of(code.size())) {}
 
   Result<Tensors> run() {
     while (true) {
@@ -57,14 +61,31 @@ class Unpickler {
                  "export the program again with PyTorch 2.9 or later"};
   }
 
-  Result<Tensors> tensors(const Object& root) const {
+  // Counts memory before it is taken.
+  Status spend(uint64_t bytes) {
+    if (bytes > left_) {
+      return Error{ErrorCode::archive_limit,
+                   fmt::format("the pickled weights in {} make objects of more than {} bytes, the limit for {} bytes of pickle", name_, budget_of(code_.size()), code_.size()),
+                   {},
+                   "export the program again with PyTorch 2.9 or later"};
+    }
+    left_ -= bytes;
+    return ok_status();
+  }
+
+  const std::vector<Ref>& items(const Object& o) const { return lists_[o.place]; }
+
+  Result<Tensors> tensors(const Object& root) {
     if (root.kind != Kind::dictionary) return bad("it is not a dictionary");
     Tensors result;
-    for (size_t i = 0; i + 1 < root.items.size(); i += 2) {
-      const Object& key = objects_[root.items[i]];
-      const Object& value = objects_[root.items[i + 1]];
+    const std::vector<Ref>& all = items(root);
+    for (size_t i = 0; i + 1 < all.size(); i += 2) {
+      const Object& key = objects_[all[i]];
+      const Object& value = objects_[all[i + 1]];
       if (key.kind != Kind::text || value.kind != Kind::tensor) return bad("it holds something that is not a tensor");
-      result.insert_or_assign(std::string(key.text), value.tensor);
+      const TensorData& tensor = tensors_[value.place];
+      TRY_STATUS(spend(kTensorBytes + key.text.size() + 16 * tensor.sizes.size()));
+      result.insert_or_assign(std::string(key.text), tensor);
     }
     return result;
   }
@@ -83,22 +104,44 @@ class Unpickler {
     return s;
   }
 
-  Status push(Object object) {
-    objects_.push_back(std::move(object));
-    stack_.push_back(objects_.size() - 1);
+  Status push(const Object& object) {
+    TRY_STATUS(spend(sizeof(Object) + 2 * sizeof(Ref)));
+    objects_.push_back(object);
+    stack_.push_back(static_cast<Ref>(objects_.size() - 1));
     return ok_status();
+  }
+  Status push_ref(Ref r) {
+    TRY_STATUS(spend(2 * sizeof(Ref)));
+    stack_.push_back(r);
+    return ok_status();
+  }
+  Status push_list(Kind kind, std::vector<Ref> items) {
+    TRY_STATUS(spend(kListBytes + items.size() * sizeof(Ref)));
+    Object o;
+    o.kind = kind;
+    o.place = static_cast<uint32_t>(lists_.size());
+    lists_.push_back(std::move(items));
+    return push(o);
+  }
+  Status push_tensor(Kind kind, TensorData tensor) {
+    TRY_STATUS(spend(kTensorBytes + 16 * tensor.sizes.size()));
+    Object o;
+    o.kind = kind;
+    o.place = static_cast<uint32_t>(tensors_.size());
+    tensors_.push_back(std::move(tensor));
+    return push(o);
   }
   Status push_integer(int64_t v, Kind kind = Kind::integer) {
     Object o;
     o.kind = kind;
     o.integer = v;
-    return push(std::move(o));
+    return push(o);
   }
   Status push_text(std::string_view text, Kind kind = Kind::text) {
     Object o;
     o.kind = kind;
     o.text = text;
-    return push(std::move(o));
+    return push(o);
   }
 
   Result<Ref> pop() {
@@ -116,12 +159,7 @@ class Unpickler {
     stack_.resize(i - 1);
     return items;
   }
-  Status push_sequence(std::vector<Ref> items) {
-    Object o;
-    o.kind = Kind::sequence;
-    o.items = std::move(items);
-    return push(std::move(o));
-  }
+  Status push_sequence(std::vector<Ref> items) { return push_list(Kind::sequence, std::move(items)); }
   Status push_last(size_t count) {
     if (stack_.size() < count) return bad("its stack is empty");
     std::vector<Ref> items(stack_.end() - static_cast<ptrdiff_t>(count), stack_.end());
@@ -131,20 +169,21 @@ class Unpickler {
   Status add_items(const std::vector<Ref>& items) {
     if (stack_.empty() || objects_[stack_.back()].kind != Kind::dictionary || items.size() % 2)
       return bad("items without a dictionary");
-    std::vector<Ref>& into = objects_[stack_.back()].items;
+    TRY_STATUS(spend(2 * items.size() * sizeof(Ref)));
+    std::vector<Ref>& into = lists_[objects_[stack_.back()].place];
     into.insert(into.end(), items.begin(), items.end());
     return ok_status();
   }
   Status remember(uint64_t slot) {
     if (stack_.empty() || slot > code_.size()) return bad("a bad memo");
+    if (!memo_.contains(slot)) TRY_STATUS(spend(kMemoBytes));
     memo_[slot] = stack_.back();
     return ok_status();
   }
   Status recall(uint64_t slot) {
     auto it = memo_.find(slot);
     if (it == memo_.end()) return bad("a bad memo");
-    stack_.push_back(it->second);
-    return ok_status();
+    return push_ref(it->second);
   }
 
   Status step(char op) {
@@ -152,7 +191,7 @@ class Unpickler {
       case '\x80':
         return number(1).ok() ? ok_status() : bad("it ends early");
       case '}':
-        return push_integer(0, Kind::dictionary);
+        return push_list(Kind::dictionary, {});
       case ')':
       case ']':
         return push_sequence({});
@@ -248,6 +287,7 @@ class Unpickler {
     size_t first = code_.find('\n', at_);
     size_t second = first == std::string_view::npos ? first : code_.find('\n', first + 1);
     if (second == std::string_view::npos || second - at_ > 200) return bad("a bad name");
+    TRY_STATUS(spend(64 + second - at_));
     std::string& text = names_.emplace_back(code_.substr(at_, second - at_));
     text[first - at_] = ' ';
     at_ = second + 1;
@@ -260,20 +300,17 @@ class Unpickler {
     const Object& args = objects_[args_ref];
     const Object& function = objects_[function_ref];
     if (args.kind != Kind::sequence || function.kind != Kind::global) return bad("a bad call");
-    if (function.text == "collections OrderedDict" && args.items.empty()) return push_integer(0, Kind::dictionary);
-    if (function.text == "torch._utils _rebuild_parameter" && !args.items.empty() &&
-        objects_[args.items[0]].kind == Kind::tensor) {
-      stack_.push_back(args.items[0]);
-      return ok_status();
-    }
-    if (function.text == "torch._utils _rebuild_tensor_v2" && args.items.size() >= 4) return tensor(args);
+    const std::vector<Ref>& given = items(args);
+    if (function.text == "collections OrderedDict" && given.empty()) return push_list(Kind::dictionary, {});
+    if (function.text == "torch._utils _rebuild_parameter" && !given.empty() && objects_[given[0]].kind == Kind::tensor) return push_ref(given[0]);
+    if (function.text == "torch._utils _rebuild_tensor_v2" && given.size() >= 4) return tensor(given);
     return bad(fmt::format("it holds a '{}'", function.text));
   }
 
   Result<std::vector<int64_t>> integers(const Object& o) const {
-    if (o.kind != Kind::sequence || o.items.size() > 64) return bad("bad sizes");
+    if (o.kind != Kind::sequence || items(o).size() > 64) return bad("bad sizes");
     std::vector<int64_t> list;
-    for (Ref r : o.items) {
+    for (Ref r : items(o)) {
       if (objects_[r].kind != Kind::integer) return bad("bad sizes");
       list.push_back(objects_[r].integer);
     }
@@ -281,34 +318,31 @@ class Unpickler {
   }
 
   // _rebuild_tensor_v2(storage, offset, sizes, strides, ...)
-  Status tensor(const Object& args) {
-    const Object& source = objects_[args.items[0]];
-    const Object& offset = objects_[args.items[1]];
+  Status tensor(const std::vector<Ref>& args) {
+    const Object& source = objects_[args[0]];
+    const Object& offset = objects_[args[1]];
     if (source.kind != Kind::storage || offset.kind != Kind::integer) return bad("a bad tensor");
-    Object o;
-    o.kind = Kind::tensor;
-    o.tensor = source.tensor;
-    o.tensor.offset = offset.integer;
-    TRY(o.tensor.sizes, integers(objects_[args.items[2]]));
-    TRY(o.tensor.strides, integers(objects_[args.items[3]]));
-    return push(std::move(o));
+    TensorData made = tensors_[source.place];
+    made.offset = offset.integer;
+    TRY(made.sizes, integers(objects_[args[2]]));
+    TRY(made.strides, integers(objects_[args[3]]));
+    return push_tensor(Kind::tensor, std::move(made));
   }
 
   // ("storage", type, key, location, count)
   Status storage() {
     TRY(Ref ref, pop());
     const Object& id = objects_[ref];
-    if (id.kind != Kind::sequence || id.items.size() != 5) return bad("a bad storage");
-    const Object& type = objects_[id.items[1]];
-    const Object& key = objects_[id.items[2]];
-    if (objects_[id.items[0]].text != "storage" || type.kind != Kind::global || key.kind != Kind::text)
+    if (id.kind != Kind::sequence || items(id).size() != 5) return bad("a bad storage");
+    const Object& type = objects_[items(id)[1]];
+    const Object& key = objects_[items(id)[2]];
+    if (objects_[items(id)[0]].text != "storage" || type.kind != Kind::global || key.kind != Kind::text)
       return bad("a bad storage");
-    Object o;
-    o.kind = Kind::storage;
+    TensorData made;
     bool known = false;
     for (const StorageType& t : kStorageTypes) {
       if (t.global != type.text) continue;
-      o.tensor.dtype = t.dtype;
+      made.dtype = t.dtype;
       known = true;
     }
     if (!known)
@@ -316,18 +350,29 @@ class Unpickler {
                    fmt::format("the weights in {} hold a '{}', which is not supported", name_, type.text),
                    {},
                    {}};
-    TRY(ProgramArchive::Bytes bytes, files_.bytes("data/" + std::string(key.text), false));
-    o.tensor.owner = bytes.owner;
-    o.tensor.bytes = bytes.bytes;
-    return push(std::move(o));
+    // Once each: a deflated one is inflated into memory, and three bytes of pickle name it again.
+    auto known_bytes = storages_.find(key.text);
+    if (known_bytes == storages_.end()) {
+      TRY_STATUS(spend(kMemoBytes + 64));
+      TRY(ProgramArchive::Bytes bytes, files_.bytes("data/" + std::string(key.text), false));
+      known_bytes = storages_.emplace(key.text, std::move(bytes)).first;
+    }
+    made.owner = known_bytes->second.owner;
+    made.bytes = known_bytes->second.bytes;
+    return push_tensor(Kind::storage, std::move(made));
   }
 
   std::string_view code_;
   const ProgramArchive& files_;
   const std::string& name_;
   size_t at_ = 0;
-  std::deque<Object> objects_;  // does not move its elements
+  uint64_t left_;               // of the budget
+  // Deques do not move their elements.
+  std::deque<Object> objects_;
+  std::deque<std::vector<Ref>> lists_;  // keys and values in turn of a dictionary
+  std::deque<TensorData> tensors_;      // of a storage: bytes and dtype only
   std::deque<std::string> names_;
+  std::map<std::string_view, ProgramArchive::Bytes> storages_;
   std::vector<Ref> stack_;
   std::map<uint64_t, Ref> memo_;
 };
@@ -341,7 +386,9 @@ struct Holder {
 
 Result<Tensors> read_tensor_pickle(const ProgramArchive::Bytes& content, const std::string& name) {
   if (content.bytes.empty()) return Tensors();  // torch writes nothing for an empty dictionary
-  TRY(ZipReader zip, ZipReader::from_bytes(content.bytes, name));
+  ZipLimits limits;
+  limits.file_bytes = content.file_bytes;
+  TRY(ZipReader zip, ZipReader::from_bytes(content.bytes, name, limits));
   ProgramArchive files(zip);
   TRY(std::string code, files.text("data.pkl", uint64_t{1} << 30));
   if (files.has("byteorder")) {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "frontend/arguments.h"
 #include "frontend/tensor_pickle.h"
 
@@ -42,7 +44,28 @@ std::optional<unsigned __int128> end_of_view(const TensorData& d) {
   return empty ? 0 : (last + 1) * static_cast<unsigned>(byte_size(d.dtype));
 }
 
+// Bytes of the tensor once it is written out; a stride of 0 makes many of few. UINT64_MAX: more than can be counted.
+uint64_t dense_size(const TensorData& d) {
+  uint64_t bytes = byte_size(d.dtype);
+  for (const int64_t size : d.sizes) {
+    if (__builtin_mul_overflow(bytes, static_cast<uint64_t>(std::max<int64_t>(size, 0)), &bytes)) bytes = UINT64_MAX;
+  }
+  return std::find(d.sizes.begin(), d.sizes.end(), 0) != d.sizes.end() ? 0 : bytes;
+}
+
 }  // namespace
+
+// A weight may be seen larger than it is stored (expanded, or by several names), but not without bound.
+Status WeightStore::spend(std::string_view fqn, const TensorData& data) {
+  if (archive_ == nullptr) return ok_status();
+  constexpr uint64_t kLeast = uint64_t{64} << 20;
+  const uint64_t most = kLeast + 16 * archive_->file_bytes();
+  if (__builtin_add_overflow(dense_bytes_, dense_size(data), &dense_bytes_) || dense_bytes_ > most) {
+    return Error{ErrorCode::archive_limit, fmt::format("with weight '{}' the program's weights have more than {} bytes, the limit for a file of {}", fqn.substr(0, 300), most, archive_->file_bytes()),
+                 archive_->file_name(), "weights that are expanded (a stride of 0) or shared by many names: make them dense, or expand them in forward()"};
+  }
+  return ok_status();
+}
 
 Result<WeightStore> WeightStore::open(const ProgramArchive& archive, const std::string& model, bool check) {
   WeightStore store(archive, check);
@@ -83,6 +106,7 @@ Result<TensorData> WeightStore::get(std::string_view fqn) {
   if (auto it = tensors_.find(fqn); it != tensors_.end()) {
     std::optional<unsigned __int128> end = end_of_view(it->second);
     if (!end || *end > it->second.bytes.size()) return bad(fqn, "does not fit its storage");
+    TRY_STATUS(spend(fqn, it->second));
     return it->second;
   }
   auto it = payloads_.find(fqn);
@@ -124,6 +148,7 @@ Result<TensorData> WeightStore::get(std::string_view fqn) {
   }
   data.owner = std::move(bytes.owner);
   data.bytes = bytes.bytes;
+  TRY_STATUS(spend(fqn, data));
   return data;
 }
 

@@ -29,6 +29,7 @@ class WeightStore {
   Status add_config(const std::string& entry, std::string_view folder);
   Status add_pickle(const std::string& entry);
   Result<ProgramArchive::Bytes> storage(const std::string& entry);
+  Status spend(std::string_view fqn, const TensorData& data);
 
   struct Payload {
     Json meta;
@@ -36,6 +37,7 @@ class WeightStore {
   };
   const ProgramArchive* archive_ = nullptr;
   bool check_ = false;
+  uint64_t dense_bytes_ = 0;  // of all weights so far
   std::vector<JsonDoc> docs_;
   std::unordered_map<std::string_view, Payload> payloads_;
   std::map<std::string, ProgramArchive::Bytes, std::less<>> storages_;

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "loop/loop.h"
+#include "loop/reduced_span.h"
 
 namespace coil {
 namespace {
@@ -74,7 +75,8 @@ class Printer {
 
   void print_def(const std::string& head, size_t rank, const Pointwise& d) { line("{} = {} {}", head, variables(rank), text(d.body)); }
   void print_def(const std::string& head, size_t rank, const Reduction& d) {
-    line("{} = {} over {} {} {}", head, kReduceNames[static_cast<int>(d.op)], list(d.domain), variables(rank, d.domain.size()), text(d.body));
+    const bool spans = d.domain.size() == 1 && reduced_span(d.op, d.body, static_cast<int>(rank), [&](Expr e) { return !depends_on_var(e, static_cast<int>(rank)); });
+    line("{} = {} over {}{} {} {}", head, kReduceNames[static_cast<int>(d.op)], spans ? "ranges of " : "", list(d.domain), variables(rank, d.domain.size()), text(d.body));
   }
   void print_def(const std::string& head, size_t rank, const Scan& d) {
     line("{} = scan {} along i{} {} {}", head, kScanNames[static_cast<int>(d.op)], d.dim, variables(rank), text(d.body));

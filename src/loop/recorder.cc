@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "loop/guard_positions.h"
 #include "loop/simplify_body.h"
 
 namespace coil {
@@ -14,6 +15,9 @@ std::vector<Expr> variables(ExprPool& pool, size_t count, size_t first = 0) {
   for (size_t i = 0; i < count; ++i) vars.push_back(pool.var(static_cast<int32_t>(first + i)));
   return vars;
 }
+
+// As it is kept: simplified, and without loads where there is nothing.
+Expr safe_body(const LoopProgram& program, Expr body, std::span<const Expr> domain) { return guard_positions(program, simplify_body(body, domain)); }
 
 bool is_constant(Expr e, int64_t value) { return e->is_constant() && e->as_int() == value; }
 
@@ -70,7 +74,7 @@ std::vector<Expr> Recorder::stored_sizes(DType dtype, std::vector<Expr> sizes) {
 
 Expr Recorder::recorded(Expr body, DType dtype, size_t rank, std::span<const Expr> domain) {
   if (is_complex(dtype)) body = at_part(body, pool().var(static_cast<int32_t>(rank)));
-  return simplify_body(body, domain);
+  return safe_body(program_, body, domain);
 }
 
 View Recorder::input(std::string name, DType dtype, std::vector<Expr> sizes, std::vector<Expr> strides) {
@@ -167,9 +171,9 @@ View Recorder::compact(std::string op, Expr size, Expr blocks, Expr length, cons
   Compact def;
   def.blocks = blocks;
   def.length = length;
-  def.keep = simplify_body(pool().cast(keep(vars), DType::boolean), domain);
-  def.start = simplify_body(pool().cast(start(vars[0]), DType::i64), std::vector<Expr>{blocks});
-  def.value = simplify_body(pool().cast(value(vars), DType::i64), domain);
+  def.keep = safe_body(program_, pool().cast(keep(vars), DType::boolean), domain);
+  def.start = safe_body(program_, pool().cast(start(vars[0]), DType::i64), std::vector<Expr>{blocks});
+  def.value = safe_body(program_, pool().cast(value(vars), DType::i64), domain);
   return define(std::move(op), DType::i64, {size}, def);
 }
 
@@ -220,7 +224,7 @@ std::pair<View, View> Recorder::sort(std::string op, const View& source, int dim
   std::vector<Expr> sizes = source.sizes;
   Expr length = sizes[static_cast<size_t>(dim)];
   sizes[static_cast<size_t>(dim)] = kept;
-  View values = define(op, source.dtype, sizes, Sort{dim, length, descending, simplify_body(source.body, source.sizes)});
+  View values = define(op, source.dtype, sizes, Sort{dim, length, descending, safe_body(program_, source.body, source.sizes)});
   BufferInfo info;
   info.name = op + ".indices";
   info.dtype = DType::i64;
@@ -295,7 +299,8 @@ void Recorder::result(const View& v, DType dtype, const std::vector<Expr>& sizes
 
 Operand Recorder::operand(const View& v) {
   CHECK(!is_complex(v.dtype), "templates read real numbers");
-  if (v.body->kind == ExprKind::load && program_.buffer(BufferId(v.body->id)).dtype == v.dtype) {
+  const bool by_data = any_of(v.body, [](Expr e) { return e->is_op(ScalarOp::checked_index); });
+  if (v.body->kind == ExprKind::load && !by_data && program_.buffer(BufferId(v.body->id)).dtype == v.dtype) {
     // Whether the template can read it in place depends on strides, which the scheduler knows: it copies where it must.
     return {BufferId(v.body->id), v.body->args};
   }

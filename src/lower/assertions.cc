@@ -2,6 +2,8 @@
 // kernel reports it as it reports an index out of range, and the host words it with the assertion's message.
 #include "lower/lowering.h"
 
+#include "base/text.h"
+
 namespace coil::lowering {
 namespace {
 
@@ -10,7 +12,7 @@ constexpr size_t kMaxMessage = 300;
 std::string message_of(const Op& op) {
   std::string text = op.node.find("assert_msg") ? op.text("assert_msg") : "";
   if (text.empty()) text = "the program's assertion does not hold";
-  if (text.size() > kMaxMessage) text = text.substr(0, kMaxMessage) + "...";
+  if (text.size() > kMaxMessage) text = std::string(clipped(text, kMaxMessage)) + "...";
   const std::string place = where(op.node);
   return "assertion failed: " + text + (place.empty() ? "" : " (" + place + ")");
 }

@@ -42,19 +42,6 @@ View by_template(Op& op, const Problem& p, DType dtype) {
   return op.rec.define("attention", dtype, std::move(sizes), std::move(a));
 }
 
-// Grouped-query: each head of k and v serves several of q.
-View for_all_heads(Op& op, const View& v, Expr heads) {
-  if (v.sizes[1] == heads) return v;
-  Expr group = floor_div(heads, v.sizes[1]);
-  Sizes sizes = v.sizes;
-  sizes[1] = heads;
-  return op.rec.view(v, sizes, [&](Coordinates c) {
-    std::vector<Expr> at(c.begin(), c.end());
-    at[1] = floor_div(at[1], group);
-    return at;
-  });
-}
-
 View by_loops(Op& op, const Problem& p, DType dtype) {
   const DType type = accumulate_type(dtype);
   View k = for_all_heads(op, p.k, p.q.sizes[1]), v = for_all_heads(op, p.v, p.q.sizes[1]);
@@ -87,24 +74,39 @@ View to_rank_four(Op& op, View v) {
   return v;
 }
 
-// log(sum of exp(score)) of each row: what the gradient finds the weights again by.
+// log(sum of exp(score)) of each row: what the gradient finds the weights again by. `out` is [batch, heads, rows], or with a last dimension of 1
+// (cuDNN), or with room up to a multiple of 32 rows (the memory-efficient kernels), where infinity is written as they do.
 View log_sum_exp(Op& op, const Problem& p, const TensorType& out) {
   const DType type = accumulate_type(out.dtype);
   const View k = for_all_heads(op, p.k, p.q.sizes[1]);
-  const View products = matrix_product(op, "attention.scores", type, converted(op, p.q, type), permuted(op, converted(op, k, type), {0, 1, 3, 2}), 2);
+  const View products = matrix_product(op, "attention.scores", type, p.q, permuted(op, k, {0, 1, 3, 2}), 2);
   const View scores = op.rec.pointwise("attention.masked", type, products.sizes, [&](Coordinates c) { return attention_score(op, p, products, type, c); });
   const View most = reduced(op, "attention.most", ReduceOp::max, type, scores, {3}, false);
   const View sum = reduced(op, "attention.sum", ReduceOp::sum, type, scores, {3}, false, [&](Expr e, Coordinates at) {
     return op.pool.op(ScalarOp::exp, {op.pool.op(ScalarOp::sub, {e, op.rec.at(most, at.first(3))})});
   });
   return op.rec.pointwise("attention.logsumexp", out.dtype, out.sizes, [&](Coordinates c) {
-    const Expr top = op.rec.at(most, c), none = lowest(op.pool, type);
-    const Expr value = op.pool.op(ScalarOp::add, {top, op.pool.op(ScalarOp::log, {op.rec.at(sum, c)})});
-    return op.pool.select(op.pool.op(ScalarOp::eq, {top, none}), none, value);  // a row that sees nothing
+    const Coordinates row = c.first(3);
+    const Expr top = op.rec.at(most, row), none = lowest(op.pool, type);
+    const Expr value = op.pool.op(ScalarOp::add, {top, op.pool.op(ScalarOp::log, {op.rec.at(sum, row)})});
+    const Expr seen = op.pool.select(op.pool.op(ScalarOp::eq, {top, none}), none, value);  // a row that sees nothing
+    return out.sizes[2] == p.q.sizes[2] ? seen : masked(inside(c[2], p.q.sizes[2]), seen, highest(op.pool, type));
   });
 }
 
 }  // namespace
+
+View for_all_heads(Op& op, const View& v, Expr heads) {
+  if (v.sizes[1] == heads) return v;
+  Expr group = floor_div(heads, v.sizes[1]);
+  Sizes sizes = v.sizes;
+  sizes[1] = heads;
+  return op.rec.view(v, sizes, [&](Coordinates c) {
+    std::vector<Expr> at(c.begin(), c.end());
+    at[1] = floor_div(at[1], group);
+    return at;
+  });
+}
 
 Expr attention_score(Op& op, const AttentionProblem& p, const View& products, DType type, Coordinates c) {
   ExprPool& pool = op.pool;
@@ -157,22 +159,24 @@ AttentionProblem attention_problem(Op& op, const char* mask_name) {
 
 namespace {
 
-Views attention(Op& op, const char* mask_name) {
+// Seeds, offsets and other results that only dropout and debugging have stay uncomputed: an error only where something uses them.
+Views attention(Op& op, const char* mask_name, bool has_sums = false) {
   const Problem p = attention_problem(op, mask_name);
   const DType dtype = op.out().dtype;
   View result = fits_template(p) ? by_template(op, p, dtype) : by_loops(op, p, dtype);
-  Views results(op.node.outputs.size());  // seeds, and the second result of other forms, stay uncomputed: an error only where something uses them
+  Views results(op.node.outputs.size());
   results[0] = reshaped(op, result, op.out().sizes);
+  const bool told = has_sums && results.size() > 1 && op.graph.value(op.node.outputs[1]).is_tensor();
+  if (told && p.dropout == 0 && !is_const(op.out(1).sizes.back(), 0)) results[1] = log_sum_exp(op, p, op.out(1));
   return results;
 }
 
-// On the CPU the second result is the logarithm of the sum of each row, as its gradient wants it.
-Views attention_with_sums(Op& op) {
-  Views results = attention(op, "attn_mask");
-  const bool told = results.size() > 1 && op.graph.value(op.node.outputs[1]).is_tensor();
-  const Problem p = attention_problem(op, "attn_mask");
-  if (told && p.dropout == 0) results[1] = log_sum_exp(op, p, op.out(1));
-  return results;
+// The flash kernels let the last query see the last key, others the first query the first key: the same for squares, and only those come here by
+// scaled_dot_product_attention.
+Views flash_attention(Op& op) {
+  const Problem p = attention_problem(op, nullptr);
+  if (p.causal && p.q.sizes[2] != p.k.sizes[2]) fail(ErrorCode::unsupported_feature, op.node.target + ": causal, with fewer or more queries than keys");
+  return attention(op, nullptr, true);
 }
 
 }  // namespace
@@ -184,10 +188,10 @@ void add_attention(Table& table) {
   }
   for (const char* target : {"aten._scaled_dot_product_efficient_attention.default", "aten._scaled_dot_product_cudnn_attention.default",
                              "aten._scaled_dot_product_fused_attention_overrideable.default"}) {
-    table[target] = [](Op& op) { return attention(op, "attn_bias"); };
+    table[target] = [](Op& op) { return attention(op, "attn_bias", true); };
   }
-  table["aten._scaled_dot_product_flash_attention_for_cpu.default"] = attention_with_sums;
-  table["aten._scaled_dot_product_flash_attention.default"] = [](Op& op) { return attention(op, nullptr); };
+  table["aten._scaled_dot_product_flash_attention_for_cpu.default"] = [](Op& op) { return attention(op, "attn_mask", true); };
+  table["aten._scaled_dot_product_flash_attention.default"] = flash_attention;
 }
 
 }  // namespace coil::lowering

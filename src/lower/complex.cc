@@ -30,7 +30,7 @@ constexpr Movement kMovement[] = {
     {"cat"}, {"concat"}, {"concatenate"}, {"stack"}, {"hstack"}, {"vstack"}, {"dstack"}, {"column_stack"}, {"diff", "self prepend append"},
     {"diag_embed"}, {"diag"}, {"as_strided_scatter", "self src"}, {"slice_scatter", "self src"}, {"select_scatter", "self src"}, {"diagonal_scatter", "self src"}, {"pad"},
     {"constant_pad_nd", "value"}, {"reflection_pad1d"}, {"reflection_pad2d"}, {"reflection_pad3d"}, {"replication_pad1d"}, {"replication_pad2d"},
-    {"replication_pad3d"}, {"replication_pad1d_backward"}, {"replication_pad2d_backward"}, {"replication_pad3d_backward"}, {"zeros"}, {"_efficientzerotensor"}, {"zeros_like"}, {"new_zeros"}, {"empty"}, {"empty_like"}, {"new_empty"}, {"empty_strided"},
+    {"replication_pad3d"}, {"replication_pad1d_backward"}, {"replication_pad2d_backward"}, {"replication_pad3d_backward"}, {"reflection_pad1d_backward"}, {"reflection_pad2d_backward"}, {"reflection_pad3d_backward"}, {"zeros"}, {"_efficientzerotensor"}, {"zeros_like"}, {"new_zeros"}, {"empty"}, {"empty_like"}, {"new_empty"}, {"empty_strided"},
     {"new_empty_strided"}, {"empty_permuted"}, {"zero"}, {"ones"}, {"ones_like"}, {"new_ones"}, {"full"}, {"full_like"}, {"new_full"}, {"fill"},
     {"scalar_tensor"}, {"eye"}, {"to"}, {"_to_copy"}, {"type_as"}, {"convert_element_type"}, {"copy"}, {"_assert_tensor_metadata"},
     // data positions

@@ -1,10 +1,15 @@
 // Rows of a table or of a tensor joined in groups: embedding_bag, segment_reduce; and embedding_renorm.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 
+#include "loop/reduced_span.h"
+#include "lower/data_checks.h"
 #include "lower/formula.h"
 #include "lower/row_sums.h"
+#include "lower/written_positions.h"
 
 namespace coil::lowering {
 namespace {
@@ -40,12 +45,20 @@ Views embedding_bag(Op& op) {
     padding = select(padding < 0.0, padding + Val(p.cast(rows, DType::i64)), padding);
   }
   auto offset = [&](Expr bag) { return Val(as(op.rec.at(offsets, std::vector<Expr>{bag}), DType::i64)); };
+  // What fbgemm and the kernels behind it ask for.
+  require(op, offsets.sizes, "offsets must begin at 0, not decrease, and stay within the indices", [&](Coordinates c) {
+    const Val here = offset(c[0]), count = p.cast(n, DType::i64);
+    const Val before = offset(index_max(c[0] - 1, p.index(0)));  // of the first one itself
+    const Val first = p.op(ScalarOp::ne, {c[0], p.index(0)});
+    return both(both(either(first, equal(here, 0.0)), here >= before), here <= count).e;
+  });
+  // A bag's indices are those from its offset to the next one: where a target finds such a range, each bag visits its own alone.
+  auto bag_end = [&](Expr bag) {
+    const Val next = offset(index_min(bag + 1, offsets.sizes[0] - 1));
+    return closed ? next : select(Val(p.op(ScalarOp::eq, {bag, bags - 1})), Val(p.cast(n, DType::i64)), next);
+  };
   auto in_bag = [&](Expr bag, Expr k) {
-    Val at = p.cast(k, DType::i64), hit = offset(bag) <= at;
-    Expr last_bag = p.op(ScalarOp::eq, {bag, bags - 1});
-    Expr next = index_min(bag + 1, offsets.sizes[0] - 1);
-    Val before_next = at < offset(next);
-    hit = both(hit, closed ? before_next : either(Val(last_bag), before_next));
+    Val at = p.cast(k, DType::i64), hit = both(at >= offset(bag), at < bag_end(bag));
     if (has_padding) hit = both(hit, unequal(Val(as(op.rec.at(indices, std::vector<Expr>{k}), DType::i64)), padding));
     return hit.e;
   };
@@ -56,7 +69,7 @@ Views embedding_bag(Op& op) {
   };
   Expr none = mode == kMax ? lowest(p, type) : op.constant(0, type);
   // Of the bags: what reduce makes of value(k, column) of their indices.
-  const bool in_rows = many_rows(bags, n);
+  const bool in_rows = op.session.library && many_rows(bags, n);
   View row;  // the bag that index k is in, `bags`: in none
   if (in_rows) {
     const View bag = bags_of(op, offsets, bags, n);
@@ -67,7 +80,7 @@ Views embedding_bag(Op& op) {
   }
   auto of_bags = [&](RowSums sums) {
     if (!in_rows) {
-      return op.rec.reduce(sums.name, sums.reduce, sums.type, {bags, sums.columns}, {n}, [&](Coordinates c, Coordinates k) { return masked(in_bag(c[0], k[0]), sums.value(k, c[1]), sums.none); });
+      return op.rec.reduce(sums.name, sums.reduce, sums.type, {bags, sums.columns}, {n}, [&](Coordinates c, Coordinates k) { return masked(in_bag(c[0], k[0]), sums.value(k, c[1]), identity_of(p, sums.reduce, compute_type(sums.type))); });
     }
     sums.row = [&](Coordinates k) { return op.rec.at(row, k); };
     return summed_rows(op, sums);
@@ -85,7 +98,13 @@ Views embedding_bag(Op& op) {
     return results;
   }
   const Expr zero = p.constant_int(0, DType::i64), one = p.constant_int(1, DType::i64);
-  View used = of_bags({"embedding_bag.count", DType::i64, bags, p.index(1), {n}, {}, [&](Coordinates, Expr) { return one; }, ReduceOp::sum, zero});
+  View used;
+  if (has_padding) {
+    used = of_bags({"embedding_bag.count", DType::i64, bags, p.index(1), {n}, {}, [&](Coordinates, Expr) { return one; }, ReduceOp::sum, zero});
+  } else {
+    const Expr bag = p.var(0);
+    used = {DType::i64, {bags, p.index(1)}, max(min(bag_end(bag), Val(p.cast(n, DType::i64))) - max(offset(bag), 0.0), 0.0).e};
+  }
   results[0] = op.rec.pointwise("embedding_bag", out.dtype, out.sizes, [&](Coordinates c) {
     Val number = op.rec.at(used, std::vector<Expr>{c[0], p.index(0)}), v = op.rec.at(joined, c);
     return select(equal(number, 0.0), 0.0, mode == kMean ? v / Val(as(max(number, 1.0).e, type)) : v).e;
@@ -111,6 +130,16 @@ Views segment_reduce(Op& op) {
     ends = op.rec.scan("segment_reduce.ends", ScanOp::sum, DType::i64, given.sizes, static_cast<int>(given.rank() - 1),
                        [&](Coordinates c) { return as(op.rec.at(given, c), DType::i64); });
   }
+  if (has_lengths && (!op.node.find("unsafe") || !op.has("unsafe") || !op.flag("unsafe"))) {
+    require(op, given.sizes, "lengths must not be negative", [&](Coordinates c) { return (Val(as(op.rec.at(given, c), DType::i64)) >= 0.0).e; });
+    const Sizes rest(given.sizes.begin(), given.sizes.end() - 1);
+    const View sums = op.rec.reduce("segment_reduce.sums", ReduceOp::sum, DType::i64, rest, {given.sizes.back()}, [&](Coordinates c, Coordinates k) {
+      std::vector<Expr> at(c.begin(), c.end());
+      at.push_back(k[0]);
+      return as(op.rec.at(given, at), DType::i64);
+    });
+    require(op, rest, "all rows of lengths must add up to the size of the data along the axis", [&](Coordinates c) { return equal(Val(op.rec.at(sums, c)), Val(p.cast(x.sizes[axis], DType::i64))).e; });
+  }
   auto at_segment = [&](const View& v, Coordinates c, Expr segment) {
     std::vector<Expr> at(c.begin(), c.begin() + static_cast<long>(axis));
     at.push_back(segment);
@@ -120,12 +149,48 @@ Views segment_reduce(Op& op) {
   auto begin = [&](Coordinates c) { return has_lengths ? end(c) - at_segment(given, c, c[axis]) : at_segment(given, c, c[axis]); };
   const double none = how == "prod" ? 1 : how == "max" ? -HUGE_VAL : how == "min" ? HUGE_VAL : 0;
   const bool has_initial = op.has("initial");
-  View joined = op.rec.reduce("segment_reduce.join", reduce, type, out.sizes, {x.sizes[axis]}, [&](Coordinates c, Coordinates k) {
-    Val place = p.cast(k[0], DType::i64);
-    std::vector<Expr> at(c.begin(), c.end());
-    at[axis] = k[0];
-    return masked(both(place >= begin(c), place < end(c)).e, as(op.rec.at(x, at), type), op.constant(none, type));
-  });
+  const Sizes lead(x.sizes.begin(), x.sizes.begin() + static_cast<long>(axis)), rest(x.sizes.begin() + static_cast<long>(axis) + 1, x.sizes.end());
+  const Expr groups = out.sizes.at(axis), rows = count(p, lead) * groups;
+  View joined;
+  if (op.session.library && many_rows(rows, x.sizes[axis])) {
+    // Each place finds its group: behind those that end there or before.
+    RowSums sums{"segment_reduce.join", type, rows, count(p, rest), lead, {}, {}, reduce, op.constant(none, type)};
+    sums.domain.push_back(x.sizes[axis]);
+    sums.row = [&](Coordinates k) {
+      std::vector<Expr> at(k.begin(), k.end());
+      const Val place = p.cast(k[axis], DType::i64), number = p.cast(groups, DType::i64);
+      const auto segment = [&](Val v) {
+        at[axis] = p.checked_index(max(min(v, number - 1.0), 0.0).e, index_max(groups, p.index(1)));
+        return Coordinates(at);
+      };
+      constexpr int64_t most = int64_t{1} << 40;
+      Val found = p.constant_int(0, DType::i64);
+      for (uint64_t step = std::bit_floor(static_cast<uint64_t>(std::clamp<int64_t>(upper_bound(groups).value_or(most), 1, most))); step > 0; step /= 2) {
+        const Val next = found + static_cast<double>(step);
+        found = select(both(next <= number, end(segment(next - 1.0)) <= place), next, found);
+      }
+      const Val inside_one = both(found < number, begin(segment(found)) <= place);
+      Sizes first(k.begin(), k.end());
+      first[axis] = p.index(0);
+      Sizes shape = lead;
+      shape.push_back(groups);
+      return select(inside_one, Val(p.cast(row_major(p, first, shape), DType::i64)) + found, Val(p.cast(rows, DType::i64))).e;
+    };
+    sums.value = [&](Coordinates k, Expr column) {
+      std::vector<Expr> at(k.begin(), k.end());
+      const Sizes inner = from_row_major(column, rest);
+      at.insert(at.end(), inner.begin(), inner.end());
+      return as(op.rec.at(x, at), type);
+    };
+    joined = reshaped(op, summed_rows(op, sums), out.sizes);
+  } else {
+    joined = op.rec.reduce("segment_reduce.join", reduce, type, out.sizes, {x.sizes[axis]}, [&](Coordinates c, Coordinates k) {
+      Val place = p.cast(k[0], DType::i64);
+      std::vector<Expr> at(c.begin(), c.end());
+      at[axis] = k[0];
+      return masked(both(place >= begin(c), place < end(c)).e, as(op.rec.at(x, at), type), op.constant(none, type));
+    });
+  }
   return {op.rec.pointwise("segment_reduce", out.dtype, out.sizes, [&](Coordinates c) {
     Val v = op.rec.at(joined, c), n = Val(as((end(c) - begin(c)).e, type));
     if (has_initial) {
@@ -145,9 +210,10 @@ Views embedding_renorm(Op& op) {
   const DType type = accumulate_type(out.dtype);
   ExprPool& p = op.pool;
   View flat = reshaped(op, indices, {count(p, indices.sizes)});
-  View named = op.rec.reduce("embedding_renorm.named", ReduceOp::any, DType::boolean, {table.sizes[0]}, flat.sizes, [&](Coordinates c, Coordinates k) {
-    return p.op(ScalarOp::eq, {p.checked_index(as(op.rec.at(flat, k), DType::i64), table.sizes[0]), c[0]});
-  });
+  const Expr rows = table.sizes[0], one = p.constant_int(1, DType::i64);
+  const auto row = [&](Coordinates k) { return p.cast(p.checked_index(as(op.rec.at(flat, k), DType::i64), rows), DType::i64); };
+  check_positions(op, rows, flat.sizes, row);
+  const View named = summed_rows(op, {"embedding_renorm.named", DType::i64, rows, p.index(1), flat.sizes, row, [&](Coordinates, Expr) { return one; }, ReduceOp::max, p.constant_int(0, DType::i64)});
   const bool extreme = std::isinf(order);
   View sum = reduced(op, "embedding_renorm.sum", extreme ? ReduceOp::max : ReduceOp::sum, type, table, {1}, false, [&](Expr e, Coordinates) {
     Val v = as(e, type);
@@ -156,7 +222,8 @@ Views embedding_renorm(Op& op) {
   return {op.rec.pointwise("embedding_renorm", out.dtype, out.sizes, [&](Coordinates c) {
     Val s = op.rec.at(sum, c.first(1)), v = as(op.rec.at(table, c), type);
     Val norm = order == 2 ? sqrt(s) : extreme || order == 1 ? s : pow(s, 1 / order);
-    return select(both(Val(op.rec.at(named, c.first(1))), norm > limit), v * (limit / (norm + 1e-7)), v).e;
+    const Val is_named = Val(op.rec.at(named, std::vector<Expr>{c[0], p.index(0)})) > 0.0;
+    return select(both(is_named, norm > limit), v * (limit / (norm + 1e-7)), v).e;
   })};
 }
 

@@ -13,6 +13,7 @@ void add_attention_backward(Table& table);
 void add_grid_sampling_backward(Table& table);
 void add_distances_backward(Table& table);
 void add_groups_backward(Table& table);
+void add_pool_gradients(Table& table);
 void add_grouped_products(Table& table);
 void add_reinterpret(Table& table);
 void add_windows(Table& table);

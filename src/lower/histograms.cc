@@ -1,5 +1,6 @@
 // histc, histogram, histogramdd: for each bin the elements are counted (or their weights summed up). On the CPU each element finds its bin
 // (row_sums.h), elsewhere each bin looks at all elements.
+#include "lower/data_checks.h"
 #include "lower/formula.h"
 #include "lower/row_sums.h"
 
@@ -39,6 +40,10 @@ Views histc(Op& op) {
   View flat = reshaped(op, x, {count(op.pool, x.sizes)});
   const bool empty = is_const(flat.sizes[0], 0);
   Range r = low == high && !empty ? data_range(op, flat, type) : Range{scalar(op, low, type), scalar(op, high, type)};
+  if (low == high && !empty) {
+    const double most = std::numeric_limits<double>::infinity();
+    require(op, {}, "the range of the data is not finite", [&](Coordinates) { return both(Val(op.rec.at(r.low, {})) > -most, Val(op.rec.at(r.high, {})) < most).e; });
+  }
   r = moved_apart(op, r, 1);
   const int64_t bins = op.integer("bins");
   const auto counts = [&](Val v) { return both(v >= Val(op.rec.at(r.low, {})), v <= Val(op.rec.at(r.high, {}))); };

@@ -64,7 +64,11 @@ class IndexPut {
  public:
   // mask: which values count (_unsafe_masked_index_put_accumulate).
   IndexPut(Op& op, View x, View values, std::optional<View> mask)
-      : op_(op), x_(std::move(x)), values_(std::move(values)), mask_(std::move(mask)), out_(op.out()), put_(put_indices(op, x_)) {}
+      : op_(op), x_(std::move(x)), values_(std::move(values)), mask_(std::move(mask)), out_(op.out()), put_(put_indices(op, x_)) {
+    if (mask_ || many_writes()) return;
+    const Sizes named = named_and_rest().first;
+    check_positions(op_, count(op_.pool, named), put_.sizes, [&](Coordinates b) { return row_of(b, named); });
+  }
 
   Views accumulated() const {
     const DType type = is_float(out_.dtype) ? accumulate_type(out_.dtype) : is_bool(out_.dtype) ? DType::i64 : out_.dtype;
@@ -86,6 +90,12 @@ class IndexPut {
       RowSums writes = rows("index_put", out_.dtype);
       writes.before = x_;
       return {reshaped(op_, written_rows(op_, writes), x_.sizes)};
+    }
+    if (is_const(count(op_.pool, put_.sizes), 1) && !mask_) {
+      const Sizes only(put_.sizes.size(), op_.pool.index(0));
+      return {op_.rec.pointwise("index_put", out_.dtype, out_.sizes, [&](Coordinates c) {
+        return masked(hit([&](size_t t) { return c[put_.dims[t]]; }, only), value_at(c, only), as(op_.rec.at(x_, c), out_.dtype));
+      })};
     }
     Sizes indexed;
     for (size_t d : put_.dims) indexed.push_back(x_.sizes[d]);
@@ -136,16 +146,21 @@ class IndexPut {
     return sizes;
   }
 
-  bool many_writes() const { return !mask_ && !is_bool(out_.dtype) && many_rows(count(op_.pool, named_and_rest().first), count(op_.pool, put_.sizes)); }
+  bool many_writes() const { return !is_bool(out_.dtype) && many_rows(count(op_.pool, named_and_rest().first), count(op_.pool, put_.sizes)); }
 
   // Whether the rows of the table lie in x as they do in the table.
   bool leading() const { return put_.dims.back() + 1 == put_.dims.size(); }
 
-  // The row (i64) that write b is for.
+  // The row (i64) that write b is for; behind the last one where the mask leaves it out.
   Expr row_of(Coordinates b, const Sizes& named) const {
+    const Expr counts = mask_ ? as(read(*mask_, b), DType::boolean) : Expr();
     std::vector<Expr> at;
-    for (size_t t = 0; t < put_.dims.size(); ++t) at.push_back(wrapped_position(op_, read(put_.tensors[t], b), named[t]));
-    return op_.pool.cast(row_major(op_.pool, at, named), DType::i64);
+    for (size_t t = 0; t < put_.dims.size(); ++t) {
+      const Expr position = as(read(put_.tensors[t], b), DType::i64);
+      at.push_back(wrapped_position(op_, mask_ ? op_.pool.select(counts, position, i64(op_, 0)) : position, named[t]));
+    }
+    const Expr row = op_.pool.cast(row_major(op_.pool, at, named), DType::i64);
+    return mask_ ? op_.pool.select(counts, row, op_.pool.cast(count(op_.pool, named), DType::i64)) : row;
   }
 
   // Of each row the number of the last write, [named...]; -1: none.

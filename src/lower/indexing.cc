@@ -1,7 +1,7 @@
 // Reads at positions that are data: gather, index_select, embedding, index. Every position goes through checked_index.
 #include <algorithm>
 
-#include "lower/lowering.h"
+#include "lower/written_positions.h"
 
 namespace coil::lowering {
 
@@ -19,15 +19,34 @@ Expr wrapped_position(Op& op, Expr position, Expr size) {
 
 namespace {
 
+// x at positions(c) for each c. A view that is the same along a dimension says nothing of the positions there: they are checked on their own then.
+View read_at(Op& op, const std::string& name, const Sizes& sizes, const View& x, const std::function<std::vector<Expr>(Coordinates)>& positions) {
+  Expr lost;
+  const View result = op.rec.pointwise(name, op.out().dtype, sizes, [&](Coordinates c) {
+    const std::vector<Expr> at = positions(c);
+    const Expr element = op.rec.at(x, at);
+    for (Expr position : at) {
+      visit(position, [&](Expr check) {
+        if (!check->is_op(ScalarOp::checked_index) || any_of(element, [&](Expr n) { return n == check; })) return;
+        const Expr number = op.pool.cast(check, DType::i64);
+        lost = lost ? op.pool.op(ScalarOp::add, {lost, number}) : number;
+      });
+    }
+    return element;
+  });
+  if (lost) check_all(op, sizes, [&](Coordinates) { return lost; });
+  return result;
+}
+
 Views index_select(Op& op) {
   View x = op.tensor("self"), index = op.tensor("index");
   if (x.rank() == 0) return {x};
   const size_t dim = wrap_dim(op.integer("dim"), x.rank());
   const TensorType& out = op.out();
-  return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
+  return {read_at(op, op.name, out.sizes, x, [&](Coordinates c) {
     std::vector<Expr> at(c.begin(), c.end());
     at[dim] = checked_position(op, read(index, c.subspan(dim, 1)), x.sizes[dim]);
-    return op.rec.at(x, at);
+    return at;
   })};
 }
 
@@ -41,10 +60,10 @@ Views gather(Op& op) {
   const size_t dim = wrap_dim(op.integer("dim"), x.rank());
   if (index.rank() == 0) index = unsqueezed(op, index, 0);
   if (index.rank() != x.rank()) fail(ErrorCode::bad_program, op.node.target + ": the index has another number of dimensions");
-  View taken = op.rec.pointwise(op.name, out.dtype, index.sizes, [&](Coordinates c) {
+  View taken = read_at(op, op.name, index.sizes, x, [&](Coordinates c) {
     std::vector<Expr> at(c.begin(), c.end());
     at[dim] = checked_position(op, op.rec.at(index, c), x.sizes[dim]);
-    return op.rec.at(x, at);
+    return at;
   });
   return {reshaped(op, taken, out.sizes)};
 }
@@ -57,13 +76,13 @@ Views take_along_dim(Op& op) {
     index = reshaped(op, index, {count(op.pool, index.sizes)});
   }
   const size_t dim = op.has("dim") ? wrap_dim(op.integer("dim"), x.rank()) : 0;
-  return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
+  return {read_at(op, op.name, out.sizes, x, [&](Coordinates c) {
     std::vector<Expr> at(c.begin(), c.end());
     for (size_t i = 0; i < at.size(); ++i) {
       if (i != dim && is_const(x.sizes[i], 1)) at[i] = op.pool.index(0);
     }
     at[dim] = wrapped_position(op, read(index, c), x.sizes[dim]);
-    return op.rec.at(x, at);
+    return at;
   })};
 }
 
@@ -71,17 +90,15 @@ Views take(Op& op) {
   View x = op.tensor("self"), index = op.tensor("index");
   View flat = reshaped(op, x, {count(op.pool, x.sizes)});
   const TensorType& out = op.out();
-  return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
-    return op.rec.at(flat, std::vector<Expr>{wrapped_position(op, op.rec.at(index, c), flat.sizes[0])});
-  })};
+  return {read_at(op, op.name, out.sizes, flat, [&](Coordinates c) { return std::vector<Expr>{wrapped_position(op, op.rec.at(index, c), flat.sizes[0])}; })};
 }
 
 Views embedding(Op& op) {
   View weight = op.tensor("weight"), index = op.tensor("indices");
   const TensorType& out = op.out();
-  return {op.rec.pointwise("embedding", out.dtype, out.sizes, [&](Coordinates c) {
+  return {read_at(op, "embedding", out.sizes, weight, [&](Coordinates c) {
     Expr row = checked_position(op, op.rec.at(index, c.first(c.size() - 1)), weight.sizes[0]);
-    return op.rec.at(weight, std::vector<Expr>{row, c.back()});
+    return std::vector<Expr>{row, c.back()};
   })};
 }
 
@@ -177,8 +194,8 @@ Views index(Op& op) {
   const TensorType& out = op.out();
   const IndexPlace where(indices);
   if (where.indexed == 0) return {x};
-  return {op.rec.pointwise("index", out.dtype, out.sizes, [&](Coordinates c) {
-    return op.rec.at(x, where.source(indices, c, [&](size_t i, Expr position) { return wrapped_position(op, position, x.sizes[i]); }));
+  return {read_at(op, "index", out.sizes, x, [&](Coordinates c) {
+    return where.source(indices, c, [&](size_t i, Expr position) { return wrapped_position(op, position, x.sizes[i]); });
   })};
 }
 

@@ -1,4 +1,5 @@
 // Losses: an elementwise formula and a reduction (none, mean, sum).
+#include "lower/data_checks.h"
 #include "lower/losses.h"
 
 namespace coil::lowering {
@@ -56,6 +57,12 @@ Views binary_cross_entropy(Op& op) {
   const std::optional<View> weight = op.maybe_tensor("weight");
   const DType type = accumulate_type(op.out().dtype);
   ExprPool& p = op.pool;
+  for (const auto& [v, name] : {std::pair{x, "input"}, std::pair{target, "target"}}) {
+    require(op, v.sizes, std::string("all elements of ") + name + " should be between 0 and 1", [&, from = v](Coordinates c) {
+      const Expr e = as(op.rec.at(from, c), type);
+      return both(p.op(ScalarOp::ge, {e, op.constant(0, type)}), p.op(ScalarOp::le, {e, op.constant(1, type)}));
+    });
+  }
   return {finished_loss(op, x.sizes, [&](Coordinates c) {
     Expr v = as(read(x, c), type), t = as(read(target, c), type), one = op.constant(1, type), floor = op.constant(-100, type);
     Expr yes = p.op(ScalarOp::maximum, {p.op(ScalarOp::log, {v}), floor});

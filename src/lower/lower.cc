@@ -4,9 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <stdexcept>
 
+#include "expr/written_size.h"
 #include "loop/amounts.h"
+#include "lower/dtype_rules.h"
 #include "lower/families.h"
 #include "lower/find_attention.h"
 #include "lower/find_quantised.h"
@@ -26,7 +29,7 @@ Table make_table() {
                    add_normalization, add_matmul, add_einsum, add_convolution, add_pooling, add_attention, add_sorting,
                    add_resampling, add_grid_sampling, add_losses, add_recurrent, add_data_sizes, add_distances, add_search,
                    add_special, add_bessel, add_norm_backward, add_convolution_backward, add_attention_backward,
-                   add_grid_sampling_backward, add_distances_backward, add_groups_backward, add_grouped_products, add_polynomials,
+                   add_grid_sampling_backward, add_distances_backward, add_groups_backward, add_pool_gradients, add_grouped_products, add_polynomials,
                    add_incomplete_gamma, add_antialiasing, add_calculus, add_products, add_unpooling, add_embedding_bag,
                    add_histograms, add_random, add_margin_losses, add_numeric, add_order_statistics, add_constructions,
                    add_higher_order, add_fft, add_linalg, add_quantization, add_packed_products, add_reinterpret}) {
@@ -54,6 +57,15 @@ void inline_generator(LoopProgram& program, View& result) {
   program.buffers.pop_back();
 }
 
+// A view of a view of a view: what its index arithmetic would cost wherever it is read is more than a copy does. Sizes without a common
+// factor make indices of nested divisions, which no rule takes apart.
+void store_long_view(Session& session, View& result) {
+  constexpr int64_t kMaxViewText = 80;
+  if (written_size(result.body, kMaxViewText) <= kMaxViewText) return;
+  const View& long_view = result;
+  result = session.recorder.pointwise("copy", result.dtype, result.sizes, [&](Coordinates c) { return session.recorder.at(long_view, c); });
+}
+
 void lower_node(Session& session, Scope& scope, const Node& node) {
   const bool float8 = !node.user && is_float8_node(scope.graph, node), complex = !node.user && !float8 && is_complex_node(scope.graph, node);
   const Table& rows = float8 ? float8_table() : complex ? complex_table() : table();
@@ -65,6 +77,7 @@ void lower_node(Session& session, Scope& scope, const Node& node) {
   }
   session.recorder.set_origins(node.origins);
   Op op(session, scope, node);
+  check_types(op);
   Views results = node.user ? lower_user_kernel(op) : row->second(op);
   results.resize(std::max(results.size(), node.outputs.size()));
   for (size_t i = 0; i < node.outputs.size(); ++i) {  // nothing to compute
@@ -90,6 +103,7 @@ void lower_node(Session& session, Scope& scope, const Node& node) {
                                                results[i].rank(), name(info.tensor().dtype), info.tensor().sizes.size()));
     }
     if (node.outputs.size() == 1) inline_generator(session.recorder.program(), results[i]);
+    store_long_view(session, results[i]);
     scope.values[static_cast<size_t>(node.outputs[i].index)] = std::move(results[i]);
   }
 }
@@ -112,6 +126,10 @@ View graph_input(Session& session, const Graph& graph, const GraphInput& in, boo
 }
 
 void add_inputs(Session& session, Scope& scope) {
+  std::set<std::string_view> mutated;
+  for (const GraphOutput& out : scope.graph.outputs) {
+    if (out.kind == GraphOutput::Kind::buffer_mutation) mutated.insert(out.target);
+  }
   for (const GraphInput& in : scope.graph.inputs) {
     if (in.kind == GraphInput::Kind::fixed || !in.value.valid()) continue;
     if (in.kind == GraphInput::Kind::user_symint) {
@@ -120,10 +138,7 @@ void add_inputs(Session& session, Scope& scope) {
       session.recorder.program().inputs.push_back({BufferId(), *symbol, in.name});
       continue;
     }
-    const bool mutated = std::any_of(scope.graph.outputs.begin(), scope.graph.outputs.end(), [&](const GraphOutput& out) {
-      return out.kind == GraphOutput::Kind::buffer_mutation && out.target == in.name;
-    });
-    scope.values[static_cast<size_t>(in.value.index)] = graph_input(session, scope.graph, in, mutated);
+    scope.values[static_cast<size_t>(in.value.index)] = graph_input(session, scope.graph, in, mutated.contains(in.name));
   }
 }
 

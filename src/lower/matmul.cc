@@ -28,7 +28,7 @@ View summed_product(Op& op, const std::string& name, DType dtype, const View& a,
 // The view that `flat` flattened at its first dimension, if it did.
 const View* unflattened(Op& op, const View& flat) {
   auto it = op.session.unflattened.find(flat.body.node());
-  if (it == op.session.unflattened.end()) return nullptr;
+  if (it == op.session.unflattened.end() || it->second.dtype != flat.dtype) return nullptr;  // a conversion that rounds nothing has the same body
   const View& source = it->second;
   if (source.dtype != flat.dtype || source.rank() <= flat.rank()) return nullptr;
   const size_t kept = flat.rank() - 1;

@@ -132,13 +132,17 @@ Views embedding_backward(Op& op) {
     Val index = as(op.rec.at(flat, k), DType::i64);
     return select(equal(index, padding), p.cast(rows, DType::i64), p.cast(checked_position(op, index.e, rows), DType::i64)).e;
   };
+  const auto counts = [&](const std::function<Expr(Coordinates)>& named) {
+    const auto one = [&](Coordinates, Expr) { return p.constant_int(1, DType::i64); };
+    return summed_rows(op, {"embedding_backward.count", DType::i64, rows, p.index(1), {n}, named, one});
+  };
   View sum = many_rows(rows, n) ? summed_rows(op, {"embedding_backward.rows", type, rows, columns, {n}, row, value}) : op.rec.reduce("embedding_backward.sum", ReduceOp::sum, type, out.sizes, {n}, [&](Coordinates c, Coordinates k) {
     return masked(names(c[0], k[0]).e, value(k, c[1]), op.constant(0, type));
   });
   if (!op.flag("scale_grad_by_freq")) return {converted(op, sum, out.dtype)};
-  View met = op.rec.reduce("embedding_backward.count", ReduceOp::sum, type, {rows}, {n}, [&](Coordinates c, Coordinates k) { return as(names(c[0], k[0]).e, type); });
+  const View met = counts(row);
   return {op.rec.pointwise("embedding_backward", out.dtype, out.sizes, [&](Coordinates c) {
-    return (Val(op.rec.at(sum, c)) / max(Val(op.rec.at(met, c.first(1))), 1.0)).e;
+    return (Val(op.rec.at(sum, c)) / max(Val(as(op.rec.at(met, std::vector<Expr>{c[0], p.index(0)}), type)), 1.0)).e;
   })};
 }
 

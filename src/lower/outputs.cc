@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <set>
+#include <unordered_map>
 
 namespace coil::lowering {
 namespace {
@@ -45,12 +48,32 @@ class Outputs {
   }
 
   BufferId target(const GraphOutput& out) {
-    for (const GraphInput& in : scope_.graph.inputs) {
-      if (in.name != out.target || !in.value.valid()) continue;
-      const View& v = scope_.values[static_cast<size_t>(in.value.index)];
-      if (v.body && v.body->kind == ExprKind::load) return BufferId(v.body->id);
+    if (targets_.empty()) {
+      for (const GraphInput& in : scope_.graph.inputs) {
+        if (!in.value.valid()) continue;
+        const View& v = scope_.values[static_cast<size_t>(in.value.index)];
+        if (v.body && v.body->kind == ExprKind::load) targets_.emplace(in.name, BufferId(v.body->id));
+      }
     }
+    if (const auto found = targets_.find(out.target); found != targets_.end()) return found->second;
     fail(ErrorCode::bad_program, fmt::format("output '{}' writes to '{}', which does not exist", out.name, out.target));
+  }
+
+  // Whether an output has this buffer already.
+  bool is_taken(BufferId id) {
+    const std::vector<LoopOutput>& outputs = rec_.program().outputs;
+    for (; outputs_seen_ < outputs.size(); ++outputs_seen_) taken_.insert(outputs[outputs_seen_].source);
+    return taken_.contains(id);
+  }
+
+  // What computes the buffer; null: nothing does.
+  const Loop* producer(BufferId id) {
+    const std::vector<Loop>& loops = rec_.program().loops;
+    for (; loops_seen_ < loops.size(); ++loops_seen_) {
+      for (BufferId made : loops[loops_seen_].outputs) producers_.emplace(made, loops_seen_);
+    }
+    const auto found = producers_.find(id);
+    return found == producers_.end() ? nullptr : &loops[found->second];
   }
 
   // A computed buffer that holds v and nothing else uses as an output.
@@ -60,8 +83,7 @@ class Outputs {
     if (is_load) {
       BufferId stored = rec_.stored(v, name);
       const BufferInfo& info = program.buffer(stored);
-      const bool taken = std::any_of(program.outputs.begin(), program.outputs.end(), [&](const LoopOutput& o) { return o.source == stored; });
-      if (info.kind == BufferInfo::Kind::computed && info.strides.empty() && !taken && stores_so(stored, strides)) return stored;
+      if (info.kind == BufferInfo::Kind::computed && info.strides.empty() && !is_taken(stored) && stores_so(stored, strides)) return stored;
     }
     View copy = rec_.pointwise(name, dtype, sizes, [&](Coordinates c) { return as(rec_.at(v, c), dtype); });
     return BufferId(copy.body->id);
@@ -70,12 +92,11 @@ class Outputs {
   // Templates alone write in an order of their own (convolutions channels-last, products row by row); an elementwise copy after
   // them is fused into their epilogue, which writes anywhere.
   bool stores_so(BufferId buffer, const Sizes& strides) {
-    for (const Loop& loop : rec_.program().loops) {
-      if (std::find(loop.outputs.begin(), loop.outputs.end(), buffer) == loop.outputs.end()) continue;
-      if (std::holds_alternative<Conv2d>(loop.def)) return false;
-      if (std::holds_alternative<Gemm>(loop.def) || defines_whole(loop.def)) return strides == contiguous_strides(rec_.pool(), face(rec_.program().buffer(buffer)).sizes);
-    }
-    return true;
+    const Loop* loop = producer(buffer);
+    if (!loop) return true;
+    if (std::holds_alternative<Conv2d>(loop->def)) return false;
+    const bool by_rows = std::holds_alternative<Gemm>(loop->def) || defines_whole(loop->def);
+    return !by_rows || strides == contiguous_strides(rec_.pool(), face(rec_.program().buffer(buffer)).sizes);
   }
 
   // Of results that the program gives as Python numbers.
@@ -145,6 +166,10 @@ class Outputs {
 
   Recorder& rec_;
   Scope& scope_;
+  std::unordered_map<std::string_view, BufferId> targets_;  // what a name of the signature is stored in
+  std::set<BufferId> taken_;
+  std::map<BufferId, size_t> producers_;                    // rows of loops
+  size_t outputs_seen_ = 0, loops_seen_ = 0;
   int num_results_ = 0;
 };
 

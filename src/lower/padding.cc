@@ -42,31 +42,69 @@ View padded(Op& op, const View& x, Mode mode) {
   return {x.dtype, sizes, simplify_body(body, sizes)};
 }
 
-// An element of the border got the gradients of all that repeat it.
-Views replication_backward(Op& op) {
+// The gradients of what padding made of one dimension: one after the other, each element looks at itself and at what repeats it.
+struct PaddedDim {
+  size_t d;
+  Expr size, before, after, have;  // of the image, and of its gradient
+};
+
+Views pad_backward(Op& op, const std::function<View(const View& grad, const PaddedDim&, const Sizes& sizes, DType type)>& along) {
   const View x = op.tensor("self");
   View grad = op.tensor("grad_output");
   const Sizes pad = op.indices("padding");
   const DType type = accumulate_type(x.dtype);
-  const Expr zero = op.pool.index(0);
   for (size_t k = 0; 2 * k < pad.size(); ++k) {
     const size_t d = x.rank() - 1 - k;
-    const Expr size = x.sizes[d], before = index_max(pad[2 * k], zero), after = index_max(pad[2 * k + 1], zero);
+    if (is_const(pad[2 * k], 0) && is_const(pad[2 * k + 1], 0)) continue;
     Sizes sizes = grad.sizes;
-    sizes[d] = size;
-    grad = op.rec.reduce("replication_pad_backward", ReduceOp::sum, type, sizes, {before + after + 1}, [&](Coordinates c, Coordinates r) {
-      std::vector<Expr> at(c.begin(), c.end());
-      // Repetition 0 is the element itself, which negative padding cuts off; then those in front of it, then those behind.
-      auto number = [&](Expr index) { return Val(op.pool.cast(index, DType::i64)); };
-      const Val itself = equal(number(r[0]), 0.0), in_front = number(r[0]) <= number(before);
-      const Val first = equal(number(c[d]), 0.0), last = equal(number(c[d]), number(size - 1)), have = number(grad.sizes[d]);
-      const Val place = select(itself, number(c[d] + pad[2 * k]), select(in_front, number(r[0] - 1), number(size + pad[2 * k] + r[0] - before - 1)));
-      const Val counts = either(itself, either(both(in_front, first), both(!in_front, last)));
-      at[d] = op.pool.checked_index(max(min(place, have - 1.0), 0.0).e, grad.sizes[d]);
-      return masked(both(counts, both(place >= 0.0, place < have)).e, as(op.rec.at(grad, at), type), op.constant(0, type));
-    });
+    sizes[d] = x.sizes[d];
+    grad = along(grad, {d, x.sizes[d], pad[2 * k], pad[2 * k + 1], grad.sizes[d]}, sizes, type);
   }
   return {converted(op, grad, x.dtype)};
+}
+
+Expr element(Op& op, const View& v, Coordinates c, size_t d, Expr place, DType type) {
+  std::vector<Expr> at(c.begin(), c.end());
+  at[d] = place;
+  return as(op.rec.at(v, at), type);
+}
+
+// An element of the border got the gradients of all that repeat it, which are added up once.
+Views replication_backward(Op& op) {
+  ExprPool& p = op.pool;
+  return pad_backward(op, [&](const View& grad, const PaddedDim& dim, Sizes sizes, DType type) {
+    const auto repeated = [&](const char* name, Expr times, Expr first) {
+      Sizes border = sizes;
+      border[dim.d] = p.index(1);
+      return op.rec.reduce(name, ReduceOp::sum, type, border, {times}, [&](Coordinates c, Coordinates r) {
+        const Expr place = first + r[0];
+        return masked(inside(place, dim.have), element(op, grad, c, dim.d, place, type), op.constant(0, type));
+      });
+    };
+    const View front = repeated("replication_pad_backward.front", index_max(dim.before, p.index(0)), p.index(0));
+    const View behind = repeated("replication_pad_backward.behind", index_max(dim.after, p.index(0)), dim.size + dim.before);
+    return op.rec.pointwise("replication_pad_backward", type, sizes, [&](Coordinates c) {
+      const Expr place = c[dim.d] + dim.before, zero = op.constant(0, type);
+      const Val itself = masked(inside(place, dim.have), element(op, grad, c, dim.d, place, type), zero);
+      const auto border = [&](const View& sum, Expr at) {
+        return masked(p.op(ScalarOp::eq, {c[dim.d], at}), element(op, sum, c, dim.d, p.index(0), type), zero);
+      };
+      return (itself + border(front, p.index(0)) + border(behind, dim.size - 1)).e;
+    });
+  });
+}
+
+// An element is mirrored once in front and once behind at most.
+Views reflection_backward(Op& op) {
+  return pad_backward(op, [&](const View& grad, const PaddedDim& dim, Sizes sizes, DType type) {
+    return op.rec.pointwise("reflection_pad_backward", type, sizes, [&](Coordinates c) {
+      const Expr at = c[dim.d], zero = op.pool.index(0), last = dim.size - 1;
+      const auto image = [&](Expr ok, Expr place) { return Val(masked(both(ok, inside(place, dim.have)), element(op, grad, c, dim.d, place, type), op.constant(0, type))); };
+      const Val front = image(both(index_less(zero, at), index_less(at, dim.before + 1)), dim.before - at);
+      const Val behind = image(both(index_less(at, last), index_less(last - at, dim.after + 1)), dim.before + last * 2 - at);
+      return (image(op.pool.boolean(true), at + dim.before) + front + behind).e;
+    });
+  });
 }
 
 Views pad(Op& op) {
@@ -93,6 +131,7 @@ void add_padding(Table& table) {
       return Views{padded(op, op.tensor("self"), Mode::replicate)};
     };
     table[fmt::format("aten.replication_pad{}_backward.default", kind)] = replication_backward;
+    table[fmt::format("aten.reflection_pad{}_backward.default", kind)] = reflection_backward;
   }
 }
 

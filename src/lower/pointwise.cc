@@ -1,4 +1,5 @@
 // Elementwise arithmetic: one row per operator.
+#include "lower/data_checks.h"
 #include "lower/lowering.h"
 
 namespace coil::lowering {
@@ -116,7 +117,21 @@ constexpr BinaryRow kBinary[] = {
     {"aten.__rshift__.Tensor", ScalarOp::shr, ScalarOp::shr},
 };
 
+// Eager's integers on the CPU have no quotient by zero; its GPUs have some.
+void check_divisor(Op& op, ScalarOp scalar, const View& divisor) {
+  const bool divides = scalar == ScalarOp::floor_div || scalar == ScalarOp::trunc_div || scalar == ScalarOp::remainder || scalar == ScalarOp::fmod;
+  const DType type = op.out().dtype;
+  if (!divides || is_float(type) || is_bool(type) || !op.session.library) return;
+  const Expr e = as(divisor.body, type);
+  if (e->is_constant() && e->as_int() != 0) return;
+  if (e->is_op(ScalarOp::cast) && e->args[0]->dtype == DType::index && provably_nonnegative(e->args[0] - 1, {divisor.sizes})) return;
+  require(op, divisor.sizes, "ZeroDivisionError", [&](Coordinates c) {
+    return op.pool.op(ScalarOp::ne, {as(op.rec.at(divisor, c), type), as(op.pool.constant_int(0, DType::i64), type)});
+  });
+}
+
 Views apply_binary(Op& op, ScalarOp scalar, ScalarOp on_bool) {
+  check_divisor(op, scalar, op.operand("other"));
   return {map2(op, op.operand("self"), op.operand("other"), binary(is_bool(op.out().dtype) ? on_bool : scalar))};
 }
 
@@ -146,6 +161,7 @@ Views divide(Op& op) {
     if (mode != "floor" && mode != "trunc") fail(ErrorCode::bad_program, "div: unknown rounding_mode '" + mode + "'");
     scalar = mode == "floor" ? ScalarOp::floor_div : ScalarOp::trunc_div;
   }
+  check_divisor(op, scalar, op.operand("other"));
   return {map2(op, op.operand("self"), op.operand("other"), binary(scalar))};
 }
 

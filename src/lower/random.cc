@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 
+#include "lower/data_checks.h"
 #include "lower/formula.h"
 #include "lower/regions.h"
 
@@ -131,6 +132,10 @@ Views uniform_between(Op& op, double from, double to) {
 // mean + std * a normal number; both may be tensors. Of complex numbers both parts vary, half as much each, around the same mean.
 Views normal(Op& op, std::string_view mean, std::string_view deviation, bool exponential = false) {
   const DType type = accurate(op.out().dtype);
+  if (!deviation.empty() && !op.is_scalar(deviation)) {
+    const View spread = op.tensor(deviation);
+    require(op, spread.sizes, "normal expects all elements of std >= 0.0", [&](Coordinates c) { return (Val(as(op.rec.at(spread, c), type)) >= 0.0).e; });
+  }
   auto value = [&](std::string_view arg, double otherwise, Coordinates c) {
     return arg.empty() ? Val(op.constant(otherwise, type)) : Val(as(read(op.operand(arg), c), type));
   };
@@ -167,6 +172,13 @@ Views any_numbers(Op& op) {
 Views bernoulli(Op& op) {
   const View x = op.tensor("self");
   const View share = op.node.find("p") ? op.operand("p") : x;
+  const Expr known = as(share.body, DType::f64);
+  if (!known->is_constant() || !(known->as_double() >= 0 && known->as_double() <= 1)) {
+    require(op, share.sizes, "expected probabilities between 0 and 1", [&](Coordinates c) {
+      const Val p = as(op.rec.at(share, c), DType::f64);
+      return both(p >= 0.0, p <= 1.0).e;
+    });
+  }
   return filled(op, [&](const Random& r, Coordinates c, const Sizes& s) { return r.inner(c, s) < Val(as(read(share, c), DType::f64)); });
 }
 
@@ -230,6 +242,11 @@ Views multinomial(Op& op) {
   if (single) x = unsqueezed(op, x, 0);
   Expr n = x.sizes[1], samples = out.sizes.back();
   ExprPool& p = op.pool;
+  const auto weight = [&](Coordinates c) { return Val(as(op.rec.at(x, c), DType::f64)); };
+  require(op, x.sizes, "probability tensor contains either `inf`, `nan` or element < 0",
+          [&](Coordinates c) { return both(weight(c) >= 0.0, weight(c) < std::numeric_limits<double>::infinity()).e; });
+  const View total = op.rec.reduce("multinomial.total", ReduceOp::sum, DType::f64, {x.sizes[0]}, {n}, [&](Coordinates c, Coordinates k) { return weight(std::vector<Expr>{c[0], k[0]}).e; });
+  require(op, {x.sizes[0]}, "invalid multinomial distribution (sum of probabilities <= 0)", [&](Coordinates c) { return (Val(op.rec.at(total, c)) > 0.0).e; });
   const Random random(op);
   View result;
   if (op.flag("replacement")) {

@@ -1,34 +1,19 @@
-// See row_sums.h. On the CPU the library's join_rows does it. Elsewhere the rows are sorted by what they are for. Then each round adds up to kFan sums of the last one, of the same row and as far
-// from each other as those reach: after round j, sum k is that of rows k to k + kFan^j - 1 of its kind. A row of the table takes the
-// sum that its first row has, which it finds in as many rounds.
+// See row_sums.h. On the CPU the library's join_rows does it. Elsewhere the rows are sorted by what they are for; where those of each row of the
+// table begin is found by bisection, and each row of the table adds up its range (loop/reduced_span.h). Blocks of sorted rows that are all for the same are added up
+// before, so that a row that most are for is no long loop of one thread.
 #include "lower/row_sums.h"
 
+#include <algorithm>
+#include <bit>
+
+#include "loop/reduced_span.h"
 #include "lower/formula.h"
 
 namespace coil::lowering {
 namespace {
 
-constexpr int64_t kFan = 8;
-constexpr int kMostRounds = 9;  // 134 million rows: where no bound is known, the program checks it
-
-int64_t reach_of(int rounds) {
-  int64_t reach = 1;
-  for (int i = 0; i < rounds; ++i) reach *= kFan;
-  return reach;
-}
-
-// Rounds that reach beyond `count` rows.
-int rounds_for(Op& op, const RowSums& sums) {
-  const Expr rows = count(op.pool, sums.domain);
-  const std::optional<int64_t> most = upper_bound(rows);
-  for (int rounds = 1; rounds <= kMostRounds; ++rounds) {
-    if (most && reach_of(rounds) > *most) return rounds;
-  }
-  ExprPool& p = op.pool;
-  op.rec.check(sums.name, "assertion failed: more than 134217727 rows are added to one table",
-               p.op(ScalarOp::lt, {p.cast(rows, DType::i64), p.constant_int(reach_of(kMostRounds), DType::i64)}));
-  return kMostRounds;
-}
+constexpr int64_t kBlock = 32;           // sorted rows of a block, and blocks of a larger one
+constexpr int64_t kFewForBlocks = 512;   // rows that are added up one by one, however many are for the same
 
 struct Sorted {
   Op& op;
@@ -49,47 +34,89 @@ struct Sorted {
 
 Expr none_of(Op& op, const RowSums& sums) { return sums.none ? sums.none : op.constant(0, sums.type); }
 
-View summed_runs(const Sorted& sorted, const RowSums& sums, int rounds) {
-  Op& op = sorted.op;
-  ExprPool& p = op.pool;
-  View last;
-  for (int round = 0; round < rounds; ++round) {
-    const View before = last;
-    last = op.rec.reduce(sums.name + ".sum", sums.reduce, sums.type, {sorted.count, sums.columns}, {p.index(kFan)}, [&](Coordinates c, Coordinates t) {
-      const Expr position = p.op(ScalarOp::add, {sorted.as_number(c[0]), p.op(ScalarOp::mul, {sorted.as_number(t[0]), sorted.number(reach_of(round))})});
-      const Expr same = p.op(ScalarOp::eq, {sorted.row_at(position), op.rec.at(sorted.rows, c.first(1))});
-      const Expr at = sorted.index(position);
-      const auto own = [&] {
-        const Expr number = p.checked_index(op.rec.at(sorted.order, std::vector<Expr>{at}), index_max(sorted.count, p.index(1)));
-        return sums.value(from_row_major(number, sums.domain), c[1]);
-      };
-      const Expr value = round ? op.rec.at(before, std::vector<Expr>{at, c[1]}) : own();
-      return masked(both(sorted.exists(position), same), value, none_of(op, sums));
-    });
-  }
-  return last;
+// The value of the row at a sorted position.
+Expr value_at(const Sorted& sorted, const RowSums& sums, Expr position, Expr column) {
+  const Expr number = sorted.op.pool.checked_index(sorted.op.rec.at(sorted.order, std::vector<Expr>{sorted.index(position)}), index_max(sorted.count, sorted.op.pool.index(1)));
+  return sums.value(from_row_major(number, sums.domain), column);
 }
 
-// For each row of the table how many are for smaller ones.
-View first_positions(const Sorted& sorted, const RowSums& sums, int rounds) {
+// Sums of the blocks of sorted rows, kBlock^(k + 1) each for level k, that are for one row of the table; others are not looked at.
+Views block_sums(const Sorted& sorted, const RowSums& sums, Expr identity) {
   Op& op = sorted.op;
   ExprPool& p = op.pool;
-  View found;
-  for (int round = rounds; round-- > 0;) {
-    const View before = found;
-    const Expr step = sorted.number(reach_of(round));
-    auto start = [&](Coordinates c) { return before.body ? op.rec.at(before, c) : sorted.number(0); };
-    View blocks = op.rec.reduce(sums.name + ".blocks", ReduceOp::sum, DType::i64, {sums.rows}, {p.index(kFan - 1)}, [&](Coordinates c, Coordinates t) {
-      const Expr steps = p.op(ScalarOp::mul, {p.op(ScalarOp::add, {sorted.as_number(t[0]), sorted.number(1)}), step});
-      const Expr end = p.op(ScalarOp::sub, {p.op(ScalarOp::add, {start(c), steps}), sorted.number(1)});
-      const Expr smaller = p.op(ScalarOp::lt, {sorted.row_at(end), sorted.as_number(c[0])});
-      return as(both(sorted.exists(end), smaller), DType::i64);
-    });
-    found = op.rec.pointwise(sums.name + ".first", DType::i64, {sums.rows}, [&](Coordinates c) {
-      return p.op(ScalarOp::add, {start(c), p.op(ScalarOp::mul, {op.rec.at(blocks, c), step})});
-    });
+  const int64_t most = upper_bound(sorted.count).value_or(INT64_MAX);
+  Views levels;
+  int64_t rows = kBlock;
+  for (; levels.size() < 2 && most > kFewForBlocks && most >= 4 * rows; rows *= kBlock) {
+    const View inner = levels.empty() ? View{} : levels.back();
+    levels.push_back(op.rec.reduce(sums.name + ".block", sums.reduce, sums.type, {floor_div(sorted.count, p.index(rows)), sums.columns}, {p.index(kBlock)}, [&](Coordinates c, Coordinates t) {
+      const Expr first = p.cast(c[0] * rows, DType::i64), last = p.cast(c[0] * rows + rows - 1, DType::i64);
+      const Expr whole = p.op(ScalarOp::eq, {sorted.row_at(first), sorted.row_at(last)});
+      const Expr value = inner.body ? op.rec.at(inner, std::vector<Expr>{c[0] * kBlock + t[0], c[1]}) : value_at(sorted, sums, p.cast(c[0] * kBlock + t[0], DType::i64), c[1]);
+      return masked(whole, value, identity);
+    }));
   }
-  return found;
+  return levels;
+}
+
+// What is added up for positions [first, last): single rows up to the first whole block and from the end of the last one on, and the blocks between,
+// which are added up likewise.
+struct Parts {
+  Val first, last;
+  size_t level;  // a position is of one sorted row (0) or of a block of that level
+
+  bool has_blocks(const Views& blocks) const { return level < blocks.size(); }
+  Val begin() const { return apply(ScalarOp::floor_div, first + static_cast<double>(kBlock - 1), first.like(kBlock)); }  // of the blocks between
+  Val end() const { return apply(ScalarOp::floor_div, last, last.like(kBlock)); }
+  Val any() const { return begin() < end(); }
+  Val head() const { return select(any(), begin() * static_cast<double>(kBlock) - first, last - first); }
+  Val singles() const { return select(any(), head() + last - end() * static_cast<double>(kBlock), last - first); }
+  Parts between() const { return {begin(), select(any(), end(), begin()), level + 1}; }
+
+  Val count(const Views& blocks) const { return has_blocks(blocks) ? singles() + between().count(blocks) : last - first; }
+  // Item t of count(): at(level, position). Only what is asked for is read.
+  Expr item(const Views& blocks, Val t, Expr none, const std::function<Expr(size_t level, Val position)>& at) const {
+    if (!has_blocks(blocks)) return at(level, first + t);
+    const Val position = select(t < head(), first + t, end() * static_cast<double>(kBlock) + (t - head()));
+    const Val single = t < singles();
+    return masked(single.e, at(level, position), masked((!single).e, between().item(blocks, t - singles(), none, at), none));
+  }
+};
+
+// How many sorted rows are for smaller ones than `row`, by bisection.
+Expr begin_of(const Sorted& sorted, Expr row) {
+  Op& op = sorted.op;
+  ExprPool& p = op.pool;
+  constexpr int64_t kMost = int64_t{1} << 40;
+  const auto longest = static_cast<uint64_t>(std::clamp<int64_t>(upper_bound(sorted.count).value_or(kMost), 1, kMost));
+  Val found = sorted.number(0);
+  for (uint64_t step = std::bit_floor(longest); step > 0; step /= 2) {
+    const Val next = found + static_cast<double>(step);
+    const Expr there = (next <= Val(sorted.as_number(sorted.count))).e;
+    const Expr smaller = masked(there, p.op(ScalarOp::lt, {sorted.row_at((next - 1.0).e), row}), p.boolean(false));
+    found = select(smaller, next, found);
+  }
+  return found.e;
+}
+
+// The table's sums, of the rows from first(r) to first(r + 1) in sorted order.
+View range_sums(const Sorted& sorted, const RowSums& sums, const View& first, Expr identity) {
+  Op& op = sorted.op;
+  ExprPool& p = op.pool;
+  const Views blocks = block_sums(sorted, sums, identity);
+  Expr most = sorted.count;  // items of a range
+  if (!blocks.empty()) most = index_min(sorted.count, blocks.back().sizes[0] + 2 * kBlock * static_cast<int64_t>(blocks.size()));
+  return op.rec.reduce(sums.name + ".sum", sums.reduce, sums.type, {sums.rows, sums.columns}, {most}, [&](Coordinates c, Coordinates t) {
+    const Parts all{op.rec.at(first, c.first(1)), op.rec.at(first, std::vector<Expr>{c[0] + 1}), 0};
+    const Val number = p.cast(t[0], DType::i64);
+    const Expr item = all.item(blocks, number, identity, [&](size_t level, Val position) {
+      if (level == 0) return value_at(sorted, sums, position.e, c[1]);
+      const View& block = blocks[level - 1];
+      const Expr at = p.checked_index(max(position, 0.0).e, index_max(block.sizes[0], p.index(1)));
+      return op.rec.at(block, std::vector<Expr>{at, c[1]});
+    });
+    return masked(both(number >= 0.0, number < all.count(blocks)).e, item, identity);
+  });
 }
 
 bool has_routine(const RowSums& sums) {
@@ -155,6 +182,7 @@ View by_routine(Op& op, const RowSums& sums, int64_t how) {
   call.options = {how, begin.rank() > 0, whose};
   Views inputs = {places, values, begin};
   if (whose == kChosen) {
+    call.sizes.push_back(values.sizes[0]);
     inputs.push_back(stored_numbers(op, sums.name + ".chosen", sums.domain, [&](Coordinates k) { return op.pool.cast(sums.chosen(k), DType::i64); }));
   }
   return op.rec.library(sums.name, std::move(call), inputs, {{sums.type, {sums.rows, sums.columns}}})[0];
@@ -179,21 +207,21 @@ bool many_rows(Expr rows, Expr count) {
 View summed_rows(Op& op, const RowSums& sums) {
   if (op.session.library && has_routine(sums)) return by_routine(op, sums, number_of(sums.reduce));
   ExprPool& p = op.pool;
-  const int rounds = rounds_for(op, sums);
   const Expr rows_count = count(p, sums.domain);
   const View keys = op.rec.pointwise(sums.name + ".row", DType::i64, {rows_count}, [&](Coordinates c) { return sums.row(from_row_major(c[0], sums.domain)); });
   const auto [rows, order] = op.rec.sort(sums.name + ".sorted", keys, 0, rows_count, false);
   const Sorted sorted{op, rows_count, rows, order};
-  const View runs = summed_runs(sorted, sums, rounds), first = first_positions(sorted, sums, rounds);
+  // For each row of the table, and for the one behind the last, how many are for smaller ones.
+  const View first = op.rec.pointwise(sums.name + ".first", DType::i64, {sums.rows + 1}, [&](Coordinates c) { return begin_of(sorted, sorted.as_number(c[0])); });
+  const View runs = range_sums(sorted, sums, first, identity_of(p, sums.reduce, compute_type(sums.type)));
   std::optional<View> before = sums.before;
   if (before) before = reshaped(op, *before, {sums.rows, sums.columns});
   return op.rec.pointwise(sums.name, sums.type, {sums.rows, sums.columns}, [&](Coordinates c) {
-    const Expr position = op.rec.at(first, c.first(1));
-    const Expr named = both(sorted.exists(position), p.op(ScalarOp::eq, {sorted.row_at(position), sorted.as_number(c[0])}));
-    const Expr sum = op.rec.at(runs, std::vector<Expr>{sorted.index(position), c[1]});
-    if (!before) return masked(named, sum, none_of(op, sums));
+    const Expr sum = op.rec.at(runs, c);
+    const Expr named = p.op(ScalarOp::lt, {op.rec.at(first, c.first(1)), op.rec.at(first, std::vector<Expr>{c[0] + 1})});
+    if (!before) return p.select(named, sum, none_of(op, sums));
     const Expr old = op.rec.at(*before, c);
-    return masked(named, p.op(pairwise(sums.reduce), {old, sum}), old);
+    return p.select(named, p.op(pairwise(sums.reduce), {old, sum}), old);
   });
 }
 

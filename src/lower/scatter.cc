@@ -3,6 +3,7 @@
 // slices: the messages to a graph's nodes) go the way of row_sums.h instead.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <variant>
 
 #include "lower/row_sums.h"
@@ -174,6 +175,11 @@ struct ScatterOperands {
   bool nothing = false;
 };
 
+// The checked coordinate along the dimension that the index gives at `at`.
+Expr coordinate_of(Op& op, const ScatterOperands& s, Coordinates at) {
+  return op.pool.cast(checked_position(op, as(op.rec.at(s.index, at), DType::i64), s.x.sizes[s.dim]), DType::i64);
+}
+
 ScatterOperands scatter_operands(Op& op, View src) {
   ScatterOperands s{op.tensor("self"), op.tensor("index"), std::move(src)};
   for (Expr n : s.index.sizes) s.nothing = s.nothing || is_const(n, 0);
@@ -184,6 +190,7 @@ ScatterOperands scatter_operands(Op& op, View src) {
   if (s.src.rank() == 0 && !number) s.src = unsqueezed(op, s.src, 0);
   if (s.index.rank() != s.x.rank()) fail(ErrorCode::bad_program, op.node.target + ": the index has another number of dimensions");
   s.dim = wrap_dim(op.integer("dim"), s.x.rank());
+  check_positions(op, s.x.sizes[s.dim], s.index.sizes, [&](Coordinates at) { return coordinate_of(op, s, at); });
   return s;
 }
 
@@ -197,9 +204,7 @@ bool is_expanded(const ScatterOperands& s) {
 }
 
 Writes writes_of(Op& op, const ScatterOperands& s, std::function<Expr(Coordinates, Coordinates)> hit) {
-  const auto checked = [&op, &s](Coordinates at) {
-    return op.pool.cast(checked_position(op, as(op.rec.at(s.index, at), DType::i64), s.x.sizes[s.dim]), DType::i64);
-  };
+  const auto checked = [&op, &s](Coordinates at) { return coordinate_of(op, s, at); };
   Writes w{s.x.sizes, {s.index.sizes[s.dim]}, std::move(hit), ElementWrites{s.index.sizes, s.dim, checked}};
   if (is_expanded(s)) {
     w.way = SliceWrites{s.dim, [&op, &s, checked](Expr k) {
@@ -268,7 +273,9 @@ Views index_reduce(Op& op) {
     at[dim] = k[0];
     return op.rec.at(src, at);
   };
-  const Writes w{x.sizes, {index.sizes[0]}, hit, SliceWrites{dim, [&](Expr k) { return place_in(op, index, k, x.sizes[dim], false); }}};
+  const auto place = [&](Expr k) { return place_in(op, index, k, x.sizes[dim], false); };
+  check_positions(op, x.sizes[dim], index.sizes, [&](Coordinates k) { return place(k[0]); });
+  const Writes w{x.sizes, {index.sizes[0]}, hit, SliceWrites{dim, place}};
   return {reshaped(op, joined_writes(op, x, joining(op), w, value), op.out().sizes)};
 }
 
@@ -279,7 +286,9 @@ Views put(Op& op) {
   index = reshaped(op, index, {count(op.pool, index.sizes)});
   src = reshaped(op, src, {count(op.pool, src.sizes)});
   auto hit = [&](Coordinates c, Coordinates k) { return reaches(op, op.rec.at(index, k), c[0], flat.sizes[0], true); };
-  const Writes w{flat.sizes, index.sizes, hit, ElementWrites{index.sizes, 0, [&](Coordinates k) { return place_in(op, index, k[0], flat.sizes[0], true); }}};
+  const auto place = [&](Coordinates k) { return place_in(op, index, k[0], flat.sizes[0], true); };
+  check_positions(op, flat.sizes[0], index.sizes, place);
+  const Writes w{flat.sizes, index.sizes, hit, ElementWrites{index.sizes, 0, place}};
   if (op.flag("accumulate")) {
     return {reshaped(op, joined_writes(op, flat, {}, w, [&](Coordinates, Coordinates k) { return op.rec.at(src, k); }), x.sizes)};
   }
@@ -300,13 +309,47 @@ Views masked_scatter(Op& op) {
   Expr n = count(op.pool, out.sizes), m = count(op.pool, src.sizes);
   View chosen = reshaped(op, mask, {n}), values = reshaped(op, src, {m}), old = reshaped(op, x, {n});
   View before = op.rec.scan("masked_scatter.count", ScanOp::sum, DType::i64, {n}, 0, [&](Coordinates c) { return as(as(op.rec.at(chosen, c), DType::boolean), DType::i64); });
+  if (is_const(m, 0)) {  // as many as the mask asks for: none
+    check_all(op, {n}, [&](Coordinates c) { return op.pool.cast(op.pool.checked_index(op.rec.at(before, c), m + 1), DType::i64); });
+    return {reshaped(op, old, out.sizes)};
+  }
   View result = op.rec.pointwise("masked_scatter", out.dtype, {n}, [&](Coordinates c) {
     Expr take = as(op.rec.at(chosen, c), DType::boolean);
     Expr place = op.pool.op(ScalarOp::sub, {op.rec.at(before, c), i64(op, 1)});
     Expr at = op.pool.checked_index(op.pool.select(take, place, i64(op, 0)), m);
     return masked(take, as(op.rec.at(values, std::vector<Expr>{at}), out.dtype), op.rec.at(old, c));
   });
-  return {reshaped(op, is_const(m, 0) ? old : result, out.sizes)};
+  return {reshaped(op, result, out.sizes)};
+}
+
+// The dimensions of a strided view, the widest steps first, where no two of its elements can lie at the same place: each step is longer than all that
+// is inside of it. Sizes and strides have to be known.
+std::optional<std::vector<size_t>> apart(const Sizes& strides, const Sizes& sizes) {
+  std::vector<size_t> order;
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    if (!const_int(sizes[d]) || !const_int(strides[d])) return std::nullopt;
+    if (*const_int(sizes[d]) != 1) order.push_back(d);
+  }
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return *const_int(strides[a]) > *const_int(strides[b]); });
+  int64_t inside = 0;  // the last place of what is inside
+  for (size_t k = order.size(); k-- > 0;) {
+    const int64_t step = *const_int(strides[order[k]]);
+    int64_t length = 0;
+    if (step <= inside || __builtin_mul_overflow(step, *const_int(sizes[order[k]]) - 1, &length) || __builtin_add_overflow(inside, length, &inside)) return std::nullopt;
+  }
+  return order;
+}
+
+// The view's coordinates of the element at `place`, counted from its beginning, and whether there is one.
+std::pair<Sizes, Expr> strided_point(Op& op, Expr place, const Sizes& strides, const Sizes& sizes, const std::vector<size_t>& order) {
+  Sizes at(sizes.size(), op.pool.index(0));
+  Expr reached = index_at_least(place, op.pool.index(0)), rest = place;
+  for (size_t d : order) {
+    at[d] = floor_div(rest, strides[d]);
+    reached = both(reached, index_less(at[d], sizes[d]));
+    rest = floor_mod(rest, strides[d]);
+  }
+  return {at, both(reached, op.pool.op(ScalarOp::eq, {rest, op.pool.index(0)}))};
 }
 
 // A strided view of the storage (here: the elements in row-major order) replaced by src.
@@ -314,20 +357,34 @@ Views as_strided_scatter(Op& op) {
   const Storage storage = storage_of_self(op);
   const View& x = storage.elements;
   View src = op.tensor("src");
-  const Sizes strides = op.indices("stride");
+  Sizes strides = op.indices("stride");
   View flat = reshaped(op, x, {count(op.pool, x.sizes)});
-  if (src.rank() == 0) src = unsqueezed(op, src, 0);
-  View winner = op.rec.reduce("as_strided_scatter.writer", ReduceOp::max, DType::i64, flat.sizes, src.sizes, [&](Coordinates c, Coordinates k) {
-    Expr linear = storage.offset;
-    for (size_t i = 0; i < strides.size(); ++i) linear = linear + k[i] * strides[i];
-    Expr number = op.pool.cast(row_major(op.pool, k, src.sizes), DType::i64);
-    return op.pool.select(op.pool.op(ScalarOp::eq, {linear, c[0]}), number, i64(op, -1));
-  });
-  View result = op.rec.pointwise("as_strided_scatter", x.dtype, flat.sizes, [&](Coordinates c) {
-    Expr w = op.rec.at(winner, c);
-    Sizes at = from_row_major(found_index(op, w, count(op.pool, src.sizes)), src.sizes);
-    return masked(op.pool.op(ScalarOp::ge, {w, i64(op, 0)}), as(op.rec.at(src, at), x.dtype), op.rec.at(flat, c));
-  });
+  if (strides.size() != src.rank()) fail(ErrorCode::bad_program, op.node.target + ": the strides have another number of dimensions");
+  if (src.rank() == 0) {
+    src = unsqueezed(op, src, 0);
+    strides = {op.pool.index(1)};
+  }
+  View result;
+  if (const std::optional<std::vector<size_t>> order = apart(strides, src.sizes)) {
+    result = op.rec.pointwise("as_strided_scatter", x.dtype, flat.sizes, [&](Coordinates c) {
+      const auto [at, reached] = strided_point(op, c[0] - storage.offset, strides, src.sizes, *order);
+      return masked(reached, as(op.rec.at(src, at), x.dtype), op.rec.at(flat, c));
+    });
+  } else {
+    RowSums writes{"as_strided_scatter.writer", DType::i64, flat.sizes[0], op.pool.index(1), src.sizes, {}, {}, ReduceOp::max, i64(op, -1)};
+    writes.row = [&](Coordinates k) {
+      Expr linear = storage.offset;
+      for (size_t i = 0; i < strides.size(); ++i) linear = linear + k[i] * strides[i];
+      return op.pool.cast(linear, DType::i64);
+    };
+    writes.value = [&](Coordinates k, Expr) { return op.pool.cast(row_major(op.pool, k, src.sizes), DType::i64); };
+    const View winner = reshaped(op, summed_rows(op, writes), flat.sizes);
+    result = op.rec.pointwise("as_strided_scatter", x.dtype, flat.sizes, [&](Coordinates c) {
+      Expr w = op.rec.at(winner, c);
+      Sizes at = from_row_major(found_index(op, w, count(op.pool, src.sizes)), src.sizes);
+      return masked(op.pool.op(ScalarOp::ge, {w, i64(op, 0)}), as(op.rec.at(src, at), x.dtype), op.rec.at(flat, c));
+    });
+  }
   std::vector<size_t> back(x.rank());
   for (size_t i = 0; i < back.size(); ++i) back[storage.order[i]] = i;
   return {permuted(op, reshaped(op, result, x.sizes), back)};
@@ -351,6 +408,7 @@ Views along_dim(Op& op, const char* source_arg, bool add) {
     return as(src.rank() == 0 ? src.body : op.rec.at(src, at), out.dtype);
   };
   const auto place = [&](Expr k) { return place_in(op, index, k, x.sizes[dim], false); };
+  if (!add) check_positions(op, x.sizes[dim], index.sizes, [&](Coordinates k) { return place(k[0]); });  // as eager does
   auto hit = [&](Expr coordinate, Expr j) { return reaches(op, op.rec.at(index, std::vector<Expr>{j}), coordinate, x.sizes[dim], false); };
   if (add) {
     const DType type = is_float(out.dtype) ? accumulate_type(out.dtype) : out.dtype;
@@ -362,6 +420,11 @@ Views along_dim(Op& op, const char* source_arg, bool add) {
       return op.pool.op(ScalarOp::add, {as(op.rec.at(x, c), type), t});
     });
     return {reshaped(op, sum, op.out().sizes)};
+  }
+  if (is_const(n, 1)) {
+    const Expr first = op.pool.index(0);
+    const View written = op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) { return masked(hit(c[dim], first), value_at(c, first), as(op.rec.at(x, c), out.dtype)); });
+    return {reshaped(op, written, op.out().sizes)};
   }
   const Writes w{{x.sizes[dim]}, {n}, [&](Coordinates c, Coordinates j) { return hit(c[0], j[0]); }, SliceWrites{0, place}};
   View winner = joined(op, op.name + ".writer", ReduceOp::max, DType::i64, w, i64(op, -1), [&](Coordinates, Coordinates j) { return op.pool.cast(j[0], DType::i64); });

@@ -1,5 +1,5 @@
 // Searches: isin, bucketize, searchsorted.
-#include "lower/lowering.h"
+#include "lower/written_positions.h"
 
 namespace coil::lowering {
 namespace {
@@ -72,7 +72,12 @@ Views bucketize(Op& op) { return found_by_halves({op, op.tensor("boundaries"), o
 
 Views searchsorted(Op& op) {
   const bool right = op.has("side") ? op.text("side") == "right" : op.flag("right");
-  return found_by_halves({op, op.tensor("sorted_sequence"), op.operand("self"), right, op.maybe_tensor("sorter")});
+  const View rows = op.tensor("sorted_sequence");
+  const std::optional<View> sorter = op.maybe_tensor("sorter");
+  if (sorter) {  // all of it counts, not what a bisection meets
+    check_all(op, sorter->sizes, [&](Coordinates c) { return op.pool.cast(op.pool.checked_index(as(op.rec.at(*sorter, c), DType::i64), rows.sizes.back()), DType::i64); });
+  }
+  return found_by_halves({op, rows, op.operand("self"), right, sorter});
 }
 
 }  // namespace

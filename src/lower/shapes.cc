@@ -111,7 +111,7 @@ void remember_flattening(Op& op, const View& source, const View& flat, const std
 
 View reshaped(Op& op, const View& v, const Sizes& sizes) {
   if (v.sizes == sizes) return v;
-  if (auto it = op.session.unflattened.find(v.body.node()); it != op.session.unflattened.end() && it->second.sizes == sizes) return it->second;
+  if (auto it = op.session.unflattened.find(v.body.node()); it != op.session.unflattened.end() && it->second.sizes == sizes && it->second.dtype == v.dtype) return it->second;
   const std::vector<Group> groups = match_dims(op.pool, v.sizes, sizes);
   View result = op.rec.view(v, sizes, [&](Coordinates c) {
     std::vector<Expr> at(v.rank(), op.pool.index(0));

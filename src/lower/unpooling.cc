@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "lower/formula.h"
+#include "lower/pool_windows.h"
 #include "lower/row_sums.h"
 
 namespace coil::lowering {
@@ -64,16 +65,6 @@ Views max_unpool(Op& op, size_t dims) {
   return {reshaped(op, result, out.sizes)};
 }
 
-Views max_pool_backward(Op& op, size_t dims) {
-  const TensorType& out = op.out();
-  View grad = flat_image(op, op.tensor("grad_output"), dims), indices = flat_image(op, op.tensor("indices"), dims);
-  Sizes sizes(out.sizes.begin(), out.sizes.end() - static_cast<long>(dims)), image(out.sizes.end() - static_cast<long>(dims), out.sizes.end());
-  sizes.push_back(count(op.pool, image));
-  const DType type = accumulate_type(out.dtype);
-  View sum = joined_at(op, op.name, ReduceOp::sum, type, indices, sizes, op.constant(0, type), [&](Coordinates at) { return op.rec.at(grad, at); });
-  return {reshaped(op, converted(op, sum, out.dtype), out.sizes)};
-}
-
 // Windows along two dimensions: of an image of the given sizes.
 struct Windows {
   std::vector<int64_t> kernel, dilation, padding, stride;
@@ -118,17 +109,18 @@ Views col2im(Op& op) {
   if (single) sizes.insert(sizes.begin(), op.pool.index(1));
   const Windows w(op, Sizes(sizes.begin() + 2, sizes.end()));
   const DType type = is_float(out.dtype) ? accumulate_type(out.dtype) : out.dtype;
-  View image = op.rec.reduce("col2im", ReduceOp::sum, out.dtype, sizes, {op.pool.index(w.kernel[0]), op.pool.index(w.kernel[1])},
-                             [&](Coordinates c, Coordinates k) {
+  std::vector<WindowsOver> over;
+  for (size_t i = 0; i < 2; ++i) over.emplace_back(w.kernel[i], w.stride[i], w.padding[i], w.dilation[i]);
+  View image = op.rec.reduce("col2im", ReduceOp::sum, out.dtype, sizes, {op.pool.index(over[0].count()), op.pool.index(over[1].count())}, [&](Coordinates c, Coordinates k) {
     Expr ok = op.pool.boolean(true);
-    std::vector<Expr> window;
+    std::vector<Expr> window, point;
     for (size_t i = 0; i < 2; ++i) {
-      Expr reach = c[2 + i] + w.padding[i] - k[i] * w.dilation[i], stride = op.pool.index(w.stride[i]);
-      window.push_back(floor_div(reach, stride));
-      if (w.stride[i] != 1) ok = both(ok, op.pool.op(ScalarOp::eq, {floor_mod(reach, stride), op.pool.index(0)}));
-      ok = both(ok, inside(window[i], w.steps[i]));
+      const WindowsOver::Candidate found = over[i].candidate(c[2 + i], k[i]);
+      window.push_back(found.window);
+      point.push_back(found.point);
+      ok = both(ok, both(found.shows, inside(found.window, w.steps[i])));
     }
-    Expr channel = c[1] * (w.kernel[0] * w.kernel[1]) + k[0] * w.kernel[1] + k[1];
+    Expr channel = c[1] * (w.kernel[0] * w.kernel[1]) + point[0] * w.kernel[1] + point[1];
     return masked(ok, as(op.rec.at(x, std::vector<Expr>{c[0], channel, window[0] * w.steps[1] + window[1]}), type), as(i64(op, 0), type));
   });
   return {single ? squeezed(op, image, 0) : image};
@@ -192,9 +184,6 @@ Views dropout_backward(Op& op) {
 void add_unpooling(Table& table) {
   for (size_t dims : {size_t{2}, size_t{3}}) {
     table[fmt::format("aten.max_unpool{}d.default", dims)] = [dims](Op& op) { return max_unpool(op, dims); };
-    table[fmt::format("aten.max_pool{}d_with_indices_backward.default", dims)] = [dims](Op& op) { return max_pool_backward(op, dims); };
-    table[fmt::format("aten.adaptive_max_pool{}d_backward.default", dims)] = [dims](Op& op) { return max_pool_backward(op, dims); };
-    table[fmt::format("aten.fractional_max_pool{}d_backward.default", dims)] = [dims](Op& op) { return max_pool_backward(op, dims); };
     table[fmt::format("aten.fractional_max_pool{}d.default", dims)] = [dims](Op& op) { return fractional_max_pool(op, dims); };
   }
   table["aten.im2col.default"] = im2col;

@@ -17,6 +17,21 @@ inline Expr reaches(Op& op, Expr position, Expr coordinate, Expr size, bool wrap
   return op.pool.op(ScalarOp::eq, {checked_position(op, p, size), coordinate});
 }
 
+// Computes checked positions (i64) for the sake of the checks.
+inline void check_all(Op& op, const Sizes& domain, const std::function<Expr(Coordinates)>& positions) {
+  const View checks = op.rec.pointwise(op.name + ".checks", DType::i64, domain, positions);
+  LoopOutput out;
+  out.kind = LoopOutput::Kind::check;
+  out.source = BufferId(checks.body->id);
+  out.name = op.rec.program().buffer(out.source).name;
+  op.rec.program().outputs.push_back(std::move(out));
+}
+
+// Each element of the result looks at the positions (checked, i64) that may be its own. Where `size` leaves no element, they are looked at all the same.
+inline void check_positions(Op& op, Expr size, const Sizes& domain, const std::function<Expr(Coordinates)>& position) {
+  if (!provably_nonnegative(size - 1)) check_all(op, domain, position);
+}
+
 // A found number as an index, where it was found.
 inline Expr found_index(Op& op, Expr number, Expr bound) {
   Expr safe = op.pool.op(ScalarOp::maximum, {number, i64(op, 0)});

@@ -88,7 +88,7 @@ std::string manifest_text(const PackageContents& c) {
   Json symbols = Json::array(), inputs = Json::array(), outputs = Json::array(), fixed = Json::array(), notes = Json::array();
   for (size_t i = 0; i + 1 < plan.pool->num_symbols(); ++i) {  // the last one is `workers`
     const Symbol& s = plan.pool->symbol_info(SymbolId(i));
-    symbols.push_back({{"name", s.label}, {"export_name", s.name}, {"min", std::max<int64_t>(s.min, 0)}, {"max", limit(s.max)}});
+    symbols.push_back({{"name", s.label}, {"export_name", s.name}, {"min", s.from_data ? std::max<int64_t>(s.min, 0) : s.min}, {"max", limit(s.max)}});
     if (s.from_data) symbols.back()["from_data"] = true;  // read while the program runs
   }
   for (const LoopInput& in : plan.inputs) {
@@ -126,6 +126,8 @@ std::string manifest_text(const PackageContents& c) {
             {"constants_hash", first.constants_hash},
             {"kernels", kernels(first)},
             {"not_fused", notes}};
+  m["licenses"] = Json::array();
+  for (const LicensedPart* p : parts_of(c)) m["licenses"].push_back({{"name", p->name}, {"version", p->version}, {"license", p->license}});
   if (!plan.none_results.empty()) m["none_results"] = plan.none_results;
   for (const TargetContents& t : c.targets) {
     Json target = {{"device", t.device}, {"model", t.model}, {t.device == "cpu" ? "isas" : "architectures", t.architectures}};
@@ -137,7 +139,7 @@ std::string manifest_text(const PackageContents& c) {
     if (&t != &first) target.update({{"memory", memory(t.plan)}, {"kernels", kernels(t)}});
     m["targets"].push_back(std::move(target));
   }
-  return m.dump(1);
+  return m.dump(1, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace coil

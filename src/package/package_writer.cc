@@ -55,6 +55,12 @@ Status write_target(ZipWriter& zip, const std::string& root, const TargetContent
 
 }  // namespace
 
+std::vector<const LicensedPart*> parts_of(const PackageContents& c) {
+  std::vector<std::string> members;
+  for (const TargetContents& t : c.targets) members.insert(members.end(), t.members.begin(), t.members.end());
+  return parts_of_members(members);
+}
+
 Status write_package(ZipWriter& zip, const PackageContents& c) {
   const std::string root = c.name + "/";
   TRY_STATUS(zip.add(root + "archive_format", "pt2"));
@@ -62,6 +68,7 @@ Status write_package(ZipWriter& zip, const PackageContents& c) {
   TRY_STATUS(zip.add(root + ".data/version", "6\n"));
   TRY_STATUS(zip.add(root + "byteorder", "little"));
   TRY_STATUS(zip.add(root + "data/coil/manifest.json", manifest_text(c)));
+  TRY_STATUS(zip.add(root + "data/coil/NOTICE", notice_text(parts_of(c))));
   for (const TargetContents& t : c.targets) {
     const std::string folder = root + "data/coil/src/" + (c.targets.size() > 1 ? t.device + "/" : "");
     for (const GeneratedSource& s : t.sources) TRY_STATUS(zip.add(folder + s.name, s.text));

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/zip_writer.h"
+#include "package/notice.h"
 #include "schedule/kernel_plan.h"
 
 namespace coil {
@@ -35,6 +36,7 @@ struct TargetContents {
   bool graphs = false;                     // repeated calls may become CUDA graphs
   std::string tuned_isa;                   // the one that the kernels' choices are for; empty: not tuned
   std::vector<GeneratedSource> sources;
+  std::vector<std::string> members;        // of the library's archive, that are in the code: notice.h knows whose they are
 };
 
 // Everything that goes into a package.
@@ -47,6 +49,9 @@ struct PackageContents {
 };
 
 Status write_package(ZipWriter& zip, const PackageContents& contents);
+
+// Whose code is in it.
+std::vector<const LicensedPart*> parts_of(const PackageContents& contents);
 
 // data/coil/manifest.json; the part that the runtime reads is described in runtime/manifest.h.
 std::string manifest_text(const PackageContents& contents);

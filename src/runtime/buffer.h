@@ -22,6 +22,11 @@ class Buffer {
   // Makes room for `bytes` (at least one: data() is never null afterwards), dropping the contents when it has to grow.
   // False: no memory, and *error says what the device has; the buffer is then empty.
   bool reserve(int64_t bytes, CoilError* error) { return bytes <= capacity_ && data_ ? true : grow(bytes, error); }
+  // The same, but keeps the old block until there is a new one; it is given up only where there is no room for both.
+  bool replace(int64_t bytes, CoilError* error);
+  bool holds(const void* address) const {
+    return data_ && static_cast<const uint8_t*>(address) >= data_ && static_cast<const uint8_t*>(address) < data_ + capacity_;
+  }
 
   uint8_t* data() const { return data_; }
   int64_t capacity() const { return capacity_; }

@@ -1,6 +1,7 @@
 // include/coil/coil.h over Model and Context. The border where errors become numbers and texts, and where no exception passes.
 #include <algorithm>
 #include <cstddef>
+#include <cstdio>
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -11,6 +12,7 @@
 #include "coil/coil.h"
 #include "device/dtype_names.h"
 #include "runtime/context.h"
+#include "runtime/last_error.h"
 #include "runtime/model.h"
 
 using coil::Error;
@@ -43,33 +45,29 @@ static_assert(COIL_DTYPE_FLOAT32 == +COIL_FLOAT32 && COIL_DTYPE_COMPLEX128 == +C
 
 namespace {
 
-// The last error of the thread; the text is made when a call has failed, not when it is asked for.
-struct LastError {
-  CoilError error;
-  std::string text;
-};
-thread_local LastError last;
-
-coil_status fail(const Error& error) {
-  last.text = error.to_string();
-  return static_cast<coil_status>(error.code);
+coil_status fail(const Error& error) noexcept { return coil::runtime::keep_error(error); }
+[[gnu::noinline, gnu::cold]] coil_status fail_call(const CoilError& error) noexcept {
+  return coil::runtime::keep_error(static_cast<ErrorCode>(error.code), error.message);
 }
-[[gnu::noinline, gnu::cold]] coil_status fail_call(int32_t code) {
-  return fail(Error{static_cast<ErrorCode>(code), last.error.message});
-}
-coil_status fail_exception() {
+// In a catch block. Needs no memory.
+coil_status fail_exception() noexcept {
+  using coil::runtime::keep_error;
   try {
     throw;
   } catch (const std::bad_alloc&) {
-    return fail(Error{ErrorCode::out_of_memory, "no memory"});
+    return keep_error(ErrorCode::out_of_memory, "no memory");
   } catch (const std::exception& exception) {
-    return fail(Error{ErrorCode::internal, exception.what()});
+    return keep_error(ErrorCode::internal, exception.what());
   } catch (...) {
-    return fail(Error{ErrorCode::internal, "unknown exception"});
+    return keep_error(ErrorCode::internal, "unknown exception");
   }
 }
 
-coil_status fail_null(const char* what) { return fail(Error{ErrorCode::bad_option, std::string(what) + " is null"}); }
+coil_status fail_null(const char* what) noexcept {
+  char text[64];
+  std::snprintf(text, sizeof text, "%s is null", what);
+  return coil::runtime::keep_error(ErrorCode::bad_option, text);
+}
 
 std::vector<std::vector<coil_dim>> dims_of(const std::vector<ManifestTensor>& tensors) {
   std::vector<std::vector<coil_dim>> all;
@@ -89,7 +87,9 @@ coil::Result<ModelOptions> options_of(const coil_options* options) {
       return Error{ErrorCode::bad_option, "coil_options.struct_bytes is not set", "", "set it to sizeof(coil_options)"};
     std::memcpy(&known, options, std::min<size_t>(options->struct_bytes, sizeof known));
   }
-  return ModelOptions{known.num_threads, known.parallel_for, known.pool, known.device ? known.device : ""};
+  if (known.verify < COIL_VERIFY_SMALL || known.verify > COIL_VERIFY_NONE)
+    return Error{ErrorCode::bad_option, "coil_options.verify is " + std::to_string(known.verify) + ", expected one of coil_verify"};
+  return ModelOptions{known.num_threads, known.parallel_for, known.pool, known.device ? known.device : "", static_cast<coil::runtime::Verify>(known.verify)};
 }
 
 template <class F>
@@ -114,6 +114,7 @@ coil_status open_with(const coil_options* options, coil_model** out, F open) {
 
 coil_status info_of(const char* kind, const std::vector<ManifestTensor>& tensors,
                     const std::vector<std::vector<coil_dim>>& dims, int32_t device_type, int32_t i, coil_tensor_info* info) {
+  if (!info) return fail_null("the place for the description");
   if (i < 0 || static_cast<size_t>(i) >= tensors.size())
     return fail(Error{ErrorCode::input_name, std::string("there is no ") + kind + " " + std::to_string(i) +
                                                  "; the program has " + std::to_string(tensors.size())});
@@ -126,9 +127,10 @@ coil_status info_of(const char* kind, const std::vector<ManifestTensor>& tensors
 coil_status copy(coil_context* context, void* to, const void* from, size_t bytes) {
   if (!context) return fail_null("the context");
   if (bytes && (!to || !from)) return fail_null(to ? "the source" : "the destination");
+  CoilError error;
   const int32_t code =
-      context->context.model().device().copy(to, from, static_cast<int64_t>(bytes), context->context.stream(), &last.error);
-  return code ? fail_call(code) : COIL_OK;
+      context->context.model().device().copy(to, from, static_cast<int64_t>(bytes), context->context.stream(), &error);
+  return code ? fail_call(error) : COIL_OK;
 }
 
 }  // namespace
@@ -136,7 +138,7 @@ coil_status copy(coil_context* context, void* to, const void* from, size_t bytes
 extern "C" {
 
 const char* coil_version(void) { return COIL_VERSION; }
-const char* coil_last_error(void) { return last.text.c_str(); }
+const char* coil_last_error(void) { return coil::runtime::last_error(); }
 
 const char* coil_dtype_name(int32_t dtype) {
   const char* name = cd::dtype_name(dtype);
@@ -185,29 +187,37 @@ coil_status coil_open_memory(const void* bytes, size_t size, const coil_options*
 
 void coil_close(coil_model* model) { delete model; }
 
-int32_t coil_num_inputs(const coil_model* model) { return model->model->code().num_inputs; }
-int32_t coil_num_outputs(const coil_model* model) { return model->model->code().num_outputs; }
+int32_t coil_num_inputs(const coil_model* model) { return model ? model->model->code().num_inputs : 0; }
+int32_t coil_num_outputs(const coil_model* model) { return model ? model->model->code().num_outputs : 0; }
 int32_t coil_output_position(const coil_model* model, int32_t i) {
+  if (!model) return -1;
   const std::vector<int32_t>& places = model->model->manifest().output_places;
   return i < 0 || static_cast<size_t>(i) >= places.size() ? -1 : places[static_cast<size_t>(i)];
 }
-coil_status coil_input_info(const coil_model* model, int32_t i, coil_tensor_info* info) {
+coil_status coil_input_info(const coil_model* model, int32_t i, coil_tensor_info* info) try {
+  if (!model) return fail_null("the model");
   return info_of("input", model->model->manifest().inputs, model->input_dims, coil_model_device_type(model), i, info);
+} catch (...) {
+  return fail_exception();
 }
-coil_status coil_output_info(const coil_model* model, int32_t i, coil_tensor_info* info) {
+coil_status coil_output_info(const coil_model* model, int32_t i, coil_tensor_info* info) try {
+  if (!model) return fail_null("the model");
   return info_of("output", model->model->manifest().outputs, model->output_dims, coil_model_device_type(model), i, info);
+} catch (...) {
+  return fail_exception();
 }
 int32_t coil_find_input(const coil_model* model, const char* name) {
+  if (!model || !name) return -1;
   const std::vector<ManifestTensor>& inputs = model->model->manifest().inputs;
-  for (size_t i = 0; name && i < inputs.size(); i++) {
+  for (size_t i = 0; i < inputs.size(); i++) {
     if (inputs[i].name == name) return static_cast<int32_t>(i);
   }
   return -1;
 }
-const char* coil_isa(const coil_model* model) { return model->model->isa().c_str(); }
-int32_t coil_num_threads(const coil_model* model) { return model->model->host().num_workers; }
-int32_t coil_model_device_type(const coil_model* model) { return model->model->device().id().type; }
-int32_t coil_model_device_index(const coil_model* model) { return model->model->device().id().index; }
+const char* coil_isa(const coil_model* model) { return model ? model->model->isa().c_str() : ""; }
+int32_t coil_num_threads(const coil_model* model) { return model ? model->model->host().num_workers : 0; }
+int32_t coil_model_device_type(const coil_model* model) { return model ? model->model->device().id().type : -1; }
+int32_t coil_model_device_index(const coil_model* model) { return model ? model->model->device().id().index : -1; }
 int32_t coil_cuda_device_count(void) try {
   const auto info = coil::runtime::cuda_info();
   if (info.ok()) return static_cast<int32_t>(info.value().devices.size());
@@ -243,9 +253,10 @@ void coil_context_destroy(coil_context* context) { delete context; }
 coil_status coil_run_on(coil_context* context, void* stream, const coil_tensor* inputs, int32_t num_inputs,
                         coil_tensor* outputs, int32_t num_outputs) try {
   if (!context) return fail_null("the context");
+  CoilError error;
   const int32_t code = context->context.run(reinterpret_cast<const CoilTensorView*>(inputs), num_inputs,
-                                            reinterpret_cast<CoilTensorView*>(outputs), num_outputs, &last.error, stream);
-  return code ? fail_call(code) : COIL_OK;
+                                            reinterpret_cast<CoilTensorView*>(outputs), num_outputs, &error, stream);
+  return code ? fail_call(error) : COIL_OK;
 } catch (...) {
   return fail_exception();
 }
@@ -255,37 +266,48 @@ coil_status coil_run(coil_context* context, const coil_tensor* inputs, int32_t n
   return coil_run_on(context, nullptr, inputs, num_inputs, outputs, num_outputs);
 }
 
-coil_status coil_synchronize(coil_context* context) {
+coil_status coil_synchronize(coil_context* context) try {
   if (!context) return fail_null("the context");
-  const int32_t code = context->context.synchronise(&last.error);
-  return code ? fail_call(code) : COIL_OK;
+  CoilError error;
+  const int32_t code = context->context.synchronise(&error);
+  return code ? fail_call(error) : COIL_OK;
+} catch (...) {
+  return fail_exception();
 }
 
-coil_status coil_alloc(coil_model* model, size_t bytes, void** data) {
+coil_status coil_alloc(coil_model* model, size_t bytes, void** data) try {
   if (!model || !data) return fail_null(model ? "the place for the address" : "the model");
-  *data = model->model->device().allocate(bytes > INT64_MAX ? -1 : static_cast<int64_t>(bytes), &last.error);
-  return *data ? COIL_OK : fail_call(last.error.code);
+  CoilError error;
+  *data = model->model->device().allocate(bytes > INT64_MAX ? -1 : static_cast<int64_t>(bytes), &error);
+  return *data ? COIL_OK : fail_call(error);
+} catch (...) {
+  return fail_exception();
 }
 void coil_free(coil_model* model, void* data) {
   if (model && data) model->model->device().free(data);
 }
 
-coil_status coil_copy_to_device(coil_context* context, void* device, const void* host, size_t bytes) {
+coil_status coil_copy_to_device(coil_context* context, void* device, const void* host, size_t bytes) try {
   return copy(context, device, host, bytes);
+} catch (...) {
+  return fail_exception();
 }
 
-coil_status coil_copy_from_device(coil_context* context, void* host, const void* device, size_t bytes) {
+coil_status coil_copy_from_device(coil_context* context, void* host, const void* device, size_t bytes) try {
   const coil_status status = copy(context, host, device, bytes);
   return status == COIL_OK ? coil_synchronize(context) : status;
+} catch (...) {
+  return fail_exception();
 }
 
 coil_status coil_infer(coil_context* context, const coil_tensor* inputs, int32_t num_inputs, coil_tensor* outputs,
                        int32_t num_outputs) try {
   if (!context) return fail_null("the context");
   if (num_outputs > 0 && !outputs) return fail_null("the array of outputs");
+  CoilError error;
   const int32_t code = context->context.infer(reinterpret_cast<const CoilTensorView*>(inputs), num_inputs,
-                                              reinterpret_cast<CoilTensorView*>(outputs), num_outputs, &last.error);
-  return code ? fail_call(code) : COIL_OK;
+                                              reinterpret_cast<CoilTensorView*>(outputs), num_outputs, &error);
+  return code ? fail_call(error) : COIL_OK;
 } catch (...) {
   return fail_exception();
 }

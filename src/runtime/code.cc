@@ -7,10 +7,15 @@
 #include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <map>
+#include <mutex>
 #include <utility>
+
+#include "base/hash.h"
 
 namespace coil::runtime {
 namespace {
@@ -62,7 +67,7 @@ Status write_all(int file, std::span<const uint8_t> bytes) {
     const ssize_t n = write(file, bytes.data(), bytes.size());
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0)
-      return Error{ErrorCode::load_failed, std::string("cannot hold the package's code in memory: ") + strerror(errno)};
+      return Error{ErrorCode::out_of_memory, std::string("cannot hold the package's code in memory: ") + strerror(errno)};
     bytes = bytes.subspan(static_cast<size_t>(n));
   }
   return ok_status();
@@ -76,65 +81,109 @@ int anonymous_file(const std::string& name) {
   return file >= 0 || errno != EINVAL ? file : memfd_create(label.c_str(), MFD_CLOEXEC);
 }
 
+struct File {
+  int number;
+  ~File() {
+    if (number >= 0) close(number);
+  }
+};
+
+// A path of the open file that no other loaded code has: the loader takes an object of a known path for that object, and numbers of
+// descriptors come again. The number of the file's inode is written into it as slashes (0) and dots (1), which mean nothing there: a
+// loaded object keeps its inode, so it is its own, whichever of several copies of this runtime in the process loads it.
+Result<std::string> path_of(int file) {
+  struct stat status;
+  if (fstat(file, &status) != 0)
+    return Error{ErrorCode::load_failed, std::string("cannot read the package's code's file: ") + strerror(errno)};
+  std::string path = "/proc/self/fd";
+  for (uint64_t n = status.st_ino; n; n >>= 1) path += n & 1 ? "/." : "/";
+  return path + "/" + std::to_string(file);
+}
+
 }  // namespace
 
+// What is loaded, by its bytes. Whoever holds the code keeps it; here are only ways to find it.
+struct Code::Registry {
+  using Key = std::pair<Hash128, size_t>;
+  std::mutex mutex;
+  std::map<Key, std::weak_ptr<const Loaded>> loaded;
+
+  std::shared_ptr<const Loaded> find(const Key& key) {
+    const std::lock_guard lock(mutex);
+    const auto it = loaded.find(key);
+    return it == loaded.end() ? nullptr : it->second.lock();
+  }
+  void add(const Key& key, const std::shared_ptr<const Loaded>& code) {
+    const std::lock_guard lock(mutex);
+    std::erase_if(loaded, [](const auto& entry) { return entry.second.expired(); });
+    loaded[key] = code;
+  }
+};
+
+Code::Registry& Code::registry() {
+  static Registry* const made = new Registry;  // models may outlive the statics of this library
+  return *made;
+}
+
 Result<Code> Code::load(std::span<const uint8_t> shared_object, const std::string& name) {
+  const Registry::Key key = {hash128(shared_object), shared_object.size()};
+  if (auto known = registry().find(key)) return Code(std::move(known));
   TRY_STATUS(check_elf(shared_object));
-  Code code;
-  code.file_ = anonymous_file(name);
-  if (code.file_ < 0)
+  const auto loaded = std::make_shared<Loaded>();
+  TRY_STATUS(loaded->open(shared_object, name));
+  TRY_STATUS(loaded->choose());
+  // A tuner's build is told by a variable of its own which choices to take.
+  if (!dlsym(loaded->handle, COIL_TUNING_SYMBOL)) registry().add(key, loaded);
+  return Code(loaded);
+}
+
+Status Code::Loaded::open(std::span<const uint8_t> shared_object, const std::string& name) {
+  const File file{anonymous_file(name)};
+  if (file.number < 0)
     return Error{ErrorCode::load_failed,
                  std::string("cannot make an anonymous file for the package's code: ") + strerror(errno), "",
                  "allow memfd_create (sysctl vm.memfd_noexec, seccomp) or raise the limit of open files"};
-  TRY_STATUS(write_all(code.file_, shared_object));
-  const std::string path = "/proc/self/fd/" + std::to_string(code.file_);
-  code.handle_ = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (!code.handle_) {
-    const char* reason = dlerror();
-    return Error{ErrorCode::load_failed,
-                 std::string("the system's loader refused the package's code: ") + (reason ? reason : "unknown")};
-  }
-  TRY_STATUS(code.choose());
-  return code;
+  TRY_STATUS(write_all(file.number, shared_object));
+  TRY(const std::string path, path_of(file.number));
+  errno = 0;
+  handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle) return ok_status();
+  const char* reason = dlerror();
+  const bool memory = errno == ENOMEM || !reason;  // the loader's own words for it are many
+  return Error{memory ? ErrorCode::out_of_memory : ErrorCode::load_failed,
+               std::string("the system's loader refused the package's code: ") + (reason ? reason : "unknown")};
 }
 
-Status Code::choose() {
-  const auto function = reinterpret_cast<CoilModelFn>(dlsym(handle_, COIL_MODEL_SYMBOL));
+Status Code::Loaded::choose() {
+  const auto function = reinterpret_cast<CoilModelFn>(dlsym(handle, COIL_MODEL_SYMBOL));
   if (!function)
     return Error{ErrorCode::bad_package, "the package's code does not export " COIL_MODEL_SYMBOL "; it was not made by coil",
                  "", "compile the exported program with coil"};
-  const CoilModel* model = function();
-  if (!model || model->abi_version != COIL_ABI_VERSION || model->struct_bytes < offsetof(CoilModel, count_graphs))
+  const CoilModel* table = function();
+  if (!table || table->abi_version != COIL_ABI_VERSION || table->struct_bytes < offsetof(CoilModel, count_graphs))
     return Error{ErrorCode::package_version,
-                 "the package's code has boundary version " + std::to_string(model ? model->abi_version : 0) +
+                 "the package's code has boundary version " + std::to_string(table ? table->abi_version : 0) +
                      ", this runtime has version " + std::to_string(COIL_ABI_VERSION),
                  "", "compile the program again with this version of coil, or use its runtime"};
-  const bool gpu = model->device_type == COIL_CUDA;
-  if (model->device_type != COIL_CPU && !gpu)
+  const bool gpu = table->device_type == COIL_CUDA;
+  if (table->device_type != COIL_CPU && !gpu)
     return Error{ErrorCode::bad_package, "the package's code is for an unknown kind of device"};
-  if (gpu && (!model->load_device || !model->unload_device))
+  if (gpu && (!table->load_device || !table->unload_device))
     return Error{ErrorCode::bad_package, "the package's code lacks a part of the boundary"};
-  const bool complete = model->select && model->bind && model->output_shape && model->arena_bytes && model->run &&
-                        model->num_inputs >= 0 && model->num_outputs >= 0 && model->num_symbols >= 0;
+  const bool complete = table->select && table->bind && table->output_shape && table->arena_bytes && table->run &&
+                        table->num_inputs >= 0 && table->num_outputs >= 0 && table->num_symbols >= 0;
   if (!complete) return Error{ErrorCode::bad_package, "the package's code lacks a part of the boundary"};
   CoilError error;
   error.message[0] = 0;
-  if (model->select(&isa_, &error) != 0) return Error{static_cast<ErrorCode>(error.code), error.message};
-  memcpy(&model_, model, std::min<size_t>(model->struct_bytes, sizeof model_));
+  if (table->select(&isa, &error) != 0) return Error{static_cast<ErrorCode>(error.code), error.message};
+  memcpy(&model, table, std::min<size_t>(table->struct_bytes, sizeof model));
   return ok_status();
 }
 
-void* Code::symbol(const char* name) const { return handle_ ? dlsym(handle_, name) : nullptr; }
+void* Code::symbol(const char* name) const { return dlsym(loaded_->handle, name); }
 
-Code::Code(Code&& other) noexcept
-    : file_(std::exchange(other.file_, -1)),
-      handle_(std::exchange(other.handle_, nullptr)),
-      model_(other.model_),
-      isa_(other.isa_) {}
-
-Code::~Code() {
-  if (handle_) dlclose(handle_);
-  if (file_ >= 0) close(file_);
+Code::Loaded::~Loaded() {
+  if (handle) dlclose(handle);
 }
 
 }  // namespace coil::runtime

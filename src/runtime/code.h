@@ -1,8 +1,10 @@
 // A package's machine code, loaded from memory: the shared object goes into an anonymous file that only this process sees, so
-// that nothing is written to a disk and no path is needed.
+// that nothing is written to a disk and no path is needed. Code of the same bytes is loaded once, however many models have it open;
+// what differs between models (constants, state, devices, streams) comes with each call. No descriptor stays open.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 
@@ -17,22 +19,27 @@ class Code {
   // instruction set. `name` appears in /proc/PID/maps, debuggers and profilers.
   static Result<Code> load(std::span<const uint8_t> shared_object, const std::string& name);
 
-  Code(Code&& other) noexcept;
-  Code& operator=(Code&&) = delete;
-  ~Code();
-
-  const CoilModel& model() const { return model_; }
-  const char* isa() const { return isa_; }
+  const CoilModel& model() const { return loaded_->model; }
+  const char* isa() const { return loaded_->isa; }
   void* symbol(const char* name) const;  // null: the code does not export it
 
  private:
-  Code() = default;
-  Status choose();
+  struct Loaded {
+    Loaded() = default;
+    Loaded(const Loaded&) = delete;
+    ~Loaded();
+    Status open(std::span<const uint8_t> shared_object, const std::string& name);
+    Status choose();
 
-  int file_ = -1;  // open as long as the code is loaded: the loader knows objects by path, and the path has the number in it
-  void* handle_ = nullptr;
-  CoilModel model_ = {};  // the code's table; null what it does not have yet
-  const char* isa_ = "";
+    void* handle = nullptr;
+    CoilModel model = {};  // the code's table; null what it does not have yet
+    const char* isa = "";
+  };
+  explicit Code(std::shared_ptr<const Loaded> loaded) : loaded_(std::move(loaded)) {}
+  struct Registry;
+  static Registry& registry();
+
+  std::shared_ptr<const Loaded> loaded_;
 };
 
 }  // namespace coil::runtime

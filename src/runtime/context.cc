@@ -72,6 +72,11 @@ Span span_of(const CoilTensorView& view) {
   return {begin, begin + static_cast<uintptr_t>((last + 1) * element_bytes(view.dtype))};
 }
 
+// How many shapes of an output are kept under their addresses.
+constexpr size_t kMostShapes = 64;
+// Structs of other outputs are looked for among so many: every call with the caller's memory pays for it.
+constexpr int32_t kMostSwapped = 16;
+
 std::string list(const int64_t* values, int32_t count) {
   std::string text = "[";
   for (int32_t d = 0; d < count; d++) text += (d ? ", " : "") + std::to_string(values[d]);
@@ -134,108 +139,222 @@ int32_t Context::bind(const CoilTensorView* inputs, int32_t num_inputs, int32_t 
   if (num_outputs != code_.num_outputs)
     return fail(error, ErrorCode::output_mismatch, "the program has %d outputs, the caller passes %d", code_.num_outputs,
                 num_outputs);
-  for (int32_t i = 0; i < num_outputs; i++) {
-    Output& output = outputs_[static_cast<size_t>(i)];
-    code_.output_shape(symbols_.data(), i, output.sizes, output.strides);
-    if (is_late(i)) std::fill_n(output.sizes, code_.outputs[i].ndim, int64_t{-1}), std::fill_n(output.strides, code_.outputs[i].ndim, int64_t{-1});
-  }
   return 0;
 }
 
-// Decides where output i is written.
-int32_t Context::place_output(int32_t i, const CoilTensorView& wish, CoilError* error) {
+// The shape of the call under way, under an address that callers may keep: the one it had when it was last told, else a new one in
+// the place of the one that was not used for longest.
+void Context::set_shape(int32_t i, const int64_t* sizes, const int64_t* strides) {
+  Output& output = outputs_[static_cast<size_t>(i)];
+  const auto rank = static_cast<size_t>(code_.outputs[i].ndim);
+  const auto is_this = [&](const Shape& shape) {
+    return std::equal(sizes, sizes + rank, shape.dims.get()) && std::equal(strides, strides + rank, shape.dims.get() + rank);
+  };
+  if (output.shape >= output.shapes.size() || !is_this(output.shapes[output.shape])) {
+    auto found = std::find_if(output.shapes.begin(), output.shapes.end(), is_this);
+    if (found == output.shapes.end()) {
+      if (output.shapes.size() < kMostShapes) {
+        output.shapes.push_back({std::unique_ptr<int64_t[]>(new int64_t[4 * rank + 1]), 0});
+        found = output.shapes.end() - 1;
+      } else {
+        const auto older = [](const Shape& a, const Shape& b) { return a.last_use < b.last_use; };
+        found = std::min_element(output.shapes.begin(), output.shapes.end(), older);
+      }
+      int64_t* dims = found->dims.get();
+      for (int copy = 0; copy < 2; copy++) dims = std::copy_n(strides, rank, std::copy_n(sizes, rank, dims));
+    }
+    output.shape = static_cast<size_t>(found - output.shapes.begin());
+  }
+  output.shapes[output.shape].last_use = ++uses_;
+}
+
+void Context::shape_output(int32_t i, const int64_t* symbols) {
+  int64_t sizes[COIL_MAX_RANK], strides[COIL_MAX_RANK];
+  code_.output_shape(symbols, i, sizes, strides);
+  set_shape(i, sizes, strides);
+}
+
+const int64_t* Context::dims_of(int32_t i, bool ours) const {
+  const Output& output = outputs_[static_cast<size_t>(i)];
+  return output.shapes[output.shape].dims.get() + (ours ? 2 * code_.outputs[i].ndim : 0);
+}
+
+bool Context::is_ours(const void* data) const {
+  const auto address = reinterpret_cast<uintptr_t>(data);
+  if (address < lowest_ || address >= highest_) return false;
+  return std::any_of(outputs_.begin(), outputs_.end(), [&](const Output& o) { return o.blocks[0].holds(data) || o.blocks[1].holds(data); });
+}
+
+bool Context::holds_input(const Buffer& block) const {
+  return reads_ours_ && std::any_of(inputs_, inputs_ + code_.num_inputs, [&](const CoilTensorView& input) { return block.holds(input.data); });
+}
+
+// Whether the caller's words about its memory are those with which this context described memory of its own.
+bool Context::describes_ours(int32_t i, const CoilTensorView& wish) const {
+  const auto describes = [&](int32_t o) {
+    const auto rank = static_cast<size_t>(code_.outputs[o].ndim);
+    const std::vector<Shape>& shapes = outputs_[static_cast<size_t>(o)].shapes;
+    return rank && std::any_of(shapes.begin(), shapes.end(), [&](const Shape& shape) {
+      const int64_t* dims = shape.dims.get() + 2 * rank;
+      return wish.sizes == dims || wish.strides == dims + rank;
+    });
+  };
+  if (describes(i)) return true;
+  for (int32_t o = 0; o < std::min(code_.num_outputs, kMostSwapped); o++) {  // structs that changed places
+    if (o != i && describes(o)) return true;
+  }
+  return false;
+}
+
+// Whether the caller's memory for output i, if it passes some, is what the result needs.
+int32_t Context::check_wish(int32_t i, const int64_t* symbols, CoilError* error) {
+  shape_output(i, symbols);
+  Output& output = outputs_[static_cast<size_t>(i)];
+  const CoilTensorView& wish = wishes_[i];
+  if (output.ours) return 0;
+  const CoilTensorDesc& desc = code_.outputs[i];
+  const int64_t *sizes = dims_of(i, false), *strides = sizes + desc.ndim;
+  const bool rank_fits = wish.ndim == desc.ndim && (wish.sizes || !wish.ndim);
+  if (session_ && rank_fits) {
+    if (int32_t code = session_->check_place("output", desc.name, code_.num_inputs + i, wish, error)) return code;
+  }
+  const bool fits = rank_fits && wish.dtype == desc.dtype && wish.device_type == code_.device_type &&
+                    reinterpret_cast<uintptr_t>(wish.data) % static_cast<uintptr_t>(element_bytes(desc.dtype)) == 0 &&
+                    same_layout(wish, sizes, strides);
+  if (!fits) return fail_output(error, desc, i, sizes, strides, wish);
+  if (describes_ours(i, wish))
+    return fail(error, ErrorCode::output_mismatch,
+                "output '%s' (%d): its sizes and strides are those of memory that this context owned, its data is not that memory (any more); set data "
+                "to null, or describe memory of your own with sizes of your own or of coil_infer",
+                desc.name, i);
+  const Span span = span_of(wish);
+  output.begin = span.begin, output.end = span.end;
+  return check_overlap(i, error);
+}
+
+// Decides where output i is written, once its wish is checked.
+int32_t Context::place_output(int32_t i, CoilError* error) {
+  Output& output = outputs_[static_cast<size_t>(i)];
+  if (output.ours) {
+    if (int32_t code = place_in_ours(i, error)) return code;
+  } else {
+    output_data_[static_cast<size_t>(i)] = wishes_[i].data;
+  }
+  output.placed = true;
+  return 0;
+}
+
+int32_t Context::place_in_ours(int32_t i, CoilError* error) {
   Output& output = outputs_[static_cast<size_t>(i)];
   const CoilTensorDesc& desc = code_.outputs[i];
-  if (wish.data) {
-    const bool fits = wish.dtype == desc.dtype && wish.ndim == desc.ndim && wish.device_type == code_.device_type &&
-                      reinterpret_cast<uintptr_t>(wish.data) % static_cast<uintptr_t>(element_bytes(desc.dtype)) == 0 &&
-                      same_layout(wish, output.sizes, output.strides);
-    if (!fits) return fail_output(error, desc, i, output.sizes, output.strides, wish);
-    output_data_[static_cast<size_t>(i)] = wish.data;
-    return 0;
-  }
-  const int64_t bytes = extent_bytes(desc, output.sizes, output.strides);
+  const int64_t *sizes = dims_of(i, true), *strides = sizes + desc.ndim;
+  if (holds_input(output.blocks[output.block])) output.block ^= 1;
+  Buffer& block = output.blocks[output.block];
+  if (holds_input(block))
+    return fail(error, ErrorCode::output_mismatch, "output '%s' (%d): inputs of this call lie in its results of the last two runs; copy one of them, or pass memory of your own",
+                desc.name, i);
+  const int64_t bytes = extent_bytes(desc, sizes, strides);
   CoilError reason{};
-  if (bytes < 0 || !output.buffer.reserve(bytes, &reason))
+  if (bytes < 0 || !block.replace(bytes, &reason)) {
     return fail(error, reason.code ? static_cast<ErrorCode>(reason.code) : ErrorCode::out_of_memory,
-                "no memory for output '%s' of sizes %s (%lld bytes): %s", desc.name, list(output.sizes, desc.ndim).c_str(),
+                "no memory for output '%s' of sizes %s (%lld bytes): %s", desc.name, list(sizes, desc.ndim).c_str(),
                 static_cast<long long>(bytes), reason.code ? reason.message : "more bytes than there are numbers for");
+  }
+  const auto begin = reinterpret_cast<uintptr_t>(block.data());
+  lowest_ = std::min(lowest_, begin), highest_ = std::max(highest_, begin + static_cast<uintptr_t>(block.capacity()));
   output_bytes_ += bytes;
-  output_data_[static_cast<size_t>(i)] = output.buffer.data();
+  output_data_[static_cast<size_t>(i)] = block.data();
   return 0;
 }
 
-void Context::describe(CoilTensorView* outputs) const {
-  const DeviceId device = model_->device().id();
+// All wishes are checked before any memory of ours is given up for more.
+int32_t Context::place_outputs(CoilError* error) {
   for (int32_t i = 0; i < code_.num_outputs; i++) {
-    const CoilTensorDesc& desc = code_.outputs[i];
-    const Output& output = outputs_[static_cast<size_t>(i)];
-    outputs[i] = {outputs[i].data, output.sizes, output.strides, desc.ndim, desc.dtype, device.type, device.index};
+    Output& output = outputs_[static_cast<size_t>(i)];
+    output.placed = false, output.begin = output.end = 0;
+    output.ours = !wishes_[i].data || is_ours(wishes_[i].data);  // of late ones too: what is placed before them may give their memory up
   }
+  for (int32_t i = 0; i < code_.num_outputs; i++) {
+    if (is_late(i)) continue;  // its size is not known yet
+    if (int32_t code = check_wish(i, symbols_.data(), error)) return code;
+  }
+  for (int32_t i = 0; i < code_.num_outputs; i++) {
+    if (is_late(i)) continue;
+    if (int32_t code = place_output(i, error)) return code;
+  }
+  return 0;
+}
+
+void Context::describe(int32_t i, bool ours, CoilTensorView* output) const {
+  const DeviceId device = model_->device().id();
+  const CoilTensorDesc& desc = code_.outputs[i];
+  const int64_t* dims = dims_of(i, ours);
+  *output = {output->data, dims, dims + desc.ndim, desc.ndim, desc.dtype, device.type, device.index};
 }
 
 int32_t Context::infer(const CoilTensorView* inputs, int32_t num_inputs, CoilTensorView* outputs, int32_t num_outputs,
                        CoilError* error) {
   if (int32_t code = bind(inputs, num_inputs, num_outputs, error)) return code;
-  describe(outputs);
+  for (int32_t i = 0; i < num_outputs; i++) {
+    if (is_late(i)) {
+      int64_t unknown[COIL_MAX_RANK];
+      std::fill_n(unknown, COIL_MAX_RANK, int64_t{-1});
+      set_shape(i, unknown, unknown);
+    } else {
+      shape_output(i, symbols_.data());
+    }
+  }
+  for (int32_t i = 0; i < num_outputs; i++) describe(i, is_ours(outputs[i].data), &outputs[i]);
   return 0;
 }
 
-// What is computed is written while inputs are still read, in any order.
-int32_t Context::check_overlap(const CoilTensorView* inputs, const CoilTensorView* outputs, CoilError* error) const {
-  for (int32_t o = 0; o < code_.num_outputs; o++) {
-    if (!outputs[o].data) continue;
-    const bool malformed = outputs[o].ndim != code_.outputs[o].ndim || (outputs[o].ndim && !outputs[o].sizes);
-    if (is_late(o) && malformed) continue;  // refused when its size is known
-    const Span out = span_of(outputs[o]);
-    const char* kind = nullptr;
-    const char* name = nullptr;
-    for (int32_t i = 0; i < code_.num_inputs && !kind; i++) {
-      if (out.meets(span_of(inputs[i]))) kind = "input", name = code_.inputs[i].name;
-    }
-    for (int32_t i = 0; i < o && !kind; i++) {
-      if (outputs[i].data && out.meets(span_of(outputs[i]))) kind = "output", name = code_.outputs[i].name;
-    }
-    if (kind)
-      return fail(error, ErrorCode::output_mismatch,
-                  "output '%s' (%d): its memory overlaps that of %s '%s'; pass memory of its own, or none",
-                  code_.outputs[o].name, o, kind, name);
+// What is computed is written while inputs are still read, in any order. Of the other outputs those are looked at that lie in the
+// caller's memory and were checked before: each pair once.
+int32_t Context::check_overlap(int32_t o, CoilError* error) const {
+  const Span out = {outputs_[static_cast<size_t>(o)].begin, outputs_[static_cast<size_t>(o)].end};
+  const char* kind = nullptr;
+  const char* name = nullptr;
+  for (int32_t i = 0; i < code_.num_inputs && !kind; i++) {
+    if (out.meets(span_of(inputs_[i]))) kind = "input", name = code_.inputs[i].name;
   }
-  return 0;
+  for (int32_t i = 0; i < code_.num_outputs && !kind; i++) {
+    const Output& other = outputs_[static_cast<size_t>(i)];
+    if (i != o && out.meets({other.begin, other.end})) kind = "output", name = code_.outputs[i].name;
+  }
+  if (!kind) return 0;
+  return fail(error, ErrorCode::output_mismatch, "output '%s' (%d): its memory overlaps that of %s '%s'; pass memory of its own, or none",
+              code_.outputs[o].name, o, kind, name);
 }
 
 // On CUDA: no address that the device cannot use reaches a kernel. Symbolic integers, which bind has read, are on the CPU.
-int32_t Context::check_places(const CoilTensorView* inputs, const CoilTensorView* outputs, CoilError* error) {
+int32_t Context::check_places(const CoilTensorView* inputs, CoilError* error) {
   for (int32_t i = 0; i < code_.num_inputs; i++) {
     if (inputs[i].device_type == COIL_CPU) continue;  // bind has agreed
     if (int32_t code = session_->check_place("input", code_.inputs[i].name, i, inputs[i], error)) return code;
   }
-  for (int32_t i = 0; i < code_.num_outputs; i++) {
-    if (!outputs[i].data) continue;
-    if (int32_t code = session_->check_place("output", code_.outputs[i].name, code_.num_inputs + i, outputs[i], error))
-      return code;
-  }
   return 0;
 }
 
-int32_t Context::allocate(int32_t output, int64_t bytes, const int64_t* symbols, void** data, CoilError* error) {
-  if (output >= 0) {
-    Output& o = outputs_[static_cast<size_t>(output)];
-    code_.output_shape(symbols, output, o.sizes, o.strides);
-    if (place_output(output, wishes_[output], error)) return 1;
-    *data = output_data_[static_cast<size_t>(output)];
-    return 0;
-  }
+int32_t Context::allocate_scratch(int64_t bytes, void** data, CoilError* error) {
   if (num_late_ == late_.size()) late_.emplace_back(model_->device());
   Buffer& buffer = late_[num_late_++];
   CoilError reason{};
-  if (!buffer.reserve(bytes, &reason)) {
-    fail(error, ErrorCode::out_of_memory, "no memory for scratch space of %lld bytes, which the data asks for: %s", static_cast<long long>(bytes), reason.message);
-    return 1;
-  }
+  if (!buffer.reserve(bytes, &reason))
+    return fail(error, ErrorCode::out_of_memory, "no memory for scratch space of %lld bytes, which the data asks for: %s", static_cast<long long>(bytes), reason.message);
   arena_bytes_ += bytes;
   *data = buffer.data();
   return 0;
+}
+
+// The model's code, through which no exception passes, calls this.
+int32_t Context::allocate(int32_t output, int64_t bytes, const int64_t* symbols, void** data, CoilError* error) noexcept try {
+  if (output < 0) return allocate_scratch(bytes, data, error) ? 1 : 0;
+  if (check_wish(output, symbols, error) || place_output(output, error)) return 1;
+  *data = output_data_[static_cast<size_t>(output)];
+  return 0;
+} catch (const std::bad_alloc&) {
+  fail(error, ErrorCode::out_of_memory, "no memory to describe what only the data sizes");
+  return 1;
 }
 
 int32_t Context::call_code(void* stream, CoilError* error) {
@@ -256,7 +375,10 @@ int32_t Context::call_code(void* stream, CoilError* error) {
                          },
                          this};
   error->code = 0;
-  if (!code_.run(&call, error)) return 0;
+  if (!code_.run(&call, error)) {
+    const bool placed = std::all_of(outputs_.begin(), outputs_.end(), [](const Output& o) { return o.placed; });
+    return placed ? 0 : fail(error, ErrorCode::internal, "the model's code left out an output");
+  }
   return error->code ? error->code : fail(error, ErrorCode::internal, "the model's code failed without a reason");
 }
 
@@ -267,6 +389,23 @@ int32_t Context::enqueue(void* stream, CoilError* error) {
   CoilError later;
   const int32_t ended = session_->end(stream, uses_state, failed ? &later : error);  // what was enqueued before a failure runs
   return failed ? failed : ended;
+}
+
+// What a call needs before its code runs: memory for outputs and scratch space.
+int32_t Context::start(const CoilTensorView* inputs, CoilTensorView* outputs, CoilError* error) {
+  inputs_ = inputs;
+  wishes_ = outputs;
+  reads_ours_ = false;
+  for (int32_t i = 0; i < code_.num_inputs; i++) {
+    const auto address = reinterpret_cast<uintptr_t>(inputs[i].data);
+    reads_ours_ |= address >= lowest_ && address < highest_;
+    input_data_[static_cast<size_t>(i)] = inputs[i].data;
+  }
+  output_bytes_ = 0;
+  if (int32_t code = place_outputs(error)) return code;
+  arena_bytes_ = code_.arena_bytes(symbols_.data(), model_->host().num_workers);
+  CoilError reason{};
+  return arena_bytes_ && !arena_.reserve(arena_bytes_, &reason) ? fail_arena(reason, error) : 0;
 }
 
 int32_t Context::run(const CoilTensorView* inputs, int32_t num_inputs, CoilTensorView* outputs, int32_t num_outputs,
@@ -280,25 +419,11 @@ int32_t Context::run(const CoilTensorView* inputs, int32_t num_inputs, CoilTenso
       if (!prepared.ok()) return fail(error, prepared.error().code, "%s", prepared.error().message.c_str());
     }
     scope.emplace(&cuda->driver(), cuda->context());
-    if (int32_t code = check_places(inputs, outputs, error)) return code;
+    if (int32_t code = check_places(inputs, error)) return code;
   } else if (stream) {
     return fail(error, ErrorCode::bad_option, "the model runs on the CPU, which has no streams; pass none");
   }
-  for (int32_t i = 0; i < num_inputs; i++) input_data_[static_cast<size_t>(i)] = inputs[i].data;
-  output_bytes_ = 0;
-  wishes_ = outputs;
-  bool owned = true;
-  for (int32_t i = 0; i < num_outputs; i++) {
-    if (is_late(i)) continue;  // its size is not known yet
-    if (int32_t code = place_output(i, outputs[i], error)) return code;
-    owned &= outputs[i].data == nullptr;
-  }
-  if (!owned) {
-    if (int32_t code = check_overlap(inputs, outputs, error)) return code;
-  }
-  arena_bytes_ = code_.arena_bytes(symbols_.data(), model_->host().num_workers);
-  CoilError reason{};
-  if (arena_bytes_ && !arena_.reserve(arena_bytes_, &reason)) return fail_arena(reason, error);
+  if (int32_t code = start(inputs, outputs, error)) return drop_lost(code);
   int32_t failed;
   if (session_ && !model_->state()) {
     failed = enqueue(stream, error);
@@ -308,10 +433,21 @@ int32_t Context::run(const CoilTensorView* inputs, int32_t num_inputs, CoilTenso
   } else {
     failed = call_code(nullptr, error);
   }
-  if (failed) return failed;
-  for (int32_t i = 0; i < num_outputs; i++) outputs[i].data = output_data_[static_cast<size_t>(i)];
-  describe(outputs);
+  if (failed) return drop_lost(failed);
+  for (int32_t i = 0; i < num_outputs; i++) {
+    outputs[i].data = output_data_[static_cast<size_t>(i)];
+    describe(i, outputs_[static_cast<size_t>(i)].ours, &outputs[i]);
+  }
   return 0;
+}
+
+// After a failure: memory of ours that was given up for more is named by no struct of the call.
+int32_t Context::drop_lost(int32_t code) {
+  for (int32_t i = 0; i < code_.num_outputs; i++) {
+    CoilTensorView& wish = wishes_[i];
+    if (outputs_[static_cast<size_t>(i)].ours && wish.data && !is_ours(wish.data)) wish.data = nullptr;
+  }
+  return code;
 }
 
 int32_t Context::fail_arena(const CoilError& reason, CoilError* error) const {

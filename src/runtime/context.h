@@ -21,7 +21,8 @@ class Context {
   const Model& model() const { return *model_; }
 
   // Checks the inputs, computes, fills the outputs. An output without data gets memory of this context (valid until the next
-  // run); one with data must have the result's dtype, sizes and strides and is written in place. Null strides: contiguous.
+  // run; an input of that run may still lie in it); one with data of this context counts as one without; one with data of the
+  // caller's must have the result's dtype, sizes and strides and is written in place. Null strides: contiguous.
   // Returns 0, or the number of an error code with *error filled; the outputs' descriptions are then as they were.
   // On CUDA the work is enqueued on `stream` (null: the default stream) and not waited for. The device's memory that a call
   // uses is this context's: calls on several streams are made to follow one another.
@@ -40,24 +41,48 @@ class Context {
   int64_t output_bytes() const { return output_bytes_; }  // outputs of the last run in memory of this context
 
  private:
+  // Sizes and strides of an output, twice: the copy for memory of this context and the one for memory of the caller's, so that the
+  // address in a tensor that comes back tells which was described. A shape never changes while callers may hold its address:
+  // what they pass is their word about their memory, and is compared with what the call needs, not with itself.
+  struct Shape {
+    std::unique_ptr<int64_t[]> dims;  // [2][2][rank]: ours or not, sizes or strides
+    uint64_t last_use = 0;
+  };
   struct Output {
-    explicit Output(const Device& device) : buffer(device) {}
-    Buffer buffer;
-    int64_t sizes[COIL_MAX_RANK];
-    int64_t strides[COIL_MAX_RANK];
+    explicit Output(const Device& device) : blocks{Buffer(device), Buffer(device)} {}
+    Buffer blocks[2];  // the second once an input of a call lies in the first
+    int block = 0;     // of the last run that used one
+    std::vector<Shape> shapes;
+    // Of the call under way:
+    size_t shape = 0;     // in shapes
+    bool placed = false;  // where it is written is known, and so is its shape
+    bool ours = false;
+    uintptr_t begin = 0, end = 0;  // the caller's memory; none when it is ours
   };
 
   int32_t bind(const CoilTensorView* inputs, int32_t num_inputs, int32_t num_outputs, CoilError* error);
-  int32_t place_output(int32_t i, const CoilTensorView& wish, CoilError* error);
-  int32_t check_overlap(const CoilTensorView* inputs, const CoilTensorView* outputs, CoilError* error) const;
-  int32_t check_places(const CoilTensorView* inputs, const CoilTensorView* outputs, CoilError* error);
+  void set_shape(int32_t i, const int64_t* sizes, const int64_t* strides);
+  const int64_t* dims_of(int32_t i, bool ours) const;
+  void shape_output(int32_t i, const int64_t* symbols);
+  bool is_ours(const void* data) const;
+  bool holds_input(const Buffer& block) const;
+  bool describes_ours(int32_t i, const CoilTensorView& wish) const;
+  int32_t check_wish(int32_t i, const int64_t* symbols, CoilError* error);
+  int32_t place_output(int32_t i, CoilError* error);
+  int32_t place_in_ours(int32_t i, CoilError* error);
+  int32_t place_outputs(CoilError* error);
+  int32_t check_overlap(int32_t o, CoilError* error) const;
+  int32_t check_places(const CoilTensorView* inputs, CoilError* error);
+  int32_t start(const CoilTensorView* inputs, CoilTensorView* outputs, CoilError* error);
   int32_t enqueue(void* stream, CoilError* error);
+  int32_t drop_lost(int32_t code);
   int32_t fail_arena(const CoilError& reason, CoilError* error) const;
   int32_t call_code(void* stream, CoilError* error);
   bool is_late(int32_t i) const { return code_.late_outputs && code_.late_outputs[i]; }
   // CoilCall.allocate.
-  int32_t allocate(int32_t output, int64_t bytes, const int64_t* symbols, void** data, CoilError* error);
-  void describe(CoilTensorView* outputs) const;
+  int32_t allocate(int32_t output, int64_t bytes, const int64_t* symbols, void** data, CoilError* error) noexcept;
+  int32_t allocate_scratch(int64_t bytes, void** data, CoilError* error);
+  void describe(int32_t i, bool ours, CoilTensorView* output) const;
 
   std::shared_ptr<const Model> model_;
   const CoilModel& code_;
@@ -68,7 +93,11 @@ class Context {
   Buffer arena_;
   std::vector<Buffer> late_;                      // scratch memory that the code asks for once it knows its size
   size_t num_late_ = 0;                           // of them in use
-  const CoilTensorView* wishes_ = nullptr;        // the caller's outputs, during a run
+  const CoilTensorView* inputs_ = nullptr;        // the caller's, during a run
+  CoilTensorView* wishes_ = nullptr;              // the caller's outputs, during a run
+  uint64_t uses_ = 0;                             // of shapes
+  uintptr_t lowest_ = UINTPTR_MAX, highest_ = 0;  // blocks of outputs lie between them
+  bool reads_ours_ = false;                       // an input of the call may lie in one
   std::unique_ptr<CudaSession> session_;  // on CUDA, once prepared
   int64_t arena_bytes_ = 0;
   int64_t output_bytes_ = 0;

@@ -63,9 +63,8 @@ Result<std::unique_ptr<CudaSession>> CudaSession::make(const Model& model) {
 }
 
 CudaSession::~CudaSession() {
-  CoilError error;
-  if (used_) model_.cuda()->synchronise_all(&error);  // kernels of the last call may still write to the flag
   const cd::CudaScope scope(&driver_, model_.cuda()->context());
+  if (used_) driver_.synchronise();  // kernels of the last call may still write to the flag
   if (event_) driver_.delete_event(event_);
   if (flag_) driver_.free_host(flag_);
 }
@@ -73,24 +72,23 @@ CudaSession::~CudaSession() {
 int32_t CudaSession::check_place(const char* kind, const char* name, int32_t slot, const CoilTensorView& view,
                                  CoilError* error) {
   const DeviceId here = model_.cuda()->id();
-  const std::string head = std::string(kind) + " '" + name + "' is on ";
-  const std::string tail =
-      ", the model was opened on " + device_text(here) + "; move it there, or open the model on its device";
+  const auto head = [&] { return std::string(kind) + " '" + name + "' is on "; };
+  const auto tail = [&] { return ", the model was opened on " + device_text(here) + "; move it there, or open the model on its device"; };
   if (view.device_type != COIL_CUDA)
     return fail(error, ErrorCode::input_device,
-                head + (view.device_type == COIL_CPU ? "the CPU" : "another kind of device") + tail);
+                head() + (view.device_type == COIL_CPU ? "the CPU" : "another kind of device") + tail());
   if (view.device_index != here.index)
-    return fail(error, ErrorCode::input_device, head + device_text({COIL_CUDA, view.device_index}) + tail);
+    return fail(error, ErrorCode::input_device, head() + device_text({COIL_CUDA, view.device_index}) + tail());
   const void*& known = known_[static_cast<size_t>(slot)];
   if (known == view.data || is_empty(view)) return 0;
   const Place place = place_of(driver_, view.data);
   if (place.memory_type != cd::kCudaMemoryDevice && !place.managed)
     return fail(error, ErrorCode::input_device,
-                head + device_text({COIL_CUDA, view.device_index}) + " by its description, but its address is that of " +
+                head() + device_text({COIL_CUDA, view.device_index}) + " by its description, but its address is that of " +
                     (place.memory_type == cd::kCudaMemoryHost ? "pinned host memory" : "host memory") +
                     "; copy it to the device");
   if (place.ordinal != here.index && !place.managed)
-    return fail(error, ErrorCode::input_device, head + device_text({COIL_CUDA, place.ordinal}) + " by its address" + tail);
+    return fail(error, ErrorCode::input_device, head() + device_text({COIL_CUDA, place.ordinal}) + " by its address" + tail());
   known = view.data;
   return 0;
 }

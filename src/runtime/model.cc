@@ -3,8 +3,8 @@
 
 #include <cstring>
 
+#include "base/cpu_limits.h"
 #include "base/env.h"
-#include "runtime/cpu_limits.h"
 
 namespace coil::runtime {
 namespace {
@@ -100,7 +100,7 @@ Result<std::shared_ptr<Model>> Model::make(Package package, const ModelOptions& 
 
 Result<std::shared_ptr<Model>> Model::make_for(const Package& package, const Target& target, DeviceId device,
                                                const ModelOptions& options) {
-  TRY(PackagePart part, package.part(target));
+  TRY(PackagePart part, package.part(target, options.verify));
   TRY(Code code, Code::load(part.code, "coil:" + package.name));
   if (code.model().device_type != target.device_type)
     return Error{ErrorCode::bad_package, "the manifest and the code of " + target.model + " disagree about its kind of device"};
@@ -129,9 +129,8 @@ Model::Model(Package package, Target target, PackagePart part, Code code, std::s
 
 Model::~Model() {
   if (!cuda_) return;
-  CoilError error;
-  cuda_->synchronise_all(&error);  // kernels may still run; a failure of theirs was, or will be, told to who waits for it
   const cd::CudaScope scope(&cuda_->driver(), cuda_->context());
+  cuda_->driver().synchronise();  // kernels may still run; a failure of theirs was, or will be, told to who waits for it
   if (state_event_) cuda_->driver().delete_event(state_event_);
   if (loaded_) code().unload_device(loaded_);
 }

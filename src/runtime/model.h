@@ -24,6 +24,7 @@ struct ModelOptions {
   void (*parallel_for)(void* pool, int64_t count, int64_t grain, CoilChunkFn body, void* context) = nullptr;
   void* pool = nullptr;
   std::string device;  // "cpu", "cuda", "cuda:1"; empty: the package's first target that the machine can run
+  Verify verify = Verify::small;
 };
 
 class Model {

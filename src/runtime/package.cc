@@ -11,6 +11,7 @@ namespace {
 constexpr std::string_view kModelFolder = "/data/aotinductor/";
 constexpr uint64_t kMaxManifest = uint64_t{1} << 28;
 constexpr uint64_t kMaxCode = uint64_t{1} << 31;
+constexpr uint64_t kSmallConstants = uint64_t{64} << 10;
 
 // Why an archive without an entry is not a package that we can run: it may be another kind of .pt2.
 Error missing_entry(const ZipReader& zip, const std::string& root, const std::string& entry) {
@@ -39,7 +40,7 @@ Result<std::span<const uint8_t>> checked(const ZipReader& zip, const ZipEntry& e
 }
 
 // The constants in place if they are stored and aligned, else a copy.
-Result<std::span<const uint8_t>> constants_of(const ZipReader& zip, const ZipEntry& entry,
+Result<std::span<const uint8_t>> constants_of(const ZipReader& zip, const ZipEntry& entry, Verify verify,
                                               std::vector<std::shared_ptr<const void>>* owners) {
   std::vector<uint8_t> inflated;
   std::span<const uint8_t> bytes;
@@ -47,6 +48,7 @@ Result<std::span<const uint8_t>> constants_of(const ZipReader& zip, const ZipEnt
     TRY(inflated, zip.read(entry, UINT64_MAX));
     bytes = inflated;
   } else {
+    if (verify == Verify::all || (verify == Verify::small && entry.size <= kSmallConstants)) TRY_STATUS(zip.verify(entry));
     TRY(bytes, zip.data_span(entry));
     if (reinterpret_cast<uintptr_t>(bytes.data()) % kAlignment == 0) return bytes;
   }
@@ -69,15 +71,14 @@ Result<Package> read(ZipReader archive) {
   // The manifest says which versions can read the rest.
   const ZipEntry* manifest = zip.find(package.name + "/data/coil/manifest.json");
   if (!manifest) return missing_entry(zip, package.name, "data/coil/manifest.json");
-  std::vector<std::shared_ptr<const void>> owners;
-  TRY(const std::span<const uint8_t> text, checked(zip, *manifest, kMaxManifest, &owners));
-  TRY(package.manifest, parse_manifest({reinterpret_cast<const char*>(text.data()), text.size()}));
+  TRY(const std::string text, zip.read_text(*manifest, kMaxManifest));
+  TRY(package.manifest, parse_manifest(text));
   return package;
 }
 
 }  // namespace
 
-Result<PackagePart> Package::part(const Target& target) const {
+Result<PackagePart> Package::part(const Target& target, Verify verify) const {
   PackagePart part;
   part.owners.push_back(zip);
   const std::string stem = name + std::string(kModelFolder) + target.model + "/m.wrapper";
@@ -85,7 +86,7 @@ Result<PackagePart> Package::part(const Target& target) const {
   if (!code) return missing_entry(*zip, name, stem.substr(name.size() + 1) + ".so");
   TRY(part.code, checked(*zip, *code, kMaxCode, &part.owners));
   if (const ZipEntry* constants = zip->find(stem + ".constants")) {
-    TRY(part.constants, constants_of(*zip, *constants, &part.owners));
+    TRY(part.constants, constants_of(*zip, *constants, verify, &part.owners));
   }
   return part;
 }

@@ -10,7 +10,7 @@
 #include <climits>
 #include <mutex>
 
-#include "runtime/cpu_limits.h"
+#include "base/cpu_limits.h"
 
 namespace coil::runtime {
 namespace {
@@ -56,6 +56,7 @@ ThreadPool::ThreadPool(int num_threads)
   static_assert(sizeof(std::atomic<uint64_t>) == 8 && sizeof(std::atomic<uint32_t>) == 4);
   static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the halves of loop_ are used as futex words");
   current_generation();
+  threads_.reserve(static_cast<size_t>(num_threads_) - 1);  // later, within a loop, nothing may throw
 }
 
 ThreadPool::~ThreadPool() {
@@ -80,7 +81,6 @@ bool ThreadPool::acquire() {
   uint64_t owner = owner_.load(std::memory_order_relaxed);
   if ((owner & 1) && owner >> 1 == generation) return false;
   if (!owner_.compare_exchange_strong(owner, generation << 1 | 1, std::memory_order_acquire)) return false;
-  if (started_in_ != generation) start_workers();
   return true;
 }
 
@@ -95,6 +95,8 @@ void ThreadPool::start_workers() {
   caller_sleeps_.store(false);
   sigset_t all, old;
   sigfillset(&all);
+  // Faults are the thread's own: blocked, they end the process before the application's handlers see them.
+  for (int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS}) sigdelset(&all, fault);
   pthread_sigmask(SIG_SETMASK, &all, &old);  // signals are for the application's threads
   for (int i = 1; i < num_threads_; i++) {
     pthread_t thread;
@@ -124,6 +126,13 @@ void ThreadPool::parallel_for(int64_t count, int64_t grain, CoilChunkFn body, vo
   context_ = context;
   next_.store(0, std::memory_order_relaxed);
   next_worker_.store(1, std::memory_order_relaxed);
+  if (team_.wanted(num_threads_, current_generation())) {
+    caller_ = pthread_self();
+    team_.run([](void* pool) { static_cast<ThreadPool*>(pool)->work_in_team(); }, this);
+    release();
+    return;
+  }
+  if (started_in_ != current_generation()) start_workers();
   const uint32_t epoch = epoch_of(loop_.load(std::memory_order_relaxed)) + 1;
   loop_.store(uint64_t{epoch} << 32 | kOpen);  // sequentially consistent, before sleepers_ is read: see worker_main
   if (sleepers_.load() > 0) futex_wake(epoch_word(), static_cast<int>(workers - 1));
@@ -142,6 +151,12 @@ void ThreadPool::take_chunks(int32_t worker) {
     body_(context_, begin, end, worker);
     begin = next_.load(std::memory_order_relaxed);
   }
+}
+
+// There may be more threads in the team than workers are wished for.
+void ThreadPool::work_in_team() {
+  const int32_t worker = pthread_equal(pthread_self(), caller_) ? 0 : next_worker_.fetch_add(1, std::memory_order_relaxed);
+  if (worker < workers_) take_chunks(worker);
 }
 
 void ThreadPool::wait_for_workers() {

@@ -5,6 +5,8 @@
 //
 // A pool may be shared by models, contexts and threads. A loop that finds the pool busy runs on its caller alone.
 // After fork() the child has no workers; its first loop starts new ones.
+// While the threads of PyTorch's OpenMP team spin beside it, loops run on these instead (openmp_team.h). Which thread runs a chunk never
+// decides about a result.
 #pragma once
 
 #include <pthread.h>
@@ -15,6 +17,7 @@
 #include <vector>
 
 #include "device/model_abi.h"
+#include "runtime/openmp_team.h"
 
 namespace coil::runtime {
 
@@ -43,6 +46,7 @@ class ThreadPool {
   void release();
   void start_workers();
   void worker_main();
+  void work_in_team();
   void take_chunks(int32_t worker);
   void wait_for_workers();
   std::atomic<uint32_t>& epoch_word() { return words_[1]; }
@@ -73,6 +77,9 @@ class ThreadPool {
   int32_t workers_ = 0;
   CoilChunkFn body_ = nullptr;
   void* context_ = nullptr;
+
+  OpenMpTeam team_;  // the owner's, like all above
+  pthread_t caller_{};
 };
 
 }  // namespace coil::runtime

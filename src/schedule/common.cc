@@ -48,6 +48,7 @@ std::vector<Expr> operand_ranges(const LoopDef& def) {
 
 SymbolId last_data_symbol(const KernelPlan& plan, const std::vector<Expr>& exprs) {
   SymbolId last;
+  if (std::all_of(exprs.begin(), exprs.end(), [](Expr e) { return !e || e->is_constant(); })) return last;
   for (const Kernel& k : plan.kernels) {
     const auto* read = std::get_if<ReadKernel>(&k.def);
     if (!read) continue;

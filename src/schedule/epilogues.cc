@@ -1,10 +1,14 @@
 // Epilogues: the pointwise loops behind a template that run where its results are finished, and how their points are those of the template.
 #include <algorithm>
 
+#include "expr/written_size.h"
 #include "schedule/inline_producers.h"
 
 namespace coil {
 namespace {
+
+constexpr int64_t kMaxEpilogueText = 600;  // nodes of all its loops as they are written: a kernel stays readable, and clang's time linear
+constexpr int64_t kMaxPointText = 200;     // of a coordinate
 
 bool is_template(const Loop& loop) {
   return std::holds_alternative<Gemm>(loop.def) || std::holds_alternative<Conv2d>(loop.def);
@@ -99,6 +103,7 @@ Epilogues find_epilogues(const LoopProgram& program, std::vector<FusionNote>& no
     const Loop& loop = program.loops[l];
     if (!is_template(loop)) continue;
     std::vector<int> chain;
+    int64_t size = 0;
     BufferId result = loop.outputs[0];
     std::vector<Expr> point = variables(*program.pool, program.buffer(result).sizes.size());
     while (true) {
@@ -123,6 +128,12 @@ Epilogues find_epilogues(const LoopProgram& program, std::vector<FusionNote>& no
       const std::optional<std::vector<Expr>> moved = epilogue_point(program, program.loops[static_cast<size_t>(next)], result, point);
       if (!moved || !(*moved == point || keeps_channels(program, loop, *moved))) {
         notes.push_back({name, next_name, "the consumer reads the template's result at other coordinates"});
+        break;
+      }
+      size += written_size(p->body, kMaxEpilogueText);
+      const bool long_point = std::any_of(moved->begin(), moved->end(), [](Expr e) { return written_size(e, kMaxPointText) > kMaxPointText; });
+      if (size > kMaxEpilogueText || long_point) {
+        notes.push_back({name, next_name, "the template's epilogue would grow beyond " + std::to_string(kMaxEpilogueText) + " nodes"});
         break;
       }
       point = *moved;

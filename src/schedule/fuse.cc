@@ -1,11 +1,25 @@
 // The second half of fusion: loops over the same points share a kernel, including reductions over some of the axes and what uses
 // their results.
 #include <algorithm>
+#include <climits>
+#include <queue>
+#include <set>
+#include <unordered_map>
+#include <utility>
 
+#include "expr/written_size.h"
+#include "loop/reduced_span.h"
 #include "schedule/inline_producers.h"
 
 namespace coil {
 namespace {
+
+// Budgets: a kernel stays readable, and the time to find and to compile it linear in the program.
+constexpr int64_t kMaxGroupText = 1000;  // nodes of all loops of a kernel, as they are written
+constexpr int kMaxGroupCost = 2000;      // of their operations: clang's time grows faster than a function beyond that
+constexpr size_t kMaxGroupLoops = 80;
+constexpr size_t kMaxSiblings = 64;      // kernels that are tried because they read the same, the latest ones
+constexpr int kMaxSearch = 2000;         // kernels that are looked at to know whether one needs another
 
 bool by_index(ReduceOp op) { return op == ReduceOp::argmax || op == ReduceOp::argmin; }
 
@@ -17,8 +31,8 @@ struct LoopShape {
 
 class Grouper {
  public:
-  Grouper(LoopProgram& program, const Epilogues& epilogues, const std::vector<bool>& alive, bool fuses_siblings, std::vector<FusionNote>& notes)
-      : program_(program), epilogues_(epilogues), alive_(alive), fuses_siblings_(fuses_siblings), notes_(notes), group_of_(program.loops.size(), -1) {}
+  Grouper(LoopProgram& program, const Epilogues& epilogues, const std::vector<bool>& alive, const TargetTraits& target, std::vector<FusionNote>& notes)
+      : program_(program), epilogues_(epilogues), alive_(alive), target_(target), notes_(notes), group_of_(program.loops.size(), -1) {}
 
   std::vector<FusionGroup> run() {
     std::vector<bool> in_epilogue(program_.loops.size(), false);
@@ -29,6 +43,11 @@ class Grouper {
     for (size_t l = 0; l < program_.loops.size(); ++l) {
       for (BufferId id : program_.loops[l].outputs) producer_[static_cast<size_t>(id.index)] = static_cast<int>(l);
     }
+    reads_.resize(program_.loops.size());
+    for (size_t l = 0; l < program_.loops.size(); ++l) {
+      if (alive_[l]) reads_[l] = reads(program_, program_.loops[l]);
+    }
+    open_readers_.resize(program_.buffers.size());
     // A template with its epilogue is one group, known before its readers are placed.
     for (size_t l = 0; l < program_.loops.size(); ++l) {
       if (!alive_[l] || in_epilogue[l]) continue;
@@ -58,31 +77,106 @@ class Grouper {
     return {refs[0].domain, static_cast<int>(program_.buffer(loop(row).outputs[0]).sizes.size()), refs[0].body};
   }
 
+  const std::vector<BufferId>& reads_of(int row) const { return reads_[static_cast<size_t>(row)]; }
+
   void add_group(FusionGroup g) {
-    for (int r : g.loops) group_of_[static_cast<size_t>(r)] = static_cast<int>(groups_.size());
+    const int number = static_cast<int>(groups_.size());
+    needs_.emplace_back();
+    needed_by_.emplace_back();
+    order_.push_back(next_order_++);
+    length_.emplace_back();
+    seen_.push_back(0);
     groups_.push_back(std::move(g));
+    for (int r : groups_.back().loops) group_of_[static_cast<size_t>(r)] = number;
+    for (int r : groups_.back().loops) joined(number, r);
   }
+
+  // What is known of a group grows with each of its loops.
+  void joined(int number, int row) {
+    for (BufferId id : reads_of(row)) {
+      const int p = producer_[static_cast<size_t>(id.index)];
+      if (p < 0) continue;
+      const int g = group_of_[static_cast<size_t>(p)];
+      if (g < 0) waiting_[p].push_back(number);  // of an epilogue, before its turn
+      else if (g != number) need(number, g);
+    }
+    if (const auto waiting = waiting_.find(row); waiting != waiting_.end()) {
+      for (int g : waiting->second) need(g, number);
+      waiting_.erase(waiting);
+    }
+    if (groups_[static_cast<size_t>(number)].closed) return;
+    const Length own = length_of(row);
+    Length& length = length_[static_cast<size_t>(number)];
+    length = {length.text + own.text, length.cost + own.cost};
+    for (BufferId id : reads_of(row)) {
+      const BufferInfo& b = program_.buffer(id);
+      if (b.sizes.size() < 2 || b.kind == BufferInfo::Kind::constant) continue;
+      std::vector<int>& readers = open_readers_[static_cast<size_t>(id.index)];
+      if (readers.empty() || readers.back() != number) readers.push_back(number);
+    }
+  }
+
+  // Group `g` reads what `other` makes. A group's number in order_ is larger than those of all that it needs.
+  void need(int g, int other) {
+    if (!needs_[static_cast<size_t>(g)].insert(other).second) return;
+    needed_by_[static_cast<size_t>(other)].push_back(g);
+    if (order_[static_cast<size_t>(other)] < order_[static_cast<size_t>(g)]) return;
+    std::vector<int> later = dependents(g, INT_MAX);
+    std::sort(later.begin(), later.end(), [&](int a, int b) { return order_[static_cast<size_t>(a)] < order_[static_cast<size_t>(b)]; });
+    for (int moved : later) order_[static_cast<size_t>(moved)] = next_order_++;
+  }
+
+  // `g` and all that need it, as far as they are at most so many.
+  std::vector<int> dependents(int g, int most) {
+    std::vector<int> found = {g};
+    seen_[static_cast<size_t>(g)] = ++search_;
+    for (size_t i = 0; i < found.size() && found.size() <= static_cast<size_t>(most); ++i) {
+      for (int by : needed_by_[static_cast<size_t>(found[i])]) {
+        if (std::exchange(seen_[static_cast<size_t>(by)], search_) != search_) found.push_back(by);
+      }
+    }
+    return found;
+  }
+
+  // Of a loop or a kernel.
+  struct Length {
+    int64_t text = 0;
+    int cost = 0;
+  };
+  Length length_of(int row) const {
+    Length sum;
+    for (const BodyRef& ref : bodies(program_, loop(row))) sum = {sum.text + written_size(ref.body, kMaxGroupText), sum.cost + cost(ref.body)};
+    return sum;
+  }
+
+  // Whether the target visits a range of its own for each result, which no other loop over the same points has.
+  bool narrow(int row) const { return target_.narrows_reductions && reduced_span(program_, loop(row)).has_value(); }
 
   // Rows of the groups that `row` reads from.
   std::vector<int> inputs_of(int row) const {
     std::vector<int> out;
-    for (BufferId id : reads(program_, loop(row))) {
+    for (BufferId id : reads_of(row)) {
       const int p = producer_[static_cast<size_t>(id.index)];
-      if (p < 0) continue;
-      const int g = group_of_[static_cast<size_t>(p)];
-      if (g >= 0 && std::find(out.begin(), out.end(), g) == out.end()) out.push_back(g);
+      if (p >= 0 && group_of_[static_cast<size_t>(p)] >= 0) out.push_back(group_of_[static_cast<size_t>(p)]);
     }
+    std::sort(out.begin(), out.end());
+    out.erase(std::unique(out.begin(), out.end()), out.end());
     return out;
   }
 
-  // Whether group `from` is needed, directly or not, to compute group `to`.
-  bool reaches(int from, int to, std::vector<int>& seen) const {
+  // Whether group `from` is needed, directly or not, to compute group `to`; taken for granted where the search would be long.
+  bool reaches(int from, int to) {
     if (from == to) return true;
-    if (std::find(seen.begin(), seen.end(), to) != seen.end()) return false;
-    seen.push_back(to);
-    for (int r : groups_[static_cast<size_t>(to)].loops) {
-      for (int g : inputs_of(r)) {
-        if (g != to && reaches(from, g, seen)) return true;
+    const auto order = [&](int g) { return order_[static_cast<size_t>(g)]; };
+    if (order(to) < order(from)) return false;
+    std::vector<int> todo = {to};
+    seen_[static_cast<size_t>(to)] = ++search_;
+    while (!todo.empty()) {
+      const std::set<int>& needs = needs_[static_cast<size_t>(todo.back())];
+      todo.pop_back();
+      for (int g : needs) {
+        if (g == from || --steps_ < 0) return true;
+        if (order(g) > order(from) && std::exchange(seen_[static_cast<size_t>(g)], search_) != search_) todo.push_back(g);
       }
     }
     return false;
@@ -96,15 +190,17 @@ class Grouper {
       add_group(std::move(g));
       return;
     }
+    steps_ = kMaxSearch;
+    const Length own = length_of(row);
     const std::vector<int> inputs = inputs_of(row);
     std::vector<int> candidates = inputs;
     std::sort(candidates.rbegin(), candidates.rend());
-    for (int sibling : fuses_siblings_ ? siblings(row) : std::vector<int>()) {
+    for (int sibling : target_.fuse_siblings ? siblings(row) : std::vector<int>()) {
       if (std::find(candidates.begin(), candidates.end(), sibling) == candidates.end()) candidates.push_back(sibling);
     }
     for (int g : candidates) {
       const bool feeds = std::find(inputs.begin(), inputs.end(), g) != inputs.end();
-      std::string reason = try_merge(g, row, inputs);
+      std::string reason = try_merge(g, row, own, inputs);
       if (reason.empty()) return;
       if (feeds) notes_.push_back({loop(groups_[static_cast<size_t>(g)].loops.back()).op, loop(row).op, reason});
     }
@@ -132,34 +228,29 @@ class Grouper {
     add_group(std::move(g));
   }
 
-  // Open groups that read a buffer of at least rank 1 that `row` reads as well.
+  // Open groups that read a buffer of at least rank 2 that `row` reads as well, the latest first.
   std::vector<int> siblings(int row) const {
-    std::vector<int> out;
-    const auto mine = reads(program_, loop(row));
-    for (size_t g = groups_.size(); g-- > 0;) {
-      if (groups_[g].closed) continue;
-      for (int r : groups_[g].loops) {
-        for (BufferId id : reads(program_, loop(r))) {
-          const bool shared = std::find(mine.begin(), mine.end(), id) != mine.end();
-          if (shared && program_.buffer(id).sizes.size() >= 2 && program_.buffer(id).kind != BufferInfo::Kind::constant) {
-            out.push_back(static_cast<int>(g));
-            goto next_group;
-          }
-        }
-      }
-    next_group:;
+    std::set<int, std::greater<>> found;
+    for (BufferId id : reads_of(row)) {
+      const std::vector<int>& readers = open_readers_[static_cast<size_t>(id.index)];
+      found.insert(readers.end() - static_cast<std::ptrdiff_t>(std::min(readers.size(), kMaxSiblings)), readers.end());
     }
+    std::vector<int> out(found.begin(), found.end());
+    if (out.size() > kMaxSiblings) out.resize(kMaxSiblings);
     return out;
   }
 
   // Empty: merged. Otherwise why not.
-  std::string try_merge(int gi, int row, const std::vector<int>& inputs) {
+  std::string try_merge(int gi, int row, const Length& own, const std::vector<int>& inputs) {
     FusionGroup& g = groups_[static_cast<size_t>(gi)];
     if (g.closed) return "the producer is a template, scan, sort or concatenation";
+    const Length& length = length_[static_cast<size_t>(gi)];
+    if (g.loops.size() >= kMaxGroupLoops || length.text + own.text > kMaxGroupText || length.cost + own.cost > kMaxGroupCost) return "the kernel would grow too long";
     for (int other : inputs) {
-      std::vector<int> seen;
-      if (other != gi && reaches(gi, other, seen)) return "another kernel has to run between them";
+      if (other != gi && reaches(gi, other)) return "another kernel has to run between them";
     }
+    const bool moves = std::any_of(inputs.begin(), inputs.end(), [&](int other) { return order_[static_cast<size_t>(other)] > order_[static_cast<size_t>(gi)]; });
+    if (moves && dependents(gi, kMaxSearch).size() > static_cast<size_t>(kMaxSearch)) return "too many kernels need the producer already";
     const LoopShape s = shape(row);
     std::vector<int> axis_of(s.sizes.size(), -2);
     for (size_t v = 0; v < s.sizes.size(); ++v) {
@@ -242,6 +333,8 @@ class Grouper {
       outer_only &= g.axis_inner[a] ? !kept[a] && !reduced[a] : kept[a];
     }
     if (!all && !(g.has_inner && outer_only)) return "the loops run over different ranges";
+    const bool beside_range = std::any_of(g.loops.begin(), g.loops.end(), [&](int r) { return narrow(r); }) && !(g.has_inner && outer_only);
+    if (beside_range || narrow(row)) return "each result is reduced over a range of its own";
     if (reduces) {
       for (size_t a = 0; a < n; ++a) {
         if (g.has_inner && reduced[a] != g.axis_inner[a]) return "they reduce over different axes";
@@ -252,44 +345,57 @@ class Grouper {
     g.loops.push_back(row);
     g.axis_of_var.push_back(axis_of);
     group_of_[static_cast<size_t>(row)] = gi;
+    joined(gi, row);
     return "";
   }
 
-  // Groups in an order that respects dependences; among ready ones the one with the earliest first loop.
+  // Groups in an order that respects dependences; among ready ones the one with the earliest last loop.
   std::vector<FusionGroup> sorted() {
     const size_t n = groups_.size();
-    std::vector<std::vector<int>> needs(n);
+    std::vector<std::vector<size_t>> readers(n);
+    std::vector<size_t> missing(n);
     for (size_t g = 0; g < n; ++g) {
-      for (int r : groups_[g].loops) {
-        for (int i : inputs_of(r)) {
-          if (i != static_cast<int>(g)) needs[g].push_back(i);
-        }
-      }
+      missing[g] = needs_[g].size();
+      for (int i : needs_[g]) readers[static_cast<size_t>(i)].push_back(g);
     }
+    std::priority_queue<std::pair<int, size_t>, std::vector<std::pair<int, size_t>>, std::greater<>> ready;
+    const auto add_if_ready = [&](size_t g) {
+      if (missing[g] == 0) ready.emplace(groups_[g].loops.back(), g);
+    };
+    for (size_t g = 0; g < n; ++g) add_if_ready(g);
     std::vector<FusionGroup> out;
-    std::vector<bool> done(n, false);
-    while (out.size() < n) {
-      int best = -1;
-      for (size_t g = 0; g < n; ++g) {
-        if (done[g]) continue;
-        const bool ready = std::all_of(needs[g].begin(), needs[g].end(), [&](int i) { return done[static_cast<size_t>(i)]; });
-        if (ready && (best < 0 || groups_[g].loops.back() < groups_[static_cast<size_t>(best)].loops.back())) best = static_cast<int>(g);
+    while (!ready.empty()) {
+      const size_t best = ready.top().second;
+      ready.pop();
+      for (size_t g : readers[best]) {
+        --missing[g];
+        add_if_ready(g);
       }
-      CHECK(best >= 0, "fusion made a cycle");
-      done[static_cast<size_t>(best)] = true;
-      out.push_back(std::move(groups_[static_cast<size_t>(best)]));
+      out.push_back(std::move(groups_[best]));
     }
+    CHECK(out.size() == n, "fusion made a cycle");
     return out;
   }
 
   LoopProgram& program_;
   const Epilogues& epilogues_;
   const std::vector<bool>& alive_;
-  const bool fuses_siblings_;
+  const TargetTraits& target_;
   std::vector<FusionNote>& notes_;
   std::vector<FusionGroup> groups_;
   std::vector<int> group_of_;
   std::vector<int> producer_;
+  std::vector<std::vector<BufferId>> reads_;    // of each loop
+  std::vector<std::vector<int>> open_readers_;  // of each buffer: groups that may take more loops in, rising but for loops that join late
+  std::vector<std::set<int>> needs_;            // of each group: those that it reads from
+  std::vector<std::vector<int>> needed_by_;
+  std::vector<int64_t> order_;                  // of the groups: what is needed has the smaller number
+  std::unordered_map<int, std::vector<int>> waiting_;  // groups that read what a loop makes that has no group yet
+  int64_t next_order_ = 0;
+  std::vector<Length> length_;                  // of each group's kernel
+  std::vector<int> seen_;                       // the last search that came by a group
+  int search_ = 0;
+  int steps_ = 0;                               // that are left to the searches for one loop
 };
 
 }  // namespace
@@ -300,7 +406,7 @@ FusionResult fuse(LoopProgram program, const TargetTraits& target) {
   const Epilogues epilogues = target.fuse_epilogues ? find_epilogues(program, result.not_fused) : Epilogues();
   std::vector<bool> alive(program.loops.size(), true);
   inline_pointwise(program, epilogues, target, alive, result.not_fused);
-  result.groups = Grouper(program, epilogues, alive, target.fuse_siblings, result.not_fused).run();
+  result.groups = Grouper(program, epilogues, alive, target, result.not_fused).run();
   result.program = std::move(program);
   return result;
 }

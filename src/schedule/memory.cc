@@ -1,6 +1,9 @@
 // The memory plan: one arena a call, cut into slots that buffers with disjoint lifetimes share. A slot's size is an expression of the
 // dynamic sizes, so the peak is a formula.
 #include <algorithm>
+#include <map>
+#include <queue>
+#include <set>
 #include <unordered_map>
 
 #include "schedule/schedule.h"
@@ -216,43 +219,62 @@ class MemoryPlanner {
     return index_max(a, b);
   }
 
-  // A slot of the same size first, then the smallest that is large enough, then the largest free one, which grows.
-  size_t choose_slot(Expr bytes, int kernel, int late) {
-    std::optional<size_t> best;
-    const int64_t wanted = typical(bytes);
-    for (size_t s = 0; s < slots_.size(); ++s) {
-      if (slots_[s].free_after >= kernel || slots_[s].late != late) continue;
-      if (slots_[s].bytes == bytes) return s;
-      const int64_t size = typical(slots_[s].bytes);
-      if (!best) {
-        best = s;
-        continue;
-      }
-      const int64_t best_size = typical(slots_[*best].bytes);
-      if (best_size < wanted ? size > best_size : (size >= wanted && size < best_size)) best = s;
+  // A slot of the same size first, then the smallest that is large enough, then the largest free one, which grows; the first of equal ones.
+  size_t choose_slot(Expr bytes, int late) {
+    FreeSlots& free = free_[late];
+    if (const auto same = free.same.find(bytes.node()); same != free.same.end()) return take_free(*same->second.begin());
+    if (free.by_size.empty()) {
+      slots_.push_back({bytes, -1, late});
+      return slots_.size() - 1;
     }
-    if (best) {
-      slots_[*best].bytes = larger(slots_[*best].bytes, bytes);
-      return *best;
+    auto best = free.by_size.lower_bound({typical(bytes), 0});
+    if (best == free.by_size.end()) best = free.by_size.lower_bound({free.by_size.rbegin()->first, 0});
+    const size_t slot = take_free(best->second);
+    slots_[slot].bytes = larger(slots_[slot].bytes, bytes);
+    return slot;
+  }
+
+  size_t take_free(size_t slot) {
+    FreeSlots& free = free_[slots_[slot].late];
+    const auto same = free.same.find(slots_[slot].bytes.node());
+    same->second.erase(slot);
+    if (same->second.empty()) free.same.erase(same);
+    free.by_size.erase({typical(slots_[slot].bytes), slot});
+    return slot;
+  }
+
+  // The slots whose buffers no kernel from this one on uses.
+  void release(int kernel) {
+    for (; !busy_.empty() && busy_.top().first < kernel; busy_.pop()) {
+      const auto [until, slot] = busy_.top();
+      if (slots_[slot].free_after != until) continue;  // has another buffer since
+      FreeSlots& free = free_[slots_[slot].late];
+      free.same[slots_[slot].bytes.node()].insert(slot);
+      free.by_size.emplace(typical(slots_[slot].bytes), slot);
     }
-    slots_.push_back({bytes, -1, late});
-    return slots_.size() - 1;
   }
 
   void place_arena() {
     std::vector<std::pair<size_t, size_t>> placed;  // buffer, slot
+    std::vector<std::vector<size_t>> begins(plan_.kernels.size()), ends(plan_.kernels.size());  // buffers; rows of `placed`
+    for (size_t b = 0; b < plan_.buffers.size(); ++b) {
+      const PlanBuffer& buffer = plan_.buffers[b];
+      if (lives_[b].first < 0 || buffer.placement.kind != Placement::Kind::none || buffer.info.kind != BufferInfo::Kind::computed) continue;
+      begins[static_cast<size_t>(lives_[b].first)].push_back(b);
+    }
     for (size_t n = 0; n < plan_.kernels.size(); ++n) {
       const int kernel = static_cast<int>(n);
-      for (size_t b = 0; b < plan_.buffers.size(); ++b) {
+      release(kernel);
+      for (const size_t b : begins[n]) {
         PlanBuffer& buffer = plan_.buffers[b];
-        if (lives_[b].first != kernel || buffer.placement.kind != Placement::Kind::none) continue;
-        if (buffer.info.kind != BufferInfo::Kind::computed) continue;
         Expr bytes = bound(bytes_of(buffer.info));
         const int late = bytes ? -1 : late_row(buffer.info.sizes);
         if (!bytes) bytes = bytes_of(buffer.info);
-        std::optional<size_t> slot = in_place_slot(BufferId(b), kernel, bytes, placed);
-        if (!slot) slot = choose_slot(bytes, kernel, late);
+        std::optional<size_t> slot = in_place_slot(BufferId(b), kernel, bytes, placed, ends[n]);
+        if (!slot) slot = choose_slot(bytes, late);
         slots_[*slot].free_after = std::max(slots_[*slot].free_after, lives_[b].last);
+        busy_.emplace(slots_[*slot].free_after, *slot);
+        ends[static_cast<size_t>(lives_[b].last)].push_back(placed.size());
         placed.emplace_back(b, *slot);
         buffer.placement = {late < 0 ? Placement::Kind::arena : Placement::Kind::late, late, Expr()};
       }
@@ -269,14 +291,16 @@ class MemoryPlanner {
   }
 
   // A pointwise kernel may write its result over an operand that dies there, if both are always at the same offset.
-  std::optional<size_t> in_place_slot(BufferId out, int kernel, Expr bytes, const std::vector<std::pair<size_t, size_t>>& placed) {
+  // `dying`: the rows of `placed` that this kernel is the last to use.
+  std::optional<size_t> in_place_slot(BufferId out, int kernel, Expr bytes, const std::vector<std::pair<size_t, size_t>>& placed, const std::vector<size_t>& dying) {
     const auto* loop = std::get_if<LoopKernel>(&plan_.kernels[static_cast<size_t>(kernel)].def);
     if (!loop || loop->num_outer != static_cast<int>(loop->axes.size()) || loop->stmts.size() != 1) return std::nullopt;
     const Stmt& store = loop->stmts[0];
     if (store.kind != Stmt::Kind::store || store.buffer != out) return std::nullopt;
-    for (const auto& [b, slot] : placed) {
+    for (const size_t row : dying) {
+      const auto [b, slot] = placed[row];
       const BufferId id(b);
-      if (lives_[b].last != kernel || slots_[slot].free_after != kernel || !(slots_[slot].bytes == bytes)) continue;
+      if (slots_[slot].free_after != kernel || !(slots_[slot].bytes == bytes)) continue;
       if (byte_size(plan_.buffer(id).info.dtype) != byte_size(store.dtype)) continue;
       bool reads = false, aligned = true;
       visit(store.value, [&](Expr e) {
@@ -305,6 +329,12 @@ class MemoryPlanner {
   const TargetTraits& target_;
   std::vector<Lifetime> lives_;
   std::vector<Slot> slots_;
+  struct FreeSlots {
+    std::unordered_map<const ExprNode*, std::set<size_t>> same;  // by their bytes
+    std::set<std::pair<int64_t, size_t>> by_size;                // with their typical size
+  };
+  std::map<int, FreeSlots> free_;  // by late memory
+  std::priority_queue<std::pair<int, size_t>, std::vector<std::pair<int, size_t>>, std::greater<>> busy_;  // slots by free_after, former ones as well
   std::unordered_map<int32_t, Expr> limits_;  // of symbols that are read
 };
 

@@ -321,9 +321,12 @@ class Planner {
     std::get<Gemm>(k.def).quantised = kept;
   }
 
-  // The templates' own stores know one layout each: rows of columns (gemm), dense channels-last (convolution), rows (attention).
+  // The templates' own stores know one layout each: rows of columns (gemm), dense channels-last (convolution), rows (attention); and one
+  // type: that of what they multiply. Sums of 16-bit numbers that are kept in float32 are stored by an epilogue.
   bool stores_itself(const TemplateKernel& k) {
     const BufferInfo& out = program_.buffer(k.result);
+    const DType read = program_.buffer(k.operands[0].buffer).dtype;
+    if (is_float(read) && read != out.dtype) return false;
     if (std::holds_alternative<Attention>(k.def)) return true;
     if (std::holds_alternative<Gemm>(k.def)) return out.strides == contiguous_strides(pool(), out.sizes);
     const Expr c = out.sizes[1], w = out.sizes[3];
@@ -371,8 +374,9 @@ Result<KernelPlan> schedule(LoopProgram program, const TargetTraits& target) {
       b.strides = contiguous_strides(*program.pool, b.sizes);  // the package holds them dense
     }
   }
-  program = split_reductions(std::move(program), target);
-  return build_kernels(fuse(choose_layouts(std::move(program), target), target), target);
+  // How a reduction lies in memory decides what splitting brings: layouts come first.
+  program = split_reductions(choose_layouts(std::move(program), target), target);
+  return build_kernels(fuse(std::move(program), target), target);
 }
 
 }  // namespace coil

@@ -1,8 +1,8 @@
 // Long reductions to few results in two steps: a reduced dimension is cut into parts that are reduced side by side, and the
 // parts are combined. The order of a sum then depends on sizes and the target only, never on threads.
 #include <algorithm>
-#include <cmath>
 
+#include "loop/reduced_span.h"
 #include "loop/simplify_body.h"
 #include "schedule/schedule.h"
 
@@ -12,27 +12,6 @@ namespace {
 constexpr int64_t kEnough = 256;  // as many parts as any target wants
 
 bool splittable(ReduceOp op) { return op != ReduceOp::argmax && op != ReduceOp::argmin; }
-
-Expr identity(ExprPool& pool, ReduceOp op, DType dtype) {
-  const DType type = compute_type(dtype);
-  const auto extreme = [&](bool lowest) {
-    if (is_float(type)) return pool.constant(lowest ? -INFINITY : INFINITY, type);
-    if (is_bool(type)) return pool.boolean(!lowest);
-    const int bits = 8 * byte_size(type);
-    const bool is_unsigned = type == DType::u8;
-    const int64_t top = is_unsigned ? 255 : bits == 64 ? INT64_MAX : (int64_t{1} << (bits - 1)) - 1;
-    return pool.constant_int(lowest ? (is_unsigned ? 0 : -top - 1) : top, type);
-  };
-  switch (op) {
-    case ReduceOp::sum: return is_float(type) ? pool.constant(0, type) : pool.constant_int(0, type);
-    case ReduceOp::prod: return is_float(type) ? pool.constant(1, type) : pool.constant_int(1, type);
-    case ReduceOp::max: return extreme(true);
-    case ReduceOp::min: return extreme(false);
-    case ReduceOp::any: return pool.boolean(false);
-    case ReduceOp::all: return pool.boolean(true);
-    default: return {};
-  }
-}
 
 class Splitter {
  public:
@@ -54,8 +33,52 @@ class Splitter {
 
   bool wanted(const Loop& loop, const Reduction& r) {
     if (!splittable(r.op) || target_.parallel_points == 0 || r.domain.empty()) return false;
-    const int64_t results = typical(product(pool(), program_.buffer(loop.outputs[0]).sizes)), points = typical(product(pool(), r.domain));
-    return results * 2 <= target_.parallel_points && points >= target_.split_points && number_of_parts(results, r) > 1;
+    const Work work = work_of(loop, r);
+    const int64_t points = typical(product(pool(), r.domain));
+    if (target_.narrows_reductions && short_spans(loop, points)) return false;
+    return work.units * 2 <= target_.parallel_points && work.points >= target_.split_points && number_of_parts(work, r) > 1;
+  }
+
+  // What the target hands out of a reduction that is left whole: units, and the points of each.
+  struct Work {
+    int64_t units, points;
+  };
+  Work work_of(const Loop& loop, const Reduction& r) {
+    const std::vector<Expr>& sizes = program_.buffer(loop.outputs[0]).sizes;
+    const int64_t results = std::max<int64_t>(typical(product(pool(), sizes)), 1), points = typical(product(pool(), r.domain));
+    const int64_t shared = target_.columns_of_a_unit > 1 && across_memory(r, sizes) ? std::min(target_.columns_of_a_unit, results) : 1;
+    return {(results + shared - 1) / shared, points * shared};
+  }
+
+  // Whether neighbours in memory belong to different results rather than to one: sums over rows, statistics of channels that lie last.
+  bool across_memory(const Reduction& r, const std::vector<Expr>& sizes) {
+    int along = 0, across = 0;
+    visit(r.body, [&](Expr e) {
+      if (e->kind != ExprKind::load) return;
+      const BufferInfo& buffer = program_.buffer(BufferId(e->id));
+      const Expr offset = linear_offset(pool(), buffer, e->args);
+      for (size_t v = 0; v < sizes.size() + r.domain.size(); ++v) {
+        const bool reduced = v >= sizes.size();
+        if ((reduced ? r.domain[v - sizes.size()] : sizes[v]) == pool().index(1)) continue;
+        const auto affine = as_affine(offset, static_cast<int>(v));
+        if (affine && affine->coefficient == pool().index(1)) ++(reduced ? along : across);
+      }
+    });
+    return across > along;
+  }
+
+  // Whether each of many ranges takes a part of the points: together they are all of them, and parts of one have nothing to do.
+  bool short_spans(const Loop& loop, int64_t points) const {
+    constexpr int64_t many = 128, few_points = 1024;
+    const std::optional<ReducedSpan> span = reduced_span(program_, loop);
+    if (!span) return false;
+    int64_t ranges = 1;
+    const std::vector<Expr>& sizes = program_.buffer(loop.outputs[0]).sizes;
+    for (size_t d = 0; d < sizes.size(); ++d) {
+      const int v = static_cast<int>(d);
+      if (depends_on_var(span->first, v) || depends_on_var(span->last, v)) ranges *= typical(sizes[d]);
+    }
+    return ranges >= many || points <= few_points * ranges;
   }
 
   // The outermost dimension that is long enough, so that parts are contiguous in memory; else the longest.
@@ -70,10 +93,9 @@ class Splitter {
 
   // Enough for all units, each with enough to do; for a constant length one that divides it, into whole vectors if it can be, if there
   // is any near.
-  int64_t number_of_parts(int64_t results, const Reduction& r) const {
+  int64_t number_of_parts(const Work& work, const Reduction& r) const {
     const Expr length = r.domain[dimension_to_cut(r)];
-    const int64_t points = typical(product(*length->pool, r.domain));
-    int64_t parts = std::min({target_.split_parts, target_.parallel_points * 4 / std::max<int64_t>(results, 1), points / (target_.split_points / 16), typical(length)});
+    int64_t parts = std::min({target_.split_parts, target_.parallel_points * 4 / work.units, work.points / (target_.split_points / 16), typical(length)});
     if (!length->is_constant()) return parts;
     for (const int64_t whole : {8, 1}) {
       for (int64_t p = parts; p > parts / 2; --p) {
@@ -89,7 +111,7 @@ class Splitter {
     const auto rank = static_cast<int>(out.sizes.size());
     const size_t cut = dimension_to_cut(r);
     const Expr length = r.domain[cut];
-    const int64_t parts = number_of_parts(typical(product(pool(), out.sizes)), r);
+    const int64_t parts = number_of_parts(work_of(loop, r), r);
     const Expr chunk = ceil_div(length, pool().index(parts));
 
     BufferInfo partial;
@@ -97,6 +119,7 @@ class Splitter {
     partial.dtype = out.dtype == DType::f16 || out.dtype == DType::bf16 ? DType::f32 : out.dtype;  // parts are not rounded
     partial.sizes = out.sizes;
     partial.sizes.push_back(pool().index(parts));
+    partial.strides = contiguous_strides(pool(), partial.sizes);
     const BufferId id(program_.buffers.size());
     program_.buffers.push_back(partial);
 
@@ -115,7 +138,7 @@ class Splitter {
     first.domain[cut] = chunk;
     first.body = substitute_vars(r.body, vars);
     if (!(chunk * parts == length)) {
-      first.body = pool().op(ScalarOp::masked, {index_less(at, length), first.body, identity(pool(), r.op, r.body->dtype)});
+      first.body = pool().op(ScalarOp::masked, {index_less(at, length), first.body, identity_of(pool(), r.op, r.body->dtype)});
     }
     Loop step;
     step.def = std::move(first);

@@ -28,7 +28,9 @@ struct LinkRequest {
 
 // A small .so: unreferenced sections dropped, no build id, no padding to pages, nothing exported but `exports`. The same request
 // gives the same bytes. Thread-safe, but links run one after the other: lld keeps global state.
+// members (null: nobody asks): gets the names of those members of archives among the inputs of which something is in the result, sorted; lld's own map
+// of the result says so.
 // Errors: internal, with lld's messages.
-Result<std::vector<uint8_t>> link_shared(const LinkRequest& request);
+Result<std::vector<uint8_t>> link_shared(const LinkRequest& request, std::vector<std::string>* members = nullptr);
 
 }  // namespace coil::toolchain

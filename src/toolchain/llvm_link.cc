@@ -12,7 +12,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <memory>
 #include <mutex>
+#include <new>
+#include <set>
+#include <sstream>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -64,18 +69,24 @@ std::string version_script(const std::vector<std::string>& exports) {
   return script + "local: *; };\n";
 }
 
-std::vector<uint8_t> drain(int fd) {
-  std::vector<uint8_t> bytes;
+// All that comes through `fd`. False: there was no memory for it; it is read nevertheless, since the writer waits.
+bool drain(int fd, std::vector<uint8_t>& bytes) noexcept {
   size_t size = 0;
+  bool complete = true;
+  uint8_t dropped[4096];
   for (;;) {
-    if (bytes.size() - size < 65536) bytes.resize(std::max<size_t>(bytes.size() * 2, 131072));
-    const ssize_t n = ::read(fd, bytes.data() + size, bytes.size() - size);
+    try {
+      if (complete && bytes.size() - size < 65536) bytes.resize(std::max<size_t>(bytes.size() * 2, 131072));
+    } catch (const std::bad_alloc&) {
+      complete = false;
+    }
+    const ssize_t n = complete ? ::read(fd, bytes.data() + size, bytes.size() - size) : ::read(fd, dropped, sizeof dropped);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) break;
-    size += static_cast<size_t>(n);
+    if (complete) size += static_cast<size_t>(n);
   }
-  bytes.resize(size);
-  return bytes;
+  if (complete) bytes.resize(size);  // smaller
+  return complete;
 }
 
 bool run_lld(const std::vector<std::string>& args, std::string& messages) {
@@ -91,17 +102,59 @@ bool run_lld(const std::vector<std::string>& args, std::string& messages) {
 
 std::span<const uint8_t> as_bytes(std::string_view text) { return {reinterpret_cast<const uint8_t*>(text.data()), text.size()}; }
 
-// Runs lld with `args` and gives what it wrote.
-Result<std::vector<uint8_t>> link_to_memory(std::vector<std::string> args, std::string& messages) {
+// What somebody writes to a path, taken in by a thread. (lld takes a regular file for one beside which it can make others.)
+class Output {
+ public:
+  Output(int read_end, int write_end) : read_end_(read_end), write_end_(write_end) {}
+  ~Output() { finish(); }
+  void start() {
+    reader_ = std::thread([this] { complete_ = drain(read_end_.get(), bytes_); });
+  }
+  std::string path() const { return write_end_.path(); }
+  void finish() {
+    write_end_.close();
+    if (reader_.joinable()) reader_.join();
+  }
+  // After it is finished. False: there was no memory for it.
+  bool complete() const { return complete_; }
+  std::vector<uint8_t>& bytes() { return bytes_; }
+
+ private:
+  Descriptor read_end_, write_end_;
+  std::vector<uint8_t> bytes_;
+  bool complete_ = true;
+  std::thread reader_;
+};
+
+Result<std::unique_ptr<Output>> make_output() {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return system_error("a pipe");
-  Descriptor read_end(ends[0]), write_end(ends[1]);
-  args.insert(args.begin(), {"ld.lld", "-shared", "--threads=1", "-o", write_end.path()});
-  std::vector<uint8_t> output;
-  std::thread reader([&] { output = drain(read_end.get()); });
+  auto output = std::make_unique<Output>(ends[0], ends[1]);
+  try {
+    output->start();
+  } catch (const std::system_error& problem) {
+    return Error{ErrorCode::out_of_memory, fmt::format("cannot start a thread for the linker: {}", problem.what()), "", "raise the limit of processes and threads (ulimit -u, pids.max)"};
+  }
+  return output;
+}
+
+// Runs lld with `args` and gives what it wrote; map (may be null): and its map of that.
+Result<std::vector<uint8_t>> link_to_memory(std::vector<std::string> args, std::string& messages, std::string* map = nullptr) {
+  TRY(const std::unique_ptr<Output> result, make_output());
+  std::unique_ptr<Output> map_output;
+  if (map) {
+    TRY(map_output, make_output());
+    args.insert(args.begin(), "-Map=" + map_output->path());
+  }
+  args.insert(args.begin(), {"ld.lld", "-shared", "--threads=1", "-o", result->path()});
   const bool ok = run_lld(args, messages);
-  write_end.close();
-  reader.join();
+  result->finish();
+  if (map) {
+    map_output->finish();
+    map->assign(map_output->bytes().begin(), map_output->bytes().end());
+  }
+  if (!result->complete() || (map && !map_output->complete())) return Error{ErrorCode::out_of_memory, "no memory for the linked code", "", ""};
+  std::vector<uint8_t> output = std::move(result->bytes());
   if (!ok) output.clear();
   return output;
 }
@@ -133,6 +186,21 @@ std::vector<std::string> undefined_symbols(std::span<const uint8_t> library) {
   return names;
 }
 
+// Of lld's map, lines like "    4a0     4a0       30    16         /proc/self/fd/9(library_fft.o):(.text.run)": address, address, size, alignment, section.
+std::vector<std::string> members_in(const std::string& map) {
+  std::set<std::string> names;
+  for (size_t at = 0; at < map.size();) {
+    const size_t end = std::min(map.find('\n', at), map.size());
+    std::istringstream line(map.substr(at, end - at));
+    at = end + 1;
+    std::string address, load, size, alignment, section;
+    if (!(line >> address >> load >> size >> alignment >> section) || size == "0") continue;
+    const size_t open = section.find('('), close = section.find("):(");
+    if (open < close && close != section.npos) names.insert(section.substr(open + 1, close - open - 1));
+  }
+  return {names.begin(), names.end()};
+}
+
 Error link_error(std::string messages) {
   return {ErrorCode::internal, fmt::format("generated code does not link:\n{}", messages), "",
           "this is a bug in coil: please report it with the model, or with the files of COIL_DUMP"};
@@ -140,7 +208,7 @@ Error link_error(std::string messages) {
 
 }  // namespace
 
-Result<std::vector<uint8_t>> link_shared(const LinkRequest& request) {
+Result<std::vector<uint8_t>> link_shared(const LinkRequest& request, std::vector<std::string>* members) {
   TRY(const Descriptor script, memory_file(as_bytes(version_script(request.exports))));
   std::vector<std::string> args = {"--gc-sections", "--hash-style=gnu", "--build-id=none", "--no-rosegment", "-z", "noseparate-code",
                                    "-z", "relro", "-z", "now", "-z", "max-page-size=4096", "--version-script", script.path()};
@@ -158,8 +226,8 @@ Result<std::vector<uint8_t>> link_shared(const LinkRequest& request) {
     files.push_back(std::move(file));
   }
 
-  std::string messages;
-  TRY(std::vector<uint8_t> output, link_to_memory(args, messages));
+  std::string messages, map;
+  TRY(std::vector<uint8_t> output, link_to_memory(args, messages, members ? &map : nullptr));
   if (output.empty()) {
     for (size_t i = request.inputs.size(); i-- > 0;) {
       const std::string path = files[i].path();
@@ -167,6 +235,7 @@ Result<std::vector<uint8_t>> link_shared(const LinkRequest& request) {
     }
     return link_error(std::move(messages));
   }
+  if (members) *members = members_in(map);
   if (!request.imports.empty()) {
     for (const std::string& name : undefined_symbols(output)) {
       if (std::find(request.imports.begin(), request.imports.end(), name) == request.imports.end()) {

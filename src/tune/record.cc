@@ -83,7 +83,7 @@ std::string record_text(const Record& r) {
                   {"runs", r.runs},
                   {"whole_program", whole},
                   {"problems", problems}};
-  return j.dump(1) + "\n";
+  return j.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 Status merge(Record& into, const Record& more) {

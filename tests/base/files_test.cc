@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <filesystem>
 
 #include "tests/base/temp_folder.h"
 
@@ -70,17 +71,74 @@ TEST(AtomicFile, AppearsWholeOrNotAtAll) {
   EXPECT_EQ(folder.count(), 1u);
 }
 
-TEST(AtomicFile, ReplacesAndRespectsUmask) {
+unsigned mode_of(const std::string& path) {
+  struct stat info;
+  return ::stat(path.c_str(), &info) == 0 ? info.st_mode & 07777 : 0;
+}
+
+TEST(AtomicFile, NewOnesRespectTheUmaskOldOnesKeepTheirMode) {
+  const TempFolder folder;
+  const std::string path = folder.file("out");
+  const mode_t before = ::umask(027);
+  ASSERT_TRUE(write_file(path, "old").ok());
+  EXPECT_EQ(mode_of(path), 0640u);
+  for (const unsigned mode : {0600u, 0755u, 0666u}) {
+    ASSERT_EQ(::chmod(path.c_str(), mode), 0);
+    ASSERT_TRUE(write_file(path, "new").ok());
+    EXPECT_EQ(mode_of(path), mode);
+    EXPECT_EQ(read_text_file(path).value(), "new");
+  }
+  ::umask(before);
+  EXPECT_EQ(folder.count(), 1u);
+}
+
+TEST(AtomicFile, KeepsTheOwner) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give files away";
   const TempFolder folder;
   const std::string path = folder.file("out");
   ASSERT_TRUE(write_file(path, "old").ok());
-  const mode_t before = ::umask(027);
+  ASSERT_EQ(::chown(path.c_str(), 1234, 4321), 0);
   ASSERT_TRUE(write_file(path, "new").ok());
-  ::umask(before);
-  EXPECT_EQ(read_text_file(path).value(), "new");
   struct stat info;
   ASSERT_EQ(::stat(path.c_str(), &info), 0);
-  EXPECT_EQ(info.st_mode & 0777, 0640u);
+  EXPECT_EQ(info.st_uid, 1234u);
+  EXPECT_EQ(info.st_gid, 4321u);
+}
+
+// As `gcc -o link` does: relative and absolute ones, links to links, and those that lead to nothing yet.
+TEST(AtomicFile, WritesThroughLinks) {
+  const TempFolder folder;
+  std::filesystem::create_directory(folder.file("inner"));
+  std::filesystem::create_symlink("inner/real", folder.file("relative"));
+  std::filesystem::create_symlink(folder.file("relative"), folder.file("absolute"));
+  ASSERT_TRUE(write_file(folder.file("absolute"), "first").ok());
+  EXPECT_EQ(read_text_file(folder.file("inner/real")).value(), "first");
+  ASSERT_EQ(::chmod(folder.file("inner/real").c_str(), 0600), 0);
+  ASSERT_TRUE(write_file(folder.file("relative"), "second").ok());
+  EXPECT_EQ(read_text_file(folder.file("inner/real")).value(), "second");
+  EXPECT_EQ(mode_of(folder.file("inner/real")), 0600u);
+  EXPECT_TRUE(std::filesystem::is_symlink(folder.file("relative")) && std::filesystem::is_symlink(folder.file("absolute")));
+  EXPECT_EQ(folder.count(), 3u) << "nothing is left beside the links";
+  std::filesystem::create_symlink("circle", folder.file("circle"));
+  EXPECT_EQ(AtomicFile::create(folder.file("circle")).error().code, ErrorCode::file_unwritable);
+  // What is ours replaces a link instead.
+  auto own = AtomicFile::create(folder.file("relative"), AtomicFile::Place::own);
+  ASSERT_TRUE(own.ok() && own.value().write(bytes_of("own")).ok() && own.value().commit(false).ok());
+  EXPECT_FALSE(std::filesystem::is_symlink(folder.file("relative")));
+  EXPECT_EQ(mode_of(folder.file("relative")), 0600u);
+  EXPECT_EQ(read_text_file(folder.file("inner/real")).value(), "second");
+}
+
+// In a folder like /tmp somebody else's link may lead to a file of ours.
+TEST(AtomicFile, TrapsOfOthersAreNotFollowed) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can make a link of another user's";
+  const TempFolder folder;
+  ASSERT_EQ(::chmod(folder.path().c_str(), 01777), 0);
+  ASSERT_TRUE(write_file(folder.file("mine"), "mine").ok());
+  std::filesystem::create_symlink("mine", folder.file("out"));
+  ASSERT_EQ(::lchown(folder.file("out").c_str(), 1234, 1234), 0);
+  EXPECT_EQ(write_file(folder.file("out"), "theirs").error().code, ErrorCode::file_unwritable);
+  EXPECT_EQ(read_text_file(folder.file("mine")).value(), "mine");
 }
 
 TEST(AtomicFile, UnwritablePlaces) {

@@ -80,11 +80,22 @@ TEST(Json, ValuesOutliveAMoveOfTheDocument) {
 }
 
 TEST(Json, Malformed) {
-  for (const char* text : {"", " ", "{", "[1,]", "{\"a\" 1}", "nul", "[1] x", "\"\\x\"", "[01]", "\"\xff\"", "{\"a\":1,}", "'a'", "NaN",
-                           "\"\\ud800\"", "[1e999]"}) {
+  for (const char* text : {"", " ", "{", "[1,]", "{\"a\" 1}", "nul", "[1] x", "\"\\x\"", "[01]", "\"\xff\"", "{\"a\":1,}", "'a'", "nan", "[Inf]", "[-NaN]", "[+Infinity]", "[Infinit]",
+                           "[-Inf, 1]", "[NaNN]", "\"\\ud800\"", "[1e999]"}) {
     EXPECT_EQ(parse_error(text), ErrorCode::bad_json) << text;
   }
   EXPECT_EQ(JsonDoc::parse("{\n  \"a\": nope}", "t.json").error().message.substr(0, 11), "t.json:2:9:");
+}
+
+// Python's json module writes them so, and with it PyTorch 2.5 and 2.6.
+TEST(Json, NumbersThatAreNotFinite) {
+  const JsonDoc doc = parsed(R"([NaN, Infinity, -Infinity, {"as_float": -Infinity},NaN])");
+  const JsonArray array = doc.root().as_array().value();
+  for (size_t i : {0, 4}) EXPECT_TRUE(std::isnan(array[i].as_double().value()));
+  EXPECT_EQ(array[1].as_double().value(), INFINITY);
+  EXPECT_EQ(array[2].as_double().value(), -INFINITY);
+  EXPECT_EQ(array[3].as_union().value().second.as_double().value(), -INFINITY);
+  for (size_t i : {0, 1, 2}) EXPECT_TRUE(array[i].is_number() && !array[i].is_int() && !array[i].as_int().ok() && !array[i].as_uint().ok());
 }
 
 TEST(Json, NumbersAreExact) {

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "codegen/cpu/cpu_kernels.h"
+#include "codegen/foreign_text.h"
 #include "codegen/host/call_text.h"
 #include "codegen/host/host_program.h"
 #include "codegen/host/index_text.h"

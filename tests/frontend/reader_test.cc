@@ -1,4 +1,5 @@
 // The reader on small programs written out here, and what it says about broken ones.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -106,8 +107,33 @@ TEST(Reader, DimensionNames) {
   expect_error(Files(), "COIL-E106", "no tensor input 'y'", options);
   options.dim_names = {{"x:5", "batch"}};
   expect_error(Files(), "COIL-E106", "2 dimensions", options);
-  options.dim_names = {{"x:0", "a b"}};
-  expect_error(Files(), "COIL-E106", "cannot name", options);
+  for (const char* name : {"a b", "", "1a", "workers", "i0", "i12", "true", "nan", "a.b", "a\nb", "\xC3\xA9"}) {  // formulas of sizes give some a meaning of their own
+    options.dim_names = {{"x:0", name}};
+    expect_error(Files(), "COIL-E106", "cannot name", options);
+  }
+  for (const char* name : {"_", "i", "i0x", "worker", "I0"}) {
+    options.dim_names = {{"x:0", name}};
+    EXPECT_NE(read(Files(), options).find(fmt::format("f32[{}, 3]", name)), std::string::npos);
+  }
+}
+
+// A symbol stands in formulas, and coil has symbols of its own.
+TEST(Reader, SymbolsAreWords) {
+  for (const char* name : {"coil.workers", "workers", "i3", "a b", "a\\n", "s77 ", "", "77", "s\\u00e9"}) {
+    Files files;
+    files.with(R"j("expr_str":"Symbol('s77')j", fmt::format(R"j("expr_str":"Symbol('{})j", name));
+    expect_error(files, "COIL-E104", "");
+  }
+}
+
+// 100 bytes of it are kept, but no half of a character.
+TEST(Reader, LongVersionsAreCutBetweenCharacters) {
+  Files files;
+  std::string version = "v";
+  for (int i = 0; i < 80; ++i) version += "\xC3\xA9";
+  files.with("2.15.0", version);
+  const std::string text = read(files), first = text.substr(0, text.find('\n'));
+  EXPECT_EQ(first, "program of PyTorch " + version.substr(0, 99));
 }
 
 TEST(Reader, OtherInputsAndOutputs) {
@@ -188,8 +214,8 @@ TEST(Reader, Assertions) {
 }
 
 TEST(Reader, Versions) {
-  expect_error(Files().with(R"("major":8)", R"("major":7)"), "COIL-E101",
-               "schema 7.20; coil reads schema 8.x (PyTorch 2.7 and later)");
+  expect_error(Files().with(R"("major":8)", R"("major":6)"), "COIL-E101",
+               "schema 6.20; coil reads schema 7.x and 8.x (PyTorch 2.5 and later)");
   expect_error(Files().with(R"("major":8)", R"("major":9)"), "COIL-E101", "schema 9.20");
   EXPECT_EQ(read(Files().with(R"("minor":20)", R"("minor":99)")), read(Files()));
   Files files;
@@ -204,8 +230,8 @@ TEST(Reader, OtherArchives) {
   Files files;
   files.program.clear();
   expect_error(files, "COIL-E013", "no exported program");
-  files.more = {{"serialized_exported_program.json", R"({"schema_version":{"major":7,"minor":3},"torch_version":"2.5.1"})"}};
-  expect_error(files, "COIL-E101", "PyTorch 2.5.1 with schema 7.3");
+  files.more = {{"serialized_exported_program.json", R"({"schema_version":{"major":6,"minor":3},"torch_version":"2.4.1"})"}};
+  expect_error(files, "COIL-E101", "PyTorch 2.4.1 with schema 6.3");
   files.more = {{"data/aotinductor/model/x.so", "x"}};
   expect_error(files, "COIL-E013", "compiled package");
   files.more = {{"constants.pkl", "x"}};

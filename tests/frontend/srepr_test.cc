@@ -52,6 +52,44 @@ TEST_F(Srepr, Divisions) {
             floor_mod(floor_div(s1_, two), pool_.index(3)));
 }
 
+// PyTorch 2.5 and 2.6 write sizes as str() does.
+TEST_F(Srepr, TextsOfStr) {
+  const auto value = [&](std::string_view text) {
+    Result<Expr> e = parse_srepr(context(), text);
+    EXPECT_TRUE(e.ok()) << text << ": " << e.error().message;
+    return e.ok() ? e.value() : Expr();
+  };
+  Expr two = pool_.index(2);
+  EXPECT_EQ(read("s0"), "batch");
+  EXPECT_EQ(value("32*s0*s1"), s0_ * s1_ * 32);
+  EXPECT_EQ(value("2*s0 - 1 + s1"), s0_ * 2 + s1_ - 1);
+  EXPECT_EQ(value("s1 - 2*(s0 - 3) - 4"), s1_ - s0_ * 2 + 2);
+  EXPECT_EQ(value("-s0 + s1"), s1_ - s0_);
+  EXPECT_EQ(value("(s0 + 1)**2"), s0_ * s0_ + s0_ * 2 + 1);
+  EXPECT_EQ(value("-s0**2"), s0_ * s0_ * -1);
+  EXPECT_EQ(value("((s0 + 1)//2)"), floor_div(s0_ + 1, two));
+  EXPECT_EQ(value("s0//2*4"), floor_div(s0_, two) * 4);
+  EXPECT_EQ(value("Mod(s0, 2)"), floor_mod(s0_, two));
+  EXPECT_EQ(value("4*s0/2"), s0_ * 2);
+  EXPECT_EQ(value("Max(1, s1)"), index_max(pool_.index(1), s1_));
+  EXPECT_EQ(value("TruncToInt(2.0*ToFloat(s0))"), s0_ * 2);
+  const auto holds = [&](std::string_view text) {
+    auto c = parse_condition_srepr(context(), text);
+    return c.ok() ? to_string(c.value()) : error_name(c.error().code);
+  };
+  EXPECT_EQ(holds("s0 <= 2*s1"), holds("LessThan(Symbol('s0'), Mul(Integer(2), Symbol('s1')))"));
+  EXPECT_EQ(holds("Eq(s0, 4)"), holds("Equality(Symbol('s0'), Integer(4))"));
+  EXPECT_EQ(holds("(s0 > 3) & ~(s1 != 2)"), holds("And(StrictGreaterThan(Symbol('s0'), Integer(3)), Not(Unequality(Symbol('s1'), Integer(2))))"));
+  EXPECT_EQ(holds("True"), holds("true"));
+  std::string sum = "s0", nested = "s0";
+  for (int i = 0; i < 200; ++i) sum += " + s0", nested = "(" + nested + ")";
+  EXPECT_EQ(read(sum), "201*batch");
+  for (const std::string& text : {std::string("2*"), std::string("(s0"), std::string("s0)"), std::string("s0 s1"), std::string("*s0"), std::string("Max(s0,"), nested, "s0" + std::string(200, '/'),
+                                  std::string(5000, '-') + "s0", std::string("s0 +"), std::string("")}) {
+    EXPECT_EQ(read(text), "COIL-E104") << text.substr(0, 60);
+  }
+}
+
 TEST_F(Srepr, ScaleFactors) {
   EXPECT_EQ(parse_srepr(context(), "TruncToInt(Mul(Float('2.0', precision=53), ToFloat(Symbol('s0'))))").value(), s0_ * 2);
   EXPECT_EQ(parse_srepr(context(), "FloorToInt(Mul(Float('0.5', precision=53), ToFloat(Symbol('s0'))))").value(),

@@ -10,6 +10,7 @@
 #include "base/hash.h"
 #include "base/zip_writer.h"
 #include "cache/cache.h"
+#include "cache/redis_reply.h"
 
 namespace {
 
@@ -55,7 +56,30 @@ Bytes with_checksum(std::span<const uint8_t> input) {
 
 void unpack(cache::Cache& cache, std::span<const uint8_t> archive) {
   const Result<ZipReader> zip = ZipReader::from_bytes(archive, "input");
-  if (zip.ok()) (void)cache.unpack(zip.value()).ok();
+  if (zip.ok()) (void)cache.unpack(zip.value(), true).ok();
+}
+
+// As a server's answers, in pieces.
+class Pieces : public cache::ByteSource {
+ public:
+  explicit Pieces(std::span<const uint8_t> bytes) : left_(bytes) {}
+  Result<size_t> receive(std::span<uint8_t> into) override {
+    const size_t n = std::min({left_.size(), into.size(), size_t{7}});
+    if (n == 0) return Error{ErrorCode::file_unreadable, "the end", "", ""};
+    std::copy_n(left_.begin(), n, into.begin());
+    left_ = left_.subspan(n);
+    return n;
+  }
+
+ private:
+  std::span<const uint8_t> left_;
+};
+
+void read_replies(std::span<const uint8_t> input) {
+  Pieces pieces(input);
+  cache::ReplyReader reader(pieces);
+  while (reader.read({1 << 20, 1000}).ok()) {
+  }
 }
 
 }  // namespace
@@ -71,5 +95,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   check(zip.add("tuning/0/0.entry", entry).ok());
   unpack(cache, zip.finish_in_memory());
   unpack(cache, input);
+  // Nobody without the key makes an entry that counts.
+  cache::Cache keyed(std::make_unique<OneAnswer>(entry), cache::Secret::from_text("0123456789abcdef").value());
+  check(!keyed.get(key));
+  (void)keyed.explain(key);
+  read_replies(input);
   return 0;
 }

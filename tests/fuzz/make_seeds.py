@@ -24,6 +24,13 @@ KERNELS = [
      "cuda": {"text": "t", "grid": [1, "out0.size(0) // BLOCK"], "block": "BLOCK", "shared": "UP * 4"}},
     {"name": "c::d", "signature": "(Tensor x) -> Tensor", "contiguous": False, "cpu": {"text": "t", "entry": "e", "range": "x.dim()"}},
 ]
+TEXTS = [
+    'j{"a": [1, -2.5e3, true, null, "x\\u00e9"], "b": {"c": []}}', 'j[18446744073709551615, -9223372036854775808, 0e-30, "Infinity"]',
+    "eAdd(Mul(Integer(2), Symbol('s0', positive=True, integer=True)), Integer(-1))",
+    "eFloorDiv(Pow(Add(Symbol('s0'), Integer(1)), Integer(2)), Max(Integer(4), Symbol('s1')))", "eModularIndexing(Symbol('s0'), Integer(2), Integer(3))",
+    "eTruncToInt(IntTrueDiv(Mul(Rational(1, 3), Symbol('a')), Float('2.0', precision=53)))",
+    "cAnd(GreaterThan(Symbol('s0'), Integer(2)), Not(Equality(Mod(Symbol('s0'), Integer(8)), Integer(0))))", "cOr(StrictLessThan(Symbol('a'), Symbol('b')), true)",
+]
 ENTRIES = ("models/model.json", "data/weights/model_weights_config.json", "data/constants/model_constants_config.json")
 MAX_ARCHIVE = 15_000
 
@@ -87,6 +94,8 @@ def others():
     import numpy as np
 
     write("kernels", "both.json", json.dumps(KERNELS).encode())
+    for i, line in enumerate(TEXTS):
+        write("languages", f"{i}.txt", line.encode())
     arrays = {"f32": np.ones((2, 3), "<f4"), "i64": np.arange(4, dtype=">i8"), "fortran": np.asfortranarray(np.ones((2, 3))), "bool": np.zeros((0, 2), "?")}
     for name, array in arrays.items():
         out = io.BytesIO()

@@ -37,11 +37,16 @@ NO_TESTS = 5   # pytest's exit code
 ALONE = {"test_host.py", "test_libraries.py", "test_several_devices.py"}  # they look at times and at the device's free memory
 
 
+def own_interrupt():
+    """What a process ignores its children ignore as well (a shell's background jobs: SIGINT): run() stops them with it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def run(command, log, seconds, threads=None):
     """The exit code, or "timeout"; output goes to the log and to our own stdout. All that the process started ends with it."""
     print(f"$ {' '.join(map(str, command))}", flush=True)
     with open(log, "a") as file:
-        process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", cwd=REPO, start_new_session=True,
+        process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", cwd=REPO, start_new_session=True, preexec_fn=own_interrupt,
                                    env=dict(os.environ, PYTHONUNBUFFERED="1") | ({"OMP_NUM_THREADS": str(threads)} if threads else {}))
 
         def copy():

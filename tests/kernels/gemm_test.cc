@@ -234,6 +234,60 @@ TEST(Gemm, OneRowTimesRows) {
   }
 }
 
+// What a tuner may ask for (COIL_BLOCK_RULE): the same bits for any blocks, on any number of threads, with an epilogue and without.
+void check_blocks(const GemmCase& c) {
+  SCOPED_TRACE(describe(c));
+  std::mt19937 random(99);
+  Buffer a(c.dtype, c.m * (c.k + c.gap)), b(c.dtype, c.n * c.k);
+  a.fill(random);
+  b.fill(random);
+  std::vector<std::byte> packed = templates::pack_gemm_b(static_cast<const char*>(b.data()), b.size(), c.k, c.n, c.n, 1);
+  CoilGemm g = {};
+  g.batch = 1, g.m = c.m, g.n = c.n, g.k = c.k;
+  g.a = a.data(), g.a_row = c.k + c.gap, g.a_col = 1;
+  g.b = c.packed ? static_cast<const void*>(packed.data()) : b.data();
+  g.b_row = c.packed ? -1 : c.n, g.b_col = c.packed ? -1 : 1;
+  g.c_batch = c.m * c.n, g.c_row = c.n, g.dtype = c.dtype, g.b_packed = c.packed;
+  for (const IsaKernels& isa : runnable_kernels()) {
+    SCOPED_TRACE(isa.name);
+    Buffer own(c.dtype, c.m * c.n);
+    std::vector<double> own_sums;
+    for (const int tiles : {0, 1, 2, 3, 4, 5, 6, 7, 10, 14}) {
+      for (const int panels : {1, 2, 4, 8, 16, 17}) {
+        if (tiles == 0 && panels > 1) continue;  // the own rule comes first
+        const int workers = 1 + (tiles + panels) % 3;
+        TestHost host(workers);
+        Scratch scratch(coil_gemm_scratch_bytes(&g, workers));
+        Buffer out(c.dtype, c.m * c.n);
+        g.block_tiles = tiles, g.block_panels = tiles == 0 ? 0 : panels;
+        g.c = out.data(), g.scratch = scratch.data(), g.epilogue = nullptr;
+        isa.product(&g, host.get());
+        Recorded recorded = {{}, std::vector<double>(static_cast<size_t>(c.m * c.n)), std::vector<int>(static_cast<size_t>(c.m * c.n)), c.m, c.n, c.dtype};
+        g.epilogue = record_epilogue, g.epilogue_context = &recorded;
+        isa.product(&g, host.get());
+        ASSERT_TRUE(scratch.guards_intact() && recorded.in_bounds);
+        ASSERT_EQ(std::count(recorded.seen.begin(), recorded.seen.end(), 1), c.m * c.n);
+        if (tiles == 0) own = out, own_sums = recorded.c;
+        ASSERT_TRUE(out == own) << "blocks of " << tiles << " x " << panels;
+        ASSERT_EQ(recorded.c, own_sums) << "blocks of " << tiles << " x " << panels;
+      }
+    }
+  }
+}
+
+TEST(Gemm, AnyBlocksGiveTheSameBits) {
+  for (int dtype : kProductDtypes) {
+    for (bool packed : {true, false}) {
+      check_blocks({1, 96, 640, 768, dtype, packed, false, false, false, 0});
+      check_blocks({1, 96, 200, 768, dtype, packed, false, false, false, 1});  // rows that are no multiple of anything
+      check_blocks({1, 97, 70, 513, dtype, packed, false, false, false, 0});
+      check_blocks({1, 29, 530, 40, dtype, packed, false, false, false, 0});
+      check_blocks({1, 13, 300, 1100, dtype, packed, false, false, false, 0});
+      check_blocks({1, 45, 100, 1024, dtype, packed, false, false, false, 0});  // A's rows would meet in the cache: they are copied
+    }
+  }
+}
+
 TEST(Gemm, BatchOfNone) { check({0, 3, 4, 5, COIL_FLOAT32, false, false, false, false, 0}); }
 
 }  // namespace

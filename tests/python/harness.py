@@ -64,6 +64,26 @@ def assert_refused(done, *texts, code=None):
         assert text.lower() in message.lower(), f"'{text}' is not in: {message}"
 
 
+MEASURED = """
+import os, resource, sys
+space, rest = int(sys.argv[1]), sys.argv[2:]
+child = os.fork()
+if child == 0:
+    resource.setrlimit(resource.RLIMIT_AS, (space, space))
+    os.execv(rest[0], rest)
+_, status, usage = os.wait4(child, 0)
+os.write(2, f"\\n{os.waitstatus_to_exitcode(status)} {usage.ru_maxrss}".encode())
+"""
+
+
+def coil_measured(*arguments, space=8 << 30, timeout=60, **options):
+    """(exit code, text, most memory in KB) of the command within so many bytes of address space. (A small process starts it: a child begins with what its parent had.)"""
+    done = subprocess.run([sys.executable, "-S", "-c", MEASURED, str(space), COIL, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout, **options)
+    text, _, last = done.stdout.decode(errors="replace").rpartition("\n")
+    code, memory = map(int, last.split())
+    return code, text, memory
+
+
 def load_outputs(path):
     """The arrays of an .npz that `coil run` wrote, in order."""
     with np.load(path) as file:

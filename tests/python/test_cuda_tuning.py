@@ -71,9 +71,10 @@ def fresh(record):
     return record
 
 
-@pytest.mark.parametrize("name,ways", [("rows", {3}), ("columns", {4}), ("turned", {1, 2}), ("flat", {1}), ("scan", {6}), ("small", set())])
+@pytest.mark.parametrize("name,ways", [("rows", [{3}]), ("columns", [{4, 5}, {3}]), ("turned", [{1, 2}]), ("flat", [{1}]), ("scan", [{6}]), ("small", [set()])])
 def test_what_is_left_to_be_timed(name, ways, tmp_path):
-    """A machine without a device builds the few ways that are worth timing; loops that take no longer than their launch have none."""
+    """A machine without a device builds the few ways that are worth timing; loops that take no longer than their launch have none.
+    Few columns are summed in parts, and then the parts."""
     import torch
 
     functions = {"rows": lambda x: torch.softmax(x, -1), "columns": lambda x: x.sum(0), "turned": lambda x: (x.t() + 1).contiguous(), "flat": torch.exp,
@@ -86,9 +87,8 @@ def test_what_is_left_to_be_timed(name, ways, tmp_path):
     torch.export.save(torch.export.export(Module(), (torch.empty(4096, 1000),)), tmp_path / "p.pt2")
     done = harness.coil("compile", tmp_path / "p.pt2", "-o", tmp_path / "p.coil.pt2", "--target", "cuda:sm_90", "--tune", "max", "--record", tmp_path / "r.json", env=emulating())
     assert done.returncode == 0, done.stderr
-    (problem,) = json.loads((tmp_path / "r.json").read_text())["problems"]
-    left = problem.get("to_time", [])
-    assert {w["way"] for w in left} == ways and len(left) <= 4, left
+    left = [problem.get("to_time", []) for problem in json.loads((tmp_path / "r.json").read_text())["problems"]]
+    assert [{w["way"] for w in choices} for choices in left] == ways and all(len(choices) <= 4 for choices in left), left
 
 
 @pytest.mark.parametrize("choice", WAYS, ids=lambda c: "-".join(f"{k}{v}" for k, v in c.items()) or "own")

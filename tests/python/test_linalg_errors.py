@@ -79,6 +79,34 @@ def test_stock_pytorch(tmp_path):
         assert answer[name + " good"]
 
 
+# Pivots are data, and LAPACK follows them: name: (function of factors and pivots, what the pivots are of a good call, bad ones)
+LU, LDL = [1, 2, 3], [1, 2, 3]
+BAD = {
+    "lu_solve": (lambda a, p: torch.linalg.lu_solve(a, p, a), LU, [[0, 2, 3], [1, 2, 4], [-1, 2, 3], [1, 2, 2**31 - 1], [1, 2, -(2**31)]]),
+    "lu_solve_right": (lambda a, p: torch.linalg.lu_solve(a, p, a, left=False, adjoint=True), LU, [[4, 2, 3]]),
+    "lu_unpack": (lambda a, p: torch.lu_unpack(a, p)[0], LU, [[0, 2, 3], [1, 2, 4]]),
+    "ldl_solve": (lambda a, p: torch.linalg.ldl_solve(a, p, a), LDL, [[0, 2, 3], [1, 2, 4], [-1, 2, 3], [1, 2, -3], [-1, -9, 3], [-9, -1, 3], [1, 2, -(2**31)]]),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_pivots_from_data(name, tmp_path):
+    function, good, bad = BAD[name]
+    for batch in ((), (2,)):
+        a, pivots = torch.eye(3).expand(*batch, 3, 3).contiguous(), torch.tensor(good, dtype=torch.int32).expand(*batch, 3).contiguous()
+        program, package = tmp_path / "p.pt2", tmp_path / "p.coil.pt2"
+        torch.export.save(torch.export.export(Function(function), (a, pivots)), program)
+        harness.coil_ok("compile", program, "-o", package)
+        np.savez(tmp_path / "good.npz", in_0=a.numpy(), in_1=pivots.numpy())
+        harness.coil_ok("run", package, "--input", tmp_path / "good.npz", "--output", tmp_path / "out.npz")
+        torch.testing.assert_close(torch.from_numpy(harness.load_outputs(tmp_path / "out.npz")[0]), function(a, pivots))
+        for wrong in bad:
+            given = pivots.clone()
+            given[(-1,) if batch else ()] = torch.tensor(wrong, dtype=torch.int32)
+            np.savez(tmp_path / "bad.npz", in_0=a.numpy(), in_1=given.numpy())
+            harness.assert_refused(harness.coil("run", package, "--input", tmp_path / "bad.npz"), name.removesuffix("_right"), "pivot", ".py:", code=210)
+
+
 def test_no_code_for_cuda(tmp_path):
     program = export("inv", tmp_path)
     done = harness.coil("compile", program, "--target", "cuda:sm_90", "-o", tmp_path / "p.pt2")

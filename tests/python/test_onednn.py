@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import re
 import subprocess
 import sys
@@ -101,6 +102,10 @@ def inputs(name, x):
         yield np.random.default_rng(rows).standard_normal((rows, *x.shape[1:])).astype(np.float32)
 
 
+def has_avx512():
+    return re.search(r"\bavx512bw\b", pathlib.Path("/proc/cpuinfo").read_text()) is not None
+
+
 def eager(module, x):
     import torch
 
@@ -115,7 +120,9 @@ def test_results_with_the_library(name, packages, tmp_path):
         one, trace = run(folder / f"{name}.by_onednn.pt2", array, tmp_path, TRACE, "--threads", "1")
         assert harness.max_error(one, eager(module, array)) < tolerance
         used = [line for line in trace if "cannot" not in line and ("product" in line or "convolution" in line)]
-        assert trace[0].split()[1][0] in "23" and used, trace
+        # Version 2 has bfloat16 only for AVX-512: on other machines it says so, and the own kernels answer.
+        refuses = name == "bf16" and not has_avx512() and trace[0].split()[1][0] == "2"
+        assert trace[0].split()[1][0] in "23" and bool(used) != refuses, trace
         three, _ = run(folder / f"{name}.by_onednn.pt2", array, tmp_path, TRACE, "--threads", "3")
         assert one.tobytes() == three.tobytes()
     if name == "convolutions":

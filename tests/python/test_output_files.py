@@ -1,9 +1,11 @@
 """Outputs appear whole or not at all: unwritable places, full disks, a process that is killed."""
 
+import os
 import resource
 import shutil
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -103,3 +105,39 @@ def test_existing_output_survives_a_failure(tmp_path):
     (tmp_path / "bad.pt2").write_bytes(DIGITS.read_bytes()[:50_000])
     assert_refused(coil("compile", tmp_path / "bad.pt2", "-o", out))
     assert out.read_bytes() == before
+
+
+# ---- Ctrl-C
+INTERRUPTED = """
+import sys, threading, time, coil
+print("ready", flush=True)
+try:
+    coil.compile(sys.argv[1], sys.argv[2] or None, options={"threads": 1} | eval(sys.argv[3]))
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+coil.compile(sys.argv[4])
+print("again", flush=True)
+"""
+
+
+@pytest.mark.parametrize("options", ["{}", '{"tune": "fast", "tune_budget": "60s"}'], ids=["plain", "tuned"])
+@pytest.mark.parametrize("to_file", [True, False])
+def test_interrupted_in_python(options, to_file, tmp_path):
+    """KeyboardInterrupt soon, nothing written, nothing left, and the next compile is right."""
+    model = large_model()
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "out").mkdir()
+    out = str(tmp_path / "out" / "o.pt2") if to_file else ""
+    env = dict(os.environ, PYTHONPATH=str(harness.PYTHON_PATH), TMPDIR=str(tmp_path / "tmp"), COIL_CACHE="off")
+    process = subprocess.Popen([sys.executable, "-c", INTERRUPTED, model, out, options, DIGITS], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    start = time.monotonic()
+    said = process.stdout.readline()
+    took = time.monotonic() - start
+    rest, errors = process.communicate(timeout=300)
+    assert said == "interrupted\n" and rest == "again\n", said + rest + errors
+    assert took < 15, f"{took:.1f} s until it stopped"
+    assert list((tmp_path / "out").iterdir()) == [] and list((tmp_path / "tmp").iterdir()) == []

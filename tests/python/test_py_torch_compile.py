@@ -1,5 +1,6 @@
 """torch.compile(backend="coil"): inference beside eager, and what the statistics say of it."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -395,3 +396,28 @@ STRIDED = {
 def test_offsets_count_from_the_storage(name):
     """An input may begin later than its storage, a view later than what it is a part of."""
     check(STRIDED[name], torch.arange(40.0)[3:23], fullgraph=True, dynamic=False)
+
+
+def test_rows_are_joined_converted_and_divided_again():
+    """The wider type is not lost on the way: a conversion that rounds nothing reads as what it converts."""
+    check(lambda x: x.view(-1, 8).float().view(2, 4, 8) * 0.3, torch.randn(2, 4, 8).bfloat16())
+    nothing_in_torch()
+
+
+def test_the_bound_of_open_programs():
+    from coil.dynamo._program import Models
+
+    class Model:
+        pass
+
+    models, held = Models(kept=4), []
+    for i in range(100):
+        model = Model()
+        models.add(bytes([i]), model)
+        if i % 10 == 0:
+            held.append(model)
+        del model
+    assert len(models) == 14 and all(models.get(bytes([i])) is not None for i in range(0, 100, 10)), "those in use are found"
+    del held
+    gc.collect()
+    assert len(models) == 4

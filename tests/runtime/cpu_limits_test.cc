@@ -1,5 +1,5 @@
 // How many processors a process counts: affinity and the quotas of cgroups, versions 1 and 2.
-#include "runtime/cpu_limits.h"
+#include "base/cpu_limits.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -13,8 +13,6 @@
 namespace coil::runtime_test {
 namespace {
 
-using runtime::cgroup_cpu_quota;
-using runtime::CpuLimitPaths;
 
 class CpuLimits : public ::testing::Test {
  protected:
@@ -77,7 +75,7 @@ TEST_F(CpuLimits, Affinity) {
       }
     }
     ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
-    EXPECT_EQ(runtime::allowed_cpus(), 1);
+    EXPECT_EQ(allowed_cpus(), 1);
   }).join();
 }
 

@@ -114,6 +114,11 @@ std::string manifest_of(const std::string& model) {
                  {"name": "tail", "dtype": "float32", "shape": ["side**2 + 1"]}],
       "outputs": [{"name": "y", "dtype": "float32", "shape": ["2*side", "batch"]}]})";
   }
+  if (model == "LATE") {
+    return head + R"("symbols": [{"name": "n", "min": 0, "max": 4096}],
+      "inputs": [{"name": "x", "dtype": "float32", "shape": ["n"]}],
+      "outputs": [{"name": "kept", "dtype": "float32", "shape": ["u0"]}, {"name": "doubled", "dtype": "float32", "shape": ["n"]}]})";
+  }
   if (model == "CUDA") {
     return head + R"("symbols": [{"name": "batch", "min": 1, "max": 1000}, {"name": "n", "min": 0, "max": 9}],
       "inputs": [{"name": "x", "dtype": "float32", "shape": ["batch", 4]}, {"name": "ids", "dtype": "int64", "shape": ["batch"]},

@@ -8,6 +8,7 @@
 //   MODEL_LAYOUT   x: f32[batch, 3, side, 2*side] channels last, batch in 0..8, side in 1..32, step: int in 0.., tail:
 //   f32[side*side + 1],
 //                  total of all sizes even -> y: f32[2*side, batch] with strides [1, 2*side] = x[:, 0, 0, :].T * step + tail[0]
+//   MODEL_LATE     x: f32[n], n in 0..4096 -> kept = x[x > 0], a size that only the data decides, doubled: f32[n] = 2 * x
 // -DBAD_ABI: the version of another coil. -DLEVELS=..: instruction sets. -DFAILS: run fails with an assertion.
 #include "host_support.h"
 
@@ -102,6 +103,35 @@ int32_t run(const CoilCall* call, CoilError*) {
   return 0;
 }
 
+#elif defined(MODEL_LATE)
+constexpr char kInSpec[] = SPEC(LEAF);
+constexpr char kOutSpec[] = TUPLE(LEAF ", " LEAF);
+constexpr uint64_t kConstantsBytes = 0, kStateOffset = 0, kStateBytes = 0;
+const cd::Symbol kSymbols[] = {{"n", 0, 4096}};
+const cd::Size kSizes[] = {cd::symbol(0)};
+const cd::Input kInputs[] = {{"x", COIL_FLOAT32, 1, kSizes}};
+const cd::Signature kSignature = {kInputs, 1, kSymbols, 1, nullptr, nullptr, 0, 0};
+const CoilTensorDesc kOutputs[] = {{"kept", COIL_FLOAT32, 1}, {"doubled", COIL_FLOAT32, 1}};
+const uint8_t kLate[] = {1, 0};
+// Symbol 1 is solved by run.
+void output_shape(const int64_t* s, int32_t i, int64_t* sizes, int64_t* strides) { sizes[0] = s[1 - i], strides[0] = 1; }
+int64_t arena_bytes(const int64_t*, int32_t) { return 0; }
+int32_t run(const CoilCall* call, CoilError* error) {
+  const float* x = static_cast<const float*>(call->inputs[0]);
+  const int64_t n = call->symbols[0];
+  void* data = nullptr;
+  if (call->allocate(call->owner, -1, n * 4, call->symbols, &data, error)) return 1;
+  float* found = static_cast<float*>(data);
+  int64_t symbols[2] = {n, 0};
+  for (int64_t i = 0; i < n; i++) {
+    if (x[i] > 0) found[symbols[1]++] = x[i];
+  }
+  if (call->allocate(call->owner, 0, 0, symbols, &data, error)) return 1;
+  for (int64_t i = 0; i < symbols[1]; i++) static_cast<float*>(data)[i] = found[i];
+  for (int64_t i = 0; i < n; i++) static_cast<float*>(call->outputs[1])[i] = 2 * x[i];
+  return 0;
+}
+
 #elif defined(MODEL_LAYOUT)
 constexpr char kInSpec[] = SPEC(LEAF ", " LEAF ", " LEAF);
 constexpr char kOutSpec[] = "[1, " LEAF "]";
@@ -168,7 +198,11 @@ const CoilModel kModel = {
     .struct_bytes = sizeof(CoilModel),
     .num_inputs = kSignature.num_inputs,
     .num_outputs = sizeof kOutputs / sizeof kOutputs[0],
+#if defined(MODEL_LATE)
+    .num_symbols = 2,
+#else
     .num_symbols = kSignature.num_symbols,
+#endif
     .device_type = COIL_CPU,
     .inputs = kInputDescs,
     .outputs = kOutputs,
@@ -187,8 +221,13 @@ const CoilModel kModel = {
     .unload_device = nullptr,
     .flag_error = nullptr,
     .count_graphs = nullptr,
+#if defined(MODEL_LATE)
+    .reads_sizes = 1,
+    .late_outputs = kLate,
+#else
     .reads_sizes = 0,
     .late_outputs = nullptr,
+#endif
 };
 
 }  // namespace

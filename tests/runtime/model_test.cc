@@ -215,6 +215,27 @@ TEST_F(ModelTest, OpensFromMemoryOfAnyAlignment) {
   }
 }
 
+// A byte of the weights that is another one is found where the caller asks for it, and by itself where there are few.
+TEST_F(ModelTest, FlippedWeights) {
+  const std::vector<Entry> good = entries_of("MASKED");
+  std::string bytes = pack(good);
+  const size_t at = bytes.rfind("COILWTS1");  // the code holds the word, too
+  ASSERT_NE(at, bytes.npos);
+  bytes[at - 10] = static_cast<char>(bytes[at - 10] ^ 1);
+  const auto open_with = [&](int32_t verify) {
+    const coil_options options = {.struct_bytes = sizeof options, .verify = verify};
+    coil_model* model = nullptr;
+    const coil_status status = coil_open_memory(bytes.data(), bytes.size(), &options, &model);
+    coil_close(model);
+    return status;
+  };
+  EXPECT_EQ(open_with(COIL_VERIFY_SMALL), 10);
+  EXPECT_NE(std::string(coil_last_error()).find("m.wrapper.constants' is wrong: the file is damaged"), std::string::npos) << coil_last_error();
+  EXPECT_EQ(open_with(COIL_VERIFY_ALL), 10);
+  EXPECT_EQ(open_with(COIL_VERIFY_NONE), COIL_OK);
+  EXPECT_EQ(open_with(3), 402);
+}
+
 TEST_F(ModelTest, ManyModelsAtOnce) {
   // Each has its own code and constants: the loader must not take one for another.
   const std::string counter = write_file("counter.pt2", package("COUNTER")),

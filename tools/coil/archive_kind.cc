@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "base/text.h"
 #include "runtime/manifest.h"
 
 namespace coil::tool {
@@ -22,7 +23,19 @@ const ZipEntry* manifest_entry(const ZipReader& zip) {
 
 }  // namespace
 
-std::string json_text(const Json& json) { return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"; }
+// ASCII alone: a name can hold what a terminal obeys, or what is no UTF-8.
+std::string json_text(const Json& json) { return json.dump(2, ' ', true, Json::error_handler_t::replace) + "\n"; }
+
+Json shown_texts(const Json& json) {
+  if (json.is_string()) return shown(json.get_ref<const std::string&>());
+  if (!json.is_structured()) return json;
+  Json out = json.is_array() ? Json::array() : Json::object();
+  for (const auto& [key, value] : json.items()) {
+    if (json.is_array()) out.push_back(shown_texts(value));
+    else out[shown(key)] = shown_texts(value);
+  }
+  return out;
+}
 
 ArchiveKind archive_kind(const ZipReader& zip) {
   bool compiled = false, program = false;

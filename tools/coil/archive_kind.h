@@ -13,6 +13,8 @@ using Json = nlohmann::ordered_json;
 
 // Indented, with an end of line. Bytes that are no UTF-8 (names of files may have them) become U+FFFD.
 std::string json_text(const Json& json);
+// The same with all strings as people may see them (base/text.h): for texts that are put together from it.
+Json shown_texts(const Json& json);
 
 enum class ArchiveKind {
   program,  // torch.export.save, or anything else: the reader of programs says best what it is

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "arrays.h"
+#include "base/text.h"
 #include "command.h"
 #include "device_arrays.h"
 #include "load_model.h"
@@ -291,7 +292,7 @@ std::string to_text(const Arguments& a, const LoadedModel& loaded, const Json& s
   const Style style;
   std::string where;
   for (const auto& [name, value] : sizes.items())
-    where += fmt::format("{}{}={}", where.empty() ? "" : " ", name, value.get<int64_t>());
+    where += fmt::format("{}{}={}", where.empty() ? "" : " ", shown(name), value.get<int64_t>());
   std::string text = fmt::format("{}: {}, {}{}{}\n", style.bold(a.model), where_text(*loaded.model),
                                  count_text(static_cast<size_t>(loaded.model->host().num_workers), "thread"),
                                  where.empty() ? "" : ", ", where);

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <memory>
 
+#include "base/text.h"
 #include "command.h"
+#include "interrupt.h"
 #include "load_model.h"
 #include "terminal.h"
 
@@ -15,7 +17,7 @@ namespace {
 struct Arguments {
   std::string file, model;
   CompileArguments compile;
-  bool json = false;
+  bool json = false, trust = false;
 };
 
 Result<std::shared_ptr<cache::Cache>> open_cache() {
@@ -28,12 +30,14 @@ std::string entries_text(const cache::Totals& t) { return fmt::format("{} entr{}
 
 void print(const Arguments& a, const cache::Cache& cache, const cache::Totals& t, const std::string& text) {
   if (a.json) put(json_text({{"cache", cache.place()}, {"entries", t.entries}, {"bytes", t.bytes}}));
-  else put(text + "\n");
+  else put(shown(text) + "\n");
 }
 
 Result<int> pack(const Arguments& a) {
   TRY(const auto cache, open_cache());
+  clean_up_on_signals(a.file);
   TRY(const cache::Totals t, cache->pack(a.file));
+  if (!cache->has_key()) note("packed without a key (COIL_CACHE_KEY): who unpacks it has to say --trust");
   print(a, *cache, t, fmt::format("{} -> {}: {}", cache->place(), a.file, entries_text(t)));
   return 0;
 }
@@ -41,7 +45,7 @@ Result<int> pack(const Arguments& a) {
 Result<int> unpack(const Arguments& a) {
   TRY(const auto cache, open_cache());
   TRY(const ZipReader zip, ZipReader::open(a.file));
-  TRY(const cache::Totals t, cache->unpack(zip));
+  TRY(const cache::Totals t, cache->unpack(zip, a.trust));
   print(a, *cache, t, fmt::format("{} -> {}: {}", a.file, cache->place(), entries_text(t)));
   return 0;
 }
@@ -94,16 +98,18 @@ Result<int> explain(Arguments& a) {
     hits += l.hit;
     const std::string why = l.hit ? "" : options.cache->explain(l.key);
     rows.push_back({{"kind", l.key.kind}, {"subject", l.key.subject}, {"hit", l.hit}, {"reason", why}});
-    text += fmt::format("  {}  {:<6}  {}{}\n", l.hit ? "hit " : style.bold("miss"), l.key.kind, l.key.subject, told_apart(lookups, l.key));
+    text += fmt::format("  {}  {:<6}  {}{}\n", l.hit ? "hit " : style.bold("miss"), shown(l.key.kind), shown(l.key.subject), shown(told_apart(lookups, l.key)));
     if (!why.empty()) text += "                " + style.dim(why) + "\n";
   }
   if (a.json) {
-    put(json_text({{"cache", options.cache->place()}, {"hits", hits}, {"to_time", to_time}, {"lookups", rows}, {"problem", options.cache->problem()}}));
+    put(json_text({{"cache", options.cache->place()}, {"hits", hits}, {"to_time", to_time}, {"lookups", rows}, {"problem", options.cache->problem()}, {"distrust", options.cache->distrust()}}));
     return 0;
   }
-  put(fmt::format("{}: {} of {} found\n", options.cache->place(), hits, rows.size()) + text);
+  put(fmt::format("{}: {} of {} found\n", shown(options.cache->place()), hits, rows.size()) + text);
   if (to_time > 0) put(fmt::format("The tuner would time {}; which kernels are built then depends on what it finds.\n", count_text(static_cast<size_t>(to_time), "problem")));
-  if (!options.cache->problem().empty()) put(options.cache->problem() + "\n");
+  for (const std::string& text : {options.cache->problem(), options.cache->distrust()}) {
+    if (!text.empty()) put(shown(text) + "\n");
+  }
   return 0;
 }
 
@@ -120,6 +126,7 @@ Action add_cache(CLI::App& app) {
   packs->add_option("file", a->file, "the file")->required()->type_name("FILE.zip");
   CLI::App* unpacks = sub("unpack", "add the entries of a file that `pack` wrote");
   unpacks->add_option("file", a->file, "the file")->required()->type_name("FILE.zip");
+  unpacks->add_flag("--trust", a->trust, "without a key: the file comes from someone who may run code on this machine");
   CLI::App* explains = sub("explain", "which results a compile would find, and the field by which the others differ");
   explains->add_option("model", a->model, "exported program")->required()->type_name("MODEL.pt2");
   add_compile_options(*explains, a->compile);
@@ -127,12 +134,15 @@ Action add_cache(CLI::App& app) {
   CLI::App* shows = sub("show", "where the cache is and how much it holds");
   app.require_subcommand(1, 1);
   app.footer(
-      "The cache is $COIL_CACHE: a folder (default: ~/.cache/coil/results), redis://host:port[/database], or off.\n"
+      "The cache is $COIL_CACHE: a folder (default: ~/.cache/coil/results), redis://[user:password@]host:port[/database], rediss:// for TLS, or off.\n"
+      "What it holds runs as code in later compiles and packages: a folder that others can write to or own is refused, and so is a server without a\n"
+      "key. With COIL_CACHE_KEY (a key, or file:PATH of one) only entries that were made with it are used; pack and unpack use it as well.\n"
+      "shared:FOLDER and shared:redis://... say that everyone who can write there is trusted.\n"
       "Examples:\n"
       "  coil cache show\n"
       "  coil cache explain model.pt2 --tune fast\n"
       "  coil cache pack results.zip\n"
-      "  COIL_CACHE=redis://cache-server:6379 coil compile model.pt2 --tune max");
+      "  COIL_CACHE=rediss://coil:password@cache-server:6379 COIL_CACHE_KEY=file:key coil compile model.pt2 --tune max");
   return [=]() -> Result<int> {
     if (packs->parsed()) return pack(*a);
     if (unpacks->parsed()) return unpack(*a);

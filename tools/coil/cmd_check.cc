@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
+#include "base/text.h"
 #include "command.h"
 #include "load_model.h"
 #include "lower/lower.h"
@@ -33,9 +34,9 @@ std::string to_text(const std::string& model, const std::vector<CheckRow>& rows,
   std::string text = table.text();
   const size_t kinds = rows.size();
   if (missing == 0) {
-    text += fmt::format("{}: {}, all native\n", model, count_text(kinds, "kind") + " of operators");
+    text += fmt::format("{}: {}, all native\n", shown(model), count_text(kinds, "kind") + " of operators");
   } else {
-    text += fmt::format("{}: {} of {} kinds of operators missing\n", model, missing, kinds);
+    text += fmt::format("{}: {} of {} kinds of operators missing\n", shown(model), missing, kinds);
   }
   return text;
 }

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "base/files.h"
+#include "base/text.h"
 #include "compiler/options.h"
 #include "command.h"
 #include "compile_log.h"
@@ -91,7 +92,7 @@ std::string whole_text(const tune::Record& record, const Style& style) {
       continue;
     }
     std::string sizes;
-    for (const auto& [name, value] : w.sizes) sizes += fmt::format(" {}={}", name, value);
+    for (const auto& [name, value] : w.sizes) sizes += fmt::format(" {}={}", shown(name), value);
     text += fmt::format("  whole program{}: {} untuned, {} tuned{}\n", sizes, seconds_text(w.untuned * 1e-6), style.bold(seconds_text(w.tuned * 1e-6)),
                         w.kept ? "" : " (not surely faster: stays as it was)");
   }
@@ -129,7 +130,7 @@ std::string tuning_text(const tune::Record& record, bool cached, const Style& st
 std::string summary(const Arguments& a, const CompileReport& r, const CompileOptions& options, uint64_t bytes,
                     double seconds) {
   const Style style;
-  std::string text = fmt::format("{} -> {} in {}\n", a.model, style.bold(a.output), style.bold(seconds_text(seconds)));
+  std::string text = fmt::format("{} -> {} in {}\n", shown(a.model), style.bold(a.output), style.bold(seconds_text(seconds)));
   Table table(2, {1});
   for (const StageTime& s : r.stages) table.add({s.stage, seconds_text(s.seconds), style.dim(stage_detail(s.stage, r, options))});
   text += table.text();
@@ -140,7 +141,7 @@ std::string summary(const Arguments& a, const CompileReport& r, const CompileOpt
   text += sizes.text();
   if (!r.tuning) return text;
   text += tuning_text(*r.tuning, options.cache != nullptr, style);
-  for (const std::string& hint : r.hints) text += fmt::format("  hint: {}\n", hint);
+  for (const std::string& hint : r.hints) text += fmt::format("  hint: {}\n", shown(hint));
   return text;
 }
 
@@ -172,6 +173,7 @@ Result<int> compile(Arguments& a) {
   report.stages.insert(report.stages.begin(), {"read", program.read_seconds});
   const double seconds = seconds_now() - start;
   TRY_STATUS(write_tuning(a, report));
+  if (options.cache && !options.cache->distrust().empty()) note(options.cache->distrust());
   if (options.cache && !options.cache->problem().empty()) note("nothing could be kept for later compiles: " + options.cache->problem());
   TRY(const ZipReader package, ZipReader::open(a.output));
   log_compile(options.log, report, package);

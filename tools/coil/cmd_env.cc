@@ -5,11 +5,11 @@
 #include <memory>
 
 #include "archive_kind.h"
+#include "base/cpu_limits.h"
 #include "base/env.h"
 #include "base/machine.h"
 #include "base/parallel.h"
 #include "command.h"
-#include "runtime/cpu_limits.h"
 #include "runtime/device.h"
 #include "terminal.h"
 #include "toolchain/compile.h"
@@ -53,15 +53,23 @@ Json cuda() {
   return {{"driver", fmt::format("CUDA {}.{}", version / 1000, version % 1000 / 10)}, {"devices", devices}};
 }
 
+// What is set, without what is secret: a key, a server's password.
+std::string shown(std::string_view name, std::string value) {
+  if (name == "COIL_CACHE_KEY" && !value.starts_with("file:")) return "(set)";
+  const size_t scheme = value.find("://"), at = value.rfind('@');
+  if (name != "COIL_CACHE" || scheme == std::string::npos || at == std::string::npos || at < scheme) return value;
+  return value.replace(scheme + 3, at - scheme - 3, "...");
+}
+
 Result<Json> collect() {
   TRY(const std::string compiler, compiler_version());
   Json variables = Json::array();
   for (const EnvVar& v : env_vars()) {
     const std::optional<std::string> value = env(v.name);
     variables.push_back(
-        {{"name", v.name}, {"value", value ? Json(*value) : Json(nullptr)}, {"default", v.default_text}, {"help", v.help}});
+        {{"name", v.name}, {"value", value ? Json(shown(v.name, *value)) : Json(nullptr)}, {"default", v.default_text}, {"help", v.help}});
   }
-  const int quota = runtime::cgroup_cpu_quota({});
+  const int quota = cgroup_cpu_quota({});
   return Json{{"version", COIL_VERSION},
               {"clang", compiler},
               {"targets", {"cpu:x86-64-v3", "cpu:x86-64-v4"}},
@@ -70,7 +78,7 @@ Result<Json> collect() {
                 {"levels", levels()},
                 {"cpus", usable_cpus()},
                 {"cpu_quota", quota > 0 ? Json(quota) : Json(nullptr)},
-                {"threads", runtime::allowed_cpus()}}},
+                {"threads", allowed_cpus()}}},
               {"cuda", cuda()},
               {"environment", variables}};
 }

@@ -30,6 +30,7 @@ Action add_inspect(CLI::App& app) {
       ->allow_extra_args(false)
       ->type_name("DIM=SIZE");
   app.add_flag("--entries", a->entries, "the archive's entries and their sizes");
+  app.add_flag("--licenses", a->licenses, "whose code a package contains, and the terms that go with it");
   app.add_flag("--json", a->json, "print everything as JSON");
   app.footer(
       "Examples:\n"
@@ -37,7 +38,9 @@ Action add_inspect(CLI::App& app) {
       "  coil inspect model.coil.pt2 --kernels --fusion\n"
       "  coil inspect model.coil.pt2 --memory --shape batch=64\n"
       "  coil inspect model.coil.pt2 --source softmax\n"
-      "  coil inspect model.pt2                        signature and operators of a program\n");
+      "  coil inspect model.coil.pt2 --licenses\n"
+      "  coil inspect model.pt2                        signature and operators of a program\n"
+      "Nothing of the file is executed or loaded as code, whatever it holds.\n");
   CLI::Option* source = app.get_option("--source");
   return [a, source] {
     a->all_sources = source->count() > 0 && a->source.empty();

@@ -23,7 +23,7 @@ struct Arguments {
   std::vector<std::string> inputs;
   CompileArguments compile;
   int threads = 0;
-  bool json = false;
+  bool json = false, verify = false;
 };
 
 constexpr size_t kShownValues = 6;
@@ -125,7 +125,7 @@ std::string to_text(const runtime::Model& model, const NamedArrays& outputs, con
 
 Result<int> run(const Arguments& a) {
   if (!a.output.empty()) clean_up_on_signals(a.output);
-  TRY(const LoadedModel loaded, load_model(a.model, a.compile, a.threads, a.device));
+  TRY(const LoadedModel loaded, load_model(a.model, a.compile, a.threads, a.device, a.verify));
   const runtime::Model& model = *loaded.model;
   CallInputs inputs;
   TRY_STATUS(gather_inputs(a.inputs, model, loaded.manifest, &inputs));
@@ -173,6 +173,7 @@ Action add_run(CLI::App& app) {
   add_device_option(app, a->device);
   add_threads_option(app, a->threads, "threads of the call; default: all that this process may use");
   add_compile_options(app, a->compile);
+  app.add_flag("--verify", a->verify, "compare the package's weights with their checksum first (code always is; weights up to 64 KiB, too)");
   app.add_flag("--json", a->json, "print the outputs' summaries as JSON");
   app.footer(
       "Examples:\n"

@@ -11,7 +11,7 @@ namespace coil::tool {
 struct InspectArguments {
   std::string model, source;
   std::vector<std::string> shapes;
-  bool kernels = false, memory = false, fusion = false, entries = false, json = false, all_sources = false;
+  bool kernels = false, memory = false, fusion = false, entries = false, licenses = false, json = false, all_sources = false;
 };
 
 // Print to standard output, return the exit code. Json::exception when the manifest lacks what coil writes.

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
+#include "base/cpu_limits.h"
 #include "inspect.h"
-#include "runtime/cpu_limits.h"
 #include "shapes.h"
 #include "terminal.h"
 
@@ -105,7 +105,7 @@ Result<std::string> memory_text(const Json& m, const Style& style) {
 // The formulas for the sizes of --shape, and for the smallest, a typical and the largest.
 Result<std::string> memory_examples(const Json& m, const std::vector<std::string>& shapes, const Style& style) {
   Table table(2, {1, 2, 3});
-  const int workers = runtime::allowed_cpus();
+  const int workers = allowed_cpus();
   table.add({style.dim(count_text(static_cast<size_t>(workers), "worker")), "scratch", "outputs", "peak of a call"});
   const auto add = [&](const std::string& label, Sizes& sizes) -> Status {
     sizes.set_workers(workers);
@@ -216,6 +216,14 @@ Result<std::vector<std::pair<std::string, std::string>>> read_sources(const ZipR
   return sources;
 }
 
+// The entry that names the parts and has their terms.
+Result<std::string> licenses_text(const ZipReader& zip, const Json& m) {
+  const std::string entry = m.at("name").get<std::string>() + "/data/coil/NOTICE";
+  if (!zip.find(entry)) return Error{ErrorCode::bad_package, "the package does not say what it contains: it has no entry data/coil/NOTICE", zip.name(), "compile the program again"};
+  TRY(const ZipEntry* e, zip.get(entry));
+  return zip.read_text(*e, kMaxSource);
+}
+
 // The generated function `name` within a file of them: from the comment above it to the closing brace in column 0.
 std::string function_text(const std::string& text, const std::string& name) {
   const size_t at = text.find("COIL_NAME(" + name + ")(");
@@ -268,8 +276,8 @@ Result<Json> to_json(const ZipReader& zip, const Json& m, const InspectArguments
   for (const DynamicSize& s : sizes.symbols()) {
     TRY(out["memory"]["example"]["sizes"][s.name], sizes.evaluate(Json(s.name)));
   }
-  sizes.set_workers(runtime::allowed_cpus());
-  out["memory"]["example"]["workers"] = runtime::allowed_cpus();
+  sizes.set_workers(allowed_cpus());
+  out["memory"]["example"]["workers"] = allowed_cpus();
   TRY(const MemoryNeed need, memory_need(m, sizes));
   TRY(out["memory"]["output_bytes"], sizes.bytes_text(m.at("outputs")));
   TRY(out["memory"]["peak_bytes"], sizes.sum_text({m.at("memory").at("arena_bytes"), out["memory"]["output_bytes"]}));
@@ -277,6 +285,9 @@ Result<Json> to_json(const ZipReader& zip, const Json& m, const InspectArguments
   out["memory"]["example"]["output_bytes"] = need.outputs;
   out["memory"]["example"]["peak_bytes"] = need.peak();
   out["entries"] = entries;
+  if (a.licenses) {
+    TRY(out["notice"], licenses_text(zip, m));
+  }
   if (a.all_sources || !a.source.empty()) {
     TRY(out["source"], source_text(zip, m, a.source));
   }
@@ -303,17 +314,23 @@ Result<std::string> target_details(const Json& m, const InspectArguments& a, con
 }  // namespace
 
 Result<int> inspect_package(const ZipReader& zip, const InspectArguments& a) {
-  TRY(const Json m, read_manifest(zip));
+  TRY(const Json manifest, read_manifest(zip));
   if (a.json) {
-    TRY(const Json json, to_json(zip, m, a));
+    TRY(const Json json, to_json(zip, manifest, a));
     put(json_text(json));
     return 0;
   }
   if (a.all_sources || !a.source.empty()) {
-    TRY(const std::string text, source_text(zip, m, a.source));
+    TRY(const std::string text, source_text(zip, manifest, a.source));
     put(text);
     return 0;
   }
+  if (a.licenses) {
+    TRY(const std::string text, licenses_text(zip, manifest));
+    put(text);
+    return 0;
+  }
+  const Json m = shown_texts(manifest);
   const Style style;
   std::string text = fmt::format("{}: package '{}' of coil {}, {}\n", style.bold(a.model), m.at("name").get<std::string>(),
                                  m.at("coil").get<std::string>(), bytes_text(zip.bytes().size()));

@@ -149,7 +149,7 @@ Result<int> inspect_program(const ZipReader& zip, const InspectArguments& a) {
     return std::move(graph).error();
   }
   const Json description = describe(graph.value(), a);
-  put(a.json ? json_text(description) : to_text(description));
+  put(a.json ? json_text(description) : to_text(shown_texts(description)));
   return 0;
 }
 

@@ -5,13 +5,15 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <system_error>
 #include <thread>
 
 namespace coil::tool {
 namespace {
 
-void remove_unfinished(const std::filesystem::path& output) {
+void remove_unfinished(const std::filesystem::path& named) {
   std::error_code ignored;
+  const std::filesystem::path real = std::filesystem::weakly_canonical(named, ignored), output = ignored ? named : real;  // links are written through
   const std::filesystem::path folder = output.has_parent_path() ? output.parent_path() : ".";
   const std::string prefix = fmt::format("{}.tmp-{}-", output.filename().string(), ::getpid());
   for (std::filesystem::directory_iterator it(folder, ignored), end; !ignored && it != end; it.increment(ignored)) {
@@ -30,7 +32,7 @@ void clean_up_on_signals(const std::string& output) {
   }
   if (pthread_sigmask(SIG_BLOCK, &signals, nullptr) != 0) return;
   // A thread that waits may do what a handler may not: list a folder, format a name.
-  std::thread([signals, output] {
+  const auto wait = [signals, output] {
     int signal = 0;
     if (sigwait(&signals, &signal) != 0) return;
     remove_unfinished(output);
@@ -41,7 +43,12 @@ void clean_up_on_signals(const std::string& output) {
     pthread_sigmask(SIG_UNBLOCK, &one, nullptr);
     ::raise(signal);
     ::_exit(130);
-  }).detach();
+  };
+  try {
+    std::thread(wait).detach();
+  } catch (const std::system_error&) {
+    pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);  // no thread: signals end the process, and an unfinished file stays
+  }
 }
 
 }  // namespace coil::tool

@@ -73,8 +73,9 @@ Result<ProgramInput> read_input_program(const ZipReader& zip, const CompileArgum
 }
 
 Result<LoadedModel> load_model(const std::string& path, const CompileArguments& arguments, int threads,
-                               const std::string& device) {
+                               const std::string& device, bool verify) {
   runtime::ModelOptions options;
+  if (verify) options.verify = runtime::Verify::all;
   options.num_threads = threads;
   options.device = device;
   TRY(const ZipReader zip, ZipReader::open(path));

@@ -44,7 +44,7 @@ int report(const Error& error, bool json) {
     const nlohmann::ordered_json out = {
         {"error",
          {{"code", error_name(error.code)}, {"message", error.message}, {"where", error.where}, {"hint", error.hint}}}};
-    put(out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+    put(out.dump(2, ' ', true, nlohmann::json::error_handler_t::replace) + "\n");
   }
   return exit_code(error.code);
 }

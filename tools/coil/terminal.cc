@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "base/env.h"
+#include "base/text.h"
 
 namespace coil::tool {
 namespace {
@@ -24,6 +25,25 @@ size_t width_of(std::string_view text) {
   return width;
 }
 
+constexpr const char* kStyles[] = {"\033[0m", "\033[1m", "\033[2m", "\033[31m", "\033[32m"};
+
+// Text as it may go to a terminal: only the codes that a Style writes are left of what controls it.
+std::string for_terminal(std::string_view text, Lines lines) {
+  std::string out;
+  const bool styled = Style().on() || Style(2).on();
+  while (!text.empty()) {
+    const size_t escape = styled ? text.find('\033') : text.npos;
+    out += shown(text.substr(0, escape), lines);
+    if (escape == text.npos) break;
+    text.remove_prefix(escape);
+    const auto code = std::find_if(std::begin(kStyles), std::end(kStyles), [&](const char* s) { return text.starts_with(s); });
+    const size_t bytes = code == std::end(kStyles) ? 1 : std::string_view(*code).size();
+    out += bytes == 1 ? shown(text.substr(0, 1)) : std::string(text.substr(0, bytes));
+    text.remove_prefix(bytes);
+  }
+  return out;
+}
+
 }  // namespace
 
 Style::Style(int fd) {
@@ -32,7 +52,12 @@ Style::Style(int fd) {
 }
 
 std::string Style::wrap(const char* code, std::string_view text) const {
-  return on_ ? fmt::format("\033[{}m{}\033[0m", code, text) : std::string(text);
+  return on_ ? fmt::format("\033[{}m{}\033[0m", code, shown(text)) : shown(text);
+}
+
+void Table::add(std::vector<std::string> row) {
+  for (std::string& cell : row) cell = for_terminal(cell, Lines::escape);
+  rows_.push_back(std::move(row));
 }
 
 std::string Table::text() const {
@@ -91,10 +116,13 @@ std::string choices_text(std::string_view by, const std::vector<std::pair<int64_
 
 std::string count_text(size_t n, std::string_view noun) { return fmt::format("{} {}{}", n, noun, n == 1 ? "" : "s"); }
 
-void put(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+void put(std::string_view text) {
+  const std::string safe = for_terminal(text, Lines::keep);
+  std::fwrite(safe.data(), 1, safe.size(), stdout);
+}
 
 void note(std::string_view text) {
-  const std::string line = fmt::format("note: {}\n", text);
+  const std::string line = fmt::format("note: {}\n", shown(text));
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 

@@ -9,7 +9,7 @@
 
 namespace coil::tool {
 
-// Escape codes, or nothing: COIL_COLOR, and whether `fd` is a terminal.
+// Escape codes, or nothing: COIL_COLOR, and whether `fd` is a terminal. What is wrapped may be of anyone's file: it is shown (base/text.h).
 class Style {
  public:
   explicit Style(int fd = 1);
@@ -17,6 +17,7 @@ class Style {
   std::string dim(std::string_view text) const { return wrap("2", text); }
   std::string red(std::string_view text) const { return wrap("31", text); }
   std::string green(std::string_view text) const { return wrap("32", text); }
+  bool on() const { return on_; }
 
  private:
   std::string wrap(const char* code, std::string_view text) const;
@@ -27,7 +28,7 @@ class Style {
 class Table {
  public:
   explicit Table(int indent = 2, std::vector<size_t> right = {}) : indent_(indent), right_(std::move(right)) {}
-  void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+  void add(std::vector<std::string> row);  // control characters in it are shown as escapes, but for those of a Style
   bool empty() const { return rows_.empty(); }
   std::string text() const;
 
@@ -44,7 +45,7 @@ std::string rows_text(int64_t from, int64_t to);          // "2-8", "3" of one n
 std::string choices_text(std::string_view by, const std::vector<std::pair<int64_t, std::string>>& rows);
 std::string count_text(size_t n, std::string_view noun);  // "1 kernel", "3 kernels"
 
-// Standard output; the destination of everything but errors and notes.
+// Standard output; the destination of everything but errors and notes. Nothing but a Style's codes and line feeds controls the terminal.
 void put(std::string_view text);
 // "note: ..." on stderr.
 void note(std::string_view text);

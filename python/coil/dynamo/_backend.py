@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from typing import Any, Callable, Mapping, Sequence
 
 import torch
@@ -12,6 +13,7 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from .._compile import settings_of
 from .._errors import option_error
 from ._decompositions import decompositions
+from ._flex import spell_out_flex_attention
 from ._graph import compile_graph
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
@@ -24,21 +26,25 @@ def compile_fx(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], mode: st
     `mode`: "default", "reduce-overhead" (the same: repeated calls on CUDA become CUDA graphs anyway), "max-autotune" (as
     "tune": "max": up to a minute for each graph), "max-autotune-no-cudagraphs" (without CUDA graphs).
     `options`: "fallback": "torch" (default) runs operators that coil has no code for in PyTorch, "error" refuses the graph;
+    "attention", "convolutions": in training on CUDA these are PyTorch's ("torch", default) or coil's ("coil", without breaks of the graph);
+    "freeze": inference holds the module's weights as they are at the first call (by default as torch._inductor.config.freezing says);
     "opt_level", "threads", "libraries", "graphs", "tf32", "skip", "tune", "tune_budget" as on the command line; "kernels" as
     coil.compile has it. "tf32" is by default what `torch.set_float32_matmul_precision` says ("high" and "medium": yes).
     """
     _check_mode(mode or "default")
     given = dict(options or {})
-    fallback = given.pop("fallback", "torch")
-    if fallback not in ("torch", "error"):
-        raise option_error(f"'fallback' is {fallback!r}", '"torch" or "error"')
+    fallback = _one_of(given, "fallback", "torch", "error")
+    of_pytorch = [name for name in ("attention", "convolutions") if _one_of(given, name, "torch", "coil") == "torch"]
     if mode == "max-autotune-no-cudagraphs":
         given.setdefault("graphs", False)
     if mode and mode.startswith("max-autotune"):
         given.setdefault("tune", "max")
     given.setdefault("tf32", _tf32_allowed())
+    freeze = given.pop("freeze", _inductor_freezes())
+    if not isinstance(freeze, bool):
+        raise option_error(f"'freeze' is {freeze!r}", "True or False")
     settings = settings_of(given, "cpu")  # checked once, here; the target is each graph's own
-    compiler = functools.partial(compile_graph, settings=settings, fallback=fallback)
+    compiler = functools.partial(compile_graph, settings=settings, fallback=fallback, of_pytorch=of_pytorch, freeze=freeze)
     backend = aot_autograd(
         fw_compiler=functools.partial(compiler, kind="forward"),
         bw_compiler=functools.partial(compiler, kind="backward"),
@@ -46,7 +52,21 @@ def compile_fx(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], mode: st
         decompositions=decompositions,
         partition_fn=min_cut_rematerialization_partition,
     )
+    spell_out_flex_attention(gm)
     return backend(gm, example_inputs)
+
+
+def _inductor_freezes() -> bool:
+    """What is set for PyTorch's own compiler, if it is there, holds for this one."""
+    config = sys.modules.get("torch._inductor.config")
+    return bool(getattr(config, "freezing", False))
+
+
+def _one_of(given: dict[str, Any], name: str, default: str, other: str) -> str:
+    value = given.pop(name, default)
+    if value not in (default, other):
+        raise option_error(f"'{name}' is {value!r}", f'"{default}" or "{other}"')
+    return value
 
 
 def _tf32_allowed() -> bool:

@@ -40,6 +40,11 @@ _TRAINING = (aten._native_batch_norm_legit_functional.default, aten.native_batch
 _KEPT = {"aten._scaled_dot_product_flash_attention_for_cpu.default"}
 
 
+def _zeros_and_scatter(shape: list[int], indices: list[torch.Tensor], values: torch.Tensor) -> torch.Tensor:
+    """The gradient of what a score function of flex_attention looks up."""
+    return aten.index_put(values.new_zeros(shape), indices, values, True)
+
+
 @functools.lru_cache(maxsize=None)
 def decompositions() -> dict[Any, Callable[..., Any]]:
     has_lowering = importlib.import_module("coil._compiler").has_lowering
@@ -51,4 +56,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
             table[op] = function
     for op in _TRAINING:
         table[op] = tables.decomposition_table[op]
+    importlib.import_module("torch._dynamo._trace_wrapped_higher_order_op")  # where the next operator comes from
+    if hasattr(torch.ops.flex_lib, "zeros_and_scatter"):
+        table[torch.ops.flex_lib.zeros_and_scatter.default] = _zeros_and_scatter
     return table

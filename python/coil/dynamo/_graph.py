@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import operator
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, Collection, Sequence
 
 import sympy
 import torch
@@ -16,7 +16,9 @@ from .._errors import Error, make_error
 from .._stats import stats
 from ._control import inner_nodes, is_control
 from ._decompositions import operator_name
+from ._freeze import FrozenGraph, weights_of
 from ._program import Program, build_program, find_problems
+from ._results import settle_results
 from ._rewrite import draw_masks_first, separate_gradients
 from ._split import Split, is_number, is_view, size_sources
 from ._support import graph_device, torch_nodes
@@ -24,27 +26,34 @@ from ._support import graph_device, torch_nodes
 log = logging.getLogger("coil")
 
 
-def compile_graph(gm: GraphModule, example_inputs: Sequence[Any], *, settings: dict, fallback: str, kind: str) -> Callable[[list], Any]:
-    """A boxed function of the graph's inputs. `fallback`: "torch" or "error"."""
+def compile_graph(gm: GraphModule, example_inputs: Sequence[Any], *, settings: dict, fallback: str, of_pytorch: Collection[str], freeze: bool,
+                  kind: str) -> Callable[[list], Any]:
+    """A boxed function of the graph's inputs. `fallback`: "torch" or "error"; `of_pytorch`: what training on CUDA takes from PyTorch;
+    `freeze`: inference takes the module's weights as they are at the first call."""
     del example_inputs  # the graph's placeholders say the same
     stats.graphs += 1
     device = graph_device(gm.graph)
     settings = dict(settings, target=target_of(device) if device.type in ("cpu", "cuda") else "cpu", name=kind)
+    settle_results(gm.graph)
     draw_masks_first(gm.graph, size_sources(gm.graph))
     if kind == "backward":
         separate_gradients(gm.graph)
-    reasons = torch_nodes(gm.graph, device, bool(settings["kernels"] or settings["kernel_files"]))
+    reasons = torch_nodes(gm.graph, device, bool(settings["kernels"] or settings["kernel_files"]), of_pytorch if fallback == "torch" and kind != "inference" else ())
     operators = [n for n in gm.graph.nodes if n.op == "call_function" and not is_number(n) and n.target is not operator.getitem]
     stats.operators += len(operators) + sum(1 for n in operators if is_control(n) for inner in inner_nodes(n) if not is_number(inner))
-    programs, split = _compile_programs(gm, settings, device, reasons)
-    used = {n: reason for n, reason in reasons.items() if n in split.level and reason}
-    if used and fallback == "error":
-        node, reason = next(iter(used.items()))
-        raise make_error(102, f"COIL-E102: {node.target}: {reason}\n  hint: options={{\"fallback\": \"torch\"}} runs it in PyTorch")
-    _count_fallbacks(used, kind)
-    function = _assemble(gm, split, programs)
-    log.debug("%s graph of %d operators: %d programs, %d operators in PyTorch", kind, len(operators), len(programs), len(used))
-    return function
+
+    def build(frozen: dict[Node, torch.Tensor]) -> Callable[[list], Any]:
+        programs, split = _compile_programs(gm, settings, device, reasons, frozen)
+        used = {n: reason for n, reason in reasons.items() if n in split.level and reason}
+        if used and fallback == "error":
+            node, reason = next(iter(used.items()))
+            raise make_error(102, f"COIL-E102: {node.target}: {reason}\n  hint: options={{\"fallback\": \"torch\"}} runs it in PyTorch")
+        _count_fallbacks(used, kind)
+        log.debug("%s graph of %d operators: %d programs, %d operators in PyTorch", kind, len(operators), len(programs), len(used))
+        return _assemble(gm, split, programs)
+
+    weights = weights_of(gm.graph) if freeze and kind == "inference" else {}
+    return FrozenGraph(weights, build) if weights else build({})
 
 
 def target_of(device: torch.device) -> str:
@@ -65,7 +74,8 @@ def host_isa() -> str:
     return _host_isa
 
 
-def _compile_programs(gm: GraphModule, settings: dict, device: torch.device, reasons: dict[Node, str]) -> tuple[dict[int, Program], Split]:
+def _compile_programs(gm: GraphModule, settings: dict, device: torch.device, reasons: dict[Node, str],
+                      frozen: dict[Node, torch.Tensor]) -> tuple[dict[int, Program], Split]:
     """Compiles what coil takes. Nodes that turn out to be refused are added to `reasons`, and the rest is split anew."""
     done: dict[tuple[Node, ...], Program] = {}
     while True:
@@ -76,7 +86,7 @@ def _compile_programs(gm: GraphModule, settings: dict, device: torch.device, rea
             key = tuple(nodes)
             if key not in done:
                 try:
-                    done[key] = build_program(split, level, nodes, settings, device)
+                    done[key] = build_program(split, level, nodes, settings, device, frozen)
                 except Error as error:
                     refused.update(find_problems(split, level, nodes, settings, error))
                     continue

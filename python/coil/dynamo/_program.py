@@ -9,7 +9,10 @@ import json
 import logging
 import operator
 import re
+import threading
 import time
+import weakref
+from collections import OrderedDict
 from typing import Any, Callable
 
 import sympy
@@ -19,9 +22,11 @@ from torch.fx import Node
 from .. import _runtime
 from .._errors import Error, InputError, InternalError, make_error
 from .._stats import stats
+from .._program import weight_row
 from .._strides import run_with_copies
 from ._control import graph_behind
 from ._decompositions import operator_name
+from ._results import read_nodes
 from ._serialize import CannotSerialize, ProgramWriter, sizes_expression
 from ._split import STRIDED, Split, base_of, is_number, is_view, producer
 from ._support import is_dense, unknown_operators
@@ -46,22 +51,61 @@ class _Parts:
     outputs: list[Node]
     writer: ProgramWriter
     document: dict
+    weights: dict[str, torch.Tensor]
 
 
-_cache: dict[bytes, "_runtime.Model"] = {}
+class Models:
+    """Open models by what they were compiled from. Those that a compiled function still holds are found as long as it does; of the others the ones
+    that were used last are kept open, for the next equal graph (after torch._dynamo.reset(), say)."""
+
+    def __init__(self, kept: int) -> None:
+        self._kept = kept
+        self._last: OrderedDict[bytes, "_runtime.Model"] = OrderedDict()
+        self._alive: weakref.WeakValueDictionary[bytes, "_runtime.Model"] = weakref.WeakValueDictionary()
+        self._lock = threading.Lock()
+
+    def get(self, key: bytes) -> "_runtime.Model | None":
+        with self._lock:
+            model = self._alive.get(key)
+            if model is not None:
+                self._use(key, model)
+            return model
+
+    def add(self, key: bytes, model: "_runtime.Model") -> None:
+        with self._lock:
+            self._alive[key] = model
+            self._use(key, model)
+
+    def _use(self, key: bytes, model: "_runtime.Model") -> None:
+        self._last[key] = model
+        self._last.move_to_end(key)
+        while len(self._last) > self._kept:
+            self._last.popitem(last=False)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._last.clear()
+
+    def __len__(self) -> int:
+        return len(self._alive)
 
 
-def build_program(split: Split, level: int, nodes: list[Node], settings: dict, device: torch.device) -> Program:
-    """Compiles coil's nodes of one level. Raises coil's Error when the compiler refuses them."""
+models = Models(kept=32)
+
+
+def build_program(split: Split, level: int, nodes: list[Node], settings: dict, device: torch.device, frozen: dict[Node, torch.Tensor]) -> Program:
+    """Compiles coil's nodes of one level, with the values of the inputs in `frozen`. Raises coil's Error when the compiler refuses them."""
     start = time.perf_counter()
-    parts = _write(split, level, nodes)
+    parts = _write(split, level, nodes, frozen)
     key = hashlib.sha256(json.dumps([parts.document, settings, str(device)]).encode()).digest()
     stats.serialize_seconds += time.perf_counter() - start
-    model = _cache.get(key)
+    model = models.get(key) if not parts.weights else None
     if model is not None:
         stats.cache_hits += 1
     else:
-        model = _cache[key] = _compile(parts, settings, device)
+        model = _compile(parts, settings, device)
+        if not parts.weights:  # of those with weights the text does not say everything
+            models.add(key, model)
     return Program(parts.inputs, parts.symbols, parts.outputs, _caller(model))
 
 
@@ -69,7 +113,8 @@ def _compile(parts: _Parts, settings: dict, device: torch.device) -> "_runtime.M
     compiler = importlib.import_module("coil._compiler")
     start = time.perf_counter()
     text = parts.writer.text_with_traces(parts.document)
-    package, _ = compiler.compile_json(text, {}, None, settings)
+    weights = {name: tensor.detach().cpu() for name, tensor in parts.weights.items()}
+    package, _ = compiler.compile_json(text, {name: weight_row(tensor) for name, tensor in weights.items()}, None, settings)
     compiled = time.perf_counter()
     threads = 1 if torch.get_num_threads() == 1 else 0
     place = "cpu" if device.type == "cpu" else f"cuda:{device.index or 0}"
@@ -82,8 +127,9 @@ def _compile(parts: _Parts, settings: dict, device: torch.device) -> "_runtime.M
 
 # ---- From nodes to the text
 
-def _write(split: Split, level: int, nodes: list[Node]) -> _Parts:
+def _write(split: Split, level: int, nodes: list[Node], frozen: dict[Node, torch.Tensor] | None = None) -> _Parts:
     writer = ProgramWriter()
+    weights: dict[str, torch.Tensor] = {}
     inputs: list[Node] = []
     members = set(nodes)
     written: set[Node] = set()
@@ -100,11 +146,14 @@ def _write(split: Split, level: int, nodes: list[Node]) -> _Parts:
             return
         if producer(node) in members:
             return
-        inputs.append(node)
         writer.define_tensor(writer.name(node), node.meta["val"])
+        if frozen and node in frozen:
+            weights[writer.name(node)] = frozen[node]
+        else:
+            inputs.append(node)
 
     for node in nodes:
-        for operand in node.all_input_nodes:
+        for operand in read_nodes(node):
             need(operand)
         writer.add(node)
     outputs = _outputs(split, members)
@@ -117,7 +166,8 @@ def _write(split: Split, level: int, nodes: list[Node]) -> _Parts:
         writer.numbers[symbol.name] = {"as_expr": {"expr_str": sympy.srepr(symbol), "hint": None}}
     names = [(writer.name(n), True) for n in inputs] + [(s.name, False) for s in symbols]
     ranges = {name: _range(symbol, nodes, inputs) for name, symbol in sorted(writer.symbols.items())}
-    return _Parts(inputs, symbols, outputs, writer, writer.program(names, [writer.name(n) for n in outputs], ranges))
+    document = writer.program(names, [writer.name(n) for n in outputs], ranges, list(weights))
+    return _Parts(inputs, symbols, outputs, writer, document, weights)
 
 
 def _outputs(split: Split, members: set[Node]) -> list[Node]:
@@ -172,8 +222,8 @@ def _range(symbol: sympy.Symbol, nodes: list[Node], inputs: list[Node]) -> tuple
                 bounds = tensor.fake_mode.shape_env.bound_sympy(symbol)  # type: ignore[attr-defined]
                 low = int(bounds.lower) if bounds.lower.is_Integer else None
                 high = int(bounds.upper) if bounds.upper.is_Integer else None
-                return max(low or 0, 0), high
-    return 0, None
+                return low, high
+    return None, None
 
 
 # ---- What the compiler refuses

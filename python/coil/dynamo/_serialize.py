@@ -16,10 +16,15 @@ from torch.fx import Node
 from .._errors import Error
 from ._control import graph_behind, is_control
 from ._decompositions import operator_name
+from ._results import read_results, unread_arguments
 
 DTYPES = {torch.uint8: 1, torch.int8: 2, torch.int16: 3, torch.int32: 4, torch.int64: 5, torch.float16: 6, torch.float32: 7,
           torch.float64: 8, torch.complex32: 9, torch.complex64: 10, torch.complex128: 11, torch.bool: 12, torch.bfloat16: 13,
           torch.uint16: 28, torch.float8_e4m3fn: 29, torch.float8_e5m2: 30, torch.float8_e4m3fnuz: 31, torch.float8_e5m2fnuz: 32, torch.float8_e8m0fnu: 33, torch.uint32: 34, torch.uint64: 35}
+# What the compiler computes with; the others it only knows the names of.
+TAKEN = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.float32, torch.float64, torch.bool,
+         torch.bfloat16, torch.complex64, torch.complex128, torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz,
+         torch.float8_e8m0fnu}
 LAYOUTS = {torch.sparse_coo: 1, torch.sparse_csr: 2, torch.strided: 7}
 MEMORY_FORMATS = {torch.contiguous_format: 1, torch.channels_last: 2, torch.channels_last_3d: 3, torch.preserve_format: 4}
 
@@ -81,8 +86,11 @@ class ProgramWriter:
             return
         schema = node.target._schema  # type: ignore[union-attr]
         inputs = []
+        unread = unread_arguments(node)
         for position, parameter in enumerate(schema.arguments):
-            if position < len(node.args) and not parameter.kwarg_only:
+            if parameter.name in unread:
+                inputs.append({"name": parameter.name, "arg": {"as_none": True}, "kind": 2})
+            elif position < len(node.args) and not parameter.kwarg_only:
                 inputs.append({"name": parameter.name, "arg": self.argument(node.args[position], parameter), "kind": 1})
             elif parameter.name in node.kwargs:
                 inputs.append({"name": parameter.name, "arg": self.argument(node.kwargs[parameter.name], parameter), "kind": 2})
@@ -141,23 +149,34 @@ class ProgramWriter:
         if isinstance(value, torch.Tensor):
             self.define_tensor(self.name(node), value)
             return [{"as_tensor": {"name": self.name(node)}}]
-        elements: dict[int, list[Node]] = {}
-        for user in node.users:
-            if user.target is operator.getitem:
-                elements.setdefault(user.args[1], []).append(user)  # type: ignore[arg-type]
-        results = []
-        for i, item in enumerate(value):
-            if item is None:
-                results.append({"as_none": True})
-                continue
-            name = f"{self.name(node)}_{i}"
-            for element in elements.get(i, ()):
-                self.names[element] = name
-            self.define_tensor(name, item)
-            results.append({"name": name})
-        if not is_control(node) and len(node.target._schema.returns) == 1:  # type: ignore[union-attr]
+        several = is_control(node) or len(node.target._schema.returns) != 1  # type: ignore[union-attr]
+        results = self.elements(node, value, self.name(node), read_results(node))
+        if not several:
+            if any("as_none" in r for r in results):
+                raise CannotSerialize(f"an element of the list that {node.target} gives is no tensor")
             return [{"as_tensors": results}]
         return [r if "as_none" in r else {"as_tensor": r} for r in results]
+
+    def elements(self, node: Node, value: Any, name: str, read: set[int] | None) -> list[dict]:
+        """The results of a node (or the elements of one that is a list) with names of their own. What is no tensor has no name: it is known
+        already (_results.py). Neither has what nobody reads, if the compiler has no word for its type."""
+        users: dict[int, list[Node]] = {}
+        for user in node.users:
+            if user.target is operator.getitem:
+                users.setdefault(user.args[1], []).append(user)  # type: ignore[arg-type]
+        results: list[dict] = []
+        for i, item in enumerate(value):
+            label = f"{name}_{i}"
+            if isinstance(item, (list, tuple)):
+                raise CannotSerialize(f"{node.target} gives lists beside other results")
+            if not isinstance(item, torch.Tensor) or (read is not None and i not in read and item.dtype not in TAKEN):
+                results.append({"as_none": True})
+                continue
+            for element in users.get(i, ()):
+                self.names[element] = label
+            self.define_tensor(label, item)
+            results.append({"name": label})
+        return results
 
     def argument(self, value: Any, parameter: Any) -> dict:
         if value is None:
@@ -221,15 +240,16 @@ class ProgramWriter:
 
     # ---- the whole
 
-    def program(self, inputs: list[tuple[str, bool]], outputs: list[str], ranges: dict[str, tuple[int | None, int | None]]) -> dict:
-        """`inputs`: name, and whether it is a tensor (else a symbolic integer)."""
+    def program(self, inputs: list[tuple[str, bool]], outputs: list[str], ranges: dict[str, tuple[int | None, int | None]], weights: list[str]) -> dict:
+        """`inputs`: name, and whether it is a tensor (else a symbolic integer). `weights`: tensors that are known when it is compiled."""
         takes = [{"as_tensor": {"name": n}} if is_tensor else {"as_sym_int": {"as_name": n}} for n, is_tensor in inputs]
         gives = [{"as_tensor": {"name": n}} for n in outputs]
+        held = [{"as_tensor": {"name": n}} for n in weights]
         return {
             "graph_module": {
-                "graph": {"inputs": takes, "outputs": gives, "nodes": self.nodes, "tensor_values": self.tensors,
+                "graph": {"inputs": held + takes, "outputs": gives, "nodes": self.nodes, "tensor_values": self.tensors,
                           "sym_int_values": self.numbers, "sym_bool_values": {}, "sym_float_values": {}, "is_single_tensor_return": False},
-                "signature": {"input_specs": [{"user_input": {"arg": a}} for a in takes],
+                "signature": {"input_specs": [{"parameter": {"arg": {"name": n}, "parameter_name": n}} for n in weights] + [{"user_input": {"arg": a}} for a in takes],
                               "output_specs": [{"user_output": {"arg": a}} for a in gives]},
                 "module_call_graph": []},
             "range_constraints": {name: {"min_val": low, "max_val": high} for name, (low, high) in ranges.items()},

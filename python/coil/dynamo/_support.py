@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import Any, Collection
 
 import torch
 from torch.fx import Node
 
 from ._control import control_reason, is_control
 from ._decompositions import draws, operator_name
-from ._serialize import DTYPES
+from ._results import attention_kernel, read_nodes, read_results
+from ._serialize import TAKEN
 from ._split import STRIDED, base_of, is_number, is_view, tensors_of
 
 # Operators that coil was found to have no code for, whatever their arguments.
@@ -19,9 +20,6 @@ unknown_operators: dict[str, str] = {}
 FREE = ""  # the reason of nodes that nobody counts
 _EMPTY = {torch.ops.aten.empty_strided.default, torch.ops.aten.empty.memory_format}
 _CONVOLUTIONS = {torch.ops.aten.convolution.default, torch.ops.aten.convolution_backward.default}
-_SUPPORTED = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.float32, torch.float64, torch.bool,
-              torch.bfloat16, torch.complex64, torch.complex128, torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz,
-              torch.float8_e8m0fnu}
 
 # What coil computes by a library for the CPU; the second list begins alike, but is loops.
 _LIBRARIES = tuple(f"aten.{name}" for name in ("linalg_", "_linalg_", "cholesky", "lu_", "geqrf", "ormqr", "orgqr", "triangular_solve", "matrix_exp",
@@ -41,9 +39,10 @@ def graph_device(graph: torch.fx.Graph) -> torch.device:
     return found
 
 
-def torch_nodes(graph: torch.fx.Graph, device: torch.device, user_kernels: bool = False) -> dict[Node, str]:
+def torch_nodes(graph: torch.fx.Graph, device: torch.device, user_kernels: bool = False, of_pytorch: Collection[str] = ()) -> dict[Node, str]:
     """The operators that stay in PyTorch whatever the compiler says, with the reason. `user_kernels`: there are such, for operators that
-    may have been unknown before."""
+    may have been unknown before. `of_pytorch`: whose kernels are taken from PyTorch on CUDA, "attention" (where it keeps what its gradient
+    needs) and "convolutions" (whose weights come with the call)."""
     reasons: dict[Node, str] = {}
     for node in graph.nodes:
         if node.op != "call_function" or is_number(node) or node.target is operator.getitem:
@@ -51,13 +50,24 @@ def torch_nodes(graph: torch.fx.Graph, device: torch.device, user_kernels: bool 
         reason = _reason(node, device)
         if user_kernels and reason is not None and reason == unknown_operators.get(operator_name(node.target)) and not operator_name(node.target).startswith("aten."):
             reason = _values_reason(node, device)
+        if not reason and device.type == "cuda":
+            reason = _kept_in_pytorch(node, of_pytorch)
         if reason and not is_view(node):
             reasons[node] = reason
     # What only the random ones read and costs nothing (empty tensors) need not come from coil.
     for node in reversed(graph.nodes):
-        if node.op == "call_function" and node.target in _EMPTY and all(user in reasons for user in node.users):
+        if node.op == "call_function" and node.target in _EMPTY and all(user in reasons or user.op == "output" for user in node.users):
             reasons[node] = FREE
     return reasons
+
+
+def _kept_in_pytorch(node: Node, of_pytorch: Collection[str]) -> str | None:
+    kernel = attention_kernel(node)
+    if "attention" in of_pytorch and (kernel == "backward" or (kernel == "forward" and 1 in (read_results(node) or ()))):
+        return "training takes PyTorch's attention"
+    if "convolutions" in of_pytorch and node.target in _CONVOLUTIONS and base_of(node.args[1]).op != "get_attr":  # type: ignore[arg-type]
+        return "training takes PyTorch's convolutions"
+    return None
 
 
 def is_dense(tensor: torch.Tensor) -> bool:
@@ -80,15 +90,18 @@ def _reason(node: Node, device: torch.device) -> str | None:
         return known
     if device.type == "cuda" and name.startswith(_LIBRARIES) and not name.startswith(_LOOPS):
         return "coil computes it by a library for the CPU"
-    if node.target in _CONVOLUTIONS and device.type == "cuda" and base_of(node.args[1]).op != "get_attr":  # type: ignore[arg-type]
-        return "coil's convolutions on CUDA are made for weights that are known when they are compiled"
     if node.target._schema.is_mutable:
         return "it writes to its arguments"
     if _strides_elsewhere(node):
         return "an offset in the storage of an input or a view"
     if not any(True for _ in tensors_of(node.meta.get("val"))):
         return "it has no tensor result"
-    if not is_view(node) and any(not is_dense(t) for t in tensors_of(node.meta.get("val"))):
+    value = node.meta.get("val")
+    if isinstance(value, (list, tuple)) and any(isinstance(item, (list, tuple)) for item in value):
+        return "lists among its results"
+    if any(user.target is operator.getitem and not any(True for _ in tensors_of(user.meta.get("val"))) for user in node.users):
+        return "a result that is no tensor is read"
+    if not is_view(node) and any(not is_dense(t) for t in tensors_of(value)):
         return "a result with gaps"
     return _values_reason(node, device)
 
@@ -102,7 +115,9 @@ def _strides_elsewhere(node: Node) -> bool:
 
 
 def _values_reason(node: Node, device: torch.device) -> str | None:
-    for value in [node.meta.get("val"), *(n.meta.get("val") for n in node.all_input_nodes)]:
+    value, read = node.meta.get("val"), read_results(node)
+    results = [value] if read is None else [item for i, item in enumerate(value) if i in read]
+    for value in [*results, *(n.meta.get("val") for n in read_nodes(node))]:
         reason = _value_reason(value, device)
         if reason:
             return reason
@@ -117,7 +132,7 @@ def _value_reason(value: Any, device: torch.device) -> str | None:
     for tensor in tensors_of(value):
         if tensor.layout != torch.strided:
             return f"layout {tensor.layout}"
-        if tensor.dtype not in _SUPPORTED or tensor.dtype not in DTYPES:
+        if tensor.dtype not in TAKEN:
             return f"dtype {str(tensor.dtype).removeprefix('torch.')}"
         if tensor.device != device:
             return "tensors on several devices"

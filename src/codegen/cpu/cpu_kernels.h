@@ -17,6 +17,7 @@ namespace coil::cpu {
 struct CpuFunction {
   std::string name;                   // "add_layer_norm_1f3a9c02"
   std::string text;                   // head comment and definition
+  size_t comment_bytes = 0;           // of the head comment; the rest does not depend on what the program calls its things
   std::vector<std::string> headers;   // device headers that it needs
   std::vector<BufferId> buffers;      // of the first kernel that uses it
   // Of a user's kernel, whose text is a unit by itself: what wrote it, and how coil calls it.

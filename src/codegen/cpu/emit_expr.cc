@@ -5,8 +5,12 @@
 
 #include <fmt/format.h>
 
+#include "loop/guard_positions.h"
+
 namespace coil::cpu {
 namespace {
+
+Expr zero_of(Expr e) { return e->pool->cast(e->pool->constant_int(0, DType::i64), e->dtype); }
 
 const char* header_of(ScalarOp op) {
   switch (op) {
@@ -100,8 +104,13 @@ ExprEmitter::Text ExprEmitter::load(Expr e) {
     p = context_.scratch.at(e->id - kScratchBase);
   } else {
     p = names_.pointer(BufferId(e->id));
+    if (!lane_mask_.empty()) p = some_element(BufferId(e->id), p);
   }
-  if (!lanes(offset)) return {fmt::format("cd::load1({} + {})", p, index(offset)), false};
+  if (!lanes(offset)) {
+    // Where no lane counts, the element need not exist.
+    const std::string at = mixed_mask_ ? fmt::format("(cd::any_lane({}) ? {} : 0)", counted_lanes(), index(offset)) : index(offset);
+    return {fmt::format("cd::load1({} + {})", p, at), false};
+  }
   const std::string tail = context_.tail.empty() ? "" : "_tail", count = context_.tail.empty() ? "" : ", " + context_.tail;
   const auto affine = vector_temps(offset) ? std::nullopt : as_affine(offset, context_.lane_var);
   if (affine && lane_mask_.empty()) {
@@ -114,6 +123,17 @@ ExprEmitter::Text ExprEmitter::load(Expr e) {
   return {fmt::format("cd::gather{}({}, {}{})", tail, p, at, count), true};
 }
 
+// Lanes that do not count load element 0. Of an empty buffer there is none, and its address may be null.
+std::string ExprEmitter::some_element(BufferId buffer, const std::string& pointer) {
+  const BufferInfo& info = names_.plan().buffer(buffer).info;
+  std::vector<Expr> unsure;
+  for (Expr size : info.sizes) {
+    if (!provably_nonnegative(size - 1)) unsure.push_back(size);
+  }
+  if (unsure.empty()) return pointer;
+  return fmt::format("({} ? {} : (const {}*)cd::nothing)", index(product(*unsure[0]->pool, unsure)), pointer, memory_type(info.dtype));
+}
+
 ExprEmitter::Text ExprEmitter::index_value(Expr e) {
   if (lanes(e)) return {lane_index(e), true};
   return {fmt::format("(cd::i64)({})", index(e)), false};
@@ -122,29 +142,55 @@ ExprEmitter::Text ExprEmitter::index_value(Expr e) {
 // The second operand is evaluated only where the first holds: a branch, or lanes whose loads are redirected.
 ExprEmitter::Text ExprEmitter::masked(Expr e) {
   const Text condition = value(e->args[0]);
-  const Text other = value(e->args[2]);
-  if (condition.vector) {
-    const std::string outer = lane_mask_;
-    const auto saved = memo_;
-    lane_mask_ = outer.empty() ? condition.text : fmt::format("cd::logical_and({}, {})", outer, condition.text);
-    // Values that the unmasked text already has stay valid; masked loads must not leak out.
-    memo_.clear();
-    const Text inside = value(e->args[1]);
-    memo_ = saved;
-    lane_mask_ = outer;
-    return {fmt::format("cd::select({}, {}, {})", condition.text, vec(inside), vec(other)), true};
-  }
-  const bool vector = lanes(e);
+  if (condition.vector) return masked_lanes(e, condition.text);
+  const bool vector = lanes(e), either_side = checks_on_both_sides(e);
+  const auto text = [&](const Text& t) { return vector ? vec(t) : t.text; };
   const std::string n = "m" + std::to_string(next_name_++);
-  out_ += fmt::format("{}auto {} = {};\n{}if ({}) {{\n", indent_, n, vector ? vec(other) : other.text, indent_, condition.text);
-  const auto saved = memo_;
-  const std::string saved_indent = indent_;
-  indent_ += "  ";
-  const Text inside = value(e->args[1]);
-  out_ += fmt::format("{}{} = {};\n{}}}\n", indent_, n, vector ? vec(inside) : inside.text, saved_indent);
-  indent_ = saved_indent;
-  memo_ = saved;
+  const auto branch = [&](Expr side) {
+    const auto saved = memo_;
+    const std::string saved_indent = indent_;
+    indent_ += "  ";
+    const Text result = value(side);
+    out_ += fmt::format("{}{} = {};\n{}}}", indent_, n, text(result), saved_indent);
+    indent_ = saved_indent;
+    memo_ = saved;
+  };
+  const Text first = either_side ? Text{scalar_literal(zero_of(e)), false} : value(e->args[2]);
+  out_ += fmt::format("{}auto {} = {};\n{}if ({}) {{\n", indent_, n, text(first), indent_, condition.text);
+  branch(e->args[1]);
+  if (either_side) {
+    out_ += " else {\n";
+    branch(e->args[2]);
+  }
+  out_ += "\n";
   return {n, vector};
+}
+
+ExprEmitter::Text ExprEmitter::masked_lanes(Expr e, const std::string& condition) {
+  const Text other = value(e->args[2]);
+  const std::string outer = lane_mask_;
+  const bool outer_mixed = mixed_mask_;
+  const auto saved = memo_;
+  lane_mask_ = outer.empty() ? condition : fmt::format("cd::logical_and({}, {})", outer, condition);
+  mixed_mask_ = outer_mixed || !of_lanes_alone(e->args[0]);
+  // Values that the unmasked text already has stay valid; masked loads must not leak out.
+  memo_.clear();
+  const Text inside = value(e->args[1]);
+  memo_ = saved;
+  lane_mask_ = outer;
+  mixed_mask_ = outer_mixed;
+  return {fmt::format("cd::select({}, {}, {})", condition, vec(inside), vec(other)), true};
+}
+
+std::string ExprEmitter::counted_lanes() const {
+  return context_.tail.empty() ? lane_mask_ : fmt::format("cd::logical_and(cd::tail({}), {})", context_.tail, lane_mask_);
+}
+
+// Whether a condition tells lanes apart by their number alone. Then what all lanes share is as good for no lane as for some.
+bool ExprEmitter::of_lanes_alone(Expr condition) const {
+  return !any_of(condition, [&](Expr n) {
+    return n->kind == ExprKind::load || n->kind == ExprKind::temp || n->is_op(ScalarOp::checked_index) || (n->kind == ExprKind::var && n->id != context_.lane_var);
+  });
 }
 
 std::string ExprEmitter::index(Expr e) {
@@ -156,7 +202,8 @@ std::string ExprEmitter::index(Expr e) {
   }
   CHECK(e->kind == ExprKind::op, "not an index expression");
   if (e->op == ScalarOp::checked_index) {
-    return fmt::format("cd::checked_index({}, {}, a.flag)", value(e->args[0]).text, index(e->args[1]));
+    const std::string counted = lane_mask_.empty() ? "" : ", " + counted_lanes();
+    return fmt::format("cd::checked_index({}, {}, a.flag{})", value(e->args[0]).text, index(e->args[1]), counted);
   }
   if (e->op == ScalarOp::cast) return value(e->args[0]).text;
   std::string text = "(";
@@ -184,8 +231,8 @@ std::string ExprEmitter::lane_index(Expr e) {
   if (e->op == ScalarOp::checked_index) {
     // Only lanes that count may raise the flag.
     std::string v = vec(value(e->args[0]));
+    if (!lane_mask_.empty()) return fmt::format("cd::checked_index({}, (cd::i64)({}), a.flag, {})", v, index(e->args[1]), counted_lanes());
     if (!context_.tail.empty()) v = fmt::format("cd::select(cd::tail({}), {}, cd::vec((cd::i64)0))", context_.tail, v);
-    if (!lane_mask_.empty()) v = fmt::format("cd::select({}, {}, cd::vec((cd::i64)0))", lane_mask_, v);
     return fmt::format("cd::checked_index({}, (cd::i64)({}), a.flag)", v, index(e->args[1]));
   }
   if (e->op == ScalarOp::cast) return vec(value(e->args[0]));

@@ -47,6 +47,10 @@ class ExprEmitter {
   Text load(Expr e);
   Text index_value(Expr e);
   Text masked(Expr e);
+  Text masked_lanes(Expr e, const std::string& condition);
+  bool of_lanes_alone(Expr condition) const;
+  std::string some_element(BufferId buffer, const std::string& pointer);
+  std::string counted_lanes() const;  // of the lane mask: those before the tail's end
   std::string lane_index(Expr e);
   std::string lane_division(Expr e);
   Text name(Text t, const char* prefix);
@@ -62,6 +66,7 @@ class ExprEmitter {
   int& next_name_;
   std::map<const ExprNode*, Text> memo_;
   std::string lane_mask_;  // inside a masked operand: only these lanes may load
+  bool mixed_mask_ = false;  // which lanes these are depends on more than their number
 };
 
 }  // namespace coil::cpu

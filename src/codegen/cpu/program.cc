@@ -45,8 +45,10 @@ class ProgramWriter {
     if (!fresh) return launch;
     CpuFunction f;
     f.name = fmt::format("{}_{:08x}", k.name, static_cast<uint32_t>(hash64(std::string_view(t.body))));
-    f.text = head_comment(k) + t.body;
-    replace_all(f.text, "@NAME@", "COIL_NAME(" + f.name + ")");
+    replace_all(t.body, "@NAME@", "COIL_NAME(" + f.name + ")");
+    f.text = head_comment(k);
+    f.comment_bytes = f.text.size();
+    f.text += t.body;
     f.headers = t.headers;
     f.buffers = t.buffers;
     program_.functions.push_back(std::move(f));

@@ -18,6 +18,7 @@ namespace coil::cuda {
 struct CudaFunction {
   std::string name;                   // "add_layer_norm_1f3a9c02"
   std::string text;                   // head comment, argument struct and definition
+  size_t comment_bytes = 0;           // of the head comment; the rest does not depend on what the program calls its things
   std::vector<std::string> headers;   // device headers that it needs
   int threads = 256;
   int64_t shared_bytes = 0;           // dynamic

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "codegen/host/index_text.h"
+#include "loop/guard_positions.h"
 
 namespace coil::cuda {
 namespace {
@@ -45,9 +46,10 @@ bool multiple_of(Expr e, int64_t n, std::set<std::string>* conditions) {
   return true;
 }
 
-// b of masked(x < y, a, masked(x >= y, b, ...)); else nothing.
+// What is only due where the condition does not hold: b of masked(x < y, a, masked(x >= y, b, ...)), checks that stand on both sides; else nothing.
 Expr where_not(Expr e) {
   const Expr c = e->args[0], other = e->args[2];
+  if (checks_on_both_sides(e)) return other;
   if (!other->is_op(ScalarOp::masked)) return {};
   const Expr d = other->args[0];
   const bool opposite = (c->is_op(ScalarOp::lt) && d->is_op(ScalarOp::ge)) || (c->is_op(ScalarOp::ge) && d->is_op(ScalarOp::lt));
@@ -214,7 +216,7 @@ bool Emitter::same_for_lanes(Expr e) const {
 bool Emitter::can_mask_vectors(Expr e) const {
   if (place_.width == 1 || inside_mask_ || !lanes(e) || !same_for_lanes(e->args[0])) return false;
   const auto reports = [](Expr n) { return n->is_op(ScalarOp::checked_index); };
-  if (any_of(e->args[0], reports) || any_of(e->args[2], reports)) return false;  // these are always computed
+  if (any_of(e->args[0], reports) || (any_of(e->args[2], reports) && !checks_on_both_sides(e))) return false;  // these are always computed
   return !any_of(e, [&](Expr n) { return (n->kind == ExprKind::temp && temps_.at(n->id).lanes) || known_lanes_.contains(n.node()); });
 }
 

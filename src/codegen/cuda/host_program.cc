@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "codegen/foreign_text.h"
 #include "codegen/host/call_text.h"
 #include "codegen/host/index_text.h"
 #include "codegen/host/interface_text.h"
@@ -53,7 +54,7 @@ class HostWriter {
     }
     text += "static const CudaImage kImages[] = {\n" + rows + "    {}};\nstatic const CudaKernel kKernels[] = {\n";
     for (const CudaFunction& f : program_.functions) {
-      text += fmt::format("    {{{}, {}, {}, {}, {}}},\n", c_string(f.name), f.threads, f.shared_bytes, f.cluster, c_string(f.label));
+      text += fmt::format("    {{{}, {}, {}, {}, {}}},\n", c_string(f.name), f.threads, f.shared_bytes, f.cluster, message_literal(f.label));
     }
     return text + fmt::format("    {{}}}};\nstatic const CudaCode kCode = {{kImages, {}, kKernels, {}, {}}};\n\n", options_.images.size(), program_.functions.size(),
                               c_string(options_.architectures));
@@ -87,7 +88,7 @@ class HostWriter {
       text += fmt::format("if ({}{}) {{\n{}    }} else ", has, l.condition.empty() ? "" : " && (" + l.condition + ")", launch(l, k, t != nullptr, only_params, "      "));
     }
     text += fmt::format("{{\n      return cd::fail(error, {}, \"%s\", {});\n    }}\n", static_cast<int>(ErrorCode::wrong_machine),
-                        c_string("the package has no code for this device's architecture for " + kernel.name));
+                        message_literal("the package has no code for this device's architecture for " + kernel.name));
     return text + hook(k, true) + "  }\n";
   }
 
@@ -166,11 +167,11 @@ class HostWriter {
       const Kernel& kernel = plan_.kernels[k];
       if (!kernel.assertion.empty()) {
         text += fmt::format("    case {}:\n      cd::fail(error, {}, \"%s\", {});\n      return;\n", k + 1, static_cast<int>(ErrorCode::runtime_assert),
-                            c_string(kernel.assertion));
+                            message_literal(kernel.assertion));
         continue;
       }
       const std::string where = kernel.origins.empty() || kernel.origins[0].source.empty() ? "" : " (" + kernel.origins[0].source + ")";
-      text += fmt::format("    case {}:\n      at = {};\n      break;\n", k + 1, c_string(kernel.name + where));
+      text += fmt::format("    case {}:\n      at = {};\n      break;\n", k + 1, message_literal(kernel.name + where));
     }
     return text + fmt::format("  }}\n  cd::fail(error, {}, \"an index is out of range in %s: the data that selects rows is negative or too large; check the ids "
                               "against the table's size\", at);\n}}\n\n", static_cast<int>(ErrorCode::input_value));

@@ -115,7 +115,7 @@ class ProgramWriter {
       } else if (const auto* user = std::get_if<UserCallKernel>(&k.def)) {
         add_user_launches(k, *user, call);
       } else if (const auto* copy = std::get_if<CopyKernel>(&k.def)) {
-        if (checks) call.launches.push_back(launch(k, k.name, commit_text(plan_, *copy)));
+        if (checks) call.launches.push_back(launch(k, "write", commit_text(plan_, *copy)));  // not the state's name, which is anything
       } else if (const auto* t = std::get_if<TemplateKernel>(&k.def)) {
         for (const int sm : sms_) {
           for (const templates::CudaVariant& v : variants(k, *t, sm)) call.launches.push_back(variant_launch(k, *t, v, sm));
@@ -144,21 +144,23 @@ class ProgramWriter {
     }
     if (parts.size() < 2) return std::nullopt;
     joined_until_ = begin + parts.size();
-    CudaLaunch l = launch(first, fmt::format("{}_and_{}", first.name, parts.size() - 1), joined_text(parts, begin));
+    std::string comments;  // before the text, not in it: a function's name is a hash of the text alone
+    for (size_t k = begin; k < joined_until_; ++k) comments += head_comment(plan_.kernels[k]);
+    CudaLaunch l = launch(first, fmt::format("{}_and_{}", first.name, parts.size() - 1), joined_text(parts), {}, comments);
     l.grid_x = "";  // what the parts add up to
     l.args.clear();
     for (const KernelText& p : parts) l.args.push_back({p.buffers, p.aligned, p.divisible, p.grid_x});
     return l;
   }
 
-  KernelText joined_text(const std::vector<KernelText>& parts, size_t begin) const {
+  KernelText joined_text(const std::vector<KernelText>& parts) const {
     KernelText t;
     std::string members, calls;
     for (size_t i = 0; i < parts.size(); ++i) {
       const std::string own = fmt::format("@NAME@_{}", i);
       std::string body = parts[i].body;
       replace_all(body, "@NAME@", own);
-      t.body += (i ? head_comment(plan_.kernels[begin + i]) : "") + body;
+      t.body += body;
       members += fmt::format("  {0}_args m{1};\n", own, i);
       calls += fmt::format("  {2}{1}(a.m{0}, block);\n", i, own, i + 1 < parts.size() ? fmt::format("if (kernel == {}) return ", i) : "");
     }
@@ -264,7 +266,7 @@ class ProgramWriter {
     return l;
   }
 
-  CudaLaunch launch(const Kernel& k, std::string name, KernelText t, std::vector<int> sms = {}) {
+  CudaLaunch launch(const Kernel& k, std::string name, KernelText t, std::vector<int> sms = {}, const std::string& comment = "") {
     if (sms.empty()) sms = sms_;
     CudaLaunch l;
     l.args = {{t.buffers, t.aligned, t.divisible, ""}};
@@ -280,8 +282,10 @@ class ProgramWriter {
       if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
     }
     f.name = fmt::format("{}_{:08x}", name, static_cast<uint32_t>(hash64(std::string_view(t.body))));
-    f.text = head_comment(k) + t.body;
-    replace_all(f.text, "@NAME@", f.name);
+    replace_all(t.body, "@NAME@", f.name);
+    f.text = comment.empty() ? head_comment(k) : comment;
+    f.comment_bytes = f.text.size();
+    f.text += t.body;
     f.headers = t.headers;
     f.threads = t.threads;
     f.shared_bytes = t.shared_bytes;

@@ -16,7 +16,8 @@ namespace coil::cuda {
 
 constexpr int kScanThreads = 256, kThreadBlock = 128;  // the own rules'
 
-ReductionWriter::ReductionWriter(const KernelPlan& plan, const LoopKernel& k, const LoopWay* way) : plan_(plan), k_(k), c_(loop_context(plan, k)) {
+ReductionWriter::ReductionWriter(const KernelPlan& plan, const LoopKernel& k, const LoopWay* way)
+    : plan_(plan), narrow_(narrow_kernel(k)), k_(narrow_ ? narrow_->kernel : k), c_(loop_context(plan, k_)) {
   choose_lanes();
   if (way) take_way(*way);
   else choose_way();
@@ -60,7 +61,9 @@ void ReductionWriter::choose_way() {
   const int inner_score = contiguity(k_, last_axis());
   const auto bound = upper_bound(inner);
   const bool short_one = bound && *bound <= kShortReduction;
-  if (k_.sequential) {
+  if (narrow_) {
+    choose_narrow(n, outer);
+  } else if (k_.sequential) {
     way_ = outer_score_ > inner_score && outer >= 1024 ? Way::thread : Way::scan;
     if (way_ == Way::scan) choose_scan(n, kScanThreads);
   } else if (short_one && (outer >= 2048 || n <= 8 || outer_score_ > inner_score)) {
@@ -75,6 +78,17 @@ void ReductionWriter::choose_way() {
   if (way_ == Way::thread) threads_ = kThreadBlock;
 }
 
+void ReductionWriter::choose_narrow(int64_t n, int64_t outer) {
+  constexpr int64_t enough_threads = 1 << 14, short_range = 32;
+  int64_t ranges = 1;
+  for (int a = 0; a < k_.num_outer; ++a) {
+    if (depends_on_var(narrow_->first, a) || depends_on_var(narrow_->last, a)) ranges *= typical(axis(a).size);
+  }
+  const bool many = outer >= enough_threads && n <= 8 * short_range * ranges;
+  way_ = many || n <= short_range * ranges || lane_ < 0 ? Way::thread : Way::column;
+  lines_ = n >= 256 * ranges ? 32 : 8;
+}
+
 void ReductionWriter::take_way(const LoopWay& way) {
   const Expr inner = inner_points();
   const auto bound = upper_bound(inner);
@@ -82,7 +96,7 @@ void ReductionWriter::take_way(const LoopWay& way) {
   switch (way.kind) {
     case kRowWay:
       way_ = Way::row;
-      possible_ = !k_.sequential;
+      possible_ = !k_.sequential && !narrow_;
       if (possible_) choose_row(typical(inner), bound, way.threads);
       return;
     case kColumnWay:

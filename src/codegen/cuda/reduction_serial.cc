@@ -8,6 +8,34 @@
 
 namespace coil::cuda {
 
+std::optional<NarrowKernel> narrow_kernel(const LoopKernel& k) {
+  if (k.num_outer + 1 != static_cast<int>(k.axes.size()) || k.sequential || k.num_phases != 1 || !k.scratch.empty()) return std::nullopt;
+  const int axis = k.num_outer;
+  std::set<int> moving;  // temps of inner points
+  for (const Stmt& s : k.stmts) {
+    if (s.inner && s.kind == Stmt::Kind::let) moving.insert(s.temp.index);
+  }
+  const auto fixed = [&](Expr e) { return !depends_on_var(e, axis) && !any_of(e, [&](Expr n) { return n->kind == ExprKind::temp && moving.contains(n->id); }); };
+  NarrowKernel narrow{k, {}, {}};
+  for (Stmt& s : narrow.kernel.stmts) {
+    if (!s.inner || s.kind == Stmt::Kind::let) continue;
+    const auto span = s.kind == Stmt::Kind::reduce ? reduced_span(s.op, s.value, axis, fixed) : std::nullopt;
+    if (!span || (narrow.first && (narrow.first != span->first || narrow.last != span->last))) return std::nullopt;
+    narrow.first = span->first, narrow.last = span->last;
+    s.value = span->body;
+  }
+  return narrow.first ? std::optional(std::move(narrow)) : std::nullopt;
+}
+
+std::string ReductionWriter::range_code() {
+  std::string text;
+  Emitter emitter(c_, {&text, &text, "  ", "  ", -1, 1}, temps_);
+  const Expr zero = pool().constant_int(0, DType::i64), size = pool().cast(axis(last_axis()).size, DType::i64);
+  const auto bound = [&](Expr e) { return emitter.value(pool().op(ScalarOp::minimum, {pool().op(ScalarOp::maximum, {e, zero}), size})).text; };
+  const std::string first = bound(narrow_->first), last = bound(narrow_->last);
+  return text + fmt::format("  const {0} range_first = ({0})({1}), range_last = ({0})({2});\n", type(), first, last);
+}
+
 std::string ReductionWriter::serial_loop(const std::vector<const Stmt*>& stmts, const std::vector<Accumulator>& accumulators) {
   const bool adds = std::any_of(stmts.begin(), stmts.end(), [](const Stmt* s) { return adds_floats(*s); });
   return way_ == Way::thread ? thread_loop(stmts, accumulators, adds) : column_loop(stmts, accumulators, adds);
@@ -16,8 +44,9 @@ std::string ReductionWriter::serial_loop(const std::vector<const Stmt*>& stmts, 
 std::string ReductionWriter::thread_loop(const std::vector<const Stmt*>& stmts, const std::vector<Accumulator>& accumulators, bool adds) {
   const SumBlocks blocks = adds ? sum_blocks(k_, -1, 1) : SumBlocks();
   std::string text = blocks.axis >= 0 ? whole_sums(accumulators) : "", indent = "  ";
+  if (narrow_) text += range_code();
   for (int a = k_.num_outer; a < num_axes(); ++a) {
-    text += open_loop(axis(a).name, "0", index(axis(a).size), "1", a == blocks.axis ? index(blocks.step) : "", indent);
+    text += open_loop(axis(a).name, narrow_ ? "range_first" : "0", narrow_ ? "range_last" : index(axis(a).size), "1", a == blocks.axis ? index(blocks.step) : "", indent);
   }
   const std::string element = k_.scratch.empty() ? "" : fmt::format("[{}]", index(inner_number()));
   text += chunk(stmts, accumulators, 0, 1, indent, element);
@@ -29,7 +58,8 @@ std::string ReductionWriter::column_loop(const std::vector<const Stmt*>& stmts, 
   const Expr points = inner_points();
   const bool blocks = adds && upper_bound(points).value_or(INT64_MAX) > kShortSum * lines_;
   std::string text = blocks ? whole_sums(accumulators) : "", indent = "  ";
-  text += open_loop("c", "line", index(points), std::to_string(lines_), blocks ? std::to_string(kSumBlock * lines_) : "", indent);
+  if (narrow_) text += range_code();
+  text += open_loop("c", narrow_ ? "range_first + line" : "line", narrow_ ? "range_last" : index(points), std::to_string(lines_), blocks ? std::to_string(kSumBlock * lines_) : "", indent);
   std::vector<int> order;
   for (int a = last_axis(); a >= k_.num_outer; --a) order.push_back(a);
   text += take_apart("c", order, {});

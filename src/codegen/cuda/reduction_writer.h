@@ -7,6 +7,7 @@
 
 #include "codegen/cuda/loop_context.h"
 #include "codegen/cuda/loop_way.h"
+#include "loop/reduced_span.h"
 
 namespace coil::cuda {
 
@@ -27,6 +28,13 @@ struct Accumulator {
   const Stmt* stmt = nullptr;
   std::string name;
 };
+
+// A kernel whose only reductions are over one range that data says: the kernel without the conditions that say so, and the range.
+struct NarrowKernel {
+  LoopKernel kernel;
+  Expr first, last;
+};
+std::optional<NarrowKernel> narrow_kernel(const LoopKernel& k);
 
 class ReductionWriter {
  public:
@@ -49,6 +57,7 @@ class ReductionWriter {
   Expr inner_points() const;
   void choose_lanes();
   void choose_way();
+  void choose_narrow(int64_t n, int64_t outer);
   // What somebody else chose, as far as the kernel can be computed so.
   void take_way(const LoopWay& way);
   // Threads of a row: some 16 values each, or as many as are wished; and whether the row's values can stay in registers.
@@ -101,6 +110,8 @@ class ReductionWriter {
   std::string thread_loop(const std::vector<const Stmt*>& stmts, const std::vector<Accumulator>& accumulators, bool adds);
   std::string column_loop(const std::vector<const Stmt*>& stmts, const std::vector<Accumulator>& accumulators, bool adds);
   // Of a loop, which goes through blocks of so many points, if any; indent: that of what is inside. Behind a block its sums go to the whole ones.
+  // Declares the ends of the range that a thread visits, in the domain.
+  std::string range_code();
   std::string open_loop(const std::string& v, const std::string& first, const std::string& end, const std::string& step, const std::string& block, std::string& indent) const;
   std::string close_loop(const std::vector<Accumulator>& accumulators, bool block, std::string& indent) const;
   std::string whole_sums(const std::vector<Accumulator>& accumulators) const;
@@ -114,6 +125,7 @@ class ReductionWriter {
   std::string scan_groups(const AtChunk& at_chunk);
 
   const KernelPlan& plan_;
+  const std::optional<NarrowKernel> narrow_;
   const LoopKernel& k_;
   KernelContext c_;
   std::map<int, TempText> temps_;

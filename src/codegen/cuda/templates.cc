@@ -196,7 +196,9 @@ TargetTraits traits(const CudaSettings& settings) {
   t.best_line_bytes = 128;  // a line of the L2 cache: TMA reads pieces of it
   t.memory_per_worker = false;
   t.max_kept_elements = 16384;
+  t.narrows_reductions = true;
   t.parallel_points = 264;  // two blocks for each of some 132 multiprocessors
+  t.columns_of_a_unit = 32;  // codegen/cuda/reduction.cc: a block is 32 columns wide
   t.recompute_cost = 8;
   t.inline_cost = 12;
   t.select_pieces = 4;

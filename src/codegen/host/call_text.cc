@@ -1,9 +1,11 @@
 #include "codegen/host/call_text.h"
 
 #include <algorithm>
+#include <unordered_set>
 
 #include <fmt/format.h>
 
+#include "codegen/foreign_text.h"
 #include "codegen/host/index_text.h"
 
 namespace coil {
@@ -44,11 +46,8 @@ bool checks_index(const Kernel& k) {
 }
 
 std::string call_comment(const Kernel& k) {
-  std::string text = fmt::format("  {{  // {}", k.name);
-  if (!k.origins.empty() && !k.origins[0].source.empty()) text += ": " + k.origins[0].source;
-  for (char& c : text) {
-    if (c == '\\' || c == '\n') c = '/';
-  }
+  std::string text = "  {  // " + comment_text(k.name);
+  if (!k.origins.empty() && !k.origins[0].source.empty()) text += ": " + comment_text(k.origins[0].source);
   return text + "\n";
 }
 
@@ -70,9 +69,10 @@ static std::string arena_address(const KernelPlan& plan, Expr offset) {
 
 std::string offset_functions(const KernelPlan& plan) {
   std::string text;
+  std::unordered_set<const ExprNode*> seen;
   for (size_t i = 0; i < plan.buffers.size(); ++i) {
     const Placement& p = plan.buffers[i].placement;
-    if (p.kind != Placement::Kind::arena || first_at(plan, p.offset) != i) continue;
+    if (p.kind != Placement::Kind::arena || !seen.insert(p.offset.node()).second) continue;
     const std::string formula = host_index(p.offset);
     if (formula.size() > kShortFormula) text += fmt::format("__attribute__((noinline)) static int64_t offset_{}(const long* s) {{ return {}; }}\n", i, formula);
   }

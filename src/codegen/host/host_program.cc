@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "codegen/cpu/choices.h"
+#include "codegen/foreign_text.h"
 #include "codegen/host/call_text.h"
 #include "codegen/host/images_text.h"
 #include "codegen/host/index_text.h"
@@ -19,6 +20,7 @@ namespace coil {
 namespace {
 
 constexpr int64_t kChunkWork = 8192;  // vector operations of the smallest chunk worth handing to another thread, about 4 us
+constexpr size_t kCallsOfAFunction = 256;  // longer programs are several functions: clang's time grows faster than a function beyond that
 constexpr size_t kOptimisedCalls = 8;  // programs of more kernels get a `run` that is not optimised
 
 constexpr const char* kDeviceObjects[] = {"gemm", "gemm_f64", "conv2d", "conv2d_f64", "attention"};
@@ -46,7 +48,7 @@ class HostWriter {
 
   std::string run() {
     std::string calls;
-    if (tuning()) calls += "  const CoilHost one_thread = {1, nullptr, nullptr};\n";
+    calls += one_thread();
     size_t writes = plan_.kernels.size();
     while (writes > 0 && std::holds_alternative<CopyKernel>(plan_.kernels[writes - 1].def)) --writes;
     calls += kernel_calls(0, writes);
@@ -165,19 +167,63 @@ class HostWriter {
     return text + "nullptr};\n    coil_args args = {p, s, " + flag + "};\n";
   }
 
+  // Calls between two control marks, or outside of all.
+  struct Level {
+    std::string text;   // what is complete
+    std::string calls;  // since the last function
+    size_t count = 0;   // of those
+  };
+
+  void add_call(Level& level, const std::string& text, size_t count = 1) {
+    level.calls += text;
+    level.count += count;
+    if (level.count < kCallsOfAFunction || in_images_) return;
+    const std::string name = fmt::format("calls_{}", num_call_functions_++);
+    functions_ += call_function(name, level.calls);
+    const auto given = [](bool has, const char* what) { return has ? what : ""; };
+    level.text += fmt::format("  if (const int32_t wrong = {}(call, error, host, s, flags{}{})) return wrong;\n", name, given(has_late_outputs(plan_), ", made"),
+                              given(!plan_.late_memory.empty(), ", late"));
+    level.calls.clear();
+    level.count = 0;
+  }
+
+  std::string call_function(const std::string& name, const std::string& calls) const {
+    const auto taken = [](bool has, const char* what) { return has ? what : ""; };
+    return fmt::format(
+        "__attribute__((noinline, optnone)) static int32_t {}(const CoilCall* call, CoilError* error, const CoilHost* host, long* s, int* flags{}{}) {{\n  (void)call, (void)error, (void)host, (void)s, (void)flags;\n"
+        "{}{}  return 0;\n}}\n\n", name, taken(has_late_outputs(plan_), ", void** made"), taken(!plan_.late_memory.empty(), ", uint8_t** late"), one_thread(), calls);
+  }
+
+  std::string one_thread() const { return tuning() ? "  const CoilHost one_thread = {1, nullptr, nullptr};\n" : ""; }
+
   std::string kernel_calls(size_t begin, size_t end) {
-    std::string text;
+    std::vector<Level> open(1);
+    const auto close = [&] {
+      open.back().text += open.back().calls;
+      open.back().calls.clear();
+    };
     for (size_t k = begin; k < end; ++k) {
       const auto* mark = std::get_if<ControlMark>(&plan_.kernels[k].def);
-      if (!mark || mark->kind != ControlMark::Kind::images) {
-        text += kernel_call(k);
-        continue;
+      if (!mark) {
+        add_call(open.back(), kernel_call(k));
+      } else if (mark->kind == ControlMark::Kind::images) {
+        const size_t first = k + 1;
+        while (!std::holds_alternative<ControlMark>(plan_.kernels[k + 1].def)) ++k;
+        add_call(open.back(), images(*mark, first, ++k));
+      } else if (mark->opens()) {
+        open.push_back({control(*mark), "", 0});
+      } else {
+        close();
+        open.back().text += control(*mark);
+        if (mark->kind != ControlMark::Kind::end) continue;
+        const Level inner = std::move(open.back());
+        open.pop_back();
+        add_call(open.back(), inner.text, inner.count + 1);
       }
-      const size_t first = k + 1;
-      while (!std::holds_alternative<ControlMark>(plan_.kernels[k + 1].def)) ++k;
-      text += images(*mark, first, ++k);
     }
-    return text;
+    CHECK(open.size() == 1, "a control mark is not closed");
+    close();
+    return open.back().text;
   }
 
   // Kernels that run image by image are a function. While kernels are timed, images come one after the other.
@@ -202,7 +248,7 @@ class HostWriter {
       if (copy->to_element) to = fmt::format("(char*)({}) + {}", to, host_index(copy->to_element * byte_size(b.dtype)));
       return text + fmt::format("    memcpy({}, {}, (size_t){});\n  }}\n", to, address(copy->from), host_index(product(pool(), b.sizes) * byte_size(b.dtype)));
     }
-    if (const auto* library = std::get_if<LibraryKernel>(&kernel.def)) return text + library_call(*library) + "  }\n";
+    if (const auto* library = std::get_if<LibraryKernel>(&kernel.def)) return text + library_call(*library, kernel) + "  }\n";
     if (const auto* read = std::get_if<ReadKernel>(&kernel.def)) {
       return text + fmt::format("    s[{}] = *(const long*)({});\n", read->symbol.index, address(read->source)) + after_read_text(plan_, *read, kernel) + "  }\n";
     }
@@ -262,7 +308,7 @@ class HostWriter {
     return (first < 0 ? "" : flag_checks(static_cast<size_t>(first))) + "  }\n";
   }
 
-  std::string library_call(const LibraryKernel& l) const {
+  std::string library_call(const LibraryKernel& l, const Kernel& kernel) {
     std::string in, out, sizes, options;
     for (BufferId id : l.def.inputs) in += address(id) + ", ";
     for (BufferId id : l.results) out += address(id) + ", ";
@@ -273,7 +319,8 @@ class HostWriter {
                                    in, out, sizes, options);
     text += fmt::format("    const CoilLibraryCall t = {{in, out, sizes, options, {}, (uint8_t*)({}), {}, host, {}, error}};\n", info(l.def.dtype).shim_number,
                         l.scratch.valid() ? address(l.scratch) : "nullptr", host_index(per_worker), c_string(l.def.subject));
-    return text + fmt::format("    if (coil_library_{}(&t)) {{\n{}      return 1;\n    }}\n", l.def.routine, flag_checks());
+    const std::string place = kernel.origins.empty() ? "" : kernel.origins[0].source;
+    return text + fmt::format("    if (coil_library_{}(&t)) {{\n{}      return cd::fail_at(error, {});\n    }}\n", l.def.routine, flag_checks(), c_string(place));
   }
 
   std::string template_call(size_t k, const TemplateKernel& t) {
@@ -300,7 +347,7 @@ class HostWriter {
                                    weight ? fmt::format("{}L", weight->offset) : "-1", host(k));
     if (in_images_) return text + fmt::format("    if (taken <= 0) {}[chosen](&t, {});\n", table, host(k));  // no thread ends the others' call
     text += fmt::format("    if (taken < 0) return cd::fail(error, {}, \"%s\", {});\n", static_cast<int>(ErrorCode::out_of_memory),
-                        c_string("oneDNN could not compute " + plan_.kernels[k].name + ", most likely for want of memory; COIL_ONEDNN=/none does without it"));
+                        message_literal("oneDNN could not compute " + plan_.kernels[k].name + ", most likely for want of memory; COIL_ONEDNN=/none does without it"));
     return text + fmt::format("    if (!taken) {}[chosen](&t, {});\n", table, host(k));
   }
 
@@ -318,8 +365,8 @@ class HostWriter {
   }
 
   // What the kernels found at fault, assertions first: they are the program's own words.
-  std::string flag_checks(size_t first = 0) const {
-    std::string assertions, indices;
+  std::string flag_checks(size_t first = 0) {
+    std::vector<std::string> assertions, indices;
     for (size_t i = first; i < flags_.size(); ++i) {
       const Kernel& k = plan_.kernels[static_cast<size_t>(flags_[i])];
       const bool asserts = !k.assertion.empty();
@@ -327,11 +374,15 @@ class HostWriter {
       const std::string message = asserts ? k.assertion
                                           : "an index is out of range in " + k.name + (at.empty() ? "" : " (" + at + ")") +
                                                 ": the data that selects rows is negative or too large; check the ids against the table's size";
-      (asserts ? assertions : indices) +=
-          fmt::format("  if (flags[{}]) return cd::fail(error, {}, \"%s\", {});\n", i,
-                      static_cast<int>(asserts ? ErrorCode::runtime_assert : ErrorCode::input_value), c_string(message));
+      (asserts ? assertions : indices)
+          .push_back(fmt::format("  if (flags[{}]) return cd::fail(error, {}, \"%s\", {});\n", i,
+                                 static_cast<int>(asserts ? ErrorCode::runtime_assert : ErrorCode::input_value), message_literal(message)));
     }
-    return assertions + indices;
+    Level level;
+    for (const auto* list : {&assertions, &indices}) {
+      for (const std::string& check : *list) add_call(level, check);
+    }
+    return level.text + level.calls;
   }
 
   std::string run_function(const std::string& calls) const {
@@ -364,6 +415,7 @@ class HostWriter {
   const HostOptions& options_;
   std::string functions_;  // of kernels that run image by image
   bool in_images_ = false;
+  size_t num_call_functions_ = 0;
   std::vector<Choice> ways_ = {Choice{}};
   std::vector<int> flags_;
   std::vector<int> flags_before_;  // of the open regions: loops' first flag, -1 for branches

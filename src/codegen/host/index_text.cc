@@ -29,19 +29,4 @@ std::string index_functions() {
          "static inline int64_t greatest(int64_t a, int64_t b) { return a > b ? a : b; }\n";
 }
 
-std::string c_string(const std::string& text) {
-  std::string out = "\"";
-  for (char c : text) {
-    const auto u = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
-      out += std::string("\\") + c;
-    } else if (u < 0x20 || u >= 0x7f || c == '?') {
-      out += fmt::format("\\{:03o}", u);  // octal: never runs on into the next character; '?' could begin a trigraph
-    } else {
-      out += c;
-    }
-  }
-  return out + "\"";
-}
-
 }  // namespace coil

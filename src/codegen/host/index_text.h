@@ -7,6 +7,5 @@
 
 namespace coil {
 std::string host_index(Expr e, const char* symbols = "s");
-std::string index_functions();                  // definitions of what that text calls
-std::string c_string(const std::string& text);  // a C string literal, quotes included
+std::string index_functions();  // definitions of what that text calls
 }  // namespace coil

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
+#include "codegen/foreign_text.h"
 #include "codegen/host/host_program.h"
 #include "codegen/host/index_text.h"
 #include "codegen/host/limits.h"
@@ -19,6 +21,7 @@ class InterfaceWriter {
   std::string run() {
     std::string inputs = input_tables();
     first_check_ = expressions_.size();
+    add_size_checks();
     // Guards first: the assertions are the last ones of the list.
     for (const bool asserted : {false, true}) {
       for (const SizeCheck& c : plan_.checks) {
@@ -38,9 +41,27 @@ class InterfaceWriter {
     for (size_t i = 0; i < plan_.pool->num_symbols(); ++i) {
       const Symbol& s = plan_.pool->symbol_info(SymbolId(i));
       const std::string max = s.max == INT64_MAX ? "cd::kUnbounded" : std::to_string(s.max) + "L";
-      text += fmt::format("    {{{}, {}L, {}}},\n", c_string(s.label), std::max<int64_t>(s.min, 0), max);
+      text += fmt::format("    {{{}, {}L, {}}},\n", c_string(s.label), s.from_data ? std::max<int64_t>(s.min, 0) : s.min, max);
     }
     return text + "};\n";
+  }
+
+  // What integers that may be negative make of sizes. Those that data gives are checked once it is read.
+  void add_size_checks() {
+    std::set<const ExprNode*> seen;
+    for (const PlanBuffer& b : plan_.buffers) {
+      for (Expr e : b.info.sizes) {
+        if (depends_on_data(e) || !may_be_negative(e) || !seen.insert(e.node()).second) continue;
+        const SizeCheck check = {Condition::compare(Condition::Kind::less_equal, plan_.pool->index(0), e), "", ""};
+        expressions_.push_back(holds(*plan_.pool, check.condition));
+        texts_[expressions_.size() - 1] = check_text(check);
+      }
+    }
+  }
+
+  bool may_be_negative(Expr size) const {
+    const auto negative = [&](Expr n) { return n->kind == ExprKind::symbol && plan_.pool->symbol_info(SymbolId(n->id)).min < 0; };
+    return any_of(size, negative) && !provably_nonnegative(size);
   }
 
   // A number, a * symbol + b, or an expression of its own.
@@ -68,7 +89,7 @@ class InterfaceWriter {
     int n = 0;
     for (const LoopInput& in : plan_.inputs) {
       if (!in.buffer.valid()) {
-        rows += fmt::format("    {{.name = {}, .dtype = COIL_INT64, .symbol = {}}},\n", c_string(in.name), in.symint->id);
+        rows += fmt::format("    {{.name = {}, .dtype = COIL_INT64, .symbol = {}}},\n", message_literal(in.name), in.symint->id);
         descs += fmt::format("    {{{}, COIL_INT64, 0}},\n", c_string(in.name));
         continue;
       }
@@ -84,7 +105,7 @@ class InterfaceWriter {
         n += rank;
       }
       const std::string last = in.exact_strides ? fmt::format(", -1, {}, true", cuda_ ? "COIL_CUDA" : "COIL_CPU") : cuda_ ? ", -1, COIL_CUDA" : "";
-      rows += fmt::format("    {{{}, {}, {}, kSizes + {}, {}{}}},\n", c_string(in.name), dtype, rank, first, strides, last);
+      rows += fmt::format("    {{{}, {}, {}, kSizes + {}, {}{}}},\n", message_literal(in.name), dtype, rank, first, strides, last);
       descs += fmt::format("    {{{}, {}, {}}},\n", c_string(in.name), dtype, rank);
     }
     const std::string empty_size = n ? "" : "    cd::fixed(0),\n";
@@ -101,7 +122,7 @@ class InterfaceWriter {
     std::string text = "static const char* const kTexts[] = {";
     for (size_t i = 0; i < expressions_.size(); ++i) {
       const auto own = texts_.find(i);
-      text += c_string(own == texts_.end() ? size_text(expressions_[i]) : own->second) + ", ";
+      text += message_literal(own == texts_.end() ? size_text(expressions_[i]) : own->second) + ", ";
     }
     text += "nullptr};\nstatic int64_t evaluate(int32_t i, const int64_t* s) {\n  switch (i) {\n";
     for (size_t i = 0; i < expressions_.size(); ++i) text += fmt::format("    case {}: return {};\n", i, host_index(expressions_[i]));
@@ -115,7 +136,7 @@ class InterfaceWriter {
     num_limits_ = limits.size();
     std::string rows, cases;
     for (size_t i = 0; i < limits.size(); ++i) {
-      rows += fmt::format("    {{{}, {}}},\n", c_string(limits[i].what), c_string(size_text(limits[i].amount)));
+      rows += fmt::format("    {{{}, {}}},\n", message_literal(limits[i].what), message_literal(size_text(limits[i].amount)));
       cases += fmt::format("    case {}: return {};\n", i, measure_text(plan_, limits[i].amount));
     }
     const std::string most = any ? "static inline double most(double a, double b) { return a > b ? a : b; }\n" : "";

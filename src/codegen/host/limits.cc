@@ -46,7 +46,10 @@ class Collector {
       if (divides && e->args[0] != amount) add(what, e->args[0]);
     });
     const std::optional<int64_t> top = upper_bound(amount);
-    if (top && *top < kMost && *top >= 0) return;
+    const bool least = any_of(amount, [](Expr e) { return e->kind == ExprKind::symbol && e->pool->symbol_info(SymbolId(e->id)).min < 0; })
+                           ? lower_bound(amount).value_or(INT64_MIN) > -kMost
+                           : true;
+    if (top && *top < kMost && *top >= 0 && least) return;
     found_.push_back({what, amount});
   }
 
@@ -124,7 +127,9 @@ std::string measure_text(const KernelPlan& plan, Expr e) {
   if (e->is_constant()) return fmt::format("{:.17g}", std::abs(static_cast<double>(e->as_int()))) + (e->as_int() < int64_t{1} << 50 ? ".0" : "");
   if (e->kind == ExprKind::symbol) {
     const SymbolId id(e->id);
-    return id == plan.workers ? fmt::format("{}.0", plan.pool->symbol_info(id).max) : fmt::format("(double)s[{}]", e->id);
+    const Symbol& s = plan.pool->symbol_info(id);
+    if (id == plan.workers) return fmt::format("{}.0", s.max);
+    return s.min < 0 && !s.from_data ? fmt::format("__builtin_fabs((double)s[{}])", e->id) : fmt::format("(double)s[{}]", e->id);
   }
   CHECK(e->kind == ExprKind::op && is_index_op(e->op), "a size that is not an expression of symbols");
   if (e->op == ScalarOp::iadd || e->op == ScalarOp::imul) {

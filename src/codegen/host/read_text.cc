@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "codegen/foreign_text.h"
 #include "codegen/host/host_program.h"
 #include "codegen/host/index_text.h"
 #include "codegen/host/limits.h"
@@ -44,8 +45,8 @@ class ReadWriter {
       if (!due(exprs)) continue;
       const std::string message = (c.message.empty() ? "sizes that the program reads from data must satisfy " : "assertion failed: " + c.message + (c.where.empty() ? "" : " (" + c.where + ")") + ": ") +
                                   to_string(c.condition);
-      text_ += fmt::format("    if (!({})) return cd::fail(error, {}, \"%s%s%ld\", {}, \", '{}' is \", s[{}]);\n", host_index(holds(*plan_.pool, c.condition)), kAssert,
-                           c_string(message), label(), read_.symbol.index);
+      text_ += fmt::format("    if (!({})) return cd::fail(error, {}, \"%s%s%ld\", {}, {}, s[{}]);\n", host_index(holds(*plan_.pool, c.condition)), kAssert,
+                           message_literal(message), message_literal(fmt::format(", '{}' is ", label())), read_.symbol.index);
     }
   }
 
@@ -58,7 +59,7 @@ class ReadWriter {
     std::string most = std::to_string(s.max) + "L";
     if (read_.limit) most = fmt::format("least({}, {})", most, host_index(read_.limit));
     text_ += fmt::format("    if ({0} < {1}L || {0} > {2}) return cd::fail(error, {3}, \"%s is %ld, not in %ld..%ld\", {4}, {0}, {1}L, {2});\n", value, s.min, most, kAssert,
-                         c_string("the size '" + label() + "' that the program reads from data" + at));
+                         message_literal("the size '" + label() + "' that the program reads from data" + at));
   }
 
   void sizes() {
@@ -67,7 +68,7 @@ class ReadWriter {
       for (Expr e : b.info.sizes) {
         if (!depends_on_data(e) || provably_nonnegative(e) || !due({e}) || !seen.insert(e.node()).second) continue;
         text_ += fmt::format("    if ({0} < 0) return cd::fail(error, {1}, \"a size that depends on data, '%s', is %ld\", {2}, (long){0});\n", host_index(e), kAssert,
-                             c_string(size_text(e)));
+                             message_literal(size_text(e)));
       }
     }
   }
@@ -76,7 +77,7 @@ class ReadWriter {
     for (const SizeLimit& limit : size_limits(plan_)) {
       if (!depends_on_data(limit.amount) || !due({limit.amount})) continue;
       text_ += fmt::format("    if ({} >= cd::kMostAmount) return cd::fail(error, {}, \"%s\", {});\n", measure_text(plan_, limit.amount),
-                           static_cast<int>(ErrorCode::out_of_memory), c_string("the data asks for more than there are numbers for: " + limit.what + " is " + size_text(limit.amount)));
+                           static_cast<int>(ErrorCode::out_of_memory), message_literal("the data asks for more than there are numbers for: " + limit.what + " is " + size_text(limit.amount)));
     }
   }
 

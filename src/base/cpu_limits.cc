@@ -1,5 +1,5 @@
 // See cpu_limits.h. Small files are read with read(2): this runs at every open of a model.
-#include "runtime/cpu_limits.h"
+#include "base/cpu_limits.h"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -11,7 +11,7 @@
 #include <string_view>
 #include <thread>
 
-namespace coil::runtime {
+namespace coil {
 namespace {
 
 // The file's first 4 KiB, or empty.
@@ -86,4 +86,4 @@ int allowed_cpus(const CpuLimitPaths& paths) {
   return std::max(1, tighter(count, cgroup_cpu_quota(paths)));
 }
 
-}  // namespace coil::runtime
+}  // namespace coil

@@ -3,7 +3,7 @@
 
 #include <string>
 
-namespace coil::runtime {
+namespace coil {
 
 // Where to look; tests point it at files of their own.
 struct CpuLimitPaths {
@@ -17,4 +17,4 @@ int allowed_cpus(const CpuLimitPaths& paths = {});
 // The quota in processors, rounded up, over all enclosing groups (version 1 and 2); 0: none.
 int cgroup_cpu_quota(const CpuLimitPaths& paths);
 
-}  // namespace coil::runtime
+}  // namespace coil

@@ -1,0 +1,96 @@
+#include "loop/reduced_span.h"
+
+#include <cmath>
+
+namespace coil {
+namespace {
+
+void conjuncts_of(Expr condition, std::vector<Expr>& out) {
+  if (condition->is_op(ScalarOp::logical_and)) {
+    for (Expr a : condition->args) conjuncts_of(a, out);
+  } else {
+    out.push_back(condition);
+  }
+}
+
+// `place <op> other` for a comparison, whichever side the place is on.
+struct Comparison {
+  ScalarOp op;
+  Expr other;
+};
+
+ScalarOp mirrored(ScalarOp op) {
+  switch (op) {
+    case ScalarOp::lt: return ScalarOp::gt;
+    case ScalarOp::le: return ScalarOp::ge;
+    case ScalarOp::gt: return ScalarOp::lt;
+    default: return ScalarOp::le;
+  }
+}
+
+std::optional<Comparison> comparison_with(Expr e, Expr place) {
+  for (const ScalarOp op : {ScalarOp::lt, ScalarOp::le, ScalarOp::gt, ScalarOp::ge}) {
+    if (!e->is_op(op)) continue;
+    if (e->args[0] == place) return Comparison{op, e->args[1]};
+    if (e->args[1] == place) return Comparison{mirrored(op), e->args[0]};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Expr identity_of(ExprPool& pool, ReduceOp op, DType type) {
+  const auto extreme = [&](bool lowest) {
+    if (is_float(type)) return pool.constant(lowest ? -INFINITY : INFINITY, type);
+    if (is_bool(type)) return pool.boolean(!lowest);
+    const int bits = 8 * byte_size(type);
+    const bool is_unsigned = type == DType::u8;
+    const int64_t top = is_unsigned ? 255 : bits == 64 ? INT64_MAX : (int64_t{1} << (bits - 1)) - 1;
+    return pool.constant_int(lowest ? (is_unsigned ? 0 : -top - 1) : top, type);
+  };
+  switch (op) {
+    case ReduceOp::sum: return is_float(type) ? pool.constant(0, type) : pool.constant_int(0, type);
+    case ReduceOp::prod: return is_float(type) ? pool.constant(1, type) : pool.constant_int(1, type);
+    case ReduceOp::max: return extreme(true);
+    case ReduceOp::min: return extreme(false);
+    case ReduceOp::any: return pool.boolean(false);
+    case ReduceOp::all: return pool.boolean(true);
+    default: return {};
+  }
+}
+
+std::optional<ReducedSpan> reduced_span(ReduceOp op, Expr body, int var, const std::function<bool(Expr)>& fixed) {
+  if (!body->is_op(ScalarOp::masked)) return std::nullopt;
+  ExprPool& pool = *body->pool;
+  const Expr none = identity_of(pool, op, body->dtype), place = pool.cast(pool.var(var), DType::i64), one = pool.constant_int(1, DType::i64);
+  if (!none || body->args[2] != none) return std::nullopt;
+  std::vector<Expr> conjuncts;
+  conjuncts_of(body->args[0], conjuncts);
+  ReducedSpan span;
+  Expr rest;
+  for (Expr c : conjuncts) {
+    const std::optional<Comparison> found = comparison_with(c, place);
+    const bool begins = found && (found->op == ScalarOp::ge || found->op == ScalarOp::gt);
+    Expr& bound = begins ? span.first : span.last;
+    if (!found || bound || !fixed(found->other)) {
+      rest = rest ? pool.op(ScalarOp::logical_and, {rest, c}) : c;
+      continue;
+    }
+    const bool next = found->op == ScalarOp::gt || found->op == ScalarOp::le;
+    bound = next ? pool.op(ScalarOp::add, {found->other, one}) : found->other;
+  }
+  const auto from_data = [](Expr e) { return e && any_of(e, [](Expr n) { return n->kind == ExprKind::load || n->kind == ExprKind::temp; }); };
+  if (!span.last || !(from_data(span.first) || from_data(span.last))) return std::nullopt;
+  if (!span.first) span.first = pool.constant_int(0, DType::i64);
+  span.body = rest ? pool.op(ScalarOp::masked, {rest, body->args[1], none}) : body->args[1];
+  return span;
+}
+
+std::optional<ReducedSpan> reduced_span(const LoopProgram& program, const Loop& loop) {
+  const auto* r = std::get_if<Reduction>(&loop.def);
+  if (!r || r->domain.size() != 1) return std::nullopt;
+  const int var = static_cast<int>(program.buffer(loop.outputs[0]).sizes.size());
+  return reduced_span(r->op, r->body, var, [&](Expr e) { return !depends_on_var(e, var); });
+}
+
+}  // namespace coil

@@ -1,0 +1,168 @@
+// Gradients of pools: each pixel looks at the few windows that can show it (pool_windows.h), so the time is that of the images.
+#include <fmt/format.h>
+
+#include "lower/families.h"
+#include "lower/pool_windows.h"
+
+namespace coil::lowering {
+namespace {
+
+// A window that may show a pixel: where it is, whether it is one at all and, as far as its number does not say so by itself, shows the pixel.
+struct Candidate {
+  Expr window, exists, shows;
+};
+
+// Of each spatial dimension: how many candidates a pixel has, and number k of them.
+struct Candidates {
+  size_t first;  // spatial dimension
+  Sizes domain;
+  std::function<Candidate(size_t i, Expr pixel, Expr k)> at;
+};
+
+// Whose windows are outputs of these sizes.
+Candidates candidates(Op& op, const Window& w, const Sizes& outputs) {
+  std::vector<WindowsOver> over;
+  Candidates c{w.first, {}, {}};
+  for (size_t i = 0; i < w.kernel.size(); ++i) {
+    over.emplace_back(w.kernel[i], w.stride[i], w.padding[i], w.dilation[i]);
+    c.domain.push_back(op.pool.index(over[i].count()));
+  }
+  c.at = [over, outputs, first = w.first](size_t i, Expr pixel, Expr k) {
+    const WindowsOver::Candidate found = over[i].candidate(pixel, k);
+    return Candidate{found.window, inside(found.window, outputs[first + i]), found.shows};
+  };
+  return c;
+}
+
+Candidates adaptive_candidates(Op& op, const Sizes& image, const Sizes& outputs, size_t first) {
+  Candidates c{first, {}, {}};
+  for (size_t d = first; d < image.size(); ++d) c.domain.push_back(adaptive_dim(op.pool, op.pool.var(0), outputs[d], image[d]).widest);
+  c.at = [&pool = op.pool, image, outputs, first](size_t i, Expr pixel, Expr k) {
+    const AdaptiveDim a = adaptive_dim(pool, pixel, outputs[first + i], image[first + i]);
+    const Expr window = a.begin + k;
+    return Candidate{window, a.end - a.begin == a.widest ? pool.boolean(true) : index_less(window, a.end), pool.boolean(true)};
+  };
+  return c;
+}
+
+// Of a fractional pool window o begins at o * alpha, alpha = (in - kernel) / (out - 1) >= 1, but for less than one and what rounding in float32 makes of it: one more.
+Candidates fractional_candidates(Op& op, const Sizes& image, const Sizes& outputs, size_t first) {
+  std::vector<int64_t> kernel = op.integers("kernel_size");
+  kernel.resize(image.size() - first, kernel.at(0));
+  ExprPool& p = op.pool;
+  Candidates c{first, {}, {}};
+  for (size_t i = 0; i < kernel.size(); ++i) {
+    const Expr span = index_max(image[first + i] - kernel[i], p.index(1));
+    const Expr reached = floor_div((outputs[first + i] - 1) * (kernel[i] + 3) + span - 1, span);
+    c.domain.push_back(index_max(index_min(outputs[first + i], index_min(reached, p.index(kernel[i] + 3))), p.index(1)));
+  }
+  c.at = [&p, image, outputs, first, kernel, domain = c.domain](size_t i, Expr pixel, Expr k) {
+    const Expr span = index_max(image[first + i] - kernel[i], p.index(1)), steps = outputs[first + i] - 1;
+    const Expr low = floor_div((pixel - kernel[i] - 1) * steps + span - 1, span);
+    const Expr begin = index_max(index_min(low, outputs[first + i] - domain[i]), p.index(0));
+    return Candidate{begin + k, p.boolean(true), p.boolean(true)};
+  };
+  return c;
+}
+
+// Sums of gradients over the candidates: of(at, k's candidates, whether it counts) adds up.
+View gathered(Op& op, const Candidates& from, DType dtype, const Sizes& image,
+              const std::function<Expr(Coordinates pixel, Coordinates at, const std::vector<Candidate>&)>& value) {
+  return op.rec.reduce(op.name, ReduceOp::sum, dtype, image, from.domain, [&](Coordinates c, Coordinates k) {
+    std::vector<Expr> at(c.begin(), c.end());
+    std::vector<Candidate> found;
+    for (size_t i = 0; i < k.size(); ++i) {
+      found.push_back(from.at(i, c[from.first + i], k[i]));
+      at[from.first + i] = found.back().window;
+    }
+    return value(c, at, found);
+  });
+}
+
+// The outputs' gradients go to the pixels that they were: a window that exists and has the pixel's number showed it.
+View of_chosen(Op& op, const Candidates& from) {
+  const View grad = op.tensor("grad_output"), indices = op.tensor("indices");
+  const TensorType& out = op.out();
+  const DType type = accumulate_type(out.dtype);
+  ExprPool& p = op.pool;
+  return gathered(op, from, out.dtype, out.sizes, [&](Coordinates c, Coordinates at, const std::vector<Candidate>& found) {
+    Expr exists = p.boolean(true), shows = p.boolean(true);
+    for (const Candidate& candidate : found) {
+      exists = both(exists, candidate.exists);
+      shows = both(shows, candidate.shows);
+    }
+    const Sizes image(out.sizes.begin() + static_cast<long>(from.first), out.sizes.end());
+    const Expr number = p.cast(row_major(p, c.subspan(from.first), image), DType::i64);
+    const Expr chosen = p.op(ScalarOp::eq, {as(op.rec.at(indices, at), DType::i64), number});
+    const Expr counts = both(shows, masked(exists, chosen, p.boolean(false)));
+    return masked(counts, as(op.rec.at(grad, at), type), op.constant(0, type));
+  });
+}
+
+size_t first_of(const Op& op, size_t dims) { return op.out().sizes.size() - dims; }
+
+Views max_pool_backward(Op& op, size_t dims) {
+  const View grad = op.tensor("grad_output");
+  return {of_chosen(op, candidates(op, pool_window(op, grad, dims), grad.sizes))};
+}
+
+Views adaptive_max_pool_backward(Op& op, size_t dims) {
+  return {of_chosen(op, adaptive_candidates(op, op.out().sizes, op.tensor("grad_output").sizes, first_of(op, dims)))};
+}
+
+Views fractional_max_pool_backward(Op& op, size_t dims) {
+  return {of_chosen(op, fractional_candidates(op, op.out().sizes, op.tensor("grad_output").sizes, first_of(op, dims)))};
+}
+
+// The gradient of each output, divided as the average was, at every pixel that its window showed: by `elements` of the window.
+View of_averages(Op& op, const Candidates& from, const std::function<Expr(Coordinates window)>& elements) {
+  const View grad = op.tensor("grad_output");
+  const TensorType& out = op.out();
+  const DType type = accumulate_type(out.dtype);
+  return gathered(op, from, out.dtype, out.sizes, [&](Coordinates, Coordinates at, const std::vector<Candidate>& found) {
+    Expr counts = op.pool.boolean(true);
+    for (const Candidate& candidate : found) counts = both(counts, both(candidate.shows, candidate.exists));
+    const Expr share = op.pool.op(ScalarOp::div, {as(op.rec.at(grad, at), type), as(op.pool.cast(elements(at), DType::i64), type)});
+    return masked(counts, share, op.constant(0, type));
+  });
+}
+
+Views avg_pool_backward(Op& op, size_t dims) {
+  const View x = op.tensor("self");
+  const Window w = pool_window(op, x, dims);
+  const bool count_padding = op.flag("count_include_pad");
+  return {of_averages(op, candidates(op, w, op.tensor("grad_output").sizes), [&](Coordinates window) {
+    return op.has("divisor_override") ? op.pool.index(op.integer("divisor_override")) : window_divisor(op, x, w, window, count_padding, {});
+  })};
+}
+
+Views adaptive_avg_pool_backward(Op& op, size_t dims) {
+  const Sizes outputs = op.tensor("grad_output").sizes, &image = op.out().sizes;
+  const size_t first = first_of(op, dims);
+  return {of_averages(op, adaptive_candidates(op, image, outputs, first), [&](Coordinates window) {
+    Expr n = op.pool.index(1);
+    for (size_t d = first; d < image.size(); ++d) {
+      const AdaptiveDim a = adaptive_dim(op.pool, window[d], image[d], outputs[d]);
+      n = n * (a.end - a.begin);
+    }
+    return n;
+  })};
+}
+
+}  // namespace
+
+void add_pool_gradients(Table& table) {
+  const auto add = [&](const char* name, size_t dims, Views (*gradient)(Op&, size_t)) {
+    table[fmt::format(fmt::runtime(name), dims)] = [dims, gradient](Op& op) { return gradient(op, dims); };
+  };
+  for (size_t dims = 1; dims <= 3; ++dims) {
+    add("aten.avg_pool{}d_backward.default", dims, avg_pool_backward);
+    add("aten._adaptive_avg_pool{}d_backward.default", dims, adaptive_avg_pool_backward);
+    if (dims == 1) continue;
+    add("aten.max_pool{}d_with_indices_backward.default", dims, max_pool_backward);
+    add("aten.adaptive_max_pool{}d_backward.default", dims, adaptive_max_pool_backward);
+    add("aten.fractional_max_pool{}d_backward.default", dims, fractional_max_pool_backward);
+  }
+}
+
+}  // namespace coil::lowering

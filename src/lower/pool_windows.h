@@ -1,0 +1,47 @@
+// Windows of pools, and the few of them that can show a pixel: a gradient looks at those and not at all outputs.
+#pragma once
+
+#include "lower/lowering.h"
+
+namespace coil::lowering {
+
+struct Window {
+  size_t first;  // the first spatial dimension
+  std::vector<int64_t> kernel, stride, padding, dilation;
+};
+
+// The arguments kernel_size, stride, padding and dilation of a pool over the last `dims` dimensions of x.
+Window pool_window(const Op& op, const View& x, size_t dims);
+
+// Elements that the average divides by: the window's, cut at the image (or, when padding counts, at the padded image).
+Expr window_divisor(Op& op, const View& x, const Window& w, Coordinates c, bool count_padding, const Sizes& out_sizes);
+
+// The windows along one dimension that can show a pixel. Window o shows the pixels o * stride - padding + t * dilation, t in [0, kernel).
+class WindowsOver {
+ public:
+  WindowsOver(int64_t kernel, int64_t stride, int64_t padding, int64_t dilation);
+
+  // Each pixel has this many candidates: the last windows that begin at it or before, or, where dilation makes those too many, one for each
+  // point of a window.
+  int64_t count() const { return by_windows_ ? windows_ : kernel_; }
+
+  struct Candidate {
+    Expr window;  // its number, which may be none
+    Expr point;   // t, where the window shows the pixel
+    Expr shows;   // whether it does, if it is a window at all
+  };
+  Candidate candidate(Expr pixel, Expr number) const;
+
+ private:
+  int64_t kernel_, stride_, padding_, dilation_, span_, windows_;
+  bool by_windows_;
+};
+
+// Windows of an adaptive pool: output o sees [floor(o * in / out), ceil((o + 1) * in / out)). Those that see pixel o are found in the same way:
+// of `in` windows over `out` pixels they are [begin, end).
+struct AdaptiveDim {
+  Expr begin, end, widest;
+};
+AdaptiveDim adaptive_dim(ExprPool& pool, Expr o, Expr in, Expr out);
+
+}  // namespace coil::lowering
