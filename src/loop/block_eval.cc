@@ -79,7 +79,11 @@ class Evaluator {
 
   int compile(Expr e, int guard) {
     const Key key{e.node(), reads_data(e) ? guard : -1};
-    if (auto it = done_.find(key); it != done_.end()) return it->second;
+    // What was computed where an outer guard holds is right here too; a search's rounds, each within the last one's guard, would double otherwise.
+    for (int outer = key.guard;; outer = outer_guard_.at(outer)) {
+      if (auto it = done_.find({e.node(), outer}); it != done_.end()) return it->second;
+      if (outer < 0) break;
+    }
     const int slot = compile_new(e, key.guard);
     done_[key] = slot;
     return slot;
@@ -121,6 +125,7 @@ class Evaluator {
       both.args = {guard, condition};
       inner = emit(std::move(both));
     }
+    outer_guard_.try_emplace(inner, guard);
     Instr in{Instr::Kind::op};
     in.op = ScalarOp::select;
     in.from = in.to = e->dtype;
@@ -336,6 +341,7 @@ class Evaluator {
   std::vector<Expr> loads_;
   std::vector<AffineLoad> affine_;
   std::unordered_map<Key, int, KeyHash> done_;
+  std::unordered_map<int, int> outer_guard_;  // a guard, and the one that it stands within (-1: none)
   std::unordered_map<const ExprNode*, bool> reads_data_;
   int result_ = 0;
   bool is_float_ = false;

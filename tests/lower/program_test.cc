@@ -78,8 +78,7 @@ TEST(Zoo, EveryOperatorsProgramIsRight) {
   const char* list = std::getenv("COIL_ZOO_FOLDERS");
   if (list == nullptr) GTEST_SKIP() << "COIL_ZOO_FOLDERS names no list of programs; tools/run_tests.py makes it";
   // Its arrays hold a string, which .npz readers here refuse.
-  // search_many: minutes in the interpreter since its sorter is checked as a whole (to be mended); the differential tests run it.
-  const std::vector<std::string> refused = {"plain_arguments", "search_many"};
+  const std::vector<std::string> refused = {"plain_arguments"};
   int programs = 0;
   std::ifstream folders(list);
   for (std::string line; std::getline(folders, line);) {

@@ -74,7 +74,7 @@ op("put", lambda x, i, v: (x.put(i, v), x.put(i, v, accumulate=True)), lambda: (
 op("masked_scatter", lambda x, m, v: x.masked_scatter(m, v), lambda: (rand(7, 9), rand(7, 9, dtype=BOOL), rand(70)), dynamic=({0: AUTO}, {0: AUTO}, None), sets={"short": lambda: (rand(2, 9), rand(2, 9, dtype=BOOL), rand(70))})
 op("put_masked", lambda x, m, v: (x.index_put((m,), torch.tensor(2.0)), x.index_put((m,), v), x.index_put((m,), v, accumulate=True)), lambda: (rand(6, 4), torch.tensor([True, False, True, False, False, True]), rand(3, 4)))
 op("as_strided_scatter", lambda x, y: torch.as_strided_scatter(x, y, (3, 4), (8, 2), 1), lambda: (rand(6, 8), rand(3, 4)))
-op("as_strided_scatter_scalar", lambda x, y: torch.as_strided_scatter(x, y, (), (), 2), lambda: (rand(4), rand()))
+op("as_strided_scatter_scalar", lambda x, y: torch.as_strided_scatter(x, y, (), (), 2), lambda: (rand(4), torch.tensor(3.0)))
 op("nonzero_static", lambda x: torch.nonzero_static(x, size=9, fill_value=-5), lambda: (rand(4, 5, dtype=I64, low=0, high=2),))
 
 # Made of others
