@@ -33,7 +33,7 @@ def closed(p, *results):
     return p
 
 
-def repeated(count, step):
+def chain_of(count, step):
     """step(program, value, number) of its own result, so many times."""
     p = Program()
     x = p.input(4, 8)
@@ -44,25 +44,25 @@ def repeated(count, step):
 
 @shape
 def relu_chain(n):
-    return repeated(n, lambda p, x, _: unary(p, "relu", x))
+    return chain_of(n, lambda p, x, _: unary(p, "relu", x))
 
 
 @shape
 def unary_mix(n):
     """Dear functions, so that bodies are cut at other places."""
     functions = ("sin", "tanh", "sigmoid", "neg", "abs", "exp", "erf")
-    return repeated(n, lambda p, x, i: unary(p, functions[i % 7], x))
+    return chain_of(n, lambda p, x, i: unary(p, functions[i % 7], x))
 
 
 @shape
 def diamonds(n):
     """x = sin(x) + cos(x): a tree of 2^n leaves if anybody takes it for one."""
-    return repeated(n // 3, lambda p, x, _: binary(p, "add", unary(p, "sin", x), unary(p, "cos", x)))
+    return chain_of(n // 3, lambda p, x, _: binary(p, "add", unary(p, "sin", x), unary(p, "cos", x)))
 
 
 @shape
 def cheap_diamonds(n):
-    return repeated(n // 3, lambda p, x, _: binary(p, "sub", unary(p, "neg", x), unary(p, "relu", x)))
+    return chain_of(n // 3, lambda p, x, _: binary(p, "sub", unary(p, "neg", x), unary(p, "relu", x)))
 
 
 @shape
@@ -240,30 +240,21 @@ def cats(n):
 
 @shape
 def norms(n):
-    p = Program()
-    x = p.input(4, 8)
-    for _ in range(n // 3):
+    def step(p, x, _):
         m = p.op("aten.mean.dim", [4, 1], self=x, dim=[1], keepdim=True)
-        x = p.op("aten.sub.Tensor", [4, 8], self=unary(p, "sin", x), other=m)
-    return closed(p, x)
+        return p.op("aten.sub.Tensor", [4, 8], self=unary(p, "sin", x), other=m)
+
+    return chain_of(n // 3, step)
 
 
 @shape
 def softmaxes(n):
-    p = Program()
-    x = p.input(4, 8)
-    for _ in range(n):
-        x = p.op("aten.softmax.int", [4, 8], self=x, dim=1)
-    return closed(p, x)
+    return chain_of(n, lambda p, x, _: p.op("aten.softmax.int", [4, 8], self=x, dim=1))
 
 
 @shape
 def scans_and_sorts(n):
-    p = Program()
-    x = p.input(4, 8)
-    for i in range(n):
-        x = p.op("aten.cumsum.default", [4, 8], self=x, dim=i % 2)
-    return closed(p, x)
+    return chain_of(n, lambda p, x, i: p.op("aten.cumsum.default", [4, 8], self=x, dim=i % 2))
 
 
 @shape
