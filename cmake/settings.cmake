@@ -16,8 +16,11 @@ set(CMAKE_CXX_FLAGS_QUICK "-O1")
 set(CMAKE_C_FLAGS_QUICK "-O1")
 set(CMAKE_CXX_FLAGS_DEBUG "-O0 -g1")
 
-find_program(COIL_CCACHE ccache)
-if(COIL_CCACHE)
+# Paths below the sources are hashed as relative ones, so that clones and work trees share what the cache holds.
+find_program(COIL_CCACHE_PROGRAM ccache)
+set(COIL_CCACHE "")
+if(COIL_CCACHE_PROGRAM)
+  set(COIL_CCACHE ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${COIL_CCACHE_PROGRAM})
   set(CMAKE_CXX_COMPILER_LAUNCHER ${COIL_CCACHE})
   set(CMAKE_C_COMPILER_LAUNCHER ${COIL_CCACHE})
 endif()

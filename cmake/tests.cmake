@@ -6,6 +6,12 @@ find_package(GTest REQUIRED)
 file(GLOB common_sources CONFIGURE_DEPENDS tests/common/*.cc)
 file(GLOB test_folders RELATIVE ${CMAKE_SOURCE_DIR}/tests CONFIGURE_DEPENDS tests/*)
 set(COIL_TEST_TARGETS "")
+# Where the clone lies, in a header instead of a definition: other files compile to the same objects wherever they are (ccache).
+file(CONFIGURE OUTPUT generated/tests/paths.h CONTENT [[
+#pragma once
+#define COIL_SOURCE_DIR "${CMAKE_SOURCE_DIR}"
+#define COIL_BINARY_DIR "${CMAKE_BINARY_DIR}"
+]])
 foreach(folder IN LISTS test_folders)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS tests/${folder}/*.cc)
   if(NOT IS_DIRECTORY ${CMAKE_SOURCE_DIR}/tests/${folder} OR NOT sources OR folder MATCHES "^(device|common|python|fuzz|capi)$")
@@ -39,7 +45,7 @@ foreach(folder IN LISTS test_folders)
     endforeach()
   endif()
   target_link_libraries(${target} PRIVATE coil_base GTest::gtest GTest::gtest_main coil_options)
-  target_compile_definitions(${target} PRIVATE COIL_SOURCE_DIR="${CMAKE_SOURCE_DIR}" COIL_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  target_include_directories(${target} PRIVATE ${CMAKE_BINARY_DIR}/generated)
   target_link_options(${target} PRIVATE -no-pie)
   add_test(NAME ${target} COMMAND ${target} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   list(APPEND COIL_TEST_TARGETS ${target})
@@ -56,7 +62,7 @@ if(device_tests)
       add_custom_command(OUTPUT ${object}
         COMMAND ${COIL_CCACHE} ${COIL_CLANGXX} -std=c++20 -O2 -fPIC -ffp-contract=on -fno-math-errno -fwrapv -Wall -Wextra -Werror -Wno-psabi
                 ${COIL_ISA_FLAGS_${isa}} -I${CMAKE_SOURCE_DIR} -I${CMAKE_SOURCE_DIR}/device -I${CMAKE_SOURCE_DIR}/src
-                -DCOIL_SOURCE_DIR="${CMAKE_SOURCE_DIR}" -MMD -MF ${object}.d -MT ${object} -c ${source} -o ${object}
+                -MMD -MF ${object}.d -MT ${object} -c ${source} -o ${object}
         DEPENDS ${source} DEPFILE ${object}.d COMMENT "Device test ${stem} for ${isa}" VERBATIM)
       list(APPEND objects ${object})
     endforeach()

@@ -7,6 +7,7 @@
 
 #include "codegen/kernel_text.h"
 #include "tests/codegen/aten_net.h"
+#include "tests/paths.h"
 
 namespace coil::testing {
 namespace {

@@ -12,6 +12,7 @@
 #include "codegen/host/index_text.h"
 #include "loop/recorder.h"
 #include "schedule/schedule.h"
+#include "tests/paths.h"
 
 namespace coil {
 namespace {

@@ -10,6 +10,7 @@
 #include "compiler/build_target.h"
 #include "compiler/compile.h"
 #include "tests/fuzz/renamed_program.h"
+#include "tests/paths.h"
 
 namespace coil::testing {
 namespace {

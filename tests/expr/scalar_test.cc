@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "expr/expr.h"
+#include "tests/paths.h"
 
 namespace coil {
 namespace {

@@ -6,6 +6,7 @@
 
 #include "base/zip_writer.h"
 #include "frontend/program_reader.h"
+#include "tests/paths.h"
 
 namespace coil {
 namespace {

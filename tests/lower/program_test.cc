@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "tests/lower/program_runner.h"
+#include "tests/paths.h"
 
 namespace coil {
 namespace {

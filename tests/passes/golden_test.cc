@@ -10,6 +10,7 @@
 
 #include "passes/pipeline.h"
 #include "tests/passes/graph_text.h"
+#include "tests/paths.h"
 
 namespace coil {
 namespace {

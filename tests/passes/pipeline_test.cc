@@ -4,6 +4,7 @@
 
 #include "frontend/program_reader.h"
 #include "tests/passes/graph_text.h"
+#include "tests/paths.h"
 
 namespace coil {
 namespace {

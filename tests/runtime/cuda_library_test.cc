@@ -16,6 +16,7 @@
 #include "device/model_abi.h"
 #include "fake_libraries.h"
 #include "fixture.h"
+#include "tests/paths.h"
 
 namespace coil::runtime_test {
 namespace {

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "fixture.h"
+#include "tests/paths.h"
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // the library would want the sanitizer in the example, too
 namespace coil::runtime_test {

@@ -1,5 +1,6 @@
 // See fixture.h.
 #include "fixture.h"
+#include "tests/paths.h"
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>

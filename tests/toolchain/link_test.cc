@@ -11,6 +11,7 @@
 
 #include "toolchain/compile.h"
 #include "toolchain/embedded.h"
+#include "tests/paths.h"
 
 namespace coil::toolchain {
 namespace {
