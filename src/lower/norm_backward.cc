@@ -57,6 +57,18 @@ Views layer_norm_backward(Op& op) {
   return results;
 }
 
+// Sums of g and of g (x - mean) over positions, by channel: with them the gradients of weight and bias, and what dx wants of the whole
+// group, take no other pass over the two tensors.
+struct ChannelSums {
+  View grad, product;
+};
+ChannelSums channel_sums(Op& op, DType type, const View& x, const std::vector<size_t>& dims, const std::function<Val(Coordinates)>& grad, const std::function<Val(Coordinates)>& centred) {
+  const auto summed = [&](const char* name, const std::function<Val(Coordinates)>& value) {
+    return reduced(op, op.name + name, ReduceOp::sum, type, x, dims, true, [&](Expr, Coordinates at) { return value(at).e; });
+  };
+  return {summed(".sum", grad), summed(".product", [&](Coordinates at) { return grad(at) * centred(at); })};
+}
+
 // As [batch, groups, channels of a group, positions].
 Views group_norm_backward(Op& op) {
   View x = op.tensor("input");
@@ -66,50 +78,71 @@ Views group_norm_backward(Op& op) {
   const std::vector<bool> mask = wanted(op);
   const DType type = accumulate_type(x.dtype), stored = x.dtype;
   const Sizes sizes = x.sizes;
-  View grad = reshaped(op, op.tensor("grad_out"), split), mean = op.tensor("mean"), rstd = op.tensor("rstd");
+  const View grad = reshaped(op, op.tensor("grad_out"), split), mean = op.tensor("mean"), rstd = op.tensor("rstd");
   x = reshaped(op, x, split);
-  auto at = [&](const View& v, Coordinates c) { return Val(as(op.rec.at(v, c), type)); };
-  auto statistic = [&](const View& v, Coordinates c) { return at(v, c.first(2)); };
-  const Normalised n{op, type, [&](Coordinates c) { return at(grad, c); },
-                     [&](Coordinates c) { return (at(x, c) - statistic(mean, c)) * statistic(rstd, c); },
-                     [&](Coordinates c) { return weight ? at(*weight, std::vector<Expr>{c[1] * per_group + c[2]}) : Val(op.constant(1, type)); },
-                     [&](Coordinates c) { return statistic(rstd, c); }};
-  Views results(3);
-  if (mask[0]) results[0] = reshaped(op, grad_input(n, x, {2, 3}, stored), sizes);
-  auto per_channel = [&](const char* name, const std::function<Val(Coordinates)>& value, size_t i) {
-    return reshaped(op, converted(op, summed(n, name, x, {0, 3}, false, value), op.out(i).dtype), op.out(i).sizes);
+  const auto at = [&](const View& v, Coordinates c) { return Val(as(op.rec.at(v, c), type)); };
+  const auto grads = [&](Coordinates c) { return at(grad, c); };
+  const auto centred = [&](Coordinates c) { return at(x, c) - at(mean, c.first(2)); };
+  const auto inverse = [&](Coordinates c) { return at(rstd, c.first(2)); };
+  const auto weights = [&](Coordinates c) { return weight ? at(*weight, std::vector<Expr>{c[1] * per_group + c[2]}) : Val(op.constant(1, type)); };
+  const ChannelSums sums = channel_sums(op, type, x, {3}, grads, centred);
+  const auto sum_over = [&](const char* name, size_t dim, bool keep, const std::function<Val(Coordinates)>& value) {
+    return reduced(op, op.name + name, ReduceOp::sum, type, sums.grad, {dim}, keep, [&](Expr, Coordinates c) { return value(c).e; });
   };
-  if (mask[1]) results[1] = per_channel(".weight", [&](Coordinates c) { return n.grad(c) * n.xhat(c); }, 1);
-  if (mask[2]) results[2] = per_channel(".bias", n.grad, 2);
+  Views results(3);
+  if (mask[0]) {
+    const View plain = sum_over(".group", 2, true, [&](Coordinates c) { return at(sums.grad, c) * weights(c); });
+    const View along = sum_over(".group_product", 2, true, [&](Coordinates c) { return at(sums.product, c) * weights(c); });
+    const Val number = as(op.pool.cast(per_group * split[3], DType::i64), type);
+    const View dx = op.rec.pointwise(op.name, stored, split, [&](Coordinates c) {
+      const Val r = inverse(c), mean_of_both = (Val(read(plain, c)) + centred(c) * r * r * Val(read(along, c))) / number;
+      return (r * (grads(c) * weights(c) - mean_of_both)).e;
+    });
+    results[0] = reshaped(op, dx, sizes);
+  }
+  const auto per_channel = [&](const View& v, size_t i) { return reshaped(op, converted(op, v, op.out(i).dtype), op.out(i).sizes); };
+  if (mask[1]) results[1] = per_channel(sum_over(".weight", 0, false, [&](Coordinates c) { return at(sums.product, c) * inverse(c); }), 1);
+  if (mask[2]) results[2] = per_channel(sum_over(".bias", 0, false, [&](Coordinates c) { return at(sums.grad, c); }), 2);
   return results;
 }
 
 // In training by the statistics of the batch, else by the running ones, which do not depend on x.
 Views batch_norm_backward(Op& op) {
-  View grad = op.tensor("grad_out"), x = op.tensor("input");
+  const View grad = op.tensor("grad_out"), x = op.tensor("input");
   const std::optional<View> weight = op.maybe_tensor("weight");
   const std::vector<bool> mask = wanted(op);
   const bool own = op.node.target == "aten.batch_norm_backward.default";  // the one beside _batch_norm_with_update, with other names
   const bool training = op.flag(own ? "update" : "train");
   const DType type = accumulate_type(x.dtype);
-  View mean = op.tensor(training ? "save_mean" : "running_mean"), spread = op.tensor(!training ? "running_var" : own ? "save_var" : "save_invstd");
+  const View mean = op.tensor(training ? "save_mean" : "running_mean"), spread = op.tensor(!training ? "running_var" : own ? "save_var" : "save_invstd");
   const double eps = op.number("eps");
   std::vector<size_t> dims;
+  Sizes domain;
   for (size_t i = 0; i < x.rank(); ++i) {
-    if (i != 1) dims.push_back(i);
+    if (i == 1) continue;
+    dims.push_back(i);
+    domain.push_back(x.sizes[i]);
   }
-  auto channel = [&](const View& v, Coordinates c) { return Val(as(op.rec.at(v, c.subspan(1, 1)), type)); };
-  auto at = [&](const View& v, Coordinates c) { return Val(as(op.rec.at(v, c), type)); };
-  auto inverse = [&](Coordinates c) { return training ? channel(spread, c) : rsqrt(channel(spread, c) + eps); };
-  const Normalised n{op, type, [&](Coordinates c) { return at(grad, c); }, [&](Coordinates c) { return (at(x, c) - channel(mean, c)) * inverse(c); },
-                     [&](Coordinates c) { return weight ? channel(*weight, c) : Val(op.constant(1, type)); }, inverse};
+  const auto channel = [&](const View& v, Coordinates c) { return Val(as(op.rec.at(v, c.subspan(1, 1)), type)); };
+  const auto grads = [&](Coordinates c) { return Val(as(op.rec.at(grad, c), type)); };
+  const auto centred = [&](Coordinates c) { return Val(as(op.rec.at(x, c), type)) - channel(mean, c); };
+  const auto inverse = [&](Coordinates c) { return training ? channel(spread, c) : rsqrt(channel(spread, c) + eps); };
+  const auto factor = [&](Coordinates c) { return weight ? inverse(c) * channel(*weight, c) : inverse(c); };
+  const ChannelSums sums = channel_sums(op, type, x, dims, grads, centred);
+  const auto of_channel = [&](size_t i, const std::function<Val(Coordinates)>& value) {
+    return reshaped(op, op.rec.pointwise(op.name, op.out(i).dtype, sums.grad.sizes, [&](Coordinates c) { return as(value(c).e, op.out(i).dtype); }), op.out(i).sizes);
+  };
   Views results(3);
-  if (mask[0] && training) results[0] = grad_input(n, x, dims, op.out(0).dtype);
-  if (mask[0] && !training) {
-    results[0] = op.rec.pointwise(op.name, op.out(0).dtype, x.sizes, [&](Coordinates c) { return (n.grad(c) * n.weight(c) * inverse(c)).e; });
+  if (mask[0]) {
+    const Val number = as(op.pool.cast(count(op.pool, domain), DType::i64), type);
+    results[0] = op.rec.pointwise(op.name, op.out(0).dtype, x.sizes, [&](Coordinates c) {
+      if (!training) return (grads(c) * factor(c)).e;
+      const Val slope = inverse(c) * inverse(c) * Val(read(sums.product, c)) / number;
+      return (factor(c) * (grads(c) - Val(read(sums.grad, c)) / number - centred(c) * slope)).e;
+    });
   }
-  if (mask[1]) results[1] = converted(op, summed(n, ".weight", x, dims, false, [&](Coordinates c) { return n.grad(c) * n.xhat(c); }), op.out(1).dtype);
-  if (mask[2]) results[2] = converted(op, summed(n, ".bias", x, dims, false, n.grad), op.out(2).dtype);
+  if (mask[1]) results[1] = of_channel(1, [&](Coordinates c) { return Val(op.rec.at(sums.product, c)) * inverse(c); });
+  if (mask[2]) results[2] = of_channel(2, [&](Coordinates c) { return Val(op.rec.at(sums.grad, c)); });
   return results;
 }
 

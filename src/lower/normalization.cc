@@ -7,10 +7,9 @@ namespace {
 // 1 / sqrt(squares / n + eps)
 View inverse_deviation(Op& op, const std::string& name, const Moments& m, double eps, DType type) {
   ExprPool& p = op.pool;
-  Expr n = as(p.cast(m.count, DType::i64), type);
   return op.rec.pointwise(name + ".rstd", type, m.mean.sizes, [&](Coordinates c) {
-    Expr variance = p.op(ScalarOp::div, {op.rec.at(m.sum_of_squares, c), n});
-    return p.op(ScalarOp::rsqrt, {p.op(ScalarOp::add, {variance, op.constant(eps, type)})});
+    const Expr spread = variance(op, op.rec.at(m.sum_of_squares, c), m.count, 0, type);
+    return p.op(ScalarOp::rsqrt, {p.op(ScalarOp::add, {spread, op.constant(eps, type)})});
   });
 }
 
@@ -108,14 +107,13 @@ void update_running(Op& op, const Moments& m, const Sizes& kept, Views& results)
   const DType type = m.mean.dtype;
   ExprPool& p = op.pool;
   const double momentum = op.number("momentum");
-  Expr n = as(p.cast(m.count, DType::i64), type), one = op.constant(1, type);
   // Of instance_norm the batch's instances are averaged.
   auto of_channel = [&](const View& v, const char* name) {
     View all = reshaped(op, v, kept);
     if (kept.size() == 1) return all;
-    View sum = reduced(op, name, ReduceOp::sum, type, all, {0}, false);
-    Expr batch = as(p.cast(kept[0], DType::i64), type);
-    return op.rec.pointwise(name, type, sum.sizes, [&](Coordinates c) { return p.op(ScalarOp::div, {op.rec.at(sum, c), batch}); });
+    View sum = reduced(op, name, ReduceOp::sum, v.dtype, all, {0}, false);
+    Expr batch = as(p.cast(kept[0], DType::i64), v.dtype);
+    return op.rec.pointwise(name, v.dtype, sum.sizes, [&](Coordinates c) { return p.op(ScalarOp::div, {op.rec.at(sum, c), batch}); });
   };
   View mean = of_channel(m.mean, "running.mean"), squares = of_channel(m.sum_of_squares, "running.squares");
   auto mixed = [&](const char* arg, const std::function<Expr(Coordinates)>& fresh) {
@@ -128,7 +126,7 @@ void update_running(Op& op, const Moments& m, const Sizes& kept, Views& results)
   const size_t last = op.node.outputs.size() - 1;
   results.resize(last + 1);
   results[last - 1] = mixed("running_mean", [&](Coordinates c) { return op.rec.at(mean, c); });
-  results[last] = mixed("running_var", [&](Coordinates c) { return p.op(ScalarOp::div, {op.rec.at(squares, c), p.op(ScalarOp::sub, {n, one})}); });
+  results[last] = mixed("running_var", [&](Coordinates c) { return variance(op, op.rec.at(squares, c), m.count, 1, type); });
 }
 
 // Statistics of the batch itself: per channel over all other dimensions.

@@ -1,13 +1,43 @@
-// var, std and their relatives: the mean first, then the mean of squared differences.
+// var, std and their relatives: of short rows the mean first, then the mean of squared differences; of long ones both sums at once.
 #include "lower/statistics.h"
 
+#include "lower/formula.h"
+
 namespace coil::lowering {
+
+namespace {
+
+// Elements side by side, and so few that they are read once however often they are used: they stay in registers or in the cache beside the core.
+bool kept_row(const View& v, const std::vector<size_t>& dims, Expr n) {
+  constexpr int64_t most = 8192;
+  const bool row = !dims.empty() && dims.back() + 1 == v.rank() && dims.back() - dims.front() + 1 == dims.size();
+  return row && upper_bound(n).value_or(INT64_MAX) <= most;
+}
+
+// Sums of v and of its squares in one pass, in float64: what a float32 loses there is less than 2^-50 of the squares' sum, so the difference
+// is as good as the sum of squared differences unless the mean is some 10^4 times the deviation, where float32 itself ends.
+Moments one_pass(Op& op, const std::string& name, const View& v, const std::vector<size_t>& dims, DType type, Expr n) {
+  ExprPool& p = op.pool;
+  const auto wide = [&](Expr e) { return Val(as(e, DType::f64)); };
+  const View sum = reduced(op, name + ".sum", ReduceOp::sum, DType::f64, v, dims, true, [&](Expr e, Coordinates) { return wide(e).e; });
+  const View squares = reduced(op, name + ".squares", ReduceOp::sum, DType::f64, v, dims, true, [&](Expr e, Coordinates) { return (wide(e) * wide(e)).e; });
+  const Val number = as(p.cast(n, DType::i64), DType::f64);
+  const View mean = op.rec.pointwise(name + ".mean", type, sum.sizes, [&](Coordinates c) { return as((Val(op.rec.at(sum, c)) / number).e, type); });
+  const View differences = op.rec.pointwise(name + ".squared_differences", DType::f64, sum.sizes, [&](Coordinates c) {
+    const Val total = op.rec.at(sum, c);
+    return max(Val(op.rec.at(squares, c)) - total * total / number, 0.0).e;
+  });
+  return {mean, differences, n};
+}
+
+}  // namespace
 
 Moments moments(Op& op, const std::string& name, const View& v, const std::vector<size_t>& dims, DType type) {
   ExprPool& p = op.pool;
   Sizes domain;
   for (size_t d : dims) domain.push_back(v.sizes[d]);
   Expr n = count(p, domain);
+  if (type == DType::f32 && !kept_row(v, dims, n)) return one_pass(op, name, v, dims, type, n);
   Expr divisor = as(p.cast(n, DType::i64), type);
   View sum = reduced(op, name + ".sum", ReduceOp::sum, type, v, dims, true, [&](Expr e, Coordinates) { return as(e, type); });
   View mean = op.rec.pointwise(name + ".mean", type, sum.sizes,
@@ -17,6 +47,13 @@ Moments moments(Op& op, const std::string& name, const View& v, const std::vecto
     return p.op(ScalarOp::mul, {d, d});
   });
   return {mean, squares, n};
+}
+
+Expr variance(Op& op, Expr sum_of_squares, Expr count, double correction, DType type) {
+  const DType wide = sum_of_squares->dtype;
+  const Expr n = as(op.pool.cast(count, DType::i64), wide);
+  const Expr degrees = correction == 0 ? n : max(Val(n) - correction, 0.0).e;
+  return as((Val(sum_of_squares) / Val(degrees)).e, type);
 }
 
 namespace {
@@ -34,10 +71,8 @@ Views spread(Op& op, bool root, bool with_mean) {
   const DType type = accumulate_type(out.dtype);
   ExprPool& p = op.pool;
   Moments m = moments(op, op.name, x, dims, type);
-  Expr n = as(p.cast(m.count, DType::i64), type);
-  Expr degrees = p.op(ScalarOp::maximum, {p.op(ScalarOp::sub, {n, op.constant(correction(op), type)}), op.constant(0, type)});
   View kept = op.rec.pointwise(op.name, out.dtype, m.mean.sizes, [&](Coordinates c) {
-    Expr v = p.op(ScalarOp::div, {op.rec.at(m.sum_of_squares, c), degrees});
+    const Expr v = variance(op, op.rec.at(m.sum_of_squares, c), m.count, correction(op), type);
     return root ? p.op(ScalarOp::sqrt, {v}) : v;
   });
   Views results{reshaped(op, kept, out.sizes)};

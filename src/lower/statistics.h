@@ -1,4 +1,4 @@
-// Mean and variance in two passes, shared by var, std and the norms.
+// Mean and variance, shared by var, std and the norms.
 #pragma once
 
 #include "lower/lowering.h"
@@ -6,9 +6,13 @@
 namespace coil::lowering {
 
 struct Moments {
-  View mean, sum_of_squares;  // reduced dimensions kept with size 1, in the accumulation type
-  Expr count;                 // elements, as an index
+  View mean;            // reduced dimensions kept with size 1, in the accumulation type
+  View sum_of_squares;  // of differences to the mean; float64 where it was found in one pass: it may be larger than any float32 where the variance is not
+  Expr count;           // elements, as an index
 };
+
+// sum / max(count - correction, 0) as a number of `type`.
+Expr variance(Op& op, Expr sum_of_squares, Expr count, double correction, DType type);
 
 // Of v over dims; `name` prefixes the loops ("layer_norm" gives "layer_norm.mean").
 Moments moments(Op& op, const std::string& name, const View& v, const std::vector<size_t>& dims, DType type);

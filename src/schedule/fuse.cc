@@ -228,12 +228,22 @@ class Grouper {
     add_group(std::move(g));
   }
 
-  // Open groups that read a buffer of at least rank 2 that `row` reads as well, the latest first.
+  // Open groups that read a buffer of at least rank 2 that `row` reads as well, the latest first; of a reduction also those that read what the same
+  // kernel makes, such as the parts of several sums.
   std::vector<int> siblings(int row) const {
     std::set<int, std::greater<>> found;
-    for (BufferId id : reads_of(row)) {
+    const auto add_readers = [&](BufferId id) {
       const std::vector<int>& readers = open_readers_[static_cast<size_t>(id.index)];
       found.insert(readers.end() - static_cast<std::ptrdiff_t>(std::min(readers.size(), kMaxSiblings)), readers.end());
+    };
+    const bool reduces = std::holds_alternative<Reduction>(loop(row).def);
+    for (BufferId id : reads_of(row)) {
+      add_readers(id);
+      const int producer = producer_[static_cast<size_t>(id.index)], group = producer < 0 ? -1 : group_of_[static_cast<size_t>(producer)];
+      if (!reduces || group < 0) continue;
+      for (int member : groups_[static_cast<size_t>(group)].loops) {
+        for (BufferId made : loop(member).outputs) add_readers(made);
+      }
     }
     std::vector<int> out(found.begin(), found.end());
     if (out.size() > kMaxSiblings) out.resize(kMaxSiblings);

@@ -29,6 +29,7 @@ class LayoutChooser {
     }
     if (target_.convolution_channels_last) find_channels_last();
     if (target_.colliding_row_bytes > 0) find_padded();
+    if (target_.product_row_bytes > 0) find_aligned();
     std::vector<Loop> loops = std::move(program_.loops);
     program_.loops.clear();
     for (Loop& loop : loops) {
@@ -50,8 +51,12 @@ class LayoutChooser {
   }
 
   // Convolution inputs and outputs, then whatever reads them point by point, all with the channels in dimension 1 and of any rank that has an
-  // image or a line behind it: an image that was turned to have them last (for a layer norm) has them side by side as it is.
+  // image or a line behind it: an image that was turned to have them last (for a layer norm) has them side by side as it is. So have inputs that
+  // the caller keeps like this.
   void find_channels_last() {
+    for (size_t i = 0; i < program_.buffers.size(); ++i) {
+      if (lies_channels_last(program_.buffers[i])) channels_last_.insert(BufferId(i));
+    }
     for (const Loop& loop : program_.loops) {
       if (const auto* conv = std::get_if<Conv2d>(&loop.def)) {
         if (has_channels_second(conv->x.coordinates, conv->x_sizes.size())) channels_last_.insert(conv->x.buffer);
@@ -67,6 +72,12 @@ class LayoutChooser {
         if (any_of(ref.body, [&](Expr e) { return reads_channels_in_place(e, rank); })) channels_last_.insert(loop.outputs[0]);
       }
     }
+  }
+
+  bool lies_channels_last(const BufferInfo& b) {
+    if (b.strides.empty() || b.sizes.size() < 3) return false;
+    const bool side_by_side = b.strides[1] == pool().index(1) && !(b.sizes[1] == pool().index(1));
+    return side_by_side && b.strides == channels_last_strides(pool(), b.sizes) && b.strides != contiguous_strides(pool(), b.sizes);
   }
 
   // Whether variable 1, the channels of who reads (in `rank` dimensions), is in no other coordinate, and they alone are in theirs.
@@ -95,6 +106,33 @@ class LayoutChooser {
       }
     }
     for (BufferId id : others) padded_.erase(id);
+  }
+
+  // Numbers of 16 bits that products read, and loops at most, in rows that begin anywhere: logits and their gradients. A little room between them
+  // lets units that load whole boxes read them.
+  void find_aligned() {
+    constexpr int64_t kLongRow = 512;  // bytes: the room is at most a quarter
+    std::set<BufferId> others;
+    for (const Loop& loop : program_.loops) {
+      const bool loops = std::holds_alternative<Pointwise>(loop.def) || std::holds_alternative<Reduction>(loop.def);
+      const auto* gemm = std::get_if<Gemm>(&loop.def);
+      for (BufferId id : reads(program_, loop)) {
+        const BufferInfo& b = program_.buffer(id);
+        if (!gemm && !loops) others.insert(id);
+        if (!gemm || byte_size(b.dtype) != 2 || b.sizes.size() < 2 || !b.sizes.back()->is_constant()) continue;
+        const int64_t bytes = b.sizes.back()->as_int() * byte_size(b.dtype);
+        if (bytes >= kLongRow && bytes % 32 != 0) aligned_.insert(id);
+      }
+      if (!gemm && !loops) others.insert(loop.outputs.begin(), loop.outputs.end());
+    }
+    for (BufferId id : others) aligned_.erase(id);
+  }
+
+  std::vector<Expr> aligned_strides(const BufferInfo& b) {
+    const int64_t multiple = target_.product_row_bytes / byte_size(b.dtype);
+    std::vector<Expr> sizes = b.sizes;
+    sizes.back() = pool().index((sizes.back()->as_int() + multiple - 1) / multiple * multiple);
+    return contiguous_strides(pool(), sizes);
   }
 
   bool reads_rows(const Gemm& g) const {
@@ -127,6 +165,7 @@ class LayoutChooser {
       }
       b.strides = channels_last_.contains(id) && b.sizes.size() >= 3 ? channels_last_strides(pool(), b.sizes)
                   : padded_.contains(id)                             ? padded_strides(b)
+                  : aligned_.contains(id)                            ? aligned_strides(b)
                                                                      : contiguous_strides(pool(), b.sizes);
     }
   }
@@ -144,6 +183,12 @@ class LayoutChooser {
     }
     std::vector<Expr> at;
     for (Expr c : operand.coordinates) at.push_back(substitute_vars(c, renumber));
+    const Expr value = pool().load(operand.buffer, source.dtype, at);
+    BufferId& known = copied_[{value.node(), channels_last}];  // Expressions of one value are one node.
+    if (known.valid() && program_.buffer(known).sizes == sizes) {
+      operand = Operand{known, coordinates};
+      return;
+    }
     BufferInfo copy;
     copy.name = source.name + "_copy" + std::to_string(++copies_);
     copy.dtype = source.dtype;
@@ -151,8 +196,9 @@ class LayoutChooser {
     copy.strides = channels_last ? channels_last_strides(pool(), sizes) : contiguous_strides(pool(), sizes);
     const BufferId id(program_.buffers.size());
     program_.buffers.push_back(std::move(copy));
+    known = id;
     Loop loop;
-    loop.def = Pointwise{pool().load(operand.buffer, source.dtype, at)};
+    loop.def = Pointwise{value};
     loop.outputs = {id};
     loop.op = "copy";
     loop.origins = user.origins;
@@ -279,9 +325,11 @@ class LayoutChooser {
 
   void legalise_gemm(Loop& loop, Gemm& g) {
     const int m0 = static_cast<int>(g.batch.size()), n0 = m0 + static_cast<int>(g.m.size()), k0 = n0 + static_cast<int>(g.n.size());
-    const auto fix = [&](Operand& x, int first, const std::vector<Expr>& rows) {
+    const auto fix = [&](Operand& x, int first, const std::vector<Expr>& rows, const std::vector<Expr>& others) {
       const Expr offset = offset_of(x, loop.def);
-      if (merged_stride(offset, 0, g.batch) && merged_stride(offset, first, rows) && merged_stride(offset, k0, g.k)) return;
+      const auto row = merged_stride(offset, first, rows), step = merged_stride(offset, k0, g.k);
+      const bool misses = row && step && misses_boxes(x, *row, *step, others);
+      if (merged_stride(offset, 0, g.batch) && row && step && !misses) return;
       std::vector<int> vars;
       std::vector<Expr> sizes;
       const auto take = [&](int begin, const std::vector<Expr>& dims) {
@@ -291,12 +339,25 @@ class LayoutChooser {
         }
       };
       take(0, g.batch);
-      take(first, rows);
+      if (!misses) take(first, rows);
       take(k0, g.k);
+      if (misses) take(first, rows);
+      const size_t before = program_.buffers.size();
       copy_operand(x, vars, sizes, loop);
+      if (misses && program_.buffers.size() > before) program_.buffer(x.buffer).strides = aligned_strides(program_.buffer(x.buffer));
     };
-    fix(g.a, m0, g.m);
-    fix(g.b, n0, g.n);
+    fix(g.a, m0, g.m, g.n);
+    fix(g.b, n0, g.n, g.m);
+  }
+
+  // Whether an operand lies across the summed dimension, in lines that begin at odd places, so that nothing reads it in boxes, and is read often
+  // enough that a copy in aligned lines is the smaller cost: the gradient of logits, of which that of the weights is made.
+  bool misses_boxes(const Operand& x, Expr row, Expr step, const std::vector<Expr>& others) {
+    constexpr int64_t kBox = 16, kOften = 128, kLongLine = 512;  // bytes; rows of the other operand; elements of a line
+    const BufferInfo& b = program_.buffer(x.buffer);
+    if (target_.product_row_bytes == 0 || byte_size(b.dtype) != 2 || b.kind == BufferInfo::Kind::constant) return false;
+    if (row != pool().index(1) || !step->is_constant() || step->as_int() < kLongLine || step->as_int() * byte_size(b.dtype) % kBox == 0) return false;
+    return typical(product(pool(), others)) >= kOften;
   }
 
   // The template reads unit-stride channels, or gathers from few channels.
@@ -372,7 +433,8 @@ class LayoutChooser {
 
   LoopProgram program_;
   const TargetTraits& target_;
-  std::set<BufferId> channels_last_, padded_;
+  std::map<std::pair<const ExprNode*, bool>, BufferId> copied_;  // by the value that was copied, and whether channels are last
+  std::set<BufferId> channels_last_, padded_, aligned_;
   int copies_ = 0;
 };
 

@@ -57,6 +57,8 @@ class Splitter {
       if (e->kind != ExprKind::load) return;
       const BufferInfo& buffer = program_.buffer(BufferId(e->id));
       const Expr offset = linear_offset(pool(), buffer, e->args);
+      // A value for each result, or for each step, such as a mean, is little to read.
+      if (!moves(offset, 0, sizes.size()) || !moves(offset, sizes.size(), r.domain.size())) return;
       for (size_t v = 0; v < sizes.size() + r.domain.size(); ++v) {
         const bool reduced = v >= sizes.size();
         if ((reduced ? r.domain[v - sizes.size()] : sizes[v]) == pool().index(1)) continue;
@@ -65,6 +67,13 @@ class Splitter {
       }
     });
     return across > along;
+  }
+
+  static bool moves(Expr offset, size_t first, size_t count) {
+    for (size_t v = first; v < first + count; ++v) {
+      if (depends_on_var(offset, static_cast<int>(v))) return true;
+    }
+    return false;
   }
 
   // Whether each of many ranges takes a part of the points: together they are all of them, and parts of one have nothing to do.

@@ -375,13 +375,14 @@ def programs():
     import ops_f64
     import ops_lines
     import ops_messages
+    import ops_statistics
     import ops_nn
     import ops_pointwise
     import ops_recurrent
     import ops_resized
     import ops_vectors
 
-    rows = [*MODELS, *PROGRAMS, *ops_pointwise.PROGRAMS, *ops_core.PROGRAMS, *ops_nn.PROGRAMS, *ops_lines.PROGRAMS, *ops_messages.PROGRAMS, *ops_recurrent.PROGRAMS,
+    rows = [*MODELS, *PROGRAMS, *ops_pointwise.PROGRAMS, *ops_core.PROGRAMS, *ops_nn.PROGRAMS, *ops_lines.PROGRAMS, *ops_messages.PROGRAMS, *ops_statistics.PROGRAMS, *ops_recurrent.PROGRAMS,
             *ops_resized.PROGRAMS, *ops_counting.PROGRAMS, *ops_f64.PROGRAMS, *ops_vectors.PROGRAMS]
     table = {row.name: row for row in rows}
     assert len(table) == len(rows), "two programs of one name: " + str([r.name for r in rows if table[r.name] is not r])

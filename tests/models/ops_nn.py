@@ -91,6 +91,13 @@ op("linear_wide", wide(), rows(33), dynamic=({0: Dim("rows", min=1, max=512)},),
 op("linear_wide_bf16", wide(BF16), rows(40, BF16))
 op("linear_wide_windows", Lazy(lambda: nn.Sequential(nn.Linear(24, 1024), nn.ReLU(), nn.Linear(1024, 5))), lambda: (rand(3, 2, 7, 24),))
 op("linear_f64", Lazy(lambda: nn.Linear(65, 33).to(F64)), lambda: (rand(7, 65, dtype=F64),))
+# 16-bit operands whose lines begin at odd places, across the summed dimension and along it: as inputs, as results of loops, in batches.
+odd_lines = lambda dtype: lambda: (rand(70, 601, dtype=dtype), rand(70, 160, dtype=dtype), rand(601, 160, dtype=dtype))
+for dtype in (BF16, F16):
+    op(f"products_odd_lines_{str(dtype)[6:]}", lambda d, h, w: (d.t() @ h, h.t() @ d, d @ w, torch.relu(d).t() @ h, torch.relu(d) @ w), odd_lines(dtype))
+op("products_odd_lines_batches", lambda d, h: torch.einsum("bkm,bkn->bmn", d, h), lambda: (rand(3, 33, 601, dtype=BF16), rand(3, 33, 130, dtype=BF16)))
+op("products_odd_lines_softmax", lambda d, h: (d.softmax(-1).t() @ h, d.float().sin().to(d.dtype) @ d.t(), d.softmax(-1)), lambda: (rand(40, 777, dtype=BF16), rand(40, 136, dtype=BF16)))
+op("products_odd_lines_twice", lambda d, h: (d.t() @ h).float() + (d.t() @ (h * 2)).float(), lambda: (rand(48, 515, dtype=BF16), rand(48, 128, dtype=BF16)))
 op("bilinear", Lazy(lambda: nn.Bilinear(6, 7, 5)),
    lambda: (rand(4, 6), rand(4, 7)))
 op("batch_norm_2d", Lazy(lambda: normed(nn.BatchNorm2d(6))), img())

@@ -46,6 +46,7 @@ def programs():
     import ops_linalg
     import ops_lines
     import ops_messages
+    import ops_statistics
     import ops_nn
     import ops_pointwise
     import ops_positions
@@ -59,7 +60,7 @@ def programs():
     import quantised_models
 
     rows = [*ops_pointwise.PROGRAMS, *ops_core.PROGRAMS, *ops_conv.PROGRAMS, *ops_nn.PROGRAMS, *ops_checks.PROGRAMS, *ops_sizes.PROGRAMS, *ops_special.PROGRAMS,
-            *ops_vectors.PROGRAMS, *ops_groups.PROGRAMS, *ops_ranges.PROGRAMS, *ops_data_sizes.PROGRAMS, *ops_control.PROGRAMS, *ops_recurrent.PROGRAMS, *ops_resized.PROGRAMS, *ops_messages.PROGRAMS, *ops_positions.PROGRAMS, *ops_counting.PROGRAMS,
+            *ops_vectors.PROGRAMS, *ops_groups.PROGRAMS, *ops_ranges.PROGRAMS, *ops_data_sizes.PROGRAMS, *ops_control.PROGRAMS, *ops_recurrent.PROGRAMS, *ops_resized.PROGRAMS, *ops_messages.PROGRAMS, *ops_positions.PROGRAMS, *ops_counting.PROGRAMS, *ops_statistics.PROGRAMS,
             *ops_complex.PROGRAMS, *ops_fft.PROGRAMS, *ops_linalg.PROGRAMS, *ops_fuzzed.PROGRAMS, *ops_lines.PROGRAMS, *ops_f64.PROGRAMS, *ops_float8.PROGRAMS, *ops_bits.PROGRAMS, *ops_quantised.PROGRAMS, *quantised_models.PROGRAMS, *big.PROGRAMS]
     table = {row.name: row for row in rows}
     assert len(table) == len(rows), "two programs of one name: " + str([r.name for r in rows if table[r.name] is not r])

@@ -8,7 +8,6 @@ import pytest
 
 import emulated_cuda
 import harness
-import test_differential
 import test_museum
 import zoo
 
@@ -63,9 +62,6 @@ def test_equals_eager(name, form, sm, shift, result):
     folder = zoo.make(name)
     meta = harness.zoo_meta(folder)
     for tag, (done, outputs) in result.items():
-        if done.returncode and name in test_differential.MAY_BE_REFUSED:
-            harness.assert_refused(done, "aten.", ".py:")
-            continue
         if done.returncode and name in BY_LIBRARY:
             harness.assert_refused(done, "no CUDA code for", "by a library for the CPU", code=102)
             continue

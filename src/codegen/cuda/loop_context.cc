@@ -15,10 +15,26 @@ void for_each_access(const std::vector<Stmt>& stmts, const std::function<void(Bu
   }
 }
 
+namespace {
+
+bool depends_on_any(Expr offset, int first, int last) {
+  for (int a = first; a < last; ++a) {
+    if (depends_on_var(offset, a)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 int contiguity(const LoopKernel& k, int axis) {
+  const int axes = static_cast<int>(k.axes.size());
+  const bool reduces = k.num_outer > 0 && k.num_outer < axes;
+  const auto own_at_each_point = [&](Expr offset) { return depends_on_any(offset, 0, k.num_outer) && depends_on_any(offset, k.num_outer, axes); };
+  bool any = false;
+  for_each_access(k.stmts, [&](BufferId, Expr offset, int) { any = any || own_at_each_point(offset); });
   int score = 0;
   for_each_access(k.stmts, [&](BufferId, Expr offset, int weight) {
-    if (!depends_on_var(offset, axis)) return;
+    if (!depends_on_var(offset, axis) || (reduces && any && !own_at_each_point(offset))) return;
     score += unit_stride(offset, axis) ? 2 * weight : -weight;
   });
   return score;

@@ -198,6 +198,7 @@ TargetTraits traits(const CudaSettings& settings) {
   t.max_kept_elements = 16384;
   t.narrows_reductions = true;
   t.parallel_points = 264;  // two blocks for each of some 132 multiprocessors
+  t.product_row_bytes = 128;  // a line of the L2 cache; TMA asks for 16
   t.columns_of_a_unit = 32;  // codegen/cuda/reduction.cc: a block is 32 columns wide
   t.recompute_cost = 8;
   t.inline_cost = 12;
