@@ -5,6 +5,7 @@ stays in PyTorch. Needs PyTorch, torchvision and transformers there, and coil's 
   python bench/gpu_door.py                        # every case
   python bench/gpu_door.py --only resnet gpt2     # cases whose names contain a word
   python bench/gpu_door.py --inductor --json out.json
+  python bench/gpu_door.py --mode reduce-overhead --inductor
   python bench/gpu_door.py --kernels              # attention and convolutions in training: PyTorch's kernels beside coil's
 """
 
@@ -96,7 +97,7 @@ def first(y):
     return y
 
 
-def run(case, backends, options):
+def run(case, backends, options, mode=None):
     row = {"case": case.name}
     exact_model = case.model(torch.float64)
     nothing = Case(case.name, case.make, case.inputs, loss=case.loss)
@@ -110,7 +111,7 @@ def run(case, backends, options):
         torch._dynamo.reset()
         coil.reset_compile_stats()
         model, arguments = case.model(), case.arguments()
-        forward = model if backend == "eager" else torch.compile(model, backend=backend, options=options if backend == "coil" else None)
+        forward = model if backend == "eager" else torch.compile(model, backend=backend, mode=mode) if mode else torch.compile(model, backend=backend, options=options if backend == "coil" else None)
         try:
             start = time.perf_counter()
             found = [v.float() for v in values(case, model, case.call(model, forward, arguments))]
@@ -259,6 +260,7 @@ def main():
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--inductor", action="store_true")
     parser.add_argument("--kernels", action="store_true", help="in training: coil's attention and convolutions instead of PyTorch's, too")
+    parser.add_argument("--mode", help="of torch.compile, for both compilers, such as reduce-overhead")
     parser.add_argument("--json")
     arguments = parser.parse_args()
     needs.gpu()
@@ -270,8 +272,8 @@ def main():
         if arguments.kernels and case.loss is not None:
             forms += [(" [coil's attention]", {"attention": "coil"}), (" [coil's convolutions]", {"convolutions": "coil"})]
         for suffix, options in forms:
-            row = run(case, backends if not suffix else ["eager", "coil"], options)
-            row["case"] += suffix
+            row = run(case, backends if not suffix else ["eager", "coil"], options, arguments.mode)
+            row["case"] += suffix + (f" [{arguments.mode}]" if arguments.mode else "")
             show(row)
             rows.append(row)
             if arguments.json:

@@ -200,8 +200,8 @@ COIL_API coil_status coil_run(coil_context* context, const coil_tensor* inputs, 
  * CPU). Enqueues and does not synchronise. Inputs are to be ready in the stream's order, outputs are. The stream lives until
  * the context is synchronised or gone. Calls of one context on several streams follow one another, since they share its memory;
  * for work side by side give each stream a context. May be captured in a CUDA graph once the context has run with these sizes;
- * then the memory it used stays in use by the graph: keep the context, and do not run it with larger sizes. The thread's
- * current CUDA context stays. */
+ * then the memory it used stays in use by the graph: keep the context, which frees that memory when it is closed and not before,
+ * also when it runs with larger sizes. The thread's current CUDA context stays. */
 COIL_API coil_status coil_run_on(coil_context* context, void* stream, const coil_tensor* inputs, int32_t num_inputs,
                                  coil_tensor* outputs, int32_t num_outputs);
 /* Waits for the context's last run, and fails if a kernel of its runs failed (COIL-E404) or found an index out of range

@@ -238,6 +238,18 @@ void CallableModel::synchronize() {
   if (failed) raise(error);
 }
 
+void CallableModel::check() {
+  CoilError error{};
+  int32_t failed = 0;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& call : idle_) {
+      if (!failed) failed = call->context.check(&error);
+    }
+  }
+  if (failed) raise(error);
+}
+
 void CallableModel::reset_state() {
   nb::gil_scoped_release release;
   throw_if(model_->reset_state());

@@ -28,6 +28,8 @@ class CallableModel {
   nb::list run(nb::handle flat);
   // Waits for the device, and throws what the last calls of each context found at fault.
   void synchronize();
+  // Throws what kernels of calls that are over found at fault; waits only where they did.
+  void check();
   void reset_state();
 
  private:

@@ -132,6 +132,7 @@ NB_MODULE(_runtime, m) {
       .def("run", &CallableModel::run, "flat"_a)
       .def("save", &coil::python::save, "path"_a)
       .def("synchronize", &CallableModel::synchronize)
+      .def("check", &CallableModel::check)
       .def("reset_state", &CallableModel::reset_state)
       .def_prop_ro("name", [](const CallableModel& c) { return c.model().name(); })
       .def_prop_ro("isa", [](const CallableModel& c) { return c.model().isa(); })

@@ -385,10 +385,20 @@ int32_t Context::call_code(void* stream, CoilError* error) {
 int32_t Context::enqueue(void* stream, CoilError* error) {
   const bool uses_state = model_->state() != nullptr;
   if (int32_t code = session_->begin(stream, uses_state, error)) return code;
-  const int32_t failed = call_code(stream, error);
+  const int32_t failed = session_->is_captured(stream) && hold_memory(error) ? static_cast<int32_t>(ErrorCode::out_of_memory) : call_code(stream, error);
   CoilError later;
   const int32_t ended = session_->end(stream, uses_state, failed ? &later : error);  // what was enqueued before a failure runs
   return failed ? failed : ended;
+}
+
+// A captured call is replayed when nobody asks the context.
+int32_t Context::hold_memory(CoilError* error) {
+  bool held = arena_.hold();
+  for (Output& output : outputs_) {
+    for (Buffer& block : output.blocks) held = block.hold() && held;
+  }
+  for (Buffer& block : late_) held = block.hold() && held;
+  return held ? 0 : fail(error, ErrorCode::out_of_memory, "no memory to note what a captured call uses");
 }
 
 // What a call needs before its code runs: memory for outputs and scratch space.

@@ -31,6 +31,8 @@ class Context {
 
   // Waits for the last run, and tells what its kernels found at fault (an index out of range in the data). Nothing on the CPU.
   int32_t synchronise(CoilError* error);
+  // What kernels of calls that are over found at fault. Waits only where they did.
+  int32_t check(CoilError* error) { return session_ ? session_->check(error) : 0; }
   void* stream() const { return session_ ? session_->stream() : nullptr; }  // of the last run
 
   // The same without computing: describes the outputs (their data stays as it is) in memory of this context.
@@ -98,6 +100,7 @@ class Context {
   uint64_t uses_ = 0;                             // of shapes
   uintptr_t lowest_ = UINTPTR_MAX, highest_ = 0;  // blocks of outputs lie between them
   bool reads_ours_ = false;                       // an input of the call may lie in one
+  int32_t hold_memory(CoilError* error);          // of ours that a call named, for as long as the context lives
   std::unique_ptr<CudaSession> session_;  // on CUDA, once prepared
   int64_t arena_bytes_ = 0;
   int64_t output_bytes_ = 0;

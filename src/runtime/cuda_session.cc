@@ -107,11 +107,15 @@ int32_t CudaSession::take_flag(const char* when, CoilError* error) {
   return fail(error, static_cast<ErrorCode>(words.code), when + std::string(words.message));
 }
 
-// Calls of a context share its memory: a call on another stream than the last one's has to come after it.
-int32_t CudaSession::order(void* stream, CoilError* error) {
+bool CudaSession::is_captured(void* stream) const {
   int32_t capturing = 0;
   driver_.is_capturing(stream, &capturing);
-  if (capturing) return 0;  // a captured graph cannot wait for work outside; its owner orders the replays
+  return capturing != 0;
+}
+
+// Calls of a context share its memory: a call on another stream than the last one's has to come after it.
+int32_t CudaSession::order(void* stream, CoilError* error) {
+  if (is_captured(stream)) return 0;  // a captured graph cannot wait for work outside; its owner orders the replays
   cd::CudaResult result;
   if (event_) {
     result = driver_.wait_event(stream, event_, 0);
@@ -125,9 +129,7 @@ int32_t CudaSession::order(void* stream, CoilError* error) {
 // The flag stays up until the call that raised it is over: what it holds back (device/cuda/commit.h) may not have run yet.
 int32_t CudaSession::take_earlier_flag(void* stream, CoilError* error) {
   if (__builtin_expect(__atomic_load_n(flag_, __ATOMIC_ACQUIRE) == 0, true)) return 0;
-  int32_t capturing = 0;
-  driver_.is_capturing(stream, &capturing);
-  if (used_ && !capturing) {
+  if (used_ && !is_captured(stream)) {
     if (const int32_t code = model_.cuda()->synchronise(stream_, error)) return code;
   }
   return take_flag("an earlier call of this context: ", error);
@@ -139,10 +141,8 @@ int32_t CudaSession::begin(void* stream, bool uses_state, CoilError* error) {
     if (const int32_t code = order(stream, error)) return code;
   }
   if (uses_state) {
-    int32_t capturing = 0;
-    driver_.is_capturing(stream, &capturing);
     const cd::CudaResult result =
-        capturing ? cd::CudaResult{cd::kCudaSuccess} : driver_.wait_event(stream, model_.state_event(), 0);
+        is_captured(stream) ? cd::CudaResult{cd::kCudaSuccess} : driver_.wait_event(stream, model_.state_event(), 0);
     if (result != cd::kCudaSuccess) return cd::cuda_fail(&driver_, result, error, "cannot wait for the model's state");
   }
   return 0;
@@ -152,9 +152,7 @@ int32_t CudaSession::end(void* stream, bool uses_state, CoilError* error) {
   stream_ = stream;
   used_ = true;
   if (!uses_state && !event_) return 0;
-  int32_t capturing = 0;
-  driver_.is_capturing(stream, &capturing);
-  if (capturing) return 0;
+  if (is_captured(stream)) return 0;
   cd::CudaResult result = cd::kCudaSuccess;
   if (uses_state) result = driver_.record_event(model_.state_event(), stream);
   if (event_ && result == cd::kCudaSuccess) result = driver_.record_event(event_, stream);

@@ -27,6 +27,11 @@ class CudaSession {
   int32_t begin(void* stream, bool uses_state, CoilError* error);
   int32_t end(void* stream, bool uses_state, CoilError* error);
 
+  // What the kernels of calls that are over found at fault; waits for nothing where they found nothing.
+  int32_t check(CoilError* error) { return take_earlier_flag(stream_, error); }
+
+  bool is_captured(void* stream) const;
+
   // Waits for the last call's stream, then tells what its kernels found at fault.
   int32_t synchronise(CoilError* error);
 

@@ -153,6 +153,34 @@ TEST_F(Cuda, MemoryGrowsOnceAndIsKept) {
   EXPECT_EQ(counts().allocations, allocations);
 }
 
+// A graph that was captured knows the addresses that its calls had.
+TEST_F(Cuda, MemoryOfACapturedCallStays) {
+  const int64_t first = counts().device_bytes;
+  {
+    const Model model(package_path());
+    Context context(model);
+    Call small(model, context, 3), large(model, context, 900);
+    set_context(0);
+    void* stream = make_stream();
+    const auto capture = reinterpret_cast<FakeCaptureFn>(dlsym(RTLD_DEFAULT, "fake_cuda_capture"));
+    std::vector<Tensor> outputs(1);
+    context.run(small.tensors(), outputs, stream);
+    capture(stream, 1);
+    context.run(small.tensors(), outputs, stream);
+    capture(stream, 0);
+    const int64_t before = counts().device_bytes;
+    std::vector<Tensor> more(1);
+    context.run(large.tensors(), more, stream);
+    EXPECT_EQ(large.compare(context, more[0]), "");
+    const coil_memory memory = context.memory_of_run();
+    EXPECT_GE(counts().device_bytes - before, memory.arena_bytes + memory.output_bytes);  // nothing was given up
+    context.synchronize();
+    reinterpret_cast<int32_t (*)(void*)>(dlsym(RTLD_DEFAULT, "cuStreamDestroy_v2"))(stream);
+    set_context(-1);
+  }
+  EXPECT_EQ(counts().device_bytes, first);
+}
+
 TEST_F(Cuda, CallersOutputAndStreams) {
   const Model model(package_path());
   Context context(model);

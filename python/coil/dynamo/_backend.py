@@ -12,6 +12,7 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 
 from .._compile import settings_of
 from .._errors import option_error
+from ._cuda_graphs import CudaGraphs
 from ._decompositions import decompositions
 from ._flex import spell_out_flex_attention
 from ._graph import compile_graph
@@ -23,8 +24,9 @@ def compile_fx(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], mode: st
                options: Mapping[str, Any] | None = None) -> Callable[..., Any]:
     """Compiles a graph of Dynamo.
 
-    `mode`: "default", "reduce-overhead" (the same: repeated calls on CUDA become CUDA graphs anyway), "max-autotune" (as
-    "tune": "max": up to a minute for each graph), "max-autotune-no-cudagraphs" (without CUDA graphs).
+    `mode`: "default"; "reduce-overhead" (on CUDA, forward and backward graphs are recorded as CUDA graphs, PyTorch's operators among them, by the rules
+    that PyTorch has for these: results are overwritten by later calls); "max-autotune" (the same, and "tune": "max": up to a minute for each graph);
+    "max-autotune-no-cudagraphs" (tuned, without CUDA graphs). In "default" mode each program's repeated calls become a CUDA graph where that is faster.
     `options`: "fallback": "torch" (default) runs operators that coil has no code for in PyTorch, "error" refuses the graph;
     "attention", "convolutions": in training on CUDA these are PyTorch's ("torch", default) or coil's ("coil", without breaks of the graph);
     "freeze": inference holds the module's weights as they are at the first call (by default as torch._inductor.config.freezing says);
@@ -35,8 +37,9 @@ def compile_fx(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], mode: st
     given = dict(options or {})
     fallback = _one_of(given, "fallback", "torch", "error")
     of_pytorch = [name for name in ("attention", "convolutions") if _one_of(given, name, "torch", "coil") == "torch"]
-    if mode == "max-autotune-no-cudagraphs":
-        given.setdefault("graphs", False)
+    if mode in ("reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"):
+        given.setdefault("graphs", False)  # of single programs
+    graphs = CudaGraphs() if mode in ("reduce-overhead", "max-autotune") else None
     if mode and mode.startswith("max-autotune"):
         given.setdefault("tune", "max")
     given.setdefault("tf32", _tf32_allowed())
@@ -44,7 +47,7 @@ def compile_fx(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], mode: st
     if not isinstance(freeze, bool):
         raise option_error(f"'freeze' is {freeze!r}", "True or False")
     settings = settings_of(given, "cpu")  # checked once, here; the target is each graph's own
-    compiler = functools.partial(compile_graph, settings=settings, fallback=fallback, of_pytorch=of_pytorch, freeze=freeze)
+    compiler = functools.partial(compile_graph, settings=settings, fallback=fallback, of_pytorch=of_pytorch, freeze=freeze, graphs=graphs)
     backend = aot_autograd(
         fw_compiler=functools.partial(compiler, kind="forward"),
         bw_compiler=functools.partial(compiler, kind="backward"),

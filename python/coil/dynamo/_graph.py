@@ -15,6 +15,7 @@ from .. import _runtime
 from .._errors import Error, make_error
 from .._stats import stats
 from ._control import inner_nodes, is_control
+from ._cuda_graphs import CudaGraphs, static_inputs
 from ._decompositions import operator_name
 from ._freeze import FrozenGraph, weights_of
 from ._program import Program, build_program, find_problems
@@ -27,12 +28,13 @@ log = logging.getLogger("coil")
 
 
 def compile_graph(gm: GraphModule, example_inputs: Sequence[Any], *, settings: dict, fallback: str, of_pytorch: Collection[str], freeze: bool,
-                  kind: str) -> Callable[[list], Any]:
+                  graphs: CudaGraphs | None, kind: str) -> Callable[[list], Any]:
     """A boxed function of the graph's inputs. `fallback`: "torch" or "error"; `of_pytorch`: what training on CUDA takes from PyTorch;
-    `freeze`: inference takes the module's weights as they are at the first call."""
+    `freeze`: inference takes the module's weights as they are at the first call; `graphs`: what the graph launches is recorded."""
     del example_inputs  # the graph's placeholders say the same
     stats.graphs += 1
     device = graph_device(gm.graph)
+    static = static_inputs(gm, kind) if graphs and device.type == "cuda" else []
     settings = dict(settings, target=target_of(device) if device.type in ("cpu", "cuda") else "cpu", name=kind)
     settle_results(gm.graph)
     draw_masks_first(gm.graph, size_sources(gm.graph))
@@ -50,7 +52,8 @@ def compile_graph(gm: GraphModule, example_inputs: Sequence[Any], *, settings: d
             raise make_error(102, f"COIL-E102: {node.target}: {reason}\n  hint: options={{\"fallback\": \"torch\"}} runs it in PyTorch")
         _count_fallbacks(used, kind)
         log.debug("%s graph of %d operators: %d programs, %d operators in PyTorch", kind, len(operators), len(programs), len(used))
-        return _assemble(gm, split, programs)
+        call = _assemble(gm, split, programs)
+        return graphs.record(call, gm, kind, static, {p.model for p in programs.values()}) if graphs and device.type == "cuda" else call
 
     weights = weights_of(gm.graph) if freeze and kind == "inference" else {}
     return FrozenGraph(weights, build) if weights else build({})

@@ -42,6 +42,7 @@ class Program:
     """Sizes that it takes as well."""
     outputs: list[Node]
     function: Callable[..., list]
+    model: "_runtime.Model"
 
 
 @dataclasses.dataclass
@@ -106,7 +107,7 @@ def build_program(split: Split, level: int, nodes: list[Node], settings: dict, d
         model = _compile(parts, settings, device)
         if not parts.weights:  # of those with weights the text does not say everything
             models.add(key, model)
-    return Program(parts.inputs, parts.symbols, parts.outputs, _caller(model))
+    return Program(parts.inputs, parts.symbols, parts.outputs, _caller(model), model)
 
 
 def _compile(parts: _Parts, settings: dict, device: torch.device) -> "_runtime.Model":

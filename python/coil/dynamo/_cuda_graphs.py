@@ -1,0 +1,94 @@
+"""mode="reduce-overhead": what a graph launches is recorded once and replayed, by the trees of CUDA graphs and their memory pool that PyTorch
+keeps for its own compiler. So its rules hold as they do there: a result is overwritten by the next call of the iteration that comes after it (PyTorch
+says so where it is read then), `torch.compiler.cudagraph_mark_step_begin()` begins an iteration, backward passes continue the forward's."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Callable, Iterable, Sequence
+
+import torch
+from torch.fx import GraphModule
+
+from ._split import tensors_of
+
+log = logging.getLogger("coil")
+
+
+class CudaGraphs:
+    """Of one graph of Dynamo: its forward graph and, in training, the backward one."""
+
+    def __init__(self) -> None:
+        self.recorded_forward = False
+
+    def record(self, call: Callable[[list], Any], gm: GraphModule, kind: str, static: Sequence[int], models: Iterable[Any]) -> Callable[[list], Any]:
+        """`call` as a recorded function; as it is, with a note, where the graph has what cannot be recorded."""
+        reason = "its forward graph is not" if kind == "backward" and not self.recorded_forward else obstacle(gm)
+        if reason:
+            log.info("%s graph: not recorded as a CUDA graph: %s", kind, reason)
+            return _beside_recorded(call, gm) if kind == "backward" and self.recorded_forward else call
+        if kind == "forward":
+            self.recorded_forward = True
+        return _recorded(call, gm, kind, static, list(models))
+
+
+def static_inputs(gm: GraphModule, kind: str) -> list[int]:
+    """The inputs that stay where they are between calls: parameters and buffers; of a backward graph what the forward one has kept for it."""
+    if kind == "backward":
+        from torch._inductor.utils import count_tangents
+
+        return list(range(count_tangents(gm)))
+    context = torch._guards.TracingContext.try_get()
+    return list(context.fw_metadata.static_input_indices or []) if context and context.fw_metadata else []
+
+
+def obstacle(gm: GraphModule) -> str:
+    """Why a graph cannot be recorded; "" if it can."""
+    from torch._inductor.utils import get_first_incompatible_cudagraph_node
+
+    devices = {t.device for node in gm.graph.nodes for t in tensors_of(node.meta.get("val"))}
+    if any(device.type != "cuda" for device in devices):
+        return "it has tensors on the CPU"
+    if len(devices) != 1:
+        return "it has tensors on several devices" if devices else "it has no tensors"
+    node = get_first_incompatible_cudagraph_node(gm)
+    return f"the host takes part in {node.target}" if node is not None else ""
+
+
+def _recorded(call: Callable[[list], Any], gm: GraphModule, kind: str, static: Sequence[int], models: list[Any]) -> Callable[[list], Any]:
+    from torch._inductor.cudagraph_trees import cudagraphify_impl
+    from torch._inductor.cudagraph_utils import get_placeholder_info
+
+    device = next(t.device for node in gm.graph.nodes for t in tensors_of(node.meta.get("val")))
+    output = next(n for n in gm.graph.nodes if n.op == "output")
+    traces = [value.stack_trace if isinstance(value, torch.fx.Node) else None for value in output.args[0]]
+    placeholders = get_placeholder_info(gm.graph)
+    replay: Callable[[list], Any] | None = None
+
+    def run(inputs: list) -> Any:
+        nonlocal replay
+        if replay is None:  # now the sizes are numbers, each combination of which is recorded
+            replay = cudagraphify_impl(call, inputs, static, device_index=device.index, stack_traces=traces, is_backward=kind == "backward",
+                                       is_inference=kind == "inference", placeholders=placeholders)
+        for model in models:  # a replay has no call of ours that would say what an earlier one's kernels have found in the data
+            model.check()
+        return replay(inputs)
+
+    run._boxed_call = True  # type: ignore[attr-defined]
+    return run
+
+
+def _beside_recorded(call: Callable[[list], Any], gm: GraphModule) -> Callable[[list], Any]:
+    """A backward graph that runs as it is behind a forward one that is recorded: the tree has to know that it runs."""
+    from torch._inductor.cudagraph_trees import get_manager
+
+    indices = [t.device.index for node in gm.graph.nodes for t in tensors_of(node.meta.get("val")) if t.device.type == "cuda"]
+
+    def run(inputs: list) -> Any:
+        manager = get_manager(indices[0], create_if_none_exists=False) if indices else None
+        if manager is not None:
+            manager.set_to_running_backward()
+        return call(inputs)
+
+    run._boxed_call = True  # type: ignore[attr-defined]
+    return run
