@@ -26,12 +26,12 @@ class CompileStats:
     """Inputs of calls that were copied because their strides were not those of the compilation."""
     serialize_seconds: float = 0.0
     compile_seconds: float = 0.0
-    load_seconds: float = 0.0
+    """Of waiting for programs to be compiled (several at once) and opened."""
 
     def __str__(self) -> str:
         lines = [f"{self.graphs} graphs, {self.packages} programs compiled, {self.cache_hits} from the cache; "
                  f"{self.operators} operators, {self.fallback_operators} of them in PyTorch; "
-                 f"{self.serialize_seconds + self.compile_seconds + self.load_seconds:.3f} s"]
+                 f"{self.serialize_seconds + self.compile_seconds:.3f} s"]
         lines += [f"  {count} x {reason}" for reason, count in sorted(self.fallbacks.items(), key=lambda kv: (-kv[1], kv[0]))]
         return "\n".join(lines)
 

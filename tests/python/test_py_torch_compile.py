@@ -4,6 +4,7 @@ import gc
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
 import torch
@@ -296,6 +297,35 @@ def test_operators_in_between_run_in_torch():
     check(function, torch.randn(4, 6), fullgraph=True)
     stats = coil.compile_stats()
     assert stats.fallback_operators == 1 and stats.packages == 2 and "foreign" in str(stats), str(stats)
+
+
+def test_programs_of_a_graph_are_compiled_at_once(monkeypatch):
+    """Several between operators that stay in PyTorch, two of them equal; all compiles begin before any is over."""
+    from coil.dynamo import _program
+    begun, everybody = [], threading.Barrier(4, timeout=60)
+    original = _program._compiling
+
+    def compiling(*args):
+        work = original(*args)
+
+        def meet():
+            begun.append(threading.current_thread().name)
+            everybody.wait()
+            return work()
+        return meet
+
+    monkeypatch.setattr(_program, "_compiling", compiling)
+    monkeypatch.setattr(_program.os, "cpu_count", lambda: 4)
+
+    def function(x):
+        for _ in range(3):
+            x = foreign(x.sin() + 1)
+        return foreign(x * 2).sum(-1)
+
+    x = torch.randn(6, 6)
+    torch.testing.assert_close(torch.compile(function, backend="coil")(x), function(x))
+    stats = coil.compile_stats()
+    assert (stats.packages, stats.cache_hits, len(set(begun))) == (4, 1, 4), (str(stats), begun)
 
 
 def test_fallback_can_be_refused():

@@ -18,7 +18,7 @@ from ._control import inner_nodes, is_control
 from ._cuda_graphs import CudaGraphs, static_inputs
 from ._decompositions import operator_name
 from ._freeze import FrozenGraph, weights_of
-from ._program import Program, build_program, find_problems
+from ._program import Program, build_programs, find_problems
 from ._results import settle_results
 from ._rewrite import draw_masks_first, separate_gradients
 from ._split import Split, is_number, is_view, size_sources
@@ -83,17 +83,14 @@ def _compile_programs(gm: GraphModule, settings: dict, device: torch.device, rea
     done: dict[tuple[Node, ...], Program] = {}
     while True:
         split = Split(gm.graph, set(reasons))
-        programs: dict[int, Program] = {}
         refused: dict[Node, str] = {}
-        for level, nodes in split.programs.items():
-            key = tuple(nodes)
-            if key not in done:
-                try:
-                    done[key] = build_program(split, level, nodes, settings, device, frozen)
-                except Error as error:
-                    refused.update(find_problems(split, level, nodes, settings, error))
-                    continue
-            programs[level] = done[key]
+        new = {level: nodes for level, nodes in split.programs.items() if tuple(nodes) not in done}
+        for level, made in build_programs(split, new, settings, device, frozen).items():
+            if isinstance(made, Error):
+                refused.update(find_problems(split, level, new[level], settings, made))
+            else:
+                done[tuple(new[level])] = made
+        programs = {level: done[tuple(nodes)] for level, nodes in split.programs.items() if tuple(nodes) in done}
         if not refused:
             return programs, split
         reasons.update(refused)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import dataclasses
 import hashlib
 import importlib
 import json
 import logging
 import operator
+import os
 import re
 import threading
 import time
@@ -94,36 +96,87 @@ class Models:
 models = Models(kept=32)
 
 
-def build_program(split: Split, level: int, nodes: list[Node], settings: dict, device: torch.device, frozen: dict[Node, torch.Tensor]) -> Program:
-    """Compiles coil's nodes of one level, with the values of the inputs in `frozen`. Raises coil's Error when the compiler refuses them."""
+def build_programs(split: Split, levels: dict[int, list[Node]], settings: dict, device: torch.device,
+                   frozen: dict[Node, torch.Tensor]) -> dict[int, Program | Error]:
+    """Compiles coil's nodes of each of these levels, with the values of the inputs in `frozen`: several at once, equal ones once. An Error in the place
+    of what the compiler refuses."""
     start = time.perf_counter()
-    parts = _write(split, level, nodes, frozen)
-    key = hashlib.sha256(json.dumps([parts.document, settings, str(device)]).encode()).digest()
+    results: dict[int, Program | Error] = {}
+    written: dict[int, tuple[_Parts, bytes]] = {}
+    for level, nodes in levels.items():
+        try:
+            parts = _write(split, level, nodes, frozen)
+        except Error as error:
+            results[level] = error
+            continue
+        # Of those with weights the text does not say everything.
+        own = str(level) if parts.weights else ""
+        written[level] = parts, hashlib.sha256(json.dumps([parts.document, settings, str(device), own]).encode()).digest()
     stats.serialize_seconds += time.perf_counter() - start
-    model = models.get(key) if not parts.weights else None
-    if model is not None:
-        stats.cache_hits += 1
-    else:
-        model = _compile(parts, settings, device)
-        if not parts.weights:  # of those with weights the text does not say everything
-            models.add(key, model)
-    return Program(parts.inputs, parts.symbols, parts.outputs, _caller(model), model)
+    found: dict[bytes, Any] = {}  # models and errors
+    jobs: dict[bytes, _Parts] = {}
+    for parts, key in written.values():
+        if key in jobs or key in found:
+            stats.cache_hits += 1
+            continue
+        model = None if parts.weights else models.get(key)
+        if model is None:
+            jobs[key] = parts
+        else:
+            stats.cache_hits += 1
+            found[key] = model
+    found.update(_compile_all(jobs, settings, device))
+    for level, (parts, key) in written.items():
+        model = found[key]
+        results[level] = model if isinstance(model, Error) else Program(parts.inputs, parts.symbols, parts.outputs, _caller(model), model)
+    return results
 
 
-def _compile(parts: _Parts, settings: dict, device: torch.device) -> "_runtime.Model":
-    compiler = importlib.import_module("coil._compiler")
+MOST_AT_ONCE = 16  # compiles; each takes some 50 MB
+
+
+def _compile_all(jobs: dict[bytes, _Parts], settings: dict, device: torch.device) -> dict[bytes, "_runtime.Model | Error"]:
     start = time.perf_counter()
+    # What is tuned is timed, by one at a time.
+    at_once = 1 if settings.get("tune", "off") != "off" else min(len(jobs), os.cpu_count() or 1, settings.get("threads") or MOST_AT_ONCE, MOST_AT_ONCE)
+    works = [_compiling(parts, settings, device) for parts in jobs.values()]
+    if at_once <= 1:
+        made = [work() for work in works]
+    else:
+        with concurrent.futures.ThreadPoolExecutor(at_once, "coil-compile") as pool:
+            try:
+                made = list(pool.map(lambda work: work(), works))
+            except BaseException:  # Ctrl-C: those that have begun end
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+    for (key, parts), model in zip(jobs.items(), made):
+        if not isinstance(model, Error):
+            stats.packages += 1
+            if not parts.weights:
+                models.add(key, model)
+    stats.compile_seconds += time.perf_counter() - start
+    return dict(zip(jobs, made))
+
+
+def _compiling(parts: _Parts, settings: dict, device: torch.device) -> Callable[[], "_runtime.Model | Error"]:
+    """The work of one compile, for any thread: it looks at nothing of the graph's."""
+    compiler = importlib.import_module("coil._compiler")
     text = parts.writer.text_with_traces(parts.document)
     weights = {name: tensor.detach().cpu() for name, tensor in parts.weights.items()}
-    package, _ = compiler.compile_json(text, {name: weight_row(tensor) for name, tensor in weights.items()}, None, settings)
-    compiled = time.perf_counter()
+    rows = {name: weight_row(tensor) for name, tensor in weights.items()}
     threads = 1 if torch.get_num_threads() == 1 else 0
     place = "cpu" if device.type == "cpu" else f"cuda:{device.index or 0}"
-    model = _runtime.Model.open_memory(package, place, threads)
-    stats.packages += 1
-    stats.compile_seconds += compiled - start
-    stats.load_seconds += time.perf_counter() - compiled
-    return model
+
+    def work() -> "_runtime.Model | Error":
+        try:
+            package, _ = compiler.compile_json(text, rows, None, settings)
+            return _runtime.Model.open_memory(package, place, threads)
+        except Error as error:
+            return error
+        finally:
+            weights.clear()
+
+    return work
 
 
 # ---- From nodes to the text
