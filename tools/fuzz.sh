@@ -20,7 +20,7 @@ if [ "$1" = --target ]; then  # what follows below starts for each: --target SEC
   echo "== $name, at most $2 s: $(grep -E "stat::number_of_executed_units|stat::average_exec" "build-fuzz/$name.log" | tr -s ' \n' ' ')"
   exit $status
 fi
-CC=clang-19 CXX=clang++-19 tools/configure.sh build-fuzz -DCOIL_FUZZ=ON -DCOIL_SANITIZE=address,undefined -DCOIL_BUILD_TESTS=OFF \
+CC=clang-19 CXX=clang++-19 tools/configure.sh build-fuzz -DCMAKE_BUILD_TYPE=Quick -DCOIL_FUZZ=ON -DCOIL_SANITIZE=address,undefined -DCOIL_BUILD_TESTS=OFF \
   -DCOIL_BUILD_BENCH=OFF
 ninja -C build-fuzz all_fuzz
 find build-fuzz/fuzz -name 'fuzz_*' -type f -perm -u+x | sort | xargs -P "$(nproc)" -n 1 tools/fuzz.sh --target "$1" "$2"
