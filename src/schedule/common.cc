@@ -32,6 +32,18 @@ std::optional<Expr> merged_stride(Expr offset, int first, std::span<const Expr> 
   return innermost ? innermost : std::optional<Expr>(one);
 }
 
+int64_t first_step(Expr offset, int var) {
+  if (!depends_on_var(offset, var) || any_of(offset, [](Expr e) { return e->kind == ExprKind::load || e->kind == ExprKind::temp; })) return 0;
+  ExprPool& pool = *offset->pool;
+  std::vector<Expr> at(static_cast<size_t>(var) + 1, pool.index(0));
+  visit(offset, [&](Expr e) {
+    if (e->kind == ExprKind::var && static_cast<size_t>(e->id) >= at.size()) at.resize(static_cast<size_t>(e->id) + 1, pool.index(0));
+  });
+  const int64_t begin = typical(substitute_vars(offset, at));
+  at[static_cast<size_t>(var)] = pool.index(1);
+  return typical(substitute_vars(offset, at)) - begin;
+}
+
 std::vector<Expr> operand_ranges(const LoopDef& def) {
   std::vector<Expr> ranges;
   const auto add = [&](const std::vector<Expr>& sizes) { ranges.insert(ranges.end(), sizes.begin(), sizes.end()); };

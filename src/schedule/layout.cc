@@ -339,15 +339,29 @@ class LayoutChooser {
         }
       };
       take(0, g.batch);
-      if (!misses) take(first, rows);
+      const bool across = misses || lies_across(x, offset, first, rows, k0, g.k);
+      if (!across) take(first, rows);
       take(k0, g.k);
-      if (misses) take(first, rows);
+      if (across) take(first, rows);
       const size_t before = program_.buffers.size();
       copy_operand(x, vars, sizes, loop);
       if (misses && program_.buffers.size() > before) program_.buffer(x.buffer).strides = aligned_strides(program_.buffer(x.buffer));
     };
     fix(g.a, m0, g.m, g.n);
     fix(g.b, n0, g.n, g.m);
+  }
+
+  // Whether neighbours in memory are rows rather than steps of the sum: a copy then has them side by side as well, and is the one that another product
+  // takes which reads the operand the other way round. Where panels are packed anyhow, copies have the sum's steps side by side.
+  bool lies_across(const Operand& x, Expr offset, int first, const std::vector<Expr>& rows, int k0, const std::vector<Expr>& steps) {
+    if (target_.product_row_bytes == 0 || byte_size(program_.buffer(x.buffer).dtype) != 2) return false;
+    const auto innermost = [&](int begin, const std::vector<Expr>& dims) {
+      for (size_t d = dims.size(); d-- > 0;) {
+        if (!(dims[d] == pool().index(1))) return first_step(offset, begin + static_cast<int>(d));
+      }
+      return int64_t{0};
+    };
+    return innermost(first, rows) == 1 && innermost(k0, steps) != 1;
   }
 
   // Whether an operand lies across the summed dimension, in lines that begin at odd places, so that nothing reads it in boxes, and is read often

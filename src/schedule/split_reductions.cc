@@ -62,8 +62,7 @@ class Splitter {
       for (size_t v = 0; v < sizes.size() + r.domain.size(); ++v) {
         const bool reduced = v >= sizes.size();
         if ((reduced ? r.domain[v - sizes.size()] : sizes[v]) == pool().index(1)) continue;
-        const auto affine = as_affine(offset, static_cast<int>(v));
-        if (affine && affine->coefficient == pool().index(1)) ++(reduced ? along : across);
+        if (first_step(offset, static_cast<int>(v)) == 1) ++(reduced ? along : across);
       }
     });
     return across > along;

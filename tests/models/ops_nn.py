@@ -98,6 +98,9 @@ for dtype in (BF16, F16):
 op("products_odd_lines_batches", lambda d, h: torch.einsum("bkm,bkn->bmn", d, h), lambda: (rand(3, 33, 601, dtype=BF16), rand(3, 33, 130, dtype=BF16)))
 op("products_odd_lines_softmax", lambda d, h: (d.softmax(-1).t() @ h, d.float().sin().to(d.dtype) @ d.t(), d.softmax(-1)), lambda: (rand(40, 777, dtype=BF16), rand(40, 136, dtype=BF16)))
 op("products_odd_lines_twice", lambda d, h: (d.t() @ h).float() + (d.t() @ (h * 2)).float(), lambda: (rand(48, 515, dtype=BF16), rand(48, 128, dtype=BF16)))
+# What comes out of attention's gradients, joined by heads and by q, k and v: two products and a sum read it, one across.
+op("products_joined_heads", lambda q, k, x, w: (lambda g: (g @ w, g.t() @ x, g.sum(0)))(torch.stack([q, k]).permute(3, 1, 0, 2, 4).reshape(110, 384)),
+   lambda: (rand(5, 3, 22, 64, dtype=BF16), rand(5, 3, 22, 64, dtype=BF16), rand(110, 130, dtype=BF16), rand(384, 130, dtype=BF16)))
 op("bilinear", Lazy(lambda: nn.Bilinear(6, 7, 5)),
    lambda: (rand(4, 6), rand(4, 7)))
 op("batch_norm_2d", Lazy(lambda: normed(nn.BatchNorm2d(6))), img())
