@@ -40,7 +40,8 @@ class Simplifier {
       if (const auto* v = std::get_if<ValueId>(&out.value)) outputs_.insert(v->index);
     }
     for (const Node& node : graph.nodes) {
-      if (!aten_name(node).starts_with("as_strided") || node.args.empty()) continue;
+      const bool counts = aten_name(node).starts_with("as_strided") || aten_name(node).starts_with("resize");
+      if (!counts || node.args.empty()) continue;
       ValueId v = first(node);
       while (v.valid() && counted_.insert(v.index).second) {
         const NodeId producer = graph.value(v).producer;
@@ -52,7 +53,7 @@ class Simplifier {
   Graph run() {
     for (const Node& original : graph_.nodes) {
       Node node = without_copy(original);
-      if (aten_name(node).empty() || node.outputs.empty()) {
+      if (aten_name(node).empty() || node.outputs.empty() || !node.binds.empty()) {
         builder_.copy(node);
       } else if (node.outputs.size() > 1 || is_list_op(node)) {
         if (!several(node)) builder_.copy(node);
@@ -309,7 +310,7 @@ class Simplifier {
   const Graph& graph_;
   GraphBuilder builder_;
   std::unordered_set<int32_t> outputs_;
-  std::unordered_set<int32_t> counted_;  // tensors that as_strided reads, and what they are made of
+  std::unordered_set<int32_t> counted_;  // tensors in whose memory as_strided and resize count, and what they are made of
   std::vector<int> counts_;
 };
 

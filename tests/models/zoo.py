@@ -55,12 +55,13 @@ def programs():
     import ops_resized
     import ops_sizes
     import ops_special
+    import ops_unsigned
     import ops_vectors
     import quantised_models
 
     rows = [*ops_pointwise.PROGRAMS, *ops_core.PROGRAMS, *ops_conv.PROGRAMS, *ops_nn.PROGRAMS, *ops_checks.PROGRAMS, *ops_sizes.PROGRAMS, *ops_special.PROGRAMS,
             *ops_vectors.PROGRAMS, *ops_groups.PROGRAMS, *ops_ranges.PROGRAMS, *ops_data_sizes.PROGRAMS, *ops_control.PROGRAMS, *ops_recurrent.PROGRAMS, *ops_resized.PROGRAMS, *ops_messages.PROGRAMS, *ops_positions.PROGRAMS, *ops_counting.PROGRAMS,
-            *ops_complex.PROGRAMS, *ops_fft.PROGRAMS, *ops_linalg.PROGRAMS, *ops_fuzzed.PROGRAMS, *ops_lines.PROGRAMS, *ops_f64.PROGRAMS, *ops_float8.PROGRAMS, *ops_bits.PROGRAMS, *ops_quantised.PROGRAMS, *quantised_models.PROGRAMS, *big.PROGRAMS]
+            *ops_complex.PROGRAMS, *ops_fft.PROGRAMS, *ops_linalg.PROGRAMS, *ops_fuzzed.PROGRAMS, *ops_lines.PROGRAMS, *ops_f64.PROGRAMS, *ops_float8.PROGRAMS, *ops_bits.PROGRAMS, *ops_unsigned.PROGRAMS, *ops_quantised.PROGRAMS, *quantised_models.PROGRAMS, *big.PROGRAMS]
     table = {row.name: row for row in rows}
     assert len(table) == len(rows), "two programs of one name: " + str([r.name for r in rows if table[r.name] is not r])
     return table
