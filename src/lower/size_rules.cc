@@ -4,6 +4,7 @@
 #include "lower/size_rules.h"
 
 #include <algorithm>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -130,14 +131,100 @@ void attention(const Op& op) {
   if (!together) refuse(op, fmt::format("keys of sizes {} and values of sizes {}", text_of(key), text_of(value)));
 }
 
-void added_rows(const Op& op) {
-  const Sizes &self = sizes_of(op, "self"), &source = sizes_of(op, "source");
-  if (self.size() != source.size() && !source.empty()) refuse(op, fmt::format("'source' has sizes {}, the tensor {}", text_of(source), text_of(self)));
+// Rows of `source` for the rows of `self` that `index` names.
+void rows_by_index(const Op& op) {
+  const Sizes &self = sizes_of(op, "self"), &source = sizes_of(op, "source"), &index = sizes_of(op, "index");
+  if (self.size() != source.size() && !source.empty() && !self.empty()) refuse(op, fmt::format("'source' has sizes {}, the tensor {}", text_of(source), text_of(self)));
+  const Expr named = index.empty() ? op.pool.index(1) : index[0];
+  const size_t place = source.empty() ? 0 : wrap_dim(op.integer("dim"), source.size());
+  if (differ(named, source.empty() ? op.pool.index(1) : source[place])) refuse(op, fmt::format("{} positions for 'source' of sizes {}", to_string(named), text_of(source)));
   if (self.empty() || source.empty()) return;
   const size_t dim = wrap_dim(op.integer("dim"), self.size());
   Sizes wanted = self;
   wanted[dim] = source[dim];
   same_sizes(op, "source", wanted, "the tensor");
+}
+
+void selected_place(const Op& op) {
+  Sizes wanted = sizes_of(op, "self");
+  if (wanted.empty()) refuse(op, "a tensor without dimensions");
+  const size_t dim = wrap_dim(op.integer("dim"), wanted.size());
+  const Argument* given = op.node.find("index");
+  const Expr* index = given ? std::get_if<Expr>(given) : nullptr;
+  if (index && (*index)->is_constant() && wanted[dim]->is_constant()) {
+    const int64_t i = (*index)->as_int(), n = wanted[dim]->as_int();
+    if (i < -n || i >= n) refuse(op, fmt::format("index {} of dimension {} of sizes {}", i, dim, text_of(wanted)));
+  }
+  wanted.erase(wanted.begin() + static_cast<long>(dim));
+  same_sizes(op, "src", wanted, "the place");
+}
+
+void sliced_place(const Op& op) {
+  Sizes wanted = sizes_of(op, "self");
+  if (wanted.empty()) return;
+  const size_t dim = wrap_dim(op.integer("dim"), wanted.size());
+  positive(op, "step");
+  const auto known = [&](const char* arg, int64_t otherwise) -> std::optional<int64_t> {
+    if (!op.has(arg)) return otherwise;
+    const Expr* e = std::get_if<Expr>(op.node.find(arg));
+    return e && (*e)->is_constant() ? std::optional<int64_t>((*e)->as_int()) : std::nullopt;
+  };
+  const std::optional<int64_t> first = known("start", 0), last = known("end", INT64_MAX), step = known("step", 1);
+  if (!wanted[dim]->is_constant() || !first || !last || !step) return;
+  const int64_t n = wanted[dim]->as_int();
+  const auto inside = [&](int64_t i) { return std::clamp<int64_t>(i < 0 ? i + n : i, 0, n); };
+  const int64_t length = std::max<int64_t>(inside(*last) - inside(*first), 0);
+  wanted[dim] = op.pool.index((length + *step - 1) / *step);
+  same_sizes(op, "src", wanted, "the slice");
+}
+
+// Values at positions: what the positions name has to have room for them. Of masks, only that they lie over the tensor.
+void put_values(const Op& op) {
+  const auto* ids = std::get_if<std::vector<ValueId>>(op.node.find("indices"));
+  if (!ids || !has_tensor(op, "values")) return;
+  const Sizes &self = sizes_of(op, "self"), &values = sizes_of(op, "values");
+  Sizes named, rest;
+  size_t dim = 0, first = SIZE_MAX, last = 0;
+  bool masks = false;
+  for (ValueId id : *ids) {
+    if (!id.valid()) {
+      if (dim < self.size()) rest.push_back(self[dim]);
+      ++dim;
+      continue;
+    }
+    const TensorType& index = op.graph.value(id).tensor();
+    first = std::min(first, dim), last = dim;
+    if (is_bool(index.dtype) || index.dtype == DType::u8) {
+      masks = true;
+      for (Expr size : index.sizes) {
+        if (dim >= self.size() || differ(size, self[dim])) refuse(op, fmt::format("a mask of sizes {} for a tensor of sizes {}", text_of(index.sizes), text_of(self)));
+        ++dim;
+      }
+      continue;
+    }
+    for (size_t i = 0; i < index.sizes.size(); ++i) {
+      if (named.size() <= i) named.insert(named.begin(), op.pool.index(1));
+      Expr& size = named[named.size() - 1 - i];
+      if (is_const(size, 1)) size = index.sizes[index.sizes.size() - 1 - i];
+    }
+    ++dim;
+  }
+  if (masks || first == SIZE_MAX) return;
+  for (; dim < self.size(); ++dim) rest.push_back(self[dim]);
+  // Positions in neighbouring dimensions keep their place, others come first.
+  const bool together = static_cast<size_t>(std::count_if(ids->begin(), ids->end(), [](ValueId id) { return id.valid(); })) == last - first + 1;
+  rest.insert(rest.begin() + static_cast<long>(together ? std::min(first, rest.size()) : 0), named.begin(), named.end());
+  bool fits = values.size() <= rest.size();
+  for (size_t i = 0; fits && i < values.size(); ++i) {
+    const Expr value = values[values.size() - 1 - i], place = rest[rest.size() - 1 - i];
+    fits = is_const(value, 1) || !differ(value, place);
+  }
+  if (!fits) refuse(op, fmt::format("values of sizes {} for positions of sizes {}", text_of(values), text_of(rest)));
+}
+
+void index_of_a_number(const Op& op) {
+  const Sizes &self = sizes_of(op, "self"), &index = sizes_of(op, "index");
+  if (self.empty() && !index.empty() && differ(index[0], op.pool.index(1))) refuse(op, fmt::format("positions of sizes {} in a single number", text_of(index)));
 }
 
 void boundaries(const Op& op) {
@@ -207,8 +294,16 @@ void check_sizes(const Op& op) {
     broadcasting(op, "self", "mask");
   } else if (name == "addmv") {
     matrix_vector(op);
-  } else if (name == "index_add") {
-    added_rows(op);
+  } else if (name == "index_add" || name == "index_copy" || name == "index_reduce") {
+    rows_by_index(op);
+  } else if (name == "select_scatter") {
+    selected_place(op);
+  } else if (name == "slice_scatter") {
+    sliced_place(op);
+  } else if (name == "index_put" || name == "_unsafe_index_put") {
+    put_values(op);
+  } else if (name == "index_select") {
+    index_of_a_number(op);
   } else if (name == "bucketize") {
     boundaries(op);
   } else if (name == "scaled_dot_product_attention" || name.starts_with("_scaled_dot_product")) {

@@ -106,10 +106,12 @@ Views split(Op& op) {
   if (op.name == "dsplit") dim = 2;
   Views parts;
   Expr start = op.pool.index(0);
+  const bool places = op.node.find("indices") != nullptr;  // they need not ascend
   for (size_t i = 0; i < op.node.outputs.size(); ++i) {
     Expr size = op.out(i).sizes[dim];
     parts.push_back(sliced(op, x, dim, start, size));
     start = start + size;
+    if (places && i < op.indices("indices").size()) start = index_min(wrapped_start(op.indices("indices")[i], x.sizes[dim]), x.sizes[dim]);
   }
   return parts;
 }

@@ -268,13 +268,25 @@ class Simplifier {
                   {{"self", v}, {"dim", *node.find("dim")}, {"start", *s}, {"end", *s + *l}, {"step", pool().index(1)}});
   }
 
+  // Whether each part begins where the one before ends: positions that tensor_split is given need not ascend.
+  static bool one_after_the_other(const Node& node) {
+    const auto* places = ints_arg(node, "indices");
+    if (!places) return true;
+    int64_t last = 0;
+    for (Expr place : *places) {
+      if (!place->is_constant() || place->as_int() < last) return false;
+      last = place->as_int();
+    }
+    return true;
+  }
+
   // Nodes of several results: lists of views become one view each.
   bool several(const Node& node) {
     ValueId v = first(node);
     std::string_view name = aten_name(node);
     if (name == "native_dropout" && v.valid() && !drops(node) && same_type(node, v) && use_count(node.outputs[1]) == 0)
       return replace(node, v);
-    if (!is_list_op(node) || !v.valid()) return false;
+    if (!is_list_op(node) || !v.valid() || !one_after_the_other(node)) return false;
     int64_t rank = static_cast<int64_t>(graph_.value(v).tensor().sizes.size());
     std::optional<int64_t> dim = int_arg(node, "dim");
     if (!dim || *dim < -rank || *dim >= rank) return false;

@@ -8,6 +8,9 @@ An entry has three kinds of calls:
 A call that eager refuses has to be refused: by torch.export, by coil's compiler, or by the compiled program when it is called. What coil says
 names the operator, and the line of the model's source. A call that eager answers (zeros only) has to have the same answer.
 
+Where eager's CPU only lacks the kernel for a size of number of its kind, coil may answer ("wider"). KNOWN are calls on which eager itself is
+not right. tests/conformance/results/errors.jsonl.xz keeps the last result of every entry.
+
 usage: python tests/conformance/errors.py [--jobs 2] [--results errors.jsonl] [--kinds errors,dtypes,zeros] [PATTERN...]
 """
 
@@ -34,6 +37,10 @@ MAX_ELEMENTS = 20_000
 SECONDS = 60
 # The CPU's kernel is there for other numbers of the same kind; another device's may be for these. Not coil's business.
 LACKS_SIZE = re.compile(r"not implemented for '(Half|BFloat16|Int|Short|Char|Byte)'")
+# {(entry, what was changed): why coil does not do what eager does}
+KNOWN = {
+    ("addmv", "sample 1: all 10 are 0"): "eager's result has not the shape that PyTorch's own meta function gives",
+}
 OF_ERRORS = ("answers", "vague", "crash", "hang", "wrong", "refused_right", "error")  # verdicts that are faults
 
 
@@ -254,7 +261,7 @@ def verdict(name, kind, report=lambda phase: None):
     with tempfile.TemporaryDirectory(prefix="coil-errors-") as folder:
         for case in cases(name, kind):
             report(f"{case.what}")
-            status, reason = judge(case, pathlib.Path(folder))
+            status, reason = ("known", KNOWN[name, case.what]) if (name, case.what) in KNOWN else judge(case, pathlib.Path(folder))
             counts[status] = counts.get(status, 0) + 1
             if status in OF_ERRORS:
                 found.append([case.what, status, reason])

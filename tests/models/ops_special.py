@@ -133,3 +133,4 @@ op("resized_formats", lambda x, y: (x.clone().resize_((2, 3, 4, 5), memory_forma
                                     x.clone().resize_as_(y), x.clone().resize_as_(y, memory_format=LAST), x.clone().resize_as_(y.to(memory_format=LAST), memory_format=torch.preserve_format),
                                     x[0].clone().resize_((1, 2, 3, 2, 5), memory_format=LAST_3D) * 2), lambda: (rand(2, 3, 4, 5), rand(2, 5, 3, 4)))
 PROGRAMS[-1].forms = ("aten",)  # PyTorch's decomposition forgets the format
+op("split_anywhere", lambda x: (*torch.tensor_split(x, (5, 2, -1)), *torch.hsplit(x, [3, 0, 2]), *torch.vsplit(x, [7, 4, 4]), *torch.tensor_split(x, (20, 3), 1)), lambda: (rand(8, 6),))

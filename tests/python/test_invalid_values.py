@@ -161,6 +161,14 @@ REFUSED = {
     "no_kernel": (lambda a, w: F.conv2d(a, w), [torch.ones(1, 2, 4, 4), torch.ones(2, 2, 0, 3)]),
     "no_dilation": (lambda a, w: F.conv3d(a, w, dilation=0), [torch.ones(1, 2, 4, 4, 4), torch.ones(2, 2, 3, 3, 3)]),
     "rows_of_another_rank": (lambda a, i, b: a.index_add(0, i, b), [X, I4[:2], torch.ones(2)]),
+    "selected_place_too_small": (lambda a, b: a.select_scatter(b, 0, 1), [torch.ones(4, 4), torch.ones(3)]),
+    "selected_place_beyond": (lambda a, b: a.select_scatter(b, 0, 7), [torch.ones(4, 4), torch.ones(4)]),
+    "sliced_place_too_small": (lambda a, b: a.slice_scatter(b, 0, 0, 4, 2), [torch.ones(4, 4), torch.ones(2, 0)]),
+    "values_for_other_positions": (lambda a, i, v: a.index_put((i,), v), [torch.ones(4, 4), I4[:2], torch.ones(3, 4)]),
+    "values_for_a_plane": (lambda a, i, v: a.index_put((i, i), v), [torch.ones(4, 4), I4[:2], torch.ones(0)]),
+    "mask_of_other_rows": (lambda a, m, v: a.index_put((m,), v), [torch.ones(4, 4), M[:, 0], torch.ones(4)]),
+    "rows_for_other_positions": (lambda a, i, b: a.index_copy(0, i, b), [torch.ones(4, 4), I4, torch.ones(3, 4)]),
+    "softmax_of_integers": (lambda a: a.softmax(0), [I4]),
     "boundaries_in_a_matrix": (lambda a, b: torch.bucketize(a, b), [X, X]),
 }
 
