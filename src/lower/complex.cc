@@ -60,7 +60,7 @@ constexpr const char* kOfHalves[] = {
     "linspace", "logspace", "nonzero", "nonzero_numpy", "nonzero_static", "argwhere", "masked_select", "masked_fill", "where", "index_add", "index_copy", "index_fill", "index_put",
     "_unsafe_index_put", "index", "_unsafe_index", "gather", "index_select", "_unsafe_masked_index", "_unsafe_masked_index_put_accumulate", "diff", "outer", "kron",
     "dropout", "native_dropout", "feature_dropout", "_softmax", "softmax", "_log_softmax", "log_softmax", "convolution", "_convolution", "conv1d", "conv2d", "conv3d",
-    "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "item", "_local_scalar_dense", "rand", "rand_like", "randn", "randn_like", "uniform", "normal_functional",
+    "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "item", "_local_scalar_dense", "matrix_H", "mH", "adjoint", "fft_fftshift", "fft_ifftshift", "rand", "rand_like", "randn", "randn_like", "uniform", "normal_functional",
 };
 // These move data, and PyTorch does not have them for such numbers.
 constexpr const char* kNotOfHalves[] = {

@@ -147,9 +147,9 @@ void check_normalisation(const Op& op, const std::vector<Operand>& operands) {
 
 // Integers are not scaled by fractions.
 void check_factors(const Op& op) {
-  if (!is_packet(op, {"aten.add.", "aten.sub.", "aten.rsub.", "aten.addmm.", "aten.addbmm.", "aten.baddbmm.", "aten.addmv.", "aten.addr.", "aten.addcmul."})) return;
+  if (!is_packet(op, {"aten.add.", "aten.sub.", "aten.rsub."})) return;
   if (op.node.outputs.empty() || is_float(op.out().dtype) || is_complex(op.out().dtype)) return;
-  for (const char* factor : {"alpha", "beta", "value"}) {
+  for (const char* factor : {"alpha"}) {
     const Argument* a = op.node.find(factor);
     if (a && std::holds_alternative<double>(*a)) {
       fail(ErrorCode::unsupported_dtype, fmt::format("{} takes an integer as '{}' for {}, not a floating-point number", op.node.target, factor, coil::name(op.out().dtype)), "convert the tensor in the model");

@@ -183,11 +183,12 @@ Views linear_cross_entropy(Op& op) {
   }
   const View x = op.tensor("input"), target = op.tensor("target");
   const std::optional<View> bias = op.maybe_tensor("linear_bias");
-  View logits = matrix_product(op, "linear", x.dtype, x, permuted(op, converted(op, op.tensor("linear_weight"), x.dtype), {1, 0}), 0);
+  const DType type = accumulate_type(x.dtype);  // logits of 16 bits would be too rough
+  View logits = matrix_product(op, "linear", type, x, permuted(op, op.tensor("linear_weight"), {1, 0}), 0);
   if (bias) {
     const View product = logits;
-    logits = op.rec.pointwise("linear.bias", x.dtype, product.sizes, [&](Coordinates c) {
-      return op.pool.op(ScalarOp::add, {as(op.rec.at(product, c), x.dtype), as(read(*bias, c), x.dtype)});
+    logits = op.rec.pointwise("linear.bias", type, product.sizes, [&](Coordinates c) {
+      return op.pool.op(ScalarOp::add, {op.rec.at(product, c), as(read(*bias, c), type)});
     });
   }
   const View logs = softmax_of(op, "log_softmax", logits, 1, accumulate_type(op.out().dtype), true);
