@@ -41,6 +41,7 @@ MAX_SLOTS = 6
 SECONDS = 20
 # A refusal is one of types only if it says so: values may be out of range as well.
 OF_TYPES = re.compile(r"not implemented for|scalar type|dtype|same type|support|must be|[Ee]xpected|can't be cast|cannot be cast|bool|Bool|[Ii]ntegral|[Ii]nteger|floating|Long|Float|type", re.S)
+OF_VALUES = re.compile(r"overflow|out of bounds|out of range")
 # What these do does not depend on the numbers' types in eager, or is another operator's in an exported program.
 SKIPPED = {"aten._assert_tensor_metadata", "aten._assert_scalar", "aten.sym_size", "aten.item", "aten._local_scalar_dense"}
 
@@ -141,7 +142,7 @@ def taken(target, args, kwargs):
                 target(*a, **k)
                 rows.append((types, True))
             except Exception as error:
-                rows.append((types, not OF_TYPES.search(str(error))))
+                rows.append((types, bool(OF_VALUES.search(str(error))) or not OF_TYPES.search(str(error))))
     return [names[g[0]] for g in groups], rows
 
 

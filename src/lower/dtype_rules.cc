@@ -27,6 +27,8 @@ constexpr Rule kMore[] = {
     {"aten.__xor__.Tensor", "self:ib other:ib", "fibc", ""},
     {"aten.__lshift__.Tensor", "self:i other:i", "fibc", ""},
     {"aten.__rshift__.Tensor", "self:i other:i", "fibc", ""},
+    {"aten.clamp.Tensor", "", "fic", ""},
+    {"aten.kthvalue.default", "self:fi", "fibc", ""},
     {"aten.heaviside.default", "", "fibc", "self values"},
     {"aten.cdist.default", "", "fibc", "x1 x2"},
     {"aten._cdist_forward.default", "", "fibc", "x1 x2"},
@@ -157,9 +159,22 @@ void check_factors(const Op& op) {
   }
 }
 
+// A number that is put into integers is one of them; into unsigned ones, its size is.
+void check_filling(const Op& op, const std::vector<Operand>& operands) {
+  const DType type = operands[0].type;
+  const Argument* a = is_packet(op, {"aten.masked_fill.Scalar"}) ? op.node.find("value") : nullptr;
+  const Expr* value = a ? std::get_if<Expr>(a) : nullptr;
+  if (!value || !(*value)->is_constant() || is_float(type) || is_bool(type) || is_complex(type)) return;
+  const int64_t number = (*value)->as_int();
+  const int64_t least = type == DType::u8 ? -255 : lowest(op.pool, type)->as_int();
+  if (number < least || number > highest(op.pool, type)->as_int()) {
+    fail(ErrorCode::unsupported_dtype, fmt::format("{}: {} is no number of {}", op.node.target, number, coil::name(type)), "eager refuses it as well");
+  }
+}
+
 // Classes are numbered in int64 (or uint8).
 void check_classes(const Op& op, const std::vector<Operand>& operands) {
-  if (!is_packet(op, {"cross_entropy", "nll_loss"}) || is_packet(op, {"binary"})) return;
+  if (!is_packet(op, {"cross_entropy", "nll_loss"}) || is_packet(op, {"binary", "poisson", "gaussian"})) return;
   for (const Operand& o : operands) {
     if (o.argument == "target" && !is_float(o.type) && o.type != DType::i64 && o.type != DType::u8) {
       fail(ErrorCode::unsupported_dtype, fmt::format("{} takes i64 as 'target', not {}", op.node.target, coil::name(o.type)), "convert the tensor in the model");
@@ -190,6 +205,7 @@ void check_types(const Op& op) {
   check_normalisation(op, operands);
   check_factors(op);
   check_classes(op, operands);
+  check_filling(op, operands);
   check_bias(op, operands);
   check_joined(op, operands);
 }

@@ -38,8 +38,10 @@ SECONDS = 60
 # The CPU's kernel is there for other numbers of the same kind; another device's may be for these. Not coil's business.
 LACKS_SIZE = re.compile(r"not implemented for '(Half|BFloat16|Int|Short|Char|Byte)'")
 # {(entry, what was changed): why coil does not do what eager does}
+BOOLEAN_POWERS = "eager takes booleans as exponents of booleans, but not of floats"
 FRACTIONS = "eager takes fractions as factors of integers on some of its paths and not on others"
 KNOWN = {
+    **{("ldexp", f"sample {n}: tensor 1 bool"): BOOLEAN_POWERS for n in (0, 1)},
     **{(entry, f"sample 1: tensor 0,1,2 {dtype}"): FRACTIONS for entry in ("addmm", "addbmm") for dtype in ("int64", "int32", "uint8")},
     ("addmv", "sample 1: all 10 are 0"): "eager's result has not the shape that PyTorch's own meta function gives",
 }
