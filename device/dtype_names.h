@@ -19,6 +19,10 @@ constexpr const char* dtype_name(int32_t dtype) {
     case COIL_FLOAT16: return "float16";
     case COIL_FLOAT32: return "float32";
     case COIL_FLOAT64: return "float64";
+    case COIL_UINT16: return "uint16";
+    case COIL_UINT32: return "uint32";
+    case COIL_UINT64: return "uint64";
+    case COIL_COMPLEX32: return "complex32";
     case COIL_COMPLEX64: return "complex64";
     case COIL_COMPLEX128: return "complex128";
     case COIL_BOOL: return "bool";

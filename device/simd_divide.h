@@ -68,6 +68,20 @@ CD_FN T fmod(T a, T b) {
   }
 }
 
+// The greatest common divisor, as ATen's: of the least value (which has no absolute value) it may be negative.
+template <class T>
+CD_FN T gcd(T a, T b) {
+  a = abs(a), b = abs(b);
+  auto more = ne(a, (T)0);
+  while (hany(more)) {
+    T rest = fmod(b, a);  // 0 in lanes that are done
+    b = select(more, a, b);
+    a = rest;
+    more = ne(a, (T)0);
+  }
+  return b;
+}
+
 // With the sign of the divisor, as Python's %.
 template <class T>
 CD_FN T remainder(T a, T b) {

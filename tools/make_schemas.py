@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes two tables from an installed PyTorch.
 
-src/frontend/aten_schemas.inc: the schema of every ATen, prims, quantized_decomposed and torchao operator. Exported programs omit arguments
+src/frontend/aten_schemas.inc: the schema of every ATen, prims, quantized_decomposed, torchao and torch_nn operator. Exported programs omit arguments
 that have their default value, so the reader needs each operator's argument names, types and defaults. One C++ string literal per
 operator, sorted by name: "aten.add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor".
 
@@ -15,8 +15,9 @@ import re
 
 import torch
 import torch.ao.quantization.fx._decomposed  # noqa: F401  registers quantized_decomposed
+import torch.nn.modules.linear_cross_entropy  # noqa: F401  registers torch_nn
 
-NAMESPACES = ("aten", "prims", "quantized_decomposed", "torchao")
+NAMESPACES = ("aten", "prims", "quantized_decomposed", "torchao", "torch_nn")
 SOURCE = pathlib.Path(__file__).resolve().parent.parent / "src"
 
 

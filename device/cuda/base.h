@@ -205,6 +205,16 @@ CD_FN T fmod(T a, T b) {
   else if constexpr (kIsFloat<T>) return fmodf(a, b);
   else return b == 0 ? (T)0 : sub(a, mul(trunc_div(a, b), b));
 }
+// Of integers, as ATen's: of the least value (which has no absolute value) it may be negative.
+template <class T>
+CD_FN T gcd(T a, T b) {
+  a = abs(a), b = abs(b);
+  while (a != (T)0) {
+    const T rest = fmod(b, a);
+    b = a, a = rest;
+  }
+  return b;
+}
 template <class T>
 CD_FN T remainder(T a, T b) {
   const T m = fmod(a, b);

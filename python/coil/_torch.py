@@ -21,7 +21,8 @@ is_neg = torch._C.TensorBase.is_neg
 is_conj = torch._C.TensorBase.is_conj
 
 dtypes = {0: torch.uint8, 1: torch.int8, 2: torch.int16, 3: torch.int32, 4: torch.int64, 5: torch.float16, 6: torch.float32,
-          7: torch.float64, 8: torch.complex32, 9: torch.complex64, 10: torch.complex128, 11: torch.bool, 15: torch.bfloat16}
+          7: torch.float64, 8: torch.complex32, 9: torch.complex64, 10: torch.complex128, 11: torch.bool, 15: torch.bfloat16,
+          27: torch.uint16, 28: torch.uint32, 29: torch.uint64}
 for _number, _name in {23: "float8_e5m2", 24: "float8_e4m3fn", 25: "float8_e5m2fnuz", 26: "float8_e4m3fnuz", 44: "float8_e8m0fnu"}.items():
     if hasattr(torch, _name):  # the last one came with PyTorch 2.7
         dtypes[_number] = getattr(torch, _name)

@@ -22,6 +22,9 @@ int32_t dtype_number(const DlDtype& d) {
   if (d.lanes != 1) return -1;
   switch (d.code << 8 | d.bits) {
     case kDlUint << 8 | 8: return COIL_UINT8;
+    case kDlUint << 8 | 16: return COIL_UINT16;
+    case kDlUint << 8 | 32: return COIL_UINT32;
+    case kDlUint << 8 | 64: return COIL_UINT64;
     case kDlInt << 8 | 8: return COIL_INT8;
     case kDlInt << 8 | 16: return COIL_INT16;
     case kDlInt << 8 | 32: return COIL_INT32;
@@ -29,7 +32,7 @@ int32_t dtype_number(const DlDtype& d) {
     case kDlFloat << 8 | 16: return COIL_FLOAT16;
     case kDlFloat << 8 | 32: return COIL_FLOAT32;
     case kDlFloat << 8 | 64: return COIL_FLOAT64;
-    case kDlComplex << 8 | 32: return 8;
+    case kDlComplex << 8 | 32: return COIL_COMPLEX32;
     case kDlComplex << 8 | 64: return COIL_COMPLEX64;
     case kDlComplex << 8 | 128: return COIL_COMPLEX128;
     case kDlBool << 8 | 8: return COIL_BOOL;
@@ -56,7 +59,8 @@ int32_t dtype_of_format(const char* format, Py_ssize_t bytes) {
     case 'd': return COIL_FLOAT64;
     case 'b': case 'h': case 'i': case 'l': case 'q': case 'n':
       return bytes == 1 ? COIL_INT8 : bytes == 2 ? COIL_INT16 : bytes == 4 ? COIL_INT32 : bytes == 8 ? COIL_INT64 : -1;
-    case 'B': return COIL_UINT8;
+    case 'B': case 'H': case 'I': case 'L': case 'Q': case 'N':
+      return bytes == 1 ? COIL_UINT8 : bytes == 2 ? COIL_UINT16 : bytes == 4 ? COIL_UINT32 : bytes == 8 ? COIL_UINT64 : -1;
     default: return -1;
   }
 }

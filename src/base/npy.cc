@@ -22,6 +22,7 @@ struct TypeRow {
 };
 constexpr TypeRow kTypes[] = {{COIL_BOOL, 'b', 1},  {COIL_UINT8, 'u', 1},   {COIL_INT8, 'i', 1},    {COIL_INT16, 'i', 2},  {COIL_INT32, 'i', 4},
                               {COIL_INT64, 'i', 8}, {COIL_FLOAT16, 'f', 2}, {COIL_FLOAT32, 'f', 4}, {COIL_FLOAT64, 'f', 8},
+                              {COIL_UINT16, 'u', 2}, {COIL_UINT32, 'u', 4},  {COIL_UINT64, 'u', 8},
                               {COIL_COMPLEX64, 'c', 8}, {COIL_COMPLEX128, 'c', 16}};
 
 constexpr uint8_t kMagic[] = {0x93, 'N', 'U', 'M', 'P', 'Y'};
@@ -120,7 +121,7 @@ class HeaderParser {
       }
     }
     return Error{ErrorCode::bad_array, fmt::format("arrays of type '{}' are not supported", descr), source_,
-                 "supported: bool, uint8, int8, int16, int32, int64, float16, float32, float64, complex64, complex128; convert with .astype()"};
+                 "supported: bool, uint8, uint16, uint32, uint64, int8, int16, int32, int64, float16, float32, float64, complex64, complex128; convert with .astype()"};
   }
 
   Status read_shape() {

@@ -51,7 +51,7 @@ DType same_bits(DType d) {
 }
 
 bool needs_float(ScalarOp op) { return op == div || (op >= sqrt && op <= hypot && op != pow); }
-bool needs_integer(ScalarOp op) { return op >= bit_and && op <= shr; }
+bool needs_integer(ScalarOp op) { return (op >= bit_and && op <= shr) || op == gcd; }
 
 // Index operands: the operators of index_math. Null if the operation is none of theirs.
 Expr index_form(ScalarOp op, const std::vector<Expr>& args) {

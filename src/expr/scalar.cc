@@ -173,6 +173,17 @@ int64_t mul_wrap(int64_t a, int64_t b) { return static_cast<int64_t>(static_cast
 int64_t trunc_div_int(int64_t a, int64_t b) { return b == 0 ? 0 : b == -1 ? sub_wrap(0, a) : a / b; }
 int64_t fmod_int(int64_t a, int64_t b) { return b == 0 || b == -1 ? 0 : a % b; }
 
+// ATen's steps in the type itself, whose least value has no absolute value and may leave a negative divisor.
+int64_t gcd_wrap(int64_t a, int64_t b, DType dtype) {
+  const auto size = [&](int64_t v) { return wrap(v < 0 ? sub_wrap(0, v) : v, dtype); };
+  a = size(a), b = size(b);
+  while (a != 0) {
+    const int64_t rest = fmod_int(b, a);
+    b = a, a = rest;
+  }
+  return b;
+}
+
 int64_t pow_int(int64_t base, int64_t exponent) {
   if (exponent < 0) return base == 1 ? 1 : base == -1 ? (exponent % 2 == 0 ? 1 : -1) : 0;
   int64_t result = 1;
@@ -230,6 +241,8 @@ int64_t int_binary(ScalarOp op, DType dtype, int64_t a, int64_t b) {
       return expr::floor_mod_int(a, b);
     case ScalarOp::fmod:
       return fmod_int(a, b);
+    case ScalarOp::gcd:
+      return gcd_wrap(a, b, dtype);
     case ScalarOp::maximum:
     case ScalarOp::fmax:
       return a < b ? b : a;

@@ -175,14 +175,36 @@ void GraphReader::bind_sizes(Node& node) {
 
 namespace {
 
+bool mentions(Expr e, SymbolId symbol) {
+  return e && any_of(e, [&](Expr n) { return n->kind == ExprKind::symbol && n->id == symbol.index; });
+}
+
+bool mentions(const Condition& c, SymbolId symbol) {
+  return mentions(c.a, symbol) || mentions(c.b, symbol) || std::any_of(c.parts.begin(), c.parts.end(), [&](const Condition& part) { return mentions(part, symbol); });
+}
+
 bool mentions(const Argument& a, SymbolId symbol) {
-  const auto in = [&](Expr e) { return any_of(e, [&](Expr n) { return n->kind == ExprKind::symbol && n->id == symbol.index; }); };
+  const auto in = [&](Expr e) { return mentions(e, symbol); };
   if (const Expr* e = std::get_if<Expr>(&a)) return in(*e);
   const auto* list = std::get_if<std::vector<Expr>>(&a);
   return list && std::any_of(list->begin(), list->end(), in);
 }
 
 }  // namespace
+
+// Where a view begins in a storage is no business of a program that only asserts that it is not negative, as every export of a split at
+// data does.
+bool GraphReader::drop_offset(SymbolId symbol) {
+  const Symbol& info = pool().symbol_info(symbol);
+  constexpr int64_t kNoLimit = int64_t{1} << 40;  // the reader cuts longer ranges
+  if (!offsets_.contains(info.name) || info.min < 0 || info.max < kNoLimit) return false;
+  const bool read = std::any_of(graph_.nodes.begin(), graph_.nodes.end(), [&](const Node& node) {
+    return std::any_of(node.args.begin(), node.args.end(), [&](const Argument& a) { return mentions(a, symbol); });
+  });
+  if (read) return false;
+  std::erase_if(graph_.checks, [&](const SizeCheck& check) { return mentions(check.condition, symbol) && truth(check.condition) == Truth::yes; });
+  return std::none_of(graph_.checks.begin(), graph_.checks.end(), [&](const SizeCheck& check) { return mentions(check.condition, symbol); });
+}
 
 Status GraphReader::settle_data_sizes() {
   read_number_assertions();
@@ -192,7 +214,7 @@ Status GraphReader::settle_data_sizes() {
   }
   for (size_t i = 0; i < pool().num_symbols(); ++i) {
     const SymbolId symbol(i);
-    if (!pool().symbol_info(symbol).from_data || context_.bound.contains(symbol)) continue;
+    if (!pool().symbol_info(symbol).from_data || context_.bound.contains(symbol) || drop_offset(symbol)) continue;
     Error error = context_.symbols.unknown_number(pool().symbol_info(symbol).name);
     for (const Node& node : graph_.nodes) {
       const bool here = std::any_of(node.args.begin(), node.args.end(), [&](const Argument& a) { return mentions(a, symbol); });
@@ -242,7 +264,10 @@ Result<bool> GraphReader::is_size_computation(Json json, const Node& node) {
     if (u.key == "as_sym_int" || u.key == "as_sym_float") {
       std::string_view name = text_or_empty(u.value, "as_name");
       const Table& table = u.key == "as_sym_int" ? sym_ints_ : sym_floats_;
-      if (auto it = table.find(name); it != table.end()) context_.symbols.note_unbacked(it->second, where(node));
+      if (auto it = table.find(name); it != table.end()) {
+        context_.symbols.note_unbacked(it->second, where(node));
+        if (target == "aten.sym_storage_offset.default") offsets_.insert(std::string(SymbolTable::symbol_name(it->second)));
+      }
     }
   }
   bool from_data = target == "aten.item.default" || target == "aten._local_scalar_dense.default";

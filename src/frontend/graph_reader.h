@@ -75,6 +75,7 @@ class GraphReader : public ArgumentSource {
   void bind_sizes(Node& node);
   void read_number_assertions();
   bool bind(Node& node, SymbolId symbol);
+  bool drop_offset(SymbolId symbol);
   void assert_sizes(Condition condition, std::string message, const Node& node);
   Result<Argument> known_number(Argument argument, const SchemaArg& schema);
 
@@ -93,6 +94,7 @@ class GraphReader : public ArgumentSource {
   };
   std::vector<NumberAssertion> number_assertions_;
   std::set<std::string, std::less<>> item_symbols_;  // of numbers that item() reads
+  std::set<std::string, std::less<>> offsets_;       // of numbers that say where in a storage a view begins
 };
 
 // An argument in the place of a graph's output: a value, or a constant.

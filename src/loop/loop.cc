@@ -7,7 +7,7 @@
 namespace coil {
 
 TensorFace face(const BufferInfo& buffer) {
-  TensorFace f{buffer.float8.value_or(buffer.dtype), buffer.sizes, buffer.strides};
+  TensorFace f{buffer.meant.value_or(buffer.dtype), buffer.sizes, buffer.strides};
   if (!buffer.pairs) return f;
   f.dtype = complex_type(buffer.dtype);
   f.sizes.pop_back();

@@ -28,17 +28,17 @@ struct BufferInfo {
   enum class Kind : uint8_t { input, constant, state, computed };
   Kind kind = Kind::computed;
   std::string name;             // "x", "encoder.layer.0.weight", "relu_3": unique, readable
-  DType dtype = DType::f32;     // never complex, never a float8
+  DType dtype = DType::f32;     // never complex, a float8 or a wide unsigned
   bool pairs = false;           // the last axis (size 2, stride 1 at the interface) is the two parts of complex numbers
-  std::optional<DType> float8;  // the bytes (u8) are numbers of this type
+  std::optional<DType> meant;   // the elements' bits are numbers of this type: a float8 (u8) or a wide unsigned (signed of its size)
   std::vector<Expr> sizes;
   std::vector<Expr> strides;    // elements; empty: not chosen yet (computed only)
   int input = -1;               // input: its position among the tensor inputs
   TensorData data;              // constant and state: contents (state: initial contents, dense by `strides`)
 };
 
-// A buffer of the interface as its caller sees it: one of pairs is a tensor of complex dtype without the last axis, one of bytes may be
-// of a float8 type.
+// A buffer of the interface as its caller sees it: one of pairs is a tensor of complex dtype without the last axis, one of bits may be
+// of a float8 or unsigned type.
 struct TensorFace {
   DType dtype;
   std::vector<Expr> sizes, strides;  // strides in elements of dtype

@@ -54,7 +54,7 @@ BufferId Recorder::add_buffer(BufferInfo info) {
 View Recorder::load_of(BufferId buffer) {
   const BufferInfo& info = program_.buffer(buffer);
   std::vector<Expr> vars = variables(pool(), info.sizes.size());
-  if (!info.pairs) return {info.float8.value_or(info.dtype), info.sizes, pool().load(buffer, info.dtype, vars)};
+  if (!info.pairs) return {info.meant.value_or(info.dtype), info.sizes, pool().load(buffer, info.dtype, vars)};
   vars.back() = part(pool());
   return {complex_type(info.dtype), {info.sizes.begin(), info.sizes.end() - 1}, pool().load(buffer, info.dtype, vars)};
 }
@@ -63,7 +63,7 @@ View Recorder::load_of(BufferId buffer) {
 void Recorder::describe(BufferInfo& info, DType dtype, std::vector<Expr> sizes) {
   info.dtype = part_type(dtype);
   info.pairs = is_complex(dtype);
-  if (is_float8(dtype)) info.float8 = dtype;
+  if (is_float8(dtype) || is_wide_unsigned(dtype)) info.meant = dtype;
   info.sizes = stored_sizes(dtype, std::move(sizes));
 }
 
@@ -99,9 +99,9 @@ View Recorder::constant(std::string name, TensorData data) {
   BufferInfo info;
   info.kind = BufferInfo::Kind::constant;
   info.name = std::move(name);
-  if (is_float8(data.dtype)) {
-    info.float8 = data.dtype;
-    data.dtype = DType::u8;
+  if (is_float8(data.dtype) || is_wide_unsigned(data.dtype)) {
+    info.meant = data.dtype;
+    data.dtype = part_type(data.dtype);
   }
   if (is_complex(data.dtype)) {
     info.pairs = true;

@@ -12,7 +12,7 @@ constexpr const char* kAliases[] = {
 };
 
 constexpr const char* kConversions[] = {
-    "aten.to.device", "aten.to.dtype", "aten.to.dtype_layout", "aten.to.other", "aten._to_copy.default", "aten.type_as.default",
+    "aten.to.device", "aten.to.dtype", "aten.to.dtype_layout", "aten.to.other", "aten._to_copy.default", "aten.type_as.default", "aten.chalf.default",
     "prims.convert_element_type.default",
 };
 

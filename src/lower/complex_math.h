@@ -10,10 +10,10 @@ namespace coil::lowering {
 
 using Complex = coil::Complex;
 
-// Functions take and give parts of `type` (f32 or f64).
+// Functions take and give parts of the compute type of `type` (f32 or f64).
 class ComplexMath {
  public:
-  ComplexMath(ExprPool& pool, DType type) : pool_(pool), type_(type) {}
+  ComplexMath(ExprPool& pool, DType type) : pool_(pool), type_(compute_type(type)) {}
 
   Expr number(double x) const { return pool_.constant(x, type_); }
   Complex real(Expr x) const { return {x, number(0)}; }

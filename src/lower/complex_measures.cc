@@ -16,7 +16,7 @@ View norm_over(Op& op, const std::string& name, DType type, const Sizes& sizes, 
   const ComplexMath m(op.pool, type);
   const bool extreme = std::isinf(p), plain = extreme || p == 0 || p == 1;
   const ReduceOp reduce = !extreme ? ReduceOp::sum : p > 0 ? ReduceOp::max : ReduceOp::min;
-  const View sum = op.rec.reduce(name + ".sum", reduce, type, sizes, domain, [&](Coordinates c, Coordinates k) {
+  const View sum = op.rec.reduce(name + ".sum", reduce, plain ? type : accumulate_type(type), sizes, domain, [&](Coordinates c, Coordinates k) {
     const Complex z = f(c, k);
     if (p == 2) return m.add(m.mul(z.re, z.re), m.mul(z.im, z.im));
     const Expr size = m.abs(z);

@@ -116,7 +116,11 @@ Views nonzero_static(Op& op) {
   ExprPool& p = op.pool;
   Expr n = count(p, x.sizes), rows = out.sizes.at(0);
   View flat = reshaped(op, x, {n});
-  auto is_set = [&](Coordinates c) { return as(op.rec.at(flat, c), DType::boolean); };
+  auto is_set = [&](Coordinates c) {
+    const Complex z = parts_of(op.rec.at(flat, c));
+    const Expr first = as(z.re, DType::boolean);
+    return z.re == z.im ? first : p.op(ScalarOp::logical_or, {first, as(z.im, DType::boolean)});
+  };
   View before = op.rec.scan("nonzero.count", ScanOp::sum, DType::i64, {n}, 0, [&](Coordinates c) { return as(is_set(c), DType::i64); });
   View place = op.rec.reduce("nonzero.place", ReduceOp::max, DType::i64, {rows}, {n}, [&](Coordinates c, Coordinates k) {
     Expr hit = both(is_set(k), p.op(ScalarOp::eq, {op.rec.at(before, k), p.cast(c[0] + 1, DType::i64)}));

@@ -56,7 +56,11 @@ View kept_positions(Op& op, Expr size, Expr n, const std::function<Expr(Expr)>& 
 
 namespace {
 
-Expr is_set(Op& op, const View& v, Expr position) { return as(op.rec.at(v, from_row_major(position, v.sizes)), DType::boolean); }
+Expr is_set(Op& op, const View& v, Expr position) {
+  const Complex z = parts_of(op.rec.at(v, from_row_major(position, v.sizes)));
+  const Expr first = as(z.re, DType::boolean);
+  return z.re == z.im ? first : op.pool.op(ScalarOp::logical_or, {first, as(z.im, DType::boolean)});
+}
 
 View nonzero_positions(Op& op, const View& x, Expr size) {
   return kept_positions(op, size, count(op.pool, x.sizes), [&](Expr position) { return is_set(op, x, position); });
@@ -104,6 +108,53 @@ Sizes broadcast_sizes(Op& op, const View& a, const View& b) {
   }
   return sizes;
 }
+
+// A position of a Python slice as one from the beginning, at most `end`.
+Expr slice_position(ExprPool& p, Expr given, Expr end) {
+  const Expr from_end = p.select(p.op(ScalarOp::lt, {given, zero_of(p)}), p.op(ScalarOp::add, {given, end}), given);
+  return p.op(ScalarOp::minimum, {p.op(ScalarOp::maximum, {from_end, zero_of(p)}), end});
+}
+
+// x[first:last] along `dim` as result i, whose size is read.
+View slice_at(Op& op, size_t i, const View& x, size_t dim, Expr first, Expr last) {
+  ExprPool& p = op.pool;
+  const TensorType& out = op.out(i);
+  bind_size(op, out.sizes.at(dim), p.op(ScalarOp::maximum, {p.op(ScalarOp::sub, {last, first}), zero_of(p)}), x.sizes[dim]);
+  return op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
+    std::vector<Expr> at_x(c.begin(), c.end());
+    at_x[dim] = p.checked_index(p.op(ScalarOp::add, {first, p.cast(c[dim], DType::i64)}), x.sizes[dim]);
+    return op.rec.at(x, at_x);
+  });
+}
+
+// tensor_split before positions that are data; they are taken as those of Python's slices.
+Views split_at_data(Op& op) {
+  const View x = op.tensor("self"), places = op.tensor("tensor_indices_or_sections");
+  if (places.rank() != 1) fail(ErrorCode::unsupported_feature, op.node.target + " into a number of parts that depends on data");
+  ExprPool& p = op.pool;
+  const size_t dim = wrap_dim(op.integer("dim"), x.rank()), parts = op.node.outputs.size();
+  const Expr end = p.cast(x.sizes[dim], DType::i64);
+  const auto place = [&](size_t i) {
+    if (i == 0) return zero_of(p);
+    return i == parts ? end : slice_position(p, as(at(op, places, p.index(static_cast<int64_t>(i) - 1)), DType::i64), end);
+  };
+  Views results;
+  for (size_t i = 0; i < parts; ++i) results.push_back(slice_at(op, i, x, dim, place(i), place(i + 1)));
+  return results;
+}
+
+}  // namespace
+
+View slice_at_data(Op& op) {
+  const View x = op.tensor("self");
+  if (op.integer("step") != 1) fail(ErrorCode::unsupported_feature, op.node.target + " in steps at positions that depend on data");
+  const size_t dim = wrap_dim(op.integer("dim"), x.rank());
+  const Expr end = op.pool.cast(x.sizes[dim], DType::i64);
+  const auto place = [&](const char* arg, Expr otherwise) { return op.has(arg) ? slice_position(op.pool, as(op.operand(arg).body, DType::i64), end) : otherwise; };
+  return slice_at(op, 0, x, dim, place("start", zero_of(op.pool)), place("end", end));
+}
+
+namespace {
 
 Views masked_select(Op& op) {
   View x = op.tensor("self"), mask = op.tensor("mask");
@@ -365,6 +416,7 @@ void add_data_sizes(Table& table) {
   for (const char* target : {"aten.nonzero.default", "aten.argwhere.default"}) table[target] = nonzero;
   for (const char* target : {"aten.nonzero_numpy.default", "aten.where.default"}) table[target] = nonzero_by_dimension;
   table["aten.masked_select.default"] = masked_select;
+  table["aten.tensor_split.tensor_indices_or_sections"] = split_at_data;
   table["aten.repeat_interleave.Tensor"] = repeat_interleave;
   table["aten.repeat_interleave.self_Tensor"] = repeat_interleave_self;
   for (const char* target : {"aten._unique2.default", "aten._unique.default"}) table[target] = unique;

@@ -18,6 +18,8 @@ void add_grouped_products(Table& table);
 void add_reinterpret(Table& table);
 void add_windows(Table& table);
 void add_packed_products(Table& table);
+// aten.slice between positions from data, whose result's size the node binds (data_sizes.cc).
+View slice_at_data(Op& op);
 void add_complex_measures(Table& table);  // rows of complex_table(), as the next
 void add_complex_ranges(Table& table);
 void add_scaled_products(Table& table);  // rows of float8_table()

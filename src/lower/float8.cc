@@ -172,7 +172,7 @@ Table make_table(const Table& rows) {
   for (const char* name : {"isnan", "isinf", "isfinite"}) {
     const auto row = rows.find(std::string("aten.") + name + ".default");
     t[row->first] = [row = row->second](Op& op) {
-      op.decode();
+      op.see(decoded);
       return row(op);
     };
   }

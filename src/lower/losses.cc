@@ -1,12 +1,21 @@
 // Losses: an elementwise formula and a reduction (none, mean, sum).
+#include <cmath>
+
 #include "lower/data_checks.h"
 #include "lower/losses.h"
 
 namespace coil::lowering {
 
+int64_t reduction_of(const Op& op) {
+  const Argument* given = op.node.find("reduction");
+  if (!given) return 0;
+  const std::string* word = std::get_if<std::string>(given);
+  return !word ? op.integer("reduction") : *word == "mean" ? kMeanReduction : *word == "sum" ? kSumReduction : 0;
+}
+
 View finished_loss(Op& op, const Sizes& sizes, const std::function<Expr(Coordinates)>& element) {
   const TensorType& out = op.out();
-  const int64_t reduction = op.integer("reduction");
+  const int64_t reduction = reduction_of(op);
   if (reduction != kMeanReduction && reduction != kSumReduction) return op.rec.pointwise(op.name, out.dtype, out.sizes, element);
   const DType type = accumulate_type(out.dtype);
   View sum = op.rec.reduce(op.name + (reduction == kSumReduction ? "" : ".sum"), ReduceOp::sum, reduction == kSumReduction ? out.dtype : type, {}, sizes,
@@ -126,7 +135,7 @@ Views negative_log_likelihood(Op& op, const View& logs, double smoothing) {
   };
   const TensorType& out = op.out();
   Views results(op.node.outputs.size());
-  if (op.integer("reduction") != kMeanReduction) {
+  if (reduction_of(op) != kMeanReduction) {
     results[0] = finished_loss(op, target.sizes, element);
     return results;
   }
@@ -143,7 +152,7 @@ Views cross_entropy_of_shares(Op& op, const View& logs, size_t axis) {
   View target = op.tensor("target");
   const std::optional<View> weight = op.maybe_tensor("weight");
   const DType type = accumulate_type(op.out().dtype);
-  const double smoothing = op.number("label_smoothing");
+  const double smoothing = op.has("label_smoothing") ? op.number("label_smoothing") : 0;
   ExprPool& p = op.pool;
   Expr classes = as(p.cast(logs.sizes[axis], DType::i64), type);
   View losses = reduced(op, op.name + ".classes", ReduceOp::sum, type, logs, {axis}, false, [&](Expr log, Coordinates at) {
@@ -155,7 +164,8 @@ Views cross_entropy_of_shares(Op& op, const View& logs, size_t axis) {
     Expr term = p.op(ScalarOp::neg, {p.op(ScalarOp::mul, {log, share})});
     return weight ? p.op(ScalarOp::mul, {term, as(op.rec.at(*weight, at.subspan(axis, 1)), type)}) : term;
   });
-  return {finished_loss(op, losses.sizes, [&](Coordinates c) { return op.rec.at(losses, c); })};
+  const bool nothing = is_const(logs.sizes[axis], 0) && reduction_of(op) == kMeanReduction;  // eager divides by the numbers for a class
+  return {finished_loss(op, losses.sizes, [&](Coordinates c) { return nothing ? op.constant(std::nan(""), type) : op.rec.at(losses, c); })};
 }
 
 Views cross_entropy(Op& op) {
@@ -164,6 +174,28 @@ Views cross_entropy(Op& op) {
   View logs = softmax_of(op, "log_softmax", x, axis, accumulate_type(op.out().dtype), true);
   if (is_float(target.dtype)) return cross_entropy_of_shares(op, logs, axis);
   return negative_log_likelihood(op, logs, op.number("label_smoothing"));
+}
+
+// PyTorch computes it in chunks of rows, to keep the logits small; that changes no result. Gradients may come along with it.
+Views linear_cross_entropy(Op& op) {
+  for (const char* gradient : {"compute_input_grad", "compute_linear_weight_grad", "compute_linear_bias_grad"}) {
+    if (op.has(gradient) && op.flag(gradient)) fail(ErrorCode::unsupported_feature, op.node.target + " with its gradients");
+  }
+  const View x = op.tensor("input"), target = op.tensor("target");
+  const std::optional<View> bias = op.maybe_tensor("linear_bias");
+  const DType type = accumulate_type(x.dtype);  // logits of 16 bits would be too rough
+  View logits = matrix_product(op, "linear", type, x, permuted(op, op.tensor("linear_weight"), {1, 0}), 0);
+  if (bias) {
+    const View product = logits;
+    logits = op.rec.pointwise("linear.bias", type, product.sizes, [&](Coordinates c) {
+      return op.pool.op(ScalarOp::add, {op.rec.at(product, c), as(read(*bias, c), type)});
+    });
+  }
+  const View logs = softmax_of(op, "log_softmax", logits, 1, accumulate_type(op.out().dtype), true);
+  const double smoothing = op.has("label_smoothing") ? op.number("label_smoothing") : 0;
+  Views results = is_float(target.dtype) ? cross_entropy_of_shares(op, logs, 1) : negative_log_likelihood(op, logs, smoothing);
+  results.resize(1);
+  return results;
 }
 
 Expr kl_div(Op& op, Expr x, Expr t, DType type) {
@@ -198,6 +230,8 @@ void add_losses(Table& table) {
     table[target] = [](Op& op) { return negative_log_likelihood(op, op.tensor("self"), 0); };
   }
   table["aten.cross_entropy_loss.default"] = cross_entropy;
+  table["torch_nn._linear_cross_entropy_batch_chunked.default"] = linear_cross_entropy;
+  table["torch_nn._linear_cross_entropy_batch_chunked_no_reduction.default"] = linear_cross_entropy;
 }
 
 }  // namespace coil::lowering

@@ -10,6 +10,7 @@
 #include "expr/written_size.h"
 #include "loop/amounts.h"
 #include "lower/dtype_rules.h"
+#include "lower/size_rules.h"
 #include "lower/families.h"
 #include "lower/find_attention.h"
 #include "lower/find_quantised.h"
@@ -66,19 +67,45 @@ void store_long_view(Session& session, View& result) {
   result = session.recorder.pointwise("copy", result.dtype, result.sizes, [&](Coordinates c) { return session.recorder.at(long_view, c); });
 }
 
+// The row for a node, by the types of numbers that it takes and gives.
+std::optional<Lowering> row_of(const Graph& graph, const Node& node) {
+  if (!is_float8_node(graph, node) && is_unsigned_node(graph, node)) return unsigned_row(graph, node);
+  const bool complex = !is_float8_node(graph, node) && is_complex_node(graph, node);
+  if (complex && !has_complex_row(graph, node)) return std::nullopt;
+  const Table& rows = is_float8_node(graph, node) ? float8_table() : complex ? complex_table() : table();
+  const auto row = rows.find(node.target);
+  return row == rows.end() ? std::nullopt : std::optional<Lowering>(row->second);
+}
+
+std::string_view numbers_of(const Graph& graph, const Node& node) {
+  if (is_float8_node(graph, node)) return " of float8 numbers";
+  if (is_unsigned_node(graph, node)) return " of unsigned numbers of 16 bits or more";
+  return is_complex_node(graph, node) ? " of complex numbers" : "";
+}
+
+// Whether all results are tensors without elements: their rows may not have a formula for such sizes.
+bool all_empty(const Graph& graph, const Node& node) {
+  return !node.outputs.empty() && std::all_of(node.outputs.begin(), node.outputs.end(), [&](ValueId id) {
+    if (!graph.value(id).is_tensor()) return false;
+    const std::vector<Expr>& sizes = graph.value(id).tensor().sizes;
+    return std::any_of(sizes.begin(), sizes.end(), [](Expr size) { return is_const(size, 0); });
+  });
+}
+
 void lower_node(Session& session, Scope& scope, const Node& node) {
-  const bool float8 = !node.user && is_float8_node(scope.graph, node), complex = !node.user && !float8 && is_complex_node(scope.graph, node);
-  const Table& rows = float8 ? float8_table() : complex ? complex_table() : table();
-  auto row = rows.find(node.target);
-  if (!node.user && row == rows.end()) {
-    fail(ErrorCode::unsupported_op, fmt::format("coil has no code for the operator {}{}", node.target, float8 ? " of float8 numbers" : complex ? " of complex numbers" : ""),
+  const std::optional<Lowering> found = node.user ? Lowering(lower_user_kernel) : row_of(scope.graph, node);
+  if (!found) {
+    fail(ErrorCode::unsupported_op, fmt::format("coil has no code for the operator {}{}", node.target, numbers_of(scope.graph, node)),
          node.target.starts_with("aten.") || node.target.starts_with("prims.") ? "run `coil check` for all such operators; program.run_decompositions() may replace it"
                                                                                : "if it is a kernel of your own, give its registration with --kernels; `coil check` names all such operators");
   }
   session.recorder.set_origins(node.origins);
   Op op(session, scope, node);
   check_types(op);
-  Views results = node.user ? lower_user_kernel(op) : row->second(op);
+  check_sizes(op);
+  const bool counts = node.target.starts_with("aten.repeat_interleave.");  // the number of its results is data, and checked
+  const bool nothing = !node.user && !counts && node.binds.empty() && all_empty(scope.graph, node);
+  Views results = nothing ? Views() : (*found)(op);
   results.resize(std::max(results.size(), node.outputs.size()));
   for (size_t i = 0; i < node.outputs.size(); ++i) {  // nothing to compute
     const ValueInfo& info = scope.graph.value(node.outputs[i]);

@@ -90,14 +90,20 @@ class Op {
   // The tensors of argument i (of a higher-order operator, whose arguments have no names): one or a list.
   Views tensors_at(size_t i) const;
 
-  // Arguments of these names are seen as complex (float8) numbers.
+  // Arguments of these names are seen as complex (float8, unsigned) numbers.
   void promote(std::string_view names, DType dtype) {
     promoted_ = names;
     promoted_type_ = dtype;
   }
 
-  // Arguments of float8 types are seen as f32.
-  void decode() { decodes_ = true; }
+  // How tensors among the arguments are seen, and numbers of operand().
+  using Seen = std::function<View(const View&)>;
+  void see(Seen tensors, Seen numbers = {}) {
+    seen_ = std::move(tensors);
+    number_seen_ = std::move(numbers);
+  }
+  // Results as out() tells them while a row for other types runs; none: as the program says.
+  void replace_outs(std::vector<TensorType> outs) { outs_ = std::move(outs); }
 
   // A real scalar argument as a constant of the compute type of `dtype`.
   Expr scalar(std::string_view arg, DType dtype) const;
@@ -112,7 +118,8 @@ class Op {
 
   std::string_view promoted_;  // separated by spaces
   DType promoted_type_ = DType::c64;
-  bool decodes_ = false;
+  Seen seen_, number_seen_;
+  std::vector<TensorType> outs_;
 };
 
 using Lowering = std::function<Views(Op&)>;
@@ -180,6 +187,13 @@ bool is_float8_node(const Graph& graph, const Node& node);
 // The values of a float8 view as f32; a view (of any type) as float8 numbers of `type`. Nothing is stored.
 View decoded(const View& v);
 View encoded(const View& v, DType type);
+// Likewise for nodes with unsigned numbers of 16 bits and more (unsigned.cc): the row for a node, if there is one; a view (of any type)
+// as such numbers of `type`. Nothing is stored.
+bool is_unsigned_node(const Graph& graph, const Node& node);
+std::optional<Lowering> unsigned_row(const Graph& graph, const Node& node);
+View as_unsigned(const View& v, DType type);
+// Whether complex_table() serves the node: those with parts of 16 bits have fewer operators.
+bool has_complex_row(const Graph& graph, const Node& node);
 void add_complex_movement(Table& complex, const Table& rows);
 void add_complex_pointwise(Table& complex);
 void add_complex_reductions(Table& complex);

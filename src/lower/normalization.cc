@@ -38,7 +38,9 @@ Views layer_norm(Op& op) {
     return scaled(op, normalised(op, as(op.rec.at(x, c), type), m.mean, rstd, c), weight, bias, c, type);
   });
   if (op.node.outputs.size() == 1) return {y};
-  return {y, converted(op, m.mean, op.out(1).dtype), converted(op, rstd, op.out(2).dtype)};
+  View mean = m.mean;
+  if (is_const(m.count, 0)) mean.body = op.constant(0, mean.dtype);  // as eager says of nothing, while the deviation is NaN
+  return {y, converted(op, mean, op.out(1).dtype), converted(op, rstd, op.out(2).dtype)};
 }
 
 // A per-channel vector aligned with dimension 1.

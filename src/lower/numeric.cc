@@ -58,25 +58,15 @@ Views nextafter(Op& op) {
   }, DType::f64)};
 }
 
-// Euclid, with as many steps as the widest pair of the type needs, in double precision, whose quotients are exact: a vector
-// has no division of whole numbers.
-Val greatest_divisor(Val a, Val b) {
-  const DType type = a.e->dtype;
-  if (byte_size(type) > 2) fail(ErrorCode::unsupported_feature, "gcd and lcm of more than 16 bits: they need a loop");
-  const int steps = byte_size(type) == 2 ? 23 : 13;
-  a = abs(Val(as(a.e, DType::f64)));
-  b = abs(Val(as(b.e, DType::f64)));
-  for (int i = 0; i < steps; ++i) {
-    Val done = equal(b, 0.0), divisor = select(done, 1.0, b), rest = a - divisor * floor(a / divisor);
-    a = select(done, a, b);
-    b = select(done, b, rest);
-  }
-  return as(a.e, type);
-}
+Val greatest_divisor(Val a, Val b) { return apply(ScalarOp::gcd, a, b); }
 
+// As in C, narrow numbers are multiplied as those of 32 bits, whose low bits are the result.
 Val least_multiple(Val a, Val b) {
-  Val divisor = greatest_divisor(a, b), zero = equal(divisor, 0.0);
-  return select(zero, 0.0, abs(apply(ScalarOp::trunc_div, a, select(zero, 1.0, divisor)) * b));
+  const DType type = a.e->dtype;
+  if (byte_size(type) < 4) a = as(a.e, DType::i32), b = as(b.e, DType::i32);
+  const Val divisor = greatest_divisor(a, b), zero = equal(divisor, 0.0);
+  const Val multiple = abs(apply(ScalarOp::trunc_div, a, select(zero, 1.0, divisor)) * b);
+  return as(select(zero, 0.0, multiple).e, type);
 }
 
 Views isclose(Op& op) {

@@ -21,6 +21,7 @@ const Argument& Op::argument(std::string_view arg) const {
 }
 
 const TensorType& Op::out(size_t i) const {
+  if (i < outs_.size()) return outs_[i];
   if (i >= node.outputs.size() || !graph.value(node.outputs[i]).is_tensor()) {
     fail(ErrorCode::bad_program, fmt::format("{}: result {} is not a tensor", node.target, i));
   }
@@ -36,7 +37,7 @@ View Op::value(ValueId id) const {
   const ValueInfo& info = graph.value(id);
   if (const Expr* e = std::get_if<Expr>(&info.type)) return {DType::i64, {}, pool.cast(*e, DType::i64)};
   const View& v = scope.values[static_cast<size_t>(id.index)];
-  if (v.body) return decodes_ && is_float8(v.dtype) ? decoded(v) : v;
+  if (v.body) return seen_ ? seen_(v) : v;
   std::string producer = info.producer.valid() ? graph.node(info.producer).target : "an input";
   fail(ErrorCode::unsupported_op, fmt::format("{} uses a result of {} that coil does not compute ('{}')", node.target, producer, info.name));
 }
@@ -48,6 +49,7 @@ View Op::promoted(std::string_view arg, View v) const {
       if (v.dtype == promoted_type_) return v;
       if (is_complex(promoted_type_)) return as_complex(v, promoted_type_);
       if (is_float8(promoted_type_)) return encoded(v, promoted_type_);
+      if (is_wide_unsigned(promoted_type_)) return as_unsigned(v, promoted_type_);
       return {promoted_type_, v.sizes, as(parts_of(v.body).re, promoted_type_)};
     }
     names.remove_prefix(std::min(end + 1, names.size()));
@@ -97,7 +99,10 @@ bool Op::is_scalar(std::string_view arg) const {
 View Op::operand(std::string_view arg) const {
   const Argument& a = argument(arg);
   if (const ValueId* id = std::get_if<ValueId>(&a); id && id->valid()) return promoted(arg, value(*id));
-  if (const Expr* e = std::get_if<Expr>(&a)) return promoted(arg, {DType::i64, {}, pool.cast(*e, DType::i64)});
+  if (const Expr* e = std::get_if<Expr>(&a)) {
+    const View v{DType::i64, {}, pool.cast(*e, DType::i64)};
+    return promoted(arg, number_seen_ ? number_seen_(v) : v);
+  }
   // A Python float keeps its double value until the result's type is known.
   if (const double* d = std::get_if<double>(&a)) return promoted(arg, {DType::f32, {}, pool.constant(*d, DType::f64)});
   if (const bool* b = std::get_if<bool>(&a)) return promoted(arg, {DType::boolean, {}, pool.boolean(*b)});
@@ -184,7 +189,8 @@ std::string Op::text(std::string_view arg) const {
 std::optional<DType> Op::dtype(std::string_view arg) const {
   const Argument* a = node.find(arg);
   const DType* d = a ? std::get_if<DType>(a) : nullptr;
-  return d ? std::optional<DType>(*d) : std::nullopt;
+  if (!d) return std::nullopt;
+  return !outs_.empty() && is_wide_unsigned(*d) ? DType::i64 : *d;
 }
 
 Views Op::tensors_at(size_t i) const {

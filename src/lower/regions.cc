@@ -78,6 +78,7 @@ View Part::carried(size_t number, DType dtype, const Sizes& sizes) {
   info.name = "carried";
   info.dtype = part_type(dtype);
   info.pairs = is_complex(dtype);
+  if (!info.pairs && info.dtype != dtype) info.meant = dtype;
   info.sizes = sizes;
   if (info.pairs) info.sizes.push_back(inner_.recorder.pool().index(2));
   const BufferId id = inner_.recorder.capture(info);

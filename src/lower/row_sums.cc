@@ -225,7 +225,7 @@ View summed_rows(Op& op, const RowSums& sums) {
   });
 }
 
-bool writes_rows(const Op& op, DType type) { return op.session.library && !is_complex(type) && !is_float8(type); }
+bool writes_rows(const Op& op, DType type) { return op.session.library && !is_complex(type) && !is_float8(type) && !is_wide_unsigned(type); }
 
 View written_rows(Op& op, const RowSums& writes) { return by_routine(op, writes, kLast); }
 

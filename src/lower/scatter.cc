@@ -360,6 +360,7 @@ Views as_strided_scatter(Op& op) {
   Sizes strides = op.indices("stride");
   View flat = reshaped(op, x, {count(op.pool, x.sizes)});
   if (strides.size() != src.rank()) fail(ErrorCode::bad_program, op.node.target + ": the strides have another number of dimensions");
+  check_reach(op, storage, src.sizes, strides);
   if (src.rank() == 0) {
     src = unsqueezed(op, src, 0);
     strides = {op.pool.index(1)};

@@ -9,29 +9,6 @@
 namespace coil::lowering {
 namespace {
 
-// Dimensions from the one with the largest strides to the one with the smallest.
-std::vector<size_t> memory_order(Op& op, const TensorType& type) {
-  std::vector<size_t> single, inwards;
-  std::vector<char> used(type.sizes.size(), 0);
-  const bool empty = std::any_of(type.sizes.begin(), type.sizes.end(), [](Expr s) { return is_const(s, 0); });
-  for (size_t d = 0; d < used.size(); ++d) {
-    if (!empty && !is_const(type.sizes[d], 1)) continue;
-    single.push_back(d);  // whatever its stride
-    used[d] = 1;
-  }
-  Expr stride = op.pool.index(1);
-  while (single.size() + inwards.size() < used.size()) {
-    size_t d = 0;
-    while (d < used.size() && (used[d] || !provably_equal(type.strides.at(d), stride))) ++d;
-    if (d == used.size()) fail(ErrorCode::unsupported_feature, op.node.target + " of a tensor with gaps or overlaps");
-    used[d] = 1;
-    inwards.push_back(d);
-    stride = stride * type.sizes[d];
-  }
-  single.insert(single.end(), inwards.rbegin(), inwards.rend());
-  return single;
-}
-
 // Views that begin where what they show begins.
 constexpr std::string_view kInPlace[] = {"permute", "transpose", "t", "mT", "numpy_T", "swapaxes", "movedim", "view", "reshape", "_unsafe_view", "unsqueeze",
                                          "squeeze", "expand", "alias", "detach", "flatten", "unflatten", "view_as_real", "view_as_complex", "real"};
@@ -127,6 +104,28 @@ bool begins_elsewhere(const Graph& graph, ValueId id) {
 }
 
 }  // namespace
+
+std::vector<size_t> memory_order(Op& op, const TensorType& type) {
+  std::vector<size_t> single, inwards;
+  std::vector<char> used(type.sizes.size(), 0);
+  const bool empty = std::any_of(type.sizes.begin(), type.sizes.end(), [](Expr s) { return is_const(s, 0); });
+  for (size_t d = 0; d < used.size(); ++d) {
+    if (!empty && !is_const(type.sizes[d], 1)) continue;
+    single.push_back(d);  // whatever its stride
+    used[d] = 1;
+  }
+  Expr stride = op.pool.index(1);
+  while (single.size() + inwards.size() < used.size()) {
+    size_t d = 0;
+    while (d < used.size() && (used[d] || !provably_equal(type.strides.at(d), stride))) ++d;
+    if (d == used.size()) fail(ErrorCode::unsupported_feature, op.node.target + " of a tensor with gaps or overlaps");
+    used[d] = 1;
+    inwards.push_back(d);
+    stride = stride * type.sizes[d];
+  }
+  single.insert(single.end(), inwards.rbegin(), inwards.rend());
+  return single;
+}
 
 void check_reach(Op& op, const Storage& storage, const Sizes& sizes, const Sizes& strides) {
   Expr last = storage.offset, nothing = op.pool.boolean(false);

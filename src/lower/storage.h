@@ -11,6 +11,8 @@ struct Storage {
   Expr offset;                // the argument `storage_offset`: from the storage's first element
 };
 
+// Dimensions from the one with the largest strides to the one with the smallest. Refuses tensors with gaps.
+std::vector<size_t> memory_order(Op& op, const TensorType& type);
 // Of the argument `self`. Refuses tensors with gaps, and an offset of its own where `self` is a later part of another tensor, or may be.
 // A program's input has to begin where its storage does then: mark_counted_inputs() says so to those who call it.
 Storage storage_of_self(Op& op);

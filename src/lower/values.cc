@@ -64,8 +64,9 @@ View complex_of_pairs(const View& pairs) {
 View converted(Op& op, const View& v, DType dtype) {
   if (v.dtype == dtype) return v;
   if (is_complex(dtype)) {
-    if (v.dtype != DType::c128) return as_complex(v, dtype);
-    return op.rec.pointwise("to", dtype, v.sizes, [&](Coordinates c) { return as(op.rec.at(v, c), dtype); });
+    const bool rounds = v.dtype == DType::c128 || (dtype == DType::c32 && v.dtype != DType::f16);
+    if (!rounds) return as_complex(v, dtype);
+    return op.rec.pointwise("to", dtype, v.sizes, [&](Coordinates c) { return op.rec.at(as_complex(v, dtype), c); });
   }
   if (is_complex(v.dtype)) {
     const Complex z = parts_of(v.body);
@@ -92,7 +93,7 @@ namespace {
 std::optional<DType> combine(std::optional<DType> higher, std::optional<DType> lower) {
   if (!higher) return lower;
   if (!lower || is_complex(*higher)) return higher;
-  if (is_complex(*lower)) return is_float(*higher) ? complex_type(*higher) : *lower;
+  if (is_complex(*lower)) return is_float(*higher) ? complex_type(*higher) : is_complex(*lower) && *lower == DType::c32 ? DType::c32 : *lower;
   if (is_float(*higher)) return higher;
   if (is_bool(*higher) || is_float(*lower)) return promote(*higher, *lower);
   return higher;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "lower/families.h"
 #include "lower/storage.h"
 
 namespace coil::lowering {
@@ -60,6 +61,7 @@ Expr wrapped_start(Expr start, Expr size) {
 }
 
 Views slice(Op& op) {
+  if (!op.node.binds.empty()) return {slice_at_data(op)};
   View x = op.tensor("self");
   const size_t dim = wrap_dim(op.integer("dim"), x.rank());
   Expr start = op.has("start") ? wrapped_start(op.index("start"), x.sizes[dim]) : op.pool.index(0);
@@ -104,10 +106,12 @@ Views split(Op& op) {
   if (op.name == "dsplit") dim = 2;
   Views parts;
   Expr start = op.pool.index(0);
+  const bool places = op.node.find("indices") != nullptr;  // they need not ascend
   for (size_t i = 0; i < op.node.outputs.size(); ++i) {
     Expr size = op.out(i).sizes[dim];
     parts.push_back(sliced(op, x, dim, start, size));
     start = start + size;
+    if (places && i < op.indices("indices").size()) start = index_min(wrapped_start(op.indices("indices")[i], x.sizes[dim]), x.sizes[dim]);
   }
   return parts;
 }
@@ -207,21 +211,23 @@ Views as_strided(Op& op) {
   })};
 }
 
-// The storage seen with other sizes; what is beyond its end is 0 (in PyTorch: anything).
+// The tensor's memory seen with other sizes, its elements in the order of the result's strides; what is beyond its end is 0 (in
+// PyTorch: anything).
 Views resize(Op& op) {
   const ValueId* id = std::get_if<ValueId>(op.node.find("self"));
-  const TensorType& base = op.graph.value(*id).tensor();
   const Sizes& sizes = op.out().sizes;
   const View x = op.tensor("self");
-  if (base.sizes == sizes) return {x};
-  if (base.strides != contiguous_strides(op.pool, base.sizes)) fail(ErrorCode::unsupported_feature, "resize of a tensor that is not contiguous");
-  if (op.has("memory_format") && op.out().strides != contiguous_strides(op.pool, sizes)) {
-    fail(ErrorCode::unsupported_feature, "resize to another memory format");
-  }
-  const Expr have = count(op.pool, x.sizes);
+  const std::vector<size_t> order = memory_order(op, op.out());
+  if (op.graph.value(*id).tensor().sizes == sizes && (!op.has("memory_format") || order == memory_order(op, op.graph.value(*id).tensor()))) return {x};
+  const View memory = storage_of_self(op).elements;
+  const Expr have = count(op.pool, memory.sizes);
+  Sizes ordered;
+  for (size_t d : order) ordered.push_back(sizes[d]);
   return {op.rec.pointwise(op.name, x.dtype, sizes, [&](Coordinates c) {
-    const Expr linear = row_major(op.pool, c, sizes);
-    return masked(index_less(linear, have, VarRanges{sizes}), op.rec.at(x, from_row_major(linear, x.sizes)), as(op.pool.constant_int(0, DType::i64), x.dtype));
+    std::vector<Expr> place;
+    for (size_t d : order) place.push_back(c[d]);
+    const Expr linear = row_major(op.pool, place, ordered);
+    return masked(index_less(linear, have, VarRanges{sizes}), op.rec.at(memory, from_row_major(linear, memory.sizes)), as(op.pool.constant_int(0, DType::i64), x.dtype));
   })};
 }
 
@@ -311,7 +317,7 @@ void add_views(Table& table) {
   for (const char* target : {"aten.split.Tensor", "aten.split.sizes", "aten.split_with_sizes.default", "aten.split_with_sizes_copy.default",
                              "aten.split_copy.Tensor", "aten.unsafe_split.Tensor", "aten.unsafe_split_with_sizes.default", "aten.chunk.default",
                              "aten.unsafe_chunk.default", "aten.tensor_split.sections", "aten.tensor_split.indices", "aten.hsplit.int", "aten.hsplit.array", "aten.vsplit.int",
-                             "aten.vsplit.array", "aten.dsplit.int", "aten.dsplit.array", "aten.tensor_split.tensor_indices_or_sections"}) {
+                             "aten.vsplit.array", "aten.dsplit.int", "aten.dsplit.array"}) {
     table[target] = split;
   }
   for (const char* target : {"aten.unbind.int", "aten.unbind_copy.int"}) table[target] = unbind;

@@ -15,6 +15,8 @@ constexpr DTypeInfo kTypes[] = {
     {DType::f8e4m3fnuz, "f8e4m3fnuz", "float8_e4m3fnuz", "uint8_t", 1, 26, 31},
     {DType::f8e5m2fnuz, "f8e5m2fnuz", "float8_e5m2fnuz", "uint8_t", 1, 25, 32},
     {DType::f8e8m0fnu, "f8e8m0fnu", "float8_e8m0fnu", "uint8_t", 1, 44, 33},
+    {DType::u16, "u16", "uint16", "int16_t", 2, 27, 28},       {DType::u32, "u32", "uint32", "int32_t", 4, 28, 34},
+    {DType::u64, "u64", "uint64", "int64_t", 8, 29, 35},       {DType::c32, "c32", "complex32", "cd::f16", 4, 8, 9},
     {DType::index, "index", "index", "int64_t", 8, -1, -1},
 };
 
@@ -22,7 +24,19 @@ constexpr DTypeInfo kTypes[] = {
 
 const DTypeInfo& info(DType dtype) { return kTypes[static_cast<int>(dtype)]; }
 
-DType compute_type(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16 ? DType::f32 : part_type(dtype); }
+DType part_type(DType d) {
+  switch (d) {
+    case DType::c32: return DType::f16;
+    case DType::c64: return DType::f32;
+    case DType::c128: return DType::f64;
+    case DType::u16: return DType::i16;
+    case DType::u32: return DType::i32;
+    case DType::u64: return DType::i64;
+    default: return is_float8(d) ? DType::u8 : d;
+  }
+}
+
+DType compute_type(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16 || dtype == DType::c32 ? DType::f32 : part_type(dtype); }
 
 std::optional<DType> dtype_from_export_number(int number) {
   for (const DTypeInfo& t : kTypes) {
@@ -43,7 +57,9 @@ DType promote(DType a, DType b) {
   if (is_bool(a)) return b;
   if (is_bool(b)) return a;
   if (is_complex(a) || is_complex(b)) {
-    return complex_type(a) == DType::c128 || complex_type(b) == DType::c128 ? DType::c128 : DType::c64;
+    if (!is_complex(a) && !is_float(a)) return b;
+    if (!is_complex(b) && !is_float(b)) return a;
+    return byte_size(complex_type(a)) > byte_size(complex_type(b)) ? complex_type(a) : complex_type(b);
   }
   if (is_float(a) && is_float(b)) {
     if (byte_size(a) == 2 && byte_size(b) == 2) return DType::f32;  // f16 with bf16

@@ -12,7 +12,7 @@ bool has_effect(const Node& node) {
   std::string_view t = node.target;
   if (t == "coil.read_size") return !node.binds.empty();  // of a number that is no size nothing is left
   if (node.outputs.empty() || !node.binds.empty() || t.find("_assert") != std::string_view::npos) return true;
-  return !t.starts_with("aten.") && !t.starts_with("prims.") && !t.starts_with("quantized_decomposed.") &&
+  return !t.starts_with("aten.") && !t.starts_with("prims.") && !t.starts_with("quantized_decomposed.") && !t.starts_with("torch_nn.") &&
          !t.starts_with("higher_order.");
 }
 

@@ -40,7 +40,8 @@ class Simplifier {
       if (const auto* v = std::get_if<ValueId>(&out.value)) outputs_.insert(v->index);
     }
     for (const Node& node : graph.nodes) {
-      if (!aten_name(node).starts_with("as_strided") || node.args.empty()) continue;
+      const bool counts = aten_name(node).starts_with("as_strided") || aten_name(node).starts_with("resize");
+      if (!counts || node.args.empty()) continue;
       ValueId v = first(node);
       while (v.valid() && counted_.insert(v.index).second) {
         const NodeId producer = graph.value(v).producer;
@@ -52,7 +53,7 @@ class Simplifier {
   Graph run() {
     for (const Node& original : graph_.nodes) {
       Node node = without_copy(original);
-      if (aten_name(node).empty() || node.outputs.empty()) {
+      if (aten_name(node).empty() || node.outputs.empty() || !node.binds.empty()) {
         builder_.copy(node);
       } else if (node.outputs.size() > 1 || is_list_op(node)) {
         if (!several(node)) builder_.copy(node);
@@ -267,13 +268,25 @@ class Simplifier {
                   {{"self", v}, {"dim", *node.find("dim")}, {"start", *s}, {"end", *s + *l}, {"step", pool().index(1)}});
   }
 
+  // Whether each part begins where the one before ends: positions that tensor_split is given need not ascend.
+  static bool one_after_the_other(const Node& node) {
+    const auto* places = ints_arg(node, "indices");
+    if (!places) return true;
+    int64_t last = 0;
+    for (Expr place : *places) {
+      if (!place->is_constant() || place->as_int() < last) return false;
+      last = place->as_int();
+    }
+    return true;
+  }
+
   // Nodes of several results: lists of views become one view each.
   bool several(const Node& node) {
     ValueId v = first(node);
     std::string_view name = aten_name(node);
     if (name == "native_dropout" && v.valid() && !drops(node) && same_type(node, v) && use_count(node.outputs[1]) == 0)
       return replace(node, v);
-    if (!is_list_op(node) || !v.valid()) return false;
+    if (!is_list_op(node) || !v.valid() || !one_after_the_other(node)) return false;
     int64_t rank = static_cast<int64_t>(graph_.value(v).tensor().sizes.size());
     std::optional<int64_t> dim = int_arg(node, "dim");
     if (!dim || *dim < -rank || *dim >= rank) return false;
@@ -309,7 +322,7 @@ class Simplifier {
   const Graph& graph_;
   GraphBuilder builder_;
   std::unordered_set<int32_t> outputs_;
-  std::unordered_set<int32_t> counted_;  // tensors that as_strided reads, and what they are made of
+  std::unordered_set<int32_t> counted_;  // tensors in whose memory as_strided and resize count, and what they are made of
   std::vector<int> counts_;
 };
 

@@ -157,13 +157,17 @@ size_t coil_dtype_bytes(int32_t dtype) {
     case COIL_DTYPE_FLOAT8_E8M0FNU:
       return 1;
     case COIL_DTYPE_INT16:
+    case COIL_DTYPE_UINT16:
     case COIL_DTYPE_FLOAT16:
     case COIL_DTYPE_BFLOAT16:
       return 2;
     case COIL_DTYPE_INT32:
+    case COIL_DTYPE_UINT32:
+    case COIL_DTYPE_COMPLEX32:
     case COIL_DTYPE_FLOAT32:
       return 4;
     case COIL_DTYPE_INT64:
+    case COIL_DTYPE_UINT64:
     case COIL_DTYPE_FLOAT64:
     case COIL_DTYPE_COMPLEX64:
       return 8;

@@ -24,13 +24,17 @@ namespace {
 int64_t element_bytes(int32_t dtype) {
   switch (dtype) {
     case COIL_INT16:
+    case COIL_UINT16:
     case COIL_FLOAT16:
     case COIL_BFLOAT16:
       return 2;
     case COIL_INT32:
+    case COIL_UINT32:
+    case COIL_COMPLEX32:
     case COIL_FLOAT32:
       return 4;
     case COIL_INT64:
+    case COIL_UINT64:
     case COIL_FLOAT64:
     case COIL_COMPLEX64:
       return 8;

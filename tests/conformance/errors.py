@@ -8,10 +8,14 @@ An entry has three kinds of calls:
 A call that eager refuses has to be refused: by torch.export, by coil's compiler, or by the compiled program when it is called. What coil says
 names the operator, and the line of the model's source. A call that eager answers (zeros only) has to have the same answer.
 
+Where eager's CPU only lacks the kernel for a size of number of its kind, coil may answer ("wider"). KNOWN are calls on which eager itself is
+not right. tests/conformance/results/errors.jsonl.xz keeps the last result of every entry.
+
 usage: python tests/conformance/errors.py [--jobs 2] [--results errors.jsonl] [--kinds errors,dtypes,zeros] [PATTERN...]
 """
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -31,6 +35,16 @@ SAMPLES = 2  # of an entry, that are changed
 MAX_CALLS = 160  # of an entry and a kind
 MAX_ELEMENTS = 20_000
 SECONDS = 60
+# The CPU's kernel is there for other numbers of the same kind; another device's may be for these. Not coil's business.
+LACKS_SIZE = re.compile(r"not implemented for '(Half|BFloat16|Int|Short|Char|Byte)'")
+# {(entry, what was changed): why coil does not do what eager does}
+BOOLEAN_POWERS = "eager takes booleans as exponents of booleans, but not of floats"
+FRACTIONS = "eager takes fractions as factors of integers on some of its paths and not on others"
+KNOWN = {
+    **{("ldexp", f"sample {n}: tensor 1 bool"): BOOLEAN_POWERS for n in (0, 1)},
+    **{(entry, f"sample 1: tensor 0,1,2 {dtype}"): FRACTIONS for entry in ("addmm", "addbmm") for dtype in ("int64", "int32", "uint8")},
+    ("addmv", "sample 1: all 10 are 0"): "eager's result has not the shape that PyTorch's own meta function gives",
+}
 OF_ERRORS = ("answers", "vague", "crash", "hang", "wrong", "refused_right", "error")  # verdicts that are faults
 
 
@@ -137,14 +151,24 @@ def cases(name, kind):
     return found
 
 
-def eager(call):
+def eager(call, seed=0):
     """(results, None) or (None, error)"""
     try:
         with torch.no_grad():
-            values = [v for v in tree_flatten(call.eager())[0] if v is not None]
+            values = [v for v in tree_flatten(call.eager(seed))[0] if v is not None]
         return [v.detach().resolve_conj().resolve_neg().clone() if isinstance(v, torch.Tensor) else v for v in values], None
     except Exception as error:
         return None, error
+
+
+def ends_the_process(call):
+    """Whether eager does, which no exception tells."""
+    child = os.fork()
+    if child == 0:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        eager(call)
+        os._exit(0)
+    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
 
 
 def called(package, tensors):
@@ -195,7 +219,9 @@ def compiled(program, package, target="cpu:x86-64-v3"):
 
 
 def judge(case, folder):
-    """(status, reason): "eager" (nothing to ask), "export", "refused", "raised", "right", or one of OF_ERRORS."""
+    """(status, reason): "eager" (nothing to ask), "export", "refused", "raised", "right", "wider", or one of OF_ERRORS."""
+    if ends_the_process(case.call):
+        return "eager", ""
     expected, error = eager(case.call)
     if error is None and not case.what.startswith("sample"):
         return "eager", ""
@@ -214,6 +240,8 @@ def judge(case, folder):
     if status in ("crash", "hang"):
         return status, evaluate.tidy(text)
     if error is not None:
+        if status == "results" and LACKS_SIZE.search(str(error)):
+            return "wider", ""
         if status == "results":
             return "answers", f"eager: {samples.short(error)}"
         return (status, evaluate.tidy(text)) if named(text) else ("vague", text.strip()[:300])
@@ -224,7 +252,7 @@ def judge(case, folder):
         return "wrong", f"{len(actual)} results instead of {len(expected)}"
     if case.call.function.__name__ in samples.UNINITIALISED:
         return "right", ""
-    again = eager(case.call)[0]
+    again = eager(case.call, 1)[0]
     if not all(samples.same(a, b) for a, b in zip(expected, again)):
         return ("right", "random") if all(not isinstance(e, torch.Tensor) or e.shape == a.shape for a, e in zip(actual, expected)) else ("wrong", "shapes")
     wrong = next(filter(None, (evaluate.close(a, e, None, None) for a, e in zip(actual, expected))), None)
@@ -237,9 +265,9 @@ def verdict(name, kind, report=lambda phase: None):
     with tempfile.TemporaryDirectory(prefix="coil-errors-") as folder:
         for case in cases(name, kind):
             report(f"{case.what}")
-            status, reason = judge(case, pathlib.Path(folder))
+            status, reason = ("known", KNOWN[name, case.what]) if (name, case.what) in KNOWN else judge(case, pathlib.Path(folder))
             counts[status] = counts.get(status, 0) + 1
-            if status not in ("eager", "export", "right"):
+            if status in OF_ERRORS:
                 found.append([case.what, status, reason])
     worst = next((row for row in found if row[1] in OF_ERRORS), None)
     return {"status": worst[1] if worst else "right", "reason": f"{worst[0]}: {worst[2]}" if worst else "", "calls": counts, "found": found}

@@ -23,7 +23,7 @@ import harness
 
 COMPILE_SECONDS = 60
 DTYPES = {0: torch.uint8, 1: torch.int8, 2: torch.int16, 3: torch.int32, 4: torch.int64, 5: torch.float16, 6: torch.float32, 7: torch.float64,
-          9: torch.complex64, 10: torch.complex128, 11: torch.bool, 15: torch.bfloat16, 23: torch.float8_e5m2, 24: torch.float8_e4m3fn,
+          8: torch.complex32, 9: torch.complex64, 10: torch.complex128, 11: torch.bool, 15: torch.bfloat16, 23: torch.float8_e5m2, 24: torch.float8_e4m3fn,
           27: torch.uint16, 28: torch.uint32, 29: torch.uint64}
 NUMBERS = {v: k for k, v in DTYPES.items()}
 

@@ -3,11 +3,11 @@
 import collections
 import re
 
-COLUMNS = ["float32", "bfloat16", "float16", "int64", "int32", "bool", "complex64"]
+COLUMNS = ["float32", "bfloat16", "float16", "int64", "int32", "bool", "complex64", "complex32", "uint16", "uint32", "uint64"]
 HEAD = """# Coverage of PyTorch's operators
 
 Written by `python tests/conformance/run.py --report docs/coverage.md` from the results in `tests/conformance/results`, which `--keep WAY=FILE` brings up to date: every entry of PyTorch's `op_db` (the operator tests' database), up to six samples in each of
-seven dtypes, exported by `torch.export.export`, compiled standalone (no libtorch in the compiled code), run by coil's runtime, compared with eager. A pair of entry and dtype counts as right only if all its samples are.
+eleven dtypes, exported by `torch.export.export`, compiled standalone (no libtorch in the compiled code), run by coil's runtime, compared with eager. A pair of entry and dtype counts as right only if all its samples are.
 
 Right: `torch.testing.assert_close` (with the OpInfo's own tolerance where it has one), or as near to the result in double precision as eager's own is. Random operators are compared as distributions over many calls, uninitialised
 tensors by shape and dtype.

@@ -1,4 +1,4 @@
-"""The conformance run: every entry of PyTorch's op_db in seven dtypes, exported, compiled without libtorch, and compared with eager.
+"""The conformance run: every entry of PyTorch's op_db in eleven dtypes, exported, compiled without libtorch, and compared with eager.
 
 usage: python tests/conformance/run.py [--jobs 2] [--results FILE.jsonl] [--fresh] [--retry] [--compiled | --gradients] [PATTERN...]
 
@@ -8,7 +8,7 @@ PATTERN: names of entries as in a shell (`linalg.*`), or name:dtype. Without any
 half of it for exports, which are kept.
 --compiled asks torch.compile(backend="coil", fullgraph=True) for the same, --gradients for the gradients of the differentiable entries.
 
-tests/conformance/results holds the last result of every pair in each of the three ways. --keep puts what these FILEs say in their place; `--report
+tests/conformance/results holds the last result of every pair in each of the three ways, and those of errors.py (`--keep errors=FILE`). --keep puts what these FILEs say in their place; `--report
 docs/coverage.md` writes the report of all that is kept: `run.py --keep standalone=S.jsonl --keep compiled=C.jsonl --report docs/coverage.md`.
 """
 
@@ -29,6 +29,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 SECONDS = 240  # a pair's time
 WAYS = ("standalone", "compiled", "gradients")
+JUDGED = (*WAYS, "errors")  # what is kept: also what errors.py says
 KEPT = HERE / "results"  # WAY.jsonl.xz
 
 
@@ -151,15 +152,15 @@ def main():
     parser.add_argument("--fresh", action="store_true")
     parser.add_argument("--retry", action="store_true")
     parser.add_argument("--report", type=pathlib.Path)
-    parser.add_argument("--keep", action="append", default=[], metavar="WAY=FILE", help="WAY: " + ", ".join(WAYS))
+    parser.add_argument("--keep", action="append", default=[], metavar="WAY=FILE", help="WAY: " + ", ".join(JUDGED))
     parser.add_argument("--compiled", action="store_true", help="through torch.compile(backend=\"coil\", fullgraph=True) instead")
     parser.add_argument("--gradients", action="store_true", help="gradients of the differentiable entries through torch.compile(backend=\"coil\", fullgraph=True) instead")
     parser.add_argument("--show", action="store_true", help="print what is not right")
     parser.add_argument("patterns", nargs="*")
     options = parser.parse_intermixed_args()
     for way, _, path in (given.partition("=") for given in options.keep):
-        if way not in WAYS or not pathlib.Path(path).exists():
-            parser.error(f"--keep {way}={path}: ways are {', '.join(WAYS)}, and the file must exist")
+        if way not in JUDGED or not pathlib.Path(path).exists():
+            parser.error(f"--keep {way}={path}: ways are {', '.join(JUDGED)}, and the file must exist")
         keep(way, pathlib.Path(path))
     if options.report:
         write_report(options.report)

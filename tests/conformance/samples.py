@@ -14,14 +14,14 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 LAYOUT = 1
-DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.bool, torch.complex64]
+DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.bool, torch.complex64, torch.complex32, torch.uint16, torch.uint32, torch.uint64]
 GRADIENT_DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.complex64]
 MAX_SAMPLES = 6
 MAX_SEEN = 400  # samples of an entry that are looked at
 MAX_ELEMENTS = 400_000  # of one sample's inputs
 CALLS = 48  # of a random operator, whose results are compared as distributions
 UNINITIALISED = {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"}
-WIDER = {torch.float32: torch.float64, torch.bfloat16: torch.float64, torch.float16: torch.float64, torch.complex64: torch.complex128}
+WIDER = {torch.float32: torch.float64, torch.bfloat16: torch.float64, torch.float16: torch.float64, torch.complex64: torch.complex128, torch.complex32: torch.complex128}
 
 
 def dtype_name(dtype):

@@ -280,6 +280,16 @@ TYPED_TEST(Integer, arithmetic_wraps_and_never_traps) {
     const Wide q = a / b;
     return a % b != 0 && (a % b < 0) != (b < 0) ? q - 1 : q;
   };
+  // In the type itself, as ATen: its least value has no absolute value.
+  const auto divisor = [](Wide first, Wide second) -> Wide {
+    const auto size = [](Wide v) { return static_cast<Wide>(static_cast<E>(v < 0 ? -v : v)); };
+    Wide a = size(first), b = size(second);
+    while (a != 0) {
+      const Wide rest = b % a;
+      b = a, a = rest;
+    }
+    return b;
+  };
 #define CHECK_BINARY(name, ...) \
   check_binary<E>(              \
       #name, values, [](auto a, auto b) { return cd::name(a, b); }, [=](Wide a, Wide b) -> Wide { return __VA_ARGS__; })
@@ -292,6 +302,7 @@ TYPED_TEST(Integer, arithmetic_wraps_and_never_traps) {
   CHECK_BINARY(fmod, b == 0 ? 0 : a % b);
   CHECK_BINARY(floor_div, floor_div(a, b));
   CHECK_BINARY(remainder, b == 0 ? 0 : a - b * floor_div(a, b));
+  CHECK_BINARY(gcd, divisor(a, b));
   CHECK_BINARY(bit_and, a & b);
   CHECK_BINARY(bit_or, a | b);
   CHECK_BINARY(bit_xor, a ^ b);

@@ -30,7 +30,7 @@ ARITHMETIC = {
 FLOAT_BINARY = {"div": torch.div, "atan2": torch.atan2, "hypot": torch.hypot}
 INT_BINARY = {
     "bit_and": torch.bitwise_and, "bit_or": torch.bitwise_or, "bit_xor": torch.bitwise_xor,
-    "shl": torch.bitwise_left_shift, "shr": torch.bitwise_right_shift,
+    "gcd": torch.gcd, "shl": torch.bitwise_left_shift, "shr": torch.bitwise_right_shift,
 }
 UNARY_INPUTS = [0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 1.5, 2.5, -2.5, 0.1, 3.7, -3.7, 1e-10, 20.0, -20.0, 90.0, 1e30, inf, -inf, nan]
 BINARY_INPUTS = [0.0, -0.0, 1.0, -1.0, 0.5, -7.5, 3.0, 1e20, inf, -inf, nan]

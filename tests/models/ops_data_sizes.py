@@ -46,6 +46,27 @@ op("mask_nonzero_bf16", lambda x, m: x[m].cumsum(0), lambda: (rand(70, 3, dtype=
 op("mask_reduced", lambda x, m: (x[m].sum(), x[m].amax(0, keepdim=True) if x.dim() > 1 else x[m].mean()), lambda: (rand(30), rand(30, dtype=BOOL)))
 
 
+# Numbers of other kinds
+def complex_of(x):
+    return torch.view_as_complex(x)
+
+
+op("nonzero_complex", lambda x: (complex_of(x).nonzero(), *torch.where(complex_of(x)), torch.argwhere(complex_of(x)), torch.view_as_real(torch.masked_select(complex_of(x), x[..., 0] > 0)), torch.nonzero_static(complex_of(x), size=9)),
+   lambda: (sparse(5, 7, 2),), sets={"some": lambda: (sparse(5, 7, 2),), "none": lambda: (torch.zeros(5, 7, 2),)})
+op("nonzero_half_complex", lambda x: (complex_of(x).nonzero(), torch.view_as_real(torch.masked_select(complex_of(x), x[..., 0] > 0))), lambda: (sparse(5, 7, 2, dtype=torch.float16),))
+for _kind, _signed in ((torch.uint16, torch.int16), (torch.uint32, I32), (torch.uint64, I64)):
+    op(f"unique_{str(_kind)[6:]}", lambda x: (*torch.unique(x, return_inverse=True, return_counts=True),), lambda k=_kind, s=_signed: (torch.randint(-9, 9, (60,)).to(s).view(k),))
+
+
+# tensor_split before positions from data
+SPLITS = {"some": lambda: (rand(10, 3), torch.tensor([2, 5])), "ends": lambda: (rand(10, 3), torch.tensor([0, 10])), "behind": lambda: (rand(10, 3), torch.tensor([4, 90])),
+          "back": lambda: (rand(10, 3), torch.tensor([-3, 2])), "before": lambda: (rand(10, 3), torch.tensor([-40, -1]))}
+op("split_at_data", lambda x, i: torch.tensor_split(x, i), lambda: (rand(10, 3), torch.tensor([2, 5])), sets=SPLITS)
+op("split_at_data_columns", lambda x, i: torch.tensor_split(x * 2, i, 1), lambda: (rand(3, 10), torch.tensor([2, 2, 7])))
+op("split_at_data_used", lambda x, i: [part.sum(0) for part in torch.tensor_split(x, i)], lambda: (rand(10, 3), torch.tensor([2, 5])), sets=SPLITS)
+op("split_at_constant", lambda x: torch.tensor_split(x, torch.tensor([1, 4]))[1] * 2, lambda: (rand(10, 3),))
+
+
 # x.item() as a size
 def counted(n, x):
     k = n.item()

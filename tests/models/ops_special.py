@@ -110,3 +110,27 @@ op("linear_vector_weight", lambda x, w: F.linear(x, w), lambda: (rand(4, 7), ran
 bags = lambda: (rand(11, 6), rand(9, dtype=I64, low=0, high=11), torch.tensor([0, 2, 2, 7]))
 op("embedding_bag", lambda w, i, o: tuple(F.embedding_bag(i, w, o, mode=m) for m in ("sum", "mean", "max")), bags)
 op("embedding_bag_more", lambda w, i, o: (F.embedding_bag(i, w, o, mode="sum", per_sample_weights=i * 0.5), F.embedding_bag(i, w, o, mode="mean", padding_idx=3), F.embedding_bag(i, w, o, mode="sum", include_last_offset=True)), bags)
+
+
+try:
+    from torch.nn.modules.linear_cross_entropy_options import LinearCrossEntropyOptions
+except ImportError:  # PyTorch has it since 2.14
+    LinearCrossEntropyOptions = None
+
+
+def chunked(x, w, t, b):
+    options = LinearCrossEntropyOptions(batch_chunk_size=4)
+    loss = lambda target=t, **more: F.linear_cross_entropy(x, w, target, options=options, **more)  # noqa: E731
+    return (loss(), loss(linear_bias=b), loss(reduction="sum"), loss(reduction="none"), loss(weight=b.abs() + 0.5, ignore_index=3), loss(label_smoothing=0.2), loss(torch.softmax(x @ w.t(), 1)))
+
+
+if LinearCrossEntropyOptions:
+    op("linear_cross_entropy_chunked", chunked, lambda: (rand(16, 8), rand(64, 8), rand(16, dtype=I64, low=0, high=64), rand(64)))
+
+LAST, LAST_3D = torch.channels_last, torch.channels_last_3d
+op("resized_formats", lambda x, y: (x.clone().resize_((2, 3, 4, 5), memory_format=LAST), x.clone().resize_((1, 3, 4, 5), memory_format=LAST), x.clone().resize_((5, 4, 3, 2), memory_format=torch.contiguous_format),
+                                    x.clone(memory_format=LAST).resize_((2, 3, 4, 5), memory_format=torch.contiguous_format), x.clone(memory_format=LAST).resize_((4, 3, 2, 5)),
+                                    x.clone().resize_as_(y), x.clone().resize_as_(y, memory_format=LAST), x.clone().resize_as_(y.to(memory_format=LAST), memory_format=torch.preserve_format),
+                                    x[0].clone().resize_((1, 2, 3, 2, 5), memory_format=LAST_3D) * 2), lambda: (rand(2, 3, 4, 5), rand(2, 5, 3, 4)))
+PROGRAMS[-1].forms = ("aten",)  # PyTorch's decomposition forgets the format
+op("split_anywhere", lambda x: (*torch.tensor_split(x, (5, 2, -1)), *torch.hsplit(x, [3, 0, 2]), *torch.vsplit(x, [7, 4, 4]), *torch.tensor_split(x, (20, 3), 1)), lambda: (rand(8, 6),))

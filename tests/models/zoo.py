@@ -12,6 +12,7 @@ file that defines the program and PyTorch's version: what is there is right, and
 import argparse
 import fnmatch
 import functools
+import importlib
 import hashlib
 import json
 import os
@@ -26,42 +27,18 @@ sys.path.insert(0, str(HERE))
 LAYOUT = "1"  # raise when the files below change their meaning
 
 
+FILES = [
+    "ops_pointwise", "ops_core", "ops_conv", "ops_nn", "ops_checks", "ops_sizes", "ops_special", "ops_vectors",
+    "ops_groups", "ops_ranges", "ops_data_sizes", "ops_control", "ops_recurrent", "ops_resized", "ops_messages", "ops_positions",
+    "ops_counting", "ops_statistics", "ops_complex", "ops_fft", "ops_linalg", "ops_fuzzed", "ops_lines", "ops_f64",
+    "ops_float8", "ops_bits", "ops_unsigned", "ops_quantised", "quantised_models", "big",
+]
+
+
 @functools.cache
 def programs():
     """{name: Program}, in order."""
-    import big
-    import ops_bits
-    import ops_checks
-    import ops_complex
-    import ops_control
-    import ops_conv
-    import ops_core
-    import ops_counting
-    import ops_data_sizes
-    import ops_fft
-    import ops_f64
-    import ops_float8
-    import ops_fuzzed
-    import ops_groups
-    import ops_linalg
-    import ops_lines
-    import ops_messages
-    import ops_statistics
-    import ops_nn
-    import ops_pointwise
-    import ops_positions
-    import ops_quantised
-    import ops_ranges
-    import ops_recurrent
-    import ops_resized
-    import ops_sizes
-    import ops_special
-    import ops_vectors
-    import quantised_models
-
-    rows = [*ops_pointwise.PROGRAMS, *ops_core.PROGRAMS, *ops_conv.PROGRAMS, *ops_nn.PROGRAMS, *ops_checks.PROGRAMS, *ops_sizes.PROGRAMS, *ops_special.PROGRAMS,
-            *ops_vectors.PROGRAMS, *ops_groups.PROGRAMS, *ops_ranges.PROGRAMS, *ops_data_sizes.PROGRAMS, *ops_control.PROGRAMS, *ops_recurrent.PROGRAMS, *ops_resized.PROGRAMS, *ops_messages.PROGRAMS, *ops_positions.PROGRAMS, *ops_counting.PROGRAMS, *ops_statistics.PROGRAMS,
-            *ops_complex.PROGRAMS, *ops_fft.PROGRAMS, *ops_linalg.PROGRAMS, *ops_fuzzed.PROGRAMS, *ops_lines.PROGRAMS, *ops_f64.PROGRAMS, *ops_float8.PROGRAMS, *ops_bits.PROGRAMS, *ops_quantised.PROGRAMS, *quantised_models.PROGRAMS, *big.PROGRAMS]
+    rows = [row for name in FILES for row in importlib.import_module(name).PROGRAMS]
     table = {row.name: row for row in rows}
     assert len(table) == len(rows), "two programs of one name: " + str([r.name for r in rows if table[r.name] is not r])
     return table

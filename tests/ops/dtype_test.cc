@@ -65,6 +65,27 @@ TEST(DType, Kinds) {
   }
 }
 
+// torch.promote_types of complex32 with others.
+TEST(DType, ComplexNumbersOfHalvesArePromoted) {
+  for (const auto& [other, expected] : {std::pair{DType::boolean, DType::c32}, {DType::i64, DType::c32}, {DType::f16, DType::c32}, {DType::bf16, DType::c64}, {DType::f32, DType::c64},
+                                        {DType::f64, DType::c128}, {DType::c64, DType::c64}, {DType::c128, DType::c128}, {DType::c32, DType::c32}}) {
+    EXPECT_EQ(promote(DType::c32, other), expected) << name(other);
+    EXPECT_EQ(promote(other, DType::c32), expected) << name(other);
+  }
+  EXPECT_EQ(part_type(DType::c32), DType::f16);
+  EXPECT_EQ(compute_type(DType::c32), DType::f32);
+  EXPECT_EQ(complex_type(DType::f16), DType::c32);
+}
+
+TEST(DType, WideUnsignedNumbersLieInSignedOnesOfTheirSize) {
+  for (const auto& [type, part] : {std::pair{DType::u16, DType::i16}, {DType::u32, DType::i32}, {DType::u64, DType::i64}}) {
+    EXPECT_TRUE(is_wide_unsigned(type) && is_int(type) && !is_float8(type));
+    EXPECT_EQ(part_type(type), part);
+    EXPECT_EQ(compute_type(type), part);
+    EXPECT_EQ(byte_size(type), byte_size(part));
+  }
+}
+
 TEST(ScalarOps, NamesFindTheirRows) {
   for (size_t k = 0; k < kScalarOps.size(); ++k) {
     EXPECT_EQ(scalar_op_from_name(kScalarOps[k].name), static_cast<ScalarOp>(k));

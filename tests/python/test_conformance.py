@@ -12,6 +12,8 @@ WANTED = 56  # pairs that are right, spread over the table
 OTHERS = 8  # pairs that are refused
 SECONDS = 240  # no new pair is begun after these
 THROUGH_TORCH = 20  # entries of each kind through torch.compile
+REFUSALS = {"errors": 3, "dtypes": 8, "zeros": 8}  # entries of each kind of errors.py
+KNOWN_FAULTS = 0  # entries of what is kept that are not right
 WAYS = {"compiled": "compiled", "gradient": "gradients"}  # columns and what judges them
 
 
@@ -65,6 +67,44 @@ def test_through_torch_compile(tmp_path, column):
     run.judge_all(chosen, harness.JOBS, tmp_path / "results.jsonl", way=WAYS[column])
     found = run.read_results(tmp_path / "results.jsonl")
     assert {pair: (r["status"], r["reason"]) for pair, r in found.items()} == {pair: ("right", "") for pair in chosen}
+
+
+def test_what_eager_refuses_is_refused(tmp_path):
+    """A part of errors.py: entries of its three kinds whose calls reach coil, spread over what is kept."""
+    import errors
+    import run
+
+    kept = run.read_results(run.KEPT / "errors.jsonl.xz")
+    faults = {pair: r["reason"] for pair, r in kept.items() if r["status"] != "right"}
+    assert len(kept) > 2000 and len(faults) <= KNOWN_FAULTS, faults
+    chosen = []
+    for kind, count in REFUSALS.items():
+        asked = [pair for pair, r in kept.items() if pair[1] == kind and r["status"] == "right" and 0 < sum(n for s, n in r["calls"].items() if s not in ("eager", "export")) <= 8]
+        chosen += spread(asked, count)
+    assert len(chosen) == sum(REFUSALS.values())
+    run.judge_all(chosen, harness.JOBS, tmp_path / "results.jsonl", SECONDS, way="errors")
+    found = run.read_results(tmp_path / "results.jsonl")
+    assert len(found) >= len(chosen) // 2
+    assert {pair: r["reason"] for pair, r in found.items() if r["status"] != "right"} == {}
+    assert sum(sum(r["calls"].get(s, 0) for s in ("refused", "raised", "right")) for r in found.values()) >= len(found)
+    assert errors.OF_ERRORS[0] == "answers"
+
+
+def test_an_answer_to_what_eager_refuses_is_seen(tmp_path, monkeypatch):
+    """A program that computes something else than the call that eager refuses."""
+    import errors
+    import samples
+    import torch
+
+    entry = samples.entries()["add"]
+    call = next(c.call for c in errors.zero_cases(entry))
+    refusing = errors.Case("error", call)
+    answers = errors.eager(call)
+    results = iter([(None, RuntimeError("refused")), answers, answers])
+    monkeypatch.setattr(errors, "eager", lambda *_: next(results))
+    monkeypatch.setattr(errors, "ends_the_process", lambda call: False)
+    assert errors.judge(refusing, tmp_path)[0] == "answers"
+    assert torch.is_tensor(answers[0][0])
 
 
 def test_a_wrong_gradient_is_seen():

@@ -127,3 +127,80 @@ def test_pools_of_no_windows(pool, size, tmp_path):
     status, found = errors.called(tmp_path / "package.pt2", [x])
     assert status == "results" and torch.load(found)[0].shape == pool(x, size).shape
     assert harness.coil("compile", tmp_path / "program.pt2", "--target", "cuda:sm_90", "-o", tmp_path / "c.pt2").returncode == 0
+
+
+X, M, NONE = torch.ones(2, 3), torch.ones(2, 3, dtype=torch.bool), torch.ones(0, 3)
+# name: (function, tensors): calls that torch.export takes and eager does not
+REFUSED = {
+    "floats_as_bits": (lambda a, b: a & b, [X, X]),
+    "bits_of_a_number": (lambda a, b: torch.bitwise_xor(a, b), [X[0, 0], X[0, 0]]),
+    "booleans_subtracted": (lambda a, b: a - b, [M, M]),
+    "booleans_multiplied": (torch.mm, [M, M.t()]),
+    "divisors_of_floats": (lambda a, b: torch.gcd(a, b), [X, X]),
+    "complex_of_two_types": (torch.complex, [X, X.double()]),
+    "step_of_two_types": (torch.heaviside, [X, X.double()]),
+    "integer_scaled": (lambda a, b: torch.add(a, b, alpha=0.5), [I4, I4]),
+    "mean_of_integers": (lambda a: a.mean(), [I4]),
+    "deviation_of_integers": (lambda a: a.std(), [I4]),
+    "mask_of_floats": (lambda a, m: torch.masked_select(a, m), [X, X]),
+    "classes_of_32_bits": (lambda a, t: F.cross_entropy(a, t), [X, torch.tensor([0, 1], dtype=torch.int32)]),
+    "norm_of_two_types": (lambda a, w: F.layer_norm(a, (3,), w), [X.double(), X[0]]),
+    "grid_of_another_type": (lambda a, g: F.grid_sample(a, g), [torch.ones(1, 1, 4, 4), torch.ones(1, 2, 2, 2, dtype=torch.float64)]),
+    "uniform_integers": (lambda a: a.clone().uniform_(), [I4]),
+    "uniform_backwards": (lambda a: a.clone().uniform_(3, 1), [X]),
+    "drawn_too_often": (lambda w: torch.multinomial(w, 5), [torch.ones(4)]),
+    "largest_of_none": (lambda a: a.max(), [NONE]),
+    "largest_of_no_rows": (lambda a: a.max(0), [NONE]),
+    "most_of_no_rows": (lambda a: a.mode(0), [NONE]),
+    "mask_of_none": (lambda a, m: torch.masked_select(a, m), [X, M[:0]]),
+    "matrix_by_short_vector": (lambda a, m, v: torch.addmv(a, m, v), [torch.ones(2), X, torch.ones(0)]),
+    "diagonal_of_another_size": (lambda a, b: torch.diagonal_scatter(a, b), [torch.ones(4, 4), torch.ones(3)]),
+    "resized_from_nothing": (lambda a: F.interpolate(a, (4, 4)), [torch.ones(1, 1, 0, 4)]),
+    "resized_to_nothing": (lambda a: F.interpolate(a, (0, 4), mode="bilinear"), [torch.ones(1, 1, 4, 4)]),
+    "pooled_from_nothing": (lambda a: F.adaptive_avg_pool2d(a, 2), [torch.ones(1, 2, 0, 4)]),
+    "no_kernel": (lambda a, w: F.conv2d(a, w), [torch.ones(1, 2, 4, 4), torch.ones(2, 2, 0, 3)]),
+    "no_dilation": (lambda a, w: F.conv3d(a, w, dilation=0), [torch.ones(1, 2, 4, 4, 4), torch.ones(2, 2, 3, 3, 3)]),
+    "rows_of_another_rank": (lambda a, i, b: a.index_add(0, i, b), [X, I4[:2], torch.ones(2)]),
+    "selected_place_too_small": (lambda a, b: a.select_scatter(b, 0, 1), [torch.ones(4, 4), torch.ones(3)]),
+    "selected_place_beyond": (lambda a, b: a.select_scatter(b, 0, 7), [torch.ones(4, 4), torch.ones(4)]),
+    "sliced_place_too_small": (lambda a, b: a.slice_scatter(b, 0, 0, 4, 2), [torch.ones(4, 4), torch.ones(2, 0)]),
+    "values_for_other_positions": (lambda a, i, v: a.index_put((i,), v), [torch.ones(4, 4), I4[:2], torch.ones(3, 4)]),
+    "values_for_a_plane": (lambda a, i, v: a.index_put((i, i), v), [torch.ones(4, 4), I4[:2], torch.ones(0)]),
+    "mask_of_other_rows": (lambda a, m, v: a.index_put((m,), v), [torch.ones(4, 4), M[:, 0], torch.ones(4)]),
+    "rows_for_other_positions": (lambda a, i, b: a.index_copy(0, i, b), [torch.ones(4, 4), I4, torch.ones(3, 4)]),
+    "softmax_of_integers": (lambda a: a.softmax(0), [I4]),
+    "boundaries_in_a_matrix": (lambda a, b: torch.bucketize(a, b), [X, X]),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_when_it_is_compiled(name, tmp_path):
+    """By torch.export, or by coil with the operator and the line."""
+    function, tensors = REFUSED[name]
+    with pytest.raises((RuntimeError, IndexError, ValueError)):
+        function(*tensors)
+    try:
+        program = torch.export.export(Function(function), tuple(tensors), strict=False)
+    except Exception:
+        return
+    torch.export.save(program, tmp_path / "program.pt2")
+    harness.assert_refused(harness.coil("compile", tmp_path / "program.pt2", "-o", tmp_path / "p.pt2"), "aten.", ".py:")
+
+
+@pytest.mark.parametrize("function", [torch.cartesian_prod, lambda a, b: torch.outer(a, b), lambda a, b: torch.kron(a, b)], ids=["cartesian_prod", "outer", "kron"])
+def test_results_without_elements(function, tmp_path):
+    import errors
+
+    tensors = [torch.ones(0), torch.ones(0)]
+    torch.export.save(torch.export.export(Function(function), tuple(tensors)), tmp_path / "program.pt2")
+    assert errors.compiled(tmp_path / "program.pt2", tmp_path / "package.pt2") is None
+    status, found = errors.called(tmp_path / "package.pt2", tensors)
+    assert status == "results" and torch.load(found)[0].shape == function(*tensors).shape
+
+
+def test_attention_reads_no_values_that_are_not_there(tmp_path):
+    """Eager answers with what lies behind them in memory."""
+    q = torch.ones(1, 2, 4, 8)
+    program = torch.export.export(Function(lambda q, k, v: F.scaled_dot_product_attention(q, k, v)), (q, q, q[:, :, :0]))
+    torch.export.save(program, tmp_path / "program.pt2")
+    harness.assert_refused(harness.coil("compile", tmp_path / "program.pt2", "-o", tmp_path / "p.pt2"), "scaled_dot_product", ".py:")

@@ -24,7 +24,7 @@ DTYPES = {torch.uint8: 1, torch.int8: 2, torch.int16: 3, torch.int32: 4, torch.i
 # What the compiler computes with; the others it only knows the names of.
 TAKEN = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.float32, torch.float64, torch.bool,
          torch.bfloat16, torch.complex64, torch.complex128, torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz,
-         torch.float8_e8m0fnu}
+         torch.float8_e8m0fnu, torch.uint16, torch.uint32, torch.uint64, torch.complex32}
 LAYOUTS = {torch.sparse_coo: 1, torch.sparse_csr: 2, torch.strided: 7}
 MEMORY_FORMATS = {torch.contiguous_format: 1, torch.channels_last: 2, torch.channels_last_3d: 3, torch.preserve_format: 4}
 

@@ -1,0 +1,173 @@
+// Sizes that eager refuses and that would have an answer here, or none: the check of a node against them.
+//
+// torch.export traces without looking at some of them, so a program may hold such a call. Sizes that are known only in the call are not looked at.
+#include "lower/size_rules.h"
+
+#include "lower/size_checks.h"
+
+namespace coil::lowering {
+namespace sizes {
+namespace {
+
+void convolution(const Op& op) {
+  if (!has_tensor(op, "weight")) return;
+  non_empty(op, "weight", 2, "the weight");
+  positive(op, "dilation");
+  positive(op, "stride");
+}
+
+// Channels and pixels; a dimension of images may be empty.
+void resampling(const Op& op) {
+  if (!has_tensor(op, "self") && !has_tensor(op, "input")) return;
+  non_empty(op, has_tensor(op, "self") ? "self" : "input", 1, "the image");
+  const Sizes& out = op.out().sizes;
+  for (size_t d = 2; d < out.size(); ++d) {
+    if (is_const(out[d], 0)) refuse(op, fmt::format("the resized image of sizes {} is empty", text_of(out)));
+  }
+}
+
+void adaptive_pool(const Op& op, size_t spatial) {
+  const Sizes& sizes = sizes_of(op, "self");
+  if (sizes.size() >= spatial + 1) non_empty(op, "self", sizes.size() - spatial - (sizes.size() > spatial + 1 ? 1 : 0), "the image");
+}
+
+// Of an empty dimension there is no largest element.
+void extreme(const Op& op) {
+  if (!has_tensor(op, "self")) return;
+  const Sizes& sizes = sizes_of(op, "self");
+  if (!op.has("dim")) {
+    if (is_empty(sizes) && op.node.find("other") == nullptr) refuse(op, "the tensor is empty");
+    return;
+  }
+  if (sizes.empty()) return;
+  const size_t dim = wrap_dim(op.integer("dim"), sizes.size());
+  if (is_const(sizes[dim], 0)) refuse(op, fmt::format("dimension {} is empty", dim));
+}
+
+void broadcasting(const Op& op, const char* first, const char* second) {
+  const Sizes &a = sizes_of(op, first), &b = sizes_of(op, second);
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+    const Expr x = a[a.size() - 1 - i], y = b[b.size() - 1 - i];
+    if (differ(x, y) && !is_const(x, 1) && !is_const(y, 1)) refuse(op, fmt::format("sizes {} and {} do not go together", text_of(a), text_of(b)));
+  }
+}
+
+// self + mat @ vec
+void matrix_vector(const Op& op) {
+  const Sizes &matrix = sizes_of(op, "mat"), &vector = sizes_of(op, "vec");
+  if (matrix.size() != 2 || vector.size() != 1 || differ(matrix[1], vector[0])) refuse(op, fmt::format("a matrix of sizes {} and a vector of sizes {}", text_of(matrix), text_of(vector)));
+  const Sizes& self = sizes_of(op, "self");
+  if (self.size() > 1 || (self.size() == 1 && differ(self[0], matrix[0]) && !is_const(self[0], 1))) refuse(op, fmt::format("{} are added to a product of {} rows", text_of(self), to_string(matrix[0])));
+}
+
+void attention(const Op& op) {
+  if (!has_tensor(op, "key") || !has_tensor(op, "value")) return;
+  const Sizes &key = sizes_of(op, "key"), &value = sizes_of(op, "value");
+  bool together = key.size() == value.size() && key.size() >= 2;
+  for (size_t d = 0; together && d + 1 < key.size(); ++d) {
+    together = !differ(key[d], value[d]) || (d + 2 < key.size() && (is_const(key[d], 1) || is_const(value[d], 1)));
+  }
+  if (!together) refuse(op, fmt::format("keys of sizes {} and values of sizes {}", text_of(key), text_of(value)));
+}
+
+void boundaries(const Op& op) {
+  if (has_tensor(op, "boundaries") && sizes_of(op, "boundaries").size() != 1) refuse(op, "'boundaries' is no row");
+}
+
+// A weight for each class.
+void class_weights(const Op& op) {
+  if (!has_tensor(op, "weight")) return;
+  const Sizes &weight = sizes_of(op, "weight"), &classes = sizes_of(op, "linear_weight");
+  if (weight.size() != 1 || classes.empty() || differ(weight[0], classes[0])) refuse(op, fmt::format("weights of sizes {} for {} classes", text_of(weight), classes.empty() ? "no" : to_string(classes[0])));
+}
+
+// Reflectors are as many as columns or rows, whichever are fewer.
+void reflections(const Op& op) {
+  const Sizes &self = sizes_of(op, "self"), &tau = sizes_of(op, "input2"), &other = sizes_of(op, "input3");
+  if (self.size() < 2 || tau.empty() || other.size() < 2) return;
+  const bool left = !op.has("left") || op.flag("left");
+  const Expr side = other[other.size() - (left ? 2 : 1)], columns = self.back();
+  if (!side->is_constant() || !columns->is_constant() || !tau.back()->is_constant()) return;
+  if (tau.back()->as_int() != std::min(side->as_int(), columns->as_int())) refuse(op, fmt::format("{} reflectors for a matrix of sizes {}", to_string(tau.back()), text_of(self)));
+}
+
+void pivots(const Op& op) {
+  const Sizes &data = sizes_of(op, "LU_data");
+  if (data.size() < 2 || !data.back()->is_constant() || !data[data.size() - 2]->is_constant()) return;
+  Sizes wanted(data.begin(), data.end() - 1);
+  wanted.back() = op.pool.index(std::min(data.back()->as_int(), data[data.size() - 2]->as_int()));
+  same_sizes(op, "LU_pivots", wanted, "the factorisation's diagonal");
+}
+
+// Along an empty dimension, nothing else may be empty.
+void unique_rows(const Op& op) {
+  const Sizes& self = sizes_of(op, "self");
+  if (op.has("dim") && std::count_if(self.begin(), self.end(), [](Expr s) { return is_const(s, 0); }) > 1) refuse(op, fmt::format("slices of sizes {} are empty in more than one dimension", text_of(self)));
+}
+
+void random_integers(const Op& op) {
+  const auto known = [&](const char* arg, int64_t otherwise) -> std::optional<int64_t> {
+    const Argument* a = op.node.find(arg);
+    if (!a) return otherwise;
+    const Expr* e = std::get_if<Expr>(a);
+    return e && (*e)->is_constant() ? std::optional<int64_t>((*e)->as_int()) : std::nullopt;
+  };
+  const std::optional<int64_t> low = known("low", 0), high = known("high", INT64_MAX);
+  if (low && high && *low >= *high) refuse(op, fmt::format("from {} to less than {}", *low, *high));
+}
+
+void uniform(const Op& op) {
+  if (op.number("from") > op.number("to")) refuse(op, fmt::format("from {} to {}, which is less", op.number("from"), op.number("to")));
+}
+
+// As many draws without putting back as there are.
+void multinomial(const Op& op) {
+  if (sizes_of(op, "self").empty()) return;
+  const Expr drawn = op.index("num_samples"), of = sizes_of(op, "self").back();
+  if (drawn->is_constant() && drawn->as_int() <= 0) refuse(op, "no number is drawn");
+  if (drawn->is_constant() && of->is_constant() && !op.flag("replacement") && drawn->as_int() > of->as_int()) {
+    refuse(op, fmt::format("{} of {} are drawn without putting back", to_string(drawn), to_string(of)));
+  }
+}
+
+Rules make_rules() {
+  Rules rules;
+  add_positions(rules);
+  for (const char* name : {"convolution", "_convolution", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"}) rules[name] = convolution;
+  for (const char* name : {"upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "_upsample_nearest_exact1d", "_upsample_nearest_exact2d", "_upsample_nearest_exact3d", "upsample_linear1d",
+                           "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"}) {
+    rules[name] = resampling;
+  }
+  for (size_t dims = 1; dims <= 3; ++dims) {
+    static constexpr std::string_view kPools[][2] = {{"adaptive_avg_pool1d", "_adaptive_avg_pool1d"}, {"adaptive_avg_pool2d", "_adaptive_avg_pool2d"}, {"adaptive_avg_pool3d", "_adaptive_avg_pool3d"}};
+    for (std::string_view name : kPools[dims - 1]) rules[name] = [dims](const Op& op) { adaptive_pool(op, dims); };
+  }
+  for (const char* name : {"fractional_max_pool2d", "fractional_max_pool3d"}) rules[name] = [](const Op& op) { positive(op, "kernel_size"); };
+  for (const char* name : {"max", "min", "mode"}) rules[name] = extreme;
+  for (const char* name : {"scaled_dot_product_attention", "_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_attention_math"}) rules[name] = attention;
+  for (const char* name : {"_linear_cross_entropy_batch_chunked", "_linear_cross_entropy_batch_chunked_no_reduction"}) rules[name] = class_weights;
+  for (const char* name : {"grid_sampler", "grid_sampler_2d", "grid_sampler_3d"}) rules[name] = [](const Op& op) { non_empty(op, "input", 2, "the image"); };
+  for (const char* name : {"unique_consecutive", "unique_dim"}) rules[name] = unique_rows;
+  for (const char* name : {"randint", "randint_like"}) rules[name] = random_integers;
+  rules["masked_select"] = [](const Op& op) { broadcasting(op, "self", "mask"); };
+  rules["addmv"] = matrix_vector;
+  rules["bucketize"] = boundaries;
+  rules["ormqr"] = reflections;
+  rules["lu_unpack"] = pivots;
+  rules["uniform"] = uniform;
+  rules["multinomial"] = multinomial;
+  return rules;
+}
+
+}  // namespace
+}  // namespace sizes
+
+void check_sizes(const Op& op) {
+  static const sizes::Rules rules = sizes::make_rules();
+  std::string_view name = op.node.target;
+  name.remove_prefix(std::min(name.find('.') + 1, name.size()));
+  const auto rule = rules.find(name.substr(0, name.find('.')));
+  if (rule != rules.end()) rule->second(op);
+}
+
+}  // namespace coil::lowering
