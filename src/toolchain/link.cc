@@ -1,15 +1,12 @@
-// The one place that talks to lld. lld knows only paths, so the inputs are memory files under /proc/self/fd and the output is a
+// What lld gets and gives. It knows only paths, so the inputs are memory files under /proc/self/fd and the output is a
 // pipe: nothing is written to a disk.
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <lld/Common/Driver.h>
-#include <llvm/Object/ELFObjectFile.h>
-#include <llvm/Support/MemoryBuffer.h>
-#include <llvm/Support/raw_ostream.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -21,9 +18,9 @@
 #include <thread>
 #include <utility>
 
+#include "base/without_memory.h"
 #include "toolchain/link.h"
-
-LLD_HAS_DRIVER(elf)
+#include "toolchain/llvm_lld.h"
 
 namespace coil::toolchain {
 namespace {
@@ -69,8 +66,8 @@ std::string version_script(const std::vector<std::string>& exports) {
   return script + "local: *; };\n";
 }
 
-// All that comes through `fd`. False: there was no memory for it; it is read nevertheless, since the writer waits.
-bool drain(int fd, std::vector<uint8_t>& bytes) noexcept {
+// All that comes through `fd`, until it is `given_up` (and a byte comes). False: there was no memory for it; it is read nevertheless, since the writer waits.
+bool drain(int fd, std::vector<uint8_t>& bytes, const std::atomic<bool>& given_up) noexcept {
   size_t size = 0;
   bool complete = true;
   uint8_t dropped[4096];
@@ -82,22 +79,11 @@ bool drain(int fd, std::vector<uint8_t>& bytes) noexcept {
     }
     const ssize_t n = complete ? ::read(fd, bytes.data() + size, bytes.size() - size) : ::read(fd, dropped, sizeof dropped);
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) break;
+    if (n <= 0 || given_up) break;
     if (complete) size += static_cast<size_t>(n);
   }
   if (complete) bytes.resize(size);  // smaller
   return complete;
-}
-
-bool run_lld(const std::vector<std::string>& args, std::string& messages) {
-  static std::mutex mutex;  // lld's configuration and symbol table are globals
-  const std::lock_guard lock(mutex);
-  std::vector<const char*> pointers;
-  for (const std::string& arg : args) pointers.push_back(arg.c_str());
-  llvm::raw_string_ostream stream(messages);
-  const lld::Result result = lld::lldMain(pointers, stream, stream, {{lld::Gnu, &lld::elf::link}});
-  stream.flush();
-  return result.retCode == 0;
 }
 
 std::span<const uint8_t> as_bytes(std::string_view text) { return {reinterpret_cast<const uint8_t*>(text.data()), text.size()}; }
@@ -108,12 +94,17 @@ class Output {
   Output(int read_end, int write_end) : read_end_(read_end), write_end_(write_end) {}
   ~Output() { finish(); }
   void start() {
-    reader_ = std::thread([this] { complete_ = drain(read_end_.get(), bytes_); });
+    reader_ = std::thread([this] { complete_ = drain(read_end_.get(), bytes_, given_up_); });
   }
   std::string path() const { return write_end_.path(); }
   void finish() {
     write_end_.close();
     if (reader_.joinable()) reader_.join();
+  }
+  // Nothing more comes, even if the writer was left with the pipe open.
+  void give_up() {
+    given_up_ = true;
+    if (::write(write_end_.get(), "", 1) < 0) return;  // (the reader has ended)
   }
   // After it is finished. False: there was no memory for it.
   bool complete() const { return complete_; }
@@ -122,6 +113,7 @@ class Output {
  private:
   Descriptor read_end_, write_end_;
   std::vector<uint8_t> bytes_;
+  std::atomic<bool> given_up_ = false;
   bool complete_ = true;
   std::thread reader_;
 };
@@ -147,13 +139,15 @@ Result<std::vector<uint8_t>> link_to_memory(std::vector<std::string> args, std::
     args.insert(args.begin(), "-Map=" + map_output->path());
   }
   args.insert(args.begin(), {"ld.lld", "-shared", "--threads=1", "-o", result->path()});
-  const bool ok = run_lld(args, messages);
-  result->finish();
-  if (map) {
-    map_output->finish();
-    map->assign(map_output->bytes().begin(), map_output->bytes().end());
+  bool ok = false;
+  const Ending ending = run_lld(args, ok, messages);
+  for (Output* output : {result.get(), map_output.get()}) {
+    if (output && ending != Ending::finished) output->give_up();
+    if (output) output->finish();
   }
-  if (!result->complete() || (map && !map_output->complete())) return Error{ErrorCode::out_of_memory, "no memory for the linked code", "", ""};
+  if (ending == Ending::no_memory) return no_memory();
+  if (map) map->assign(map_output->bytes().begin(), map_output->bytes().end());
+  if (!result->complete() || (map && !map_output->complete())) return no_memory();
   std::vector<uint8_t> output = std::move(result->bytes());
   if (!ok) output.clear();
   return output;
@@ -166,24 +160,6 @@ Result<Descriptor> stand_in(const std::string& soname) {
   TRY(const std::vector<uint8_t> library, link_to_memory({"-m", "elf_x86_64", "-soname", soname, archive.path()}, messages));
   CHECK(!library.empty(), messages);
   return memory_file(library);
-}
-
-// The dynamic symbols that `library` leaves to others.
-std::vector<std::string> undefined_symbols(std::span<const uint8_t> library) {
-  const llvm::StringRef text(reinterpret_cast<const char*>(library.data()), library.size());
-  auto object = llvm::object::ELFObjectFile<llvm::object::ELF64LE>::create(llvm::MemoryBufferRef(text, "linked"));
-  std::vector<std::string> names;
-  if (!object) {
-    llvm::consumeError(object.takeError());
-    return names;
-  }
-  for (const auto& symbol : object->getDynamicSymbolIterators()) {
-    // lld wrote this table, so that an unreadable entry is a bug.
-    const uint32_t flags = llvm::cantFail(symbol.getFlags());
-    const llvm::StringRef name = llvm::cantFail(symbol.getName());
-    if ((flags & llvm::object::SymbolRef::SF_Undefined) != 0 && !name.empty()) names.push_back(name.str());
-  }
-  return names;
 }
 
 // Of lld's map, lines like "    4a0     4a0       30    16         /proc/self/fd/9(library_fft.o):(.text.run)": address, address, size, alignment, section.
@@ -237,7 +213,9 @@ Result<std::vector<uint8_t>> link_shared(const LinkRequest& request, std::vector
   }
   if (members) *members = members_in(map);
   if (!request.imports.empty()) {
-    for (const std::string& name : undefined_symbols(output)) {
+    std::vector<std::string> undefined;
+    if (undefined_symbols(output, undefined) != Ending::finished) return no_memory();
+    for (const std::string& name : undefined) {
       if (std::find(request.imports.begin(), request.imports.end(), name) == request.imports.end()) {
         return link_error(fmt::format("undefined symbol: {}", name));
       }
