@@ -30,8 +30,8 @@ if(TARGET coil_toolchain)
     target_link_libraries(coil_toolchain PRIVATE coil_llvm)
   endif()
 endif()
-# Debian builds LLVM without RTTI: our files that derive from its classes must do the same. And without exceptions: one that crosses its frames
-# (src/toolchain/llvm_guard.h) must not meet handlers of half of them.
+# Debian builds LLVM without RTTI: our files that derive from its classes must do the same. What is left by a longjmp (src/toolchain/llvm_guard.h) has
+# no exceptions either.
 file(GLOB llvm_users CONFIGURE_DEPENDS src/toolchain/llvm_*.cc)
 set_source_files_properties(${llvm_users} PROPERTIES COMPILE_OPTIONS "-fno-rtti;-Wno-unused-parameter")
 set_source_files_properties(src/toolchain/llvm_clang.cc src/toolchain/llvm_lld.cc PROPERTIES COMPILE_OPTIONS "-fno-rtti;-fno-exceptions;-Wno-unused-parameter")

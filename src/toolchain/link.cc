@@ -131,7 +131,7 @@ Result<std::unique_ptr<Output>> make_output() {
 }
 
 // Runs lld with `args` and gives what it wrote; map (may be null): and its map of that.
-Result<std::vector<uint8_t>> link_to_memory(std::vector<std::string> args, std::string& messages, std::string* map = nullptr) {
+Result<std::vector<uint8_t>> link_to_memory(std::vector<std::string> args, size_t input_bytes, std::string& messages, std::string* map = nullptr) {
   TRY(const std::unique_ptr<Output> result, make_output());
   std::unique_ptr<Output> map_output;
   if (map) {
@@ -140,7 +140,7 @@ Result<std::vector<uint8_t>> link_to_memory(std::vector<std::string> args, std::
   }
   args.insert(args.begin(), {"ld.lld", "-shared", "--threads=1", "-o", result->path()});
   bool ok = false;
-  const Ending ending = run_lld(args, ok, messages);
+  const Ending ending = run_lld(args, input_bytes, ok, messages);
   for (Output* output : {result.get(), map_output.get()}) {
     if (output && ending != Ending::finished) output->give_up();
     if (output) output->finish();
@@ -157,7 +157,7 @@ Result<std::vector<uint8_t>> link_to_memory(std::vector<std::string> args, std::
 Result<Descriptor> stand_in(const std::string& soname) {
   TRY(const Descriptor archive, memory_file(as_bytes("!<arch>\n")));  // lld wants an input, if only an empty archive
   std::string messages;
-  TRY(const std::vector<uint8_t> library, link_to_memory({"-m", "elf_x86_64", "-soname", soname, archive.path()}, messages));
+  TRY(const std::vector<uint8_t> library, link_to_memory({"-m", "elf_x86_64", "-soname", soname, archive.path()}, 0, messages));
   CHECK(!library.empty(), messages);
   return memory_file(library);
 }
@@ -184,14 +184,16 @@ Error link_error(std::string messages) {
 
 }  // namespace
 
-Result<std::vector<uint8_t>> link_shared(const LinkRequest& request, std::vector<std::string>* members) {
+static Result<std::vector<uint8_t>> link_objects(const LinkRequest& request, std::vector<std::string>* members) {
   TRY(const Descriptor script, memory_file(as_bytes(version_script(request.exports))));
   std::vector<std::string> args = {"--gc-sections", "--hash-style=gnu", "--build-id=none", "--no-rosegment", "-z", "noseparate-code",
                                    "-z", "relro", "-z", "now", "-z", "max-page-size=4096", "--version-script", script.path()};
   if (request.strip) args.push_back("--strip-all");
   if (!request.soname.empty()) args.insert(args.end(), {"-soname", request.soname});
   std::vector<Descriptor> files;
+  size_t input_bytes = 0;
   for (const LinkInput& input : request.inputs) {
+    input_bytes += input.object.size();
     TRY(Descriptor file, memory_file(input.object));
     args.push_back(file.path());
     files.push_back(std::move(file));
@@ -203,7 +205,7 @@ Result<std::vector<uint8_t>> link_shared(const LinkRequest& request, std::vector
   }
 
   std::string messages, map;
-  TRY(std::vector<uint8_t> output, link_to_memory(args, messages, members ? &map : nullptr));
+  TRY(std::vector<uint8_t> output, link_to_memory(args, input_bytes, messages, members ? &map : nullptr));
   if (output.empty()) {
     for (size_t i = request.inputs.size(); i-- > 0;) {
       const std::string path = files[i].path();
@@ -222,6 +224,10 @@ Result<std::vector<uint8_t>> link_shared(const LinkRequest& request, std::vector
     }
   }
   return output;
+}
+
+Result<std::vector<uint8_t>> link_shared(const LinkRequest& request, std::vector<std::string>* members) {
+  return or_no_memory([&] { return link_objects(request, members); });
 }
 
 }  // namespace coil::toolchain

@@ -42,7 +42,9 @@ Result<Bytes> output_of(const CompileRequest& request, bool assembly) {
 
 }  // namespace
 
-Result<Bytes> compile_cpp(const CompileRequest& request) { return output_of(request, false); }
+Result<Bytes> compile_cpp(const CompileRequest& request) {
+  return or_no_memory([&] { return output_of(request, false); });
+}
 
 Result<std::string> compile_to_assembly(const CompileRequest& request) {
   TRY(const Bytes output, output_of(request, true));

@@ -1,24 +1,65 @@
-// See llvm_guard.h. The only file of those that know LLVM that is built with exceptions.
+// See llvm_guard.h.
 #include "toolchain/llvm_guard.h"
 
 #include <llvm/Support/CrashRecoveryContext.h>
 #include <llvm/Support/ErrorHandling.h>
-#include <llvm/Support/PrettyStackTrace.h>
-
+#include <pthread.h>
+#include <setjmp.h>
 #include <signal.h>
+#include <sys/mman.h>
 
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
 #include <mutex>
 #include <new>
 
 namespace coil::toolchain {
 namespace {
 
-struct GaveUp {
-  std::string reason;
-};
+constexpr int kNoMemory = 1, kNoSpace = 2, kGaveUp = 3;  // kNoSpace: for `new`
+constexpr size_t kStackBytes = size_t{8} << 20, kPage = 4096;
 
-void leave_without_memory(void*, const char*, bool) { throw std::bad_alloc(); }
-void leave(void*, const char* reason, bool) { throw GaveUp{reason}; }
+// A call into LLVM.
+struct Guard {
+  void (*work)(void*);
+  void* context;
+  void* reserve = nullptr;
+  bool spent = false;
+  volatile int left = 0;
+  std::exception_ptr thrown = nullptr;
+  jmp_buf back;
+  char reason[1024];
+};
+thread_local Guard* current = nullptr;
+
+// The rest of the process has its own handler for `new`, or none.
+std::atomic<std::new_handler> hosts_handler{nullptr};
+
+void new_failed() {
+  if (current && current->reserve) {
+    std::free(current->reserve);
+    current->reserve = nullptr;
+    current->spent = true;
+    return;  // `new` tries again
+  }
+  if (current) longjmp(current->back, kNoSpace);
+  const std::new_handler host = hosts_handler;
+  if (!host) throw std::bad_alloc();
+  host();
+}
+
+void malloc_failed(void*, const char*, bool) {
+  if (current) longjmp(current->back, kNoMemory);
+  throw std::bad_alloc();
+}
+
+void give_up(void*, const char* reason, bool) {
+  if (!current) return;
+  std::snprintf(current->reason, sizeof current->reason, "%s", reason);
+  longjmp(current->back, kGaveUp);
+}
 
 // Contexts like that of run_lld work from now on. LLVM wants to hear of the process's faults for them, which are the host's.
 void enable_contexts() {
@@ -29,31 +70,71 @@ void enable_contexts() {
   for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &hosts[i], nullptr);
 }
 
-}  // namespace
-
-void prepare_guards() {
+void prepare() {
   static std::once_flag once;
   std::call_once(once, [] {
-    llvm::install_bad_alloc_error_handler(leave_without_memory);
-    llvm::install_fatal_error_handler(leave);
+    llvm::install_bad_alloc_error_handler(malloc_failed);
+    llvm::install_fatal_error_handler(give_up);
     enable_contexts();
   });
+  // Again each time: others may have set theirs since.
+  const std::new_handler host = std::set_new_handler(new_failed);
+  if (host != new_failed) hosts_handler = host;
 }
 
-Ending guarded(void (*work)(void*), void* context, std::string& reason) {
-  prepare_guards();
-  const void* const trace = llvm::SavePrettyStackState();  // a list through the frames, which are gone if they are left
-  try {
-    work(context);
-    return Ending::finished;
-  } catch (const std::bad_alloc&) {
-    llvm::RestorePrettyStackState(trace);
-    return Ending::no_memory;
-  } catch (GaveUp& problem) {
-    llvm::RestorePrettyStackState(trace);
-    reason.swap(problem.reason);
-    return Ending::gave_up;
+void* run(void* argument) {
+  Guard* const guard = static_cast<Guard*>(argument);
+  guard->left = _setjmp(guard->back);
+  if (guard->left == 0) {
+    current = guard;
+    try {
+      guard->work(guard->context);
+    } catch (...) {
+      guard->thrown = std::current_exception();
+    }
   }
+  current = nullptr;
+  return nullptr;
+}
+
+// Runs it on a thread with this stack. False: there is none.
+bool run_on(void* stack, Guard& guard) {
+  pthread_attr_t attributes;
+  if (pthread_attr_init(&attributes) != 0) return false;
+  pthread_t thread;
+  const bool started = pthread_attr_setstack(&attributes, static_cast<char*>(stack) + kPage, kStackBytes - kPage) == 0 && pthread_create(&thread, &attributes, run, &guard) == 0;
+  pthread_attr_destroy(&attributes);
+  return started && pthread_join(thread, nullptr) == 0;
+}
+
+Ending ending_of(Guard& guard, std::string& reason) {
+  if (guard.thrown) std::rethrow_exception(guard.thrown);
+  if (guard.left == 0) return Ending::finished;
+  if (guard.left != kGaveUp) return Ending::no_memory;
+  reason = guard.reason;
+  return Ending::gave_up;
+}
+
+}  // namespace
+
+Ending guarded(void (*work)(void*), void* context, std::string& reason) {
+  prepare();
+  Guard guard = {work, context};
+  void* const stack = mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+  if (stack == MAP_FAILED) return Ending::no_memory;
+  const bool ran = mprotect(stack, kPage, PROT_NONE) == 0 && run_on(stack, guard);
+  if (guard.left == 0) munmap(stack, kStackBytes);
+  return ran ? ending_of(guard, reason) : Ending::no_memory;
+}
+
+Ending guarded_here(void (*work)(void*), void* context, std::string& reason, size_t reserve, bool& spent) {
+  prepare();
+  Guard guard = {work, context, std::malloc(reserve)};
+  if (!guard.reserve) return Ending::no_memory;
+  run(&guard);
+  std::free(guard.reserve);
+  spent = guard.left == kNoSpace && guard.spent;
+  return ending_of(guard, reason);
 }
 
 }  // namespace coil::toolchain

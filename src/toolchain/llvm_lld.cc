@@ -8,6 +8,8 @@
 #include <llvm/Support/MemoryBuffer.h>
 #include <llvm/Support/raw_ostream.h>
 
+#include <cerrno>
+#include <cstring>
 #include <mutex>
 
 LLD_HAS_DRIVER(elf)
@@ -15,8 +17,12 @@ LLD_HAS_DRIVER(elf)
 namespace coil::toolchain {
 namespace {
 
+// Of lld's own, beside its inputs: what it takes for a package is less.
+constexpr size_t kReserve = size_t{8} << 20;
+
 std::mutex mutex;
 bool left_over = false;  // the last run was left: lld's globals are as it left them
+bool broken = false;     // ... within a table that grew: nothing can be done with it any more
 
 // What its context would do at its end. The context itself is lost: it may hold what was made by half.
 void forget_run() {
@@ -39,19 +45,20 @@ bool link(const std::vector<std::string>& args, std::string& messages) {
 
 }  // namespace
 
-Ending run_lld(const std::vector<std::string>& args, bool& ok, std::string& messages) {
-  prepare_guards();
+Ending run_lld(const std::vector<std::string>& args, size_t input_bytes, bool& ok, std::string& messages) {
   const std::lock_guard lock(mutex);
   ok = false;
-  Ending ending = Ending::gave_up;
-  // lld's own way out of the deep is to end the process, but for a context like this one.
-  llvm::CrashRecoveryContext context;
-  context.RunSafely([&] {
-    auto work = [&] { ok = link(args, messages); };
-    std::string reason;
-    ending = guarded(work, reason);
-    if (ending == Ending::gave_up) messages += reason;
-  });
+  if (broken) return Ending::no_memory;
+  std::string reason;
+  // Where lld says fatal() it ends the process, but for a context like this one.
+  auto run = [&] {
+    llvm::CrashRecoveryContext context;
+    context.RunSafely([&] { ok = link(args, messages); });
+  };
+  const Ending ending = guarded_here(run, reason, kReserve + input_bytes, broken);
+  // It was told so by the system: a file that could not be mapped.
+  if (!ok && messages.find(std::strerror(ENOMEM)) != std::string::npos) return Ending::no_memory;
+  if (ending == Ending::gave_up) messages += reason;
   return ending;
 }
 

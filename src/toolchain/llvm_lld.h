@@ -11,7 +11,8 @@
 namespace coil::toolchain {
 
 // One run with its arguments, of which the first is "ld.lld". ok: it made its output; messages: what it said. Runs come one after the other.
-Ending run_lld(const std::vector<std::string>& args, bool& ok, std::string& messages);
+// input_bytes: of its inputs together.
+Ending run_lld(const std::vector<std::string>& args, size_t input_bytes, bool& ok, std::string& messages);
 
 // The dynamic symbols that `library`, which lld made, leaves to others.
 Ending undefined_symbols(std::span<const uint8_t> library, std::vector<std::string>& names);
