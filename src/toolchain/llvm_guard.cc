@@ -18,7 +18,7 @@
 namespace coil::toolchain {
 namespace {
 
-constexpr int kNoMemory = 1, kNoSpace = 2, kGaveUp = 3;  // kNoSpace: for `new`
+constexpr int kNoMemory = 1, kGaveUp = 2;
 constexpr size_t kStackBytes = size_t{8} << 20, kPage = 4096;
 
 // A call into LLVM.
@@ -26,7 +26,6 @@ struct Guard {
   void (*work)(void*);
   void* context;
   void* reserve = nullptr;
-  bool spent = false;
   volatile int left = 0;
   std::exception_ptr thrown = nullptr;
   jmp_buf back;
@@ -37,14 +36,17 @@ thread_local Guard* current = nullptr;
 // The rest of the process has its own handler for `new`, or none.
 std::atomic<std::new_handler> hosts_handler{nullptr};
 
+// True: there is more memory than there was.
+bool let_go() {
+  if (!current || !current->reserve) return false;
+  std::free(current->reserve);
+  current->reserve = nullptr;
+  return true;
+}
+
 void new_failed() {
-  if (current && current->reserve) {
-    std::free(current->reserve);
-    current->reserve = nullptr;
-    current->spent = true;
-    return;  // `new` tries again
-  }
-  if (current) longjmp(current->back, kNoSpace);
+  if (let_go()) return;  // `new` tries again
+  if (current) longjmp(current->back, kNoMemory);
   const std::new_handler host = hosts_handler;
   if (!host) throw std::bad_alloc();
   host();
@@ -127,14 +129,33 @@ Ending guarded(void (*work)(void*), void* context, std::string& reason) {
   return ran ? ending_of(guard, reason) : Ending::no_memory;
 }
 
-Ending guarded_here(void (*work)(void*), void* context, std::string& reason, size_t reserve, bool& spent) {
+Ending guarded_here(void (*work)(void*), void* context, std::string& reason, size_t reserve) {
   prepare();
   Guard guard = {work, context, std::malloc(reserve)};
   if (!guard.reserve) return Ending::no_memory;
   run(&guard);
   std::free(guard.reserve);
-  spent = guard.left == kNoSpace && guard.spent;
   return ending_of(guard, reason);
 }
 
 }  // namespace coil::toolchain
+
+// The C library's functions as all of our code and LLVM's call them (cmake/llvm.cmake, --wrap): with the reserve there is another try.
+extern "C" {
+void* __real_malloc(size_t bytes);
+void* __real_calloc(size_t count, size_t bytes);
+void* __real_realloc(void* old, size_t bytes);
+
+void* __wrap_malloc(size_t bytes) {
+  void* const data = __real_malloc(bytes);
+  return !data && bytes && coil::toolchain::let_go() ? __real_malloc(bytes) : data;
+}
+void* __wrap_calloc(size_t count, size_t bytes) {
+  void* const data = __real_calloc(count, bytes);
+  return !data && count && bytes && coil::toolchain::let_go() ? __real_calloc(count, bytes) : data;
+}
+void* __wrap_realloc(void* old, size_t bytes) {
+  void* const data = __real_realloc(old, bytes);
+  return !data && bytes && coil::toolchain::let_go() ? __real_realloc(old, bytes) : data;
+}
+}

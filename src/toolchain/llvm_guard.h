@@ -15,17 +15,17 @@ enum class Ending { finished, no_memory, gave_up };
 Ending guarded(void (*work)(void*), void* context, std::string& reason);
 
 // The same on this thread, for work that keeps no such lists but objects of a thread, which would be made again for each.
-// reserve (bytes): kept apart, and let go when an allocation of `new` fails, which then has another try: for work whose globals would be left in disorder
-// there. spent: it was let go, and `new` failed again.
-Ending guarded_here(void (*work)(void*), void* context, std::string& reason, size_t reserve, bool& spent);
+// reserve (bytes): kept apart, and let go when an allocation fails, which then has another try: for work that cannot be left in good order, because it has
+// globals whose tables are not whole while they grow, and locks.
+Ending guarded_here(void (*work)(void*), void* context, std::string& reason, size_t reserve);
 
 template <class F>
 Ending guarded(F& work, std::string& reason) {
   return guarded([](void* f) { (*static_cast<F*>(f))(); }, &work, reason);
 }
 template <class F>
-Ending guarded_here(F& work, std::string& reason, size_t reserve, bool& spent) {
-  return guarded_here([](void* f) { (*static_cast<F*>(f))(); }, &work, reason, reserve, spent);
+Ending guarded_here(F& work, std::string& reason, size_t reserve) {
+  return guarded_here([](void* f) { (*static_cast<F*>(f))(); }, &work, reason, reserve);
 }
 
 }  // namespace coil::toolchain

@@ -21,8 +21,8 @@ namespace {
 constexpr size_t kReserve = size_t{8} << 20;
 
 std::mutex mutex;
-bool left_over = false;  // the last run was left: lld's globals are as it left them
-bool broken = false;     // ... within a table that grew: nothing can be done with it any more
+bool left_over = false;  // the last run was left at an error: lld's globals are as it left them
+bool broken = false;     // memory ran out in it, more than the reserve: nothing can be done with it any more
 
 // What its context would do at its end. The context itself is lost: it may hold what was made by half.
 void forget_run() {
@@ -51,11 +51,14 @@ Ending run_lld(const std::vector<std::string>& args, size_t input_bytes, bool& o
   if (broken) return Ending::no_memory;
   std::string reason;
   // Where lld says fatal() it ends the process, but for a context like this one.
+  bool begun = false;
   auto run = [&] {
+    begun = true;
     llvm::CrashRecoveryContext context;
     context.RunSafely([&] { ok = link(args, messages); });
   };
-  const Ending ending = guarded_here(run, reason, kReserve + input_bytes, broken);
+  const Ending ending = guarded_here(run, reason, kReserve + input_bytes);
+  broken = begun && ending == Ending::no_memory;
   // It was told so by the system: a file that could not be mapped.
   if (!ok && messages.find(std::strerror(ENOMEM)) != std::string::npos) return Ending::no_memory;
   if (ending == Ending::gave_up) messages += reason;

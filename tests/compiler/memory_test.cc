@@ -77,7 +77,7 @@ TEST(LlvmFaults, InClang) {
   for (const bool onwards : {false, true}) expect_told(onwards, [&] { return toolchain::compile_cpp(request); });
 }
 
-// `new` that fails has one more try in lld, whose tables are not whole in between: all that is left of it fails once.
+// What fails once in lld has another try, with its reserve; what fails without (the files, the threads) is told.
 TEST(LlvmFaults, InLld) {
   const toolchain::Bytes object = toolchain::compile_cpp({.source = kSource}).value();
   const toolchain::LinkRequest request = {.inputs = {{"a", object}}, .soname = "model.so", .exports = {"run"}, .needed = {"libm.so.6"}};

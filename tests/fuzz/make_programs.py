@@ -68,6 +68,14 @@ class Fourier(torch.nn.Module):
         return torch.fft.rfft(x).abs()
 
 
+class Lengths(torch.nn.Module):
+    """Transforms of any length, each of the three kinds, in both precisions: tests/compiler/library_memory_test.cc."""
+
+    def forward(self, x):
+        y = torch.fft.fft(torch.complex(x.double(), x.double() + 1))
+        return torch.fft.rfft(x), y, torch.fft.irfft(torch.complex(x, x * 2))
+
+
 class Solve(torch.nn.Module):
     def forward(self, x):
         return torch.linalg.solve(x, x.T)
@@ -105,6 +113,7 @@ def main():
             ("user", User(), (x,), ({0: batch},)),
             ("loop", Loop(), (x,), None),
             ("fourier", Fourier(), (x,), None),
+            ("lengths", Lengths(), (torch.rand(4, 24),), ({0: batch, 1: Dim("points", min=2, max=100000)},)),
             ("solve", Solve(), (x,), None)]:
         program = torch.export.export(module, inputs, dynamic_shapes=dynamic)
         out = io.BytesIO()
