@@ -8,12 +8,13 @@
 #include <signal.h>
 #include <sys/mman.h>
 
-#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <mutex>
 #include <new>
+
+#include "base/without_memory.h"
 
 namespace coil::toolchain {
 namespace {
@@ -33,9 +34,6 @@ struct Guard {
 };
 thread_local Guard* current = nullptr;
 
-// The rest of the process has its own handler for `new`, or none.
-std::atomic<std::new_handler> hosts_handler{nullptr};
-
 // True: there is more memory than there was.
 bool let_go() {
   if (!current || !current->reserve) return false;
@@ -44,12 +42,9 @@ bool let_go() {
   return true;
 }
 
-void new_failed() {
-  if (let_go()) return;  // `new` tries again
-  if (current) longjmp(current->back, kNoMemory);
-  const std::new_handler host = hosts_handler;
-  if (!host) throw std::bad_alloc();
-  host();
+bool new_failed() {
+  if (!let_go()) longjmp(current->back, kNoMemory);
+  return true;  // `new` tries again
 }
 
 void malloc_failed(void*, const char*, bool) {
@@ -79,9 +74,7 @@ void prepare() {
     llvm::install_fatal_error_handler(give_up);
     enable_contexts();
   });
-  // Again each time: others may have set theirs since.
-  const std::new_handler host = std::set_new_handler(new_failed);
-  if (host != new_failed) hosts_handler = host;
+  prepare_for_no_memory();
 }
 
 void* run(void* argument) {
@@ -89,6 +82,7 @@ void* run(void* argument) {
   guard->left = _setjmp(guard->back);
   if (guard->left == 0) {
     current = guard;
+    no_memory_hook = new_failed;
     try {
       guard->work(guard->context);
     } catch (...) {
@@ -96,6 +90,7 @@ void* run(void* argument) {
     }
   }
   current = nullptr;
+  no_memory_hook = nullptr;
   return nullptr;
 }
 
