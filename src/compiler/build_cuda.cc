@@ -10,6 +10,7 @@
 #include "base/parallel.h"
 #include "codegen/constants.h"
 #include "codegen/cuda/host_program.h"
+#include "codegen/host/limits.h"
 #include "compiler/cuda_target.h"
 #include "device/model_abi.h"
 #include "schedule/schedule.h"
@@ -123,6 +124,17 @@ Status check_cuda(const LoopProgram& loops) {
   return ok_status();
 }
 
+// Sizes that are known now and that kernels cannot count; others are looked at in each call.
+static Status check_counts(const KernelPlan& plan) {
+  for (const SizeLimit& limit : size_limits(plan, true)) {
+    const std::optional<int64_t> least = lower_bound(limit.amount);
+    if (!limit.counted || !least || static_cast<double>(*least) < limit.most) continue;
+    return Error{ErrorCode::unsupported_feature, fmt::format("{} are {}, of which kernels for CUDA take fewer than {:.0f}", limit.what, *least, limit.most), "",
+                 "compile for the CPU, or split what is so large"};
+  }
+  return ok_status();
+}
+
 Result<CudaPlan> plan_cuda(const LoopProgram& loops, const CompileOptions& options, int tuned_sm, std::function<std::vector<Choice>(const std::string& problem)> choices,
                            const FusionWay* way) {
   TRY_STATUS(check_cuda(loops));
@@ -139,6 +151,7 @@ Result<CudaPlan> plan_cuda(const LoopProgram& loops, const CompileOptions& optio
   if (way) way->apply(traits);
   TRY(p.plan, schedule(loops, traits));
   layout_constants(p.plan);
+  TRY_STATUS(check_counts(p.plan));
   return p;
 }
 

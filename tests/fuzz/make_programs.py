@@ -76,6 +76,15 @@ class Lengths(torch.nn.Module):
         return torch.fft.rfft(x), y, torch.fft.irfft(torch.complex(x, x * 2))
 
 
+class Counted(torch.nn.Module):
+    """What kernels for CUDA count in 32 bits: rows of products, pixels, queries and keys, rows that are sorted."""
+
+    def forward(self, x, image, q):
+        product = torch.relu(x @ torch.ones(8, 4))
+        pixels = torch.nn.functional.conv2d(image, torch.ones(4, 8, 3, 3), padding=1)
+        return product, pixels, torch.nn.functional.scaled_dot_product_attention(q, q, q), x.sort(1)[0]
+
+
 class Solve(torch.nn.Module):
     def forward(self, x):
         return torch.linalg.solve(x, x.T)
@@ -114,6 +123,8 @@ def main():
             ("loop", Loop(), (x,), None),
             ("fourier", Fourier(), (x,), None),
             ("lengths", Lengths(), (torch.rand(4, 24),), ({0: batch, 1: Dim("points", min=2, max=100000)},)),
+            ("counted", Counted(), (torch.rand(6, 8), torch.rand(2, 8, 5, 5), torch.rand(3, 2, 7, 16)),
+             ({0: Dim("rows")}, {0: Dim("images"), 2: Dim("height")}, {0: Dim("batch_of_heads"), 2: Dim("queries")})),
             ("solve", Solve(), (x,), None)]:
         program = torch.export.export(module, inputs, dynamic_shapes=dynamic)
         out = io.BytesIO()
