@@ -10,6 +10,7 @@
 #include "codegen/cuda/host_program.h"
 #include "codegen/host/limits.h"
 #include "compiler/build_target.h"
+#include "compiler/compile.h"
 #include "device/model_abi.h"
 #include "tests/fuzz/renamed_program.h"
 #include "tests/paths.h"
@@ -82,6 +83,21 @@ TEST(CudaCounts, AreNamedInAllPlans) {
   };
   EXPECT_GT(counts(plan_of(graph, true).value(), true), 3);
   EXPECT_EQ(counts(plan_of(graph, false).value(), false), 0);  // the CPU's count by 64
+}
+
+TEST(CudaCounts, AreRefusedWhereTheyAreKnown) {
+  const Graph graph = read_program_file(COIL_SOURCE_DIR "/tests/fuzz/programs/many_rows.pt2").value();
+  CompileOptions options;
+  options.isas = {};
+  options.cuda = {90};
+  const auto refused = compile_to_memory(graph, options);
+  ASSERT_FALSE(refused.ok());
+  if (refused.error().code == ErrorCode::no_nvrtc) GTEST_SKIP() << refused.error().message;
+  EXPECT_EQ(refused.error().code, ErrorCode::unsupported_feature) << refused.error().to_string();
+  EXPECT_NE(refused.error().message.find("are 2147483648, of which kernels for CUDA take fewer than"), std::string::npos) << refused.error().message;
+  options.isas = {"v3"};
+  options.cuda = {};
+  EXPECT_TRUE(compile_to_memory(graph, options).ok());
 }
 
 }  // namespace

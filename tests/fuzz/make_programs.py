@@ -8,6 +8,7 @@ import pathlib
 import zipfile
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import Dim
 
 TARGET = pathlib.Path(__file__).resolve().parent / "programs"
@@ -85,6 +86,13 @@ class Counted(torch.nn.Module):
         return product, pixels, torch.nn.functional.scaled_dot_product_attention(q, q, q), x.sort(1)[0]
 
 
+class ManyRows(torch.nn.Module):
+    """More of them than CUDA's kernels count: exported with a tensor that has no memory."""
+
+    def forward(self, x):
+        return torch.relu(x @ torch.ones(8, 4))
+
+
 class Solve(torch.nn.Module):
     def forward(self, x):
         return torch.linalg.solve(x, x.T)
@@ -116,6 +124,8 @@ def main():
     TARGET.mkdir(exist_ok=True)
     batch = Dim("batch", min=2, max=64)
     x, ids = torch.rand(4, 4), torch.tensor([1, 0, 3, 2])
+    with FakeTensorMode():
+        large = torch.empty(2**31, 8)
     for name, module, inputs, dynamic in [
             ("checks", Checks(), (x, ids, torch.tensor(3)), None),
             ("apart", Apart(), (x, ids), ({0: batch}, None)),
@@ -125,8 +135,10 @@ def main():
             ("lengths", Lengths(), (torch.rand(4, 24),), ({0: batch, 1: Dim("points", min=2, max=100000)},)),
             ("counted", Counted(), (torch.rand(6, 8), torch.rand(2, 8, 5, 5), torch.rand(3, 2, 7, 16)),
              ({0: Dim("rows")}, {0: Dim("images"), 2: Dim("height")}, {0: Dim("batch_of_heads"), 2: Dim("queries")})),
+            ("many_rows", ManyRows(), (large,), None),
             ("solve", Solve(), (x,), None)]:
         program = torch.export.export(module, inputs, dynamic_shapes=dynamic)
+        program._example_inputs = None
         out = io.BytesIO()
         torch.export.save(program, out)
         (TARGET / f"{name}.pt2").write_bytes(without_samples(out.getvalue()))
