@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -29,10 +30,18 @@ struct Guard {
   void* reserve = nullptr;
   volatile int left = 0;
   std::exception_ptr thrown = nullptr;
+  // Variables of functions that are being made: whoever comes to one later would wait for it for ever. (More within each other are not looked after.)
+  static constexpr int kMost = 16;
+  void* making[kMost];
+  volatile int num_making = 0;
   jmp_buf back;
   char reason[1024];
 };
 thread_local Guard* current = nullptr;
+
+// LLVM makes much in its first run that stays, some of it under locks: that one has memory kept apart.
+constexpr size_t kFirstReserve = size_t{4} << 20;
+std::atomic<bool> has_run{false};
 
 // True: there is more memory than there was.
 bool let_go() {
@@ -77,9 +86,15 @@ void prepare() {
   prepare_for_no_memory();
 }
 
+extern "C" void __cxa_guard_abort(void*);
+
 void* run(void* argument) {
   Guard* const guard = static_cast<Guard*>(argument);
   guard->left = _setjmp(guard->back);
+  while (guard->left != 0 && guard->num_making > 0) {
+    guard->num_making = guard->num_making - 1;
+    if (guard->num_making < Guard::kMost) __cxa_guard_abort(guard->making[guard->num_making]);
+  }
   if (guard->left == 0) {
     current = guard;
     no_memory_hook = new_failed;
@@ -117,10 +132,12 @@ Ending ending_of(Guard& guard, std::string& reason) {
 Ending guarded(void (*work)(void*), void* context, std::string& reason) {
   prepare();
   Guard guard = {work, context};
+  if (!has_run && !(guard.reserve = std::malloc(kFirstReserve))) return Ending::no_memory;
   void* const stack = mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
-  if (stack == MAP_FAILED) return Ending::no_memory;
-  const bool ran = mprotect(stack, kPage, PROT_NONE) == 0 && run_on(stack, guard);
-  if (guard.left == 0) munmap(stack, kStackBytes);
+  const bool ran = stack != MAP_FAILED && mprotect(stack, kPage, PROT_NONE) == 0 && run_on(stack, guard);
+  std::free(guard.reserve);
+  if (stack != MAP_FAILED && guard.left == 0) munmap(stack, kStackBytes);
+  if (ran && guard.left == 0) has_run = true;
   return ran ? ending_of(guard, reason) : Ending::no_memory;
 }
 
@@ -135,12 +152,27 @@ Ending guarded_here(void (*work)(void*), void* context, std::string& reason, siz
 
 }  // namespace coil::toolchain
 
-// The C library's functions as all of our code and LLVM's call them (cmake/llvm.cmake, --wrap): with the reserve there is another try.
+// Variables of functions as they are made, and the C library's functions, as all of our code and LLVM's call them (cmake/llvm.cmake, --wrap): with the reserve there is another try.
 extern "C" {
+int __real___cxa_guard_acquire(void* variable);
+void __real___cxa_guard_release(void* variable);
 void* __real_malloc(size_t bytes);
 void* __real_calloc(size_t count, size_t bytes);
 void* __real_realloc(void* old, size_t bytes);
 
+int __wrap___cxa_guard_acquire(void* variable) {
+  const int make = __real___cxa_guard_acquire(variable);
+  coil::toolchain::Guard* const guard = coil::toolchain::current;
+  if (make && guard) {
+    if (guard->num_making < coil::toolchain::Guard::kMost) guard->making[guard->num_making] = variable;
+    guard->num_making = guard->num_making + 1;
+  }
+  return make;
+}
+void __wrap___cxa_guard_release(void* variable) {
+  if (coil::toolchain::Guard* const guard = coil::toolchain::current) guard->num_making = guard->num_making - 1;
+  __real___cxa_guard_release(variable);
+}
 void* __wrap_malloc(size_t bytes) {
   void* const data = __real_malloc(bytes);
   return !data && bytes && coil::toolchain::let_go() ? __real_malloc(bytes) : data;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <map>
 
@@ -84,7 +85,16 @@ TEST(LlvmFaults, InLld) {
   expect_met(false, false, [&] { return toolchain::link_shared(request); });
 }
 
-// The first compile of a process, which makes what is made once; one allocation of it fails.
+// The first compile of a process, which makes what is made once; one allocation of it fails. In processes of their own.
+TEST(LlvmFaults, InTheFirstCompile) {
+  if (!COIL_COUNTS_ALLOCATIONS) GTEST_SKIP() << "a sanitizer has the allocator";
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe");
+  for (long n : {1l, 40l, 700l, 1904l, 3000l, 6000l, 9000l, 12000l}) {
+    const std::string command = "COIL_FAULT_AT=" + std::to_string(n) + " timeout 60 " + self + " --gtest_also_run_disabled_tests --gtest_filter=LlvmFaults.DISABLED_First > /dev/null";
+    EXPECT_EQ(std::system(command.c_str()), 0) << n;
+  }
+}
+
 TEST(LlvmFaults, DISABLED_First) {
   const char* at = std::getenv("COIL_FAULT_AT");
   if (!COIL_COUNTS_ALLOCATIONS || !at) return;
