@@ -23,13 +23,17 @@ target_include_directories(coil_llvm SYSTEM INTERFACE ${COIL_LLVM_ROOT}/include)
 target_link_directories(coil_llvm INTERFACE ${COIL_LLVM_ROOT}/lib)
 target_link_libraries(coil_llvm INTERFACE -llldELF -llldCommon -Wl,--start-group ${clang_libs} -Wl,--end-group ${llvm_libs}
   ${COIL_ZLIB_STATIC} ${COIL_ZSTD_STATIC} -ldl -lm Threads::Threads)
-target_link_options(coil_llvm INTERFACE -Wl,--gc-sections)
+# --wrap: src/toolchain/llvm_guard.cc has another try where memory runs out in lld, and knows what is being made where it does in clang.
+target_link_options(coil_llvm INTERFACE -Wl,--gc-sections -Wl,--wrap=malloc -Wl,--wrap=calloc -Wl,--wrap=realloc
+  -Wl,--wrap=__cxa_guard_acquire -Wl,--wrap=__cxa_guard_release)
 if(TARGET coil_toolchain)
   get_target_property(type coil_toolchain TYPE)
   if(type STREQUAL STATIC_LIBRARY)
     target_link_libraries(coil_toolchain PRIVATE coil_llvm)
   endif()
 endif()
-# Debian builds LLVM without RTTI: our files that derive from its classes must do the same.
+# Debian builds LLVM without RTTI: our files that derive from its classes must do the same. What is left by a longjmp (src/toolchain/llvm_guard.h) has
+# no exceptions either.
 file(GLOB llvm_users CONFIGURE_DEPENDS src/toolchain/llvm_*.cc)
 set_source_files_properties(${llvm_users} PROPERTIES COMPILE_OPTIONS "-fno-rtti;-Wno-unused-parameter")
+set_source_files_properties(src/toolchain/llvm_clang.cc src/toolchain/llvm_lld.cc PROPERTIES COMPILE_OPTIONS "-fno-rtti;-fno-exceptions;-Wno-unused-parameter")

@@ -2,7 +2,7 @@
 # parsing them again. Made by the clang that is linked in, from the headers that are embedded: it must be that very one that reads them.
 set(precompiled_sets kernels_v3 kernels_v4)
 set(precompiled_dir ${CMAKE_BINARY_DIR}/device)
-add_executable(coil_precompile_headers tools/precompile_headers.cc src/toolchain/llvm_clang.cc src/toolchain/llvm_precompile.cc
+add_executable(coil_precompile_headers tools/precompile_headers.cc src/toolchain/llvm_clang.cc src/toolchain/llvm_guard.cc src/toolchain/llvm_precompile.cc
   src/toolchain/precompiled.cc)
 target_link_libraries(coil_precompile_headers PRIVATE coil_cache coil_base coil_device coil_llvm coil_options)
 

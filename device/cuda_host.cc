@@ -13,7 +13,7 @@
 namespace cd {
 namespace {
 
-enum : int32_t { kWrongMachine = 303, kLoadFailed = 304, kOutOfMemory = 401, kDeviceFailed = 404, kInternal = 901 };
+enum : int32_t { kInputSize = 204, kWrongMachine = 303, kLoadFailed = 304, kOutOfMemory = 401, kDeviceFailed = 404 };
 
 constexpr int32_t kSharedWithoutAsking = 48 * 1024;
 constexpr int32_t kClusterWithoutAsking = 8;
@@ -181,9 +181,9 @@ __attribute__((noinline, cold)) int32_t fail_kernel(const CudaLoaded& d, int32_t
 }
 
 __attribute__((noinline, cold)) int32_t fail_grid(const CudaKernel& k, int64_t gx, int64_t gy, int64_t gz, CoilError* error) {
-  fail(error, kInternal, "kernel %s: a grid of %lld x %lld x %lld blocks; this is a bug in coil", k.label,
+  fail(error, kInputSize, "kernel %s would need a grid of %lld x %lld x %lld blocks, and a device takes 2147483647 x 65535 x 65535: the inputs are too large", k.label,
        static_cast<long long>(gx), static_cast<long long>(gy), static_cast<long long>(gz));
-  return kInternal;
+  return kInputSize;
 }
 
 __attribute__((noinline, cold)) int32_t fail_absent(const CudaLoaded& d, const CudaKernel& k, CoilError* error) {

@@ -121,7 +121,8 @@ int32_t bind_inputs(const Signature& s, const CoilTensorView* views, int32_t cou
     if (symbols[i] == kUnsolved) symbols[i] = 0;
   }
   for (int32_t i = 0; i < s.num_limits; i++) {
-    if (!(s.measure(i, symbols) < kMostAmount)) return fail_limit(s, i, symbols, error);
+    const double most = s.limits[i].most;
+    if (!(s.measure(i, symbols) < (most > 0 ? most : kMostAmount))) return fail_limit(s, i, symbols, error);
   }
   return late ? check_late(s, views, symbols, error) : 0;
 }

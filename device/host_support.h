@@ -73,6 +73,7 @@ struct Input {
 struct Limit {
   const char* what;     // "the scratch space"
   const char* formula;  // in the user's words
+  double most = 0;      // not 0: what kernels for a device count by 32 bits, and must stay below instead
 };
 inline constexpr double kMostAmount = 4611686018427387904.0;  // 2^62
 inline constexpr int64_t kMostElements = int64_t{1} << 48;     // of one dimension

@@ -268,9 +268,12 @@ int32_t fail_check(const Signature& s, int32_t check, const int64_t* symbols, Co
 }
 
 int32_t fail_limit(const Signature& s, int32_t i, const int64_t* symbols, CoilError* error) {
-  error->code = kOutOfMemory;
+  const double most = s.limits[i].most;
+  error->code = most > 0 ? kInputSize : kOutOfMemory;
   Text text(error);
-  text.add("%s would have %.3g bytes or elements, more than any memory, by the formula %s", s.limits[i].what,
+  if (most > 0)
+    text.add("%s are %.10g, of which kernels for CUDA take fewer than %.10g, by the formula %s", s.limits[i].what, s.measure(i, symbols), most, s.limits[i].formula);
+  else text.add("%s would have %.3g bytes or elements, more than any memory, by the formula %s", s.limits[i].what,
            s.measure(i, symbols), s.limits[i].formula);
   add_values(text, s, symbols);
   return 1;

@@ -2,20 +2,29 @@
 //
 // Tensors are [outer, n, inner]. A few lines at a time (as many as a vector has lanes) are gathered, transformed together and scattered;
 // groups of lines go to the threads. The plan is made once a call.
-// PocketFFT throws where memory runs out or arguments are wrong; here that ends the process (the memory is a few lines of a transform).
+// PocketFFT throws where memory runs out. All that it will take is taken before it begins instead (heap.h), in one piece: the call fails without it.
 #include <array>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <new>
+#include <optional>
 #include <stdexcept>
 #include <vector>
 
+#include "device/library/heap.h"
+
 #define POCKETFFT_NO_MULTITHREADING
 #define throw if (true) __builtin_trap(); else (void)
+#define malloc coil_heap::take
+#define free coil_heap::give
 #include "third_party/pocketfft/pocketfft_hdronly.h"
+#undef free
+#undef malloc
 #undef throw
 
+#include "device/host_support.h"
 #include "device/library.h"
 
 namespace {
@@ -38,10 +47,34 @@ struct Lines {
   int64_t count() const { return outer * inner; }
 };
 
+using coil_heap::arena_bytes;
+
+// What PocketFFT takes, in bytes. A plan of n points has fewer than 2 n factors of its own, and computes them from about 3 sqrt(n) others; Bluestein's way
+// (for lengths with large prime factors) is a plan of n2 points, and transforms as long.
+template <class T>
+struct Needs {
+  static constexpr size_t kPoint = sizeof(fft::cmplx<T>), kPoints = sizeof(fft::cmplx<fft::vtype_t<T>>);  // of one line, and of the lines of a group
+  size_t plan, group;
+
+  static size_t roots(size_t n) { return arena_bytes(sizeof(fft::cmplx<double>) * (static_cast<size_t>(3 * __builtin_sqrt(static_cast<double>(n))) + 8), 2); }
+  static size_t packed(size_t n) { return arena_bytes(2 * n * kPoint + 8192, 32) + roots(n); }
+
+  explicit Needs(size_t n) : plan(packed(n)), group(arena_bytes(n * (kPoints + kPoint), 4)) {
+    const size_t factor = n < 50 ? 0 : fft::util::largest_prime_factor(n);
+    if (factor * factor <= n) return;
+    const size_t n2 = fft::util::good_size_cmplx(2 * n - 1), blue = packed(n2) + roots(2 * n) + arena_bytes((n + 3 * n2 + 1) * kPoint, 8);
+    if (blue > plan) plan = blue;
+    const size_t lines = arena_bytes((n + 2 * n2) * kPoints, 4);
+    if (lines > group) group = lines;
+  }
+};
+
 template <class T, class Plan>
 struct Job {
   const CoilLibraryCall* call;
   const Plan* plan;
+  uint8_t* memory;  // a worker's: `memory_bytes` of it
+  size_t memory_bytes;
   Lines lines;
   int64_t in_length, out_length;  // of a line, in elements
   T scale;
@@ -55,6 +88,8 @@ void for_groups(const Job<T, Plan>& job, Group) {
   auto chunk = [](void* context, int64_t begin, int64_t end, int32_t worker) {
     const auto& j = *static_cast<const Job<T, Plan>*>(context);
     uint8_t* scratch = j.call->scratch + worker * j.call->worker_bytes;
+    coil_heap::Arena arena(j.memory + static_cast<size_t>(worker) * j.memory_bytes, j.memory_bytes);
+    const coil_heap::Within within(arena);
     for (int64_t g = begin; g < end; ++g) {
       const int64_t first = g * kWidth, left = j.lines.count() - first;
       Group::run(j, first, left < kWidth ? left : kWidth, scratch);
@@ -140,44 +175,60 @@ struct ToRealGroup {
   }
 };
 
+// Makes the plan of `n` points and has `group` transform the lines by it.
+template <class T, class Plan, class Group>
+int32_t transform(const CoilLibraryCall* call, Job<T, Plan> job, Group group) {
+  const auto n = static_cast<size_t>(job.lines.n), workers = static_cast<size_t>(call->host->num_workers);
+  if (job.lines.count() == 0) return 0;
+  const Needs<T> needs(n);
+  job.memory_bytes = (needs.group + 63) / 64 * 64;
+  auto* const memory = static_cast<uint8_t*>(malloc(job.memory_bytes * workers + needs.plan));
+  constexpr int32_t kOutOfMemory = 401;
+  if (!memory) return cd::fail(call->error, kOutOfMemory, "%s: there is no memory for transforms of %lld points", call->subject, static_cast<long long>(n));
+  job.memory = memory;
+  coil_heap::Arena arena(memory + job.memory_bytes * workers, needs.plan);
+  std::optional<Plan> plan;
+  {
+    const coil_heap::Within within(arena);
+    plan.emplace(n);
+  }
+  job.plan = &*plan;
+  for_groups(job, group);
+  {
+    const coil_heap::Within within(arena);
+    plan.reset();
+  }
+  free(memory);
+  return 0;
+}
+
 template <class T>
-void c2c(const CoilLibraryCall* call) {
+int32_t c2c(const CoilLibraryCall* call) {
   const Lines lines{call->sizes[0], call->sizes[1], call->sizes[2]};
-  if (lines.count() == 0) return;
-  const fft::pocketfft_c<T> plan(static_cast<size_t>(lines.n));
-  const Job<T, fft::pocketfft_c<T>> job{call, &plan, lines, lines.n, lines.n, factor<T>(call->options[1], lines.n), call->options[0] != 0};
-  for_groups(job, ComplexGroup<T>());
+  const Job<T, fft::pocketfft_c<T>> job{call, nullptr, nullptr, 0, lines, lines.n, lines.n, factor<T>(call->options[1], lines.n), call->options[0] != 0};
+  return transform(call, job, ComplexGroup<T>());
 }
 
 template <class T, class Group>
-void with_reals(const CoilLibraryCall* call, int64_t in_length, int64_t out_length) {
+int32_t with_reals(const CoilLibraryCall* call, int64_t in_length, int64_t out_length) {
   const Lines lines{call->sizes[0], call->sizes[1], call->sizes[2]};
-  if (lines.count() == 0) return;
-  const fft::pocketfft_r<T> plan(static_cast<size_t>(lines.n));
-  const Job<T, fft::pocketfft_r<T>> job{call, &plan, lines, in_length, out_length, factor<T>(call->options[0], lines.n), false};
-  for_groups(job, Group());
+  const Job<T, fft::pocketfft_r<T>> job{call, nullptr, nullptr, 0, lines, in_length, out_length, factor<T>(call->options[0], lines.n), false};
+  return transform(call, job, Group());
 }
 
 }  // namespace
 
 // sizes: outer, n, inner. options: forward, factor mode. A worker's scratch is 64 n bytes, as for the others.
-COIL_LIBRARY_ROUTINE(fft_c2c) {
-  call->dtype == COIL_COMPLEX64 ? c2c<float>(call) : c2c<double>(call);
-  return 0;
-}
+COIL_LIBRARY_ROUTINE(fft_c2c) { return call->dtype == COIL_COMPLEX64 ? c2c<float>(call) : c2c<double>(call); }
 
 // n reals to out_length (n / 2 + 1, or n) complex numbers. sizes: outer, n, inner, out_length. options: factor mode.
 COIL_LIBRARY_ROUTINE(fft_r2c) {
   const int64_t n = call->sizes[1], length = call->sizes[3];
-  if (call->dtype == COIL_COMPLEX64) with_reals<float, ToComplexGroup<float>>(call, n, length);
-  else with_reals<double, ToComplexGroup<double>>(call, n, length);
-  return 0;
+  return call->dtype == COIL_COMPLEX64 ? with_reals<float, ToComplexGroup<float>>(call, n, length) : with_reals<double, ToComplexGroup<double>>(call, n, length);
 }
 
 // in_length complex numbers (n / 2 + 1 of them count) to n reals. sizes: outer, n, inner, in_length. options: factor mode.
 COIL_LIBRARY_ROUTINE(fft_c2r) {
   const int64_t n = call->sizes[1], length = call->sizes[3];
-  if (call->dtype == COIL_COMPLEX64) with_reals<float, ToRealGroup<float>>(call, length, n);
-  else with_reals<double, ToRealGroup<double>>(call, length, n);
-  return 0;
+  return call->dtype == COIL_COMPLEX64 ? with_reals<float, ToRealGroup<float>>(call, length, n) : with_reals<double, ToRealGroup<double>>(call, length, n);
 }

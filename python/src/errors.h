@@ -4,6 +4,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 
+#include "base/without_memory.h"
 #include "base/result.h"
 
 namespace coil::python {
@@ -37,6 +38,8 @@ inline void translate_errors() {
       std::rethrow_exception(pointer);
     } catch (const PythonError& e) {
       raise(e.error);
+    } catch (const std::bad_alloc&) {
+      raise(no_memory());
     } catch (const InternalError& e) {
       raise({ErrorCode::internal, e.what(), "", "please report it, with the program"});
     }

@@ -173,7 +173,10 @@ Result<TargetContents> build_cpu(const LoopProgram& loops, const Graph& graph, c
   if (record) {
     TRY(way, recorded_way(*record, loops));
   }
-  TRY(CpuPlan plan, plan_cpu(loops, options, record ? packings_of(*record) : KeepPackings(), way));
+  // Arguments that are made on one side of a `?` only get names: where an exception passes, g++ 12 destroys what the other side would have made.
+  KeepPackings keep;
+  if (record) keep = packings_of(*record);
+  TRY(CpuPlan plan, plan_cpu(loops, options, keep, way));
   HostOptions host;
   if (record) {
     TRY_STATUS(apply_record(plan, *record));
@@ -227,8 +230,15 @@ Result<TargetContents> build_plan(CpuPlan plan, const Graph& graph, const Compil
       }, options.cache.get()));
   std::vector<toolchain::LinkInput> inputs;
   for (size_t i = 0; i < objects.size(); ++i) inputs.push_back({requests[i].name, objects[i]});
-  for (auto list : {neutral_objects(false), kernel_objects(t.plan, options.isas), library_objects(t.plan), onednn ? onednn_objects() : std::vector<toolchain::LinkInput>()}) inputs.insert(inputs.end(), list.begin(), list.end());
-  TRY(t.code, link_model(std::move(inputs), host.timed.empty() ? std::vector<std::string>() : std::vector<std::string>{COIL_TUNING_SYMBOL}, library_routines(t.plan).empty() ? nullptr : &t.members));
+  // One by one: g++ 12 destroys what it has not made where an exception passes a list of temporaries.
+  const auto add = [&](const std::vector<toolchain::LinkInput>& list) { inputs.insert(inputs.end(), list.begin(), list.end()); };
+  add(neutral_objects(false));
+  add(kernel_objects(t.plan, options.isas));
+  add(library_objects(t.plan));
+  if (onednn) add(onednn_objects());
+  std::vector<std::string> exports;
+  if (!host.timed.empty()) exports.push_back(COIL_TUNING_SYMBOL);
+  TRY(t.code, link_model(std::move(inputs), exports, library_routines(t.plan).empty() ? nullptr : &t.members));
   done("build");
   return t;
 }

@@ -10,6 +10,7 @@
 #include "base/parallel.h"
 #include "codegen/constants.h"
 #include "codegen/cuda/host_program.h"
+#include "codegen/host/limits.h"
 #include "compiler/cuda_target.h"
 #include "device/model_abi.h"
 #include "schedule/schedule.h"
@@ -123,6 +124,17 @@ Status check_cuda(const LoopProgram& loops) {
   return ok_status();
 }
 
+// Sizes that are known now and that kernels cannot count; others are looked at in each call.
+static Status check_counts(const KernelPlan& plan) {
+  for (const SizeLimit& limit : size_limits(plan, true)) {
+    const std::optional<int64_t> least = lower_bound(limit.amount);
+    if (!limit.counted || !least || static_cast<double>(*least) < limit.most) continue;
+    return Error{ErrorCode::unsupported_feature, fmt::format("{} are {}, of which kernels for CUDA take fewer than {:.0f}", limit.what, *least, limit.most), "",
+                 "compile for the CPU, or split what is so large"};
+  }
+  return ok_status();
+}
+
 Result<CudaPlan> plan_cuda(const LoopProgram& loops, const CompileOptions& options, int tuned_sm, std::function<std::vector<Choice>(const std::string& problem)> choices,
                            const FusionWay* way) {
   TRY_STATUS(check_cuda(loops));
@@ -139,6 +151,7 @@ Result<CudaPlan> plan_cuda(const LoopProgram& loops, const CompileOptions& optio
   if (way) way->apply(traits);
   TRY(p.plan, schedule(loops, traits));
   layout_constants(p.plan);
+  TRY_STATUS(check_counts(p.plan));
   return p;
 }
 
@@ -157,7 +170,9 @@ Result<TargetContents> build_cuda(const LoopProgram& loops, const Graph& graph, 
   if (record) {
     TRY(way, recorded_way(*record, loops));
   }
-  TRY(CudaPlan plan, plan_cuda(loops, options, record ? record_sm(*record) : 0, record ? choices_of(*record) : nullptr, way));
+  std::function<std::vector<Choice>(const std::string& problem)> choices;
+  if (record) choices = choices_of(*record);
+  TRY(CudaPlan plan, plan_cuda(loops, options, record ? record_sm(*record) : 0, std::move(choices), way));
   if (record) TRY_STATUS(apply_record(plan, *record));
   dump.text("plan_cuda", [&] { return to_string(plan.plan); });
   done("schedule");
@@ -167,7 +182,8 @@ Result<TargetContents> build_cuda(const LoopProgram& loops, const Graph& graph, 
 
 Status build_cubins(const CudaPlan& plan, const CompileOptions& options, const toolchain::Nvrtc& nvrtc) {
   const Result<std::vector<toolchain::Bytes>> cubins = compile_all(compilation_of(cuda::generate_kernels(plan.plan, plan.settings), options), options, nvrtc);
-  return cubins.ok() ? ok_status() : Status(cubins.error());
+  if (!cubins.ok()) return cubins.error();
+  return ok_status();
 }
 
 Result<TargetContents> build_plan(CudaPlan plan, const Graph& graph, const CompileOptions& options, const toolchain::Nvrtc& nvrtc, std::vector<bool> timed, const Dump& dump,
@@ -214,7 +230,9 @@ Result<TargetContents> build_plan(CudaPlan plan, const Graph& graph, const Compi
   std::vector<toolchain::LinkInput> inputs = {{"host.cc", host_object}};
   for (size_t i = 0; i < objects.size(); ++i) inputs.push_back({host.images[i].symbol, objects[i]});
   for (const toolchain::LinkInput& o : neutral_objects(true)) inputs.push_back(o);
-  TRY(t.code, link_model(std::move(inputs), host.timed.empty() ? std::vector<std::string>() : std::vector<std::string>{COIL_TUNING_SYMBOL}));
+  std::vector<std::string> exports;
+  if (!host.timed.empty()) exports.push_back(COIL_TUNING_SYMBOL);
+  TRY(t.code, link_model(std::move(inputs), exports));
   done("build");
   return t;
 }

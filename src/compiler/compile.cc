@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "base/parallel.h"
+#include "base/without_memory.h"
 #include "codegen/cpu/choices.h"
 #include "codegen/host/host_program.h"
 #include "compiler/build_target.h"
@@ -127,17 +127,21 @@ Result<CompileReport> compile(const Graph& graph, ZipWriter& zip, const CompileO
 }  // namespace
 
 Result<CompileReport> compile_to_file(const Graph& graph, const std::string& path, const CompileOptions& options) {
-  TRY(ZipWriter zip, ZipWriter::create(path));
-  TRY(CompileReport report, compile(graph, zip, options));
-  TRY_STATUS(zip.finish());
-  return report;
+  return or_no_memory([&]() -> Result<CompileReport> {
+    TRY(ZipWriter zip, ZipWriter::create(path));
+    TRY(CompileReport report, compile(graph, zip, options));
+    TRY_STATUS(zip.finish());
+    return report;
+  });
 }
 
 Result<std::vector<uint8_t>> compile_to_memory(const Graph& graph, const CompileOptions& options, CompileReport* report) {
-  ZipWriter zip = ZipWriter::in_memory();
-  TRY(CompileReport done, compile(graph, zip, options));
-  if (report) *report = std::move(done);
-  return zip.finish_in_memory();
+  return or_no_memory([&]() -> Result<std::vector<uint8_t>> {
+    ZipWriter zip = ZipWriter::in_memory();
+    TRY(CompileReport done, compile(graph, zip, options));
+    if (report) *report = std::move(done);
+    return zip.finish_in_memory();
+  });
 }
 
 namespace {
@@ -157,7 +161,7 @@ Status check_support(const Graph& graph, const Node& node, const CompileOptions&
 
 }  // namespace
 
-Result<std::vector<NodeProblem>> node_problems(const Graph& graph, const CompileOptions& options) {
+static Result<std::vector<NodeProblem>> problems_of_nodes(const Graph& graph, const CompileOptions& options) {
   TRY(Graph simplified, simplify(graph, options, Dump("", options.log)));
   std::vector<NodeProblem> problems;
   for (const Node& node : simplified.nodes) {
@@ -167,7 +171,7 @@ Result<std::vector<NodeProblem>> node_problems(const Graph& graph, const Compile
   return problems;
 }
 
-Result<std::vector<CheckRow>> check_program(const Graph& graph, const CompileOptions& options) {
+static Result<std::vector<CheckRow>> rows_of_check(const Graph& graph, const CompileOptions& options) {
   TRY(Graph simplified, simplify(graph, options, Dump("", options.log)));
   std::vector<CheckRow> rows;
   std::map<std::string, size_t> row_of;
@@ -185,6 +189,14 @@ Result<std::vector<CheckRow>> check_program(const Graph& graph, const CompileOpt
     }
   }
   return rows;
+}
+
+Result<std::vector<NodeProblem>> node_problems(const Graph& graph, const CompileOptions& options) {
+  return or_no_memory([&] { return problems_of_nodes(graph, options); });
+}
+
+Result<std::vector<CheckRow>> check_program(const Graph& graph, const CompileOptions& options) {
+  return or_no_memory([&] { return rows_of_check(graph, options); });
 }
 
 }  // namespace coil

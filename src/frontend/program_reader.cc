@@ -1,5 +1,7 @@
 #include "frontend/program_reader.h"
 
+#include "base/without_memory.h"
+
 #include <fmt/format.h>
 
 #include "base/text.h"
@@ -141,7 +143,7 @@ Result<Graph> read_document(Json program, WeightStore& weights, const UserKernel
 
 }  // namespace
 
-Result<Graph> read_program(const ZipReader& zip, const ReadOptions& options) {
+static Result<Graph> read_archive(const ZipReader& zip, const ReadOptions& options) {
   ProgramArchive archive(zip);
   TRY_STATUS(check_layout(archive));
   std::string model, entry(kOldProgram);
@@ -162,20 +164,28 @@ Result<Graph> read_program(const ZipReader& zip, const ReadOptions& options) {
   return graph;
 }
 
+Result<Graph> read_program(const ZipReader& zip, const ReadOptions& options) {
+  return or_no_memory([&] { return read_archive(zip, options); });
+}
+
 Result<Graph> read_program_json(std::string_view json, std::map<std::string, TensorData, std::less<>> weights, const ReadOptions& options) {
-  TRY(JsonDoc doc, JsonDoc::parse(json, "the program"));
-  WeightStore store(std::move(weights));
-  TRY(Graph graph, read_document(doc.root(), store, options.kernels));
-  TRY_STATUS(apply_dim_names(graph, options.dim_names, true));
-  TRY_STATUS(verify(graph));
-  return graph;
+  return or_no_memory([&]() -> Result<Graph> {
+    TRY(JsonDoc doc, JsonDoc::parse(json, "the program"));
+    WeightStore store(std::move(weights));
+    TRY(Graph graph, read_document(doc.root(), store, options.kernels));
+    TRY_STATUS(apply_dim_names(graph, options.dim_names, true));
+    TRY_STATUS(verify(graph));
+    return graph;
+  });
 }
 
 Result<Graph> read_program_file(const std::string& path, const ReadOptions& options) {
-  TRY(ZipReader zip, ZipReader::open(path));
-  Result<Graph> graph = read_program(zip, options);
-  if (!graph.ok() && graph.error().where.empty()) graph.error().where = path;
-  return graph;
+  return or_no_memory([&]() -> Result<Graph> {
+    TRY(ZipReader zip, ZipReader::open(path));
+    Result<Graph> graph = read_archive(zip, options);
+    if (!graph.ok() && graph.error().where.empty()) graph.error().where = path;
+    return graph;
+  });
 }
 
 }  // namespace coil

@@ -195,7 +195,9 @@ class Grouper {
     const std::vector<int> inputs = inputs_of(row);
     std::vector<int> candidates = inputs;
     std::sort(candidates.rbegin(), candidates.rend());
-    for (int sibling : target_.fuse_siblings ? siblings(row) : std::vector<int>()) {
+    std::vector<int> beside;
+    if (target_.fuse_siblings) beside = siblings(row);
+    for (int sibling : beside) {
       if (std::find(candidates.begin(), candidates.end(), sibling) == candidates.end()) candidates.push_back(sibling);
     }
     for (int g : candidates) {

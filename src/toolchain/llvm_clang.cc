@@ -1,10 +1,12 @@
 // How clang is called: its arguments, and the files that it sees. See compile.h.
 #include <clang/Basic/Diagnostic.h>
 #include <clang/Basic/DiagnosticOptions.h>
+#include <clang/CodeGen/CodeGenAction.h>
 #include <clang/Frontend/CompilerInstance.h>
 #include <clang/Frontend/CompilerInvocation.h>
 #include <clang/Frontend/TextDiagnosticPrinter.h>
 #include <fmt/format.h>
+#include <llvm/ADT/SmallVector.h>
 #include <llvm/Support/MemoryBuffer.h>
 #include <llvm/Support/TargetSelect.h>
 #include <llvm/Support/VirtualFileSystem.h>
@@ -143,6 +145,16 @@ bool run_clang(const CompileRequest& request, const char* path, clang::FrontendA
   message_stream.flush();
   name_files(request, path, messages);
   return ok;
+}
+
+bool compile_by_clang(const CompileRequest& request, bool assembly, const ParsedHeaders& parsed, Bytes& output, std::string& messages) {
+  clang::EmitObjAction to_object;
+  clang::EmitAssemblyAction to_assembly;
+  clang::FrontendAction& action = assembly ? static_cast<clang::FrontendAction&>(to_assembly) : to_object;
+  llvm::SmallVector<char, 0> written;
+  if (!run_clang(request, kMainPath, action, parsed, std::make_unique<llvm::raw_svector_ostream>(written), messages)) return false;
+  output.assign(written.begin(), written.end());
+  return true;
 }
 
 }  // namespace coil::toolchain

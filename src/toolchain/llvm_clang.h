@@ -27,4 +27,7 @@ inline constexpr const char* kHeadersPath = "/coil/coil-headers.h";
 bool run_clang(const CompileRequest& request, const char* path, clang::FrontendAction& action, const ParsedHeaders& parsed,
                std::unique_ptr<llvm::raw_pwrite_stream> output, std::string& messages);
 
+// The object of `request`, or its assembly.
+bool compile_by_clang(const CompileRequest& request, bool assembly, const ParsedHeaders& parsed, Bytes& output, std::string& messages);
+
 }  // namespace coil::toolchain

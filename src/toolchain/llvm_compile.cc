@@ -1,12 +1,12 @@
 // Text to an object or to assembly. See compile.h.
 #include <clang/Basic/Version.h>
-#include <clang/CodeGen/CodeGenAction.h>
 #include <fmt/format.h>
-#include <llvm/ADT/SmallVector.h>
 
+#include "base/without_memory.h"
 #include "toolchain/compile.h"
 #include "toolchain/embedded.h"
 #include "toolchain/llvm_clang.h"
+#include "toolchain/llvm_guard.h"
 #include "toolchain/precompiled.h"
 
 namespace coil::toolchain {
@@ -28,26 +28,26 @@ Error clang_error(const CompileRequest& request, const std::string& messages) {
           "this is a bug in coil: please report it with the model, or with the files of COIL_DUMP"};
 }
 
-// What `action` writes.
-Result<llvm::SmallVector<char, 0>> output_of(clang::FrontendAction& action, const CompileRequest& request) {
-  llvm::SmallVector<char, 0> output;
-  std::string messages;
-  const bool ok = run_clang(request, kMainPath, action, parsed_for(request), std::make_unique<llvm::raw_svector_ostream>(output), messages);
-  if (!ok) return clang_error(request, messages);
+Result<Bytes> output_of(const CompileRequest& request, bool assembly) {
+  const ParsedHeaders parsed = parsed_for(request);
+  Bytes output;
+  std::string messages, reason;
+  bool ok = false;
+  auto work = [&] { ok = compile_by_clang(request, assembly, parsed, output, messages); };
+  const Ending ending = guarded(work, reason);
+  if (ending == Ending::no_memory) return no_memory();
+  if (!ok) return clang_error(request, messages + reason);
   return output;
 }
 
 }  // namespace
 
 Result<Bytes> compile_cpp(const CompileRequest& request) {
-  clang::EmitObjAction action;
-  TRY(const auto output, output_of(action, request));
-  return Bytes(output.begin(), output.end());
+  return or_no_memory([&] { return output_of(request, false); });
 }
 
 Result<std::string> compile_to_assembly(const CompileRequest& request) {
-  clang::EmitAssemblyAction action;
-  TRY(const auto output, output_of(action, request));
+  TRY(const Bytes output, output_of(request, true));
   return std::string(output.begin(), output.end());
 }
 

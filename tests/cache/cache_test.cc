@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "base/files.h"
 #include "base/zip_writer.h"
@@ -49,6 +51,27 @@ TEST_F(CacheTest, KeepsAndFinds) {
   EXPECT_FALSE(reopened()->get(key("a", "v3")));
   ASSERT_EQ(cache_->lookups().size(), 1u);
   EXPECT_FALSE(cache_->lookups()[0].hit);
+  EXPECT_EQ(cache_->problem(), "");
+}
+
+// One folder, 64 threads, each with an object of its own or one that all share: entries are whole or absent.
+TEST_F(CacheTest, SixtyFourThreads) {
+  std::atomic<int> errors{0}, found{0};
+  const auto work = [&](int t) {
+    const std::shared_ptr<Cache> own = t % 2 ? reopened() : cache_;
+    for (int round = 0; round < 20; ++round) {
+      const int which = (t + round) % 16;
+      const Bytes expected(static_cast<size_t>(1000 + which), static_cast<uint8_t>(which));
+      const Key k = key("entry " + std::to_string(which));
+      if (const std::optional<Bytes> known = own->get(k)) ++found, errors += *known != expected;
+      else own->put(k, expected);
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 64; ++t) threads.emplace_back(work, t);
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(errors, 0);
+  EXPECT_GT(found, 600);
   EXPECT_EQ(cache_->problem(), "");
 }
 

@@ -1,8 +1,10 @@
 // Texts of a program's file cannot reach the code that is generated for it: not from comments, not from literals, not by what they are called.
 #include "codegen/foreign_text.h"
 
+#include <elf.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <map>
 
 #include <fmt/format.h>
@@ -11,6 +13,7 @@
 #include "compiler/compile.h"
 #include "tests/fuzz/renamed_program.h"
 #include "tests/paths.h"
+#include "toolchain/nvrtc.h"
 
 namespace coil::testing {
 namespace {
@@ -86,6 +89,20 @@ TEST_P(ForeignText, DoesNotChangeTheCode) {
   }
 }
 
+// The instructions of an object, by section; what they refer to is in other sections.
+std::map<std::string, std::string> instructions(const toolchain::Bytes& object) {
+  const auto* file = reinterpret_cast<const char*>(object.data());
+  Elf64_Ehdr head;
+  std::memcpy(&head, file, sizeof head);
+  std::vector<Elf64_Shdr> sections(head.e_shnum);
+  std::memcpy(sections.data(), file + head.e_shoff, sections.size() * sizeof(Elf64_Shdr));
+  std::map<std::string, std::string> out;
+  for (const Elf64_Shdr& s : sections) {
+    if (s.sh_flags & SHF_EXECINSTR) out[file + sections[head.e_shstrndx].sh_offset + s.sh_name] += std::string(file + s.sh_offset, s.sh_size);
+  }
+  return out;
+}
+
 // The real compiler agrees: the same objects of the kernels; what it says of the host program's text is an error (E901) if there is one.
 TEST_P(ForeignText, DoesNotChangeTheObjects) {
   const auto objects = [&](const Generated& g) {
@@ -118,7 +135,35 @@ TEST_P(ForeignText, DoesNotChangeTheObjects) {
   const auto is = objects(other.value());
   ASSERT_TRUE(is.ok()) << is.error().to_string();
   ASSERT_EQ(is.value().size(), was.value().size());
-  for (size_t i = other.value().cuda_host.empty() ? 1 : 2; i < is.value().size(); ++i) EXPECT_EQ(is.value()[i], was.value()[i]) << i;
+  const size_t hosts = other.value().cuda_host.empty() ? 1 : 2;
+  for (size_t i = 0; i < hosts; ++i) EXPECT_EQ(instructions(is.value()[i]), instructions(was.value()[i])) << i;  // strings are data
+  for (size_t i = hosts; i < is.value().size(); ++i) EXPECT_EQ(is.value()[i], was.value()[i]) << i;
+}
+
+// NVRTC agrees as well, where it is installed: the same PTX.
+TEST_P(ForeignText, DoesNotChangeThePtx) {
+  const auto nvrtc = toolchain::Nvrtc::load();
+  if (!nvrtc.ok()) GTEST_SKIP() << nvrtc.error().to_string();
+  const auto built = [&](const std::string& text) {
+    const std::vector<uint8_t> bytes = renamed(GetParam(), text);
+    const Result<Generated> g = generated(bytes, texts()[1]);
+    EXPECT_TRUE(g.ok());
+    std::vector<toolchain::CudaRequest> requests;
+    for (size_t i = 0; i < g.value().cuda_kernels.size(); ++i) {
+      std::string headers;
+      for (const std::string& h : g.value().cuda_headers[i]) headers += "#include \"" + h + "\"\n";
+      requests.push_back({"kernels.cu", headers + g.value().cuda_kernels[i], "compute_90", true, {}, "", ""});
+    }
+    auto made = nvrtc.value()->compile_all(requests, 2);
+    EXPECT_TRUE(made.ok()) << comment_text(text) << ": " << (made.ok() ? "" : made.error().to_string());
+    return made.ok() ? made.value() : std::vector<toolchain::Bytes>();
+  };
+  const std::vector<toolchain::Bytes> was = built("plain");
+  for (const size_t i : {size_t{1}, size_t{8}}) {
+    const std::vector<toolchain::Bytes> is = built(texts()[i]);
+    ASSERT_EQ(is.size(), was.size());
+    for (size_t k = 0; k < is.size(); ++k) EXPECT_EQ(is[k], was[k]) << comment_text(texts()[i]) << ", kernel " << k;
+  }
 }
 
 // The package as a whole: units of the same kernels, a manifest that is JSON.
@@ -155,6 +200,25 @@ INSTANTIATE_TEST_SUITE_P(Programs, ForeignText, ::testing::ValuesIn(kPrograms), 
   const std::string path = at.param;
   return path.substr(path.rfind('/') + 1);
 });
+
+// The judge of all this.
+TEST(CodeOf, ReadsAsACompilerDoes) {
+  EXPECT_EQ(code_of("a // b\nc"), "a \nc");
+  EXPECT_EQ(code_of("a // b \\\nc\nd"), "a \nd");           // the next line belongs to the comment
+  EXPECT_EQ(code_of("a // b ?" "?/\nc\nd"), "a \nd");        // and so here
+  EXPECT_EQ(code_of("a // b \\ \r\nc\rd"), "a \rd");
+  EXPECT_EQ(code_of("a // b\rc"), "a \rc");                   // a line's end for some compilers
+  EXPECT_EQ(code_of("a /\\\n* b *\\\n/ c"), "a   c");
+  EXPECT_EQ(code_of("a /* \" */ b \" /* \" c"), "a   b \"\" c");
+  EXPECT_EQ(code_of("\"a\\\"b\" c"), "\"\" c");
+  EXPECT_EQ(code_of("R\"x(a)\" // )x\" c"), "R\"\" c");
+  EXPECT_EQ(code_of("u8R\"(\\)\" c"), "u8R\"\" c");
+  EXPECT_EQ(code_of("FOUR\"(\" c"), "FOUR\"\" c");
+  EXPECT_EQ(code_of("'\"' c '\\'' d"), "'' c '' d");
+  EXPECT_EQ(code_of("1'000'000 + '/' // x"), "1'000'000 + '' ");
+  EXPECT_EQ(code_of("\"a\x1b\""), "(unescaped)\"\"");
+  EXPECT_NE(code_of("a \"x\ny\""), code_of("a \"xy\""));
+}
 
 TEST(CommentText, IsOneHarmlessLine) {
   for (const std::string& text : texts()) {

@@ -8,6 +8,7 @@ import pathlib
 import zipfile
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import Dim
 
 TARGET = pathlib.Path(__file__).resolve().parent / "programs"
@@ -68,6 +69,30 @@ class Fourier(torch.nn.Module):
         return torch.fft.rfft(x).abs()
 
 
+class Lengths(torch.nn.Module):
+    """Transforms of any length, each of the three kinds, in both precisions: tests/compiler/library_memory_test.cc."""
+
+    def forward(self, x):
+        y = torch.fft.fft(torch.complex(x.double(), x.double() + 1))
+        return torch.fft.rfft(x), y, torch.fft.irfft(torch.complex(x, x * 2))
+
+
+class Counted(torch.nn.Module):
+    """What kernels for CUDA count in 32 bits: rows of products, pixels, queries and keys, rows that are sorted."""
+
+    def forward(self, x, image, q):
+        product = torch.relu(x @ torch.ones(8, 4))
+        pixels = torch.nn.functional.conv2d(image, torch.ones(4, 8, 3, 3), padding=1)
+        return product, pixels, torch.nn.functional.scaled_dot_product_attention(q, q, q), x.sort(1)[0]
+
+
+class ManyRows(torch.nn.Module):
+    """More of them than CUDA's kernels count: exported with a tensor that has no memory."""
+
+    def forward(self, x):
+        return torch.relu(x @ torch.ones(8, 4))
+
+
 class Solve(torch.nn.Module):
     def forward(self, x):
         return torch.linalg.solve(x, x.T)
@@ -99,14 +124,21 @@ def main():
     TARGET.mkdir(exist_ok=True)
     batch = Dim("batch", min=2, max=64)
     x, ids = torch.rand(4, 4), torch.tensor([1, 0, 3, 2])
+    with FakeTensorMode():
+        large = torch.empty(2**31, 8)
     for name, module, inputs, dynamic in [
             ("checks", Checks(), (x, ids, torch.tensor(3)), None),
             ("apart", Apart(), (x, ids), ({0: batch}, None)),
             ("user", User(), (x,), ({0: batch},)),
             ("loop", Loop(), (x,), None),
             ("fourier", Fourier(), (x,), None),
+            ("lengths", Lengths(), (torch.rand(4, 24),), ({0: batch, 1: Dim("points", min=2, max=100000)},)),
+            ("counted", Counted(), (torch.rand(6, 8), torch.rand(2, 8, 5, 5), torch.rand(3, 2, 7, 16)),
+             ({0: Dim("rows")}, {0: Dim("images"), 2: Dim("height")}, {0: Dim("batch_of_heads"), 2: Dim("queries")})),
+            ("many_rows", ManyRows(), (large,), None),
             ("solve", Solve(), (x,), None)]:
         program = torch.export.export(module, inputs, dynamic_shapes=dynamic)
+        program._example_inputs = None
         out = io.BytesIO()
         torch.export.save(program, out)
         (TARGET / f"{name}.pt2").write_bytes(without_samples(out.getvalue()))

@@ -22,6 +22,7 @@
 #include "lower/lower.h"
 #include "passes/pipeline.h"
 #include "schedule/schedule.h"
+#include "tests/fuzz/code_of.h"
 
 namespace coil::testing {
 
@@ -117,6 +118,7 @@ class Renamer {
 // The generated texts of a program.
 struct Generated {
   std::vector<std::string> kernels, cuda_kernels;
+  std::vector<std::set<std::string>> cuda_headers;  // of the kernels for CUDA
   std::string host, cuda_host;  // the latter empty: no program for CUDA
 };
 
@@ -170,52 +172,12 @@ inline Result<Generated> generated(std::span<const uint8_t> archive, const std::
   const Result<KernelPlan> cuda_plan = plan_of(graph, true);
   if (!cuda_plan.ok()) return out;
   const cuda::CudaProgram cuda_program = cuda::generate_kernels(cuda_plan.value(), {{90}, false, 0, {}, {}});
-  for (const cuda::CudaFunction& f : cuda_program.functions) out.cuda_kernels.push_back(f.text);
+  for (const cuda::CudaFunction& f : cuda_program.functions) {
+    out.cuda_kernels.push_back(f.text);
+    out.cuda_headers.emplace_back(f.headers.begin(), f.headers.end());
+  }
   out.cuda_host = cuda::host_program_text(cuda_plan.value(), cuda_program, {graph.in_spec, graph.out_spec, 0, {}, "sm_90", {}, true});
   return out;
-}
-
-// What a compiler sees of a text: no comments, and string literals and file names of #line as "". Read as the most lenient of compilers would: trigraphs
-// count, spaces may follow a backslash at a line's end, and a line ends at each of CR, LF, VT and FF. Anything but printable ASCII and LF is kept as it is,
-// so that it is a difference.
-inline std::string code_of(std::string_view text) {
-  std::string spliced;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const bool trigraph = text.substr(i, 3) == "?" "?/";
-    if (text[i] == '\\' || trigraph) {
-      size_t end = i + (trigraph ? 3 : 1);
-      while (end < text.size() && (text[end] == ' ' || text[end] == '\t')) ++end;
-      if (end < text.size() && (text[end] == '\n' || text[end] == '\r')) {
-        i = end;
-        continue;
-      }
-    }
-    spliced += text[i];
-  }
-  std::string code;
-  const auto ends_line = [](char c) { return c == '\n' || c == '\r' || c == '\v' || c == '\f'; };
-  for (size_t i = 0; i < spliced.size(); ++i) {
-    const std::string_view rest = std::string_view(spliced).substr(i);
-    if (rest.starts_with("//")) {
-      while (i < spliced.size() && !ends_line(spliced[i])) ++i;
-      if (i < spliced.size()) --i;  // the line's end is the code's
-    } else if (rest.starts_with("/*")) {
-      const size_t end = rest.find("*/", 2);
-      i += end == std::string_view::npos ? rest.size() : end + 1;
-      code += ' ';
-    } else if (spliced[i] == '"') {
-      size_t end = i + 1;
-      for (; end < spliced.size() && spliced[end] != '"'; ++end) {
-        if (ends_line(spliced[end]) || static_cast<unsigned char>(spliced[end]) >= 0x7f || static_cast<unsigned char>(spliced[end]) < 0x20) code += "(unescaped)";
-        if (spliced[end] == '\\') ++end;
-      }
-      code += "\"\"";
-      i = end;
-    } else if (spliced[i] != '\n' || (!code.empty() && code.back() != '\n')) {  // comments may take more lines or fewer
-      code += spliced[i];
-    }
-  }
-  return code;
 }
 
 }  // namespace coil::testing

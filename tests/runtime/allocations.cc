@@ -1,5 +1,5 @@
 // See allocations.h. The C library calls these instead of its own, its loader and the C++ library included: they are part of the executable.
-#include "allocations.h"
+#include "tests/runtime/allocations.h"
 
 #if COIL_COUNTS_ALLOCATIONS
 #include <dlfcn.h>

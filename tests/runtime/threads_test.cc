@@ -114,6 +114,19 @@ TEST(Pool, ManyCallersShareIt) {
   EXPECT_EQ(errors, 0);
 }
 
+TEST(Pool, SixtyFourCallersShareIt) {
+  ThreadPool pool(4);
+  std::atomic<int> errors{0};
+  std::vector<std::thread> callers;
+  for (int i = 0; i < 64; i++) {
+    callers.emplace_back([&, i] {
+      for (int round = 0; round < 30; round++) errors += check_loop(pool, 1 + (i * 7 + round) % 200, 1 + round % 5) != "";
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(errors, 0);
+}
+
 TEST(Pool, StartsAndStopsQuickly) {
   for (int i = 0; i < 200; i++) {
     ThreadPool pool(3);
@@ -183,6 +196,38 @@ TEST(Threads, OneModelManyContexts) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(errors, 0);
   coil_close(model);
+}
+
+// Many more threads than cores: pools of models that come and go, contexts of one model, errors beside results.
+TEST(Threads, SixtyFour) {
+  const std::string path = write_file("sixty_four.pt2", package("MASKED"));
+  coil_model* shared = open_or_fail(path);
+  std::atomic<int> errors{0}, ready{0};
+  const auto work = [&](int t) {
+    ready++;
+    while (ready < 64) std::this_thread::yield();
+    for (int round = 0; round < 6; round++) {
+      coil_model* own = nullptr;
+      const coil_options options = {.struct_bytes = sizeof options, .num_threads = 1 + t % 3};
+      if (t % 4 == 0 && coil_open(path.c_str(), &options, &own) != COIL_OK) return void(errors++);
+      coil_context* context = nullptr;
+      if (coil_context_create(own ? own : shared, &context) != COIL_OK) return void(errors++);
+      for (int i = 0; i < 5; i++) {
+        MaskedCall call(1 + (t * 13 + round * 5 + i) % 64, static_cast<float>(t));
+        coil_tensor outputs[2] = {};
+        if (coil_run(context, call.views().data(), i == 4 ? 2 : 3, outputs, 2) != (i == 4 ? 201 : COIL_OK)) errors++;
+        else if (i == 4) errors += std::string(coil_last_error()).substr(0, 9) != "COIL-E201";
+        else errors += call.compare(outputs) != "";
+      }
+      coil_context_destroy(context);
+      if (own) coil_close(own);
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 64; t++) threads.emplace_back(work, t);
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(errors, 0);
+  coil_close(shared);
 }
 
 TEST(Threads, CallsWithStateTakeTurns) {

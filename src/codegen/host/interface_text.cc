@@ -130,13 +130,14 @@ class InterfaceWriter {
   }
 
   std::string limits() {
-    std::vector<SizeLimit> limits = size_limits(plan_);
+    std::vector<SizeLimit> limits = size_limits(plan_, cuda_);
     const bool any = !limits.empty();
     std::erase_if(limits, [](const SizeLimit& l) { return depends_on_data(l.amount); });  // measured when the data is read
     num_limits_ = limits.size();
     std::string rows, cases;
     for (size_t i = 0; i < limits.size(); ++i) {
-      rows += fmt::format("    {{{}, {}}},\n", message_literal(limits[i].what), message_literal(size_text(limits[i].amount)));
+      const std::string most = limits[i].counted ? fmt::format(", {:.1f}", limits[i].most) : "";
+      rows += fmt::format("    {{{}, {}{}}},\n", message_literal(limits[i].what), message_literal(size_text(limits[i].amount)), most);
       cases += fmt::format("    case {}: return {};\n", i, measure_text(plan_, limits[i].amount));
     }
     const std::string most = any ? "static inline double most(double a, double b) { return a > b ? a : b; }\n" : "";

@@ -11,11 +11,13 @@ namespace coil {
 namespace {
 
 constexpr int64_t kMost = int64_t{1} << 62;
+constexpr int64_t kCounted = (int64_t{1} << 31) - (1 << 16);  // by an int, the end of the last tile included
+constexpr int64_t kBlocks = INT32_MAX, kBlocksYZ = 65535;     // of a grid
 constexpr size_t kComparedWith = 24;  // amounts that a new one is compared with; more than programs have in practice
 
 class Collector {
  public:
-  explicit Collector(const KernelPlan& plan) : plan_(plan) {}
+  Collector(const KernelPlan& plan, bool cuda) : plan_(plan), cuda_(cuda) {}
 
   std::vector<SizeLimit> run() {
     add("the scratch space", plan_.arena_bytes);
@@ -29,7 +31,7 @@ class Collector {
     for (SizeLimit& limit : found_) {
       // What is known before the call starts is measured then, whatever becomes known later.
       const auto covers = [&](const SizeLimit& other) {
-        return depends_on_data(other.amount) == depends_on_data(limit.amount) && provably_nonnegative(other.amount - limit.amount);
+        return depends_on_data(other.amount) == depends_on_data(limit.amount) && other.most <= limit.most && provably_nonnegative(other.amount - limit.amount);
       };
       const size_t compared = std::min(kept.size(), kComparedWith);
       if (std::none_of(kept.begin(), kept.begin() + static_cast<std::ptrdiff_t>(compared), covers)) kept.push_back(std::move(limit));
@@ -38,6 +40,13 @@ class Collector {
   }
 
  private:
+  // What is greater than `most` is refused.
+  void add_counted(const std::string& what, Expr amount, int64_t most = kCounted) {
+    const std::optional<int64_t> top = amount ? upper_bound(amount) : 0;
+    if (!cuda_ || (top && *top <= most) || !counted_.insert({amount.node(), most}).second) return;
+    found_.push_back({what, amount, static_cast<double>(most) + 1, true});
+  }
+
   void add(const std::string& what, Expr amount) {
     if (!amount || amount->kind == ExprKind::symbol || !seen_.insert(amount.node()).second) return;
     // What is divided counts by itself.
@@ -50,7 +59,7 @@ class Collector {
                            ? lower_bound(amount).value_or(INT64_MIN) > -kMost
                            : true;
     if (top && *top < kMost && *top >= 0 && least) return;
-    found_.push_back({what, amount});
+    found_.push_back({what, amount, static_cast<double>(kMost), false});
   }
 
   Expr product_of(const std::vector<Expr>& sizes) { return product(*plan_.pool, sizes); }
@@ -73,21 +82,34 @@ class Collector {
     add("the loop '" + k.name + "'", product_of(sizes));
   }
   void add_kernel(const Kernel& k, const TemplateKernel& t) {
-    const std::string what = "the operands of '" + k.name + "'";
+    const std::string of_kernel = "'" + k.name + "'", what = "the operands of " + of_kernel;
     add(what, product_of(t.result_sizes));
     if (const auto* g = std::get_if<Gemm>(&t.def)) {
       for (const auto* sizes : {&g->batch, &g->m, &g->n, &g->k}) add(what, product_of(*sizes));
+      const std::pair<const char*, const std::vector<Expr>*> counts[] = {{"the batch of ", &g->batch}, {"the rows of ", &g->m}, {"the columns of ", &g->n}, {"the terms of ", &g->k}};
+      for (const auto& [name, sizes] : counts) add_counted(name + of_kernel, product_of(*sizes));
     } else if (const auto* c = std::get_if<Conv2d>(&t.def)) {
       add(what, product_of(c->x_sizes));
+      add_counted("the pixels of " + of_kernel, t.result_sizes[0] * t.result_sizes[2] * t.result_sizes[3]);
+      add_counted("the terms of " + of_kernel, c->x_sizes[1] * (c->kernel[0] * c->kernel[1]));
+      for (size_t i : {1u, 2u, 3u}) add_counted("an image of " + of_kernel, c->x_sizes[i]), add_counted("a result of " + of_kernel, t.result_sizes[i]);
     } else {
       const auto& a = std::get<Attention>(t.def);
       add(what, a.batch * a.heads * a.q_len);
       add(what, a.kv_len * a.dim);
+      add_counted("the heads of " + of_kernel, a.batch * a.heads);
+      add_counted("the queries of " + of_kernel, a.heads * a.q_len);
+      add_counted("the keys of " + of_kernel, a.kv_len);
     }
   }
   void add_kernel(const Kernel& k, const SortKernel& s) {
     std::vector<Expr> sizes = s.sizes;
-    if (!sizes.empty()) sizes[static_cast<size_t>(s.def.dim)] = s.def.length;
+    if (!sizes.empty()) {
+      std::vector<Expr> others = sizes;
+      others.erase(others.begin() + static_cast<std::ptrdiff_t>(s.def.dim));
+      add_counted("the rows of '" + k.name + "'", product_of(others), kBlocks);
+      sizes[static_cast<size_t>(s.def.dim)] = s.def.length;
+    }
     add("the rows of '" + k.name + "'", product_of(sizes));
   }
   void add_kernel(const Kernel& k, const LibraryKernel& l) {
@@ -99,6 +121,7 @@ class Collector {
     }
     for (const UserCall::Launch& l : u.def.launches) {
       for (Expr e : {l.range, l.work, l.grid[0], l.grid[1], l.grid[2]}) add("the range of '" + k.name + "'", e);
+      for (size_t i = 0; i < 3; ++i) add_counted("the grid of '" + k.name + "'", l.grid[i], i == 0 ? kBlocks : kBlocksYZ);
     }
     add("the key of '" + k.name + "'", u.def.key);
   }
@@ -115,13 +138,15 @@ class Collector {
   }
 
   const KernelPlan& plan_;
+  bool cuda_;
   std::set<const ExprNode*> seen_;
+  std::set<std::pair<const ExprNode*, int64_t>> counted_;
   std::vector<SizeLimit> found_;
 };
 
 }  // namespace
 
-std::vector<SizeLimit> size_limits(const KernelPlan& plan) { return Collector(plan).run(); }
+std::vector<SizeLimit> size_limits(const KernelPlan& plan, bool cuda) { return Collector(plan, cuda).run(); }
 
 std::string measure_text(const KernelPlan& plan, Expr e) {
   if (e->is_constant()) return fmt::format("{:.17g}", std::abs(static_cast<double>(e->as_int()))) + (e->as_int() < int64_t{1} << 50 ? ".0" : "");

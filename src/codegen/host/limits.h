@@ -1,4 +1,4 @@
-// What a program's dynamic sizes may add up to: the amounts that could pass 2^62 for sizes in their ranges, which bind measures
+// What a program's dynamic sizes may add up to: the amounts that could pass 2^62 (for CUDA some 2^31) for sizes in their ranges, which bind measures
 // in floating point before any integer arithmetic relies on them.
 #pragma once
 
@@ -12,10 +12,12 @@ namespace coil {
 struct SizeLimit {
   std::string what;  // "output 'y'", "the scratch space"
   Expr amount;       // bytes or elements
+  double most;       // it must stay below
+  bool counted;      // not an amount of memory, but what kernels count in 32 bits, or a grid of blocks
 };
 
-// Each amount once, without those that another is never less than.
-std::vector<SizeLimit> size_limits(const KernelPlan& plan);
+// Each amount once, without those that another is never less than. cuda: what the kernels for CUDA count in 32 bits is among them.
+std::vector<SizeLimit> size_limits(const KernelPlan& plan, bool cuda);
 
 // The amount as C++ text of type double over s[i]: not less than the exact value or any intermediate one. `workers` is counted
 // with its greatest value.

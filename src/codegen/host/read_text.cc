@@ -74,7 +74,7 @@ class ReadWriter {
   }
 
   void amounts() {
-    for (const SizeLimit& limit : size_limits(plan_)) {
+    for (const SizeLimit& limit : size_limits(plan_, false)) {
       if (!depends_on_data(limit.amount) || !due({limit.amount})) continue;
       text_ += fmt::format("    if ({} >= cd::kMostAmount) return cd::fail(error, {}, \"%s\", {});\n", measure_text(plan_, limit.amount),
                            static_cast<int>(ErrorCode::out_of_memory), message_literal("the data asks for more than there are numbers for: " + limit.what + " is " + size_text(limit.amount)));

@@ -1,15 +1,12 @@
-// The one place that talks to lld. lld knows only paths, so the inputs are memory files under /proc/self/fd and the output is a
+// What lld gets and gives. It knows only paths, so the inputs are memory files under /proc/self/fd and the output is a
 // pipe: nothing is written to a disk.
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <lld/Common/Driver.h>
-#include <llvm/Object/ELFObjectFile.h>
-#include <llvm/Support/MemoryBuffer.h>
-#include <llvm/Support/raw_ostream.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -21,9 +18,9 @@
 #include <thread>
 #include <utility>
 
+#include "base/without_memory.h"
 #include "toolchain/link.h"
-
-LLD_HAS_DRIVER(elf)
+#include "toolchain/llvm_lld.h"
 
 namespace coil::toolchain {
 namespace {
@@ -69,8 +66,8 @@ std::string version_script(const std::vector<std::string>& exports) {
   return script + "local: *; };\n";
 }
 
-// All that comes through `fd`. False: there was no memory for it; it is read nevertheless, since the writer waits.
-bool drain(int fd, std::vector<uint8_t>& bytes) noexcept {
+// All that comes through `fd`, until it is `given_up` (and a byte comes). False: there was no memory for it; it is read nevertheless, since the writer waits.
+bool drain(int fd, std::vector<uint8_t>& bytes, const std::atomic<bool>& given_up) noexcept {
   size_t size = 0;
   bool complete = true;
   uint8_t dropped[4096];
@@ -82,22 +79,11 @@ bool drain(int fd, std::vector<uint8_t>& bytes) noexcept {
     }
     const ssize_t n = complete ? ::read(fd, bytes.data() + size, bytes.size() - size) : ::read(fd, dropped, sizeof dropped);
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) break;
+    if (n <= 0 || given_up) break;
     if (complete) size += static_cast<size_t>(n);
   }
   if (complete) bytes.resize(size);  // smaller
   return complete;
-}
-
-bool run_lld(const std::vector<std::string>& args, std::string& messages) {
-  static std::mutex mutex;  // lld's configuration and symbol table are globals
-  const std::lock_guard lock(mutex);
-  std::vector<const char*> pointers;
-  for (const std::string& arg : args) pointers.push_back(arg.c_str());
-  llvm::raw_string_ostream stream(messages);
-  const lld::Result result = lld::lldMain(pointers, stream, stream, {{lld::Gnu, &lld::elf::link}});
-  stream.flush();
-  return result.retCode == 0;
 }
 
 std::span<const uint8_t> as_bytes(std::string_view text) { return {reinterpret_cast<const uint8_t*>(text.data()), text.size()}; }
@@ -108,12 +94,17 @@ class Output {
   Output(int read_end, int write_end) : read_end_(read_end), write_end_(write_end) {}
   ~Output() { finish(); }
   void start() {
-    reader_ = std::thread([this] { complete_ = drain(read_end_.get(), bytes_); });
+    reader_ = std::thread([this] { complete_ = drain(read_end_.get(), bytes_, given_up_); });
   }
   std::string path() const { return write_end_.path(); }
   void finish() {
     write_end_.close();
     if (reader_.joinable()) reader_.join();
+  }
+  // Nothing more comes, even if the writer was left with the pipe open.
+  void give_up() {
+    given_up_ = true;
+    if (::write(write_end_.get(), "", 1) < 0) return;  // (the reader has ended)
   }
   // After it is finished. False: there was no memory for it.
   bool complete() const { return complete_; }
@@ -122,6 +113,7 @@ class Output {
  private:
   Descriptor read_end_, write_end_;
   std::vector<uint8_t> bytes_;
+  std::atomic<bool> given_up_ = false;
   bool complete_ = true;
   std::thread reader_;
 };
@@ -139,7 +131,7 @@ Result<std::unique_ptr<Output>> make_output() {
 }
 
 // Runs lld with `args` and gives what it wrote; map (may be null): and its map of that.
-Result<std::vector<uint8_t>> link_to_memory(std::vector<std::string> args, std::string& messages, std::string* map = nullptr) {
+Result<std::vector<uint8_t>> link_to_memory(std::vector<std::string> args, size_t input_bytes, std::string& messages, std::string* map = nullptr) {
   TRY(const std::unique_ptr<Output> result, make_output());
   std::unique_ptr<Output> map_output;
   if (map) {
@@ -147,13 +139,15 @@ Result<std::vector<uint8_t>> link_to_memory(std::vector<std::string> args, std::
     args.insert(args.begin(), "-Map=" + map_output->path());
   }
   args.insert(args.begin(), {"ld.lld", "-shared", "--threads=1", "-o", result->path()});
-  const bool ok = run_lld(args, messages);
-  result->finish();
-  if (map) {
-    map_output->finish();
-    map->assign(map_output->bytes().begin(), map_output->bytes().end());
+  bool ok = false;
+  const Ending ending = run_lld(args, input_bytes, ok, messages);
+  for (Output* output : {result.get(), map_output.get()}) {
+    if (output && ending != Ending::finished) output->give_up();
+    if (output) output->finish();
   }
-  if (!result->complete() || (map && !map_output->complete())) return Error{ErrorCode::out_of_memory, "no memory for the linked code", "", ""};
+  if (ending == Ending::no_memory) return no_memory();
+  if (map) map->assign(map_output->bytes().begin(), map_output->bytes().end());
+  if (!result->complete() || (map && !map_output->complete())) return no_memory();
   std::vector<uint8_t> output = std::move(result->bytes());
   if (!ok) output.clear();
   return output;
@@ -163,27 +157,9 @@ Result<std::vector<uint8_t>> link_to_memory(std::vector<std::string> args, std::
 Result<Descriptor> stand_in(const std::string& soname) {
   TRY(const Descriptor archive, memory_file(as_bytes("!<arch>\n")));  // lld wants an input, if only an empty archive
   std::string messages;
-  TRY(const std::vector<uint8_t> library, link_to_memory({"-m", "elf_x86_64", "-soname", soname, archive.path()}, messages));
+  TRY(const std::vector<uint8_t> library, link_to_memory({"-m", "elf_x86_64", "-soname", soname, archive.path()}, 0, messages));
   CHECK(!library.empty(), messages);
   return memory_file(library);
-}
-
-// The dynamic symbols that `library` leaves to others.
-std::vector<std::string> undefined_symbols(std::span<const uint8_t> library) {
-  const llvm::StringRef text(reinterpret_cast<const char*>(library.data()), library.size());
-  auto object = llvm::object::ELFObjectFile<llvm::object::ELF64LE>::create(llvm::MemoryBufferRef(text, "linked"));
-  std::vector<std::string> names;
-  if (!object) {
-    llvm::consumeError(object.takeError());
-    return names;
-  }
-  for (const auto& symbol : object->getDynamicSymbolIterators()) {
-    // lld wrote this table, so that an unreadable entry is a bug.
-    const uint32_t flags = llvm::cantFail(symbol.getFlags());
-    const llvm::StringRef name = llvm::cantFail(symbol.getName());
-    if ((flags & llvm::object::SymbolRef::SF_Undefined) != 0 && !name.empty()) names.push_back(name.str());
-  }
-  return names;
 }
 
 // Of lld's map, lines like "    4a0     4a0       30    16         /proc/self/fd/9(library_fft.o):(.text.run)": address, address, size, alignment, section.
@@ -208,14 +184,16 @@ Error link_error(std::string messages) {
 
 }  // namespace
 
-Result<std::vector<uint8_t>> link_shared(const LinkRequest& request, std::vector<std::string>* members) {
+static Result<std::vector<uint8_t>> link_objects(const LinkRequest& request, std::vector<std::string>* members) {
   TRY(const Descriptor script, memory_file(as_bytes(version_script(request.exports))));
   std::vector<std::string> args = {"--gc-sections", "--hash-style=gnu", "--build-id=none", "--no-rosegment", "-z", "noseparate-code",
                                    "-z", "relro", "-z", "now", "-z", "max-page-size=4096", "--version-script", script.path()};
   if (request.strip) args.push_back("--strip-all");
   if (!request.soname.empty()) args.insert(args.end(), {"-soname", request.soname});
   std::vector<Descriptor> files;
+  size_t input_bytes = 0;
   for (const LinkInput& input : request.inputs) {
+    input_bytes += input.object.size();
     TRY(Descriptor file, memory_file(input.object));
     args.push_back(file.path());
     files.push_back(std::move(file));
@@ -227,7 +205,7 @@ Result<std::vector<uint8_t>> link_shared(const LinkRequest& request, std::vector
   }
 
   std::string messages, map;
-  TRY(std::vector<uint8_t> output, link_to_memory(args, messages, members ? &map : nullptr));
+  TRY(std::vector<uint8_t> output, link_to_memory(args, input_bytes, messages, members ? &map : nullptr));
   if (output.empty()) {
     for (size_t i = request.inputs.size(); i-- > 0;) {
       const std::string path = files[i].path();
@@ -237,13 +215,19 @@ Result<std::vector<uint8_t>> link_shared(const LinkRequest& request, std::vector
   }
   if (members) *members = members_in(map);
   if (!request.imports.empty()) {
-    for (const std::string& name : undefined_symbols(output)) {
+    std::vector<std::string> undefined;
+    if (undefined_symbols(output, undefined) != Ending::finished) return no_memory();
+    for (const std::string& name : undefined) {
       if (std::find(request.imports.begin(), request.imports.end(), name) == request.imports.end()) {
         return link_error(fmt::format("undefined symbol: {}", name));
       }
     }
   }
   return output;
+}
+
+Result<std::vector<uint8_t>> link_shared(const LinkRequest& request, std::vector<std::string>* members) {
+  return or_no_memory([&] { return link_objects(request, members); });
 }
 
 }  // namespace coil::toolchain
