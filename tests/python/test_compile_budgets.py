@@ -1,8 +1,10 @@
 """Programs that once exploded while they were compiled: what grows is bounded by budgets, the work is linear in the program, and the results are eager's."""
 
+import json
 import resource
 import subprocess
 import sys
+import zipfile
 
 import numpy as np
 import pytest
@@ -143,3 +145,34 @@ def test_the_budgets_of_guards_are_told(guard, told, tmp_path):
 def test_the_budget_of_dimensions_is_told(tmp_path):
     refused(SHAPES["many_symbols"](24_000), tmp_path, "10000 dynamic dimensions")
     refused(SHAPES["many_symbols"](1000), tmp_path, "at most 255", "--target", "cuda:sm_90")
+
+
+def cpu_of(*arguments):
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    harness.coil_ok(*arguments)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def test_checking_is_linear(tmp_path):
+    """Each node was lowered beside a table of all values."""
+    small, large = (cpu_of("check", SHAPES["relu_chain"](n).save(tmp_path / f"{n}.pt2")) for n in (12_000, 48_000))
+    assert large < 4 * 1.6 * small + 0.5, f"{small:.2f} s for 12,000 nodes, {large:.2f} s for 48,000"
+
+
+def test_inspecting_many_sizes_is_linear(tmp_path):
+    """The bytes of inputs of 9000 different sizes: their sum was a node of its own after each of them."""
+    package = tmp_path / "p.coil.pt2"
+    harness.coil_ok("compile", SHAPES["many_symbols"](8).save(tmp_path / "p.pt2"), "-o", package, "--target", "cpu:x86-64-v3", "-O0")
+    with zipfile.ZipFile(package) as archive:
+        contents = {name: archive.read(name) for name in archive.namelist()}
+    name = next(n for n in contents if n.endswith("manifest.json"))
+    manifest = json.loads(contents[name])
+    row, symbol = manifest["inputs"][0], manifest["symbols"][0]
+    manifest["symbols"] = [symbol | {"name": f"s{i}", "export_name": f"s{i}"} for i in range(9000)]
+    manifest["inputs"] = [row | {"name": f"x{i}", "shape": [f"s{i}", 8]} for i in range(9000)]
+    with zipfile.ZipFile(package, "w") as archive:
+        for entry, data in (contents | {name: json.dumps(manifest)}).items():
+            archive.writestr(entry, data)
+    code, text, memory = harness.coil_measured("inspect", package)
+    assert "s8999" in text and memory < 200 << 10, f"exit code {code}, {memory} KB: {text[:300]}"
