@@ -2,7 +2,7 @@
 
 usage: python bench/compile_scaling.py [--shapes NAME...] [--sizes 1000,4000,16000] [--target cpu:x86-64-v3] [--seconds 300] [--gigabytes 12]
 
-Writes programs of n nodes of each shape (bench/scaling_programs.py), compiles them with one thread and prints a line for each: processor seconds, the peak of
+Writes programs of n nodes of each shape (bench/scaling_programs.py, scaling_networks.py, scaling_oddities.py), compiles them with one thread and prints a line for each: processor seconds, the peak of
 memory, kernels, and `ratio`, the time for a node beside that at the size before. `linear` is a ratio of at most 1.3. Memory is compared with 256 MB + 64 times the file.
 """
 
@@ -15,6 +15,8 @@ import subprocess
 import sys
 import tempfile
 
+import scaling_networks  # noqa: F401
+import scaling_oddities  # noqa: F401
 from scaling_programs import SHAPES
 
 COIL = os.environ.get("COIL_BIN", pathlib.Path(os.environ.get("COIL_BUILD", pathlib.Path(__file__).resolve().parents[1] / "build")) / "coil")
@@ -41,6 +43,7 @@ def main():
     parser.add_argument("--target", default="cpu:x86-64-v3")
     parser.add_argument("--seconds", type=int, default=300)
     parser.add_argument("--gigabytes", type=float, default=12)
+    parser.add_argument("--stages", action="store_true", help="the seconds of each stage as well")
     options = parser.parse_args()
     print(f"{'shape':22} {'n':>7} {'seconds':>8} {'ratio':>6} {'MB':>6} {'file MB':>8} {'kernels':>8}")
     with tempfile.TemporaryDirectory() as folder:
@@ -57,6 +60,8 @@ def main():
                 before = seconds / n
                 notes = ("  more than linear" if ratio > 1.3 else "") + ("  too much memory" if peak > 256 * 2**20 + 64 * size else "")
                 print(f"{name:22} {n:7} {seconds:8.2f} {ratio:6.2f} {peak / 2**20:6.0f} {size / 2**20:8.1f} {report['kernels']:8}{notes}", flush=True)
+                if options.stages:
+                    print("    " + ", ".join(f"{name} {seconds:.2f}" for name, seconds in report["stages"].items() if seconds > 0.05), flush=True)
                 program.unlink()
 
 

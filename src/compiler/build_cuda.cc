@@ -109,6 +109,9 @@ Result<std::vector<toolchain::Bytes>> compile_all(const Compilation& c, const Co
 
 }  // namespace
 
+// Every kernel gets all dimensions: half of the 4 KiB that its parameters may take.
+static constexpr size_t kMostSymbols = 256;
+
 Status check_cuda(const LoopProgram& loops) {
   for (const Loop& loop : loops.loops) {
     const std::string where = loop.origins.empty() ? "" : loop.origins[0].source;
@@ -150,6 +153,10 @@ Result<CudaPlan> plan_cuda(const LoopProgram& loops, const CompileOptions& optio
   traits.tf32 = options.tf32;
   if (way) way->apply(traits);
   TRY(p.plan, schedule(loops, traits));
+  if (p.plan.pool->num_symbols() > kMostSymbols)
+    return Error{ErrorCode::unsupported_feature,
+                 fmt::format("the program has {} dynamic dimensions, and kernels for CUDA have parameters for at most {}", p.plan.pool->num_symbols() - 1, kMostSymbols - 1), "",
+                 "give dimensions that are equal one torch.export.Dim, make some of them fixed, or compile for the CPU"};
   layout_constants(p.plan);
   TRY_STATUS(check_counts(p.plan));
   return p;

@@ -1,6 +1,8 @@
 // A recursive-descent parser for expressions; the grammar is print.cc's output.
 #include "expr/parse.h"
 
+#include "expr/sum.h"
+
 #include <charconv>
 #include <limits>
 #include <map>
@@ -111,17 +113,30 @@ class Parser {
     return left;
   }
 
+  // Index expressions have a normal form, so that their terms are added when all are known; other sums are those that are written.
   Result<Expr> sum() {
     TRY(Expr left, product());
+    std::vector<Expr> terms;
     while (true) {
-      if (accept("+")) {
-        TRY(left, binary(left, "+", product()));
-      } else if (accept("-")) {
-        TRY(left, binary(left, "-", product()));
+      skip_space();
+      const char sign = peek("+") ? '+' : peek("-") ? '-' : 0;
+      if (!sign) return total(left, std::move(terms));
+      ++at_;
+      TRY(const Expr right, product());
+      if (left->dtype == DType::index && right->dtype == DType::index) {
+        terms.push_back(sign == '+' ? right : right * -1);
       } else {
-        return left;
+        left = total(left, std::move(terms));
+        terms.clear();
+        TRY(left, binary(left, sign == '+' ? "+" : "-", right));
       }
     }
+  }
+
+  Expr total(Expr first, std::vector<Expr> others) {
+    if (others.empty()) return first;
+    others.push_back(first);
+    return coil::sum(pool_, std::move(others));
   }
 
   Result<Expr> product() {

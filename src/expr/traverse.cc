@@ -1,10 +1,8 @@
 // Traversal and rewriting. Everything works on distinct nodes and without recursion: a DAG costs what its nodes cost, and a
 // long chain of operations does not exhaust the stack.
-#include <unordered_map>
-#include <unordered_set>
-
 #include "base/result.h"
 #include "expr/expr.h"
+#include "expr/node_table.h"
 
 namespace coil {
 namespace {
@@ -18,13 +16,16 @@ bool walk(Expr e, Stop stop) {
     Expr e;
     size_t next;
   };
-  std::unordered_set<const ExprNode*> seen{e.node()};
-  std::vector<Frame> stack{{e, 0}};
+  NodeTable<char> seen;
+  seen.insert(e.node());
+  std::vector<Frame> stack;
+  stack.reserve(16);
+  stack.push_back({e, 0});
   while (!stack.empty()) {
     Frame& top = stack.back();
     if (top.next < top.e->args.size()) {
       Expr arg = top.e->args[top.next++];
-      if (seen.insert(arg.node()).second) stack.push_back({arg, 0});
+      if (seen.insert(arg.node())) stack.push_back({arg, 0});
       continue;
     }
     Expr done = top.e;
@@ -80,7 +81,7 @@ int cost(Expr e) {
 }
 
 Expr rewrite(Expr e, const std::function<Expr(Expr)>& leaf) {
-  std::unordered_map<const ExprNode*, Expr> done;
+  NodeTable<Expr> done;
   walk(e, [&](Expr x) {
     Expr result = x;
     if (!x->args.empty()) {
@@ -99,7 +100,7 @@ Expr rewrite(Expr e, const std::function<Expr(Expr)>& leaf) {
         result = replaced;
       }
     }
-    done.emplace(x.node(), result);
+    done.insert(x.node(), result);
     return false;
   });
   return done.at(e.node());

@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <unordered_map>
-#include <unordered_set>
+
+#include "expr/node_table.h"
 
 namespace coil {
 namespace {
@@ -15,7 +16,8 @@ class Measure {
   int64_t whole(Expr root) {
     if (const auto known = whole_.find(root.node()); known != whole_.end()) return known->second;
     int64_t sum = is_index(root) ? tree(root) : 0;
-    std::unordered_set<const ExprNode*> seen{root.node()};
+    NodeTable<char> seen;
+    seen.insert(root.node());
     std::vector<Expr> todo = {root};
     while (!todo.empty() && sum <= limit_) {
       const Expr e = todo.back();
@@ -24,7 +26,7 @@ class Measure {
       for (size_t i = 0; i < e->args.size(); ++i) {
         const Expr arg = e->args[i];
         if (e->is_op(ScalarOp::masked) && i == 1) sum += whole(arg);
-        else if (seen.insert(arg.node()).second) todo.push_back(arg);
+        else if (seen.insert(arg.node())) todo.push_back(arg);
       }
     }
     sum = std::min(sum, limit_ + 1);

@@ -210,7 +210,8 @@ Status GraphReader::settle_data_sizes() {
   read_number_assertions();
   for (Node& node : graph_.nodes) {
     if (node.target != "coil.read_size" || !node.binds.empty()) continue;
-    if (const auto symbol = pool().find_symbol(std::get<std::string>(node.args[1]))) bind(node, *symbol);
+    const std::optional<SymbolId> symbol = context_.symbols.known(std::get<std::string>(node.args[1]));
+    if (symbol && pool().symbol_info(*symbol).from_data) bind(node, *symbol);  // a file may call an input's size so
   }
   for (size_t i = 0; i < pool().num_symbols(); ++i) {
     const SymbolId symbol(i);
@@ -227,7 +228,7 @@ Status GraphReader::settle_data_sizes() {
 
 void GraphReader::read_number_assertions() {
   const auto any_size = [&] {
-    return std::any_of(item_symbols_.begin(), item_symbols_.end(), [&](const std::string& name) { return pool().find_symbol(name).has_value(); });
+    return std::any_of(item_symbols_.begin(), item_symbols_.end(), [&](const std::string& name) { return context_.symbols.known(name).has_value(); });
   };
   if (!any_size()) return;
   for (NumberAssertion& a : number_assertions_) {

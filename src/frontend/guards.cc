@@ -5,6 +5,7 @@
 #include <cctype>
 #include <charconv>
 #include <optional>
+#include <unordered_map>
 
 namespace coil {
 namespace {
@@ -13,10 +14,47 @@ constexpr size_t kMaxText = 4000;
 constexpr int kMaxDepth = 60;
 constexpr size_t kMaxGuards = 10000;  // real programs have some dozens
 
+// The sizes of the inputs, by the names that guards have for them.
+class InputSizes {
+ public:
+  explicit InputSizes(const Graph& graph) : graph_(graph) {
+    for (const GraphInput& in : graph.inputs) {
+      if (in.kind == GraphInput::Kind::user || in.kind == GraphInput::Kind::user_symint) by_name_.try_emplace(lowered(in.name, false), &in);
+    }
+  }
+
+  std::optional<Expr> size_of(std::string_view name, std::optional<int> dimension) const {
+    const auto found = by_name_.find(lowered(name, true));
+    if (found == by_name_.end()) return std::nullopt;
+    const ValueInfo& info = graph_.value(found->second->value);
+    if (!info.is_tensor()) {
+      const Expr* e = std::get_if<Expr>(&info.type);
+      return e && !dimension ? std::optional<Expr>(*e) : std::nullopt;
+    }
+    const std::vector<Expr>& sizes = info.tensor().sizes;
+    if (!dimension || *dimension < 0 || static_cast<size_t>(*dimension) >= sizes.size()) return std::nullopt;
+    return sizes[static_cast<size_t>(*dimension)];
+  }
+
+ private:
+  // Flattened inputs are named after their place, in small letters: L['ys'][0] is ys_0.
+  static std::string lowered(std::string_view name, bool path) {
+    std::string out;
+    for (const char c : name) {
+      const auto u = static_cast<unsigned char>(c);
+      out += path && !std::isalnum(u) ? '_' : static_cast<char>(std::tolower(u));
+    }
+    return out;
+  }
+
+  const Graph& graph_;
+  std::unordered_map<std::string, const GraphInput*> by_name_;  // the first of a name
+};
+
 // Python text -> srepr text, which the reader of sizes understands. Sizes of inputs become symbols "g0", "g1", ...
 class Translator {
  public:
-  Translator(const Graph& graph, std::string_view text) : graph_(graph), text_(text) {}
+  Translator(const InputSizes& inputs, std::string_view text) : inputs_(inputs), text_(text) {}
 
   std::optional<std::string> run() {
     std::optional<std::string> out = disjunction();
@@ -24,10 +62,15 @@ class Translator {
     return out && at_ == text_.size() ? out : std::nullopt;
   }
   const std::vector<Expr>& sizes() const { return sizes_; }
+  bool is_too_deep() const { return too_deep_; }
 
  private:
   using Text = std::optional<std::string>;
 
+  std::nullopt_t too_deep() {
+    too_deep_ = true;
+    return std::nullopt;
+  }
   void skip() {
     while (at_ < text_.size() && std::isspace(static_cast<unsigned char>(text_[at_]))) ++at_;
   }
@@ -53,7 +96,7 @@ class Translator {
   static std::string minus(const std::string& a) { return "Mul(Integer(-1), " + a + ")"; }
 
   Text disjunction() {
-    if (++depth_ > kMaxDepth) return std::nullopt;
+    if (++depth_ > kMaxDepth) return too_deep();
     Text a = conjunction();
     while (a && eat("or")) {
       const Text b = conjunction();
@@ -71,7 +114,7 @@ class Translator {
     return a;
   }
   Text negation() {
-    if (++depth_ > kMaxDepth) return std::nullopt;
+    if (++depth_ > kMaxDepth) return too_deep();
     Text a;
     if (eat("not")) {
       a = negation();
@@ -126,7 +169,7 @@ class Translator {
     return a;
   }
   Text factor() {
-    if (++depth_ > kMaxDepth) return std::nullopt;
+    if (++depth_ > kMaxDepth) return too_deep();
     Text a;
     if (eat("-")) {
       a = factor();
@@ -200,47 +243,23 @@ class Translator {
       if (error != std::errc() || end != digits.data() + digits.size() || !eat("]")) return std::nullopt;
       dimension = d;
     }
-    const std::optional<Expr> e = size_of(name, dimension);
+    const std::optional<Expr> e = inputs_.size_of(name, dimension);
     if (!e) return std::nullopt;
     sizes_.push_back(*e);
     return fmt::format("Symbol('g{}')", sizes_.size() - 1);
   }
 
-  // Flattened inputs are named after their place, in small letters: L['ys'][0] is ys_0.
-  static bool same_name(std::string_view flat, std::string_view path) {
-    if (flat.size() != path.size()) return false;
-    for (size_t i = 0; i < flat.size(); ++i) {
-      const auto p = static_cast<unsigned char>(path[i]), f = static_cast<unsigned char>(flat[i]);
-      if (std::tolower(f) != (std::isalnum(p) ? std::tolower(p) : '_')) return false;
-    }
-    return true;
-  }
-
-  std::optional<Expr> size_of(const std::string& name, std::optional<int> dimension) const {
-    for (const GraphInput& in : graph_.inputs) {
-      if ((in.kind != GraphInput::Kind::user && in.kind != GraphInput::Kind::user_symint) || !same_name(in.name, name)) continue;
-      const ValueInfo& info = graph_.value(in.value);
-      if (!info.is_tensor()) {
-        const Expr* e = std::get_if<Expr>(&info.type);
-        return e && !dimension ? std::optional<Expr>(*e) : std::nullopt;
-      }
-      const std::vector<Expr>& sizes = info.tensor().sizes;
-      if (!dimension || *dimension < 0 || static_cast<size_t>(*dimension) >= sizes.size()) return std::nullopt;
-      return sizes[static_cast<size_t>(*dimension)];
-    }
-    return std::nullopt;
-  }
-
-  const Graph& graph_;
+  const InputSizes& inputs_;
   std::string_view text_;
   size_t at_ = 0;
   int depth_ = 0;
+  bool too_deep_ = false;
   std::vector<Expr> sizes_;
 };
 
-Error cannot_check(std::string_view text) {
+Error cannot_check(std::string_view text, std::string_view why = {}) {
   return Error{ErrorCode::unsupported_feature,
-               fmt::format("the export assumed a condition that coil cannot check: {}", text.substr(0, 400)),
+               fmt::format("the export assumed a condition that coil cannot check{}: {}", why, text.substr(0, 400)),
                {},
                "declare the ranges and relations of the sizes with torch.export.Dim"};
 }
@@ -261,11 +280,13 @@ Status read_guards(Graph& graph, Json guards) {
   TRY(JsonArray list, guards.as_array());
   if (list.size() > kMaxGuards)
     return Error{ErrorCode::unsupported_feature, fmt::format("the program has more than {} guards", kMaxGuards), {}, {}};
+  const InputSizes inputs(graph);
   for (Json item : list) {
     TRY(std::string_view text, item.as_string());
-    Translator translator(graph, text);
-    const std::optional<std::string> srepr = text.size() <= kMaxText ? translator.run() : std::nullopt;
-    if (!srepr) return cannot_check(text);
+    if (text.size() > kMaxText) return cannot_check(text, fmt::format(" (it is longer than {} characters)", kMaxText));
+    Translator translator(inputs, text);
+    const std::optional<std::string> srepr = translator.run();
+    if (!srepr) return cannot_check(text, translator.is_too_deep() ? " (it is nested too deeply)" : "");
     const SreprContext context{*graph.pool, [&](std::string_view name) -> Result<Expr> {
       size_t i = translator.sizes().size();
       if (name.starts_with("g")) std::from_chars(name.data() + 1, name.data() + name.size(), i);

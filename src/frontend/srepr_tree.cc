@@ -23,8 +23,14 @@ class SreprParser {
     skip_spaces();
     return tree && at_ == text_.size() ? std::move(tree) : std::nullopt;
   }
+  bool exceeded() const { return exceeded_; }
 
  private:
+  std::nullopt_t too_long() {
+    exceeded_ = true;
+    return std::nullopt;
+  }
+
   void skip_spaces() {
     while (at_ < text_.size() && text_[at_] == ' ') ++at_;
   }
@@ -54,7 +60,7 @@ class SreprParser {
   }
 
   std::optional<SympyTree> parse(int depth) {
-    if (depth > kMaxDepth || ++nodes_ > kMaxNodes) return std::nullopt;
+    if (depth > kMaxDepth || ++nodes_ > kMaxNodes) return too_long();
     SympyTree tree;
     tree.head = word();
     if (tree.head.empty()) return std::nullopt;
@@ -86,6 +92,7 @@ class SreprParser {
   std::string_view text_;
   size_t at_ = 0;
   int nodes_ = 0;
+  bool exceeded_ = false;
 };
 
 // What str() makes of an expression: Python's operators with Python's precedence, functions by their names.
@@ -98,8 +105,14 @@ class StrParser {
     skip_spaces();
     return tree && at_ == text_.size() ? std::move(tree) : std::nullopt;
   }
+  bool exceeded() const { return exceeded_; }
 
  private:
+  std::nullopt_t too_long() {
+    exceeded_ = true;
+    return std::nullopt;
+  }
+
   using Maybe = std::optional<SympyTree>;
 
   void skip_spaces() {
@@ -133,13 +146,14 @@ class StrParser {
       for (const auto& [op, head] : operators) {
         if (!eat(op)) continue;
         Maybe right = next(depth);
-        if (!right || ++nodes_ > kMaxNodes) return std::nullopt;
+        if (!right) return std::nullopt;
+        if (++nodes_ > kMaxNodes) return too_long();
         if (op == "-") right = minus(std::move(*right));
         // A long sum is one node, not a deep tree.
         if (tree->head == head && (head == "Add" || head == "Mul" || head == "And" || head == "Or")) {
           tree->args.push_back(std::move(*right));
         } else {
-          if (++nested > kMaxDepth) return std::nullopt;
+          if (++nested > kMaxDepth) return too_long();
           tree = node(head, std::move(*tree), std::move(*right));
         }
         more = true;
@@ -166,7 +180,7 @@ class StrParser {
     return left(depth, [this](int d) { return sign(d); }, {{"//", "FloorDiv"}, {"*", "Mul"}, {"/", "IntTrueDiv"}, {"%", "PythonMod"}});
   }
   Maybe sign(int depth) {
-    if (depth > kMaxDepth || ++nodes_ > kMaxNodes) return std::nullopt;
+    if (depth > kMaxDepth || ++nodes_ > kMaxNodes) return too_long();
     if (eat("~")) {
       Maybe inner = sign(depth + 1);
       return inner ? Maybe(SympyTree{"Not", {}, {std::move(*inner)}}) : std::nullopt;
@@ -215,6 +229,7 @@ class StrParser {
   std::string_view text_;
   size_t at_ = 0;
   int nodes_ = 0;
+  bool exceeded_ = false;
 };
 
 bool is_srepr(std::string_view text) {
@@ -229,7 +244,12 @@ bool is_srepr(std::string_view text) {
 Result<SympyTree> parse_sympy(std::string_view text) {
   // A hostile file may hold megabytes here; messages quote the text.
   if (text.size() > 20000) return Error{ErrorCode::bad_program, "a size expression is longer than 20000 characters", {}, {}};
-  std::optional<SympyTree> tree = is_srepr(text) ? SreprParser(text).run() : StrParser(text).run();
+  SreprParser srepr(text);
+  StrParser str(text);
+  const bool is_repr = is_srepr(text);
+  std::optional<SympyTree> tree = is_repr ? srepr.run() : str.run();
+  if (!tree && (srepr.exceeded() || str.exceeded()))
+    return Error{ErrorCode::bad_program, fmt::format("a size expression is nested more than {} deep or has more than {} parts, the limits of an expression: {}", kMaxDepth, kMaxNodes, text.substr(0, 200)), {}, {}};
   if (!tree)
     return Error{ErrorCode::bad_program, fmt::format("a size expression cannot be read: {}", text.substr(0, 200)), {}, {}};
   return std::move(*tree);

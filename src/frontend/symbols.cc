@@ -18,6 +18,8 @@ constexpr int64_t kMaxSize = int64_t{1} << 48;
 // Of an integer that is no size. Sizes that are computed from it are checked in the call.
 constexpr int64_t kLeastInteger = -(int64_t{1} << 62);
 
+constexpr size_t kMaxSymbols = 10000;  // of a program: each is an argument of every check, and real programs have some dozens
+
 bool is_unbacked_float(std::string_view name) { return name.starts_with("zuf") || name.starts_with("zf"); }
 
 // A number that the program reads from data.
@@ -44,6 +46,11 @@ Status SymbolTable::read_ranges(Json constraints) {
   return ok_status();
 }
 
+std::optional<SymbolId> SymbolTable::known(std::string_view name) const {
+  const auto it = known_.find(name);
+  return it == known_.end() ? std::nullopt : std::optional<SymbolId>(it->second);
+}
+
 Error SymbolTable::unknown_number(std::string_view name) const {
   const auto it = unbacked_.find(name);
   return Error{ErrorCode::unsupported_feature,
@@ -62,8 +69,9 @@ void SymbolTable::note_size(Json v) {
 
 Result<Expr> SymbolTable::symbol(std::string_view name) {
   if (is_unbacked_float(name)) return unknown_number(name);
-  if (auto id = pool_->find_symbol(name)) return pool_->symbol(*id);
-  if (pool_->num_symbols() >= 10000) return Error{ErrorCode::bad_program, "the program has too many dynamic dimensions", {}, {}};
+  if (const auto it = known_.find(name); it != known_.end()) return pool_->symbol(it->second);
+  if (pool_->num_symbols() >= kMaxSymbols)
+    return Error{ErrorCode::bad_program, fmt::format("the program has more than {} dynamic dimensions", kMaxSymbols), {}, "give dimensions that are equal one torch.export.Dim"};
   if (!is_dimension_name(name))  // it stands in formulas, and coil has symbols of its own
     return Error{ErrorCode::bad_program, fmt::format("'{}' cannot name a dynamic dimension", clipped(name, 100)), {}, {}};
   Symbol s;
@@ -78,7 +86,9 @@ Result<Expr> SymbolTable::symbol(std::string_view name) {
   }
   if (!s.from_data && !is_integer && (s.min > kMaxSize || s.max < 0))
     return Error{ErrorCode::bad_program, fmt::format("the range of dimension {} holds no size", name), {}, {}};
-  return pool_->symbol(pool_->add_symbol(std::move(s)));
+  const SymbolId id = pool_->add_symbol(std::move(s));
+  known_.emplace(name, id);
+  return pool_->symbol(id);
 }
 
 SreprContext SymbolTable::context() {

@@ -35,6 +35,9 @@ class SymbolTable {
   // A SymFloat that is a constant.
   Result<double> sym_float(Json v);
 
+  // The symbol of this name, if some expression has mentioned it.
+  std::optional<SymbolId> known(std::string_view name) const;
+
   // The error for a number from data that coil cannot follow.
   Error unknown_number(std::string_view name) const;
   // The name of the symbol that a SymInt is, "" where it is no single symbol.
@@ -57,6 +60,7 @@ class SymbolTable {
   SreprBudget budget_;
   std::unordered_map<std::string_view, Range> ranges_;
   std::unordered_map<std::string_view, Expr> parsed_;  // by srepr text, which the JSON document keeps alive
+  std::map<std::string, SymbolId, std::less<>> known_;  // the pool's symbols by name
   std::map<std::string, std::string, std::less<>> unbacked_;
   std::set<std::string, std::less<>> integers_, sizes_;
 };

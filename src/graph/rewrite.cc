@@ -84,7 +84,17 @@ std::string GraphBuilder::unique_name(std::string_view wanted) {
     for (const ValueInfo& v : next_.values) names_.insert(v.name);
   }
   std::string name(wanted);
-  for (int i = 1; !names_.insert(name).second; ++i) name = fmt::format("{}_{}", wanted, i);
+  if (names_.insert(name).second) return name;
+  // Each write to a tensor names its new value after the last one: after some of them it is numbered anew, or names would grow with every write.
+  constexpr int kMostNumbers = 4;
+  const auto known = numbered_.find(name);
+  NumberedName from = known == numbered_.end() ? NumberedName{name, 0} : known->second;
+  const bool anew = from.numbers >= kMostNumbers;
+  const std::string base = anew ? from.first : name;
+  int& next = next_name_.try_emplace(base, 1).first->second;  // names are only added: what was taken stays taken
+  do name = fmt::format("{}_{}", base, next++);
+  while (!names_.insert(name).second);
+  numbered_[name] = {from.first, anew ? 1 : from.numbers + 1};
   return name;
 }
 

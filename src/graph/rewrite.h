@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -52,6 +53,12 @@ class GraphBuilder {
   Graph next_;
   std::vector<ValueId> replacement_;       // by value id; invalid: itself
   std::unordered_set<std::string> names_;  // of all values; filled when first needed
+  struct NumberedName {
+    std::string first;  // what it was before the first number
+    int numbers;
+  };
+  std::unordered_map<std::string, NumberedName> numbered_;  // names that were made here
+  std::unordered_map<std::string, int> next_name_;  // the first number that may be free behind a name that was wanted before
 };
 
 // --- queries used by several passes

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <unordered_set>
 
 #include "loop/narrow.h"
 
@@ -54,12 +55,45 @@ class DemandedRanges {
       collect(program_.loops[i]);
     }
     if (!original_) return std::move(program_);
-    for (auto& [number, loop] : added_) program_.loops.insert(program_.loops.begin() + static_cast<std::ptrdiff_t>(number), std::move(loop));
+    insert_added();
     for (Loop& loop : program_.loops) move_reads(program_, loop, narrowed_);
     return dead_loops(std::move(program_));
   }
 
  private:
+  // In front of the loops of their numbers; those of one number the last one first.
+  void insert_added() {
+    std::vector<Loop> all;
+    all.reserve(program_.loops.size() + added_.size());
+    auto next = added_.rbegin();
+    for (size_t i = 0; i < program_.loops.size(); ++i) {
+      for (; next != added_.rend() && next->first == i; ++next) all.push_back(std::move(next->second));
+      all.push_back(std::move(program_.loops[i]));
+    }
+    program_.loops = std::move(all);
+  }
+
+  // Who reads and who makes what, where a product's columns are split.
+  void find_readers() {
+    if (!readers_.empty()) return;
+    readers_.resize(program_.buffers.size());
+    producer_.assign(program_.buffers.size(), program_.loops.size());
+    for (size_t i = 0; i < program_.loops.size(); ++i) {
+      producer_[static_cast<size_t>(program_.loops[i].outputs[0].index)] = i;
+      for (BufferId id : reads(program_, program_.loops[i])) readers_[static_cast<size_t>(id.index)].push_back({i, false});
+    }
+    for (size_t i = 0; i < added_.size(); ++i) note_added(i);
+  }
+  void note_added(size_t number) {
+    if (readers_.empty()) return;
+    readers_.resize(program_.buffers.size());
+    for (BufferId id : reads(program_, added_[number].second)) readers_[static_cast<size_t>(id.index)].push_back({number, true});
+  }
+  void add(size_t number, Loop loop) {
+    added_.emplace_back(number, std::move(loop));
+    note_added(added_.size() - 1);
+  }
+
   Demand& demand(BufferId id) { return demand_[static_cast<size_t>(id.index)]; }
   const std::vector<Expr>& sizes_of(BufferId id) const { return program_.buffer(id).sizes; }
   bool is_computed(BufferId id) const { return program_.buffer(id).kind == BufferInfo::Kind::computed; }
@@ -160,13 +194,10 @@ class DemandedRanges {
     if (!program_.buffer(loop.outputs[0]).strides.empty()) return false;
     if (const auto* g = std::get_if<Gemm>(&loop.def)) return !g->quantised && g->n.size() == 1;
     if (!std::holds_alternative<Pointwise>(loop.def) || checked_dims(program_, loop)) return false;
-    for (size_t i = 0; i < number; ++i) {
-      const Loop& before = program_.loops[i];
-      const auto* g = std::get_if<Gemm>(&before.def);
-      if (!g || g->quantised || program_.buffer(before.outputs[0]).sizes != sizes_of(loop.outputs[0])) continue;
-      for (BufferId id : reads(program_, loop)) {
-        if (id == before.outputs[0]) return true;
-      }
+    for (BufferId id : reads(program_, loop)) {
+      const size_t maker = static_cast<size_t>(id.index) < producer_.size() ? producer_[static_cast<size_t>(id.index)] : number;
+      const auto* g = maker < number ? std::get_if<Gemm>(&program_.loops[maker].def) : nullptr;
+      if (g && !g->quantised && sizes_of(id) == sizes_of(loop.outputs[0])) return true;
     }
     return false;
   }
@@ -176,12 +207,16 @@ class DemandedRanges {
     const Demand wanted = demand(whole_id);
     if (program_.loops[number].outputs.size() != 1) return;
     const std::optional<Ranges> few = few_rows(wanted, sizes_of(whole_id));
-    if (!few || !is_product(number)) return;
+    if (!few) return;
+    find_readers();
+    if (!is_product(number)) return;
     Loop part = program_.loops[number];
     give_new_results(part, ".rows");
     const BufferId part_id = part.outputs[0];
-    for (size_t i = number + 1; i < program_.loops.size(); ++i) redirect_reads(program_.loops[i], program_, whole_id, part_id, few->back());
-    for (auto& [at, other] : added_) redirect_reads(other, program_, whole_id, part_id, few->back());
+    readers_.resize(program_.buffers.size());
+    std::vector<Reader>& readers = readers_[static_cast<size_t>(whole_id.index)];
+    for (const Reader& r : readers) redirect_reads(r.added ? added_[r.number].second : program_.loops[r.number], program_, whole_id, part_id, few->back());
+    readers_[static_cast<size_t>(part_id.index)] = readers;
     demand(whole_id) = {};
     for (const Ranges& read : wanted.each) {
       const bool in_part = joined(read.back(), few->back(), sizes_of(whole_id).back()) == few->back();
@@ -189,7 +224,7 @@ class DemandedRanges {
     }
     narrow_loop(part);
     collect(part);
-    added_.emplace_back(number, std::move(part));
+    add(number, std::move(part));
   }
 
   // A copy of a loop defines buffers of its own.
@@ -232,15 +267,23 @@ class DemandedRanges {
   // --- what may end the call
 
   // Whether all of it was read along the dimensions in question.
-  bool was_whole(BufferId id, const std::vector<char>& dims) const {
-    Demand before;
-    const std::vector<Expr>& sizes = original_->buffer(id).sizes;
-    for (const Loop& loop : original_->loops) {
-      for (const ReadAt& read : reads_at(*original_, loop)) {
-        if (read.buffer == id) join(before, ranges_of(read, sizes), sizes);
+  bool was_whole(BufferId id, const std::vector<char>& dims) {
+    const Demand& before = original_demand(id);
+    return !before.any || !is_cut(before, dims, original_->buffer(id).sizes);  // what no coordinates read is read as a whole
+  }
+
+  // What the loops read of it by coordinates before anything was cut.
+  const Demand& original_demand(BufferId id) {
+    if (before_.empty()) {
+      before_.resize(original_->buffers.size());
+      for (const Loop& loop : original_->loops) {
+        for (const ReadAt& read : reads_at(*original_, loop)) {
+          const std::vector<Expr>& sizes = original_->buffer(read.buffer).sizes;
+          join(before_[static_cast<size_t>(read.buffer.index)], ranges_of(read, sizes), sizes);
+        }
       }
     }
-    return !before.any || !is_cut(before, dims, sizes);  // what no coordinates read is read as a whole
+    return before_.at(static_cast<size_t>(id.index));
   }
 
   static bool is_cut(const Demand& d, const std::vector<char>& dims, const std::vector<Expr>& sizes) {
@@ -286,12 +329,14 @@ class DemandedRanges {
     cut(check, std::move(ranges));
     add_check(check.outputs[0]);
     collect(check);
-    added_.emplace_back(number, std::move(check));
+    add(number, std::move(check));
   }
 
-  std::string unused_name(std::string name) const {
-    const auto taken = [&] { return std::any_of(program_.buffers.begin(), program_.buffers.end(), [&](const BufferInfo& b) { return b.name == name; }); };
-    while (taken()) name += "_";
+  std::string unused_name(std::string name) {
+    if (names_.empty()) {
+      for (const BufferInfo& b : program_.buffers) names_.insert(b.name);
+    }
+    while (!names_.insert(name).second) name += "_";
     return name;
   }
 
@@ -303,6 +348,14 @@ class DemandedRanges {
   NarrowedBuffers narrowed_;
   std::vector<std::vector<char>> held_;  // by buffer and dimension; empty: none
   std::vector<std::pair<size_t, Loop>> added_;  // to be inserted before the loop of that number; later ones first
+  struct Reader {
+    size_t number;  // of a loop of the program, or of an added one
+    bool added;
+  };
+  std::vector<std::vector<Reader>> readers_;  // by buffer; these three are made when first needed
+  std::vector<size_t> producer_;              // by buffer: the loop whose first result it is
+  std::vector<Demand> before_;                // by buffer
+  std::unordered_set<std::string> names_;     // of all buffers
 };
 
 }  // namespace

@@ -80,13 +80,13 @@ Result<LoopProgram> fold_constants(LoopProgram program, Fold which) {
   std::vector<Loop> kept;
   // One interpreter for all: it reads the program's buffers, whose constants grow as it goes.
   std::vector<Loop> loops = std::move(program.loops);
+  Interpreter interpreter(program, {});
   for (Loop& loop : loops) {
     const bool writes_output = std::any_of(loop.outputs.begin(), loop.outputs.end(), [&](BufferId id) { return is_output[static_cast<size_t>(id.index)] != 0; });
     if (writes_output || !worth_folding(program, loop, which)) {
       kept.push_back(std::move(loop));
       continue;
     }
-    Interpreter interpreter(program, {});
     if (Status s = interpreter.run(loop); !s.ok()) {  // a wrong index in constants: the call will say so, if it gets there
       kept.push_back(std::move(loop));
       continue;

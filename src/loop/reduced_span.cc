@@ -1,15 +1,21 @@
 #include "loop/reduced_span.h"
 
 #include <cmath>
+#include <unordered_set>
 
 namespace coil {
 namespace {
 
+// Each once: a condition may be part of another one many times over.
 void conjuncts_of(Expr condition, std::vector<Expr>& out) {
-  if (condition->is_op(ScalarOp::logical_and)) {
-    for (Expr a : condition->args) conjuncts_of(a, out);
-  } else {
-    out.push_back(condition);
+  std::unordered_set<const ExprNode*> seen;
+  std::vector<Expr> todo = {condition};
+  while (!todo.empty()) {
+    const Expr e = todo.back();
+    todo.pop_back();
+    if (!seen.insert(e.node()).second) continue;
+    if (e->is_op(ScalarOp::logical_and)) todo.insert(todo.end(), e->args.rbegin(), e->args.rend());
+    else out.push_back(e);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <stdexcept>
 
@@ -262,7 +263,40 @@ std::vector<std::string> lowered_operators() {
   return names;
 }
 
-Result<LoopProgram> lower_alone(const Graph& graph, const Node& node, const LowerOptions& options) {
+namespace {
+
+// A graph of one node of another one, with its values alone: many nodes are looked at so, one after the other.
+Graph graph_of(const Graph& graph, const Node& node) {
+  Graph alone;
+  alone.pool = graph.pool;
+  std::map<ValueId, ValueId> known;
+  const auto take = [&](ValueId& id, NodeId producer) {
+    if (!id.valid()) return;
+    const auto [it, fresh] = known.try_emplace(id, ValueId(alone.values.size()));
+    if (fresh) {
+      ValueInfo info = graph.value(id);
+      info.producer = producer;
+      alone.add_value(std::move(info));
+    }
+    id = it->second;
+  };
+  Node copy = node;
+  for (Argument& a : copy.args) {
+    if (auto* id = std::get_if<ValueId>(&a)) take(*id, NodeId());
+    if (auto* ids = std::get_if<std::vector<ValueId>>(&a)) {
+      for (ValueId& id : *ids) take(id, NodeId());
+    }
+  }
+  for (ValueId& id : copy.outputs) take(id, NodeId(0));
+  alone.nodes.push_back(std::move(copy));
+  return alone;
+}
+
+}  // namespace
+
+Result<LoopProgram> lower_alone(const Graph& whole, const Node& of_whole, const LowerOptions& options) {
+  const Graph graph = graph_of(whole, of_whole);
+  const Node& node = graph.nodes[0];
   lowering::Session session(graph.pool);
   session.regions = options.regions;
   session.library = options.library;

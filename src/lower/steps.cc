@@ -54,9 +54,16 @@ void check_step(Op& op, const Steps& s, const Views& results) {
   }
 }
 
+// Steps are numbered as they are made, so the youngest symbol of a step has the largest number.
 Expr new_step(Op& op) {
+  constexpr std::string_view kPrefix = "coil.step";
+  int number = 0;
+  for (size_t i = op.pool.num_symbols(); i-- > 0 && number == 0;) {
+    const std::string& name = op.pool.symbol_info(SymbolId(i)).name;
+    if (name.starts_with(kPrefix)) number = std::stoi(name.substr(kPrefix.size())) + 1;
+  }
   Symbol symbol;
-  for (int n = 0; symbol.name.empty() || op.pool.find_symbol(symbol.name); ++n) symbol.name = fmt::format("coil.step{}", n);
+  symbol.name = fmt::format("{}{}", kPrefix, number);
   symbol.label = symbol.name.substr(5);
   symbol.min = 0;
   return op.pool.symbol(op.pool.add_symbol(symbol));

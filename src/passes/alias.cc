@@ -78,6 +78,15 @@ std::vector<int64_t> permutation(const Node& node, int64_t rank) {
   return p;
 }
 
+// Where a piece of a split begins. Pieces of equal length, as all splits but those by a list of lengths have them, need no sum over all before them.
+Expr start_of(const Graph& graph, const Node& split, size_t piece, size_t dim) {
+  const auto size = [&](size_t i) { return graph.value(split.outputs[i]).tensor().sizes[dim]; };
+  if (aten_name(split) != "split_with_sizes" && overload_name(split) != "sizes") return size(0) * static_cast<int64_t>(piece);
+  Expr start = graph.pool->index(0);
+  for (size_t i = 0; i < piece; ++i) start = start + size(i);
+  return start;
+}
+
 class Writer {
  public:
   Writer(GraphBuilder& builder, const Graph& graph, const Node& view, size_t output, ValueId base, ValueId written)
@@ -169,8 +178,7 @@ class Writer {
     if (!dim || *dim < -rank || *dim >= rank) return unsupported();
     size_t d = static_cast<size_t>(*dim < 0 ? *dim + rank : *dim);
     auto size = [&](size_t i) { return graph_.value(view_.outputs[i]).tensor().sizes[d]; };
-    Expr start = pool().index(0);
-    for (size_t i = 0; i < output_; ++i) start = start + size(i);
+    const Expr start = start_of(graph_, view_, output_, d);
     return slice(pool().index(static_cast<int64_t>(d)), start, start + size(output_), pool().index(1));
   }
 
@@ -200,6 +208,32 @@ Aliasing aliasing(const Graph& graph, const Node& node) {
     return !bool_arg(node, "copy", false) && same_layout(*type, result) ? Aliasing::view : Aliasing::none;
   }
   return Aliasing::none;
+}
+
+std::optional<Node> piece_alone(const Graph& graph, const Node& view, size_t output) {
+  const std::string_view name = aten_name(view);
+  const TensorType* type = first_arg_type(graph, view);
+  const std::optional<int64_t> dim = int_arg(view, "dim");
+  const auto rank = type ? static_cast<int64_t>(type->sizes.size()) : 0;
+  if (!dim || *dim < -rank || *dim >= rank) return std::nullopt;
+  const auto d = static_cast<size_t>(*dim < 0 ? *dim + rank : *dim);
+  ExprPool& pool = *graph.pool;
+  const Expr along = pool.index(static_cast<int64_t>(d));
+  Node node = view;
+  node.outputs = {view.outputs[output]};
+  if (name == "unbind") {
+    node.target = "aten.select.int";
+    node.arg_names = {"self", "dim", "index"};
+    node.args = {view.args[0], along, pool.index(static_cast<int64_t>(output))};
+  } else if (name == "split" || name == "split_with_sizes" || name == "chunk") {
+    const Expr start = start_of(graph, view, output, d);
+    node.target = "aten.slice.Tensor";
+    node.arg_names = {"self", "dim", "start", "end", "step"};
+    node.args = {view.args[0], along, start, start + graph.value(view.outputs[output]).tensor().sizes[d], pool.index(1)};
+  } else {
+    return std::nullopt;
+  }
+  return node;
 }
 
 Result<ValueId> write_through(GraphBuilder& builder, const Graph& graph, const Node& view, size_t output, ValueId base,

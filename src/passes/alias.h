@@ -22,4 +22,7 @@ Aliasing aliasing(const Graph& graph, const Node& node);
 Result<ValueId> write_through(GraphBuilder& builder, const Graph& graph, const Node& view, size_t output, ValueId base,
                               ValueId written);
 
+// A view with several results, unbind or a split, as one that gives a single one of them; nothing: it has no such form.
+std::optional<Node> piece_alone(const Graph& graph, const Node& view, size_t output);
+
 }  // namespace coil

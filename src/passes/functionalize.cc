@@ -19,8 +19,9 @@ constexpr std::string_view kBooleanOps[] = {"eq",        "ne",          "lt",   
                                             "ge",        "less",        "less_equal", "greater",     "greater_equal",
                                             "not_equal", "logical_and", "logical_or", "logical_xor", "logical_not"};
 
-// Chains are followed by recursion, and files are hostile.
-constexpr int kMaxChain = 5000;
+// Views are made again after each write to what they see: a program of deep views that are written in turn becomes as long as their product.
+constexpr size_t kFewPieces = 8;
+constexpr size_t kMaxGrowth = 16, kLeastNodes = 1 << 16;
 
 class Functionalizer {
  public:
@@ -44,25 +45,39 @@ class Functionalizer {
     const Node* view = nullptr;  // makes it from `parent`; null for a base, and for a second name of its parent
     size_t output = 0;
     ValueId parent;
-    int depth = 0;       // views up to the base
     bool maybe = false;  // torch decides at run time whether this is a view
   };
 
   Tensor& at(ValueId v) { return values_[static_cast<size_t>(v.index)]; }
 
-  // The value of `v` with all writes so far.
+  bool is_current(ValueId v) { return at(v).version == at(at(v).base).version || at(v).base == v; }
+
+  // The value of `v` with all writes so far. What it is a view of comes first, from the nearest value that is known on.
   Result<ValueId> current(ValueId v, const Node* user) {
+    std::vector<ValueId> chain;
+    for (ValueId next = v; !is_current(next); next = at(next).parent) {
+      if (at(next).maybe) return stale(next, user);
+      chain.push_back(next);
+    }
+    for (; !chain.empty(); chain.pop_back()) TRY_STATUS(make_again(chain.back(), user));
+    return at(v).now;
+  }
+
+  // `v` from its parent, which is current.
+  Status make_again(ValueId v, const Node* user) {
     Tensor& t = at(v);
-    int version = at(t.base).version;
-    if (t.version == version || t.base == v) return t.now;
-    if (t.maybe) return stale(v, user);
-    TRY(ValueId parent, current(t.parent, user));
+    const int version = at(t.base).version;
+    const ValueId parent = at(t.parent).now;
     if (!t.view) {
       t.now = parent;
       t.version = version;
-      return parent;
+      return ok_status();
     }
+    if (builder_.graph().nodes.size() > budget()) return too_long(user);
     Node again = *t.view;
+    if (again.outputs.size() > kFewPieces) {  // writes to the pieces one after the other make each of them stale again
+      if (std::optional<Node> alone = piece_alone(graph_, again, t.output)) again = std::move(*alone);
+    }
     again.args[0] = parent;
     for (size_t i = 0; i < again.outputs.size(); ++i) {
       const ValueInfo& info = graph_.value(again.outputs[i]);
@@ -74,7 +89,16 @@ class Functionalizer {
       again.outputs[i] = fresh;
     }
     append(std::move(again));
-    return at(v).now;
+    return ok_status();
+  }
+
+  size_t budget() const { return kLeastNodes + kMaxGrowth * graph_.nodes.size(); }
+
+  Error too_long(const Node* user) const {
+    return Error{ErrorCode::unsupported_feature,
+                 fmt::format("written without in-place operators the program would have more than {} nodes, the budget of this pass: views of views are made again after each write",
+                             budget()),
+                 user ? where(*user) : std::string(), "write to the tensor itself, or to .clone() of the view"};
   }
 
   Error stale(ValueId v, const Node* user) const {
@@ -122,8 +146,6 @@ class Functionalizer {
         t.view = &renamed(node, copy.target);
         t.output = i;
         t.maybe = kind == Aliasing::maybe || at(parent).maybe;
-        t.depth = at(parent).depth + 1;
-        if (t.depth > kMaxChain) return unsupported(node, "too many views of views");
       }
     }
     append(std::move(copy));
@@ -190,8 +212,6 @@ class Functionalizer {
       t.version = at(t.base).version;
       t.now = written;
       t.maybe = s.maybe;
-      t.depth = at(t.parent).depth + 1;
-      if (t.depth > kMaxChain) return unsupported(node, "too many writes to one tensor");
     }
     return ok_status();
   }
@@ -285,18 +305,14 @@ class Functionalizer {
                         node.origins);
   }
 
-  // `written` becomes the content of v, and of everything it shares memory with.
+  // `written` becomes the content of v, and of everything it shares memory with: through each view up to the base.
   Status write(ValueId v, ValueId written, const Node& node) {
-    Tensor& t = at(v);
-    if (t.maybe) return stale(v, &node);
-    if (t.base == v) {
-      ++t.version;
-      t.now = written;
-      return ok_status();
-    }
-    if (!t.view) {
-      TRY_STATUS(write(t.parent, written, node));
-    } else {
+    std::vector<std::pair<ValueId, ValueId>> known;  // views, and what they are now
+    for (; at(v).base != v; v = at(v).parent) {
+      const Tensor& t = at(v);
+      if (t.maybe) return stale(v, &node);
+      known.emplace_back(v, written);
+      if (!t.view) continue;
       TRY(ValueId parent, current(t.parent, &node));
       Result<ValueId> whole = write_through(builder_, graph_, *t.view, t.output, parent, written);
       if (!whole.ok()) {
@@ -304,20 +320,31 @@ class Functionalizer {
         error.where = where(node);
         return error;
       }
-      TRY_STATUS(write(t.parent, whole.value(), node));
+      if (builder_.graph().nodes.size() > budget()) return too_long(&node);
+      written = whole.value();
     }
+    if (at(v).maybe) return stale(v, &node);
+    ++at(v).version;
     at(v).now = written;
-    at(v).version = at(at(v).base).version;
+    for (const auto& [view, now] : known) {
+      at(view).now = now;
+      at(view).version = at(v).version;
+    }
     return ok_status();
   }
 
   Status finish_outputs() {
     std::vector<GraphOutput> mutations;
     std::set<std::string_view> declared;
+    std::map<const uint8_t*, const GraphInput*> first;  // of the inputs that begin at the same byte
+    std::map<const uint8_t*, const GraphInput*> second;
+    for (const GraphInput& in : graph_.inputs) {
+      if (!in.data.bytes.empty() && !first.try_emplace(in.data.bytes.data(), &in).second) second.try_emplace(in.data.bytes.data(), &in);
+    }
     for (const GraphOutput& out : graph_.outputs) declared.insert(out.target);
     for (const GraphInput& in : graph_.inputs) {
       if (!in.value.valid() || !graph_.value(in.value).is_tensor() || at(in.value).version == 0) continue;
-      TRY_STATUS(check_mutable(in));
+      if (second.contains(in.data.bytes.data())) return shared(in, *(first.at(in.data.bytes.data()) == &in ? second : first).at(in.data.bytes.data()));
       if (declared.contains(in.name))
         return Error{ErrorCode::bad_program, fmt::format("'{}' is written in place and by the signature", in.name), {}, {}};
       GraphOutput out;
@@ -338,15 +365,8 @@ class Functionalizer {
     return ok_status();
   }
 
-  Status check_mutable(const GraphInput& in) const {
-    for (const GraphInput& other : graph_.inputs) {
-      if (&other == &in || other.data.bytes.empty() || other.data.bytes.data() != in.data.bytes.data()) continue;
-      return Error{ErrorCode::unsupported_feature,
-                   fmt::format("'{}' is written to and shares its memory with '{}'", in.name, other.name),
-                   {},
-                   "give the two their own memory"};
-    }
-    return ok_status();
+  static Error shared(const GraphInput& in, const GraphInput& other) {
+    return Error{ErrorCode::unsupported_feature, fmt::format("'{}' is written to and shares its memory with '{}'", in.name, other.name), {}, "give the two their own memory"};
   }
 
   const Graph& graph_;

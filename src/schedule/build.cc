@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <set>
+#include <unordered_set>
 
 #include "schedule/build.h"
 
@@ -301,10 +302,16 @@ bool mergeable(const LoopKernel& k, size_t a) {
     const auto outer = as_affine(offset, static_cast<int>(a)), inner = as_affine(offset, static_cast<int>(a + 1));
     ok = ok && outer && inner && outer->coefficient == inner->coefficient * inner_size;
   };
-  const std::function<void(Expr)> scan = [&](Expr e) {
-    if (!ok) return;
-    if (e->dtype == DType::index) return check(e);
-    for (Expr arg : e->args) scan(arg);
+  std::unordered_set<const ExprNode*> seen;  // values have many readers: of a tree there may be no end
+  std::vector<Expr> todo;
+  const auto scan = [&](Expr value) {
+    for (todo = {value}; ok && !todo.empty();) {
+      const Expr e = todo.back();
+      todo.pop_back();
+      if (!seen.insert(e.node()).second) continue;
+      if (e->dtype == DType::index) check(e);
+      else todo.insert(todo.end(), e->args.begin(), e->args.end());
+    }
   };
   for (const Stmt& s : k.stmts) {
     if (s.kind == Stmt::Kind::scan) return false;

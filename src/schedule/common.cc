@@ -58,18 +58,6 @@ std::vector<Expr> operand_ranges(const LoopDef& def) {
   return ranges;
 }
 
-SymbolId last_data_symbol(const KernelPlan& plan, const std::vector<Expr>& exprs) {
-  SymbolId last;
-  if (std::all_of(exprs.begin(), exprs.end(), [](Expr e) { return !e || e->is_constant(); })) return last;
-  for (const Kernel& k : plan.kernels) {
-    const auto* read = std::get_if<ReadKernel>(&k.def);
-    if (!read) continue;
-    const auto mentions = [&](Expr e) { return e && any_of(e, [&](Expr n) { return n->kind == ExprKind::symbol && n->id == read->symbol.index; }); };
-    if (std::any_of(exprs.begin(), exprs.end(), mentions)) last = read->symbol;
-  }
-  return last;
-}
-
 int64_t typical(Expr e) {
   ExprPool& pool = *e->pool;
   // In floating point: a range may begin at any number, and products of such sizes leave int64.

@@ -1,7 +1,9 @@
 // Image by image: neighbours whose values for all images together leave the caches run for one image after the other, so that a kernel finds
 // what the one before it wrote. A worker has memory for one image of what only these kernels use.
 #include <algorithm>
+#include <map>
 #include <numeric>
+#include <set>
 
 #include "schedule/renumber.h"
 #include "schedule/schedule.h"
@@ -113,7 +115,7 @@ class Separator {
 class ByImage {
  public:
   ByImage(KernelPlan& plan, const TargetTraits& target) : plan_(plan), target_(target) {
-    for (const LoopOutput& o : plan.outputs) kept_.push_back(o.source);
+    for (const LoopOutput& o : plan.outputs) kept_.insert(o.source);
   }
 
   void run() {
@@ -131,6 +133,7 @@ class ByImage {
     lives_ = lifetimes(plan_);
     // From the last to the first: rows of earlier kernels stay.
     for (size_t i = chains.size(); i-- > 0;) wrap(begins[i], chains[i]);
+    insert_marks();
   }
 
  private:
@@ -196,18 +199,17 @@ class ByImage {
   bool inside_only(BufferId id, size_t begin, size_t end) const {
     const Lifetime& life = lives_[static_cast<size_t>(id.index)];
     return plan_.buffer(id).info.kind == BufferInfo::Kind::computed && life.first >= static_cast<int>(begin) && life.last < static_cast<int>(end) &&
-           std::find(kept_.begin(), kept_.end(), id) == kept_.end();
+           !kept_.contains(id);
   }
 
   // Kernels [begin, begin + chain.size()) between two marks, each of them for one image.
   void wrap(size_t begin, const std::vector<Separate>& chain) {
     const size_t end = begin + chain.size();
-    std::vector<BufferId> ids(plan_.buffers.size()), own;
-    for (size_t i = 0; i < ids.size(); ++i) ids[i] = BufferId(i);
+    std::map<BufferId, BufferId> moved;
+    std::vector<BufferId> own;
     for (const Separate& s : chain) {
       for (BufferId id : s.rows) {
-        BufferId& to = ids[static_cast<size_t>(id.index)];
-        if (!(to == id) || std::find(own.begin(), own.end(), id) != own.end()) continue;
+        if (moved.contains(id) || std::find(own.begin(), own.end(), id) != own.end()) continue;
         if (inside_only(id, begin, end)) {
           plan_.buffer(id).info.sizes[0] = pool().index(1);
           own.push_back(id);
@@ -216,18 +218,28 @@ class ByImage {
         PlanBuffer row = plan_.buffer(id);
         row.info.sizes[0] = pool().index(1);
         row.placement = {Placement::Kind::row, id.index, row.info.strides[0] * byte_size(row.info.dtype)};
-        to = BufferId(plan_.buffers.size());
+        moved[id] = BufferId(plan_.buffers.size());
         plan_.buffers.push_back(std::move(row));
       }
     }
-    for (size_t k = begin; k < end; ++k) narrow(plan_.kernels[k], chain[k - begin], ids, own);
+    for (size_t k = begin; k < end; ++k) narrow(plan_.kernels[k], chain[k - begin], moved, own);
     const ControlMark mark = place(begin, end, own, chain[0].images);
-    const auto at = [&](size_t k) { return plan_.kernels.begin() + static_cast<std::ptrdiff_t>(k); };
-    plan_.kernels.insert(at(end), Kernel{"images", ControlMark{ControlMark::Kind::end, {}, {}, {}, {}, {}}, {}, {}});
-    plan_.kernels.insert(at(begin), Kernel{"images", mark, {}, {}});
+    marks_.emplace_back(end, Kernel{"images", ControlMark{ControlMark::Kind::end, {}, {}, {}, {}, {}}, {}, {}});
+    marks_.emplace_back(begin, Kernel{"images", mark, {}, {}});
   }
 
-  void narrow(Kernel& kernel, const Separate& s, const std::vector<BufferId>& ids, std::vector<BufferId>& own) {
+  void insert_marks() {
+    std::vector<Kernel> all;
+    all.reserve(plan_.kernels.size() + marks_.size());
+    auto next = marks_.rbegin();
+    for (size_t k = 0; k <= plan_.kernels.size(); ++k) {
+      for (; next != marks_.rend() && next->first == k; ++next) all.push_back(std::move(next->second));
+      if (k < plan_.kernels.size()) all.push_back(std::move(plan_.kernels[k]));
+    }
+    plan_.kernels = std::move(all);
+  }
+
+  void narrow(Kernel& kernel, const Separate& s, const std::map<BufferId, BufferId>& moved, std::vector<BufferId>& own) {
     const std::vector<Expr> first = {pool().index(0)};
     const auto narrow_all = [&](std::vector<Stmt>& stmts) {
       for (Stmt& stmt : stmts) {
@@ -235,7 +247,10 @@ class ByImage {
         if (stmt.offset) stmt.offset = substitute_vars(stmt.offset, first);
       }
     };
-    kernel = renumbered(std::move(kernel), ids);
+    kernel = renumbered(std::move(kernel), [&](BufferId id) {
+      const auto to = moved.find(id);
+      return to == moved.end() ? id : to->second;
+    });
     if (auto* loop = std::get_if<LoopKernel>(&kernel.def)) {
       loop->axes[0].size = pool().index(s.per);
       if (s.per == 1) narrow_all(loop->stmts);
@@ -252,24 +267,46 @@ class ByImage {
     else plan_.buffer(t.scratch).info.sizes = {bytes}, own.push_back(t.scratch);
   }
 
+  std::vector<BufferId> buffers_of(size_t begin, size_t end, const std::vector<BufferId>& own) {
+    std::set<BufferId> used(own.begin(), own.end());
+    for (size_t k = begin; k < end; ++k) {
+      plan_.kernels[k] = renumbered(std::move(plan_.kernels[k]), [&](BufferId id) {
+        used.insert(id);
+        if (const Placement& p = plan_.buffer(id).placement; p.kind == Placement::Kind::row) used.insert(BufferId(p.index));
+        return id;
+      });
+    }
+    return {used.begin(), used.end()};
+  }
+
   // Memory for what only these kernels use: a plan of its own, once for each worker that has an image of its own.
   ControlMark place(size_t begin, size_t end, const std::vector<BufferId>& own, Expr images) {
     KernelPlan part;
     part.pool = plan_.pool;
     part.workers = plan_.workers;
-    part.buffers = plan_.buffers;
-    for (PlanBuffer& b : part.buffers) {
+    // Of the buffers those that these kernels use, in their order.
+    std::vector<BufferId> used = buffers_of(begin, end, own);
+    std::map<BufferId, BufferId> local;
+    for (size_t i = 0; i < used.size(); ++i) local[used[i]] = BufferId(i);
+    for (BufferId id : used) {
+      PlanBuffer b = plan_.buffer(id);
       if (b.placement.kind == Placement::Kind::none) b.placement.kind = Placement::Kind::input;  // has its place elsewhere
+      if (b.placement.kind == Placement::Kind::row) b.placement.index = local.at(BufferId(b.placement.index)).index;
+      part.buffers.push_back(std::move(b));
     }
-    for (BufferId id : own) part.buffer(id).placement = {};
-    for (size_t k = begin; k < end; ++k) part.kernels.push_back(std::move(plan_.kernels[k]));
-    plan_memory(part, target_);
-    for (size_t k = begin; k < end; ++k) plan_.kernels[k] = std::move(part.kernels[k - begin]);
+    for (BufferId id : own) part.buffer(local.at(id)).placement = {};
+    for (size_t k = begin; k < end; ++k) part.kernels.push_back(renumbered(std::move(plan_.kernels[k]), [&](BufferId id) { return local.at(id); }));
+    const Status planned = plan_memory(part, target_);
+    CHECK(planned.ok(), "images of few sizes");
     for (size_t b = 0; b < part.buffers.size(); ++b) {
-      if (b >= plan_.buffers.size()) plan_.buffers.push_back(part.buffers[b]);  // what loops keep between their passes
+      if (b >= used.size()) {  // what loops keep between their passes
+        used.push_back(BufferId(plan_.buffers.size()));
+        plan_.buffers.push_back(part.buffers[b]);
+      }
       if (part.buffers[b].placement.kind != Placement::Kind::arena) continue;
-      plan_.buffers[b].placement = {Placement::Kind::part, -1, part.buffers[b].placement.offset};
+      plan_.buffer(used[b]).placement = {Placement::Kind::part, -1, part.buffers[b].placement.offset};
     }
+    for (size_t k = begin; k < end; ++k) plan_.kernels[k] = renumbered(std::move(part.kernels[k - begin]), used);
     // With fewer images than workers all of them share one image's.
     const Expr workers = pool().symbol(plan_.workers);
     const Expr one = rewrite(part.arena_bytes, [&](Expr leaf) { return leaf == workers ? pool().index(1) : Expr(); }), apart = index_min(workers, images) * one;
@@ -287,7 +324,8 @@ class ByImage {
   const TargetTraits& target_;
   std::vector<Lifetime> lives_;
   std::vector<Expr> images_;     // of each kernel; null: no convolution is there
-  std::vector<BufferId> kept_;   // results of the program
+  std::set<BufferId> kept_;      // results of the program
+  std::vector<std::pair<size_t, Kernel>> marks_;  // and the kernels that they stand before; those further down first
 };
 
 }  // namespace

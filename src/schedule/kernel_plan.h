@@ -17,7 +17,8 @@ namespace coil {
 struct Placement {
   enum class Kind : uint8_t { none, input, output, constant, state, arena, late, row, part };
   Kind kind = Kind::none;
-  int index = -1;   // input, output: position in the call; constant: row of KernelPlan::constants; late: row of KernelPlan::late_memory; row: the whole buffer
+  int index = -1;   // input, output: position in the call; constant: row of KernelPlan::constants; late: row of KernelPlan::late_memory; row: the whole buffer;
+                    // arena: the first buffer at that place
   Expr offset;      // bytes into the arena, the state block, the late memory or a worker's part of the images mark's memory; row: bytes of one
 };
 

@@ -6,29 +6,38 @@
 #include <set>
 #include <unordered_map>
 
+#include <fmt/format.h>
+
+#include "expr/written_size.h"
+#include "schedule/read_order.h"
 #include "schedule/schedule.h"
 
 namespace coil {
 namespace {
 
 constexpr int64_t kAlignment = 64;  // one cache line, and the widest vector
+// Budgets: formulas stay as long as someone may read them, and all of them linear in the program.
+constexpr int64_t kMaxSlotText = 200;  // nodes of a slot's size
+constexpr size_t kExactSlots = 64;     // of sizes that are no numbers
+constexpr size_t kMostTerms = 1 << 20;  // of the places of all slots
 
 class MemoryPlanner {
  public:
-  MemoryPlanner(KernelPlan& plan, const TargetTraits& target) : plan_(plan), target_(target) {}
+  MemoryPlanner(KernelPlan& plan, const TargetTraits& target) : plan_(plan), target_(target), reads_(plan) {}
 
   std::vector<Lifetime> lifetimes() {
     find_lifetimes();
     return std::move(lives_);
   }
 
-  void run() {
+  Status run() {
     if (target_.memory_per_worker) add_worker_scratch();
     find_limits();
     find_lifetimes();
     place_interface();
-    place_arena();
+    TRY_STATUS(place_arena());
     place_constants();
+    return ok_status();
   }
 
  private:
@@ -203,13 +212,11 @@ class MemoryPlanner {
   }
 
   int late_row(const std::vector<Expr>& sizes) {
-    const SymbolId after = last_data_symbol(plan_, sizes);
+    const SymbolId after = reads_.last(sizes);
     CHECK(after.valid(), "a size from data that is never read");
-    for (size_t i = 0; i < plan_.late_memory.size(); ++i) {
-      if (plan_.late_memory[i].after == after) return static_cast<int>(i);
-    }
-    plan_.late_memory.push_back({after, pool().index(0)});
-    return static_cast<int>(plan_.late_memory.size()) - 1;
+    const auto [row, fresh] = late_rows_.try_emplace(after.index, static_cast<int>(plan_.late_memory.size()));
+    if (fresh) plan_.late_memory.push_back({after, pool().index(0)});
+    return row->second;
   }
 
   // max(a, b), but a or b where the ranges of the dynamic sizes decide it: formulas are for reading.
@@ -229,8 +236,13 @@ class MemoryPlanner {
     }
     auto best = free.by_size.lower_bound({typical(bytes), 0});
     if (best == free.by_size.end()) best = free.by_size.lower_bound({free.by_size.rbegin()->first, 0});
+    const Expr grown = larger(slots_[best->second].bytes, bytes);
+    if (!grown->is_constant() && written_size(grown, kMaxSlotText) > kMaxSlotText) {
+      slots_.push_back({bytes, -1, late});
+      return slots_.size() - 1;
+    }
     const size_t slot = take_free(best->second);
-    slots_[slot].bytes = larger(slots_[slot].bytes, bytes);
+    slots_[slot].bytes = grown;
     return slot;
   }
 
@@ -254,7 +266,7 @@ class MemoryPlanner {
     }
   }
 
-  void place_arena() {
+  Status place_arena() {
     std::vector<std::pair<size_t, size_t>> placed;  // buffer, slot
     std::vector<std::vector<size_t>> begins(plan_.kernels.size()), ends(plan_.kernels.size());  // buffers; rows of `placed`
     for (size_t b = 0; b < plan_.buffers.size(); ++b) {
@@ -279,15 +291,55 @@ class MemoryPlanner {
         buffer.placement = {late < 0 ? Placement::Kind::arena : Placement::Kind::late, late, Expr()};
       }
     }
-    std::vector<Expr> offsets;
-    Expr total = pool().index(0);
-    for (const Slot& s : slots_) {
-      Expr& end = s.late < 0 ? total : plan_.late_memory[static_cast<size_t>(s.late)].bytes;
-      offsets.push_back(end);
-      end = end + s.bytes;
-    }
-    plan_.arena_bytes = total;
+    TRY(const std::vector<Expr> offsets, place_slots());
     for (const auto& [b, s] : placed) plan_.buffers[b].placement.offset = offsets[s];
+    return ok_status();
+  }
+
+  // The arena, or late memory, as far as it has slots.
+  struct Area {
+    Expr end, loose;      // loose: the end before it is rounded; null: slots lie one behind the other
+    size_t formulas = 0;  // slots whose size is no number
+  };
+
+  // One behind the other. Rounded sizes do not add up: a sum of many has as many terms. Behind the first ones a slot begins at the sum, rounded, of
+  // all sizes before it as they are, each with room for what rounding takes.
+  Result<std::vector<Expr>> place_slots() {
+    std::map<int, Area> areas;
+    std::vector<Expr> offsets;
+    areas[-1].end = pool().index(0);
+    size_t terms = 0;
+    for (const Slot& s : slots_) {
+      Area& area = areas[s.late];
+      if (!area.end) area.end = pool().index(0);
+      if (!s.bytes->is_constant() && ++area.formulas > kExactSlots && !area.loose) area.loose = area.end;
+      if (area.loose) {
+        const Expr begin = rounded(area.loose);
+        offsets.push_back(begin);
+        area.loose = area.loose + unrounded(s.bytes) + kAlignment;
+        area.end = rounded(area.loose);
+      } else {
+        offsets.push_back(area.end);
+        area.end = area.end + s.bytes;
+      }
+      terms += area.end->args.size();
+      if (terms > kMostTerms) {
+        return Error{ErrorCode::unsupported_feature,
+                     fmt::format("the places of {} values with sizes of their own in the scratch space are formulas of more than {} terms, the budget of the memory plan", slots_.size(), kMostTerms), {},
+                     "give dimensions that are equal one torch.export.Dim, or export with fixed sizes"};
+      }
+    }
+    for (const auto& [late, area] : areas) (late < 0 ? plan_.arena_bytes : plan_.late_memory[static_cast<size_t>(late)].bytes) = area.end;
+    return offsets;
+  }
+
+  Expr rounded(Expr bytes) { return ceil_div(bytes, pool().index(kAlignment)) * kAlignment; }
+
+  // Of a rounded size: what is at least the bytes before they were rounded and at most 63 more.
+  Expr unrounded(Expr bytes) {
+    if (!bytes->is_op(ScalarOp::imul) || bytes->args.size() != 2 || bytes->args[0] != pool().index(kAlignment)) return bytes;
+    const Expr quotient = bytes->args[1];
+    return quotient->is_op(ScalarOp::idiv) && quotient->args[1] == pool().index(kAlignment) ? quotient->args[0] : bytes;
   }
 
   // A pointwise kernel may write its result over an operand that dies there, if both are always at the same offset.
@@ -327,12 +379,14 @@ class MemoryPlanner {
 
   KernelPlan& plan_;
   const TargetTraits& target_;
+  const ReadOrder reads_;
   std::vector<Lifetime> lives_;
   std::vector<Slot> slots_;
   struct FreeSlots {
     std::unordered_map<const ExprNode*, std::set<size_t>> same;  // by their bytes
     std::set<std::pair<int64_t, size_t>> by_size;                // with their typical size
   };
+  std::unordered_map<int32_t, int> late_rows_;  // of the late memory, by the symbol it waits for
   std::map<int, FreeSlots> free_;  // by late memory
   std::priority_queue<std::pair<int, size_t>, std::vector<std::pair<int, size_t>>, std::greater<>> busy_;  // slots by free_after, former ones as well
   std::unordered_map<int32_t, Expr> limits_;  // of symbols that are read
@@ -340,7 +394,7 @@ class MemoryPlanner {
 
 }  // namespace
 
-void plan_memory(KernelPlan& plan, const TargetTraits& target) { MemoryPlanner(plan, target).run(); }
+Status plan_memory(KernelPlan& plan, const TargetTraits& target) { return MemoryPlanner(plan, target).run(); }
 
 std::vector<Lifetime> lifetimes(const KernelPlan& plan) {
   KernelPlan copy = plan;

@@ -1,5 +1,6 @@
 // Groups -> the kernel plan: one kernel per group (a concatenation: one per piece), template operands, copies at the end.
 #include <algorithm>
+#include <unordered_map>
 
 #include "schedule/build.h"
 #include "schedule/inline_producers.h"
@@ -40,8 +41,9 @@ class Planner {
     }
     mark_beside(plan_.kernels, target_);
     run_by_image(plan_, target_);
-    plan_memory(plan_, target_);
+    TRY_STATUS(plan_memory(plan_, target_));
     place_parts();
+    number_places();
     return std::move(plan_);
   }
 
@@ -231,6 +233,15 @@ class Planner {
       const Placement& base = plan_.buffer(scratch).placement;
       const Expr offset = base.offset + plan_.buffer(id).placement.offset;
       plan_.buffer(id).placement = {base.kind, base.index, offset};
+    }
+  }
+
+  // Host programs name a place after the first buffer there.
+  void number_places() {
+    std::unordered_map<const ExprNode*, int> first;
+    for (size_t b = 0; b < plan_.buffers.size(); ++b) {
+      Placement& p = plan_.buffers[b].placement;
+      if (p.kind == Placement::Kind::arena) p.index = first.try_emplace(p.offset.node(), static_cast<int>(b)).first->second;
     }
   }
 

@@ -5,7 +5,7 @@ namespace {
 
 class Renumberer {
  public:
-  explicit Renumberer(const std::vector<BufferId>& ids) : ids_(ids) {}
+  explicit Renumberer(const std::function<BufferId(BufferId)>& to) : to_(to) {}
 
   void operator()(LoopKernel& k) const {
     for (Stmt& s : k.stmts) map(s);
@@ -59,7 +59,7 @@ class Renumberer {
 
  private:
   void map(BufferId& id) const {
-    if (id.valid() && id.index < kScratchBase) id = ids_[static_cast<size_t>(id.index)];
+    if (id.valid() && id.index < kScratchBase) id = to_(id);
   }
   void map(Expr& e) const {
     if (!e) return;
@@ -79,14 +79,18 @@ class Renumberer {
     map(s.buffer);
   }
 
-  const std::vector<BufferId>& ids_;
+  const std::function<BufferId(BufferId)>& to_;
 };
 
 }  // namespace
 
-Kernel renumbered(Kernel kernel, const std::vector<BufferId>& ids) {
-  std::visit(Renumberer(ids), kernel.def);
+Kernel renumbered(Kernel kernel, const std::function<BufferId(BufferId)>& to) {
+  std::visit(Renumberer(to), kernel.def);
   return kernel;
+}
+
+Kernel renumbered(Kernel kernel, const std::vector<BufferId>& ids) {
+  return renumbered(std::move(kernel), [&](BufferId id) { return ids[static_cast<size_t>(id.index)]; });
 }
 
 }  // namespace coil

@@ -49,7 +49,8 @@ struct Lifetime {
 std::vector<Lifetime> lifetimes(const KernelPlan& plan);
 
 // Arena slots with reuse and in-place results; fills placements, arena_bytes, and the constants' rows.
-void plan_memory(KernelPlan& plan, const TargetTraits& target);
+// Errors: unsupported_feature where the formulas of the places exceed their budget.
+Status plan_memory(KernelPlan& plan, const TargetTraits& target);
 
 // --- shared by the steps
 // Linear element offset of coordinates in a buffer with known strides.

@@ -220,6 +220,7 @@ TEST(HostText, LongOffsets) {
     PlanBuffer b;
     b.placement.kind = Placement::Kind::arena;
     b.placement.offset = offset;
+    b.placement.index = offset == formula ? 1 : static_cast<int>(plan.buffers.size());  // as number_places() has it
     plan.buffers.push_back(b);
   }
   EXPECT_EQ(buffer_address(plan, BufferId(0)), "call->arena + (64L * s[0])");

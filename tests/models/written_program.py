@@ -9,8 +9,8 @@ import zipfile
 
 import numpy as np
 
-DTYPES = {"u8": 1, "i8": 2, "i16": 3, "i32": 4, "i64": 5, "f16": 6, "f32": 7, "f64": 8, "bool": 12, "bf16": 13}
-NUMPY = {"u8": np.uint8, "i64": np.int64, "f32": np.float32, "f64": np.float64, "bool": np.bool_}
+DTYPES = {"u8": 1, "i8": 2, "i16": 3, "i32": 4, "i64": 5, "f16": 6, "f32": 7, "f64": 8, "c64": 10, "bool": 12, "bf16": 13}
+NUMPY = {"u8": np.uint8, "i32": np.int32, "i64": np.int64, "f16": np.float16, "f32": np.float32, "f64": np.float64, "c64": np.complex64, "bool": np.bool_}
 
 
 class Size:
@@ -24,6 +24,9 @@ class Size:
 
     def __mul__(self, other):
         return _combined("Mul", self, other, int.__mul__)
+
+    def __floordiv__(self, other):
+        return _combined("FloorDiv", self, other, int.__floordiv__)
 
 
 def _combined(head, a, b, function):
@@ -60,6 +63,8 @@ def _argument(value):
         return {"as_float": value}
     if isinstance(value, str):
         return {"as_string": value}
+    if isinstance(value, Size):
+        return {"as_sym_int": {"as_name": value.name}}
     if isinstance(value, Tensor):
         return {"as_tensor": {"name": value.name}}
     if isinstance(value, Graph):
@@ -68,6 +73,8 @@ def _argument(value):
         if None in value:
             return {"as_optional_tensors": [{"as_none": True} if v is None else {"as_tensor": {"name": v.name}} for v in value]}
         return {"as_tensors": [{"name": v.name} for v in value]}
+    if isinstance(value, list) and any(isinstance(v, Size) for v in value):
+        return {"as_sym_ints": [{"as_name": v.name} if isinstance(v, Size) else {"as_int": v} for v in value]}
     return {"as_ints": value}
 
 
@@ -77,6 +84,9 @@ class Graph:
     def __init__(self, name="graph"):
         self.name, self.nodes, self.values, self.inputs, self.outputs = name, [], {}, [], []
         self.calls = []  # for replay: target, arguments by name, results
+        self.sizes = {}  # that nodes have as arguments
+        self.metadata = lambda number: {}
+        self.named = lambda number: f"v{number}_{name}"
 
     def _value(self, name, sizes, dtype):
         self.values[name] = _meta(sizes, dtype)
@@ -90,13 +100,28 @@ class Graph:
 
     def op(self, target, sizes, dtype="f32", /, **arguments):
         """A node with one result. Arguments have the operator's names; those of higher-order operators begin with `_`."""
-        result = self._value(f"v{len(self.nodes)}_{self.name}", sizes, dtype)
-        inputs = [{"name": "" if k.startswith("_") else k, "arg": _argument(v), "kind": 1} for k, v in arguments.items()]
-        higher = target.startswith("higher_order.")
-        self.nodes.append({"target": f"torch.ops.{target}", "inputs": inputs, "metadata": {}, "is_hop_single_tensor_return": True if higher else None, "name": result.name,
-                           "outputs": [{"as_tensor": {"name": result.name}}]})
+        result = self._value(self.named(len(self.nodes)), sizes, dtype)
+        self._node(target, arguments, result.name, [{"as_tensor": {"name": result.name}}])
         self.calls.append((target, arguments, result))
         return result
+
+    def ops(self, target, types, listed=True, /, **arguments):
+        """A node with several results, of these (sizes, dtype): a list, or one beside the other."""
+        name = self.named(len(self.nodes))
+        results = [self._value(f"{name}_{i}", *t) for i, t in enumerate(types)]
+        names = [{"name": r.name} for r in results]
+        self._node(target, arguments, name, [{"as_tensors": names}] if listed else [{"as_tensor": n} for n in names])
+        self.calls.append((target, arguments, results))
+        return results
+
+    def _node(self, target, arguments, name, outputs):
+        for value in [v for a in arguments.values() for v in (a if isinstance(a, list) else [a])]:
+            if isinstance(value, Size):
+                value.name = self.sizes.setdefault(value.text, f"size_{len(self.sizes)}_{self.name}")
+        inputs = [{"name": "" if k.startswith("_") else k, "arg": _argument(v), "kind": 1} for k, v in arguments.items()]
+        single = True if target.startswith("higher_order.") and len(outputs) == 1 else None
+        self.nodes.append({"target": f"torch.ops.{target}", "inputs": inputs, "metadata": self.metadata(len(self.nodes)), "is_hop_single_tensor_return": single,
+                           "name": name, "outputs": outputs})
 
     def check(self, target, /, **arguments):
         """A node without a result."""
@@ -109,7 +134,8 @@ class Graph:
 
     def json(self):
         names = [{"as_tensor": {"name": t.name}} for t in self.inputs], [{"as_tensor": {"name": t.name}} for t in self.outputs]
-        return {"inputs": names[0], "outputs": names[1], "nodes": self.nodes, "tensor_values": self.values, "sym_int_values": {}, "sym_bool_values": {},
+        return {"inputs": names[0], "outputs": names[1], "nodes": self.nodes, "tensor_values": self.values,
+                "sym_int_values": {name: {"as_expr": {"expr_str": text, "hint": None}} for text, name in self.sizes.items()}, "sym_bool_values": {},
                 "is_single_tensor_return": False, "custom_obj_values": {}, "sym_float_values": {}}
 
 
@@ -175,6 +201,8 @@ class Program(Graph):
             sizes = [s.hint if isinstance(s, Size) else s for s in tensor.sizes]
             if tensor.dtype in ("f32", "f64"):
                 out.append(random.uniform(-1, 1, sizes).astype(NUMPY[tensor.dtype]))
+            elif tensor.dtype == "c64":
+                out.append((random.uniform(-1, 1, sizes) + 1j * random.uniform(-1, 1, sizes)).astype(np.complex64))
             else:
                 out.append(random.integers(0, 2, sizes).astype(NUMPY[tensor.dtype]))
         return out
@@ -203,8 +231,8 @@ def _run(graph, inputs):
             continue
         family, name, overload = target.split(".")
         value = getattr(getattr(getattr(torch.ops, family), name), overload)(**{k: seen(v) for k, v in arguments.items()})
-        if result is not None:
-            values[result.name] = value
+        for one, its in zip(result, value) if isinstance(result, list) else [(result, value)] if result is not None else []:
+            values[one.name] = its
     return [values[t.name] for t in graph.outputs]
 
 

@@ -12,8 +12,8 @@ file that defines the program and PyTorch's version: what is there is right, and
 import argparse
 import fnmatch
 import functools
-import importlib
 import hashlib
+import importlib
 import json
 import os
 import pathlib
@@ -25,7 +25,6 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 LAYOUT = "1"  # raise when the files below change their meaning
-
 
 FILES = [
     "ops_pointwise", "ops_core", "ops_conv", "ops_nn", "ops_checks", "ops_sizes", "ops_special", "ops_vectors",

@@ -1,8 +1,10 @@
 """Programs that once exploded while they were compiled: what grows is bounded by budgets, the work is linear in the program, and the results are eager's."""
 
+import json
 import resource
 import subprocess
 import sys
+import zipfile
 
 import numpy as np
 import pytest
@@ -10,7 +12,9 @@ import pytest
 import harness
 
 sys.path.insert(0, str(harness.REPO / "bench"))
-from scaling_programs import SHAPES  # noqa: E402
+import scaling_networks  # noqa: E402, F401
+import scaling_oddities  # noqa: E402, F401
+from scaling_programs import SHAPES, Program, Size, unary  # noqa: E402
 
 pytest.importorskip("torch")
 GIGABYTE = 2**30
@@ -27,9 +31,17 @@ def compiled(shape, n, folder, *options):
     return report
 
 
+def refused(program, folder, text, *options):
+    """A program that exceeds a budget: the error names it, and nothing takes long on the way there."""
+    path = program.save(folder / "p.pt2")
+    code, message, memory = harness.coil_measured("compile", path, "-o", folder / "p.coil.pt2", "-O0", *(options or ("--target", "cpu:x86-64-v3")))
+    assert code in range(1, 9) and "COIL-E" in message and text in message, message[:500]
+    assert memory < (400 << 10) + 64 * path.stat().st_size // 1024, f"{memory} KB"
+
+
 # With most operations of one kernel that each may have: what a program of n nodes becomes is linear, from few nodes on.
 LINEAR = ["relu_chain", "same_choices", "diamonds", "where_nest", "where_diamonds", "coprime_reshapes", "coprime_reshapes_3d", "select_scatters", "slices_and_pads", "cats", "gathers",
-          "constants", "reader_outputs", "writes_in_place"]
+          "constants", "reader_outputs", "writes_in_place", "doubled", "views_of_views", "kept_sizes", "writes_through_views", "places", "while_loops"]
 
 
 @pytest.mark.parametrize("shape", LINEAR)
@@ -42,6 +54,9 @@ def test_work_is_linear(shape, tmp_path):
 
 @pytest.mark.parametrize("shape,n", [("where_nest", 260), ("where_diamonds", 200), ("coprime_reshapes", 80), ("coprime_reshapes_3d", 60), ("select_scatters", 150), ("slices_and_pads", 60),
                                      ("gathers", 60), ("constants", 200), ("diamonds", 90), ("norms", 200), ("cats", 60), ("slice_scatters", 90), ("running_total", 300), ("layers", 80),
+                                     # values with several readers in one kernel, pieces that are written, sizes whose places have no exact sums, parts of loops' results
+                                     ("doubled", 130), ("complexes", 60), ("writes_to_pieces", 60), ("kept_sizes", 360), ("projections", 60), ("checked_rows", 90), ("backward_norms", 140),
+                                     ("backward_layers", 64), ("recurrent", 60), ("index_chain", 60), ("scatters", 40),
                                      # more calls than one function of the host program has
                                      ("products", 1200), ("scans_and_sorts", 600), ("states", 1300), ("branches", 1000), ("nested_branches", 500), ("assertions", 1000)])
 def test_results_are_eagers(shape, n, tmp_path):
@@ -61,3 +76,103 @@ def test_names_are_short(tmp_path):
     subprocess.run([harness.COIL, "compile", "-q", program, "-o", tmp_path / "p.coil.pt2", "--target", "cpu:x86-64-v3", "-O0"], check=True, timeout=60, env=env)
     longest = max((len(line), file.name) for file in (tmp_path / "dump").rglob("*") if file.is_file() for line in file.read_text().splitlines())
     assert longest[0] < 20_000, longest
+
+
+# What was quadratic without making more code: the larger one took 9 to 16 times as long as the smaller one.
+@pytest.mark.parametrize("shape,n", [("constant_formulas", 4000), ("checked_rows", 2500), ("projections", 2500), ("images", 2000), ("same_outputs", 4000)])
+def test_time_is_linear(shape, n, tmp_path):
+    small, large = compiled(shape, n, tmp_path), compiled(shape, 4 * n, tmp_path)
+    assert large["cpu"] < 4 * 1.6 * small["cpu"] + 0.5, f"{small['cpu']:.2f} s for {n} nodes, {large['cpu']:.2f} s for {4 * n}"
+
+
+def test_deep_views(tmp_path):
+    """Chains of views are followed without recursion, and written to as well."""
+    assert compiled("views_of_views", 30_000, tmp_path)["kernels"] == 1
+    p = Program()
+    x = y = unary(p, "neg", p.input(4, 8))
+    for _ in range(20_000):
+        y = p.op("aten.transpose.int", y.sizes[::-1], self=y, dim0=0, dim1=1)
+    p.op("aten.add_.Scalar", y.sizes, self=y, other=1.0)
+    p.output(x)
+    path = p.save(tmp_path / "w.pt2")
+    package = tmp_path / "w.coil.pt2"
+    harness.coil_ok("compile", path, "-o", package, "--target", "cpu:x86-64-v3", "-O0")
+    (given,) = p.examples()
+    np.savez(tmp_path / "in.npz", x0=given)
+    harness.coil_ok("run", package, "--input", tmp_path / "in.npz", "--output", tmp_path / "out.npz")
+    harness.compare(harness.load_outputs(tmp_path / "out.npz"), [-given + 1], 1e-6, "written view")
+
+
+def test_the_budget_of_views_is_told(tmp_path):
+    """Each of many views of views is made again after each write."""
+    refused(SHAPES["deep_view_written"](1500), tmp_path, "the budget of this pass")
+
+
+def test_names_of_written_tensors_are_short(tmp_path):
+    """Each write named the tensor's new value after the last one."""
+    program = SHAPES["writes_in_place"](1000).save(tmp_path / "p.pt2")
+    env = {"COIL_DUMP": str(tmp_path / "dump"), "COIL_CACHE": "off", "PATH": "/usr/bin"}
+    subprocess.run([harness.COIL, "compile", "-q", program, "-o", tmp_path / "p.coil.pt2", "--target", "cpu:x86-64-v3", "-O0"], check=True, timeout=60, env=env)
+    graph = next((tmp_path / "dump").glob("*graph_functionalize*")).read_text()
+    assert max(len(line) for line in graph.splitlines()) < 300
+
+
+def test_many_pieces_that_are_written(tmp_path):
+    """A write to one piece made all the others again."""
+    program = SHAPES["writes_to_pieces"](3000).save(tmp_path / "p.pt2")
+    env = {"COIL_DUMP": str(tmp_path / "dump"), "COIL_CACHE": "off", "PATH": "/usr/bin"}
+    subprocess.run([harness.COIL, "compile", "-q", program, "-o", tmp_path / "p.coil.pt2", "--target", "cpu:x86-64-v3", "-O0"], check=True, timeout=120, env=env)
+    graph = next((tmp_path / "dump").glob("*graph_functionalize*"))
+    assert graph.stat().st_size < 3_000_000
+
+
+@pytest.mark.parametrize("text", ["Add(Integer(1), " * 150 + "Symbol('s0')" + ")" * 150, "Add(Symbol('s0'), " + ", ".join(["Integer(1)"] * 1200) + ")"])
+def test_the_budget_of_size_expressions_is_told(text, tmp_path):
+    p = Program()
+    p.symbol("s0", 6)
+    p.output(unary(p, "sin", p.input(Size(text, 6), 8)))
+    refused(p, tmp_path, "nested more than 100 deep or has more than 2000 parts")
+
+
+@pytest.mark.parametrize("guard,told", [("(" * 50 + "L['x0'].size()[0]" + ")" * 50 + " < 5000", "nested"), (" and ".join(["L['x0'].size()[0] < 5000"] * 200), "4000 characters")])
+def test_the_budgets_of_guards_are_told(guard, told, tmp_path):
+    p = Program()
+    p.output(unary(p, "sin", p.input(p.symbol("s0", 6), 8)))
+    p.guards = [guard]
+    refused(p, tmp_path, told)
+
+
+def test_the_budget_of_dimensions_is_told(tmp_path):
+    refused(SHAPES["many_symbols"](24_000), tmp_path, "10000 dynamic dimensions")
+    refused(SHAPES["many_symbols"](1000), tmp_path, "at most 255", "--target", "cuda:sm_90")
+
+
+def cpu_of(*arguments):
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    harness.coil_ok(*arguments)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def test_checking_is_linear(tmp_path):
+    """Each node was lowered beside a table of all values."""
+    small, large = (cpu_of("check", SHAPES["relu_chain"](n).save(tmp_path / f"{n}.pt2")) for n in (12_000, 48_000))
+    assert large < 4 * 1.6 * small + 0.5, f"{small:.2f} s for 12,000 nodes, {large:.2f} s for 48,000"
+
+
+def test_inspecting_many_sizes_is_linear(tmp_path):
+    """The bytes of inputs of 9000 different sizes: their sum was a node of its own after each of them."""
+    package = tmp_path / "p.coil.pt2"
+    harness.coil_ok("compile", SHAPES["many_symbols"](8).save(tmp_path / "p.pt2"), "-o", package, "--target", "cpu:x86-64-v3", "-O0")
+    with zipfile.ZipFile(package) as archive:
+        contents = {name: archive.read(name) for name in archive.namelist()}
+    name = next(n for n in contents if n.endswith("manifest.json"))
+    manifest = json.loads(contents[name])
+    row, symbol = manifest["inputs"][0], manifest["symbols"][0]
+    manifest["symbols"] = [symbol | {"name": f"s{i}", "export_name": f"s{i}"} for i in range(9000)]
+    manifest["inputs"] = [row | {"name": f"x{i}", "shape": [f"s{i}", 8]} for i in range(9000)]
+    with zipfile.ZipFile(package, "w") as archive:
+        for entry, data in (contents | {name: json.dumps(manifest)}).items():
+            archive.writestr(entry, data)
+    code, text, memory = harness.coil_measured("inspect", package)
+    assert "s8999" in text and memory < 200 << 10, f"exit code {code}, {memory} KB: {text[:300]}"

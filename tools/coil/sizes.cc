@@ -7,6 +7,7 @@
 
 #include "expr/estimate.h"
 #include "expr/parse.h"
+#include "expr/sum.h"
 
 namespace coil::tool {
 namespace {
@@ -116,7 +117,7 @@ Result<int64_t> Sizes::evaluate(const Json& size) {
 }
 
 Result<Expr> Sizes::bytes_of(const Json& tensors) {
-  Expr total = pool_->index(0);
+  std::vector<Expr> all;
   for (const Json& t : tensors) {
     const std::optional<DType> dtype = dtype_from_name(t.at("dtype").get<std::string>());
     if (!dtype) return bad("unknown dtype");
@@ -125,9 +126,9 @@ Result<Expr> Sizes::bytes_of(const Json& tensors) {
       TRY(const Expr e, parse(size));
       bytes = bytes * e;
     }
-    total = total + bytes;
+    all.push_back(bytes);
   }
-  return total;
+  return sum(*pool_, std::move(all));
 }
 
 Result<std::string> Sizes::bytes_text(const Json& tensors) {
@@ -139,12 +140,12 @@ Result<std::string> Sizes::bytes_text(const Json& tensors) {
 
 Result<std::string> Sizes::sum_text(const std::vector<Json>& sizes) {
   return guarded([&]() -> Result<std::string> {
-    Expr total = pool_->index(0);
+    std::vector<Expr> all;
     for (const Json& size : sizes) {
       TRY(const Expr e, parse(size));
-      total = total + e;
+      all.push_back(e);
     }
-    return to_string(total);
+    return to_string(sum(*pool_, std::move(all)));
   });
 }
 

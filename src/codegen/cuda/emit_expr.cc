@@ -213,8 +213,14 @@ bool Emitter::same_for_lanes(Expr e) const {
   return right && conditions.empty();
 }
 
+// Whether an expression has few nodes even if those with several readers are written for each of them.
+static bool short_as_tree(Expr e, int& left) {
+  return --left >= 0 && std::all_of(e->args.begin(), e->args.end(), [&](Expr a) { return short_as_tree(a, left); });
+}
+
 bool Emitter::can_mask_vectors(Expr e) const {
-  if (place_.width == 1 || inside_mask_ || !lanes(e) || !same_for_lanes(e->args[0])) return false;
+  int left = 100;
+  if (place_.width == 1 || inside_mask_ || !lanes(e) || !short_as_tree(e->args[0], left) || !same_for_lanes(e->args[0])) return false;
   const auto reports = [](Expr n) { return n->is_op(ScalarOp::checked_index); };
   if (any_of(e->args[0], reports) || (any_of(e->args[2], reports) && !checks_on_both_sides(e))) return false;  // these are always computed
   return !any_of(e, [&](Expr n) { return (n->kind == ExprKind::temp && temps_.at(n->id).lanes) || known_lanes_.contains(n.node()); });

@@ -1,5 +1,7 @@
 #include "codegen/cuda/host_program.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "codegen/foreign_text.h"
@@ -13,6 +15,7 @@ namespace {
 constexpr size_t kFewLaunches = 2;       // with which a call may do without a graph
 constexpr int64_t kBytesOfLaunch = 16 << 20;  // what the fastest memory moves (4.8 TB/s) while a kernel is launched (3.3 us)
 constexpr int64_t kProductsOfByte = 100;      // multiply-adds of the fastest tensor cores (500 T/s) in the time of a byte
+constexpr size_t kCallsOfAFunction = 256;  // longer programs are several functions: clang's time grows faster than a function beyond that
 constexpr size_t kOptimisedCalls = 8;  // programs of more kernels get a `run` that is not optimised: it would cost more than it gains
 
 class HostWriter {
@@ -20,12 +23,25 @@ class HostWriter {
   HostWriter(const KernelPlan& plan, const CudaProgram& program, const HostOptions& options) : plan_(plan), program_(program), options_(options) {}
 
   std::string run() {
-    std::string calls;
-    for (size_t k = 0; k < plan_.kernels.size(); ++k) calls += kernel_call(k);
-    return prologue() + tuning() + tables() + interface_text(plan_, true) + run_function(calls) + model();
+    std::string calls, functions, open;
+    size_t count = 0, number = 0;
+    for (size_t k = 0; k < plan_.kernels.size(); ++k) {
+      open += kernel_call(k);
+      if (++count < kCallsOfAFunction) continue;
+      functions += call_function(number, open);
+      calls += fmt::format("  if (const int32_t failed = calls_{}(call, s, error)) return failed;\n", number++);
+      open.clear();
+      count = 0;
+    }
+    return prologue() + tuning() + tables() + interface_text(plan_, true) + functions + run_function(calls + open) + model();
   }
 
  private:
+  static std::string call_function(size_t number, const std::string& calls) {
+    return fmt::format("__attribute__((noinline, optnone)) static int32_t calls_{}(const cd::CudaCall* call, const int64_t* s, CoilError* error) {{\n  (void)call, (void)s, (void)error;\n{}  return 0;\n}}\n\n",
+                       number, calls);
+  }
+
   std::string prologue() const {
     std::string libraries;
     if (!program_.libraries.empty()) libraries = "#include \"cuda_blas.h\"\n#include \"cuda_dnn.h\"\n";
@@ -161,6 +177,9 @@ class HostWriter {
     text += fmt::format("{}static int32_t enqueue(const cd::CudaCall* call, CoilError* error) {{\n  int64_t s[{}];\n  for (int i = 0; i < {}; ++i) s[i] = call->symbols[i];\n"
                         "  s[{}] = 1;\n  (void)s, (void)error;\n", long_program ? "__attribute__((noinline, optnone)) " : "", n, n - 1, n - 1);
     text += calls + "  return 0;\n}\n\n";
+    // Clang's time grows faster than the cases of a switch: one of many is not optimised.
+    const auto cases = static_cast<size_t>(std::count_if(program_.calls.begin(), program_.calls.end(), [](const CudaCall& c) { return c.checks_index; }));
+    text += cases > kCallsOfAFunction ? "__attribute__((noinline, optnone)) " : "";
     text += "static void flag_error(int32_t flag, CoilError* error) {\n  const char* at = \"a kernel\";\n  switch (flag) {\n";
     for (size_t k = 0; k < plan_.kernels.size(); ++k) {
       if (!program_.calls[k].checks_index) continue;

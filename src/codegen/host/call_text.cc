@@ -54,17 +54,10 @@ std::string call_comment(const Kernel& k) {
 // Formulas up to this length are written where they are used.
 static constexpr size_t kShortFormula = 64;
 
-static bool in_arena_at(const PlanBuffer& b, Expr offset) { return b.placement.kind == Placement::Kind::arena && b.placement.offset == offset; }
-
 // The function of a long formula has the number of the first buffer there.
-static size_t first_at(const KernelPlan& plan, Expr offset) {
-  const auto first = std::find_if(plan.buffers.begin(), plan.buffers.end(), [&](const PlanBuffer& b) { return in_arena_at(b, offset); });
-  return static_cast<size_t>(first - plan.buffers.begin());
-}
-
-static std::string arena_address(const KernelPlan& plan, Expr offset) {
-  const std::string formula = host_index(offset);
-  return "call->arena + " + (formula.size() <= kShortFormula ? formula : fmt::format("offset_{}(s)", first_at(plan, offset)));
+static std::string arena_address(const Placement& p) {
+  const std::string formula = host_index(p.offset);
+  return "call->arena + " + (formula.size() <= kShortFormula ? formula : fmt::format("offset_{}(s)", p.index));
 }
 
 std::string offset_functions(const KernelPlan& plan) {
@@ -88,7 +81,7 @@ std::string buffer_address(const KernelPlan& plan, BufferId id) {
     case Placement::Kind::constant:
       return fmt::format("(void*)(call->constants + {}L)", plan.constants[static_cast<size_t>(b.placement.index)].offset);
     case Placement::Kind::state: return fmt::format("call->state + {}", host_index(b.placement.offset));
-    case Placement::Kind::arena: return arena_address(plan, b.placement.offset);
+    case Placement::Kind::arena: return arena_address(b.placement);
     case Placement::Kind::late: return fmt::format("late[{}] + {}", b.placement.index, host_index(b.placement.offset));
     case Placement::Kind::row:
       return fmt::format("(char*)({}) + image * {}", buffer_address(plan, BufferId(b.placement.index)), host_index(b.placement.offset));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 #include <set>
 
 #include <fmt/format.h>
@@ -250,7 +251,7 @@ class HostWriter {
     }
     if (const auto* library = std::get_if<LibraryKernel>(&kernel.def)) return text + library_call(*library, kernel) + "  }\n";
     if (const auto* read = std::get_if<ReadKernel>(&kernel.def)) {
-      return text + fmt::format("    s[{}] = *(const long*)({});\n", read->symbol.index, address(read->source)) + after_read_text(plan_, *read, kernel) + "  }\n";
+      return text + fmt::format("    s[{}] = *(const long*)({});\n", read->symbol.index, address(read->source)) + after_reads().text(*read, kernel) + "  }\n";
     }
     text += way(k);
     if (const auto* call = std::get_if<TemplateKernel>(&kernel.def)) return text + hook(k, false) + template_call(k, *call) + hook(k, true) + "  }\n";
@@ -288,6 +289,11 @@ class HostWriter {
     }
     text += args(k) + launch_text(k);
     return text + hook(k, true);
+  }
+
+  const AfterReads& after_reads() {
+    if (!after_reads_) after_reads_.emplace(plan_);
+    return *after_reads_;
   }
 
   std::string control(const ControlMark& mark) {
@@ -416,6 +422,7 @@ class HostWriter {
   std::string functions_;  // of kernels that run image by image
   bool in_images_ = false;
   size_t num_call_functions_ = 0;
+  std::optional<AfterReads> after_reads_;  // made when first needed
   std::vector<Choice> ways_ = {Choice{}};
   std::vector<int> flags_;
   std::vector<int> flags_before_;  // of the open regions: loops' first flag, -1 for branches

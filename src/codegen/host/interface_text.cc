@@ -14,6 +14,9 @@
 namespace coil {
 namespace {
 
+// Of a function that is one switch: clang's time grows faster than its cases, so those of many are not optimised.
+const char* of_cases(size_t cases) { return cases > 256 ? "__attribute__((noinline, optnone)) " : ""; }
+
 class InterfaceWriter {
  public:
   InterfaceWriter(const KernelPlan& plan, bool cuda) : plan_(plan), cuda_(cuda) {}
@@ -124,7 +127,7 @@ class InterfaceWriter {
       const auto own = texts_.find(i);
       text += message_literal(own == texts_.end() ? size_text(expressions_[i]) : own->second) + ", ";
     }
-    text += "nullptr};\nstatic int64_t evaluate(int32_t i, const int64_t* s) {\n  switch (i) {\n";
+    text += fmt::format("nullptr}};\n{}", of_cases(expressions_.size())) + "static int64_t evaluate(int32_t i, const int64_t* s) {\n  switch (i) {\n";
     for (size_t i = 0; i < expressions_.size(); ++i) text += fmt::format("    case {}: return {};\n", i, host_index(expressions_[i]));
     return text + "  }\n  (void)s;\n  return 0;\n}\n";
   }
@@ -143,7 +146,7 @@ class InterfaceWriter {
     const std::string most = any ? "static inline double most(double a, double b) { return a > b ? a : b; }\n" : "";
     if (limits.empty()) return most;
     return most + "static const cd::Limit kLimits[] = {\n" + rows +
-           "};\nstatic double measure(int32_t i, const int64_t* s) {\n  (void)s, (void)most;\n  switch (i) {\n" + cases + "  }\n  return 0;\n}\n";
+           "};\n" + of_cases(limits.size()) + "static double measure(int32_t i, const int64_t* s) {\n  (void)s, (void)most;\n  switch (i) {\n" + cases + "  }\n  return 0;\n}\n";
   }
 
   // What the AOTInductor adapter looks for beside the model.
@@ -210,7 +213,7 @@ class InterfaceWriter {
       cases += "      break;\n";
     }
     return "static const CoilTensorDesc kOutputDescs[] = {\n" + descs + (descs.empty() ? "    {},\n" : "") +
-           "};\n" + late_outputs() + "static void output_shape(const int64_t* s, int32_t i, int64_t* sizes, int64_t* strides) {\n  (void)s, (void)sizes, (void)strides;\n"
+           "};\n" + late_outputs() + of_cases(static_cast<size_t>(n)) + "static void output_shape(const int64_t* s, int32_t i, int64_t* sizes, int64_t* strides) {\n  (void)s, (void)sizes, (void)strides;\n"
            "  switch (i) {\n" +
            cases + "  }\n}\n";
   }

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <set>
+#include <span>
 
 #include "codegen/foreign_text.h"
 #include "codegen/host/host_program.h"
 #include "codegen/host/index_text.h"
-#include "codegen/host/limits.h"
 
 namespace coil {
 namespace {
@@ -21,87 +21,75 @@ void collect(const Condition& c, std::vector<Expr>& out) {
   for (const Condition& part : c.parts) collect(part, out);
 }
 
-class ReadWriter {
- public:
-  ReadWriter(const KernelPlan& plan, const ReadKernel& read, const Kernel& kernel) : plan_(plan), read_(read), kernel_(kernel) {}
-
-  std::string run() {
-    conditions();
-    range();
-    sizes();
-    amounts();
-    memory();
-    return std::move(text_);
-  }
-
- private:
-  bool due(const std::vector<Expr>& exprs) const { return last_data_symbol(plan_, exprs) == read_.symbol; }
-
-  // The program's own words come first.
-  void conditions() {
-    for (const SizeCheck& c : plan_.checks) {
-      std::vector<Expr> exprs;
-      collect(c.condition, exprs);
-      if (!due(exprs)) continue;
-      const std::string message = (c.message.empty() ? "sizes that the program reads from data must satisfy " : "assertion failed: " + c.message + (c.where.empty() ? "" : " (" + c.where + ")") + ": ") +
-                                  to_string(c.condition);
-      text_ += fmt::format("    if (!({})) return cd::fail(error, {}, \"%s%s%ld\", {}, {}, s[{}]);\n", host_index(holds(*plan_.pool, c.condition)), kAssert,
-                           message_literal(message), message_literal(fmt::format(", '{}' is ", label())), read_.symbol.index);
-    }
-  }
-
-  std::string label() const { return plan_.pool->symbol_info(read_.symbol).label; }
-
-  void range() {
-    const Symbol& s = plan_.pool->symbol_info(read_.symbol);
-    const std::string at = kernel_.origins.empty() || kernel_.origins[0].source.empty() ? "" : " (" + kernel_.origins[0].source + ")";
-    const std::string value = fmt::format("s[{}]", read_.symbol.index);
-    std::string most = std::to_string(s.max) + "L";
-    if (read_.limit) most = fmt::format("least({}, {})", most, host_index(read_.limit));
-    text_ += fmt::format("    if ({0} < {1}L || {0} > {2}) return cd::fail(error, {3}, \"%s is %ld, not in %ld..%ld\", {4}, {0}, {1}L, {2});\n", value, s.min, most, kAssert,
-                         message_literal("the size '" + label() + "' that the program reads from data" + at));
-  }
-
-  void sizes() {
-    std::set<const ExprNode*> seen;
-    for (const PlanBuffer& b : plan_.buffers) {
-      for (Expr e : b.info.sizes) {
-        if (!depends_on_data(e) || provably_nonnegative(e) || !due({e}) || !seen.insert(e.node()).second) continue;
-        text_ += fmt::format("    if ({0} < 0) return cd::fail(error, {1}, \"a size that depends on data, '%s', is %ld\", {2}, (long){0});\n", host_index(e), kAssert,
-                             message_literal(size_text(e)));
-      }
-    }
-  }
-
-  void amounts() {
-    for (const SizeLimit& limit : size_limits(plan_, false)) {
-      if (!depends_on_data(limit.amount) || !due({limit.amount})) continue;
-      text_ += fmt::format("    if ({} >= cd::kMostAmount) return cd::fail(error, {}, \"%s\", {});\n", measure_text(plan_, limit.amount),
-                           static_cast<int>(ErrorCode::out_of_memory), message_literal("the data asks for more than there are numbers for: " + limit.what + " is " + size_text(limit.amount)));
-    }
-  }
-
-  void memory() {
-    int output = 0;
-    for (const LoopOutput& o : plan_.outputs) {
-      if (o.kind != LoopOutput::Kind::user) continue;
-      if (due(plan_.buffer(o.source).info.sizes))
-        text_ += fmt::format("    if (call->allocate(call->owner, {0}, 0, s, &made[{0}], error)) return 1;\n", output);
-      ++output;
-    }
-    for (size_t i = 0; i < plan_.late_memory.size(); ++i) {
-      if (plan_.late_memory[i].after != read_.symbol) continue;
-      text_ += fmt::format("    if (call->allocate(call->owner, -1, {}, s, (void**)&late[{}], error)) return 1;\n", host_index(plan_.late_memory[i].bytes), i);
-    }
-  }
-
-  const KernelPlan& plan_;
-  const ReadKernel& read_;
-  const Kernel& kernel_;
-  std::string text_;
-};
-
 }  // namespace
+
+AfterReads::AfterReads(const KernelPlan& plan) : plan_(plan) {
+  const ReadOrder order(plan);
+  const auto add = [&](std::span<const Expr> exprs, auto member, auto what) {
+    if (const SymbolId last = order.last(exprs); last.valid()) (due_[last.index].*member).push_back(what);
+  };
+  for (const SizeCheck& c : plan.checks) {
+    std::vector<Expr> exprs;
+    collect(c.condition, exprs);
+    add(exprs, &Due::checks, &c);
+  }
+  std::set<const ExprNode*> seen;
+  for (const PlanBuffer& b : plan.buffers) {
+    for (Expr e : b.info.sizes) {
+      if (depends_on_data(e) && seen.insert(e.node()).second && !provably_nonnegative(e)) add(std::span(&e, 1), &Due::sizes, e);
+    }
+  }
+  limits_ = size_limits(plan, false);
+  for (const SizeLimit& limit : limits_) {
+    if (depends_on_data(limit.amount)) add(std::span(&limit.amount, 1), &Due::limits, &limit);
+  }
+  int output = 0;
+  for (const LoopOutput& o : plan.outputs) {
+    if (o.kind == LoopOutput::Kind::user) add(plan.buffer(o.source).info.sizes, &Due::outputs, output++);
+  }
+  for (size_t i = 0; i < plan.late_memory.size(); ++i) due_[plan.late_memory[i].after.index].late.push_back(i);
+}
+
+std::string AfterReads::text(const ReadKernel& read, const Kernel& kernel) const {
+  static const Due kNothing;
+  const auto found = due_.find(read.symbol.index);
+  const Due& due = found == due_.end() ? kNothing : found->second;
+  std::string text = conditions(due, read) + range(read, kernel);
+  for (Expr e : due.sizes) {
+    text += fmt::format("    if ({0} < 0) return cd::fail(error, {1}, \"a size that depends on data, '%s', is %ld\", {2}, (long){0});\n", host_index(e), kAssert, message_literal(size_text(e)));
+  }
+  for (const SizeLimit* limit : due.limits) {
+    text += fmt::format("    if ({} >= cd::kMostAmount) return cd::fail(error, {}, \"%s\", {});\n", measure_text(plan_, limit->amount), static_cast<int>(ErrorCode::out_of_memory),
+                        message_literal("the data asks for more than there are numbers for: " + limit->what + " is " + size_text(limit->amount)));
+  }
+  for (const int output : due.outputs) text += fmt::format("    if (call->allocate(call->owner, {0}, 0, s, &made[{0}], error)) return 1;\n", output);
+  for (const size_t i : due.late) {
+    text += fmt::format("    if (call->allocate(call->owner, -1, {}, s, (void**)&late[{}], error)) return 1;\n", host_index(plan_.late_memory[i].bytes), i);
+  }
+  return text;
+}
+
+// The program's own words come first.
+std::string AfterReads::conditions(const Due& due, const ReadKernel& read) const {
+  std::string text;
+  for (const SizeCheck* c : due.checks) {
+    const std::string message = (c->message.empty() ? "sizes that the program reads from data must satisfy " : "assertion failed: " + c->message + (c->where.empty() ? "" : " (" + c->where + ")") + ": ") +
+                                to_string(c->condition);
+    text += fmt::format("    if (!({})) return cd::fail(error, {}, \"%s%s%ld\", {}, {}, s[{}]);\n", host_index(holds(*plan_.pool, c->condition)), kAssert, message_literal(message),
+                        message_literal(fmt::format(", '{}' is ", plan_.pool->symbol_info(read.symbol).label)), read.symbol.index);
+  }
+  return text;
+}
+
+std::string AfterReads::range(const ReadKernel& read, const Kernel& kernel) const {
+  const Symbol& s = plan_.pool->symbol_info(read.symbol);
+  const std::string at = kernel.origins.empty() || kernel.origins[0].source.empty() ? "" : " (" + kernel.origins[0].source + ")";
+  const std::string value = fmt::format("s[{}]", read.symbol.index);
+  std::string most = std::to_string(s.max) + "L";
+  if (read.limit) most = fmt::format("least({}, {})", most, host_index(read.limit));
+  return fmt::format("    if ({0} < {1}L || {0} > {2}) return cd::fail(error, {3}, \"%s is %ld, not in %ld..%ld\", {4}, {0}, {1}L, {2});\n", value, s.min, most, kAssert,
+                     message_literal("the size '" + s.label + "' that the program reads from data" + at));
+}
 
 bool reads_sizes(const KernelPlan& plan) {
   return std::any_of(plan.kernels.begin(), plan.kernels.end(), [](const Kernel& k) { return std::holds_alternative<ReadKernel>(k.def); });
@@ -120,7 +108,5 @@ std::string late_declarations(const KernelPlan& plan) {
   if (!plan.late_memory.empty()) text += fmt::format("  uint8_t* late[{}] = {{}};\n", plan.late_memory.size());
   return text;
 }
-
-std::string after_read_text(const KernelPlan& plan, const ReadKernel& read, const Kernel& kernel) { return ReadWriter(plan, read, kernel).run(); }
 
 }  // namespace coil

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <string>
+#include <unordered_map>
+#include <vector>
 
-#include "schedule/kernel_plan.h"
+#include "codegen/host/limits.h"
+#include "schedule/read_order.h"
 
 namespace coil {
 
@@ -13,7 +16,27 @@ bool has_late_outputs(const KernelPlan& plan);
 // Declarations at the head of `run`.
 std::string late_declarations(const KernelPlan& plan);
 
-// After `s[symbol]` has its value: what it must satisfy, then the outputs and the late memory that wait for it.
-std::string after_read_text(const KernelPlan& plan, const ReadKernel& read, const Kernel& kernel);
+// What follows a read: after `s[symbol]` has its value, what it must satisfy, then the outputs and the late memory that wait for it.
+class AfterReads {
+ public:
+  explicit AfterReads(const KernelPlan& plan);
+  std::string text(const ReadKernel& read, const Kernel& kernel) const;
+
+ private:
+  // What is known with a symbol and not before.
+  struct Due {
+    std::vector<const SizeCheck*> checks;
+    std::vector<Expr> sizes;
+    std::vector<const SizeLimit*> limits;
+    std::vector<int> outputs;
+    std::vector<size_t> late;
+  };
+  std::string conditions(const Due& due, const ReadKernel& read) const;
+  std::string range(const ReadKernel& read, const Kernel& kernel) const;
+
+  const KernelPlan& plan_;
+  std::vector<SizeLimit> limits_;
+  std::unordered_map<int32_t, Due> due_;  // by symbol
+};
 
 }  // namespace coil
