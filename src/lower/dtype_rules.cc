@@ -174,7 +174,7 @@ void check_filling(const Op& op, const std::vector<Operand>& operands) {
 
 // Classes are numbered in int64 (or uint8).
 void check_classes(const Op& op, const std::vector<Operand>& operands) {
-  if (!is_packet(op, {"cross_entropy", "nll_loss"}) || is_packet(op, {"binary", "poisson", "gaussian"})) return;
+  if (!is_packet(op, {"cross_entropy", "nll_loss", "multi_margin_loss", "multilabel_margin_loss"}) || is_packet(op, {"binary", "poisson", "gaussian"})) return;
   for (const Operand& o : operands) {
     if (o.argument == "target" && !is_float(o.type) && o.type != DType::i64 && o.type != DType::u8) {
       fail(ErrorCode::unsupported_dtype, fmt::format("{} takes i64 as 'target', not {}", op.node.target, coil::name(o.type)), "convert the tensor in the model");

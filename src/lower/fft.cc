@@ -172,7 +172,12 @@ Views inverse_hermitian(Op& op) {  // ihfft...
 
 Views shifted(Op& op, bool inverse) {
   View x = op.tensor("self");
-  std::vector<size_t> dims = op.has("dim") ? wrap_dims(op.integers("dim"), x.rank()) : wrap_dims({}, x.rank());
+  std::vector<size_t> dims;
+  if (op.has("dim")) {
+    for (int64_t d : op.integers("dim")) dims.push_back(wrap_dim(d, x.rank()));  // one that is named twice is shifted twice
+  }
+  if (dims.empty()) dims = wrap_dims({}, x.rank());
+  if (x.rank() == 0) return {x};
   for (size_t d : dims) {
     const Expr n = x.sizes[d], half = floor_div(inverse ? n : n + 1, op.pool.index(2));
     x = op.rec.view(x, x.sizes, [&](Coordinates c) {

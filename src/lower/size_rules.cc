@@ -57,17 +57,37 @@ void matrix_vector(const Op& op) {
   const Sizes &matrix = sizes_of(op, "mat"), &vector = sizes_of(op, "vec");
   if (matrix.size() != 2 || vector.size() != 1 || differ(matrix[1], vector[0])) refuse(op, fmt::format("a matrix of sizes {} and a vector of sizes {}", text_of(matrix), text_of(vector)));
   const Sizes& self = sizes_of(op, "self");
+  if (op.out().sizes.size() != 1) refuse(op, fmt::format("the program gives the result sizes {}", text_of(op.out().sizes)));
   if (self.size() > 1 || (self.size() == 1 && differ(self[0], matrix[0]) && !is_const(self[0], 1))) refuse(op, fmt::format("{} are added to a product of {} rows", text_of(self), to_string(matrix[0])));
 }
 
 void attention(const Op& op) {
-  if (!has_tensor(op, "key") || !has_tensor(op, "value")) return;
-  const Sizes &key = sizes_of(op, "key"), &value = sizes_of(op, "value");
-  bool together = key.size() == value.size() && key.size() >= 2;
+  if (!has_tensor(op, "query") || !has_tensor(op, "key") || !has_tensor(op, "value")) return;
+  const Sizes &query = sizes_of(op, "query"), &key = sizes_of(op, "key"), &value = sizes_of(op, "value");
+  bool together = key.size() == value.size() && key.size() >= 2 && query.size() >= 2 && !differ(query.back(), key.back());
   for (size_t d = 0; together && d + 1 < key.size(); ++d) {
     together = !differ(key[d], value[d]) || (d + 2 < key.size() && (is_const(key[d], 1) || is_const(value[d], 1)));
   }
-  if (!together) refuse(op, fmt::format("keys of sizes {} and values of sizes {}", text_of(key), text_of(value)));
+  if (op.node.target.find("flash") != std::string::npos) together = together && !differ(key.back(), value.back());
+  if (!together) refuse(op, fmt::format("queries of sizes {}, keys of sizes {} and values of sizes {}", text_of(query), text_of(key), text_of(value)));
+  if (!has_tensor(op, "attn_mask") || sizes_of(op, "attn_mask").size() < 2) return;
+  const Sizes& mask = sizes_of(op, "attn_mask");
+  const auto fits = [](Expr own, Expr size) { return is_const(own, 1) || !differ(own, size); };
+  if (!fits(mask.back(), key[key.size() - 2]) || !fits(mask[mask.size() - 2], query[query.size() - 2])) refuse(op, fmt::format("a mask of sizes {} for queries of sizes {} and keys of sizes {}", text_of(mask), text_of(query), text_of(key)));
+}
+
+// A parameter for each channel, and something to make statistics of.
+void batch_norm(const Op& op) {
+  const Sizes& input = sizes_of(op, "input");
+  if (input.size() < 2) return;
+  for (const char* parameter : {"weight", "bias", "running_mean", "running_var"}) {
+    if (has_tensor(op, parameter) && sizes_of(op, parameter).size() == 1 && differ(sizes_of(op, parameter)[0], input[1])) {
+      refuse(op, fmt::format("'{}' has sizes {}, the input {}", parameter, text_of(sizes_of(op, parameter)), text_of(input)));
+    }
+  }
+  const Argument* training = op.node.find("training");
+  const bool* given = training ? std::get_if<bool>(training) : nullptr;
+  if (is_empty(input) && (!given || *given)) refuse(op, fmt::format("statistics of an input of sizes {}", text_of(input)));
 }
 
 void boundaries(const Op& op) {
@@ -149,6 +169,7 @@ Rules make_rules() {
   for (const char* name : {"grid_sampler", "grid_sampler_2d", "grid_sampler_3d"}) rules[name] = [](const Op& op) { non_empty(op, "input", 2, "the image"); };
   for (const char* name : {"unique_consecutive", "unique_dim"}) rules[name] = unique_rows;
   for (const char* name : {"randint", "randint_like"}) rules[name] = random_integers;
+  for (const char* name : {"native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update"}) rules[name] = batch_norm;
   rules["masked_select"] = [](const Op& op) { broadcasting(op, "self", "mask"); };
   rules["addmv"] = matrix_vector;
   rules["bucketize"] = boundaries;

@@ -99,6 +99,12 @@ void put_values(const Op& op) {
     }
     ++dim;
   }
+  if (masks) {  // how many elements they name is data; what lies behind them is not
+    for (size_t i = 0; i < values.size() && dim + i < self.size(); ++i) {
+      const Expr value = values[values.size() - 1 - i];
+      if (!is_const(value, 1) && differ(value, self[self.size() - 1 - i])) refuse(op, fmt::format("values of sizes {} for rows of a tensor of sizes {}", text_of(values), text_of(self)));
+    }
+  }
   if (masks || first == SIZE_MAX) return;
   for (; dim < self.size(); ++dim) rest.push_back(self[dim]);
   // Positions in neighbouring dimensions keep their place, others come first.
@@ -190,7 +196,10 @@ void add_positions(Rules& rules) {
   for (const char* name : {"histogramdd", "_histogramdd_bin_edges", "_histogramdd_from_bin_cts", "_histogramdd_from_bin_tensors"}) {
     rules[name] = [](const Op& op) { weights_of_points(op, "weight", true); };
   }
-  rules["histogram"] = [](const Op& op) { weights_of_points(op, "weight", false); };
+  rules["histogram"] = [](const Op& op) {
+    weights_of_points(op, "weight", false);
+    if (has_tensor(op, "bins") && is_empty(sizes_of(op, "bins"))) refuse(op, "there are no edges of bins");
+  };
   rules["bincount"] = [](const Op& op) { weights_of_points(op, "weights", false); };
   rules["embedding"] = [](const Op& op) { places(op, "weight", "indices", 0); };
   rules["diagonal_scatter"] = diagonal_scatter;

@@ -134,3 +134,4 @@ op("resized_formats", lambda x, y: (x.clone().resize_((2, 3, 4, 5), memory_forma
                                     x[0].clone().resize_((1, 2, 3, 2, 5), memory_format=LAST_3D) * 2), lambda: (rand(2, 3, 4, 5), rand(2, 5, 3, 4)))
 PROGRAMS[-1].forms = ("aten",)  # PyTorch's decomposition forgets the format
 op("split_anywhere", lambda x: (*torch.tensor_split(x, (5, 2, -1)), *torch.hsplit(x, [3, 0, 2]), *torch.vsplit(x, [7, 4, 4]), *torch.tensor_split(x, (20, 3), 1)), lambda: (rand(8, 6),))
+op("shifted_twice", lambda x: (torch.fft.fftshift(x, (0, 0)), torch.fft.ifftshift(x, (1, 0, 1)), torch.fft.fftshift(x)), lambda: (rand(5, 7),))
