@@ -114,7 +114,8 @@ bool run_on(void* stack, Guard& guard) {
   pthread_attr_t attributes;
   if (pthread_attr_init(&attributes) != 0) return false;
   pthread_t thread;
-  const bool started = pthread_attr_setstack(&attributes, static_cast<char*>(stack) + kPage, kStackBytes - kPage) == 0 && pthread_create(&thread, &attributes, run, &guard) == 0;
+  const bool started = pthread_attr_setstack(&attributes, static_cast<char*>(stack) + kPage, kStackBytes - kPage) == 0 &&
+                       pthread_create(&thread, &attributes, run, &guard) == 0;
   pthread_attr_destroy(&attributes);
   return started && pthread_join(thread, nullptr) == 0;
 }

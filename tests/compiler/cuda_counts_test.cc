@@ -46,7 +46,9 @@ struct Sizes {
 std::string bind(const Sizes& s) {
   static char memory[64];
   const int64_t x[] = {s.rows, 8}, image[] = {s.images, 8, s.height, 5}, q[] = {s.heads, 2, s.queries, 16};
-  const CoilTensorView views[] = {{memory, x, nullptr, 2, COIL_FLOAT32, COIL_CUDA, 0}, {memory, image, nullptr, 4, COIL_FLOAT32, COIL_CUDA, 0}, {memory, q, nullptr, 4, COIL_FLOAT32, COIL_CUDA, 0}};
+  const CoilTensorView views[] = {{memory, x, nullptr, 2, COIL_FLOAT32, COIL_CUDA, 0},
+                                  {memory, image, nullptr, 4, COIL_FLOAT32, COIL_CUDA, 0},
+                                  {memory, q, nullptr, 4, COIL_FLOAT32, COIL_CUDA, 0}};
   std::vector<int64_t> symbols(static_cast<size_t>(counted()->num_symbols));
   CoilError error = {};
   return counted()->bind(views, 3, symbols.data(), &error) ? fmt::format("COIL-E{}: {}", error.code, error.message) : "";

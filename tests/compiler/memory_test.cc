@@ -26,7 +26,7 @@ using runtime_test::Fault;
 
 long points() {
   const char* wish = std::getenv("COIL_FAULT_POINTS");
-  return wish ? std::atol(wish) : 60;
+  return wish ? std::atol(wish) : 40;
 }
 
 // Each of `all` calls of a kind fails once, or as many of them as points() says; work() gives a Result, and is right afterwards.
@@ -90,7 +90,8 @@ TEST(LlvmFaults, InTheFirstCompile) {
   if (!COIL_COUNTS_ALLOCATIONS) GTEST_SKIP() << "a sanitizer has the allocator";
   const std::string self = std::filesystem::read_symlink("/proc/self/exe");
   for (long n : {1l, 40l, 700l, 1904l, 3000l, 6000l, 9000l, 12000l}) {
-    const std::string command = "COIL_FAULT_AT=" + std::to_string(n) + " timeout 60 " + self + " --gtest_also_run_disabled_tests --gtest_filter=LlvmFaults.DISABLED_First > /dev/null";
+    const std::string command = "COIL_FAULT_AT=" + std::to_string(n) + " timeout 60 " + self +
+                                " --gtest_also_run_disabled_tests --gtest_filter=LlvmFaults.DISABLED_First > /dev/null";
     EXPECT_EQ(std::system(command.c_str()), 0) << n;
   }
 }

@@ -86,7 +86,8 @@ class Collector {
     add(what, product_of(t.result_sizes));
     if (const auto* g = std::get_if<Gemm>(&t.def)) {
       for (const auto* sizes : {&g->batch, &g->m, &g->n, &g->k}) add(what, product_of(*sizes));
-      const std::pair<const char*, const std::vector<Expr>*> counts[] = {{"the batch of ", &g->batch}, {"the rows of ", &g->m}, {"the columns of ", &g->n}, {"the terms of ", &g->k}};
+      const std::pair<const char*, const std::vector<Expr>*> counts[] = {
+          {"the batch of ", &g->batch}, {"the rows of ", &g->m}, {"the columns of ", &g->n}, {"the terms of ", &g->k}};
       for (const auto& [name, sizes] : counts) add_counted(name + of_kernel, product_of(*sizes));
     } else if (const auto* c = std::get_if<Conv2d>(&t.def)) {
       add(what, product_of(c->x_sizes));
