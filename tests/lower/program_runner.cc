@@ -15,6 +15,10 @@ namespace coil::testing {
 namespace {
 
 DType dtype_of(int32_t number) {
+  // Wide unsigned numbers are kept by their bits, in the signed type of their size.
+  for (DType d : {DType::u16, DType::u32, DType::u64}) {
+    if (info(d).shim_number == number) return part_type(d);
+  }
   for (DType d : {DType::boolean, DType::u8, DType::i8, DType::i16, DType::i32, DType::i64, DType::f16, DType::bf16, DType::f32, DType::f64}) {
     if (info(d).shim_number == number) return d;
   }
