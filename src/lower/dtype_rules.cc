@@ -182,8 +182,20 @@ void check_classes(const Op& op, const std::vector<Operand>& operands) {
   }
 }
 
-// A real result has no place for complex numbers that are added to it.
+// Eager repeats no booleans at the edges (but circularly).
+void check_padding(const Op& op, const std::vector<Operand>& operands) {
+  const bool repeats = is_packet(op, {"aten.reflection_pad", "aten.replication_pad"}) || (is_packet(op, {"aten.pad."}) && op.node.find("mode") && (op.text("mode") == "reflect" || op.text("mode") == "replicate"));
+  if (repeats && is_bool(operands[0].type)) refuse(op, "", "fic", operands[0].type);
+}
+
+// A real result has no place for complex numbers that are added to it. What eager has oneDNN compute takes a bias of the same type alone.
 void check_bias(const Op& op, const std::vector<Operand>& operands) {
+  const DType type = operands[0].type;
+  if (is_packet(op, {"aten.conv", "aten._conv"}) && !is_packet(op, {"backward"}) && (type == DType::f32 || type == DType::bf16)) {
+    for (const Operand& o : operands) {
+      if (o.argument == "bias") same_type(op, type, o.type);
+    }
+  }
   if (!is_packet(op, {"aten.conv", "aten._conv", "aten.linear"}) || op.node.outputs.empty() || is_complex(op.out().dtype)) return;
   for (const Operand& o : operands) {
     if (is_complex(o.type)) refuse(op, o.argument, "f", o.type);
@@ -207,6 +219,7 @@ void check_types(const Op& op) {
   check_classes(op, operands);
   check_filling(op, operands);
   check_bias(op, operands);
+  check_padding(op, operands);
   check_joined(op, operands);
 }
 

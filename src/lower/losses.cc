@@ -110,12 +110,15 @@ Views negative_log_likelihood(Op& op, const View& logs, double smoothing) {
   ExprPool& p = op.pool;
   Expr ignored = p.cast(op.index("ignore_index"), DType::i64);
   auto counts = [&](Coordinates c) { return p.op(ScalarOp::ne, {as(op.rec.at(target, c), DType::i64), ignored}); };
-  auto weight_of = [&](Expr index) { return weight ? as(op.rec.at(*weight, std::vector<Expr>{index}), type) : op.constant(1, type); };
+  const bool nothing = is_const(classes, 0);  // only targets that are ignored are of no class
+  auto weight_of = [&](Expr index) { return weight && !nothing ? as(op.rec.at(*weight, std::vector<Expr>{index}), type) : op.constant(1, type); };
   auto class_at = [&](Coordinates c) {
     Expr t = p.select(counts(c), as(op.rec.at(target, c), DType::i64), p.constant_int(0, DType::i64));
+    if (nothing) return checked_position(op, p.select(counts(c), p.constant_int(-1, DType::i64), p.constant_int(0, DType::i64)), p.index(1));
     return checked_position(op, t, classes);
   };
   auto log_at = [&](Coordinates c, Expr index) {
+    if (nothing) return as(p.cast(index, DType::i64), type);  // 0, and keeps the check
     std::vector<Expr> at(c.begin(), c.end());
     at.insert(at.begin() + static_cast<long>(axis), index);
     return as(op.rec.at(logs, at), type);

@@ -1,7 +1,10 @@
 // Elementwise operators that are a formula of their own, not one scalar operation: choices, combinations, infinities.
 #include <cmath>
+#include <limits>
 
+#include "lower/data_checks.h"
 #include "lower/families.h"
+#include "lower/formula.h"
 
 namespace coil::lowering {
 namespace {
@@ -14,9 +17,38 @@ Views select_where(Op& op) {
   })};
 }
 
+// Whether numbers of `from` may be none of `to`. Booleans are numbers of any type, and complex numbers are not looked at.
+bool may_overflow(DType from, DType to) {
+  const auto other = [](DType t) { return is_bool(t) || is_complex(t) || is_float8(t) || is_wide_unsigned(t); };
+  if (from == to || other(from) || other(to)) return false;
+  if (to == DType::f16 || !is_float(to)) return true;
+  return from == DType::f64 || (from == DType::f32 && to == DType::bf16);
+}
+
+// v, an f64 or i64, is a number of the type: of reals what is cut off does not count, and integers may be negative ones of an unsigned type.
+Expr is_number_of(Op& op, DType type, Val v) {
+  if (is_float(type)) {
+    const double most = type == DType::f16 ? 65504 : type == DType::bf16 ? 0x1.FEp127 : std::numeric_limits<float>::max();
+    const Val size = abs(as(v.e, DType::f64));
+    return either(!(size > most), equal(size, std::numeric_limits<double>::infinity())).e;
+  }
+  const int64_t least = lowest(op.pool, type)->as_int();
+  if (v.e->dtype == DType::f64) {
+    const int bits = static_cast<int>(8 * byte_size(type)) - (type == DType::u8 ? 0 : 1);
+    return both(v >= static_cast<double>(least), v < std::ldexp(1.0, bits)).e;
+  }
+  const Expr first = op.pool.constant_int(type == DType::u8 ? -255 : least, DType::i64), last = op.pool.constant_int(highest(op.pool, type)->as_int(), DType::i64);
+  return both(op.pool.op(ScalarOp::ge, {v.e, first}), op.pool.op(ScalarOp::le, {v.e, last}));
+}
+
 Views masked_fill(Op& op) {
   const TensorType& out = op.out();
   View x = op.tensor("self"), mask = op.tensor("mask"), value = op.operand("value");
+  if (op.node.target.ends_with(".Tensor") && value.rank() == 0 && may_overflow(value.dtype, out.dtype)) {
+    require(op, {}, fmt::format("the value is no number of {}", coil::name(out.dtype)), [&](Coordinates) {
+      return is_number_of(op, out.dtype, as(op.rec.at(value, {}), is_float(value.dtype) ? DType::f64 : DType::i64));
+    });
+  }
   return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
     return op.pool.select(as(read(mask, c), DType::boolean), as(read(value, c), out.dtype), as(read(x, c), out.dtype));
   })};

@@ -156,6 +156,7 @@ std::pair<View, Whose> values_of(Op& op, const RowSums& sums) {
   Sizes k, sizes = sums.domain;
   for (size_t d = 0; d < rank; ++d) k.push_back(op.pool.var(static_cast<int32_t>(d)));
   sizes.push_back(sums.columns);
+  if (is_const(count(op.pool, sums.domain), 0)) return {{sums.type, {}, none_of(op, sums)}, kShared};  // no row, so its element is none to read
   const Expr value = as(sums.value(k, op.pool.var(static_cast<int32_t>(rank))), sums.type);
   if (is_const(sums.columns, 1) && !depends_on(value, rank + 1)) return {{sums.type, {}, value}, kShared};
   return {as_stored(op, {sums.type, sizes, value}), kOwn};
@@ -172,7 +173,7 @@ View by_routine(Op& op, const RowSums& sums, int64_t how) {
   const View places = stored_numbers(op, sums.name + ".row", sums.domain, sums.row);
   const auto [values, whose] = values_of(op, sums);
   View begin{sums.type, {}, none_of(op, sums)};
-  if (sums.before) begin = depends_on(sums.before->body, sums.before->rank()) ? as_stored(op, *sums.before) : View{sums.type, {}, sums.before->body};
+  if (sums.before && !is_const(count(op.pool, sums.before->sizes), 0)) begin = depends_on(sums.before->body, sums.before->rank()) ? as_stored(op, *sums.before) : View{sums.type, {}, sums.before->body};
   Library call;
   call.routine = "join_rows";
   call.subject = op.name;

@@ -125,6 +125,22 @@ void unique_rows(const Op& op) {
   if (op.has("dim") && std::count_if(self.begin(), self.end(), [](Expr s) { return is_const(s, 0); }) > 1) refuse(op, fmt::format("slices of sizes {} are empty in more than one dimension", text_of(self)));
 }
 
+// Lengths (offsets) for each row of the data before the axis, which is their last dimension.
+void segments(const Op& op) {
+  const char* given = has_tensor(op, "lengths") ? "lengths" : "offsets";
+  if (!has_tensor(op, given)) refuse(op, "neither 'lengths' nor 'offsets' are given");
+  const Sizes &data = sizes_of(op, "data"), &rows = sizes_of(op, given);
+  if (data.empty() || rows.empty()) refuse(op, fmt::format("data of sizes {} and '{}' of sizes {}", text_of(data), given, text_of(rows)));
+  const size_t axis = wrap_dim(op.integer("axis"), data.size());
+  if (axis != rows.size() - 1) refuse(op, fmt::format("axis {} is not the last dimension of '{}' of sizes {}", axis, given, text_of(rows)));
+  for (size_t d = 0; d < axis; ++d) {
+    if (differ(data[d], rows[d])) refuse(op, fmt::format("data of sizes {} and '{}' of sizes {} differ in dimension {}", text_of(data), given, text_of(rows), d));
+  }
+  const bool unsafe = op.node.find("unsafe") && op.has("unsafe") && op.flag("unsafe");
+  if (std::string_view(given) == "lengths" && !unsafe && op.node.target.find("backward") == std::string::npos && is_empty(rows)) refuse(op, fmt::format("'lengths' of sizes {} are empty", text_of(rows)));
+  if (std::string_view(given) == "offsets" && is_const(rows.back(), 0)) refuse(op, "'offsets' are empty");
+}
+
 void random_integers(const Op& op) {
   const auto known = [&](const char* arg, int64_t otherwise) -> std::optional<int64_t> {
     const Argument* a = op.node.find(arg);
@@ -171,6 +187,7 @@ Rules make_rules() {
   for (const char* name : {"randint", "randint_like"}) rules[name] = random_integers;
   for (const char* name : {"native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update"}) rules[name] = batch_norm;
   rules["masked_select"] = [](const Op& op) { broadcasting(op, "self", "mask"); };
+  for (const char* name : {"segment_reduce", "_segment_reduce_backward"}) rules[name] = segments;
   rules["addmv"] = matrix_vector;
   rules["bucketize"] = boundaries;
   rules["ormqr"] = reflections;

@@ -41,6 +41,7 @@ LACKS_SIZE = re.compile(r"not implemented for '(Half|BFloat16|Int|Short|Char|Byt
 BOOLEAN_POWERS = "eager takes booleans as exponents of booleans, but not of floats"
 FRACTIONS = "eager takes fractions as factors of integers on some of its paths and not on others"
 VIEWS_OF_NOTHING = "eager makes views of tensors without elements and fails there"
+ANOTHER_SHAPE = "eager's result has not the shape that PyTorch's own meta function gives"
 HIDDEN = "positions in an empty dimension are refused where the mask hides them, too"
 KNOWN = {
     **{(entry, f"sample 1: {what}"): VIEWS_OF_NOTHING for entry in ("index_fill", "index_copy", *(f"index_reduce.{r}" for r in ("mean", "prod", "amin", "amax")))
@@ -48,7 +49,8 @@ KNOWN = {
     **{("_unsafe_masked_index", f"sample {n}: {what}"): HIDDEN for n, dims in ((0, 3), (1, 2)) for what in ("all 5 are 0", *(f"tensor 0: dimension {d} is 0" for d in range(dims)))},
     **{("ldexp", f"sample {n}: tensor 1 bool"): BOOLEAN_POWERS for n in (0, 1)},
     **{(entry, f"sample 1: tensor 0,1,2 {dtype}"): FRACTIONS for entry in ("addmm", "addbmm") for dtype in ("int64", "int32", "uint8")},
-    ("addmv", "sample 1: all 10 are 0"): "eager's result has not the shape that PyTorch's own meta function gives",
+    ("addmv", "sample 1: all 10 are 0"): ANOTHER_SHAPE,
+    ("repeat_interleave", "sample 0: all 4 are 0"): ANOTHER_SHAPE,
 }
 OF_ERRORS = ("answers", "vague", "crash", "hang", "wrong", "refused_right", "error")  # verdicts that are faults
 

@@ -51,6 +51,19 @@ CASES = {
     "bincount": (lambda i: torch.bincount(i), [I4], [I4 - 1]),
     "repeat_interleave": (lambda x, n: x.repeat_interleave(n), [I4, I4], [I4, I4 - 1]),
     "searchsorted_sorter": (lambda x, v, s: torch.searchsorted(x, v, sorter=s), [torch.arange(4.0), W, I4], [torch.arange(4.0), W, I4 + 1]),
+    "fill_u8": (lambda x, v: x.masked_fill(x > 0, v), [I4.to(torch.uint8), torch.tensor(255.5)], [I4.to(torch.uint8), torch.tensor(256.0)]),
+    "fill_u8_negative": (lambda x, v: x.masked_fill(x > 0, v), [I4.to(torch.uint8), torch.tensor(-0.0)], [I4.to(torch.uint8), torch.tensor(-0.5)]),
+    "fill_u8_integer": (lambda x, v: x.masked_fill(x > 0, v), [I4.to(torch.uint8), torch.tensor(-255)], [I4.to(torch.uint8), torch.tensor(-256)]),
+    "fill_i8": (lambda x, v: x.masked_fill(x > 0, v), [I4.to(torch.int8), torch.tensor(127.9)], [I4.to(torch.int8), torch.tensor(-128.5)]),
+    "fill_i8_integer": (lambda x, v: x.masked_fill(x > 0, v), [I4.to(torch.int8), torch.tensor(-128)], [I4.to(torch.int8), torch.tensor(128)]),
+    "fill_i32_nan": (lambda x, v: x.masked_fill(x > 0, v), [I4.to(torch.int32), torch.tensor(-1.5)], [I4.to(torch.int32), torch.tensor(float("nan"))]),
+    "fill_i64_infinite": (lambda x, v: x.masked_fill(x > 0, v), [I4, torch.tensor(-1.5)], [I4, torch.tensor(float("inf"))]),
+    "fill_f16": (lambda x, v: x.masked_fill(x > 0, v), [W.half(), torch.tensor(float("inf"))], [W.half(), torch.tensor(65519.0)]),
+    "fill_f16_integer": (lambda x, v: x.masked_fill(x > 0, v), [W.half(), torch.tensor(-65504)], [W.half(), torch.tensor(70000)]),
+    "fill_bf16": (lambda x, v: x.masked_fill(x > 0, v), [W.bfloat16(), torch.tensor(float("nan"))], [W.bfloat16(), torch.tensor(3.4e38)]),
+    "fill_f32": (lambda x, v: x.masked_fill(x > 0, v), [W, torch.tensor(3e38, dtype=torch.float64)], [W, torch.tensor(1e300, dtype=torch.float64)]),
+    "nll_no_classes": (lambda x, t: F.nll_loss(x, t, ignore_index=0), [torch.ones(0), torch.tensor(0)], [torch.ones(0), torch.tensor(1)]),
+    "nll_no_classes_sum": (lambda x, t: F.nll_loss(x, t, ignore_index=2, reduction="sum"), [torch.ones(2, 0), torch.tensor([2, 2])], [torch.ones(2, 0), torch.tensor([2, 0])]),
     "index_add": (lambda x, i: x.index_add(0, i, torch.ones(4, 4)), [torch.ones(4, 4), I4], [torch.ones(4, 4), I4 + 1]),
 }
 
@@ -169,6 +182,21 @@ REFUSED = {
     "mask_of_other_rows": (lambda a, m, v: a.index_put((m,), v), [torch.ones(4, 4), M[:, 0], torch.ones(4)]),
     "rows_for_other_positions": (lambda a, i, b: a.index_copy(0, i, b), [torch.ones(4, 4), I4, torch.ones(3, 4)]),
     "softmax_of_integers": (lambda a: a.softmax(0), [I4]),
+    "lengths_of_none": (lambda x, n: torch.segment_reduce(x, "max", lengths=n, initial=1), [X[0], I4[:0]]),
+    "lengths_of_no_columns": (lambda x, n: torch.segment_reduce(x, "sum", lengths=n, axis=1), [X, torch.ones(2, 0, dtype=torch.long)]),
+    "lengths_of_no_rows": (lambda x, n: torch.segment_reduce(x, "mean", lengths=n, axis=1, initial=2), [X, torch.ones(0, 3, dtype=torch.long)]),
+    "lengths_of_fewer_rows": (lambda x, n: torch.segment_reduce(x, "mean", lengths=n, axis=1), [X, torch.ones(1, 2, dtype=torch.long)]),
+    "lengths_along_another_axis": (lambda x, n: torch.segment_reduce(x, "mean", lengths=n), [X, torch.ones(2, 3, dtype=torch.long)]),
+    "offsets_along_another_axis": (lambda x, n: torch.segment_reduce(x, "prod", offsets=n), [X, torch.tensor([[0, 1, 3]] * 2)]),
+    "booleans_reflected_1d": (lambda x: F.pad(x, (1, 1), mode="reflect"), [M]),
+    "booleans_reflected_2d": (lambda x: F.pad(x, (1, 1, 1, 1), mode="reflect"), [M[None]]),
+    "booleans_reflected_3d": (lambda x: F.pad(x, (1, 1, 0, 0, 0, 0), mode="reflect"), [M[None, None]]),
+    "booleans_replicated": (lambda x: F.pad(x, (1, 1, 1, 1), mode="replicate"), [M[None]]),
+    **{f"bias_of_another_type_{n}d": (lambda x, w, b, f=f: f(x, w, b, padding="same"), [torch.ones(2, 4, *[8] * n), torch.ones(4, 4, *[3] * n), torch.ones(4, dtype=torch.float64)])
+       for n, f in ((1, F.conv1d), (2, F.conv2d), (3, F.conv3d))},
+    **{f"bias_of_another_type_transposed_{n}d": (f, [torch.ones(2, 4, *[8] * n), torch.ones(4, 4, *[3] * n), torch.ones(4, dtype=dtype)])
+       for n, f, dtype in ((1, F.conv_transpose1d, torch.int64), (2, F.conv_transpose2d, torch.float64), (3, F.conv_transpose3d, torch.bfloat16))},
+    "condition_of_no_square": (lambda x: torch.linalg.cond(x, "fro"), [NONE]),
     "boundaries_in_a_matrix": (lambda a, b: torch.bucketize(a, b), [X, X]),
 }
 
@@ -204,3 +232,66 @@ def test_attention_reads_no_values_that_are_not_there(tmp_path):
     program = torch.export.export(Function(lambda q, k, v: F.scaled_dot_product_attention(q, k, v)), (q, q, q[:, :, :0]))
     torch.export.save(program, tmp_path / "program.pt2")
     harness.assert_refused(harness.coil("compile", tmp_path / "program.pt2", "-o", tmp_path / "p.pt2"), "scaled_dot_product", ".py:")
+
+
+L0, F0 = torch.zeros(0, dtype=torch.long), torch.zeros(0)
+# name: (function, tensors): sizes of 0 that eager has an answer to
+NOTHING = {
+    **{f"histogram_{name}": (lambda x, b, w: torch.histogram(x, b, weight=w)[0], [torch.ones(sizes), torch.tensor([-8.0, -4, -1]), torch.ones(sizes)])
+       for name, sizes in (("row", (0,)), ("cube", (0, 0, 0)), ("plane", (2, 0)))},
+    "histogram_counted": (lambda x, w: torch.histogram(x, 3, range=(0.0, 1.0), weight=w, density=False)[0], [F0, F0]),
+    "histogram_density": (lambda x: torch.histogram(x, 3, range=(0.0, 1.0), density=True)[0], [F0]),
+    "histogramdd": (lambda x, w: torch.histogramdd(x, [2, 3], range=[0.0, 1.0, 0.0, 1.0], weight=w)[0], [torch.ones(0, 2), F0]),
+    "histc": (lambda x: torch.histc(x, 4), [F0]),
+    "bincount": (lambda i: torch.bincount(i, minlength=4), [L0]),
+    "bincount_weighted": (lambda i, w: torch.bincount(i, w, minlength=4), [L0, F0]),
+    "index_add": (lambda x, i, s: x.index_add(0, i, s), [torch.ones(200, 3), L0, torch.ones(0, 3)]),
+    "index_add_row": (lambda x, i, s: x.index_add(0, i, s), [torch.ones(200), L0, F0]),
+    "scatter_add": (lambda x, i, s: x.scatter_add(0, i, s), [torch.ones(200), L0, F0]),
+    "scatter_reduce": (lambda x, i, s: x.scatter_reduce(0, i, s, "amax"), [torch.ones(200), L0, F0]),
+    "index_put": (lambda x, i, s: x.index_put((i,), s, accumulate=True), [torch.ones(200), L0, F0]),
+    "segments": (lambda x, n: torch.segment_reduce(x, "mean", lengths=n), [F0, torch.zeros(3, dtype=torch.long)]),
+    "segments_many": (lambda x, n: torch.segment_reduce(x, "sum", lengths=n), [torch.ones(0, 300), torch.zeros(200, dtype=torch.long)]),
+    "segments_of_rows": (lambda x, n: torch.segment_reduce(x, "max", lengths=n, axis=1, initial=2), [torch.ones(5, 0), torch.zeros(5, 3, dtype=torch.long)]),
+    "segments_none": (lambda x, n: torch.segment_reduce(x, "sum", lengths=n, unsafe=True), [torch.ones(5), L0]),
+    "segments_by_offsets": (lambda x, n: torch.segment_reduce(x, "sum", offsets=n), [F0, torch.zeros(4, dtype=torch.long)]),
+    "bucketize": (lambda x, b: torch.bucketize(x, b), [W, F0]),
+    "bucketize_none": (lambda x, b: torch.bucketize(x, b), [F0, W[0]]),
+    "searchsorted": (lambda b, x: torch.searchsorted(b, x), [torch.ones(2, 0), W]),
+    "searchsorted_sorter": (lambda b, x, s: torch.searchsorted(b, x, sorter=s), [torch.ones(2, 0), W, torch.zeros(2, 0, dtype=torch.long)]),
+    "unique": (lambda x: torch.unique(x, return_inverse=True, return_counts=True), [F0]),
+    "unique_consecutive": (lambda x: torch.unique_consecutive(x, return_inverse=True, return_counts=True), [F0]),
+    "cumsum": (lambda x: (x.cumsum(0), x.cumsum(1)), [torch.ones(0, 3)]),
+    "logcumsumexp": (lambda x: x.logcumsumexp(1), [torch.ones(3, 0)]),
+    "sort": (lambda x: (*x.sort(0), *x.sort(1)), [torch.ones(0, 3)]),
+    "topk": (lambda x: x.topk(0), [W]),
+    "topk_none": (lambda x: x.topk(0, 1), [torch.ones(3, 0)]),
+    "nonzero": (lambda x: x.nonzero_static(size=3), [F0]),
+    "take": (lambda x, i: x.take(i), [F0, L0]),
+    "embedding_bag": (lambda i, w, o: F.embedding_bag(i, w, o), [L0, torch.ones(5, 8), torch.zeros(3, dtype=torch.long)]),
+    "embedding_bag_weighted": (lambda i, w, o, s: F.embedding_bag(i, w, o, mode="sum", per_sample_weights=s), [L0, torch.ones(5, 8), torch.zeros(3, dtype=torch.long), F0]),
+    "repeat_interleave": (lambda x, n: x.repeat_interleave(n, 0, output_size=0), [torch.ones(0, 2), L0]),
+    **{f"cond_{name}_{p}": (lambda x, p=p: torch.linalg.cond(x, p), [torch.ones(sizes)])
+       for name, sizes in (("square", (0, 0)), ("wide", (0, 5)), ("tall", (5, 0)), ("batch", (2, 0, 0))) for p in (None, -2, 1, "fro") if p != "fro" or name in ("square", "batch")},
+    "rank_of_hermitian": (lambda x: torch.linalg.matrix_rank(x, hermitian=True), [torch.ones(2, 0, 0)]),
+    "attention_without_width": (lambda q, k: torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, k, 0.0, True), [torch.ones(2, 2, 3, 0), torch.ones(2, 2, 6, 0)]),
+    "nll_of_no_classes": (lambda x, t: (F.nll_loss(x, t, ignore_index=0, reduction="sum"), F.nll_loss(x, t, ignore_index=0)), [F0, torch.tensor(0)]),
+    "nll_of_no_rows": (lambda x, t, w: (F.nll_loss(x, t, w, reduction="sum"), F.nll_loss(x, t)), [torch.ones(0, 3), L0, torch.ones(3)]),
+    "cross_entropy_of_no_classes": (lambda x, t: F.cross_entropy(x, t, ignore_index=0, reduction="none"), [torch.ones(2, 0), torch.tensor([0, 0])]),
+}
+
+
+@pytest.mark.parametrize("name", NOTHING)
+def test_answers_to_nothing(name, tmp_path):
+    """In a process of its own: what is read where nothing is may end it."""
+    import errors
+
+    function, tensors = NOTHING[name]
+    expected = torch.utils._pytree.tree_leaves(function(*tensors))
+    torch.export.save(torch.export.export(Function(function), tuple(tensors), strict=False), tmp_path / "program.pt2")
+    problem = errors.compiled(tmp_path / "program.pt2", tmp_path / "package.pt2")
+    assert problem is None, problem
+    status, found = errors.called(tmp_path / "package.pt2", tensors)
+    assert status == "results", f"{status}: {found}"
+    for actual, wanted in zip(torch.load(found), expected, strict=True):
+        torch.testing.assert_close(actual, wanted, equal_nan=True)
