@@ -147,10 +147,17 @@ void check_normalisation(const Op& op, const std::vector<Operand>& operands) {
   for (const Operand& o : operands) same_type(op, operands[0].type, o.type);
 }
 
+// None where the node has no results, or nobody wants the first, as of a gradient.
+const TensorType* first_result(const Op& op) {
+  if (op.node.outputs.empty() || !op.graph.value(op.node.outputs[0]).is_tensor()) return nullptr;
+  return &op.graph.value(op.node.outputs[0]).tensor();
+}
+
 // Integers are not scaled by fractions.
 void check_factors(const Op& op) {
   if (!is_packet(op, {"aten.add.", "aten.sub.", "aten.rsub."})) return;
-  if (op.node.outputs.empty() || is_float(op.out().dtype) || is_complex(op.out().dtype)) return;
+  const TensorType* result = first_result(op);
+  if (!result || is_float(result->dtype) || is_complex(result->dtype)) return;
   for (const char* factor : {"alpha"}) {
     const Argument* a = op.node.find(factor);
     if (a && std::holds_alternative<double>(*a)) {
@@ -196,7 +203,8 @@ void check_bias(const Op& op, const std::vector<Operand>& operands) {
       if (o.argument == "bias") same_type(op, type, o.type);
     }
   }
-  if (!is_packet(op, {"aten.conv", "aten._conv", "aten.linear"}) || op.node.outputs.empty() || is_complex(op.out().dtype)) return;
+  const TensorType* result = first_result(op);
+  if (!is_packet(op, {"aten.conv", "aten._conv", "aten.linear"}) || !result || is_complex(result->dtype)) return;
   for (const Operand& o : operands) {
     if (is_complex(o.type)) refuse(op, o.argument, "f", o.type);
   }

@@ -202,6 +202,7 @@ void add_positions(Rules& rules) {
   };
   rules["bincount"] = [](const Op& op) { weights_of_points(op, "weights", false); };
   rules["embedding"] = [](const Op& op) { places(op, "weight", "indices", 0); };
+  for (const char* name : {"index_copy", "index_fill"}) rules[name] = scattered;
   rules["diagonal_scatter"] = diagonal_scatter;
   rules["select_scatter"] = selected_place;
   rules["slice_scatter"] = sliced_place;

@@ -138,7 +138,7 @@ def test_package_of_a_small_program(tmp_path):
     torch.export.save(torch.export.export(Multiply(), (torch.ones(10), torch.ones(10))), tmp_path / "multiply.pt2")
     assert harness.coil("compile", tmp_path / "multiply.pt2", "-o", tmp_path / "m.coil.pt2").returncode == 0
     data = (tmp_path / "m.coil.pt2").read_bytes()
-    assert len(data) < 40 * 1024
+    assert len(data) < 42 * 1024
     assert b"nvidia" not in data and b"libcuda" not in data
 
 

@@ -23,6 +23,20 @@ def large_model():
     return zoo.make("resnet18_b1") / "resnet18_b1.aten.pt2"
 
 
+def slow_model(folder):
+    """One that takes long to compile however fast the machine is: many kernels, none like another."""
+    import torch
+
+    class Steps(torch.nn.Module):
+        def forward(self, x):
+            for i in range(1, 600):
+                x = torch.softmax(x.reshape(-1)[: 7 * 64 * 64 - i].sin() * i, 0).sum() + x
+            return x
+
+    torch.export.save(torch.export.export(Steps(), (torch.randn(7, 64, 64),)), folder / "slow.pt2")
+    return folder / "slow.pt2"
+
+
 @pytest.mark.parametrize("command", ["compile", "run"])
 def test_unwritable(command, tmp_path):
     arguments = (command, DIGITS, *(("--input", DIGITS_TEST) if command == "run" else ()))
@@ -124,7 +138,8 @@ print("again", flush=True)
 @pytest.mark.parametrize("to_file", [True, False])
 def test_interrupted_in_python(options, to_file, tmp_path):
     """KeyboardInterrupt soon, nothing written, nothing left, and the next compile is right."""
-    model = large_model()
+    (tmp_path / "model").mkdir()
+    model = slow_model(tmp_path / "model")
     (tmp_path / "tmp").mkdir()
     (tmp_path / "out").mkdir()
     out = str(tmp_path / "out" / "o.pt2") if to_file else ""
