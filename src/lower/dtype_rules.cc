@@ -36,6 +36,8 @@ constexpr Rule kMore[] = {
     {"aten.polar.default", "", "fibc", "abs angle"},
     {"aten.masked_select.default", "mask:b", "fibc", ""},
     {"aten.masked_scatter.default", "mask:b", "fibc", "self source"},
+    {"aten.segment_reduce.default", "offsets:i", "fibc", ""},
+    {"aten._segment_reduce_backward.default", "lengths:i offsets:i", "fibc", ""},
     {"torch_nn._linear_cross_entropy_batch_chunked.default", "input:f linear_weight:f linear_bias:f weight:f target:fi", "fibc", "input linear_weight linear_bias"},
     {"torch_nn._linear_cross_entropy_batch_chunked_no_reduction.default", "input:f linear_weight:f linear_bias:f weight:f target:fi", "fibc", "input linear_weight linear_bias"},
 };
@@ -188,6 +190,14 @@ void check_padding(const Op& op, const std::vector<Operand>& operands) {
   if (repeats && is_bool(operands[0].type)) refuse(op, "", "fic", operands[0].type);
 }
 
+// The flash kernel's mask is of the queries' type, or of float32.
+void check_mask(const Op& op, const std::vector<Operand>& operands) {
+  if (!is_packet(op, {"_scaled_dot_product_flash_attention_for_cpu."})) return;
+  for (const Operand& o : operands) {
+    if (o.argument == "attn_mask" && o.type != DType::f32) same_type(op, operands[0].type, o.type);
+  }
+}
+
 // A real result has no place for complex numbers that are added to it. What eager has oneDNN compute takes a bias of the same type alone.
 void check_bias(const Op& op, const std::vector<Operand>& operands) {
   const DType type = operands[0].type;
@@ -220,6 +230,7 @@ void check_types(const Op& op) {
   check_filling(op, operands);
   check_bias(op, operands);
   check_padding(op, operands);
+  check_mask(op, operands);
   check_joined(op, operands);
 }
 
