@@ -190,6 +190,16 @@ void check_padding(const Op& op, const std::vector<Operand>& operands) {
   if (repeats && is_bool(operands[0].type)) refuse(op, "", "fic", operands[0].type);
 }
 
+// Rows are joined at positions of 32 or 64 bits.
+void check_positions_type(const Op& op, const std::vector<Operand>& operands) {
+  if (!is_packet(op, {"aten.index_reduce"})) return;
+  for (const Operand& o : operands) {
+    if (o.argument == "index" && o.type != DType::i64 && o.type != DType::i32) {
+      fail(ErrorCode::unsupported_dtype, fmt::format("{} takes i64 or i32 as 'index', not {}", op.node.target, coil::name(o.type)), "convert the tensor in the model");
+    }
+  }
+}
+
 // The flash kernel's mask is of the queries' type, or of float32.
 void check_mask(const Op& op, const std::vector<Operand>& operands) {
   if (!is_packet(op, {"_scaled_dot_product_flash_attention_for_cpu."})) return;
@@ -231,6 +241,7 @@ void check_types(const Op& op) {
   check_bias(op, operands);
   check_padding(op, operands);
   check_mask(op, operands);
+  check_positions_type(op, operands);
   check_joined(op, operands);
 }
 

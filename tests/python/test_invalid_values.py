@@ -191,6 +191,7 @@ REFUSED = {
     "offsets_along_another_axis": (lambda x, n: torch.segment_reduce(x, "prod", offsets=n), [X, torch.tensor([[0, 1, 3]] * 2)]),
     "offsets_of_reals": (lambda x, n: torch.segment_reduce(x, "sum", offsets=n), [X[0], torch.tensor([0.0, 1, 3])]),
     "lengths_of_reals": (lambda x, n: torch.segment_reduce(x, "sum", lengths=n), [X[0], torch.tensor([1.0, 2])]),
+    "positions_of_bytes": (lambda a, i, b: a.index_reduce(0, i, b, "mean"), [X, torch.tensor([0, 1], dtype=torch.uint8), X]),
     "mask_of_another_type": (lambda q, m: torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, q, q, attn_mask=m), [torch.ones(2, 2, 3, 8), torch.ones(3, 3, dtype=torch.float64)]),
     "booleans_reflected_1d": (lambda x: F.pad(x, (1, 1), mode="reflect"), [M]),
     "booleans_reflected_2d": (lambda x: F.pad(x, (1, 1, 1, 1), mode="reflect"), [M[None]]),
