@@ -78,7 +78,8 @@ View to_rank_four(Op& op, View v) {
 // (cuDNN), or with room up to a multiple of 32 rows (the memory-efficient kernels), where infinity is written as they do.
 View log_sum_exp(Op& op, const Problem& p, const TensorType& out) {
   const DType type = accumulate_type(out.dtype);
-  if (is_const(p.q.sizes[3], 0)) return {out.dtype, out.sizes, as(op.pool.constant_int(0, DType::i64), out.dtype)};  // as eager, which computes nothing then
+  const bool hidden = op.has("attn_mask") || op.has("attn_bias");
+  if (is_const(p.q.sizes[3], 0) && !hidden) return {out.dtype, out.sizes, as(op.pool.constant_int(0, DType::i64), out.dtype)};  // as eager, which computes nothing without a mask
   const View k = for_all_heads(op, p.k, p.q.sizes[1]);
   const View products = matrix_product(op, "attention.scores", type, p.q, permuted(op, k, {0, 1, 3, 2}), 2);
   const View scores = op.rec.pointwise("attention.masked", type, products.sizes, [&](Coordinates c) { return attention_score(op, p, products, type, c); });

@@ -36,6 +36,8 @@ constexpr Rule kMore[] = {
     {"aten.polar.default", "", "fibc", "abs angle"},
     {"aten.masked_select.default", "mask:b", "fibc", ""},
     {"aten.masked_scatter.default", "mask:b", "fibc", "self source"},
+    {"aten.segment_reduce.default", "offsets:i", "fibc", ""},
+    {"aten._segment_reduce_backward.default", "lengths:i offsets:i", "fibc", ""},
     {"torch_nn._linear_cross_entropy_batch_chunked.default", "input:f linear_weight:f linear_bias:f weight:f target:fi", "fibc", "input linear_weight linear_bias"},
     {"torch_nn._linear_cross_entropy_batch_chunked_no_reduction.default", "input:f linear_weight:f linear_bias:f weight:f target:fi", "fibc", "input linear_weight linear_bias"},
 };
@@ -195,6 +197,24 @@ void check_padding(const Op& op, const std::vector<Operand>& operands) {
   if (repeats && is_bool(operands[0].type)) refuse(op, "", "fic", operands[0].type);
 }
 
+// Rows are joined at positions of 32 or 64 bits.
+void check_positions_type(const Op& op, const std::vector<Operand>& operands) {
+  if (!is_packet(op, {"aten.index_reduce"})) return;
+  for (const Operand& o : operands) {
+    if (o.argument == "index" && o.type != DType::i64 && o.type != DType::i32) {
+      fail(ErrorCode::unsupported_dtype, fmt::format("{} takes i64 or i32 as 'index', not {}", op.node.target, coil::name(o.type)), "convert the tensor in the model");
+    }
+  }
+}
+
+// The flash kernel's mask is of the queries' type, or of float32.
+void check_mask(const Op& op, const std::vector<Operand>& operands) {
+  if (!is_packet(op, {"_scaled_dot_product_flash_attention_for_cpu."})) return;
+  for (const Operand& o : operands) {
+    if (o.argument == "attn_mask" && o.type != DType::f32) same_type(op, operands[0].type, o.type);
+  }
+}
+
 // A real result has no place for complex numbers that are added to it. What eager has oneDNN compute takes a bias of the same type alone.
 void check_bias(const Op& op, const std::vector<Operand>& operands) {
   const DType type = operands[0].type;
@@ -228,6 +248,8 @@ void check_types(const Op& op) {
   check_filling(op, operands);
   check_bias(op, operands);
   check_padding(op, operands);
+  check_mask(op, operands);
+  check_positions_type(op, operands);
   check_joined(op, operands);
 }
 

@@ -61,10 +61,29 @@ View with_dims(Op& op, const View& a, const Sizes& batch) {
 View to_columns(Op& op, const View& a) { return flat_batch(op, transposed(op, a), 2); }
 View from_columns(Op& op, const View& columns, const Sizes& batch) { return transposed(op, with_dims(op, columns, batch)); }
 
+namespace {
+
+// Routines of square matrices read and write as many columns as rows: the first input's, and of other matrices as many rows.
+void check_square(const Op& op, std::string_view routine, const Sizes& sizes, const Views& inputs) {
+  for (std::string_view any : {"lu", "svd", "geqrf", "orgqr", "ormqr"}) {
+    if (routine == any) return;
+  }
+  const auto differ = [&](Expr size) { return size->is_constant() && sizes.at(1)->is_constant() && size != sizes[1]; };
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Sizes& columns = inputs[i].sizes;
+    if (columns.size() != 3 || !(differ(columns[2]) || (i == 0 && differ(columns[1])))) continue;
+    fail(ErrorCode::bad_program, fmt::format("{}: a matrix of {} by {} where {} rows{} are asked for", op.node.target, to_string(columns[2]), to_string(columns[1]), to_string(sizes[1]), i == 0 ? " and columns" : ""),
+         "eager refuses it as well");
+  }
+}
+
+}  // namespace
+
 Views call_linalg(Op& op, const char* routine, DType type, Sizes sizes, std::vector<int64_t> options, const Views& inputs,
                   const std::vector<Recorder::Result>& results) {
   const DType part = is_complex(type) ? part_type(type) : type;
   if (part != DType::f32 && part != DType::f64) fail(ErrorCode::unsupported_feature, fmt::format("{} of {}", op.node.target, coil::name(type)));
+  check_square(op, routine, sizes, inputs);
   Library call;
   call.routine = fmt::format("linalg_{}", routine);
   call.subject = op.name;

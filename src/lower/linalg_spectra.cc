@@ -99,8 +99,8 @@ View singular_values(Op& op, const View& a, bool hermitian) {
 Views matrix_rank(Op& op, const char* atol, const char* rtol) {
   const View a = op.node.find("input") ? op.tensor("input") : op.tensor("self");
   const Shape shape = matrix_shape(op, a);
+  if (is_const(shape.rows, 0) || is_const(shape.cols, 0)) return {zeros(op, DType::i64, op.out().sizes)};  // of a Hermitian one, too, that is not square
   const View s = singular_values(op, a, op.node.find("hermitian") && op.flag("hermitian"));
-  if (is_const(index_min(shape.rows, shape.cols), 0)) return {zeros(op, DType::i64, op.out().sizes)};
   const Tolerances t = tolerances(op, shape, s.dtype, atol, rtol);
   const View largest = largest_of(op, s);
   return {reduced(op, op.name, ReduceOp::sum, DType::i64, s, {s.rank() - 1}, false, [&](Expr e, Coordinates at) {

@@ -1,6 +1,7 @@
 """Values that eager refuses in the call: coil's program raises too, with the operator and the source line, and goes on with good ones."""
 
 import sys
+import zipfile
 
 import pytest
 import torch
@@ -188,6 +189,10 @@ REFUSED = {
     "lengths_of_fewer_rows": (lambda x, n: torch.segment_reduce(x, "mean", lengths=n, axis=1), [X, torch.ones(1, 2, dtype=torch.long)]),
     "lengths_along_another_axis": (lambda x, n: torch.segment_reduce(x, "mean", lengths=n), [X, torch.ones(2, 3, dtype=torch.long)]),
     "offsets_along_another_axis": (lambda x, n: torch.segment_reduce(x, "prod", offsets=n), [X, torch.tensor([[0, 1, 3]] * 2)]),
+    "offsets_of_reals": (lambda x, n: torch.segment_reduce(x, "sum", offsets=n), [X[0], torch.tensor([0.0, 1, 3])]),
+    "lengths_of_reals": (lambda x, n: torch.segment_reduce(x, "sum", lengths=n), [X[0], torch.tensor([1.0, 2])]),
+    "positions_of_bytes": (lambda a, i, b: a.index_reduce(0, i, b, "mean"), [X, torch.tensor([0, 1], dtype=torch.uint8), X]),
+    "mask_of_another_type": (lambda q, m: torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, q, q, attn_mask=m), [torch.ones(2, 2, 3, 8), torch.ones(3, 3, dtype=torch.float64)]),
     "booleans_reflected_1d": (lambda x: F.pad(x, (1, 1), mode="reflect"), [M]),
     "booleans_reflected_2d": (lambda x: F.pad(x, (1, 1, 1, 1), mode="reflect"), [M[None]]),
     "booleans_reflected_3d": (lambda x: F.pad(x, (1, 1, 0, 0, 0, 0), mode="reflect"), [M[None, None]]),
@@ -273,7 +278,10 @@ NOTHING = {
     "repeat_interleave": (lambda x, n: x.repeat_interleave(n, 0, output_size=0), [torch.ones(0, 2), L0]),
     **{f"cond_{name}_{p}": (lambda x, p=p: torch.linalg.cond(x, p), [torch.ones(sizes)])
        for name, sizes in (("square", (0, 0)), ("wide", (0, 5)), ("tall", (5, 0)), ("batch", (2, 0, 0))) for p in (None, -2, 1, "fro") if p != "fro" or name in ("square", "batch")},
-    "rank_of_hermitian": (lambda x: torch.linalg.matrix_rank(x, hermitian=True), [torch.ones(2, 0, 0)]),
+    "attention_without_width_masked": (lambda q, k, m: torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, k, 0.0, attn_mask=m),
+                                       [torch.ones(2, 2, 3, 0), torch.ones(2, 2, 6, 0), torch.ones(3, 6)]),
+    **{f"rank_of_hermitian_{name}": (lambda x: torch.linalg.matrix_rank(x, hermitian=True), [torch.ones(sizes)])
+       for name, sizes in (("square", (2, 0, 0)), ("tall", (400, 0)), ("wide", (2, 0, 5)), ("batch", (2, 300, 0)))},
     "attention_without_width": (lambda q, k: torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, k, 0.0, True), [torch.ones(2, 2, 3, 0), torch.ones(2, 2, 6, 0)]),
     "nll_of_no_classes": (lambda x, t: (F.nll_loss(x, t, ignore_index=0, reduction="sum"), F.nll_loss(x, t, ignore_index=0)), [F0, torch.tensor(0)]),
     "nll_of_no_rows": (lambda x, t, w: (F.nll_loss(x, t, w, reduction="sum"), F.nll_loss(x, t)), [torch.ones(0, 3), L0, torch.ones(3)]),
@@ -295,3 +303,22 @@ def test_answers_to_nothing(name, tmp_path):
     assert status == "results", f"{status}: {found}"
     for actual, wanted in zip(torch.load(found), expected, strict=True):
         torch.testing.assert_close(actual, wanted, equal_nan=True)
+
+
+SQUARE = {"eigh": torch.linalg.eigh, "eig": torch.linalg.eig, "cholesky": torch.linalg.cholesky, "ldl": torch.linalg.ldl_factor, "det": torch.linalg.det, "matrix_exp": torch.matrix_exp,
+          "inv": torch.linalg.inv, "cholesky_inverse": torch.cholesky_inverse}
+
+
+@pytest.mark.parametrize("name", SQUARE)
+def test_a_file_whose_matrix_is_not_square(name, tmp_path):
+    """torch.export makes no such file: the routine would read and write behind the matrix."""
+    torch.export.save(torch.export.export(Function(SQUARE[name]), (torch.eye(7),), strict=False), tmp_path / "program.pt2")
+    square, narrow = ('"sizes": [{"as_int": 7}, {"as_int": %d}], "requires_grad"' % n for n in (7, 2))
+    replaced = 0
+    with zipfile.ZipFile(tmp_path / "program.pt2") as old, zipfile.ZipFile(tmp_path / "narrow.pt2", "w", zipfile.ZIP_STORED) as new:
+        for entry in old.infolist():
+            text = old.read(entry)
+            replaced += text.count(square.encode())
+            new.writestr(entry.filename, text.replace(square.encode(), narrow.encode()))
+    assert replaced
+    harness.assert_refused(harness.coil("compile", tmp_path / "narrow.pt2", "-o", tmp_path / "p.pt2"), "aten.", "rows and columns are asked for")
