@@ -3,6 +3,7 @@
 #include <map>
 #include <set>
 
+#include "schedule/product_rows.h"
 #include "schedule/schedule.h"
 
 namespace coil {
@@ -28,8 +29,7 @@ class LayoutChooser {
       if (o.target.valid() && open(o.source)) program_.buffer(o.source).strides = program_.buffer(o.target).strides;
     }
     if (target_.convolution_channels_last) find_channels_last();
-    if (target_.colliding_row_bytes > 0) find_padded();
-    if (target_.product_row_bytes > 0) find_aligned();
+    rows_ = product_rows(program_, target_);
     std::vector<Loop> loops = std::move(program_.loops);
     program_.loops.clear();
     for (Loop& loop : loops) {
@@ -96,63 +96,6 @@ class LayoutChooser {
     return e->kind == ExprKind::load && channels_last_.contains(BufferId(e->id)) && has_channels_second(e->args, rank);
   }
 
-  // Floats that only products read, as rows of their left operand, and whose rows would meet in few sets of the first cache.
-  void find_padded() {
-    std::set<BufferId> others;
-    for (const Loop& loop : program_.loops) {
-      const auto* gemm = std::get_if<Gemm>(&loop.def);
-      for (BufferId id : reads(program_, loop)) {
-        (gemm && id == gemm->a.buffer && id != gemm->b.buffer && reads_rows(*gemm) ? padded_ : others).insert(id);
-      }
-    }
-    for (BufferId id : others) padded_.erase(id);
-  }
-
-  // Numbers of 16 bits that products read, and loops at most, in rows that begin anywhere: logits and their gradients. A little room between them
-  // lets units that load whole boxes read them.
-  void find_aligned() {
-    constexpr int64_t kLongRow = 512;  // bytes: the room is at most a quarter
-    std::set<BufferId> others;
-    for (const Loop& loop : program_.loops) {
-      const bool loops = std::holds_alternative<Pointwise>(loop.def) || std::holds_alternative<Reduction>(loop.def);
-      const auto* gemm = std::get_if<Gemm>(&loop.def);
-      for (BufferId id : reads(program_, loop)) {
-        const BufferInfo& b = program_.buffer(id);
-        if (!gemm && !loops) others.insert(id);
-        if (!gemm || byte_size(b.dtype) != 2 || b.sizes.size() < 2 || !b.sizes.back()->is_constant()) continue;
-        const int64_t bytes = b.sizes.back()->as_int() * byte_size(b.dtype);
-        if (bytes >= kLongRow && bytes % 32 != 0) aligned_.insert(id);
-      }
-      if (!gemm && !loops) others.insert(loop.outputs.begin(), loop.outputs.end());
-    }
-    for (BufferId id : others) aligned_.erase(id);
-  }
-
-  std::vector<Expr> aligned_strides(const BufferInfo& b) {
-    const int64_t multiple = target_.product_row_bytes / byte_size(b.dtype);
-    std::vector<Expr> sizes = b.sizes;
-    sizes.back() = pool().index((sizes.back()->as_int() + multiple - 1) / multiple * multiple);
-    return contiguous_strides(pool(), sizes);
-  }
-
-  bool reads_rows(const Gemm& g) const {
-    const BufferInfo& b = program_.buffer(g.a.buffer);
-    if ((b.dtype != DType::f32 && b.dtype != DType::bf16) || b.sizes.size() < 2 || !b.sizes.back()->is_constant()) return false;
-    const int k = static_cast<int>(g.batch.size() + g.m.size() + g.n.size());
-    const int64_t columns = b.sizes.back()->as_int();
-    const Expr rows = product(*program_.pool, g.m);
-    if (g.k.size() != 1 || g.a.coordinates.back() != program_.pool->var(k) || columns * byte_size(b.dtype) % target_.colliding_row_bytes != 0) return false;
-    constexpr int64_t kFewRows = 16;  // are copied in no time
-    return columns > 0 && (!rows->is_constant() || rows->as_int() > kFewRows);
-  }
-
-  // Dense rows, but for a line of 64 bytes between them.
-  std::vector<Expr> padded_strides(const BufferInfo& b) {
-    std::vector<Expr> sizes = b.sizes;
-    sizes.back() = sizes.back() + 64 / byte_size(b.dtype);
-    return contiguous_strides(pool(), sizes);
-  }
-
   void assign(const Loop& loop) {
     for (BufferId id : loop.outputs) {
       if (!open(id)) continue;
@@ -164,8 +107,8 @@ class LayoutChooser {
         continue;
       }
       b.strides = channels_last_.contains(id) && b.sizes.size() >= 3 ? channels_last_strides(pool(), b.sizes)
-                  : padded_.contains(id)                             ? padded_strides(b)
-                  : aligned_.contains(id)                            ? aligned_strides(b)
+                  : rows_.padded.contains(id)                        ? padded_strides(pool(), b)
+                  : rows_.aligned.contains(id)                       ? aligned_strides(pool(), b, target_)
                                                                      : contiguous_strides(pool(), b.sizes);
     }
   }
@@ -328,7 +271,7 @@ class LayoutChooser {
     const auto fix = [&](Operand& x, int first, const std::vector<Expr>& rows, const std::vector<Expr>& others) {
       const Expr offset = offset_of(x, loop.def);
       const auto row = merged_stride(offset, first, rows), step = merged_stride(offset, k0, g.k);
-      const bool misses = row && step && misses_boxes(x, *row, *step, others);
+      const bool misses = row && step && misses_boxes(program_.buffer(x.buffer), *row, *step, others, target_);
       if (merged_stride(offset, 0, g.batch) && row && step && !misses) return;
       std::vector<int> vars;
       std::vector<Expr> sizes;
@@ -339,39 +282,16 @@ class LayoutChooser {
         }
       };
       take(0, g.batch);
-      const bool across = misses || lies_across(x, offset, first, rows, k0, g.k);
+      const bool across = misses || lies_across(program_.buffer(x.buffer), offset, first, rows, k0, g.k, target_);
       if (!across) take(first, rows);
       take(k0, g.k);
       if (across) take(first, rows);
       const size_t before = program_.buffers.size();
       copy_operand(x, vars, sizes, loop);
-      if (misses && program_.buffers.size() > before) program_.buffer(x.buffer).strides = aligned_strides(program_.buffer(x.buffer));
+      if (misses && program_.buffers.size() > before) program_.buffer(x.buffer).strides = aligned_strides(pool(), program_.buffer(x.buffer), target_);
     };
     fix(g.a, m0, g.m, g.n);
     fix(g.b, n0, g.n, g.m);
-  }
-
-  // Whether neighbours in memory are rows rather than steps of the sum: a copy then has them side by side as well, and is the one that another product
-  // takes which reads the operand the other way round. Where panels are packed anyhow, copies have the sum's steps side by side.
-  bool lies_across(const Operand& x, Expr offset, int first, const std::vector<Expr>& rows, int k0, const std::vector<Expr>& steps) {
-    if (target_.product_row_bytes == 0 || byte_size(program_.buffer(x.buffer).dtype) != 2) return false;
-    const auto innermost = [&](int begin, const std::vector<Expr>& dims) {
-      for (size_t d = dims.size(); d-- > 0;) {
-        if (!(dims[d] == pool().index(1))) return first_step(offset, begin + static_cast<int>(d));
-      }
-      return int64_t{0};
-    };
-    return innermost(first, rows) == 1 && innermost(k0, steps) != 1;
-  }
-
-  // Whether an operand lies across the summed dimension, in lines that begin at odd places, so that nothing reads it in boxes, and is read often
-  // enough that a copy in aligned lines is the smaller cost: the gradient of logits, of which that of the weights is made.
-  bool misses_boxes(const Operand& x, Expr row, Expr step, const std::vector<Expr>& others) {
-    constexpr int64_t kBox = 16, kOften = 128, kLongLine = 512;  // bytes; rows of the other operand; elements of a line
-    const BufferInfo& b = program_.buffer(x.buffer);
-    if (target_.product_row_bytes == 0 || byte_size(b.dtype) != 2 || b.kind == BufferInfo::Kind::constant) return false;
-    if (row != pool().index(1) || !step->is_constant() || step->as_int() < kLongLine || step->as_int() * byte_size(b.dtype) % kBox == 0) return false;
-    return typical(product(pool(), others)) >= kOften;
   }
 
   // The template reads unit-stride channels, or gathers from few channels.
@@ -448,7 +368,8 @@ class LayoutChooser {
   LoopProgram program_;
   const TargetTraits& target_;
   std::map<std::pair<const ExprNode*, bool>, BufferId> copied_;  // by the value that was copied, and whether channels are last
-  std::set<BufferId> channels_last_, padded_, aligned_;
+  std::set<BufferId> channels_last_;
+  ProductRows rows_;
   int copies_ = 0;
 };
 
