@@ -41,4 +41,8 @@ auto of_manifest(const std::string& package, F f) -> decltype(f()) {
 // What the manifest says of one of its targets: its own kernels and memory, where they are not those of all.
 Json manifest_of_target(const Json& manifest, const Json& target);
 
+// A whole number out of a file; the reader's own error where it is none, or a number with a fraction that an integer may not have room for.
+inline int64_t integer(const Json& value) { return value.is_number_integer() ? value.get<int64_t>() : value.get_ref<const Json::number_integer_t&>(); }
+inline int64_t integer_or_zero(const Json& object, const char* name) { return object.contains(name) ? integer(object.at(name)) : 0; }
+
 }  // namespace coil::tool

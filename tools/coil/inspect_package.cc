@@ -15,8 +15,8 @@ constexpr std::string_view kSourceFolder = "/data/coil/src/";
 constexpr uint64_t kMaxSource = uint64_t{1} << 28;
 
 std::string range_text(const Json& low, const Json& high) {
-  return high.is_null() ? fmt::format("at least {}", low.get<int64_t>())
-                        : fmt::format("{} to {}", low.get<int64_t>(), high.get<int64_t>());
+  return high.is_null() ? fmt::format("at least {}", integer(low))
+                        : fmt::format("{} to {}", integer(low), integer(high));
 }
 
 // "model.py:13 (layers.0.attn): return self.fc(x)"
@@ -55,7 +55,7 @@ std::string interface_text(const Json& m, const Style& style) {
   std::vector<std::pair<int64_t, std::vector<std::string>>> rows;
   std::vector<int64_t> fixed;
   for (const Json& f : m.value("fixed_inputs", Json::array())) {
-    fixed.push_back(f.at("position").get<int64_t>());
+    fixed.push_back(integer(f.at("position")));
     rows.push_back({fixed.back(), {f.at("name").get<std::string>(), "fixed", f.at("value").dump()}});
   }
   int64_t position = 0;
@@ -96,9 +96,9 @@ Result<std::string> memory_text(const Json& m, const Style& style) {
   table.add({"outputs", outputs, "bytes, unless the caller brings them"});
   table.add({style.bold("peak of a call"), style.bold(peak), "bytes, the sum of both"});
   table.add(
-      {"weights", bytes_text(memory.at("constants_bytes").get<uint64_t>()), "mapped from the file, shared by all processes"});
-  if (memory.value("state_bytes", uint64_t{0}) > 0)
-    table.add({"state", bytes_text(memory["state_bytes"].get<uint64_t>()), "mutated buffers, one copy per loaded model"});
+      {"weights", bytes_text(static_cast<uint64_t>(integer(memory.at("constants_bytes")))), "mapped from the file, shared by all processes"});
+  if (integer_or_zero(memory, "state_bytes") > 0)
+    table.add({"state", bytes_text(static_cast<uint64_t>(integer(memory["state_bytes"]))), "mutated buffers, one copy per loaded model"});
   return style.bold("Memory") + "\n" + table.text();
 }
 
@@ -149,7 +149,7 @@ std::string choices_of(const Json& k) {
   if (!choices.is_object()) return "";
   std::vector<std::pair<int64_t, std::string>> rows;
   for (const Json& r : choices.at("rows")) {
-    rows.emplace_back(r.at("up_to").is_null() ? INT64_MAX : r["up_to"].get<int64_t>(), r.at("run").get<std::string>());
+    rows.emplace_back(r.at("up_to").is_null() ? INT64_MAX : integer(r["up_to"]), r.at("run").get<std::string>());
   }
   return choices_text(choices.at("by").get<std::string>(), rows);
 }

@@ -51,8 +51,8 @@ Result<MemoryNeed> memory_need(const Json& manifest, Sizes& sizes) {
   TRY(need.arena, sizes.evaluate(memory.at("arena_bytes")));
   TRY(need.outputs, tensor_bytes(manifest.at("outputs"), sizes));
   TRY(need.inputs, tensor_bytes(manifest.at("inputs"), sizes));
-  need.constants = memory.value("constants_bytes", int64_t{0});
-  need.state = memory.value("state_bytes", int64_t{0});
+  need.constants = integer_or_zero(memory, "constants_bytes");
+  need.state = integer_or_zero(memory, "state_bytes");
   return need;
 }
 

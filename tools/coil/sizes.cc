@@ -35,8 +35,8 @@ Result<Sizes> Sizes::read(const Json& manifest) {
   for (const Json& row : manifest.value("symbols", Json::array())) {
     DynamicSize s;
     s.name = row.at("name").get<std::string>();
-    s.min = row.value("min", int64_t{0});
-    if (row.contains("max") && !row["max"].is_null()) s.max = row["max"].get<int64_t>();
+    if (row.contains("min")) s.min = integer(row["min"]);
+    if (row.contains("max") && !row["max"].is_null()) s.max = integer(row["max"]);
     sizes.pool_->add_symbol({s.name, s.name, s.min, s.max});
     sizes.symbols_.push_back(std::move(s));
   }
