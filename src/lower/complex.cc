@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "lower/families.h"
+#include "lower/names.h"
 
 namespace coil::lowering {
 namespace {
@@ -68,16 +69,6 @@ constexpr const char* kNotOfHalves[] = {
     "tensordot", "ger", "im2col", "take", "put", "scatter", "scatter_add", "take_along_dim", "eye", "masked_scatter", "channel_shuffle", "native_channel_shuffle", "reflection_pad1d",
     "reflection_pad2d", "reflection_pad3d", "replication_pad1d", "replication_pad2d", "replication_pad3d",
 };
-
-template <size_t N>
-bool listed(const char* const (&names)[N], std::string_view name) {
-  return std::find(std::begin(names), std::end(names), name) != std::end(names);
-}
-
-std::string_view packet(std::string_view target) {
-  target.remove_prefix(std::min(target.find('.') + 1, target.size()));
-  return target.substr(0, target.find('.'));
-}
 
 bool is_complex_value(const Graph& graph, ValueId id) {
   return id.valid() && graph.value(id).is_tensor() && is_complex(graph.value(id).tensor().dtype);

@@ -8,6 +8,7 @@
 
 #include "lower/families.h"
 #include "lower/formula.h"
+#include "lower/names.h"
 
 namespace coil::lowering {
 namespace {
@@ -121,11 +122,6 @@ constexpr Movement kMovement[] = {
     {"full_like", "fill_value"}, {"new_full", "fill_value"}, {"fill", "value"}, {"scalar_tensor", "s"}, {"_assert_tensor_metadata"},
     {"index_select"}, {"embedding"}, {"index"}, {"_unsafe_index"}, {"where", "self other"},
 };
-
-std::string_view packet(std::string_view target) {
-  target.remove_prefix(std::min(target.find('.') + 1, target.size()));
-  return target.substr(0, target.find('.'));
-}
 
 bool is_float8_value(const Graph& graph, ValueId id) {
   return id.valid() && graph.value(id).is_tensor() && is_float8(graph.value(id).tensor().dtype);

@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "lower/names.h"
+
 namespace coil::lowering {
 namespace {
 
@@ -14,11 +16,6 @@ constexpr std::string_view kInPlace[] = {"permute", "transpose", "t", "mT", "num
                                          "squeeze", "expand", "alias", "detach", "flatten", "unflatten", "view_as_real", "view_as_complex", "real"};
 constexpr std::string_view kElsewhere[] = {"slice", "select", "narrow", "split", "split_with_sizes", "unsafe_split", "chunk", "unsafe_chunk", "tensor_split", "hsplit",
                                            "vsplit", "dsplit", "unbind", "diagonal", "linalg_diagonal", "unfold", "as_strided", "imag", "flip"};
-
-std::string_view packet(std::string_view target) {
-  target.remove_prefix(std::min(target.find('.') + 1, target.size()));
-  return target.substr(0, target.find('.'));
-}
 
 // contiguous() of what is.
 bool is_no_copy(const Graph& graph, const Node& node, ValueId base) {

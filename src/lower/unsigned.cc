@@ -9,6 +9,7 @@
 
 #include "lower/families.h"
 #include "lower/formula.h"
+#include "lower/names.h"
 
 namespace coil::lowering {
 namespace {
@@ -51,16 +52,6 @@ constexpr const char* kOrdered[] = {
 constexpr const char* kMeasured[] = {"isclose", "signbit"};
 // With a result of 64 bits these compare with numbers of their own, which are not turned.
 constexpr const char* kNarrow[] = {"hardtanh", "relu6"};
-
-template <size_t N>
-bool listed(const char* const (&names)[N], std::string_view name) {
-  return std::find(std::begin(names), std::end(names), name) != std::end(names);
-}
-
-std::string_view packet(std::string_view target) {
-  target.remove_prefix(std::min(target.find('.') + 1, target.size()));
-  return target.substr(0, target.find('.'));
-}
 
 Val turned(Val bits) { return apply(ScalarOp::bit_xor, bits, Val(bits.e->pool->constant_int(INT64_MIN, DType::i64))); }
 

@@ -1,6 +1,6 @@
 """mode="reduce-overhead": what a graph launches is recorded once and replayed, by the trees of CUDA graphs and their memory pool that PyTorch
-keeps for its own compiler. So its rules hold as they do there: a result is overwritten by the next call of the iteration that comes after it (PyTorch
-says so where it is read then), `torch.compiler.cudagraph_mark_step_begin()` begins an iteration, backward passes continue the forward's."""
+keeps for its own compiler. So its rules hold as they do there: a result is overwritten by the calls of a later iteration (PyTorch says so where a training
+step reads it then; of inference it does not always), `torch.compiler.cudagraph_mark_step_begin()` begins an iteration, backward passes continue the forward's."""
 
 from __future__ import annotations
 
