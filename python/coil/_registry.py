@@ -22,3 +22,10 @@ def registrations(kernels: Any) -> tuple[list[str], list[str]]:
         kernels = [kernels]
     texts = [json.dumps(k.registration) for k in kernels if hasattr(k, "registration")]
     return texts, [os.fspath(k) for k in kernels if not hasattr(k, "registration")]
+
+
+def may_have_kernel(settings: dict, operator: str) -> bool:
+    """Whether a user's kernel for "namespace::operator" may be among an option's `registrations`; those in files are not read here."""
+    if operator.startswith("aten::"):  # a namespace that is no user's
+        return False
+    return bool(settings["kernel_files"]) or any(json.loads(text)["name"] == operator for text in settings["kernels"])

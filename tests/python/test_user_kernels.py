@@ -225,6 +225,36 @@ def test_inside_of_control_flow():
         torch.testing.assert_close(model(sign * x, w), Branch()(sign * x, w))
 
 
+@torch.library.custom_op("usertest::stranger", mutates_args=())
+def stranger(x: torch.Tensor) -> torch.Tensor:
+    """An operator that nobody has a kernel for."""
+    return x * 2
+
+
+@stranger.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+def test_kernels_of_other_operators_cost_no_compiles(monkeypatch, tmp_path):
+    """What is known to stay in PyTorch is not compiled and refused once more for each graph of a process that has kernels of its own."""
+    from coil._registry import may_have_kernel
+    from coil.dynamo import _graph
+    torch._dynamo.reset()
+    torch.compile(lambda x: stranger(x) + 3, backend="coil")(torch.ones(4))
+    torch._dynamo.reset()
+    refused = []
+    original = _graph.find_problems
+    monkeypatch.setattr(_graph, "find_problems", lambda *args: refused.append(args) or original(*args))
+    x = torch.randn(3, 5)
+    torch.testing.assert_close(torch.compile(lambda x: stranger(x).sum(1), backend="coil")(x), (x * 2).sum(1))
+    assert not refused
+    of_another = {"kernels": [json.dumps(swish.registration)], "kernel_files": []}
+    assert may_have_kernel(of_another, "usertest::swish") and not may_have_kernel(of_another, "usertest::stranger")
+    of_a_file = {"kernels": [], "kernel_files": [str(tmp_path)]}
+    assert may_have_kernel(of_a_file, "usertest::stranger") and not may_have_kernel(of_a_file, "aten::relu")
+
+
 def test_under_torch_compile():
     w = torch.randn(8)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import operator
 from typing import Any, Callable, Collection, Sequence
@@ -13,6 +14,7 @@ from torch.fx.graph import _BoxedCodeGen
 
 from .. import _runtime
 from .._errors import Error, make_error
+from .._registry import may_have_kernel
 from .._stats import stats
 from ._control import inner_nodes, is_control
 from ._cuda_graphs import CudaGraphs, static_inputs
@@ -40,7 +42,7 @@ def compile_graph(gm: GraphModule, example_inputs: Sequence[Any], *, settings: d
     draw_masks_first(gm.graph, size_sources(gm.graph))
     if kind == "backward":
         separate_gradients(gm.graph)
-    reasons = torch_nodes(gm.graph, device, bool(settings["kernels"] or settings["kernel_files"]), of_pytorch if fallback == "torch" and kind != "inference" else ())
+    reasons = torch_nodes(gm.graph, device, functools.partial(may_have_kernel, settings), of_pytorch if fallback == "torch" and kind != "inference" else ())
     operators = [n for n in gm.graph.nodes if n.op == "call_function" and not is_number(n) and n.target is not operator.getitem]
     stats.operators += len(operators) + sum(1 for n in operators if is_control(n) for inner in inner_nodes(n) if not is_number(inner))
 

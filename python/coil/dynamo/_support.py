@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import Any, Collection
+from typing import Any, Callable, Collection
 
 import torch
 from torch.fx import Node
@@ -39,16 +39,17 @@ def graph_device(graph: torch.fx.Graph) -> torch.device:
     return found
 
 
-def torch_nodes(graph: torch.fx.Graph, device: torch.device, user_kernels: bool = False, of_pytorch: Collection[str] = ()) -> dict[Node, str]:
-    """The operators that stay in PyTorch whatever the compiler says, with the reason. `user_kernels`: there are such, for operators that
-    may have been unknown before. `of_pytorch`: whose kernels are taken from PyTorch on CUDA, "attention" (where it keeps what its gradient
+def torch_nodes(graph: torch.fx.Graph, device: torch.device, has_kernel: Callable[[str], bool] = lambda name: False,
+                of_pytorch: Collection[str] = ()) -> dict[Node, str]:
+    """The operators that stay in PyTorch whatever the compiler says, with the reason. `has_kernel`: whether the user may have given a kernel for
+    "namespace::operator", which may have been unknown before. `of_pytorch`: whose kernels are taken from PyTorch on CUDA, "attention" (where it keeps what its gradient
     needs) and "convolutions" (whose weights come with the call)."""
     reasons: dict[Node, str] = {}
     for node in graph.nodes:
         if node.op != "call_function" or is_number(node) or node.target is operator.getitem:
             continue
         reason = _reason(node, device)
-        if user_kernels and reason is not None and reason == unknown_operators.get(operator_name(node.target)) and not operator_name(node.target).startswith("aten."):
+        if reason is not None and reason == unknown_operators.get(operator_name(node.target)) and has_kernel(node.target._schema.name):  # type: ignore[union-attr]
             reason = _values_reason(node, device)
         if not reason and device.type == "cuda":
             reason = _kept_in_pytorch(node, of_pytorch)
