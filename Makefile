@@ -6,7 +6,7 @@ PYTHON := $(COIL_VENV)/bin/python
 FUZZ_SECONDS ?= 30
 export COIL_VENV
 
-.PHONY: build deps demo venv test bench gpu fuzz fuzz-calls fuzz-long fmt sanitize sanitize-threads golden-update docs dev clean
+.PHONY: build deps demo venv test bench gpu fuzz fuzz-calls fuzz-long fmt sanitize sanitize-threads golden-update docs tidy dev clean
 
 build: deps
 	@tools/configure.sh $(BUILD)
@@ -78,6 +78,10 @@ docs:
 
 fmt:
 	@git ls-files -co --exclude-standard '*.h' '*.cc' '*.cpp' '*.hpp' | grep -v '^tests/golden/' | xargs clang-format-19 -i
+
+# clang-tidy's checks over FILES, or over what differs from BASE.
+tidy:
+	@tools/tidy.sh $(BUILD) $(FILES)
 
 dev: build venv
 	@ln -sf $(BUILD)/compile_commands.json compile_commands.json
