@@ -36,7 +36,7 @@ const char* kind_name(const Kernel& k) {
   return std::holds_alternative<Gemm>(def) ? "gemm" : std::holds_alternative<Conv2d>(def) ? "conv2d" : "attention";
 }
 
-// "batch" and [{"up_to": 12, "run": "winograd"}, {"up_to": null, "run": "own rule"}]
+// "batch" and [{"up_to": 12, "run": "winograd"}, {"up_to": null, "run": "default"}]
 Json choices(const Kernel& k) {
   Json rows = Json::array();
   for (const ChoiceTable::Row& r : k.choices.rows) rows.push_back({{"up_to", limit(r.up_to)}, {"run", r.text}});

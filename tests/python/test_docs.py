@@ -109,6 +109,12 @@ def test_words_are_those_of_the_field(path):
     assert not found, f"better: {found}"
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_words_of_help_are_those_of_the_field(command):
+    text = " ".join(coil_ok(command, "--help").stdout.split())
+    assert not [word for word in [*PRIVATE, r"\bof such\b", r"\bdoes without\b"] if re.search(word, text)]
+
+
 def test_make_targets_exist():
     targets = set(re.findall(r"^([a-z][\w-]*):", (REPO / "Makefile").read_text(), re.M))
     for path in documents():

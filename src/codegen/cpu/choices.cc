@@ -257,7 +257,7 @@ std::string choice_text(const Kernel& kernel, const Choice& choice) {
     parts.push_back("blocks of " + (v[kBlockTiles] ? fmt::format("{} tiles", v[kBlockTiles]) : "") + (both ? " x " : "") + (v[kBlockPanels] ? fmt::format("{} panels", v[kBlockPanels]) : ""));
   }
   if (v[kThreads]) parts.push_back(v[kThreads] == 1 ? "one thread" : fmt::format("{} threads", v[kThreads]));
-  return parts.empty() ? "own rule" : fmt::format("{}", fmt::join(parts, ", "));
+  return parts.empty() ? "default" : fmt::format("{}", fmt::join(parts, ", "));
 }
 
 std::string conv_problem_text(const Conv2d& c, Expr x_offset, const std::vector<Expr>& result_sizes, const BufferInfo& weight) {
