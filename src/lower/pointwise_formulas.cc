@@ -65,6 +65,16 @@ Views add_combined(Op& op, ScalarOp combine) {
   })};
 }
 
+// a * b + c with one rounding, which PyTorch writes where its own kernels have it.
+Views fused_multiply_add(Op& op) {
+  const TensorType& out = op.out();
+  if (!is_float(out.dtype)) fail(ErrorCode::unsupported_dtype, fmt::format("prims.fma.default: of {}", name(out.dtype)));
+  const View a = op.operand("a"), b = op.operand("b"), c = op.operand("c");
+  return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates i) {
+    return op.pool.op(ScalarOp::fma, {as(read(a, i), out.dtype), as(read(b, i), out.dtype), as(read(c, i), out.dtype)});
+  })};
+}
+
 // The form that is exact at both ends, as ATen chooses it.
 Views lerp(Op& op) {
   const TensorType& out = op.out();
@@ -140,6 +150,7 @@ void add_pointwise_formulas(Table& table) {
   for (const char* target : {"aten.masked_fill.Scalar", "aten.masked_fill.Tensor"}) table[target] = masked_fill;
   table["aten.addcmul.default"] = [](Op& op) { return add_combined(op, ScalarOp::mul); };
   table["aten.addcdiv.default"] = [](Op& op) { return add_combined(op, ScalarOp::div); };
+  table["prims.fma.default"] = fused_multiply_add;
   for (const char* target : {"aten.lerp.Scalar", "aten.lerp.Tensor"}) table[target] = lerp;
   table["aten.logaddexp.default"] = logaddexp;
   for (const char* overload : {".Tensor", ".Scalar_Self", ".Scalar_Other"}) {

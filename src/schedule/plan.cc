@@ -39,6 +39,7 @@ class Planner {
       if (o.kind == LoopOutput::Kind::user || o.kind == LoopOutput::Kind::check) continue;
       plan_.kernels.push_back({"write_" + o.name, CopyKernel{o.source, o.target}, {"copy"}, {}});
     }
+    write_in_place(plan_);
     mark_beside(plan_.kernels, target_);
     run_by_image(plan_, target_);
     TRY_STATUS(plan_memory(plan_, target_));

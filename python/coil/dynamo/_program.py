@@ -30,7 +30,7 @@ from ._control import graph_behind
 from ._decompositions import operator_name
 from ._results import read_nodes
 from ._serialize import CannotSerialize, ProgramWriter, sizes_expression
-from ._split import STRIDED, Split, base_of, is_number, is_view, producer
+from ._split import STRIDED, Split, base_of, is_number, is_view, producer, writes_input
 from ._support import is_dense, unknown_operators
 
 log = logging.getLogger("coil")
@@ -128,7 +128,7 @@ def build_programs(split: Split, levels: dict[int, list[Node]], settings: dict, 
     found.update(_compile_all(jobs, settings, device))
     for level, (parts, key) in written.items():
         model = found[key]
-        results[level] = model if isinstance(model, Error) else Program(parts.inputs, parts.symbols, parts.outputs, _caller(model), model)
+        results[level] = model if isinstance(model, Error) else Program(parts.inputs, parts.symbols, parts.outputs, _caller(model, parts.inputs), model)
     return results
 
 
@@ -329,8 +329,10 @@ def _short(error: Error) -> str:
 
 # ---- Calls
 
-def _caller(model: "_runtime.Model") -> Callable[..., list]:
+def _caller(model: "_runtime.Model", inputs: list[Node]) -> Callable[..., list]:
+    """`inputs`: what the program takes; those that it writes to are never copied."""
     run = model.run
+    written = {i for i, node in enumerate(inputs) if any(writes_input(user) and user.args[0] is node for user in node.users)}
 
     def coil_program(*args: Any) -> list:
         try:
@@ -339,6 +341,6 @@ def _caller(model: "_runtime.Model") -> Callable[..., list]:
             if error.number != 205:
                 raise
         stats.strided_copies += 1
-        return run_with_copies(run, args, lambda index: True)
+        return run_with_copies(run, args, lambda index: index not in written)
 
     return coil_program
