@@ -115,6 +115,14 @@ def test_words_of_help_are_those_of_the_field(command):
     assert not [word for word in [*PRIVATE, r"\bof such\b", r"\bdoes without\b"] if re.search(word, text)]
 
 
+def test_debugging_names_every_pass():
+    """The passes that --skip takes, those of graphs (in their order in the source) and that of loops."""
+    table = re.search(r"kPasses\[\] = \{(.*?)\n\};", (REPO / "src/passes/pipeline.cc").read_text(), re.S)[1]
+    passes = re.findall(r'\{"(\w+)",', table)
+    section = (REPO / "docs/debugging.md").read_text().split("**Is it a pass?**")[1].split("\n6.")[0]
+    assert len(passes) >= 6 and set(re.findall(r"`(\w+)`", section)) - {"COIL_SKIP"} == {*passes, "demanded_ranges"}
+
+
 def test_make_targets_exist():
     targets = set(re.findall(r"^([a-z][\w-]*):", (REPO / "Makefile").read_text(), re.M))
     for path in documents():
