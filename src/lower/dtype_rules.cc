@@ -168,16 +168,51 @@ void check_factors(const Op& op) {
   }
 }
 
-// A number that is put into integers is one of them; into unsigned ones, its size is.
-void check_filling(const Op& op, const std::vector<Operand>& operands) {
-  const DType type = operands[0].type;
-  const Argument* a = is_packet(op, {"aten.masked_fill.Scalar"}) ? op.node.find("value") : nullptr;
-  const Expr* value = a ? std::get_if<Expr>(a) : nullptr;
-  if (!value || !(*value)->is_constant() || is_float(type) || is_bool(type) || is_complex(type)) return;
-  const int64_t number = (*value)->as_int();
-  const int64_t least = type == DType::u8 ? -255 : lowest(op.pool, type)->as_int();
-  if (number < least || number > highest(op.pool, type)->as_int()) {
-    fail(ErrorCode::unsupported_dtype, fmt::format("{}: {} is no number of {}", op.node.target, number, coil::name(type)), "eager refuses it as well");
+// What numbers become elements of the result, and so must be of its type.
+constexpr struct {
+  std::string_view packet, argument;
+} kFillings[] = {
+    {"aten.masked_fill.Scalar", "value"}, {"aten.masked_fill_.Scalar", "value"}, {"aten.index_fill.int_Scalar", "value"}, {"aten.index_fill_.int_Scalar", "value"},
+    {"aten.threshold.", "threshold"}, {"aten.threshold.", "value"}, {"aten.threshold_.", "threshold"}, {"aten.threshold_.", "value"},
+    {"aten.constant_pad_nd.", "value"}, {"aten.pad.", "value"}, {"aten.scatter.value", "value"}, {"aten.scatter_.value", "value"},
+    {"aten.fill.Scalar", "value"}, {"aten.fill_.Scalar", "value"}, {"aten.full.", "fill_value"}, {"aten.full_like.", "fill_value"}, {"aten.new_full.", "fill_value"},
+    {"aten._unsafe_masked_index.", "fill"}, {"aten.add.", "alpha"}, {"aten.add_.", "alpha"}, {"aten.sub.", "alpha"}, {"aten.sub_.", "alpha"}, {"aten.rsub.", "alpha"},
+    {"aten.where.ScalarOther", "other"}, {"aten.where.ScalarSelf", "self"},
+};
+
+// Unsigned types take negative integers as far as their size fits, and no negative fractions.
+bool fits(const Op& op, const Argument& number, DType type) {
+  const int64_t least = lowest(op.pool, type)->as_int(), most = highest(op.pool, type)->as_int();
+  if (const double* f = std::get_if<double>(&number)) {
+    const double beyond = type == DType::i64 ? 9223372036854775808.0 : static_cast<double>(most) + 1;
+    return *f >= static_cast<double>(least) && *f < beyond;
+  }
+  const Expr* e = std::get_if<Expr>(&number);
+  if (!e || !(*e)->is_constant()) return true;
+  return (*e)->as_int() >= (type == DType::u8 ? -most : least) && (*e)->as_int() <= most;
+}
+
+void check_filling(const Op& op) {
+  const TensorType* result = first_result(op);
+  if (!result) return;
+  const DType type = result->dtype;
+  if (is_float(type) || is_float8(type) || is_bool(type) || is_complex(type) || is_wide_unsigned(type)) return;
+  for (const auto& [packet, argument] : kFillings) {
+    if (op.node.target.compare(0, packet.size(), packet) != 0) continue;
+    const Argument* a = op.node.find(argument);
+    if (!a || fits(op, *a, type)) continue;
+    const double* f = std::get_if<double>(a);
+    const std::string number = f ? fmt::format("{}", *f) : fmt::format("{}", std::get<Expr>(*a)->as_int());
+    fail(ErrorCode::unsupported_dtype, fmt::format("{}: '{}' is {}, which is no number of {}", op.node.target, argument, number, coil::name(type)), "eager refuses it as well");
+  }
+}
+
+// What is put into a tensor is of its type, also a single element. Real tensors have no place for complex ones.
+void check_element(const Op& op, const std::vector<Operand>& operands) {
+  if (is_packet(op, {"aten.index_put.", "aten.index_put_.", "aten._unsafe_index_put."})) same_type(op, operands.front().type, operands.back().type);
+  if (!is_packet(op, {"aten.index_fill.int_Tensor", "aten.masked_fill.Tensor"}) || is_complex(operands[0].type)) return;
+  for (const Operand& o : operands) {
+    if (o.argument == "value" && is_complex(o.type)) refuse(op, o.argument, "fib", o.type);
   }
 }
 
@@ -197,12 +232,31 @@ void check_padding(const Op& op, const std::vector<Operand>& operands) {
   if (repeats && is_bool(operands[0].type)) refuse(op, "", "fic", operands[0].type);
 }
 
-// Rows are joined at positions of 32 or 64 bits.
+// What positions are counted in, where not every type of integers will do: 8 bytes, 4 as well, or also masks.
+enum class Counted { by_8, by_4, masks };
+constexpr struct {
+  std::string_view packet, argument;
+  Counted counted;
+} kPositions[] = {
+    {"aten.index_fill.", "index", Counted::by_8}, {"aten.index_copy.", "index", Counted::by_8}, {"aten.put.", "index", Counted::by_8}, {"aten.take.", "index", Counted::by_8},
+    {"aten.take_along_dim.", "indices", Counted::by_8}, {"aten.one_hot.", "self", Counted::by_8}, {"aten.max_unpool", "indices", Counted::by_8},
+    {"aten.tensor_split.tensor_indices_or_sections", "tensor_indices_or_sections", Counted::by_8}, {"aten.index_add.", "index", Counted::by_4},
+    {"aten.index_reduce.", "index", Counted::by_4}, {"aten.index_select.", "index", Counted::by_4}, {"aten.gather.", "index", Counted::by_4}, {"aten.scatter", "index", Counted::by_4},
+    {"aten.embedding.", "indices", Counted::by_4}, {"aten.embedding_bag.", "indices", Counted::by_4}, {"aten._embedding_bag", "indices", Counted::by_4},
+    {"aten.embedding_dense_backward.", "indices", Counted::by_4}, {"aten.index.", "indices", Counted::masks}, {"aten.index_put.", "indices", Counted::masks},
+    {"aten._unsafe_index_put.", "indices", Counted::masks},
+};
+
 void check_positions_type(const Op& op, const std::vector<Operand>& operands) {
-  if (!is_packet(op, {"aten.index_reduce"})) return;
-  for (const Operand& o : operands) {
-    if (o.argument == "index" && o.type != DType::i64 && o.type != DType::i32) {
-      fail(ErrorCode::unsupported_dtype, fmt::format("{} takes i64 or i32 as 'index', not {}", op.node.target, coil::name(o.type)), "convert the tensor in the model");
+  std::string target = op.node.target;  // in place as well
+  if (const size_t end = target.find("_."); end != std::string::npos) target.erase(end, 1);
+  for (const auto& [packet, argument, counted] : kPositions) {
+    if (target.compare(0, packet.size(), packet) != 0) continue;
+    for (const Operand& o : operands) {
+      const bool mask = counted == Counted::masks && (is_bool(o.type) || o.type == DType::u8);
+      if (o.argument != argument || o.type == DType::i64 || (counted != Counted::by_8 && o.type == DType::i32) || mask) continue;
+      fail(ErrorCode::unsupported_dtype, fmt::format("{} takes {} as '{}', not {}", op.node.target, counted == Counted::by_8 ? "i64" : counted == Counted::by_4 ? "i64 or i32" : "i64, i32 or masks",
+                                                     argument, coil::name(o.type)), "convert the tensor in the model");
     }
   }
 }
@@ -239,13 +293,14 @@ void check_joined(const Op& op, const std::vector<Operand>& operands) {
 }  // namespace
 
 void check_types(const Op& op) {
+  check_filling(op);
   const std::vector<Operand> operands = operands_of(op);
   if (operands.empty()) return;
   for (const Rule* rule : rules_of(op)) check(op, *rule, operands);
   check_normalisation(op, operands);
   check_factors(op);
   check_classes(op, operands);
-  check_filling(op, operands);
+  check_element(op, operands);
   check_bias(op, operands);
   check_padding(op, operands);
   check_mask(op, operands);
