@@ -86,6 +86,7 @@ struct Operand {
   std::string_view argument;
   DType type;
   bool single;  // of rank 0: perhaps a number of Python's, which takes the tensors' type
+  bool none;    // without elements
 };
 
 // Nothing for a node with numbers, or on a device, that the table does not know.
@@ -97,7 +98,8 @@ std::vector<Operand> operands_of(const Op& op) {
       if (!id.valid() || !op.graph.value(id).is_tensor()) return;
       const TensorType& type = op.graph.value(id).tensor();
       known = known && !is_float8(type.dtype) && !is_wide_unsigned(type.dtype) && type.device == DeviceType::cpu;
-      found.push_back({op.node.arg_names[i], type.dtype, type.sizes.empty()});
+      const bool none = std::any_of(type.sizes.begin(), type.sizes.end(), [](Expr n) { return is_const(n, 0); });
+      found.push_back({op.node.arg_names[i], type.dtype, type.sizes.empty(), none});
     };
     if (const ValueId* id = std::get_if<ValueId>(&op.node.args[i])) add(*id);
     if (const auto* ids = std::get_if<std::vector<ValueId>>(&op.node.args[i])) std::for_each(ids->begin(), ids->end(), add);
@@ -254,6 +256,7 @@ void check_positions_type(const Op& op, const std::vector<Operand>& operands) {
     if (target.compare(0, packet.size(), packet) != 0) continue;
     for (const Operand& o : operands) {
       const bool mask = counted == Counted::masks && (is_bool(o.type) || o.type == DType::u8);
+      if (o.none && is_packet(op, {"aten.gather.", "aten.scatter", "embedding_bag"})) continue;  // eager looks at none
       if (o.argument != argument || o.type == DType::i64 || (counted != Counted::by_8 && o.type == DType::i32) || mask) continue;
       fail(ErrorCode::unsupported_dtype, fmt::format("{} takes {} as '{}', not {}", op.node.target, counted == Counted::by_8 ? "i64" : counted == Counted::by_4 ? "i64 or i32" : "i64, i32 or masks",
                                                      argument, coil::name(o.type)), "convert the tensor in the model");

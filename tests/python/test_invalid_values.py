@@ -156,6 +156,16 @@ FILLINGS = {
     "full_like": torch.full_like,
     "unsafe_masked_index": lambda a, v: torch.ops.aten._unsafe_masked_index(a, a > 1, [torch.tensor([0, 1, 2, 3])], v),
 }
+
+
+@pytest.mark.parametrize("function", [lambda a, i: a.gather(0, i), lambda a, i: a.scatter(0, i, 1.0)], ids=["gather", "scatter"])
+def test_no_positions_are_of_any_type(function, tmp_path):
+    given = (torch.ones(5), torch.tensor([], dtype=torch.uint8))
+    assert function(*given).dtype == torch.float32
+    torch.export.save(torch.export.export(Function(function), given), tmp_path / "program.pt2")
+    assert harness.coil("check", tmp_path / "program.pt2").returncode == 0
+
+
 # name: (function, tensors): calls that torch.export takes and eager does not
 REFUSED = {
     "floats_as_bits": (lambda a, b: a & b, [X, X]),
