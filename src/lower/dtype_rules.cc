@@ -32,6 +32,12 @@ constexpr Rule kMore[] = {
     {"aten.heaviside.default", "", "fibc", "self values"},
     {"aten.cdist.default", "", "fibc", "x1 x2"},
     {"aten._cdist_forward.default", "", "fibc", "x1 x2"},
+    {"aten.chain_matmul.default", "matrices:fic", "fibc", ""},
+    {"aten.tensordot.default", "self:fic other:fic", "fibc", ""},
+    {"aten.linalg_matmul.default", "self:fic other:fic", "fibc", "self other"},
+    {"aten.linalg_matrix_power.default", "self:fic", "fibc", ""},
+    {"aten.cov.default", "self:fic", "fibc", ""},
+    {"aten.corrcoef.default", "self:fic", "fibc", ""},
     {"aten.complex.default", "", "fibc", "real imag"},
     {"aten.polar.default", "", "fibc", "abs angle"},
     {"aten.masked_select.default", "mask:b", "fibc", ""},
@@ -241,7 +247,7 @@ constexpr struct {
   Counted counted;
 } kPositions[] = {
     {"aten.index_fill.", "index", Counted::by_8}, {"aten.index_copy.", "index", Counted::by_8}, {"aten.put.", "index", Counted::by_8}, {"aten.take.", "index", Counted::by_8},
-    {"aten.take_along_dim.", "indices", Counted::by_8}, {"aten.one_hot.", "self", Counted::by_8}, {"aten.max_unpool", "indices", Counted::by_8},
+    {"aten.take_along_dim.", "indices", Counted::by_8}, {"aten.one_hot.", "self", Counted::by_8}, {"aten.searchsorted.", "sorter", Counted::by_8}, {"aten.max_unpool", "indices", Counted::by_8},
     {"aten.tensor_split.tensor_indices_or_sections", "tensor_indices_or_sections", Counted::by_8}, {"aten.index_add.", "index", Counted::by_4},
     {"aten.index_reduce.", "index", Counted::by_4}, {"aten.index_select.", "index", Counted::by_4}, {"aten.gather.", "index", Counted::by_4}, {"aten.scatter", "index", Counted::by_4},
     {"aten.embedding.", "indices", Counted::by_4}, {"aten.embedding_bag.", "indices", Counted::by_4}, {"aten._embedding_bag", "indices", Counted::by_4},
@@ -287,6 +293,19 @@ void check_bias(const Op& op, const std::vector<Operand>& operands) {
   }
 }
 
+// A sum of products of booleans is none, nor is a place among them searched. (With a single element inner only multiplies.)
+void check_booleans(const Op& op, const std::vector<Operand>& operands) {
+  const bool searches = is_packet(op, {"aten.bucketize.", "aten.searchsorted."});
+  if (!searches && !is_packet(op, {"aten.inner."})) return;
+  const size_t most = std::min<size_t>(operands.size(), 2);  // a search's third is a sorter
+  for (size_t i = 0; i < most; ++i) {
+    if (!is_bool(operands[i].type) || (!searches && operands[i].single)) return;
+  }
+  const Argument* number = searches && most < 2 ? op.node.find("self") : nullptr;
+  if (number && !std::holds_alternative<bool>(*number)) return;
+  refuse(op, "", "fic", DType::boolean);
+}
+
 // Numbers are joined to complex ones of their own size, also where a result is given.
 void check_joined(const Op& op, const std::vector<Operand>& operands) {
   if (!is_packet(op, {"aten.complex.", "aten.polar."})) return;
@@ -309,6 +328,7 @@ void check_types(const Op& op) {
   check_mask(op, operands);
   check_positions_type(op, operands);
   check_joined(op, operands);
+  check_booleans(op, operands);
 }
 
 }  // namespace coil::lowering
