@@ -44,11 +44,7 @@ Expr is_number_of(Op& op, DType type, Val v) {
 Views masked_fill(Op& op) {
   const TensorType& out = op.out();
   View x = op.tensor("self"), mask = op.tensor("mask"), value = op.operand("value");
-  if (op.node.target.ends_with(".Tensor") && value.rank() == 0 && may_overflow(value.dtype, out.dtype)) {
-    require(op, {}, fmt::format("the value is no number of {}", coil::name(out.dtype)), [&](Coordinates) {
-      return is_number_of(op, out.dtype, as(op.rec.at(value, {}), is_float(value.dtype) ? DType::f64 : DType::i64));
-    });
-  }
+  if (op.node.target.ends_with(".Tensor")) require_number_of(op, value, out.dtype);
   return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
     return op.pool.select(as(read(mask, c), DType::boolean), as(read(value, c), out.dtype), as(read(x, c), out.dtype));
   })};
@@ -157,6 +153,13 @@ void add_pointwise_formulas(Table& table) {
     table[std::string("aten.xlogy") + overload] = xlogy;
     table[std::string("aten.special_xlogy") + overload] = xlogy;
   }
+}
+
+void require_number_of(Op& op, const View& value, DType type) {
+  if (value.rank() != 0 || !may_overflow(value.dtype, type)) return;
+  require(op, {}, fmt::format("the value is no number of {}", coil::name(type)), [&](Coordinates) {
+    return is_number_of(op, type, as(op.rec.at(value, {}), is_float(value.dtype) ? DType::f64 : DType::i64));
+  });
 }
 
 }  // namespace coil::lowering
