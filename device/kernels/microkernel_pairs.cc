@@ -2,6 +2,7 @@
 #include "pairs.h"
 
 #include "rows_of_a.h"
+#include "transpose.h"
 
 namespace COIL_KERNELS_NAMESPACE {
 
@@ -103,7 +104,52 @@ void interleave_rows(const BFloat16* from, int64_t row, int64_t k, int64_t n, BF
     for (; i < n; i++) out[2 * i] = from[i], out[2 * i + 1] = odd ? odd[i] : kZero;
   }
 }
+
+void copy_panel_pairs(const BFloat16* b, int64_t b_row, int64_t b_col, int64_t k, int64_t cols, float* out) {
+  BFloat16* const words = reinterpret_cast<BFloat16*>(out);
+  if (b_col == 1 && cols == kPanel) return interleave_rows(b, b_row, k, kPanel, words);
+  if (cols < kPanel) memset(out, 0, static_cast<size_t>(ceil_div(k, 2) * kPanel) * sizeof(float));
+  if (b_col == 1) {
+    for (int64_t p = 0; p < k; p++) {
+      for (int64_t j = 0; j < cols; j++) words[p / 2 * 2 * kPanel + 2 * j + p % 2] = b[p * b_row + j];
+    }
+    if (k % 2) {
+      for (int64_t j = 0; j < cols; j++) words[k / 2 * 2 * kPanel + 2 * j + 1] = {0};
+    }
+    return;
+  }
+  // Two neighbours of a column are one number here.
+  copy_transposed(reinterpret_cast<const float*>(b), b_col / 2, 1, cols, k / 2, out, kPanel);
+  for (int64_t j = 0; k % 2 && j < cols; j++) {
+    words[k / 2 * 2 * kPanel + 2 * j] = b[j * b_col + k - 1];
+    words[k / 2 * 2 * kPanel + 2 * j + 1] = {0};
+  }
+}
+
+void copy_turned_pairs(const BFloat16* a, int64_t a_col, int64_t rows, int64_t k, float* out, int64_t stride) {
+  typedef uint16_t Bits __attribute__((ext_vector_type(8)));
+  int64_t r = 0;
+  const int64_t whole = k / 16 * 8;   // pairs that eight rows turn eight of at a time
+  for (; r + 8 <= rows; r += 8) {
+    for (int64_t p = 0; p < whole; p += 8) {
+      Vec8 in[8];
+#pragma unroll
+      for (int i = 0; i < 8; i++) {
+        const BFloat16* even = a + (p + i) * 2 * a_col + r;
+        in[i] = __builtin_bit_cast(Vec8, __builtin_shufflevector(load_raw<Bits>(even), load_raw<Bits>(even + a_col), 0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15));
+      }
+      transpose8(in, out + r * stride + p, stride);
+    }
+  }
+  for (int64_t i = 0; i < rows; i++) {
+    BFloat16* const row = reinterpret_cast<BFloat16*>(out + i * stride);
+    for (int64_t p = i < r ? 2 * whole : 0; p < k; p++) row[p] = a[p * a_col + i];
+    if (k % 2) row[k] = {0};
+  }
+}
 #else
+void copy_panel_pairs(const BFloat16*, int64_t, int64_t, int64_t, int64_t, float*) { __builtin_unreachable(); }
+void copy_turned_pairs(const BFloat16*, int64_t, int64_t, int64_t, float*, int64_t) { __builtin_unreachable(); }
 void pairs_product(int64_t, const void*, int64_t, bool, const void*, int64_t, int64_t, float*, bool) { __builtin_unreachable(); }
 void pack_pairs(float*, int64_t) { __builtin_unreachable(); }
 void interleave_rows(const BFloat16*, int64_t, int64_t, int64_t, BFloat16*) { __builtin_unreachable(); }

@@ -155,6 +155,10 @@ Expr template_scratch(const KernelPlan& plan, const TemplateKernel& k) {
     const int64_t unblocked = COIL_GEMM_UNBLOCKED_K(byte_size(plan.buffer(k.operands[0].buffer).info.dtype));
     return provably_less(product(pool, gemm->k), pool.index(unblocked + 1)) ? Expr() : workers * COIL_GEMM_WORKER_BYTES;
   }
+  if (const auto* grouped = std::get_if<GroupedGemm>(&k.def)) {
+    const Expr table = (grouped->groups + 2) * COIL_GROUP_BYTES;
+    return provably_less(grouped->k, pool.index(COIL_GEMM_UNBLOCKED_K(4) + 1)) ? table : table + workers * COIL_GEMM_WORKER_BYTES;
+  }
   if (std::holds_alternative<Attention>(k.def)) return workers * COIL_ATTENTION_WORKER_BYTES;
   Expr bytes = conv_scratch(plan, k, k.operands[1].buffer);
   for (const PlanOperand& w : k.weights) {
