@@ -23,7 +23,7 @@ struct FixedArgument {
 
 // The code for one kind of device.
 struct TargetContents {
-  std::string device = "cpu";              // "cpu", "cuda"
+  std::string device;                      // "cpu", "cuda"
   std::string model = "model";             // the folder below data/aotinductor
   KernelPlan plan;
   std::vector<std::string> functions;      // of each kernel of the plan; empty: none of its own
