@@ -154,9 +154,7 @@ Result<TargetContents> build_cpu(const TargetJob& job, const tune::Record* recor
 
 Result<TargetContents> build_plan(CpuPlan plan, const TargetJob& job, HostOptions host, const Dump& dump, const StageDone& done) {
   const CompileOptions& options = job.options;
-  TargetContents t;
-  t.device = cpu_target().names.device;
-  t.architectures = job.architectures;
+  TargetContents t = contents_of(cpu_target(), job.architectures);
   t.plan = std::move(plan.plan);
   cpu::CpuProgram kernels = std::move(plan.program);
   cpu::drop_configs(kernels, t.plan, host.timed);

@@ -8,10 +8,10 @@ constexpr TargetLevel kLevels[] = {{"x86-64-v3", "v3"}, {"x86-64-v4", "v4"}};
 
 class CpuTarget final : public Target {
  public:
-  CpuTarget() : Target({"cpu", "cpu", "the CPU", "cpu", kLevels, true, "cpu (all of its levels), cpu:x86-64-v3, cpu:x86-64-v4"}) {}
+  CpuTarget() : Target({"cpu", "cpu", "the CPU", "cpu", "isas", kLevels, true, "cpu (all of its levels), cpu:x86-64-v3, cpu:x86-64-v4"}) {}
 
   LowerOptions lowering(const CompileOptions& options) const override {
-    return {.regions = true, .library = true, .quantised_products = true, .nan_rows = true, .int4_block = options.int4_block};
+    return {.regions = true, .library = true, .quantised_products = true, .nan_rows = true, .split_columns = true, .int4_block = options.int4_block};
   }
   Status check(const LoopProgram&) const override { return ok_status(); }
   bool has_source(const UserKernel& kernel) const override { return kernel.cpu.has_value(); }
