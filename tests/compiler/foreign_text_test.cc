@@ -11,6 +11,7 @@
 
 #include "compiler/build_target.h"
 #include "compiler/compile.h"
+#include "compiler/target.h"
 #include "tests/fuzz/renamed_program.h"
 #include "tests/paths.h"
 #include "toolchain/nvrtc.h"
@@ -172,7 +173,7 @@ TEST_P(ForeignText, MakesAPackage) {
   ReadOptions read;
   read.kernels = {kernel.value()};
   CompileOptions options;
-  options.isas = {"v3"};
+  options.targets = parse_targets("cpu:x86-64-v3").value();
   options.opt_level = 0;
   const auto units = [&](const std::string& text) {
     const std::vector<uint8_t> bytes = renamed(GetParam(), text);
