@@ -27,9 +27,9 @@ CD_FN void check_ends(const CudaGroupedGemm& t, int size, i32* flag, i32 kernel)
   }
 }
 
-// A tile of rows: its group (`batch`: the rows that no group has), its first row and where the group's rows end.
+// A tile of rows: its group (`batch`: the rows that no group has), its first row, and where the group's rows begin and end.
 struct GroupTile {
-  int group, row0, end;
+  int group, row0, begin, end;
 };
 
 // The tile of that number, counted through all groups; group -1: there are fewer. By whole warps.
@@ -51,15 +51,15 @@ CD_FN GroupTile find_tile(const CudaGroupedGemm& t, int number) {
     if (behind) {
       const int source = __ffs((int)behind) - 1;
       const int begin = __shfl_sync(~0u, r.begin, source), end = __shfl_sync(~0u, r.end, source), before = __shfl_sync(~0u, sum - count, source);
-      return {first + source, begin + (number - before) * BM, end};
+      return {first + source, begin + (number - before) * BM, begin, end};
     }
     number -= __shfl_sync(~0u, sum, 31);
   }
-  return {-1, 0, 0};
+  return {-1, 0, 0, 0};
 }
 
 // The tile of this block; false: there is none. Grid: x = tiles of n times (tiles of m + groups + 1) by rows, tiles of m times groups by depth. By rows
-// neighbouring blocks have the same rows.
+// neighbouring blocks have the same rows. Operands are given from where the group begins: the loaders see how its first elements are aligned.
 template <class T, int BM, int BN, bool DEPTH>
 CD_FN bool grouped_place(const CudaGroupedGemm& t, TilePlace& place) {
   const int tiles_n = (int)cdiv(t.n, (i64)BN);
@@ -69,13 +69,13 @@ CD_FN bool grouped_place(const CudaGroupedGemm& t, TilePlace& place) {
     int tile_m, tile_n;
     tile_position(blockIdx.x - (u32)(group * tiles_m * tiles_n), (u32)tiles_m, (u32)tiles_n, tile_m, tile_n);
     const GroupRange r = group_range(t, group, (int)t.k);
-    // From where the group begins, so that the loaders see how its first elements are aligned.
     place = {(const T*)t.a + r.begin * t.a_col, (const T*)t.b + r.begin * t.b_row, 0, 0, group, tile_m * BM, tile_n * BN, (int)t.m, 0, r.end - r.begin};
   } else {
     const GroupTile tile = find_tile<BM>(t, (int)(blockIdx.x / (u32)tiles_n));
     if (tile.group < 0) return false;
     const bool none = tile.group == (int)t.batch;  // rows of no group
-    place = {t.a, t.b, 0, none ? 0 : tile.group * t.b_batch, 0, tile.row0, (int)(blockIdx.x % (u32)tiles_n) * BN, tile.end, 0, none ? 0 : (int)t.k};
+    const i64 skipped = tile.begin * t.a_row;
+    place = {(const T*)t.a + skipped, t.b, -skipped, none ? 0 : tile.group * t.b_batch, 0, tile.row0, (int)(blockIdx.x % (u32)tiles_n) * BN, tile.end, 0, none ? 0 : (int)t.k};
   }
   return true;
 }

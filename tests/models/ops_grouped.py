@@ -37,6 +37,7 @@ for dtype, name in NAMES.items():
     op(f"grouped_depth_{name}", product, lambda d=dtype: (turned(24, 45, dtype=d), rand(45, 40, dtype=d), ends(0, 17, 17, 45)))
     op(f"grouped_depth_turned_{name}", product, lambda d=dtype: (rand(21, 48, dtype=d), turned(48, 35, dtype=d), ends(13, 31, 48)))
     op(f"grouped_batches_{name}", lambda a, b: torch._grouped_mm(a, b), lambda d=dtype: (rand(3, 19, 48, dtype=d), turned(3, 48, 35, dtype=d)))
+    op(f"grouped_depth_of_rows_{name}", lambda a, b, offs: torch._grouped_mm(a.t(), b, offs), lambda d=dtype: (rand(45, 24, dtype=d), rand(45, 40, dtype=d), ends(3, 17, 17, 45)))
     # Terms enough for partial sums.
     op(f"grouped_rows_deep_{name}", product, lambda d=dtype: (rand(50, 1104, dtype=d), rand(3, 1104, 72, dtype=d), ends(9, 30, 50)))
     op(f"grouped_depth_deep_{name}", product, lambda d=dtype: (turned(24, 1301, dtype=d), rand(1301, 40, dtype=d), ends(0, 517, 1301)))

@@ -113,6 +113,7 @@ Expr choice_key(const KernelPlan& plan, const Kernel& kernel) {
   const TemplateKernel& t = *as_template(kernel);
   if (const auto f = product_facts(plan, t)) return f->batch * f->m;
   if (const auto* a = std::get_if<Attention>(&t.def)) return a->batch * a->q_len * a->kv_len;
+  if (std::holds_alternative<GroupedGemm>(t.def)) return product(*plan.pool, t.result_sizes);
   return t.result_sizes[0] * t.result_sizes[2] * t.result_sizes[3];
 }
 
