@@ -27,7 +27,10 @@ extern "C" {
 #define COIL_TILE_COLS 64
 /* Scratch of one worker, see coil_*_scratch_bytes. */
 #define COIL_GEMM_WORKER_BYTES 172032
-#define COIL_GROUP_BYTES 16
+/* Of coil_gemm_grouped: where its groups begin; bfloat16 panels that a worker keeps while it goes through a group's rows, and the k up to which it does. */
+#define COIL_GROUP_TABLE_BYTES(groups) (((groups) + 5) / 4 * 64)
+#define COIL_GROUP_PANELS 8
+#define COIL_GROUP_KEPT_K 16384
 /* A packed panel of a product of integers: [ceil(k/4)][COIL_PANEL][4] int8, then COIL_PANEL int32, see CoilGemm. */
 #define COIL_INTEGER_PANEL_BYTES(k) (((k) + 3) / 4 * 4 * COIL_PANEL + COIL_PANEL * 4)
 /* Taps of a depthwise convolution of bytes: as many products of 255 and 128 have a sum that float32 holds exactly. */
@@ -189,7 +192,8 @@ COIL_KERNELS(v4)
  *              where tiles = COIL_WINOGRAD_TILES(t), and n images of ty x tx = ceil(oh / t) x ceil(ow / t) tiles are cut into
  *              bx = ceil(tx / tiles) times ceil(n * ty / (tiles / ceil(tx / bx))) blocks
  *   attention  num_workers * COIL_ATTENTION_WORKER_BYTES
- *   gemm_grouped   as gemm, and COIL_GROUP_BYTES * (batch + 2)
+ *   gemm_grouped   as gemm, and COIL_GROUP_TABLE_BYTES(batch), and of bfloat16 that is not packed
+ *                  num_workers * COIL_GROUP_PANELS * ceil(min(k, COIL_GROUP_KEPT_K) / 2) * COIL_PANEL * 4
  * num_workers is CoilHost.num_workers. Other fields than the sizes (and x_c, w_plain, dtype) are not looked at. */
 int64_t coil_gemm_scratch_bytes(const CoilGemm* args, int32_t num_workers);
 int64_t coil_conv2d_scratch_bytes(const CoilConv2d* args, int32_t num_workers);

@@ -11,6 +11,10 @@ template <class T>
 struct GroupSource : GemmSource<T> {
   using GemmSource<T>::g;
   bool bits;
+  // Where the panels of a task wait for its other blocks of rows, so that each is packed once; null: nowhere.
+  float* kept = nullptr;
+  int64_t first_panel = 0;
+  bool packs = true;
 
   GroupSource(const CoilGemm& gemm, bool as_bits) : GemmSource<T>{gemm}, bits(as_bits) {}
 
@@ -35,8 +39,9 @@ struct GroupSource : GemmSource<T> {
     if constexpr (__is_same(T, BFloat16)) {
       if (bits && !g.b_packed) {
         const T* b = static_cast<const T*>(g.b) + k0 * g.b_row + panel * kPanel * g.b_col;
-        copy_panel_pairs(b, g.b_row, g.b_col, k, min64(kPanel, g.n - panel * kPanel), buffer);
-        return {buffer, kPairs, COIL_BFLOAT16};
+        float* const to = kept ? kept + ((panel - first_panel) * ceil_div(g.k, 2) + k0 / 2) * kPanel : buffer;
+        if (packs) copy_panel_pairs(b, g.b_row, g.b_col, k, min64(kPanel, g.n - panel * kPanel), to);
+        return {to, kPairs, COIL_BFLOAT16};
       }
     }
     return GemmSource<T>::panel_b(batch, panel, k0, k, buffer, tiles, bits);
@@ -60,7 +65,7 @@ struct Part {
   const CoilGemm& all;
   StoreContext to;
   int64_t batch = 0, row = 0;
-  bool amx = false;
+  bool amx = false, keeps_panels = false;
 
   Part(const CoilGemm& all, int64_t group, int64_t begin, int64_t end, int32_t workers) : g(all), all(all), to{all.c, all.c_batch, all.c_row, all.dtype} {
     const T *a = static_cast<const T*>(all.a), *b = static_cast<const T*>(all.b);
@@ -84,14 +89,24 @@ struct Part {
     amx = p.bfloat16_dot && g.b_packed && g.a_col == 1 && suits_amx(p);
     if (amx) plan_amx(p, workers);
     else plan(p, workers, suits_in_place(GroupSource<T>(g, p.bfloat16_dot).stride_in_place()) ? kPanelsInPlace : kBlockPanels);
+    keeps_panels = p.bfloat16_dot && !g.b_packed && p.row_blocks > 1 && g.k <= COIL_GROUP_KEPT_K;
+    if (keeps_panels) plan_kept(workers);
   }
   Part(const Part&) = delete;
+
+  // A task has all rows, and as few panels as give every worker some tasks.
+  void plan_kept(int32_t workers) {
+    const int64_t panels = ceil_div(g.n, kPanel);
+    p.block_panels = min64(COIL_GROUP_PANELS, panels);
+    while (workers > 1 && p.block_panels > 1 && ceil_div(panels, p.block_panels) < int64_t{4} * workers) p.block_panels = (p.block_panels + 1) / 2;
+    p.panel_blocks = p.tasks = ceil_div(panels, p.block_panels);
+  }
 
   // Packed panels of few rows are better read as they are.
   bool suits_dot() const {
     if (!__is_same(T, BFloat16) || g.k == 0 || !has_bfloat16_dot()) return false;
     if (g.b_packed) return g.m >= kFewestDotRows && g.a_col == 1;
-    return (g.a_col == 1 || g.a_row == 1) && (g.b_col == 1 || (g.b_row == 1 && g.b_col % 2 == 0));
+    return (g.a_col == 1 || g.a_row == 1) && (g.b_col == 1 || g.b_row == 1);
   }
 
   static void moved_tile(const void* context, int64_t, int64_t row, int64_t col, int64_t rows, int64_t cols, float* acc, int64_t ld) {
@@ -100,9 +115,17 @@ struct Part {
     else store_tile(&part.to, part.batch, part.row + row, col, rows, cols, reinterpret_cast<Real*>(acc), ld);
   }
 
-  void run_task(int64_t task, int32_t worker) const {
-    const GroupSource<T> source(g, p.bfloat16_dot);
-    if (amx) AmxRunner<const GroupSource<T>>{p, source}.run_task(task, worker);
+  // panels: this worker's memory for those that are kept.
+  void run_task(int64_t task, int32_t worker, float* panels) const {
+    GroupSource<T> source(g, p.bfloat16_dot);
+    if (keeps_panels) {
+      source.kept = panels;
+      source.first_panel = task * p.block_panels;
+      for (int64_t block = 0; block < p.row_blocks; block++, source.packs = false) {
+        const int64_t number = p.m > p.n ? block * p.panel_blocks + task : task * p.row_blocks + block;   // as BlockRunner counts
+        BlockRunner<const GroupSource<T>>{p, source}.run_task(number, worker);
+      }
+    } else if (amx) AmxRunner<const GroupSource<T>>{p, source}.run_task(task, worker);
     else BlockRunner<const GroupSource<T>>{p, source}.run_task(task, worker);
   }
 };
@@ -111,6 +134,7 @@ template <class T>
 struct Groups {
   const CoilGemm& g;
   Group* groups;
+  float* panels;         // COIL_GROUP_PANELS of each worker
   int64_t count = 0, tasks = 0;
   int32_t workers = 1;   // that a group is cut for
 
@@ -152,7 +176,8 @@ struct Groups {
     for (int64_t task = begin; task < end;) {
       const int64_t i = self.group_of(task), last = min64(end, self.groups[i + 1].first_task);
       const Part<T> part(self.g, i, self.groups[i].begin, self.groups[i + 1].begin, self.workers);
-      for (; task < last; task++) part.run_task(task - self.groups[i].first_task, worker);
+      float* const kept = self.panels + worker * COIL_GROUP_PANELS * ceil_div(min64(self.g.k, COIL_GROUP_KEPT_K), 2) * kPanel;
+      for (; task < last; task++) part.run_task(task - self.groups[i].first_task, worker, kept);
     }
   }
 };
@@ -160,7 +185,7 @@ struct Groups {
 template <class T>
 void grouped(const CoilGemm& g, const CoilHost* host) {
   char* const table = static_cast<char*>(g.scratch) + coil_gemm_scratch_bytes(&g, host->num_workers);
-  Groups<T> all = {g, reinterpret_cast<Group*>(table)};
+  Groups<T> all = {g, reinterpret_cast<Group*>(table), reinterpret_cast<float*>(table + COIL_GROUP_TABLE_BYTES(g.batch))};
   all.plan_groups(host->num_workers);
   if (all.tasks <= 0) return;
   if (all.tasks == 1 || host->num_workers <= 1 || g.m * g.n * g.k <= kSmallProduct) return Groups<T>::run(&all, 0, all.tasks, 0);

@@ -12,7 +12,7 @@ void pack_pairs(float* rows, int64_t k);
 // k rows of n numbers to out[ceil(k / 2)][n][2].
 void interleave_rows(const BFloat16* from, int64_t row, int64_t k, int64_t n, BFloat16* out);
 
-// A panel of B, `cols` columns of it and zeros, to [ceil(k / 2)][kPanel][2]. b_col is 1, or b_row is 1 and b_col even.
+// A panel of B, `cols` columns of it and zeros, to [ceil(k / 2)][kPanel][2]. b_col or b_row is 1.
 void copy_panel_pairs(const BFloat16* b, int64_t b_row, int64_t b_col, int64_t k, int64_t cols, float* out);
 
 // Rows of A that stand side by side in memory (k `a_col` apart) as rows of pairs, `stride` floats apart, and a zero behind an odd k.
