@@ -4,6 +4,7 @@
 
 #include "lower/families.h"
 #include "lower/formula.h"
+#include "lower/grouped_products.h"
 
 namespace coil::lowering {
 namespace {
@@ -85,6 +86,52 @@ Views expert_gradients(Op& op) {
   return {by_rows(op, op.name + ".input", grad, permuted(op, w, {0, 2, 1}), ends), by_depth(op, op.name + ".weight", permuted(op, x, {1, 0}), grad, ends)};
 }
 
+// v[s, i, j] = matrices[position(s), i, j], a position being data.
+struct Chosen {
+  View matrices;
+  Expr position;  // over variable 0
+};
+// What a view reads, of a gather's result what that reads: nobody else may need the result.
+Expr source_of(Op& op, const View& v) {
+  if (v.body->kind != ExprKind::load) return v.body;
+  const LoopProgram& program = op.rec.program();
+  const BufferId id(v.body->id);
+  if (program.buffer(id).kind != BufferInfo::Kind::computed) return v.body;
+  const auto made = std::find_if(program.loops.rbegin(), program.loops.rend(), [&](const Loop& l) { return l.outputs[0] == id; });
+  const auto* formula = made == program.loops.rend() ? nullptr : std::get_if<Pointwise>(&made->def);
+  if (!formula || formula->body->kind != ExprKind::load || program.buffer(BufferId(formula->body->id)).dtype != v.dtype) return v.body;
+  return substitute_vars(formula->body, std::vector<Expr>(v.body->args.begin(), v.body->args.end()));
+}
+
+std::optional<Chosen> chosen(Op& op, const View& v) {
+  if (v.rank() != 3) return std::nullopt;
+  const Expr body = source_of(op, v);
+  if (body->kind != ExprKind::load || body->args.size() != 3) return std::nullopt;
+  const std::vector<Expr> at(body->args.begin(), body->args.end());
+  const auto by_data = [](Expr e) { return any_of(e, [](Expr n) { return n->is_op(ScalarOp::checked_index); }); };
+  if (!by_data(at[0]) || depends_on_var(at[0], 1) || depends_on_var(at[0], 2)) return std::nullopt;
+  if (by_data(at[1]) || by_data(at[2]) || depends_on_var(at[1], 0) || depends_on_var(at[2], 0)) return std::nullopt;
+  const BufferInfo& buffer = op.rec.program().buffer(BufferId(body->id));
+  View all{v.dtype, {buffer.sizes[0], v.sizes[1], v.sizes[2]}, op.pool.load(BufferId(body->id), buffer.dtype, {op.pool.var(0), at[1], at[2]})};
+  return Chosen{std::move(all), at[0]};
+}
+
+// rows[s] * matrices[position(s)].
+View by_position(Op& op, const View& rows, const View& matrices, Expr position) {
+  ExprPool& p = op.pool;
+  const Expr count = rows.sizes[0];
+  const View number = op.rec.pointwise(op.name + ".number", DType::i64, {count}, [&](Coordinates c) { return p.cast(substitute_vars(position, std::vector<Expr>{c[0]}), DType::i64); });
+  const auto [sorted, order] = op.rec.sort(op.name + ".order", number, 0, count, false);
+  const View place = op.rec.sort(op.name + ".place", order, 0, count, false).second;  // where each row went
+  const View ends = op.rec.reduce(op.name + ".ends", ReduceOp::sum, DType::i64, {matrices.sizes[0]}, {count}, [&](Coordinates c, Coordinates k) {
+    return p.cast(p.op(ScalarOp::le, {op.rec.at(number, k), p.cast(c[0], DType::i64)}), DType::i64);
+  });
+  const auto moved = [&](const View& v, const View& to) {
+    return op.rec.view(v, v.sizes, [&](Coordinates c) { return std::vector<Expr>{p.checked_index(op.rec.at(to, c.first(1)), count), c[1]}; });
+  };
+  return moved(define(op, op.name, Kind::rows, moved(rows, order), matrices, ends), place);
+}
+
 // v * g / |v|, the norm over all dimensions but `dim` (-1: over all); and the norms.
 Views weight_norm(Op& op) {
   const View v = op.tensor("v"), g = op.tensor("g");
@@ -107,6 +154,17 @@ Views weight_norm(Op& op) {
 }
 
 }  // namespace
+
+std::optional<View> product_of_chosen(Op& op, const View& a, const View& b) {
+  if (!has_template(a, b)) return std::nullopt;
+  if (const auto of_b = is_const(a.sizes[1], 1) ? chosen(op, b) : std::nullopt) {
+    return unsqueezed(op, by_position(op, squeezed(op, a, 1), of_b->matrices, of_b->position), 1);
+  }
+  if (const auto of_a = is_const(b.sizes[2], 1) ? chosen(op, a) : std::nullopt) {
+    return unsqueezed(op, by_position(op, squeezed(op, b, 2), permuted(op, of_a->matrices, {0, 2, 1}), of_a->position), 2);
+  }
+  return std::nullopt;
+}
 
 void add_grouped_products(Table& table) {
   table["aten._grouped_mm.default"] = grouped_mm;

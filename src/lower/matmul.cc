@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "lower/complex_math.h"
+#include "lower/grouped_products.h"
 #include "lower/lowering.h"
 
 namespace coil::lowering {
@@ -230,6 +231,7 @@ void add_matmul(Table& table) {
     return Views{reshaped(op, product_2d(op, op.name, op.out().dtype, op.tensor("self"), op.tensor("mat2")), op.out().sizes)};
   };
   table["aten.bmm.default"] = [](Op& op) {
+    if (const auto y = product_of_chosen(op, op.tensor("self"), op.tensor("mat2"))) return Views{*y};
     return Views{reshaped(op, product_3d(op, op.name, op.out().dtype, op.tensor("self"), op.tensor("mat2")), op.out().sizes)};
   };
   table["aten.addmm.default"] = [](Op& op) {

@@ -77,6 +77,17 @@ class Experts(nn.Module):
         return torch.zeros_like(x).index_copy(0, order, y + self.bias[expert[order]])
 
 
+
+# A batched product of matrices that data chooses, as transformers' "batched_mm" has it: columns or rows, one of a matrix or all of one.
+for dtype, name in NAMES.items():
+    op(f"grouped_chosen_columns_{name}", lambda w, x, e: torch.bmm(w[e], x.unsqueeze(-1)).squeeze(-1), lambda d=dtype: (rand(5, 40, 32, dtype=d), rand(19, 32, dtype=d), torch.randint(0, 5, (19,))))
+    op(f"grouped_chosen_rows_{name}", lambda w, x, e: torch.bmm(x.unsqueeze(1), w[e]).squeeze(1) + 1, lambda d=dtype: (rand(5, 32, 40, dtype=d), rand(19, 32, dtype=d), torch.full((19,), 3)))
+op("grouped_chosen_few", lambda w, x, e: torch.bmm(w[e].transpose(1, 2), x.unsqueeze(-1)), lambda: (rand(5, 32, 40), rand(2, 32), torch.tensor([4, -5])))
+op("grouped_chosen_dynamic", lambda w, x, e: torch.bmm(w[e], x.unsqueeze(-1)), lambda: (rand(5, 40, 32, dtype=BF16), rand(19, 32, dtype=BF16), torch.randint(0, 5, (19,))),
+   dynamic=[None, {0: torch.export.Dim("rows", min=2, max=512)}, {0: torch.export.Dim("rows", min=2, max=512)}],
+   sets={"r19": lambda: (rand(5, 40, 32, dtype=BF16), rand(19, 32, dtype=BF16), torch.randint(0, 5, (19,))),
+         "r200": lambda: (rand(5, 40, 32, dtype=BF16), rand(200, 32, dtype=BF16), torch.randint(0, 5, (200,)))})
+
 for dtype, name in NAMES.items():
     op(f"grouped_experts_{name}", Lazy(lambda d=dtype: Experts(d)), lambda d=dtype: (rand(41, 32, dtype=d), torch.randint(0, 5, (41,))))
 op("grouped_experts_few_rows", Lazy(lambda: Experts(BF16)), lambda: (rand(2, 32, dtype=BF16), torch.tensor([3, 0])))
