@@ -155,6 +155,7 @@ class Scratch {
 // v4 with AMX in plain C++ (emulated_tiles.h).
 extern "C" {
 void coil_gemm_emulated(const CoilGemm* args, const CoilHost* host);
+void coil_gemm_grouped_emulated(const CoilGemm* args, const CoilHost* host);
 void coil_conv2d_emulated(const CoilConv2d* args, const CoilHost* host);
 void coil_attention_emulated(const CoilAttention* args, const CoilHost* host);
 }
@@ -166,6 +167,7 @@ struct IsaKernels {
   void (*attention)(const CoilAttention*, const CoilHost*);
   void (*gemm_f64)(const CoilGemm*, const CoilHost*);
   void (*conv2d_f64)(const CoilConv2d*, const CoilHost*);
+  void (*grouped)(const CoilGemm*, const CoilHost*);
 
   void product(const CoilGemm* g, const CoilHost* host) const { (g->dtype == COIL_FLOAT64 ? gemm_f64 : gemm)(g, host); }
   void convolution(const CoilConv2d* c, const CoilHost* host) const { (c->dtype == COIL_FLOAT64 ? conv2d_f64 : conv2d)(c, host); }
@@ -175,11 +177,11 @@ struct IsaKernels {
 inline std::vector<IsaKernels> runnable_kernels() {
   std::vector<IsaKernels> all;
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-    all.push_back({"v3", coil_gemm_v3, coil_conv2d_v3, coil_attention_v3, coil_gemm_f64_v3, coil_conv2d_f64_v3});
+    all.push_back({"v3", coil_gemm_v3, coil_conv2d_v3, coil_attention_v3, coil_gemm_f64_v3, coil_conv2d_f64_v3, coil_gemm_grouped_v3});
   }
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) {
-    all.push_back({"v4", coil_gemm_v4, coil_conv2d_v4, coil_attention_v4, coil_gemm_f64_v4, coil_conv2d_f64_v4});
-    all.push_back({"v4 with emulated tiles", coil_gemm_emulated, coil_conv2d_emulated, coil_attention_emulated, coil_gemm_f64_v4, coil_conv2d_f64_v4});
+    all.push_back({"v4", coil_gemm_v4, coil_conv2d_v4, coil_attention_v4, coil_gemm_f64_v4, coil_conv2d_f64_v4, coil_gemm_grouped_v4});
+    all.push_back({"v4 with emulated tiles", coil_gemm_emulated, coil_conv2d_emulated, coil_attention_emulated, coil_gemm_f64_v4, coil_conv2d_f64_v4, coil_gemm_grouped_emulated});
   }
   return all;
 }
