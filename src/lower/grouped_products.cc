@@ -17,7 +17,7 @@ bool has_template(const View& a, const View& b) {
   return a.dtype == b.dtype && is_float(a.dtype) && a.dtype != DType::f64 && !has_nothing(a) && !has_nothing(b);
 }
 
-View define(Op& op, const std::string& name, Kind kind, const View& a, const View& b, const View& ends) {
+View define(Op& op, const std::string& name, DType dtype, Kind kind, const View& a, const View& b, const View& ends) {
   const bool rows = kind == Kind::rows;
   GroupedGemm def;
   def.kind = kind;
@@ -26,24 +26,16 @@ View define(Op& op, const std::string& name, Kind kind, const View& a, const Vie
   def.b = renumbered(op.pool, op.rec.operand(b), rows ? std::vector<size_t>{0, 3, 2} : std::vector<size_t>{3, 2});
   def.ends = op.rec.stored(ends, "ends");
   Sizes sizes = rows ? Sizes{def.m, def.n} : Sizes{def.groups, def.m, def.n};
-  return op.rec.define(name, op.out().dtype, std::move(sizes), std::move(def));
-}
-
-// The number of each element's group, `groups` behind the last one.
-View numbers(Op& op, const std::string& name, const View& ends, Expr size) {
-  ExprPool& p = op.pool;
-  return op.rec.reduce(name + ".group", ReduceOp::sum, DType::i64, {size}, {ends.sizes[0]}, [&](Coordinates c, Coordinates k) {
-    return p.cast(p.op(ScalarOp::le, {as(op.rec.at(ends, k), DType::i64), p.cast(c[0], DType::i64)}), DType::i64);
-  });
+  return op.rec.define(name, dtype, std::move(sizes), std::move(def));
 }
 
 // out[i, n] = sum over k of a[i, k] * b[g, k, n], g being the group of row i; zeros behind the last one's.
-View by_rows(Op& op, const std::string& name, const View& a, const View& b, const View& ends) {
-  if (has_template(a, b)) return define(op, name, Kind::rows, a, b, ends);
+View by_rows(Op& op, const std::string& name, DType to, const View& a, const View& b, const View& ends) {
+  if (has_template(a, b)) return define(op, name, to, Kind::rows, a, b, ends);
   ExprPool& p = op.pool;
-  const DType to = op.out().dtype, type = is_float(to) ? accumulate_type(to) : to;
+  const DType type = is_float(to) ? accumulate_type(to) : to;
   const Expr groups = ends.sizes[0];
-  const View group = numbers(op, name, ends, a.sizes[0]);
+  const View group = group_numbers(op, name, ends, a.sizes[0]);
   return op.rec.reduce(name, ReduceOp::sum, to, {a.sizes[0], b.sizes[2]}, {a.sizes[1]}, [&](Coordinates c, Coordinates k) {
     const Expr number = op.rec.at(group, c.first(1)), last = p.cast(groups - 1, DType::i64);
     const Expr row = p.checked_index(p.op(ScalarOp::minimum, {number, last}), groups);
@@ -53,37 +45,27 @@ View by_rows(Op& op, const std::string& name, const View& a, const View& b, cons
 }
 
 // out[g, m, n] = sum over the k of group g of a[m, k] * b[k, n].
-View by_depth(Op& op, const std::string& name, const View& a, const View& b, const View& ends) {
-  if (has_template(a, b)) return define(op, name, Kind::depth, a, b, ends);
+View by_depth(Op& op, const std::string& name, DType to, const View& a, const View& b, const View& ends) {
+  if (has_template(a, b)) return define(op, name, to, Kind::depth, a, b, ends);
   ExprPool& p = op.pool;
-  const DType to = op.out().dtype, type = is_float(to) ? accumulate_type(to) : to;
-  const View group = numbers(op, name, ends, a.sizes[1]);
+  const DType type = is_float(to) ? accumulate_type(to) : to;
+  const View group = group_numbers(op, name, ends, a.sizes[1]);
   return op.rec.reduce(name, ReduceOp::sum, to, {ends.sizes[0], a.sizes[0], b.sizes[1]}, {a.sizes[1]}, [&](Coordinates c, Coordinates k) {
     const Expr product = p.op(ScalarOp::mul, {as(op.rec.at(a, std::vector<Expr>{c[1], k[0]}), type), as(op.rec.at(b, std::vector<Expr>{k[0], c[2]}), type)});
     return p.select(p.op(ScalarOp::eq, {op.rec.at(group, k), p.cast(c[0], DType::i64)}), product, op.constant(0, type));
   });
 }
 
-// What of two operands is grouped follows from their ranks: rows of the first, columns of the second, or the terms of their sums.
-View grouped_product(Op& op, const View& a, const View& b, const std::optional<View>& ends) {
-  if (a.rank() == 3 && b.rank() == 3) return matrix_product(op, op.name, op.out().dtype, a, b, 1);
-  if (!ends) fail(ErrorCode::bad_program, op.node.target + ": groups of rows, columns or terms without 'offs'");
-  if (a.rank() == 2 && b.rank() == 3) return by_rows(op, op.name, a, b, *ends);
-  if (a.rank() == 2 && b.rank() == 2) return by_depth(op, op.name, a, b, *ends);
-  if (a.rank() != 3 || b.rank() != 2) fail(ErrorCode::bad_program, op.node.target + " of other than matrices and lists of them");
-  return permuted(op, by_rows(op, op.name, permuted(op, b, {1, 0}), permuted(op, a, {0, 2, 1}), *ends), {1, 0});
-}
-
 Views grouped_mm(Op& op) {
   if (op.has("bias")) fail(ErrorCode::unsupported_feature, op.node.target + ": a bias, which PyTorch does not take either");
-  return {grouped_product(op, op.tensor("self"), op.tensor("mat2"), op.maybe_tensor("offs"))};
+  return {grouped_product(op, op.name, op.out().dtype, op.tensor("self"), op.tensor("mat2"), op.maybe_tensor("offs"))};
 }
 
 // What transformers (since 5) has for types and compilers that PyTorch's operator does not serve, and its gradients.
-Views expert_products(Op& op) { return {by_rows(op, op.name, op.tensor("input"), op.tensor("weight"), op.tensor("offs"))}; }
+Views expert_products(Op& op) { return {by_rows(op, op.name, op.out().dtype, op.tensor("input"), op.tensor("weight"), op.tensor("offs"))}; }
 Views expert_gradients(Op& op) {
   const View x = op.tensor("input"), w = op.tensor("weight"), ends = op.tensor("offs"), grad = op.tensor("grad_output");
-  return {by_rows(op, op.name + ".input", grad, permuted(op, w, {0, 2, 1}), ends), by_depth(op, op.name + ".weight", permuted(op, x, {1, 0}), grad, ends)};
+  return {by_rows(op, op.name + ".input", op.out().dtype, grad, permuted(op, w, {0, 2, 1}), ends), by_depth(op, op.name + ".weight", op.out().dtype, permuted(op, x, {1, 0}), grad, ends)};
 }
 
 // v[s, i, j] = matrices[position(s), i, j], a position being data.
@@ -129,7 +111,7 @@ View by_position(Op& op, const View& rows, const View& matrices, Expr position) 
   const auto moved = [&](const View& v, const View& to) {
     return op.rec.view(v, v.sizes, [&](Coordinates c) { return std::vector<Expr>{p.checked_index(op.rec.at(to, c.first(1)), count), c[1]}; });
   };
-  return moved(define(op, op.name, Kind::rows, moved(rows, order), matrices, ends), place);
+  return moved(define(op, op.name, op.out().dtype, Kind::rows, moved(rows, order), matrices, ends), place);
 }
 
 // v * g / |v|, the norm over all dimensions but `dim` (-1: over all); and the norms.
@@ -154,6 +136,22 @@ Views weight_norm(Op& op) {
 }
 
 }  // namespace
+
+View grouped_product(Op& op, const std::string& name, DType dtype, const View& a, const View& b, const std::optional<View>& ends) {
+  if (a.rank() == 3 && b.rank() == 3) return matrix_product(op, name, dtype, a, b, 1);
+  if (!ends) fail(ErrorCode::bad_program, op.node.target + ": groups of rows, columns or terms without 'offs'");
+  if (a.rank() == 2 && b.rank() == 3) return by_rows(op, name, dtype, a, b, *ends);
+  if (a.rank() == 2 && b.rank() == 2) return by_depth(op, name, dtype, a, b, *ends);
+  if (a.rank() != 3 || b.rank() != 2) fail(ErrorCode::bad_program, op.node.target + " of other than matrices and lists of them");
+  return permuted(op, by_rows(op, name, dtype, permuted(op, b, {1, 0}), permuted(op, a, {0, 2, 1}), *ends), {1, 0});
+}
+
+View group_numbers(Op& op, const std::string& name, const View& ends, Expr size) {
+  ExprPool& p = op.pool;
+  return op.rec.reduce(name + ".group", ReduceOp::sum, DType::i64, {size}, {ends.sizes[0]}, [&](Coordinates c, Coordinates k) {
+    return p.cast(p.op(ScalarOp::le, {as(op.rec.at(ends, k), DType::i64), p.cast(c[0], DType::i64)}), DType::i64);
+  });
+}
 
 std::optional<View> product_of_chosen(Op& op, const View& a, const View& b) {
   if (!has_template(a, b)) return std::nullopt;

@@ -66,6 +66,47 @@ def test_rows_of_no_group_are_zeros():
     assert torch.equal(got[30:], torch.zeros(7, 64, dtype=BF16)) and got[:30].abs().sum() > 0
 
 
+F8 = torch.float8_e4m3fn
+SCALED = {
+    "rows": lambda: (torch.randn(37, 48).to(F8), torch.randn(4, 64, 48).to(F8).transpose(1, 2), torch.rand(37), torch.rand(4, 64), ends(3, 3, 20, 37)),
+    "columns": lambda: (torch.randn(4, 24, 48).to(F8), torch.randn(64, 48).to(F8).t(), torch.rand(4, 24), torch.rand(64), ends(16, 16, 40, 64)),
+    "depth": lambda: (torch.randn(24, 64).to(F8), torch.randn(32, 64).to(F8).t(), torch.rand(4 * 24), torch.rand(4 * 32), ends(16, 16, 40, 64)),
+    "batches": lambda: (torch.randn(4, 24, 48).to(F8), torch.randn(4, 64, 48).to(F8).transpose(1, 2), torch.rand(4, 24), torch.rand(4, 64), None),
+}
+
+
+def scaled_one_by_one(form, a, b, scale_a, scale_b, offs):
+    """What the operator is said to compute, group by group: PyTorch has no kernel for the CPU."""
+    a, b = a.double(), b.double()
+    bounds = [(0 if g == 0 else int(offs[g - 1]), int(offs[g])) for g in range(4)] if offs is not None else [None] * 4
+    def part(g):
+        rows = slice(*bounds[g]) if bounds[g] else slice(None)
+        if form == "rows":
+            return a[rows] @ b[g] * scale_a[rows, None] * scale_b[g]
+        if form == "columns":
+            return a[g] @ b[:, rows] * scale_a[g, :, None] * scale_b[rows]
+        if form == "depth":
+            return a[:, rows] @ b[rows] * scale_a.view(4, -1)[g, :, None] * scale_b.view(4, -1)[g]
+        return a[g] @ b[g] * scale_a[g, :, None] * scale_b[g]
+    parts = [part(g) for g in range(4)]
+    return torch.cat(parts, {"rows": 0, "columns": 1}[form]) if form in ("rows", "columns") else torch.stack(parts)
+
+
+@pytest.mark.parametrize("form", SCALED)
+def test_scaled(form):
+    torch.manual_seed(0)
+    arguments = SCALED[form]()
+
+    class Scaled(torch.nn.Module):
+        def forward(self, a, b, scale_a, scale_b, offs):
+            return torch._scaled_grouped_mm(a, b, scale_a, scale_b, offs=offs, out_dtype=BF16)
+
+    got = coil.compile(torch.export.export(Scaled(), arguments))(*arguments)
+    want = scaled_one_by_one(form, *arguments)
+    assert got.dtype == BF16 and got.shape == want.shape
+    torch.testing.assert_close(got.double(), want, atol=1e-3, rtol=1e-2)
+
+
 def test_experts_of_transformers_have_gradients():
     """The operators that transformers has for float32 under torch.compile."""
     pytest.importorskip("transformers.integrations.moe")
