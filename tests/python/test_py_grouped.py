@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 
 import coil
+import harness
 from test_py_gradients import check
 from test_py_torch_compile import fresh, nothing_in_torch  # noqa: F401 (fresh is a fixture)
 
@@ -113,3 +114,25 @@ def test_experts_of_transformers_have_gradients():
     torch.manual_seed(0)
     last = ends(3, 3, 20, 37)
     check(lambda x, w: torch.ops.transformers.grouped_mm_fallback(x * 2, w, last).sin(), torch.randn(37, 48), torch.randn(4, 48, 64))
+
+
+@pytest.mark.parametrize("implementation", ["grouped_mm", "batched_mm"])
+@pytest.mark.parametrize("dtype", [F32, BF16], ids=["f32", "bf16"])
+def test_mixture_of_experts(dtype, implementation, tmp_path):
+    """However transformers exports the experts of a model, each of their products is a grouped one."""
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.MixtralConfig(vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, num_local_experts=4,
+                                        num_experts_per_tok=2, use_cache=False)
+    model = transformers.AutoModelForCausalLM.from_config(config).to(dtype).eval()
+    model.set_experts_implementation(implementation)
+    ids = torch.randint(0, 64, (2, 9))
+    with torch.no_grad():
+        want = model(ids).logits
+        package = tmp_path / "experts.coil.pt2"
+        compiled = coil.compile(torch.export.export(model, (ids,), strict=False), package)
+    got = compiled(ids)
+    got = got.logits if hasattr(got, "logits") else got[0] if isinstance(got, (list, tuple)) else got
+    torch.testing.assert_close(got, want, atol=TOLERANCE[dtype] * 10, rtol=TOLERANCE[dtype])
+    kernels = harness.coil("inspect", package, "--kernels").stdout
+    assert kernels.count(" grouped_gemm ") == 4, kernels  # two products a layer
