@@ -212,6 +212,46 @@ TEST_F(CudaCompile, TilesOfOddRows) {
   ASSERT_TRUE(built.ok()) << built.error().to_string();
 }
 
+// Grouped products: both kinds in both orders of both operands, addresses that TMA can read and others, groups of known, of short and of long sizes. The table
+// is sound: kernels are asked in order, and the last one serves all.
+TEST_F(CudaCompile, GroupedProducts) {
+  using namespace templates;
+  ExprPool pool;
+  std::map<std::string, toolchain::CudaRequest> requests;  // by the call
+  const Expr one = pool.index(1), none = pool.index(0), k = pool.index(256), n = pool.index(320), rows = pool.symbol(pool.add_symbol({"rows", "rows", 1, 1 << 20}));
+  for (int kind = 0; kind < 2 * 4 * 3 * 2 * 2 * 2; ++kind) {
+    const int layout = kind / 2 % 4, sm = kind / 48 % 2 ? 90 : 80;
+    const DType dtype = std::array{DType::bf16, DType::f16, DType::f32}[static_cast<size_t>(kind / 8 % 3)];
+    if (dtype == DType::f16 && layout != 0) continue;
+    CudaGroupedFacts f;
+    f.by_depth = kind % 2;
+    CudaGemmFacts& p = f.product;
+    p.dtype = dtype, p.tf32 = dtype == DType::f32 && kind / 96 % 2, p.a_alignment = p.b_alignment = kind / 96 % 2 ? 2 : 16;
+    p.batch = pool.index(8), p.n = n, p.m = f.by_depth ? n : kind / 24 % 2 ? rows : pool.index(300), p.k = f.by_depth ? rows : k;
+    p.a_batch = none, p.a_row = layout & 1 ? one : p.k, p.a_col = layout & 1 ? p.m : one;
+    p.b_batch = f.by_depth ? none : p.k * n, p.b_row = layout & 2 ? one : n, p.b_col = layout & 2 ? p.k : one;
+    const std::vector<CudaVariant> variants = cuda_grouped_variants(f, sm);
+    ASSERT_FALSE(variants.empty());
+    for (const CudaVariant& v : variants) {
+      EXPECT_EQ(v.condition.empty(), &v == &variants.back()) << v.name << ": " << v.condition;
+      EXPECT_LE(v.shared_bytes, sm == 90 ? 232448 : 166912) << v.name;
+      EXPECT_TRUE(!v.hopper || sm == 90) << v.name;
+      EXPECT_TRUE(v.setup.empty() || (!f.by_depth && !(layout & 1))) << v.name << ": TMA reads groups of rows along k alone";
+      toolchain::CudaRequest request = around(v, "CudaGroupedGemm", sm);
+      const std::string inside = "  E epilogue;\n";
+      request.source.replace(request.source.find(inside), inside.size(), inside + "  struct { int* flag; int kernel; } a = {};\n");
+      requests.insert({fmt::format("{} {}", sm, v.call), std::move(request)});
+    }
+  }
+  std::vector<toolchain::CudaRequest> all;
+  for (auto& [call, request] : requests) all.push_back(request);
+  for (const char* name : {"cd::grouped_mma<", "cd::grouped_simt<", "cd::grouped_wgmma<", "cd::tf32"}) {
+    EXPECT_TRUE(std::any_of(all.begin(), all.end(), [&](const auto& r) { return r.source.find(name) != std::string::npos; })) << name;
+  }
+  const auto built = nvrtc_->compile_all(all, kThreads);
+  ASSERT_TRUE(built.ok()) << built.error().to_string();
+}
+
 // A new template belongs into this list, and its problem into template_nets().
 const std::set<std::string> kTemplates = {
     "apply_epilogue", "attention_decode", "attention_mma", "attention_simt", "attention_wgmma",
