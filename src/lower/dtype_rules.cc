@@ -306,6 +306,14 @@ void check_booleans(const Op& op, const std::vector<Operand>& operands) {
   refuse(op, "", "fic", DType::boolean);
 }
 
+// Stirling's term of a loss subtracts the targets, which booleans are not for.
+void check_full_loss(const Op& op, const std::vector<Operand>& operands) {
+  if (!is_packet(op, {"aten.poisson_nll_loss."}) || !op.flag("full")) return;
+  for (const Operand& o : operands) {
+    if (o.argument == "target" && is_bool(o.type)) refuse(op, o.argument, "fic", o.type);
+  }
+}
+
 // Numbers are joined to complex ones of their own size, also where a result is given.
 void check_joined(const Op& op, const std::vector<Operand>& operands) {
   if (!is_packet(op, {"aten.complex.", "aten.polar."})) return;
@@ -329,6 +337,7 @@ void check_types(const Op& op) {
   check_positions_type(op, operands);
   check_joined(op, operands);
   check_booleans(op, operands);
+  check_full_loss(op, operands);
 }
 
 }  // namespace coil::lowering
