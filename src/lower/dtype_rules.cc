@@ -306,6 +306,15 @@ void check_booleans(const Op& op, const std::vector<Operand>& operands) {
   refuse(op, "", "fic", DType::boolean);
 }
 
+// Stirling's term subtracts the targets, a loss of rates something from those: booleans are not for that.
+void check_poisson(const Op& op, const std::vector<Operand>& operands) {
+  if (!is_packet(op, {"aten.poisson_nll_loss."})) return;
+  for (const Operand& o : operands) {
+    const bool subtracted = o.argument == "target" ? op.flag("full") : !op.flag("log_input");
+    if (subtracted && is_bool(o.type)) refuse(op, o.argument, "fic", o.type);
+  }
+}
+
 // Numbers are joined to complex ones of their own size, also where a result is given.
 void check_joined(const Op& op, const std::vector<Operand>& operands) {
   if (!is_packet(op, {"aten.complex.", "aten.polar."})) return;
@@ -329,6 +338,7 @@ void check_types(const Op& op) {
   check_positions_type(op, operands);
   check_joined(op, operands);
   check_booleans(op, operands);
+  check_poisson(op, operands);
 }
 
 }  // namespace coil::lowering

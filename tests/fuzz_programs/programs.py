@@ -108,17 +108,19 @@ def shaken(program, inputs, values, seed):
     that such a result is exact, 0 say, is chance. What lies as far from the true value may come out of another order of the same additions."""
     generator = torch.Generator().manual_seed(seed)
 
-    def off(t, i):
-        if not t.is_floating_point() or not values[i].is_floating_point():
-            return t
-        return t * (1 + torch.finfo(values[i].dtype).eps * (2 * torch.rand(t.shape, generator=generator, dtype=torch.float64) - 1))
+    def off(t, i, name):
+        eps = torch.finfo(values[i].dtype if values[i].is_floating_point() else usual).eps  # integers become such numbers first
+        t = t.double()
+        # What a transform rounds is as large as the largest of its numbers.
+        size = t.abs().max() if "fft" in name and t.numel() else t
+        return t + size * eps * (2 * torch.rand(t.shape, generator=generator, dtype=torch.float64) - 1)
 
     wide, usual = widened(inputs), torch.get_default_dtype()
     try:
         torch.set_default_dtype(torch.float64)
         for name, args, parameters in program["steps"]:
             parameters = ["float64"] if name == "to" and parameters[0] in operators.FLOATS else parameters
-            given = [off(wide[i], i) for i in args] if operators.rounds(name) else [wide[i] for i in args]
+            given = [off(wide[i], i, name) for i in args] if operators.rounds(name) else [wide[i] for i in args]
             wide.append(operators.TABLE[name][0](*given, *parameters))
     finally:
         torch.set_default_dtype(usual)

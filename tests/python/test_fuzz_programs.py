@@ -40,6 +40,7 @@ infinity = [["sub", [0, 0], []], ["reciprocal", [1], []], ["pad", [2], [2, 4, 1]
 CASES = {
     "a transform of infinities": {"inputs": [given([1])], "steps": [*infinity, ["fft_there_and_back", [3], [-1]]], "outputs": [4]},
     "a normalised zero by itself": {"inputs": [given([5, 7])], "steps": [["expand_one", [0], [5]], ["mul_scalar", [1], [3.0]], ["exp", [2], []], ["layer_norm", [3], []], ["div", [4, 4], []]], "outputs": [5]},
+    "a power of a transform's zeros": {"inputs": [{**given([9, 3, 65, 2], 0), "dtype": "int32"}, given([9, 3, 65, 2])], "steps": [["fft_there_and_back", [0], [-4]], ["pow", [2, 1], []]], "outputs": [3]},
     "by no deviation": {"inputs": [given([5, 7])], "steps": [["expand_one", [0], [3]], ["exp", [1], []], ["std", [2], [[1], True, True]], ["div", [2, 3], []]], "outputs": [4]},
 }
 found = {name: worker.judged(program, False)[0] for name, program in CASES.items()}

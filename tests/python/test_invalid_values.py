@@ -228,6 +228,8 @@ REFUSED = {
     "booleans_by_inner": (torch.inner, [M, M]),
     "booleans_by_tensordot": (lambda a, b: torch.tensordot(a, b, [[1], [1]]), [M, M]),
     "booleans_by_power": (lambda a: torch.linalg.matrix_power(a, 2), [M[:, :2]]),
+    "booleans_by_stirling": (lambda x, t: F.poisson_nll_loss(x, t, full=True), [X, M]),
+    "booleans_as_rates": (lambda x, t: F.poisson_nll_loss(x, t, log_input=False), [M, X]),
     "booleans_correlated": (torch.corrcoef, [M]),
     "booleans_searched": (torch.searchsorted, [M[0], M[0, 0]]),
     "booleans_bucketed": (torch.bucketize, [M[0, 0], M[0]]),
