@@ -6,7 +6,7 @@ PYTHON := $(COIL_VENV)/bin/python
 FUZZ_SECONDS ?= 30
 export COIL_VENV
 
-.PHONY: build deps demo venv test bench gpu fuzz fuzz-calls fuzz-long fmt sanitize sanitize-threads golden-update dev clean
+.PHONY: build deps demo venv test bench gpu fuzz fuzz-calls fuzz-long fmt sanitize sanitize-threads golden-update docs tidy dev clean
 
 build: deps
 	@tools/configure.sh $(BUILD)
@@ -71,12 +71,21 @@ golden-update: build
 	@COIL_GOLDEN_UPDATE=1 ctest --test-dir $(BUILD) || true
 	@git status --short tests
 
+# The documentation as a site in $(BUILD)/site, with the references of C, C++ and Python.
+docs:
+	@mkdir -p $(BUILD)
+	@tools/docs/build.sh $(BUILD)
+
 fmt:
 	@git ls-files -co --exclude-standard '*.h' '*.cc' '*.cpp' '*.hpp' | grep -v '^tests/golden/' | xargs clang-format-19 -i
 
+# clang-tidy's checks over FILES, or over what differs from BASE.
+tidy:
+	@tools/tidy.sh $(BUILD) $(FILES)
+
 dev: build venv
 	@ln -sf $(BUILD)/compile_commands.json compile_commands.json
-	@echo "ready: make test, make golden-update, make fuzz, make bench, make fmt"
+	@echo "ready: make test, make golden-update, make fuzz, make bench, make fmt, make docs"
 
 clean:
 	rm -rf $(BUILD) build-sanitize build-sanitize-threads build-fuzz

@@ -27,6 +27,10 @@ extern "C" {
 #define COIL_TILE_COLS 64
 /* Scratch of one worker, see coil_*_scratch_bytes. */
 #define COIL_GEMM_WORKER_BYTES 172032
+/* Of coil_gemm_grouped: where its groups begin; bfloat16 panels that a worker keeps while it goes through a group's rows, and the k up to which it does. */
+#define COIL_GROUP_TABLE_BYTES(groups) (((groups) + 5) / 4 * 64)
+#define COIL_GROUP_PANELS 8
+#define COIL_GROUP_KEPT_K 16384
 /* A packed panel of a product of integers: [ceil(k/4)][COIL_PANEL][4] int8, then COIL_PANEL int32, see CoilGemm. */
 #define COIL_INTEGER_PANEL_BYTES(k) (((k) + 3) / 4 * 4 * COIL_PANEL + COIL_PANEL * 4)
 /* Taps of a depthwise convolution of bytes: as many products of 255 and 128 have a sum that float32 holds exactly. */
@@ -81,7 +85,15 @@ typedef struct CoilGemm {
   int64_t b_group;
   const float* b_scale;        /* [ceil(k / b_group)][n], or null: 1 */
   const float* b_zero;         /* the same shape, or null: 0 */
+  const void* ends;            /* of coil_gemm_grouped alone, like all that follows: [batch] int32, or int64 */
+  int32_t ends_wide;           /* int64 */
+  int32_t by_depth;            /* groups are ranges of k; else of rows */
+  int32_t* flag;               /* becomes 1 where ends decrease or leave [0, m or k]; null: nobody asks */
 } CoilGemm;
+
+/* coil_gemm_grouped: products of groups that follow one another; `ends` says where each of the `batch` groups ends. By rows: group g's rows of A (a_batch is 0) meet
+ * B[g], c_batch is 0, and rows behind the last group are zeros. By depth: C[g] is the product of group g's columns of A and rows of B (b_batch 0, not packed).
+ * float32, bfloat16 and float16. Ends that are wrong read and write nothing outside the operands. */
 
 /* 2-D convolution (cross-correlation, zero padding; the pads may differ at the far side: oh and ow say how far it goes), input
  * and output channels-last in memory with arbitrary outer strides: x[n][h][w][c] with c stride 1 (or any strides when
@@ -163,6 +175,7 @@ typedef struct CoilAttention {
   void coil_conv2d_##ISA(const CoilConv2d* args, const CoilHost* host);                         \
   void coil_attention_##ISA(const CoilAttention* args, const CoilHost* host);                   \
   void coil_gemm_f64_##ISA(const CoilGemm* args, const CoilHost* host);                         \
+  void coil_gemm_grouped_##ISA(const CoilGemm* args, const CoilHost* host);                     \
   void coil_conv2d_f64_##ISA(const CoilConv2d* args, const CoilHost* host);
 COIL_KERNELS(v3)
 COIL_KERNELS(v4)
@@ -179,6 +192,8 @@ COIL_KERNELS(v4)
  *              where tiles = COIL_WINOGRAD_TILES(t), and n images of ty x tx = ceil(oh / t) x ceil(ow / t) tiles are cut into
  *              bx = ceil(tx / tiles) times ceil(n * ty / (tiles / ceil(tx / bx))) blocks
  *   attention  num_workers * COIL_ATTENTION_WORKER_BYTES
+ *   gemm_grouped   as gemm, and COIL_GROUP_TABLE_BYTES(batch), and of bfloat16 that is not packed
+ *                  num_workers * COIL_GROUP_PANELS * ceil(min(k, COIL_GROUP_KEPT_K) / 2) * COIL_PANEL * 4
  * num_workers is CoilHost.num_workers. Other fields than the sizes (and x_c, w_plain, dtype) are not looked at. */
 int64_t coil_gemm_scratch_bytes(const CoilGemm* args, int32_t num_workers);
 int64_t coil_conv2d_scratch_bytes(const CoilConv2d* args, int32_t num_workers);

@@ -23,9 +23,10 @@ SOURCE = pathlib.Path(__file__).resolve().parent.parent / "src"
 
 def operators():
     names = torch._C._dispatch_get_all_op_names()  # before torchao's import has PyTorch's own compiler register its internals
+    from torch._inductor import inductor_prims  # noqa: F401  of which Dynamo writes one into programs
     import torchao.quantization  # noqa: F401
 
-    return names + [name for name in torch._C._dispatch_get_all_op_names() if name.startswith("torchao::")]
+    return names + [name for name in torch._C._dispatch_get_all_op_names() if name.startswith("torchao::") or name == "prims::fma"]
 
 
 def schemas():

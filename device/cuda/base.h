@@ -133,6 +133,9 @@ CD_FN T minimum(T a, T b) {
   if constexpr (kIsFloat<T>) return a != a ? a : m;
   else return m;
 }
+// a * b + c, rounded once.
+CD_FN f32 fma(f32 a, f32 b, f32 c) { return ::fmaf(a, b, c); }
+CD_FN f64 fma(f64 a, f64 b, f64 c) { return ::fma(a, b, c); }
 // A NaN loses.
 template <class T>
 CD_FN T fmax(T a, T b) {

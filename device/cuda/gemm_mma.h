@@ -150,20 +150,19 @@ struct MmaFragments {
 };
 
 template <class T, int BM, int BN, int BK, int WM, int WN, int STAGES, bool A_K, bool B_K, int SPLIT, class E>
-CD_FN void gemm_mma_tile(const CudaGemm& t, const E& epilogue, i64 batch, int tile_m, int tile_n, int part, unsigned char* shared) {
+CD_FN void gemm_mma_tile(const CudaGemm& t, const E& epilogue, const TilePlace& place, unsigned char* shared) {
   constexpr int kWarpsN = BN / WN, THREADS = BM / WM * kWarpsN * 32, kStage = (BM + BN) * BK * (int)sizeof(T);
   using LoaderA = MmaLoader<T, BM, BK, THREADS, A_K>;
   using LoaderB = MmaLoader<T, BN, BK, THREADS, B_K>;
-  const int row0 = tile_m * BM, col0 = tile_n * BN, m = (int)t.m, n = (int)t.n;
-  const int per_part = (cdiv((int)t.k, BK) + SPLIT - 1) / SPLIT * BK;
-  const int k_begin = part * per_part, k_end = min((int)t.k, k_begin + per_part), steps = k_begin < k_end ? cdiv(k_end - k_begin, BK) : 0;
+  const int row0 = place.row0, col0 = place.col0, m = place.m, n = (int)t.n;
+  const int k_begin = place.k_begin, k_end = place.k_end, steps = k_begin < k_end ? cdiv(k_end - k_begin, BK) : 0;
   const u32 base = shared_address(shared);
   const int warp = threadIdx.x / 32, warp_m = warp / kWarpsN * WM, warp_n = warp % kWarpsN * WN;
 
   LoaderA a;
-  a.start(threadIdx.x, t.a, batch * t.a_batch + row0 * t.a_row, t.a_row, t.a_col, t.a_batch, m - row0, k_begin);
+  a.start(threadIdx.x, place.a, place.a_first + row0 * t.a_row, t.a_row, t.a_col, t.a_batch, m - row0, k_begin);
   LoaderB b;
-  b.start(threadIdx.x, t.b, batch * t.b_batch + col0 * t.b_col, t.b_col, t.b_row, t.b_batch, n - col0, k_begin);
+  b.start(threadIdx.x, place.b, place.b_first + col0 * t.b_col, t.b_col, t.b_row, t.b_batch, n - col0, k_begin);
   MmaFragments<T, BM, BK, A_K, true> fragments_a;
   fragments_a.start(warp_m);
   MmaFragments<T, BN, BK, B_K, false> fragments_b;
@@ -213,7 +212,7 @@ CD_FN void gemm_mma_tile(const CudaGemm& t, const E& epilogue, i64 batch, int ti
         const int row = warp_m + i * 16 + h * 8 + lane / 4, col = warp_n + j * 8 + lane % 4 * 2;
         *(float2*)(out + stage_index<float, BN>(row, col)) = make_float2(acc[i][j][h * 2], acc[i][j][h * 2 + 1]);
       }
-  finish_tile<T, BM, BN, THREADS, SPLIT>(out, batch, row0, col0, m, n, epilogue);
+  finish_tile<T, BM, BN, THREADS, SPLIT>(out, place.batch, row0, col0, m, n, epilogue);
 }
 
 // Grid: x = tiles of m * tiles of n * SPLIT, z = batches (or fewer). Dynamic shared memory: STAGES * (BM + BN) * BK * sizeof(T) bytes, at least
@@ -226,7 +225,7 @@ CD_FN void gemm_mma(const CudaGemm& t, const E& epilogue) {
 #pragma unroll 1
   for (i64 batch = blockIdx.z; batch < t.batch; batch += gridDim.z) {
     if (batch != blockIdx.z) __syncthreads();
-    gemm_mma_tile<T, BM, BN, BK, WM, WN, STAGES, A_K, B_K, SPLIT>(t, epilogue, batch, tile_m, tile_n, (int)(blockIdx.x % SPLIT), cd_gemm_shared);
+    gemm_mma_tile<T, BM, BN, BK, WM, WN, STAGES, A_K, B_K, SPLIT>(t, epilogue, tile_place<BM, BN, BK, SPLIT>(t, batch, tile_m, tile_n, (int)(blockIdx.x % SPLIT)), cd_gemm_shared);
   }
 }
 

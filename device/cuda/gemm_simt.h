@@ -96,22 +96,21 @@ struct SimtLoader<T, ROWS, BK, THREADS, false> {
 };
 
 template <class T, int BM, int BN, int BK, int TM, int TN, int STAGES, int SLICES, bool A_K, bool B_K, int SPLIT, class E>
-CD_FN void gemm_simt_tile(const CudaGemm& t, const E& epilogue, i64 batch, int tile_m, int tile_n, int part, T* shared) {
+CD_FN void gemm_simt_tile(const CudaGemm& t, const E& epilogue, const TilePlace& place, T* shared) {
   constexpr int G = 16 / (int)sizeof(T), kGroup = BM / TM * (BN / TN), THREADS = kGroup * SLICES, kWarpsN = BN / (8 * TN), kDepth = BK / SLICES;
   static_assert(TM % G == 0 && TN % G == 0 && BM % (4 * TM) == 0 && BN % (8 * TN) == 0 && BK % SLICES == 0, "whole warps");
   using LoaderA = SimtLoader<T, BM, BK, THREADS, A_K>;
   using LoaderB = SimtLoader<T, BN, BK, THREADS, B_K>;
   constexpr int kStageA = LoaderA::kPitch * BK, kStage = kStageA + LoaderB::kPitch * BK;
-  const int row0 = tile_m * BM, col0 = tile_n * BN, m = (int)t.m, n = (int)t.n;
+  const int row0 = place.row0, col0 = place.col0, m = place.m, n = (int)t.n;
   const int warp = threadIdx.x % kGroup / 32, lane = threadIdx.x % 32, slice = threadIdx.x / kGroup;
   const int thread_m = warp / kWarpsN * (4 * TM) + lane / 8 * G, thread_n = warp % kWarpsN * (8 * TN) + lane % 8 * G;
-  const int per_part = (cdiv((int)t.k, BK) + SPLIT - 1) / SPLIT * BK;
-  const int k_begin = part * per_part, k_end = min((int)t.k, k_begin + per_part), steps = k_begin < k_end ? cdiv(k_end - k_begin, BK) : 0;
+  const int k_begin = place.k_begin, k_end = place.k_end, steps = k_begin < k_end ? cdiv(k_end - k_begin, BK) : 0;
 
   LoaderA a;
-  a.start(t.a, (const T*)t.a + batch * t.a_batch + row0 * t.a_row, t.a_row, t.a_col, t.a_batch, m - row0, k_begin);
+  a.start(place.a, (const T*)place.a + place.a_first + row0 * t.a_row, t.a_row, t.a_col, t.a_batch, m - row0, k_begin);
   LoaderB b;
-  b.start(t.b, (const T*)t.b + batch * t.b_batch + col0 * t.b_col, t.b_col, t.b_row, t.b_batch, n - col0, k_begin);
+  b.start(place.b, (const T*)place.b + place.b_first + col0 * t.b_col, t.b_col, t.b_row, t.b_batch, n - col0, k_begin);
 
   T acc[TM][TN] = {};
   // Loads run STAGES - 1 steps ahead: the first turns only load.
@@ -173,7 +172,7 @@ CD_FN void gemm_simt_tile(const CudaGemm& t, const E& epilogue, i64 batch, int t
         *(uint4*)(shared + item) = *(const uint4*)sum;
       }
     }
-    finish_tile<T, BM, BN, THREADS, SPLIT>(shared, batch, row0, col0, m, n, epilogue);
+    finish_tile<T, BM, BN, THREADS, SPLIT>(shared, place.batch, row0, col0, m, n, epilogue);
   } else {
     // 4 G rows at a time through the warp's own part of shared memory, to have few copies of the epilogue's code.
     constexpr int kWide = 8 * TN;
@@ -195,7 +194,7 @@ CD_FN void gemm_simt_tile(const CudaGemm& t, const E& epilogue, i64 batch, int t
         if (row >= m || col >= n) continue;
         T group[G];
         *(uint4*)group = *(const uint4*)(buffer + stage_index<T, kWide>(r, c));
-        epilogue(batch, row, col, group, min(G, n - col));
+        epilogue(place.batch, row, col, group, min(G, n - col));
       }
     }
   }
@@ -212,7 +211,7 @@ CD_FN void gemm_simt(const CudaGemm& t, const E& epilogue) {
 #pragma unroll 1
   for (i64 batch = blockIdx.z; batch < t.batch; batch += gridDim.z) {
     if (batch != blockIdx.z) __syncthreads();
-    gemm_simt_tile<T, BM, BN, BK, TM, TN, STAGES, SLICES, A_K, B_K, SPLIT>(t, epilogue, batch, tile_m, tile_n, (int)(blockIdx.x % SPLIT), (T*)cd_gemm_shared);
+    gemm_simt_tile<T, BM, BN, BK, TM, TN, STAGES, SLICES, A_K, B_K, SPLIT>(t, epilogue, tile_place<BM, BN, BK, SPLIT>(t, batch, tile_m, tile_n, (int)(blockIdx.x % SPLIT)), (T*)cd_gemm_shared);
   }
 }
 

@@ -20,6 +20,20 @@ CD_FN void tile_position(u32 tile, u32 tiles_m, u32 tiles_n, int& tile_m, int& t
   tile_n = (int)column;
 }
 
+// A block's part of a product: the matrices that it reads, its tile's first row and column, where the rows end, and its part of k.
+struct TilePlace {
+  const void *a, *b;
+  i64 a_first, b_first;  // elements in front of the matrices
+  i64 batch;             // as the epilogue counts
+  int row0, col0, m, k_begin, k_end;
+};
+// Of SPLIT parts in steps of BK.
+template <int BM, int BN, int BK, int SPLIT>
+CD_FN TilePlace tile_place(const CudaGemm& t, i64 batch, int tile_m, int tile_n, int part) {
+  const int per_part = (cdiv((int)t.k, BK) + SPLIT - 1) / SPLIT * BK, k_begin = part * per_part;
+  return {t.a, t.b, batch * t.a_batch, batch * t.b_batch, batch, tile_m * BM, tile_n * BN, (int)t.m, k_begin, min((int)t.k, k_begin + per_part)};
+}
+
 // Whether p and all of the strides (in elements of `size` bytes) are multiples of `bytes`.
 CD_FN bool aligned_to(int bytes, const void* p, i64 stride, i64 batch_stride, int size) {
   return (((u64)p | (u64)(stride * size) | (u64)(batch_stride * size)) & (u64)(bytes - 1)) == 0;

@@ -156,14 +156,14 @@ CD_FN void gemm_wgmma(const CudaGemm& t, const E& epilogue) {
 
 // A warpgroup loads a block's steps by cp.async. A stage is announced kLag steps after its copies were issued.
 template <class T, int BM, int BN, int STAGES, bool A_K, bool B_K>
-CD_FN void wgmma_copy(WgmmaStages<T, BM, BN, STAGES, A_K, B_K>& s, const CudaGemm& t, i64 batch, int row0, int col0, int first, int steps) {
+CD_FN void wgmma_copy(WgmmaStages<T, BM, BN, STAGES, A_K, B_K>& s, const CudaGemm& t, const TilePlace& place, int first, int steps) {
   constexpr int kLag = STAGES - 2;
   static_assert(kLag >= 1);
-  const int thread = threadIdx.x % 128, k_end = min((int)t.k, (first + steps) * 64);
+  const int thread = threadIdx.x % 128, k_end = min(place.k_end, (first + steps) * 64);
   MmaLoader<T, BM, 64, 128, A_K, true> a;
-  a.start(thread, t.a, batch * t.a_batch + row0 * t.a_row, t.a_row, t.a_col, t.a_batch, (int)t.m - row0, first * 64);
+  a.start(thread, place.a, place.a_first + place.row0 * t.a_row, t.a_row, t.a_col, t.a_batch, place.m - place.row0, first * 64);
   MmaLoader<T, BN, 64, 128, B_K, true> b;
-  b.start(thread, t.b, batch * t.b_batch + col0 * t.b_col, t.b_col, t.b_row, t.b_batch, (int)t.n - col0, first * 64);
+  b.start(thread, place.b, place.b_first + place.col0 * t.b_col, t.b_col, t.b_row, t.b_batch, (int)t.n - place.col0, first * 64);
   u32 announced = 0;
 #pragma unroll 1
   for (int step = 0; step < steps + kLag; ++step) {
@@ -219,7 +219,7 @@ CD_FN void gemm_wgmma_split(const CudaGemm& t, const E& epilogue) {
   float* const out = (float*)cd_gemm_shared;
   if (threadIdx.x >= kMultipliers) {
     if constexpr (COPY) {
-      wgmma_copy(stages, t, batch, row0, col0, first, steps);
+      wgmma_copy(stages, t, TilePlace{t.a, t.b, batch * t.a_batch, batch * t.b_batch, batch, row0, col0, (int)t.m, 0, (int)t.k}, first, steps);
     } else {
       if (elect_one()) {
         const WgmmaBatches<A_K, B_K> batches(t);

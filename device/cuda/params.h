@@ -23,6 +23,13 @@ struct CudaGemm {
                                  // each), where neighbours are not multiples of 32 bytes apart
 };
 
+// Groups of rows (a's rows meet their group's b; a_batch is 0) or of k (each group has a result of its own; the batch strides are 0): group g ends at ends[g],
+// and the next one begins. Rows behind the last group give zeros.
+struct CudaGroupedGemm : CudaGemm {
+  const void* ends;              // [batch], int or long long
+  int ends_wide;
+};
+
 // 2-D convolution as CoilConv2d (device/kernels.h) states it, but the weight is [oc][kh][kw][ic / groups], dense.
 struct CudaConv2d {
   long long n, ic, ih, iw, oc, oh, ow;

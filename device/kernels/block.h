@@ -41,6 +41,11 @@ void turned_product(int64_t k, const Real* a, int64_t lda, const Real* b, int64_
 // both. An odd k needs a zero behind each row of A. Only where has_bfloat16_dot().
 void tile_product_dot(int64_t k, const void* a, int64_t a_stride, const void* b, int64_t ldb, int64_t rows, Real* acc, bool accumulate,
                       const char* next, int64_t step);
+
+// acc[r][0..32) (+)= sum over p of a's pairs (r, p) * b[p][0..32): b is [pairs][kPanel][2]. Pair p of row r is at a + r * stride + 4 * p or, `turned`,
+// at a + p * stride + 4 * r. rows: as row_capacity leaves alone. Columns at or beyond `cols` may be left alone. Only where has_bfloat16_dot().
+void pairs_product(int64_t pairs, const void* a, int64_t stride, bool turned, const void* b, int64_t rows, int64_t cols, Real* acc, bool accumulate);
+constexpr int64_t kPairs = 0;                 // a PanelChunk's ldb: its rows are such pairs
 bool has_bfloat16_dot();
 constexpr int64_t kFewestDotRows = 4;         // with fewer, reading B takes the time
 
@@ -270,6 +275,8 @@ struct BlockRunner {
       tile_product(end - begin, a + skipped * 8, a_stride, from, b.ldb, b.dtype, rows, cols, acc, k0 > 0, next, step);
     } else if (b.quantised.data) {
       tile_product_quantised(k, reinterpret_cast<const Real*>(a), b.quantised, rows, acc, k0 > 0);
+    } else if (p.bfloat16_dot && b.ldb == kPairs) {
+      pairs_product(ceil_div(k, 2), a, a_stride, false, b.data, row_capacity(rows), cols, acc, k0 > 0);
     } else if (p.bfloat16_dot) {
       tile_product_dot(end - begin, a + skipped * 2, a_stride, from, b.ldb, rows, acc, k0 > 0, next, step);
     } else {

@@ -2,6 +2,7 @@
 #include "pairs.h"
 
 #include "rows_of_a.h"
+#include "transpose.h"
 
 namespace COIL_KERNELS_NAMESPACE {
 
@@ -103,7 +104,77 @@ void interleave_rows(const BFloat16* from, int64_t row, int64_t k, int64_t n, BF
     for (; i < n; i++) out[2 * i] = from[i], out[2 * i + 1] = odd ? odd[i] : kZero;
   }
 }
+
+// Of a whole panel whose columns lie together. Each row brings what the next panel has of it nearer: they are far apart in memory.
+static void interleave_panel(const BFloat16* b, int64_t b_row, int64_t k, float* out) {
+  constexpr uint16_t kZeroRow[kPanel] = {};
+  for (int64_t p = 0; p < k; p += 2, out += kPanel) {
+    const BFloat16 *even = b + p * b_row, *odd = even + b_row;
+    __builtin_prefetch(even + kPanel);
+    __builtin_prefetch(odd + kPanel);
+    const Words x = load_raw<Words>(even), y = load_raw<Words>(p + 1 < k ? static_cast<const void*>(odd) : kZeroRow);
+    store_raw(out, __builtin_shufflevector(x, y, 0, 32, 1, 33, 2, 34, 3, 35, 4, 36, 5, 37, 6, 38, 7, 39, 8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47));
+    store_raw(out + kLanes, __builtin_shufflevector(x, y, 16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21, 53, 22, 54, 23, 55, 24, 56, 25, 57, 26, 58, 27, 59, 28, 60, 29, 61, 30, 62, 31, 63));
+  }
+}
+
+// Of columns that lie along k: two neighbours are one number here, and 8 x 8 of them are turned at a time. A column's line is read at once: 32 columns may
+// meet in few sets of the first cache.
+static void turn_panel(const BFloat16* b, int64_t b_col, int64_t k, int64_t cols, float* out) {
+  const int64_t whole = cols / 8 * 8, deep = k / 16 * 8;
+  for (int64_t line = 0; line < deep; line += 16) {
+    for (int64_t c = 0; c < whole; c += 8) {
+#pragma unroll
+      for (int i = 0; i < 8; i++) __builtin_prefetch(b + (c + i + kPanel) * b_col + 2 * line);
+      for (int64_t p = line; p < min64(line + 16, deep); p += 8) {
+        Vec8 in[8];
+#pragma unroll
+        for (int i = 0; i < 8; i++) in[i] = load_raw<Vec8>(b + (c + i) * b_col + 2 * p);
+        transpose8(in, out + p * kPanel + c, kPanel);
+      }
+    }
+  }
+  BFloat16* const words = reinterpret_cast<BFloat16*>(out);
+  for (int64_t c = 0; c < cols; c++) {
+    for (int64_t p = c < whole ? 2 * deep : 0; p < k; p++) words[p / 2 * 2 * kPanel + 2 * c + p % 2] = b[c * b_col + p];
+    if (k % 2) words[k / 2 * 2 * kPanel + 2 * c + 1] = {0};
+  }
+}
+
+void copy_panel_pairs(const BFloat16* b, int64_t b_row, int64_t b_col, int64_t k, int64_t cols, float* out) {
+  if (b_col == 1 && cols == kPanel) return interleave_panel(b, b_row, k, out);
+  if (cols < kPanel) memset(out, 0, static_cast<size_t>(ceil_div(k, 2) * kPanel) * sizeof(float));
+  if (b_col != 1) return turn_panel(b, b_col, k, cols, out);
+  BFloat16* const words = reinterpret_cast<BFloat16*>(out);
+  for (int64_t p = 0; p < k; p++) {
+    for (int64_t j = 0; j < cols; j++) words[p / 2 * 2 * kPanel + 2 * j + p % 2] = b[p * b_row + j];
+  }
+}
+
+void copy_turned_pairs(const BFloat16* a, int64_t a_col, int64_t rows, int64_t k, float* out, int64_t stride) {
+  typedef uint16_t Bits __attribute__((ext_vector_type(8)));
+  int64_t r = 0;
+  const int64_t whole = k / 16 * 8;   // pairs that eight rows turn eight of at a time
+  for (; r + 8 <= rows; r += 8) {
+    for (int64_t p = 0; p < whole; p += 8) {
+      Vec8 in[8];
+#pragma unroll
+      for (int i = 0; i < 8; i++) {
+        const BFloat16* even = a + (p + i) * 2 * a_col + r;
+        in[i] = __builtin_bit_cast(Vec8, __builtin_shufflevector(load_raw<Bits>(even), load_raw<Bits>(even + a_col), 0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15));
+      }
+      transpose8(in, out + r * stride + p, stride);
+    }
+  }
+  for (int64_t i = 0; i < rows; i++) {
+    BFloat16* const row = reinterpret_cast<BFloat16*>(out + i * stride);
+    for (int64_t p = i < r ? 2 * whole : 0; p < k; p++) row[p] = a[p * a_col + i];
+    if (k % 2) row[k] = {0};
+  }
+}
 #else
+void copy_panel_pairs(const BFloat16*, int64_t, int64_t, int64_t, int64_t, float*) { __builtin_unreachable(); }
+void copy_turned_pairs(const BFloat16*, int64_t, int64_t, int64_t, float*, int64_t) { __builtin_unreachable(); }
 void pairs_product(int64_t, const void*, int64_t, bool, const void*, int64_t, int64_t, float*, bool) { __builtin_unreachable(); }
 void pack_pairs(float*, int64_t) { __builtin_unreachable(); }
 void interleave_rows(const BFloat16*, int64_t, int64_t, int64_t, BFloat16*) { __builtin_unreachable(); }

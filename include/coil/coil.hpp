@@ -1,4 +1,4 @@
-// coil's runtime in C++17: a thin, header-only cover of coil.h with owners, views and exceptions. Link libcoil_runtime.
+// coil's runtime in C++17: a thin, header-only wrapper of coil.h with owners, views and exceptions. Link libcoil_runtime.
 //
 //   coil::Model model("model.coil.pt2");
 //   coil::Context context(model);

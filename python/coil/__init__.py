@@ -26,7 +26,7 @@ from ._stats import CompileStats, compile_stats, reset_compile_stats
 __all__ = [
     "ArchiveError", "AssertionFailed", "CompileStats", "Dim", "Error", "FileError", "InputError", "InternalError", "KernelError",
     "MissingFileError", "Model", "OptionError", "OutOfMemoryError", "PackageError", "ProgramError", "TensorInfo",
-    "UnsupportedError", "UserKernel", "__version__", "aoti_compile_and_package", "aoti_load_package", "compile", "compile_stats", "do_bench", "load",
+    "UnsupportedError", "UserKernel", "__version__", "aoti_compile_and_package", "aoti_load_package", "compile", "compile_stats", "do_bench", "explain", "load",
     "register_kernel", "reset_compile_stats",
 ]
 
@@ -36,4 +36,8 @@ def __getattr__(name: str) -> Any:  # what needs PyTorch
         from . import _aoti
 
         return getattr(_aoti, name)
+    if name == "explain":
+        from .dynamo._explain import explain
+
+        return explain
     raise AttributeError(f"module 'coil' has no attribute {name!r}")

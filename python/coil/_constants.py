@@ -71,7 +71,7 @@ def lift(document: dict) -> tuple[list[dict], list[tuple[str, str]]]:
     of each. Buffers that the program writes to stay what they are: its state."""
     graph = document["graph_module"]["graph"]
     signature = document["graph_module"]["signature"]
-    written = {spec["buffer_mutation"]["buffer_name"] for spec in signature["output_specs"] if "buffer_mutation" in spec}
+    written = {spec[f"{kind}_mutation"][f"{kind}_name"] for kind in ("buffer", "parameter") for spec in signature["output_specs"] if f"{kind}_mutation" in spec}
     kept, lifted, rows, sources = [], [], [], []
     for spec, value in zip(signature["input_specs"], graph["inputs"]):
         (kind, body), = spec.items()

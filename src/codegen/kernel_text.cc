@@ -127,6 +127,9 @@ std::vector<Expr> tile_coordinates(ExprPool& pool, const TemplateKernel& k) {
     unpack(pool.var(0), g->batch);
     unpack(pool.var(1), g->m);
     unpack(pool.var(2), g->n);
+  } else if (const auto* grouped = std::get_if<GroupedGemm>(&k.def)) {
+    if (grouped->kind == GroupedGemm::Kind::depth) coordinates.push_back(pool.var(0));
+    coordinates.insert(coordinates.end(), {pool.var(1), pool.var(2)});
   } else {
     const std::vector<Expr>& r = k.result_sizes;  // n, oc, oh, ow; rows are pixels
     unpack(pool.var(1), {r[0], r[2], r[3]});
@@ -137,6 +140,7 @@ std::vector<Expr> tile_coordinates(ExprPool& pool, const TemplateKernel& k) {
 
 std::vector<Expr> tile_sizes(ExprPool& pool, const TemplateKernel& k) {
   if (const auto* g = std::get_if<Gemm>(&k.def)) return {product(pool, g->batch), product(pool, g->m), product(pool, g->n)};
+  if (const auto* grouped = std::get_if<GroupedGemm>(&k.def)) return {grouped->kind == GroupedGemm::Kind::depth ? grouped->groups : pool.index(1), grouped->m, grouped->n};
   const std::vector<Expr>& r = k.result_sizes;
   return {pool.index(1), r[0] * r[2] * r[3], r[1]};
 }

@@ -9,6 +9,7 @@
 #include "base/cpu_limits.h"
 #include "base/parallel.h"
 #include "codegen/constants.h"
+#include "codegen/cuda/grids.h"
 #include "codegen/cuda/host_program.h"
 #include "codegen/host/limits.h"
 #include "compiler/cuda_target.h"
@@ -129,10 +130,10 @@ Status check_cuda(const LoopProgram& loops) {
 }
 
 // Sizes that are known now and that kernels cannot count; others are looked at in each call.
-static Status check_counts(const KernelPlan& plan) {
-  for (const SizeLimit& limit : size_limits(plan, true)) {
+static Status check_counts(const std::vector<SizeLimit>& limits) {
+  for (const SizeLimit& limit : limits) {
     const std::optional<int64_t> least = lower_bound(limit.amount);
-    if (!limit.counted || !least || static_cast<double>(*least) < limit.most) continue;
+    if (!limit.counted || !limit.condition.empty() || !least || static_cast<double>(*least) < limit.most) continue;
     return Error{ErrorCode::unsupported_feature, fmt::format("{} are {}, of which kernels for CUDA take fewer than {:.0f}", limit.what, *least, limit.most), "",
                  "compile for the CPU, or split what is so large"};
   }
@@ -158,7 +159,7 @@ Result<CudaPlan> plan_cuda(const TargetJob& job, int tuned_sm, std::function<std
                  fmt::format("the program has {} dynamic dimensions, and kernels for CUDA have parameters for at most {}", p.plan.pool->num_symbols() - 1, kMostSymbols - 1), "",
                  "give dimensions that are equal one torch.export.Dim, make some of them fixed, or compile for the CPU"};
   layout_constants(p.plan);
-  TRY_STATUS(check_counts(p.plan));
+  TRY_STATUS(check_counts(size_limits(p.plan, true)));
   return p;
 }
 
@@ -199,6 +200,7 @@ Result<TargetContents> build_plan(CudaPlan plan, const TargetJob& job, const too
   t.needs = {"libcuda.so.1"};
   t.plan = std::move(plan.plan);
   const cuda::CudaProgram program = cuda::generate_kernels(t.plan, plan.settings);
+  TRY_STATUS(check_counts(cuda::grid_limits(t.plan, program)));
   t.num_functions = program.functions.size();
   for (const std::string& library : program.libraries) t.uses.push_back(library == "libcudnn" ? "libcudnn.so.9" : "libcublasLt.so.13");
   for (const cuda::CudaCall& c : program.calls) {

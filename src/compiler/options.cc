@@ -177,7 +177,7 @@ Result<CompileOptions> compile_options(const CompileSettings& settings) {
   options.int4_block = int4_block();
   TRY_STATUS(read_tuning(settings, options));
   TRY(options.cache, cache::Cache::from_env());
-  options.dump_folder = env("COIL_DUMP").value_or("");
+  options.dump_folder = settings.dump.empty() ? env("COIL_DUMP").value_or("") : settings.dump;
   options.skip_passes = settings.skip;
   for (std::string& pass : split(env("COIL_SKIP").value_or(""), ',')) options.skip_passes.push_back(std::move(pass));
   return options;

@@ -26,6 +26,7 @@ struct CompileSettings {
   std::vector<std::string> warm;   // "batch=1,8,64"
   std::string record;              // a tuning record to take known choices from, if the file exists; the caller writes it afterwards
   std::string replay;              // a tuning record that has all choices
+  std::string dump;                // a folder for the texts of every stage; empty: COIL_DUMP
 };
 
 // With COIL_DEBUG, COIL_DUMP, COIL_SKIP and COIL_THREADS. bad_option.

@@ -39,7 +39,7 @@ int number_of(const tune::Entry& entry) {
 }
 
 const FusionWay* way_of(int number) { return number > 0 ? &kWays[number - 1] : nullptr; }
-std::string text_of(int number) { return number > 0 ? way_of(number)->text : "own rule"; }
+std::string text_of(int number) { return number > 0 ? way_of(number)->text : "default"; }
 
 cache::Key cache_key(const std::string& problem, const TuningTarget& target, const CompileOptions& options) {
   const tune::Hardware h = target.hardware();

@@ -50,7 +50,7 @@ DType same_bits(DType d) {
   return d == DType::i64 ? DType::f64 : DType::f32;
 }
 
-bool needs_float(ScalarOp op) { return op == div || (op >= sqrt && op <= hypot && op != pow); }
+bool needs_float(ScalarOp op) { return op == div || op == fma || (op >= sqrt && op <= hypot && op != pow); }
 bool needs_integer(ScalarOp op) { return (op >= bit_and && op <= shr) || op == gcd; }
 
 // Index operands: the operators of index_math. Null if the operation is none of theirs.

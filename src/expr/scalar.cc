@@ -341,6 +341,10 @@ Value apply_scalar(ScalarOp op, DType dtype, std::span<const Value> args) {
   if (op == ScalarOp::from_bits) {
     return {.f = dtype == DType::i64 ? std::bit_cast<double>(args[0].i) : std::bit_cast<float>(static_cast<int32_t>(args[0].i))};
   }
+  if (op == ScalarOp::fma) {  // in the type itself: a float64 sum would round twice
+    if (dtype == DType::f64) return {.f = std::fma(args[0].f, args[1].f, args[2].f)};
+    return {.f = std::fma(static_cast<float>(args[0].f), static_cast<float>(args[1].f), static_cast<float>(args[2].f))};
+  }
   if (is_float(dtype)) {
     const double r = args.size() == 1 ? float_unary(op, args[0].f) : float_binary(op, dtype, args[0].f, args[1].f);
     return {.f = round_to(r, compute_type(dtype))};

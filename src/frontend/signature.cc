@@ -92,6 +92,7 @@ Status add_output(GraphReader& reader, JsonUnion spec, Json graph_output) {
   };
   static constexpr Kind kKinds[] = {{"user_output", "", GraphOutput::Kind::user},
                                     {"buffer_mutation", "buffer_name", GraphOutput::Kind::buffer_mutation},
+                                    {"parameter_mutation", "parameter_name", GraphOutput::Kind::buffer_mutation},  // a state like any other
                                     {"user_input_mutation", "user_input_name", GraphOutput::Kind::input_mutation}};
   for (const Kind& k : kKinds) {
     if (k.key != spec.key) continue;

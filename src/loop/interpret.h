@@ -38,6 +38,7 @@ class Interpreter {
   Status run_template(const Loop& loop);
   template <class T>
   Status run_gemm(const Loop& loop, const Gemm& def);
+  Status run_grouped(const Loop& loop, const GroupedGemm& def);
   template <class T>
   Status dequantise(const Gemm::Quantised& q, size_t columns, std::vector<T>& b);
   template <class T>

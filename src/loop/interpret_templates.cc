@@ -54,6 +54,9 @@ Status Interpreter::run_template(const Loop& loop) {
     const bool wide = program_.buffer(def->a.buffer).dtype == DType::f64 || is_int(program_.buffer(def->a.buffer).dtype);
     return wide ? run_gemm<double>(loop, *def) : run_gemm<float>(loop, *def);
   }
+  if (const GroupedGemm* def = std::get_if<GroupedGemm>(&loop.def)) {
+    return run_grouped(loop, *def);
+  }
   if (const Conv2d* def = std::get_if<Conv2d>(&loop.def)) {
     return is_int(program_.buffer(def->x.buffer).dtype) || program_.buffer(def->x.buffer).dtype == DType::f64 ? run_conv<double>(loop, *def) : run_conv<float>(loop, *def);
   }
@@ -110,6 +113,35 @@ Status Interpreter::run_gemm(const Loop& loop, const Gemm& def) {
         for (size_t j = 0; j < columns; ++j) out[j] += x * y[j];
       }
     }
+  }
+  store(loop.outputs[0], c);
+  return ok_status();
+}
+
+// One group after the other; rows that no group has stay 0.
+Status Interpreter::run_grouped(const Loop& loop, const GroupedGemm& def) {
+  const std::vector<int64_t> d = sizes({def.groups, def.m, def.n, def.k});
+  const int64_t G = d[0], M = d[1], N = d[2], K = d[3];
+  const bool rows = def.kind == GroupedGemm::Kind::rows;
+  TRY(const std::vector<double> ends, gathered<double>({def.ends, {program_.pool->var(0)}}, {G}, {0}));
+  TRY(const std::vector<float> a, gathered<float>(def.a, {M, K}, {1, 3}));
+  TRY(const std::vector<float> b, gathered<float>(def.b, {rows ? G : 1, K, N}, rows ? std::vector<int>{0, 3, 2} : std::vector<int>{4, 3, 2}));
+  std::vector<float> c(static_cast<size_t>((rows ? 1 : G) * M * N));
+  int64_t begin = 0;
+  for (int64_t g = 0; g < G; ++g) {
+    const auto end = static_cast<int64_t>(ends[static_cast<size_t>(g)]);
+    if (end < begin || end > (rows ? M : K)) {
+      return Error{ErrorCode::input_value, "an index is out of range in " + loop.op + ": the ends of its groups decrease, or leave what is grouped", "", ""};
+    }
+    for (int64_t i = rows ? begin : 0; i < (rows ? end : M); ++i) {
+      float* out = c.data() + ((rows ? 0 : g * M) + i) * N;
+      for (int64_t p = rows ? 0 : begin; p < (rows ? K : end); ++p) {
+        const float x = a[static_cast<size_t>(i * K + p)];
+        const float* y = b.data() + ((rows ? g * K : 0) + p) * N;
+        for (int64_t j = 0; j < N; ++j) out[j] += x * y[j];
+      }
+    }
+    begin = end;
   }
   store(loop.outputs[0], c);
   return ok_status();

@@ -70,6 +70,10 @@ void add_data_symbols(const LoopProgram& program, const Loop& loop, std::vector<
                  [&](const Gemm& d) {
                    for (const auto* part : {&d.batch, &d.m, &d.n, &d.k, &d.a.coordinates, &d.b.coordinates}) look_all(*part);
                  },
+                 [&](const GroupedGemm& d) {
+                   look_all({d.groups, d.m, d.n, d.k});
+                   for (const Operand* o : {&d.a, &d.b}) look_all(o->coordinates);
+                 },
                  [&](const Conv2d& d) {
                    look_all(d.x_sizes);
                    look_all(d.x.coordinates);
@@ -106,6 +110,24 @@ void add_data_symbols(const LoopProgram& program, const Loop& loop, std::vector<
 
 bool defines_whole(const LoopDef& def) {
   return std::holds_alternative<Library>(def) || std::holds_alternative<Region>(def) || std::holds_alternative<UserCall>(def);
+}
+
+Gemm in_batches(const GroupedGemm& def) {
+  Gemm g;
+  g.batch = {def.groups}, g.m = {def.m}, g.n = {def.n}, g.k = {def.k};
+  g.a = def.a, g.b = def.b;
+  return g;
+}
+
+const char* template_name(const LoopDef& def) {
+  return std::visit(Overload{
+                        [](const Gemm&) { return "gemm"; },
+                        [](const GroupedGemm&) { return "grouped_gemm"; },
+                        [](const Conv2d&) { return "conv2d"; },
+                        [](const Attention&) { return "attention"; },
+                        [](const auto&) { return static_cast<const char*>(nullptr); },
+                    },
+                    def);
 }
 
 std::vector<Expr> expressions(const UserCall& call) {
@@ -149,6 +171,8 @@ std::vector<BufferId> reads(const LoopProgram& program, const Loop& loop) {
     add(g->b.buffer);
     if (g->quantised && g->quantised->scale.valid()) add(g->quantised->scale);
     if (g->quantised && g->quantised->zero.valid()) add(g->quantised->zero);
+  } else if (const GroupedGemm* g = std::get_if<GroupedGemm>(&loop.def)) {
+    for (BufferId id : {g->a.buffer, g->b.buffer, g->ends}) add(id);
   } else if (const Conv2d* c = std::get_if<Conv2d>(&loop.def)) {
     add(c->x.buffer);
     add(c->weight);
@@ -261,6 +285,11 @@ class Renumber {
     rename(d.b);
     if (d.quantised && d.quantised->scale.valid()) map(d.quantised->scale);
     if (d.quantised && d.quantised->zero.valid()) map(d.quantised->zero);
+  }
+  void rename(GroupedGemm& d) const {
+    rename(d.a);
+    rename(d.b);
+    map(d.ends);
   }
   void rename(Conv2d& d) const {
     rename(d.x);

@@ -105,6 +105,22 @@ struct Gemm {
   std::optional<Quantised> quantised;
 };
 
+// Products of groups whose sizes are data. `ends` (i32 or i64, dense, [groups]) says where each group ends, and the next one begins; they must not
+// decrease, nor leave [0, the size that is grouped]: else the call fails, and what was computed has no meaning. Variables of both operands: group, m, n, k.
+// rows:  out[m, n] = sum over k of a(m, k) * b(group, k, n), group being that of row m; rows behind the last group are 0.
+// depth: out[group, m, n] = sum over k of a(m, k) * b(k, n), over the k of the group.
+// Of f32, bf16 and f16; accumulates in float32.
+struct GroupedGemm {
+  enum class Kind : uint8_t { rows, depth };
+  Kind kind = Kind::rows;
+  Expr groups, m, n, k;
+  Operand a, b;
+  BufferId ends;
+};
+
+// A batched product with the same variables and operands: what lies where, and how much it would be if every group had all rows (all of k).
+Gemm in_batches(const GroupedGemm& def);
+
 // out[n, oc, oh, ow] (logical order), x[n, ic, ih, iw], weight[oc, ic / groups, kh, kw] a whole buffer. No bias.
 // x's variables: n, c, h, w over its own sizes. Of integers (x i8 or u8, weight i8, out i32): the exact sums of (x - x_zero) * weight over what
 // lies inside of x; x_zero is a number that x can hold.
@@ -201,7 +217,7 @@ struct Region {
   std::vector<RegionPart> parts;
 };
 
-using LoopDef = std::variant<Pointwise, Reduction, Scan, Concat, Sort, Library, Gemm, Conv2d, Attention, Compact, ReadSize, Region, UserCall>;
+using LoopDef = std::variant<Pointwise, Reduction, Scan, Concat, Sort, Library, Gemm, GroupedGemm, Conv2d, Attention, Compact, ReadSize, Region, UserCall>;
 
 struct Loop {
   LoopDef def;
@@ -248,6 +264,8 @@ struct LoopProgram {
 
 // Routines, regions and user kernels: what computes whole dense row-major buffers, any number of them.
 bool defines_whole(const LoopDef& def);
+// "gemm", "conv2d", ...: what readers and tables call a template; null for other definitions.
+const char* template_name(const LoopDef& def);
 // The expressions that a user's call is made of, operands' coordinates included.
 std::vector<Expr> expressions(const UserCall& call);
 

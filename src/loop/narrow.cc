@@ -211,6 +211,9 @@ void each_operand(LoopOf& loop, F&& f) {
                      if (d.mask) f(*d.mask, std::vector<Expr>{d.batch, d.heads, d.q_len, d.kv_len});
                    } else if constexpr (requires { d.x_sizes; }) {
                      f(d.x, d.x_sizes);
+                   } else if constexpr (requires { d.ends; }) {
+                     f(d.a, std::vector<Expr>{d.groups, d.m, d.n, d.k});
+                     f(d.b, std::vector<Expr>{d.groups, d.m, d.n, d.k});
                    } else if constexpr (requires { d.quantised; }) {
                      const std::vector<Expr> domain = joined_sizes({&d.batch, &d.m, &d.n, &d.k});
                      f(d.a, domain);

@@ -114,6 +114,10 @@ class Printer {
     }
     line("{} = gemm batch {} m {} n {} k {}: {} * {}{}", head, list(d.batch), list(d.m), list(d.n), list(d.k), operand(d.a), operand(d.b), quantised);
   }
+  void print_def(const std::string& head, size_t, const GroupedGemm& d) {
+    line("{} = grouped gemm by {} of {} groups to {} m {} n {} k {}: {} * {}", head, d.kind == GroupedGemm::Kind::rows ? "rows" : "depth", text(d.groups), program_.buffer(d.ends).name,
+         text(d.m), text(d.n), text(d.k), operand(d.a), operand(d.b));
+  }
   void print_def(const std::string& head, size_t, const Conv2d& d) {
     const std::string zero = d.x_zero ? fmt::format(" of numbers less {}", d.x_zero) : "";
     line("{} = conv2d kernel {}x{} stride {}x{} padding {}x{} dilation {}x{} groups {}: {}{} * {}", head, d.kernel[0], d.kernel[1], d.stride[0],

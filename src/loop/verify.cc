@@ -120,6 +120,18 @@ class Verifier {
     return g.quantised->group > 0 ? ok_status() : wrong("'{}' has groups without rows", name);
   }
 
+  Status check_grouped(const std::string& name, const Loop& loop, const GroupedGemm& g) {
+    const std::vector<Expr>& sizes = program_.buffer(loop.outputs[0]).sizes;
+    const bool rows = g.kind == GroupedGemm::Kind::rows;
+    if (sizes != (rows ? std::vector<Expr>{g.m, g.n} : std::vector<Expr>{g.groups, g.m, g.n})) return wrong("'{}' has other sizes than its grouped product", name);
+    TRY_STATUS(check_operand(name, g.a, 4));
+    TRY_STATUS(check_operand(name, g.b, 4));
+    const bool fits = exists(g.ends) && program_.buffer(g.ends).sizes == std::vector<Expr>{g.groups} && (program_.buffer(g.ends).dtype == DType::i32 || program_.buffer(g.ends).dtype == DType::i64);
+    if (!fits) return wrong("'{}' has ends of groups of a wrong type or shape", name);
+    const DType a = program_.buffer(g.a.buffer).dtype;
+    return is_float(a) && a != DType::f64 && a == program_.buffer(g.b.buffer).dtype ? ok_status() : wrong("'{}' multiplies different types", name);
+  }
+
   Status check_template(const std::string& name, const Loop& loop) {
     const size_t rank = program_.buffer(loop.outputs[0]).sizes.size();
     if (const Gemm* g = std::get_if<Gemm>(&loop.def)) {
@@ -131,6 +143,8 @@ class Verifier {
       const bool integers = (a == DType::i8 || a == DType::u8) && b == DType::i8 && out == DType::i32 && !g->quantised;
       if (!integers && !(g->quantised ? is_float(a) && b == DType::i8 : a == b)) return wrong("'{}' multiplies different types", name);
       if (g->quantised) TRY_STATUS(check_quantised(name, *g));
+    } else if (const GroupedGemm* grouped = std::get_if<GroupedGemm>(&loop.def)) {
+      return check_grouped(name, loop, *grouped);
     } else if (const Conv2d* c = std::get_if<Conv2d>(&loop.def)) {
       if (rank != 4 || c->x_sizes.size() != 4) return wrong("'{}' is a convolution of a wrong rank", name);
       TRY_STATUS(check_operand(name, c->x, 4));

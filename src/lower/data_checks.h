@@ -15,4 +15,7 @@ inline void require(Op& op, const Sizes& domain, const std::string& message, con
   op.rec.check(op.name, fmt::format("{}: {} ({})", op.name, message, where(op.node)), condition);
 }
 
+// The same of a single element that is no number of the type that it is put into (pointwise_formulas.cc).
+void require_number_of(Op& op, const View& value, DType type);
+
 }  // namespace coil::lowering

@@ -32,6 +32,12 @@ constexpr Rule kMore[] = {
     {"aten.heaviside.default", "", "fibc", "self values"},
     {"aten.cdist.default", "", "fibc", "x1 x2"},
     {"aten._cdist_forward.default", "", "fibc", "x1 x2"},
+    {"aten.chain_matmul.default", "matrices:fic", "fibc", ""},
+    {"aten.tensordot.default", "self:fic other:fic", "fibc", ""},
+    {"aten.linalg_matmul.default", "self:fic other:fic", "fibc", "self other"},
+    {"aten.linalg_matrix_power.default", "self:fic", "fibc", ""},
+    {"aten.cov.default", "self:fic", "fibc", ""},
+    {"aten.corrcoef.default", "self:fic", "fibc", ""},
     {"aten.complex.default", "", "fibc", "real imag"},
     {"aten.polar.default", "", "fibc", "abs angle"},
     {"aten.masked_select.default", "mask:b", "fibc", ""},
@@ -86,6 +92,7 @@ struct Operand {
   std::string_view argument;
   DType type;
   bool single;  // of rank 0: perhaps a number of Python's, which takes the tensors' type
+  bool none;    // without elements
 };
 
 // Nothing for a node with numbers, or on a device, that the table does not know.
@@ -97,7 +104,8 @@ std::vector<Operand> operands_of(const Op& op) {
       if (!id.valid() || !op.graph.value(id).is_tensor()) return;
       const TensorType& type = op.graph.value(id).tensor();
       known = known && !is_float8(type.dtype) && !is_wide_unsigned(type.dtype) && type.device == DeviceType::cpu;
-      found.push_back({op.node.arg_names[i], type.dtype, type.sizes.empty()});
+      const bool none = std::any_of(type.sizes.begin(), type.sizes.end(), [](Expr n) { return is_const(n, 0); });
+      found.push_back({op.node.arg_names[i], type.dtype, type.sizes.empty(), none});
     };
     if (const ValueId* id = std::get_if<ValueId>(&op.node.args[i])) add(*id);
     if (const auto* ids = std::get_if<std::vector<ValueId>>(&op.node.args[i])) std::for_each(ids->begin(), ids->end(), add);
@@ -168,16 +176,51 @@ void check_factors(const Op& op) {
   }
 }
 
-// A number that is put into integers is one of them; into unsigned ones, its size is.
-void check_filling(const Op& op, const std::vector<Operand>& operands) {
-  const DType type = operands[0].type;
-  const Argument* a = is_packet(op, {"aten.masked_fill.Scalar"}) ? op.node.find("value") : nullptr;
-  const Expr* value = a ? std::get_if<Expr>(a) : nullptr;
-  if (!value || !(*value)->is_constant() || is_float(type) || is_bool(type) || is_complex(type)) return;
-  const int64_t number = (*value)->as_int();
-  const int64_t least = type == DType::u8 ? -255 : lowest(op.pool, type)->as_int();
-  if (number < least || number > highest(op.pool, type)->as_int()) {
-    fail(ErrorCode::unsupported_dtype, fmt::format("{}: {} is no number of {}", op.node.target, number, coil::name(type)), "eager refuses it as well");
+// What numbers become elements of the result, and so must be of its type.
+constexpr struct {
+  std::string_view packet, argument;
+} kFillings[] = {
+    {"aten.masked_fill.Scalar", "value"}, {"aten.masked_fill_.Scalar", "value"}, {"aten.index_fill.int_Scalar", "value"}, {"aten.index_fill_.int_Scalar", "value"},
+    {"aten.threshold.", "threshold"}, {"aten.threshold.", "value"}, {"aten.threshold_.", "threshold"}, {"aten.threshold_.", "value"},
+    {"aten.constant_pad_nd.", "value"}, {"aten.pad.", "value"}, {"aten.scatter.value", "value"}, {"aten.scatter_.value", "value"},
+    {"aten.fill.Scalar", "value"}, {"aten.fill_.Scalar", "value"}, {"aten.full.", "fill_value"}, {"aten.full_like.", "fill_value"}, {"aten.new_full.", "fill_value"},
+    {"aten._unsafe_masked_index.", "fill"}, {"aten.add.", "alpha"}, {"aten.add_.", "alpha"}, {"aten.sub.", "alpha"}, {"aten.sub_.", "alpha"}, {"aten.rsub.", "alpha"},
+    {"aten.where.ScalarOther", "other"}, {"aten.where.ScalarSelf", "self"},
+};
+
+// Unsigned types take negative integers as far as their size fits, and no negative fractions.
+bool fits(const Op& op, const Argument& number, DType type) {
+  const int64_t least = lowest(op.pool, type)->as_int(), most = highest(op.pool, type)->as_int();
+  if (const double* f = std::get_if<double>(&number)) {
+    const double beyond = type == DType::i64 ? 9223372036854775808.0 : static_cast<double>(most) + 1;
+    return *f >= static_cast<double>(least) && *f < beyond;
+  }
+  const Expr* e = std::get_if<Expr>(&number);
+  if (!e || !(*e)->is_constant()) return true;
+  return (*e)->as_int() >= (type == DType::u8 ? -most : least) && (*e)->as_int() <= most;
+}
+
+void check_filling(const Op& op) {
+  const TensorType* result = first_result(op);
+  if (!result) return;
+  const DType type = result->dtype;
+  if (is_float(type) || is_float8(type) || is_bool(type) || is_complex(type) || is_wide_unsigned(type)) return;
+  for (const auto& [packet, argument] : kFillings) {
+    if (op.node.target.compare(0, packet.size(), packet) != 0) continue;
+    const Argument* a = op.node.find(argument);
+    if (!a || fits(op, *a, type)) continue;
+    const double* f = std::get_if<double>(a);
+    const std::string number = f ? fmt::format("{}", *f) : fmt::format("{}", std::get<Expr>(*a)->as_int());
+    fail(ErrorCode::unsupported_dtype, fmt::format("{}: '{}' is {}, which is no number of {}", op.node.target, argument, number, coil::name(type)), "eager refuses it as well");
+  }
+}
+
+// What is put into a tensor is of its type, also a single element. Real tensors have no place for complex ones.
+void check_element(const Op& op, const std::vector<Operand>& operands) {
+  if (is_packet(op, {"aten.index_put.", "aten.index_put_.", "aten._unsafe_index_put."})) same_type(op, operands.front().type, operands.back().type);
+  if (!is_packet(op, {"aten.index_fill.int_Tensor", "aten.masked_fill.Tensor"}) || is_complex(operands[0].type)) return;
+  for (const Operand& o : operands) {
+    if (o.argument == "value" && is_complex(o.type)) refuse(op, o.argument, "fib", o.type);
   }
 }
 
@@ -197,12 +240,32 @@ void check_padding(const Op& op, const std::vector<Operand>& operands) {
   if (repeats && is_bool(operands[0].type)) refuse(op, "", "fic", operands[0].type);
 }
 
-// Rows are joined at positions of 32 or 64 bits.
+// What positions are counted in, where not every type of integers will do: 8 bytes, 4 as well, or also masks.
+enum class Counted { by_8, by_4, masks };
+constexpr struct {
+  std::string_view packet, argument;
+  Counted counted;
+} kPositions[] = {
+    {"aten.index_fill.", "index", Counted::by_8}, {"aten.index_copy.", "index", Counted::by_8}, {"aten.put.", "index", Counted::by_8}, {"aten.take.", "index", Counted::by_8},
+    {"aten.take_along_dim.", "indices", Counted::by_8}, {"aten.one_hot.", "self", Counted::by_8}, {"aten.searchsorted.", "sorter", Counted::by_8}, {"aten.max_unpool", "indices", Counted::by_8},
+    {"aten.tensor_split.tensor_indices_or_sections", "tensor_indices_or_sections", Counted::by_8}, {"aten.index_add.", "index", Counted::by_4},
+    {"aten.index_reduce.", "index", Counted::by_4}, {"aten.index_select.", "index", Counted::by_4}, {"aten.gather.", "index", Counted::by_4}, {"aten.scatter", "index", Counted::by_4},
+    {"aten.embedding.", "indices", Counted::by_4}, {"aten.embedding_bag.", "indices", Counted::by_4}, {"aten._embedding_bag", "indices", Counted::by_4},
+    {"aten.embedding_dense_backward.", "indices", Counted::by_4}, {"aten.index.", "indices", Counted::masks}, {"aten.index_put.", "indices", Counted::masks},
+    {"aten._unsafe_index_put.", "indices", Counted::masks},
+};
+
 void check_positions_type(const Op& op, const std::vector<Operand>& operands) {
-  if (!is_packet(op, {"aten.index_reduce"})) return;
-  for (const Operand& o : operands) {
-    if (o.argument == "index" && o.type != DType::i64 && o.type != DType::i32) {
-      fail(ErrorCode::unsupported_dtype, fmt::format("{} takes i64 or i32 as 'index', not {}", op.node.target, coil::name(o.type)), "convert the tensor in the model");
+  std::string target = op.node.target;  // in place as well
+  if (const size_t end = target.find("_."); end != std::string::npos) target.erase(end, 1);
+  for (const auto& [packet, argument, counted] : kPositions) {
+    if (target.compare(0, packet.size(), packet) != 0) continue;
+    for (const Operand& o : operands) {
+      const bool mask = counted == Counted::masks && (is_bool(o.type) || o.type == DType::u8);
+      if (o.none && is_packet(op, {"aten.gather.", "aten.scatter", "embedding_bag"})) continue;  // eager looks at none
+      if (o.argument != argument || o.type == DType::i64 || (counted != Counted::by_8 && o.type == DType::i32) || mask) continue;
+      fail(ErrorCode::unsupported_dtype, fmt::format("{} takes {} as '{}', not {}", op.node.target, counted == Counted::by_8 ? "i64" : counted == Counted::by_4 ? "i64 or i32" : "i64, i32 or masks",
+                                                     argument, coil::name(o.type)), "convert the tensor in the model");
     }
   }
 }
@@ -230,6 +293,19 @@ void check_bias(const Op& op, const std::vector<Operand>& operands) {
   }
 }
 
+// A sum of products of booleans is none, nor is a place among them searched. (With a single element inner only multiplies.)
+void check_booleans(const Op& op, const std::vector<Operand>& operands) {
+  const bool searches = is_packet(op, {"aten.bucketize.", "aten.searchsorted."});
+  if (!searches && !is_packet(op, {"aten.inner."})) return;
+  const size_t most = std::min<size_t>(operands.size(), 2);  // a search's third is a sorter
+  for (size_t i = 0; i < most; ++i) {
+    if (!is_bool(operands[i].type) || (!searches && operands[i].single)) return;
+  }
+  const Argument* number = searches && most < 2 ? op.node.find("self") : nullptr;
+  if (number && !std::holds_alternative<bool>(*number)) return;
+  refuse(op, "", "fic", DType::boolean);
+}
+
 // Numbers are joined to complex ones of their own size, also where a result is given.
 void check_joined(const Op& op, const std::vector<Operand>& operands) {
   if (!is_packet(op, {"aten.complex.", "aten.polar."})) return;
@@ -239,18 +315,20 @@ void check_joined(const Op& op, const std::vector<Operand>& operands) {
 }  // namespace
 
 void check_types(const Op& op) {
+  check_filling(op);
   const std::vector<Operand> operands = operands_of(op);
   if (operands.empty()) return;
   for (const Rule* rule : rules_of(op)) check(op, *rule, operands);
   check_normalisation(op, operands);
   check_factors(op);
   check_classes(op, operands);
-  check_filling(op, operands);
+  check_element(op, operands);
   check_bias(op, operands);
   check_padding(op, operands);
   check_mask(op, operands);
   check_positions_type(op, operands);
   check_joined(op, operands);
+  check_booleans(op, operands);
 }
 
 }  // namespace coil::lowering

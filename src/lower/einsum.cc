@@ -94,6 +94,7 @@ View multiply(Op& op, const View& a_in, const View& b_in, std::string la, std::s
   for (char c : lb) {
     if (!has(la, c)) n += c;
   }
+  if (!k.empty() && is_bool(a.dtype)) fail(ErrorCode::unsupported_dtype, "aten.einsum.default takes no products of booleans with a sum over them", "convert the tensors in the model");
   letters = batch + m + n;
   View x = arranged(op, a, la, batch + m + k), y = arranged(op, b, lb, batch + k + n);
   auto size_of = [&](const std::string& s, const View& v, const std::string& order) {

@@ -1,34 +1,88 @@
-// Products whose rows have matrices of their own, as mixtures of experts have them: rows come sorted by expert, and a list says where
-// each expert's rows end. And weights that are a direction times a length.
+// Grouped products: groups of rows, columns or terms that follow one another, each with a matrix of its own; a list says where each group ends.
+// Mixtures of experts are made of them: rows come sorted by expert. And weights that are a direction times a length.
+#include <algorithm>
+
 #include "lower/families.h"
 #include "lower/formula.h"
 
 namespace coil::lowering {
 namespace {
 
-// out[i, n] = sum over k of x[i, k] * w[e, k, n], e being the first expert whose rows end behind i; zeros behind the last one's.
-View grouped_product(Op& op, const View& x, const View& w, const View& ends) {
+using Kind = GroupedGemm::Kind;
+
+// The template's types; products of nothing have no template.
+bool has_template(const View& a, const View& b) {
+  const auto has_nothing = [](const View& v) { return std::any_of(v.sizes.begin(), v.sizes.end(), [](Expr s) { return is_const(s, 0); }); };
+  return a.dtype == b.dtype && is_float(a.dtype) && a.dtype != DType::f64 && !has_nothing(a) && !has_nothing(b);
+}
+
+View define(Op& op, const std::string& name, Kind kind, const View& a, const View& b, const View& ends) {
+  const bool rows = kind == Kind::rows;
+  GroupedGemm def;
+  def.kind = kind;
+  def.groups = ends.sizes[0], def.m = a.sizes[0], def.n = b.sizes.back(), def.k = a.sizes[1];
+  def.a = renumbered(op.pool, op.rec.operand(a), {1, 3});
+  def.b = renumbered(op.pool, op.rec.operand(b), rows ? std::vector<size_t>{0, 3, 2} : std::vector<size_t>{3, 2});
+  def.ends = op.rec.stored(ends, "ends");
+  Sizes sizes = rows ? Sizes{def.m, def.n} : Sizes{def.groups, def.m, def.n};
+  return op.rec.define(name, op.out().dtype, std::move(sizes), std::move(def));
+}
+
+// The number of each element's group, `groups` behind the last one.
+View numbers(Op& op, const std::string& name, const View& ends, Expr size) {
   ExprPool& p = op.pool;
-  const TensorType& out = op.out();
-  const DType type = is_float(out.dtype) ? accumulate_type(out.dtype) : out.dtype;
-  const Expr experts = ends.sizes[0];
-  const View expert = op.rec.reduce(op.name + ".expert", ReduceOp::sum, DType::i64, {x.sizes[0]}, {experts}, [&](Coordinates c, Coordinates k) {
+  return op.rec.reduce(name + ".group", ReduceOp::sum, DType::i64, {size}, {ends.sizes[0]}, [&](Coordinates c, Coordinates k) {
     return p.cast(p.op(ScalarOp::le, {as(op.rec.at(ends, k), DType::i64), p.cast(c[0], DType::i64)}), DType::i64);
   });
-  return op.rec.reduce(op.name, ReduceOp::sum, out.dtype, out.sizes, {x.sizes[1]}, [&](Coordinates c, Coordinates k) {
-    const Expr number = op.rec.at(expert, c.first(1)), last = p.cast(experts - 1, DType::i64);
-    const Expr row = p.checked_index(p.op(ScalarOp::minimum, {number, last}), experts);
-    const Expr product = p.op(ScalarOp::mul, {as(op.rec.at(x, std::vector<Expr>{c[0], k[0]}), type), as(op.rec.at(w, std::vector<Expr>{row, k[0], c[1]}), type)});
+}
+
+// out[i, n] = sum over k of a[i, k] * b[g, k, n], g being the group of row i; zeros behind the last one's.
+View by_rows(Op& op, const std::string& name, const View& a, const View& b, const View& ends) {
+  if (has_template(a, b)) return define(op, name, Kind::rows, a, b, ends);
+  ExprPool& p = op.pool;
+  const DType to = op.out().dtype, type = is_float(to) ? accumulate_type(to) : to;
+  const Expr groups = ends.sizes[0];
+  const View group = numbers(op, name, ends, a.sizes[0]);
+  return op.rec.reduce(name, ReduceOp::sum, to, {a.sizes[0], b.sizes[2]}, {a.sizes[1]}, [&](Coordinates c, Coordinates k) {
+    const Expr number = op.rec.at(group, c.first(1)), last = p.cast(groups - 1, DType::i64);
+    const Expr row = p.checked_index(p.op(ScalarOp::minimum, {number, last}), groups);
+    const Expr product = p.op(ScalarOp::mul, {as(op.rec.at(a, std::vector<Expr>{c[0], k[0]}), type), as(op.rec.at(b, std::vector<Expr>{row, k[0], c[1]}), type)});
     return p.select(p.op(ScalarOp::le, {number, last}), product, op.constant(0, type));
   });
 }
 
+// out[g, m, n] = sum over the k of group g of a[m, k] * b[k, n].
+View by_depth(Op& op, const std::string& name, const View& a, const View& b, const View& ends) {
+  if (has_template(a, b)) return define(op, name, Kind::depth, a, b, ends);
+  ExprPool& p = op.pool;
+  const DType to = op.out().dtype, type = is_float(to) ? accumulate_type(to) : to;
+  const View group = numbers(op, name, ends, a.sizes[1]);
+  return op.rec.reduce(name, ReduceOp::sum, to, {ends.sizes[0], a.sizes[0], b.sizes[1]}, {a.sizes[1]}, [&](Coordinates c, Coordinates k) {
+    const Expr product = p.op(ScalarOp::mul, {as(op.rec.at(a, std::vector<Expr>{c[1], k[0]}), type), as(op.rec.at(b, std::vector<Expr>{k[0], c[2]}), type)});
+    return p.select(p.op(ScalarOp::eq, {op.rec.at(group, k), p.cast(c[0], DType::i64)}), product, op.constant(0, type));
+  });
+}
+
+// What of two operands is grouped follows from their ranks: rows of the first, columns of the second, or the terms of their sums.
+View grouped_product(Op& op, const View& a, const View& b, const std::optional<View>& ends) {
+  if (a.rank() == 3 && b.rank() == 3) return matrix_product(op, op.name, op.out().dtype, a, b, 1);
+  if (!ends) fail(ErrorCode::bad_program, op.node.target + ": groups of rows, columns or terms without 'offs'");
+  if (a.rank() == 2 && b.rank() == 3) return by_rows(op, op.name, a, b, *ends);
+  if (a.rank() == 2 && b.rank() == 2) return by_depth(op, op.name, a, b, *ends);
+  if (a.rank() != 3 || b.rank() != 2) fail(ErrorCode::bad_program, op.node.target + " of other than matrices and lists of them");
+  return permuted(op, by_rows(op, op.name, permuted(op, b, {1, 0}), permuted(op, a, {0, 2, 1}), *ends), {1, 0});
+}
+
 Views grouped_mm(Op& op) {
-  const View x = op.tensor("self"), w = op.tensor("mat2");
-  if (x.rank() != 2 || w.rank() != 3 || !op.has("offs") || op.has("bias")) {
-    fail(ErrorCode::unsupported_feature, op.node.target + " of other than rows sorted by group and a matrix for each");
-  }
-  return {grouped_product(op, x, w, op.tensor("offs"))};
+  if (op.has("bias")) fail(ErrorCode::unsupported_feature, op.node.target + ": a bias, which PyTorch does not take either");
+  return {grouped_product(op, op.tensor("self"), op.tensor("mat2"), op.maybe_tensor("offs"))};
+}
+
+// What transformers (since 5) has for types and compilers that PyTorch's operator does not serve, and its gradients.
+Views expert_products(Op& op) { return {by_rows(op, op.name, op.tensor("input"), op.tensor("weight"), op.tensor("offs"))}; }
+Views expert_gradients(Op& op) {
+  const View x = op.tensor("input"), w = op.tensor("weight"), ends = op.tensor("offs"), grad = op.tensor("grad_output");
+  return {by_rows(op, op.name + ".input", grad, permuted(op, w, {0, 2, 1}), ends), by_depth(op, op.name + ".weight", permuted(op, x, {1, 0}), grad, ends)};
 }
 
 // v * g / |v|, the norm over all dimensions but `dim` (-1: over all); and the norms.
@@ -56,8 +110,8 @@ Views weight_norm(Op& op) {
 
 void add_grouped_products(Table& table) {
   table["aten._grouped_mm.default"] = grouped_mm;
-  // What transformers (since 5) exports a mixture of experts as.
-  table["transformers.grouped_mm_fallback.default"] = [](Op& op) { return Views{grouped_product(op, op.tensor("input"), op.tensor("weight"), op.tensor("offs"))}; };
+  table["transformers.grouped_mm_fallback.default"] = expert_products;
+  table["transformers.grouped_mm_fallback_backward.default"] = expert_gradients;
   table["aten._weight_norm.default"] = weight_norm;
   table["aten._weight_norm_interface.default"] = weight_norm;
 }

@@ -262,6 +262,8 @@ inline DType accumulate_type(DType dtype) { return dtype == DType::f64 || is_com
 Expr lowest(ExprPool& pool, DType dtype);
 Expr highest(ExprPool& pool, DType dtype);
 
+// An operand whose variable i becomes variable to[i] of a template.
+Operand renumbered(ExprPool& pool, Operand operand, const std::vector<size_t>& to);
 // out[batch..., m..., n] = sum over k of a[batch..., m..., k] * b[batch..., k, n]
 View matrix_product(Op& op, const std::string& name, DType dtype, const View& a, const View& b, size_t num_batch);
 // A position that is data, as ATen's advanced indexing takes it: negative ones count from the end.

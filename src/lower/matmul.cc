@@ -7,13 +7,6 @@
 namespace coil::lowering {
 namespace {
 
-Operand renumbered(ExprPool& pool, Operand o, const std::vector<size_t>& to) {
-  std::vector<Expr> vars;
-  for (size_t v : to) vars.push_back(pool.var(static_cast<int32_t>(v)));
-  for (Expr& c : o.coordinates) c = substitute_vars(c, vars);
-  return o;
-}
-
 // Integers and products of nothing have no template: a plain sum.
 View summed_product(Op& op, const std::string& name, DType dtype, const View& a, const View& b, size_t num_batch, Sizes sizes) {
   return op.rec.reduce(name, ReduceOp::sum, dtype, std::move(sizes), {a.sizes.back()}, [&](Coordinates c, Coordinates k) {
@@ -190,6 +183,13 @@ Views outer(Op& op) {
 }
 
 }  // namespace
+
+Operand renumbered(ExprPool& pool, Operand o, const std::vector<size_t>& to) {
+  std::vector<Expr> vars;
+  for (size_t v : to) vars.push_back(pool.var(static_cast<int32_t>(v)));
+  for (Expr& c : o.coordinates) c = substitute_vars(c, vars);
+  return o;
+}
 
 View matrix_product(Op& op, const std::string& name, DType dtype, const View& a, const View& b, size_t num_batch) {
   const size_t num_m = a.rank() - num_batch - 1;

@@ -44,11 +44,7 @@ Expr is_number_of(Op& op, DType type, Val v) {
 Views masked_fill(Op& op) {
   const TensorType& out = op.out();
   View x = op.tensor("self"), mask = op.tensor("mask"), value = op.operand("value");
-  if (op.node.target.ends_with(".Tensor") && value.rank() == 0 && may_overflow(value.dtype, out.dtype)) {
-    require(op, {}, fmt::format("the value is no number of {}", coil::name(out.dtype)), [&](Coordinates) {
-      return is_number_of(op, out.dtype, as(op.rec.at(value, {}), is_float(value.dtype) ? DType::f64 : DType::i64));
-    });
-  }
+  if (op.node.target.ends_with(".Tensor")) require_number_of(op, value, out.dtype);
   return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
     return op.pool.select(as(read(mask, c), DType::boolean), as(read(value, c), out.dtype), as(read(x, c), out.dtype));
   })};
@@ -62,6 +58,16 @@ Views add_combined(Op& op, ScalarOp combine) {
     Expr scaled = as(read(a, c), out.dtype);
     if (!op.is_number("value", 1)) scaled = op.pool.op(ScalarOp::mul, {op.scalar("value", out.dtype), scaled});
     return op.pool.op(ScalarOp::add, {as(read(x, c), out.dtype), op.pool.op(combine, {scaled, as(read(b, c), out.dtype)})});
+  })};
+}
+
+// a * b + c with one rounding, which PyTorch writes where its own kernels have it.
+Views fused_multiply_add(Op& op) {
+  const TensorType& out = op.out();
+  if (!is_float(out.dtype)) fail(ErrorCode::unsupported_dtype, fmt::format("prims.fma.default: of {}", name(out.dtype)));
+  const View a = op.operand("a"), b = op.operand("b"), c = op.operand("c");
+  return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates i) {
+    return op.pool.op(ScalarOp::fma, {as(read(a, i), out.dtype), as(read(b, i), out.dtype), as(read(c, i), out.dtype)});
   })};
 }
 
@@ -140,12 +146,20 @@ void add_pointwise_formulas(Table& table) {
   for (const char* target : {"aten.masked_fill.Scalar", "aten.masked_fill.Tensor"}) table[target] = masked_fill;
   table["aten.addcmul.default"] = [](Op& op) { return add_combined(op, ScalarOp::mul); };
   table["aten.addcdiv.default"] = [](Op& op) { return add_combined(op, ScalarOp::div); };
+  table["prims.fma.default"] = fused_multiply_add;
   for (const char* target : {"aten.lerp.Scalar", "aten.lerp.Tensor"}) table[target] = lerp;
   table["aten.logaddexp.default"] = logaddexp;
   for (const char* overload : {".Tensor", ".Scalar_Self", ".Scalar_Other"}) {
     table[std::string("aten.xlogy") + overload] = xlogy;
     table[std::string("aten.special_xlogy") + overload] = xlogy;
   }
+}
+
+void require_number_of(Op& op, const View& value, DType type) {
+  if (value.rank() != 0 || !may_overflow(value.dtype, type)) return;
+  require(op, {}, fmt::format("the value is no number of {}", coil::name(type)), [&](Coordinates) {
+    return is_number_of(op, type, as(op.rec.at(value, {}), is_float(value.dtype) ? DType::f64 : DType::i64));
+  });
 }
 
 }  // namespace coil::lowering

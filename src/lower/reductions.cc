@@ -1,6 +1,9 @@
 // Sums, means, extremes, their positions, any and all, norms, scans.
+#include <fmt/format.h>
+
 #include <cmath>
 
+#include "lower/formula.h"
 #include "lower/lowering.h"
 
 namespace coil::lowering {
@@ -100,6 +103,30 @@ Views count_nonzero(Op& op) {
                   [&](Expr e, Coordinates) { return as(as(e, DType::boolean), DType::i64); })};
 }
 
+// The exclusive or of all elements' 64 bits, floats as float64: bit b and bit b + 32 are counted side by side, and whether they are set in an odd number of
+// elements says what the result has there. (Fewer than 2^31 elements: a count does not reach the next one.)
+Views hash_tensor(Op& op) {
+  if (op.has("mode") && op.integer("mode") != 0) fail(ErrorCode::unsupported_feature, fmt::format("{}: mode {} is none that PyTorch has", op.node.target, op.integer("mode")));
+  if (const DType own = op.graph.value(std::get<ValueId>(*op.node.find("self"))).tensor().dtype; is_wide_unsigned(own))
+    fail(ErrorCode::unsupported_dtype, fmt::format("{} takes no {}", op.node.target, coil::name(own)), "convert the tensor in the model");
+  constexpr int kPairs = 32;
+  constexpr int64_t kPair = (int64_t{1} << kPairs) | 1;
+  View x = op.tensor("self");
+  const std::vector<size_t> dims = reduced_dims(op, x.rank());
+  const auto and_with = [](Val v, int64_t bits) { return apply(ScalarOp::bit_and, v, Val(v.e->pool->constant_int(bits, DType::i64))); };
+  const auto place = [&](Coordinates c) { return Val(op.pool.cast(c.back(), DType::i64)); };
+  Sizes sizes = x.sizes;
+  sizes.push_back(op.pool.index(kPairs));
+  const View pairs = op.rec.pointwise(op.name + ".bits", DType::i64, sizes, [&](Coordinates c) {
+    const Expr e = op.rec.at(x, Coordinates(c.begin(), c.end() - 1));
+    const Val bits = is_float(x.dtype) ? apply(ScalarOp::bits, Val(as(e, DType::f64))) : Val(as(e, DType::i64));
+    return and_with(apply(ScalarOp::shr, bits, place(c)), kPair).e;
+  });
+  const View counts = reduced(op, op.name + ".counts", ReduceOp::sum, DType::i64, pairs, dims, keeps(op));
+  return {reduced(op, op.name, ReduceOp::sum, DType::i64, counts, {counts.rank() - 1}, false,
+                  [&](Expr e, Coordinates c) { return apply(ScalarOp::shl, and_with(e, kPair), place(c)).e; })};
+}
+
 Views scan(Op& op, ScanOp kind) {
   View x = op.tensor("self");
   const TensorType& out = op.out();
@@ -193,6 +220,7 @@ void add_reductions(Table& table) {
     table[target] = [](Op& op) { return norm(op, "p"); };
   }
   for (const char* target : {"aten.count_nonzero.default", "aten.count_nonzero.dim_IntList"}) table[target] = count_nonzero;
+  table["aten.hash_tensor.default"] = hash_tensor;
   table["aten.cumsum.default"] = [](Op& op) { return scan(op, ScanOp::sum); };
   table["aten.cumprod.default"] = [](Op& op) { return scan(op, ScanOp::prod); };
   table["aten.cummax.default"] = [](Op& op) { return scan_with_position(op, true); };

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <variant>
 
+#include "lower/data_checks.h"
 #include "lower/row_sums.h"
 #include "lower/storage.h"
 #include "lower/written_positions.h"
@@ -395,6 +396,7 @@ Views as_strided_scatter(Op& op) {
 Views along_dim(Op& op, const char* source_arg, bool add) {
   View x = op.tensor("self"), index = op.tensor("index"), src = op.operand(source_arg);
   TensorType out = op.out();
+  if (op.node.target == "aten.index_fill.int_Tensor") require_number_of(op, src, out.dtype);
   if (x.rank() == 0) {
     x = unsqueezed(op, x, 0);
     out.sizes = x.sizes;

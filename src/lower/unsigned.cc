@@ -39,7 +39,7 @@ constexpr Movement kMovement[] = {
 
 // Integers and booleans come out of these; of 64 bits, the result is the same as that for the int64 with the same bits.
 constexpr const char* kModular[] = {
-    "mul", "eq", "ne", "equal", "__and__", "__or__", "__xor__", "logical_not", "logical_and", "logical_or", "logical_xor", "sum", "prod", "nansum", "cumsum", "cumprod", "sum_to_size", "all", "any", "count_nonzero", "bitwise_and", "bitwise_or",
+    "mul", "eq", "ne", "equal", "__and__", "__or__", "__xor__", "logical_not", "logical_and", "logical_or", "logical_xor", "sum", "prod", "nansum", "cumsum", "cumprod", "sum_to_size", "all", "any", "count_nonzero", "hash_tensor", "bitwise_and", "bitwise_or",
     "bitwise_xor", "isfinite", "isinf", "isnan", "isposinf", "isneginf", "isreal", "scatter_add", "nonzero_static", "randint", "randint_like", "linspace", "logspace",
     "item", "_local_scalar_dense",
 };

@@ -32,11 +32,10 @@ const char* kind_name(const Kernel& k) {
   if (std::holds_alternative<CopyKernel>(k.def)) return "copy";
   if (std::holds_alternative<ReadKernel>(k.def)) return "read_size";
   if (std::holds_alternative<ControlMark>(k.def)) return "control";
-  const LoopDef& def = std::get<TemplateKernel>(k.def).def;
-  return std::holds_alternative<Gemm>(def) ? "gemm" : std::holds_alternative<Conv2d>(def) ? "conv2d" : "attention";
+  return template_name(std::get<TemplateKernel>(k.def).def);
 }
 
-// "batch" and [{"up_to": 12, "run": "winograd"}, {"up_to": null, "run": "own rule"}]
+// "batch" and [{"up_to": 12, "run": "winograd"}, {"up_to": null, "run": "default"}]
 Json choices(const Kernel& k) {
   Json rows = Json::array();
   for (const ChoiceTable::Row& r : k.choices.rows) rows.push_back({{"up_to", limit(r.up_to)}, {"run", r.text}});

@@ -1,5 +1,5 @@
 // The graph passes: each a function Graph -> Graph in the file of its name. The order is in pipeline.cc.
-// All require a verified graph and return one; all but the first two require a functional graph.
+// All require a verified graph and return one; all but the first three require a functional graph.
 #pragma once
 
 #include "graph/graph.h"
@@ -9,6 +9,10 @@ namespace coil {
 // Puts the bodies of wrapper operators (wrap_with_set_grad_enabled, disabled autocast, checkpointing, ...) in their place.
 // Errors: unsupported_feature for an enabled autocast region, whose casts the file does not spell out.
 Result<Graph> inline_wrappers(const Graph& graph);
+
+// _foreach operators: one operator for each tensor of the list. Those without a row (_foreach_addcmul.Tensor, _foreach_powsum) stay.
+// Errors: bad_program for lists of different lengths.
+Result<Graph> spell_out_lists(const Graph& graph);
 
 // Removes in-place operators and the aliasing between views and their bases: a write becomes a new value, later uses of
 // anything that shares its memory are re-made from it, and what is written to inputs becomes additional outputs. Sets

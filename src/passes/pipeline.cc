@@ -13,6 +13,7 @@ namespace {
 
 constexpr Pass kPasses[] = {
     {"inline_wrappers", inline_wrappers},  // first: writes inside of wrappers are writes of the program
+    {"spell_out_lists", spell_out_lists},  // before functionalize: it makes writes to single tensors of writes to lists
     {"functionalize", functionalize},
     {"simplify_ops", simplify_ops},  // leaves fewer patterns to match for what follows
     {"fold_batch_norm", fold_batch_norm},

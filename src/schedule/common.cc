@@ -49,6 +49,8 @@ std::vector<Expr> operand_ranges(const LoopDef& def) {
   const auto add = [&](const std::vector<Expr>& sizes) { ranges.insert(ranges.end(), sizes.begin(), sizes.end()); };
   if (const auto* g = std::get_if<Gemm>(&def)) {
     for (const auto* part : {&g->batch, &g->m, &g->n, &g->k}) add(*part);
+  } else if (const auto* grouped = std::get_if<GroupedGemm>(&def)) {
+    add({grouped->groups, grouped->m, grouped->n, grouped->k});
   } else if (const auto* c = std::get_if<Conv2d>(&def)) {
     add(c->x_sizes);
   } else if (const auto* a = std::get_if<Attention>(&def)) {

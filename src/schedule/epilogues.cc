@@ -11,7 +11,7 @@ constexpr int64_t kMaxEpilogueText = 600;  // nodes of all its loops as they are
 constexpr int64_t kMaxPointText = 200;     // of a coordinate
 
 bool is_template(const Loop& loop) {
-  return std::holds_alternative<Gemm>(loop.def) || std::holds_alternative<Conv2d>(loop.def);
+  return std::holds_alternative<Gemm>(loop.def) || std::holds_alternative<GroupedGemm>(loop.def) || std::holds_alternative<Conv2d>(loop.def);
 }
 
 // The load with which `body` reads `buffer`, where all its reads are at the same coordinates.

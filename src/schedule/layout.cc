@@ -238,6 +238,7 @@ class LayoutChooser {
 
   void legalise(Loop& loop) {
     if (auto* gemm = std::get_if<Gemm>(&loop.def)) legalise_gemm(loop, *gemm);
+    if (auto* grouped = std::get_if<GroupedGemm>(&loop.def)) legalise_grouped(loop, *grouped);
     if (auto* conv = std::get_if<Conv2d>(&loop.def)) legalise_conv(loop, *conv);
     if (auto* attention = std::get_if<Attention>(&loop.def)) legalise_attention(loop, *attention);
     if (auto* library = std::get_if<Library>(&loop.def)) legalise_library(loop, *library);
@@ -292,6 +293,24 @@ class LayoutChooser {
     };
     fix(g.a, m0, g.m, g.n);
     fix(g.b, n0, g.n, g.m);
+  }
+
+  // Operands have strides; the ends are a list.
+  void legalise_grouped(Loop& loop, GroupedGemm& g) {
+    const std::vector<Expr> sizes = operand_ranges(loop.def);
+    const auto fix = [&](Operand& x, const std::vector<int>& vars) {
+      const Expr offset = offset_of(x, loop.def);
+      std::vector<Expr> dims;
+      bool ok = true;
+      for (const int v : vars) {
+        dims.push_back(sizes[static_cast<size_t>(v)]);
+        ok = ok && merged_stride(offset, v, {&dims.back(), 1}).has_value();
+      }
+      if (!ok) copy_operand(x, vars, dims, loop);
+    };
+    fix(g.a, {1, 3});
+    fix(g.b, g.kind == GroupedGemm::Kind::rows ? std::vector<int>{0, 3, 2} : std::vector<int>{3, 2});
+    make_dense(g.ends, loop);
   }
 
   // The template reads unit-stride channels, or gathers from few channels.

@@ -39,6 +39,7 @@ class Planner {
       if (o.kind == LoopOutput::Kind::user || o.kind == LoopOutput::Kind::check) continue;
       plan_.kernels.push_back({"write_" + o.name, CopyKernel{o.source, o.target}, {"copy"}, {}});
     }
+    write_in_place(plan_);
     mark_beside(plan_.kernels, target_);
     run_by_image(plan_, target_);
     TRY_STATUS(plan_memory(plan_, target_));
@@ -295,6 +296,11 @@ class Planner {
       const bool packed = weights_.pack_gemm_weight(k, *gemm);
       CHECK(packed || !is_int(program_.buffer(gemm->b.buffer).dtype), "a quantised weight that cannot be packed");
       if (gemm->quantised) add_scales(k, *gemm->quantised);
+    } else if (const auto* grouped = std::get_if<GroupedGemm>(&k.def)) {
+      operand(grouped->a);
+      operand(grouped->b);
+      if (grouped->kind == GroupedGemm::Kind::rows) weights_.pack_gemm_weight(k, in_batches(*grouped));
+      k.operands.push_back({grouped->ends, pool().index(0)});
     } else if (const auto* conv = std::get_if<Conv2d>(&k.def)) {
       operand(conv->x);
       weights_.add_conv_weight(k, *conv);
@@ -339,7 +345,7 @@ class Planner {
     const DType read = program_.buffer(k.operands[0].buffer).dtype;
     if (is_float(read) && read != out.dtype) return false;
     if (std::holds_alternative<Attention>(k.def)) return true;
-    if (std::holds_alternative<Gemm>(k.def)) return out.strides == contiguous_strides(pool(), out.sizes);
+    if (std::holds_alternative<Gemm>(k.def) || std::holds_alternative<GroupedGemm>(k.def)) return out.strides == contiguous_strides(pool(), out.sizes);
     const Expr c = out.sizes[1], w = out.sizes[3];
     return out.strides == std::vector<Expr>{out.sizes[2] * w * c, pool().index(1), w * c, c};
   }

@@ -64,7 +64,7 @@ class PlanPrinter {
   }
 
   std::string print(const TemplateKernel& k) const {
-    std::string text = fmt::format("  template {}", std::holds_alternative<Gemm>(k.def) ? "gemm" : std::holds_alternative<Conv2d>(k.def) ? "conv2d" : "attention");
+    std::string text = fmt::format("  template {}", template_name(k.def));
     for (const PlanOperand& o : k.operands) text += fmt::format(" {}[{}]", names_.buffer(o.buffer), expr(o.offset));
     if (k.past) {
       text += fmt::format(", {} rows before them {}[{}]{} {}[{}]{}", expr(k.past->rows), names_.buffer(k.past->k.buffer), expr(k.past->k.offset), k.past->keep_k ? " kept" : "",

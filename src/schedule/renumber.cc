@@ -17,6 +17,8 @@ class Renumberer {
       map(g->b.buffer);
       if (g->quantised && g->quantised->scale.valid()) map(g->quantised->scale);
       if (g->quantised && g->quantised->zero.valid()) map(g->quantised->zero);
+    } else if (auto* grouped = std::get_if<GroupedGemm>(&k.def)) {
+      for (BufferId* id : {&grouped->a.buffer, &grouped->b.buffer, &grouped->ends}) map(*id);
     } else if (auto* c = std::get_if<Conv2d>(&k.def)) {
       map(c->x.buffer);
       map(c->weight);

@@ -38,22 +38,6 @@ CudaVariant plain_variant(const GemmProblem& p, const TileChoice& c) {
   return v;
 }
 
-// The statements that fill the maps; boxes are what one of the blocks that share loads reads of a tile.
-std::string map_setup(const GemmProblem& p, int bm, int bn, const TileChoice& c) {
-  const int classes = classes_of(p, *c.tile);
-  const std::string a_rows = fmt::format("for (int c = 0; c < {0}; ++c) {{ if (const int32_t failed = cd::cuda_class_map(call, &t.map_a[c], {1}, t.a, t.m, t.k, t.a_row, {0}, c, "
-                                         "{2}, error)) return failed; }}", classes, info(p.facts.dtype).shim_number, bm / classes);
-  const auto map = [&](char x, bool k_contiguous, std::string_view rows, std::string_view line, int box, int sharers) {
-    std::string lines(k_contiguous ? rows : "t.k");
-    if (known(p.facts.batch) != 1) lines = fmt::format("(t.batch - 1) * (t.{}_batch / {}) + {}", x, line, lines);
-    return fmt::format("if (const int32_t failed = cd::cuda_tensor_map(call, &t.map_{0}{6}, {1}, t.{0}, {2}, {3}, {4} * {7}, {5}, {8}, error)) return failed;",
-                       x, p.facts.tf32 ? "cd::kMapTf32" : std::to_string(info(p.facts.dtype).shim_number), lines, k_contiguous ? "t.k" : rows, line,
-                       (k_contiguous ? box : 64) / sharers, x == 'a' ? "[0]" : "", p.size(), p.step());
-  };
-  return "if (t.batch > 0 && t.m > 0 && t.n > 0) { " + (classes > 1 ? a_rows : map('a', p.a_k, "t.m", p.a_line(), bm, c.across)) + " " +
-         map('b', p.b_k, "t.n", p.b_line(), bn, c.down) + " }";
-}
-
 CudaVariant wgmma_variant(const GemmProblem& p, const TileChoice& c) {
   const GemmTile& t = *c.tile;
   CudaVariant v;
@@ -252,6 +236,21 @@ CudaVariant few_rows(const GemmProblem& p) {
 }
 
 }  // namespace
+
+std::string map_setup(const GemmProblem& p, int bm, int bn, const TileChoice& c) {
+  const int classes = classes_of(p, *c.tile);
+  const std::string a_rows = fmt::format("for (int c = 0; c < {0}; ++c) {{ if (const int32_t failed = cd::cuda_class_map(call, &t.map_a[c], {1}, t.a, t.m, t.k, t.a_row, {0}, c, "
+                                         "{2}, error)) return failed; }}", classes, info(p.facts.dtype).shim_number, bm / classes);
+  const auto map = [&](char x, bool k_contiguous, std::string_view rows, std::string_view line, int box, int sharers) {
+    std::string lines(k_contiguous ? rows : "t.k");
+    if (known(p.facts.batch) != 1) lines = fmt::format("(t.batch - 1) * (t.{}_batch / {}) + {}", x, line, lines);
+    return fmt::format("if (const int32_t failed = cd::cuda_tensor_map(call, &t.map_{0}{6}, {1}, t.{0}, {2}, {3}, {4} * {7}, {5}, {8}, error)) return failed;",
+                       x, p.facts.tf32 ? "cd::kMapTf32" : std::to_string(info(p.facts.dtype).shim_number), lines, k_contiguous ? "t.k" : rows, line,
+                       (k_contiguous ? box : 64) / sharers, x == 'a' ? "[0]" : "", p.size(), p.step());
+  };
+  return "if (t.batch > 0 && t.m > 0 && t.n > 0) { " + (classes > 1 ? a_rows : map('a', p.a_k, "t.m", p.a_line(), bm, c.across)) + " " +
+         map('b', p.b_k, "t.n", p.b_line(), bn, c.down) + " }";
+}
 
 std::vector<CudaVariant> cuda_gemm_variants(const CudaGemmFacts& facts, int sm) {
   const GemmProblem p(facts, sm, int64_t{512});

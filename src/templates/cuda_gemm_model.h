@@ -47,6 +47,10 @@ std::string tma_condition(const GemmProblem& p);  // for at_run_time
 // 2, 4 or 8: a's rows are multiples of 32 bytes apart only every so many (8: of 16 at least), and TMA reads them class by class (device/cuda/wgmma_rows.h); else 1.
 int a_classes(const GemmProblem& p);
 
+struct TileChoice;
+// The statements that fill the maps; boxes are what one of the blocks that share loads reads of a tile.
+std::string map_setup(const GemmProblem& p, int bm, int bn, const TileChoice& c);
+
 enum class TileKind : uint8_t { simt, mma, wgmma, wgmma_split, wgmma_copy };
 
 struct GemmTile {

@@ -72,6 +72,14 @@ std::vector<CudaCandidate> cuda_gemm_candidates(const CudaGemmFacts& facts, int 
 // The variant for a way, with a condition where not all sizes and addresses can be served. Null: there is no such one.
 std::optional<CudaVariant> cuda_gemm_variant(const CudaGemmFacts& facts, int sm, const CudaWay& way);
 
+// A grouped product (GroupedGemm): what is known of the one whose batches are the groups, each with all rows and all of k.
+struct CudaGroupedFacts {
+  CudaGemmFacts product;
+  bool by_depth = false;
+};
+// In order of preference; never empty. The kernels take the flag and the number of a generated kernel's `a` as well.
+std::vector<CudaVariant> cuda_grouped_variants(const CudaGroupedFacts& facts, int sm);
+
 struct CudaConvFacts {
   DType dtype = DType::f32;         // f32, f64, bf16, f16
   bool tf32 = false;                // as for products

@@ -102,7 +102,7 @@ std::string record_tables(const Record& r) {
   std::string text = fmt::format("Tuned on {} in {:.1f} s, {} runs of the program\n", r.hardware.text(), r.seconds, r.runs);
   for (const WholeProgram& w : r.whole) {
     text += fmt::format("whole program{}{}: {:.1f} us untuned, {:.1f} us tuned{}\n", w.sizes.empty() ? "" : " ", sizes_text(w.sizes), w.untuned, w.tuned,
-                        w.kept ? "" : " (not surely faster: the own rules stay)");
+                        w.kept ? "" : " (not surely faster: the defaults stay)");
   }
   for (const Entry& e : r.entries) {
     for (const MeasuredPoint& p : e.measured) {

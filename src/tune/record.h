@@ -45,7 +45,7 @@ struct MeasuredPoint {
   int64_t key = 0;
   std::vector<Timing> timings;  // in the candidates' order; the first is the kernel's own rule
   std::string chosen;
-  std::string reason;           // "faster by 12 %", "within the noise of the own rule"
+  std::string reason;           // "faster by 12 %", "within the noise of the default"
 };
 
 struct Entry {

@@ -160,7 +160,7 @@ class PointSearch {
       const CandidateTimes& c = r.candidates[i];
       if (c.samples < kFewSamples || c.wrong) continue;
       const double gain = std::max(kLeastGain, needed(i));
-      r.reason = r.chosen == 0 ? "within the noise of the own rule" : r.reason;
+      r.reason = r.chosen == 0 ? "within the noise of the default" : r.reason;
       // Half of the quartiles' distances, as far as so many samples can be off.
       const double noise = 0.5 * ((own.high - own.low) / std::sqrt(own.samples) + (c.high - c.low) / std::sqrt(c.samples));
       const bool beats_own = c.median < own.median - std::max(noise, gain * own.median);

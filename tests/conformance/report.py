@@ -2,17 +2,28 @@
 
 import collections
 import re
+import textwrap
 
 COLUMNS = ["float32", "bfloat16", "float16", "int64", "int32", "bool", "complex64", "complex32", "uint16", "uint32", "uint64"]
 HEAD = """# Coverage of PyTorch's operators
 
-Written by `python tests/conformance/run.py --report docs/coverage.md` from the results in `tests/conformance/results`, which `--keep WAY=FILE` brings up to date: every entry of PyTorch's `op_db` (the operator tests' database), up to six samples in each of
-eleven dtypes, exported by `torch.export.export`, compiled standalone (no libtorch in the compiled code), run by coil's runtime, compared with eager. A pair of entry and dtype counts as right only if all its samples are.
+Every entry of PyTorch's `op_db` (the operator tests' database), with up to six samples in each of eleven dtypes, is
+exported by `torch.export.export`, compiled standalone (no libtorch in the compiled code), run by coil's runtime, and
+compared with eager. A pair of entry and dtype counts as right only if all its samples are.
 
-Right: `torch.testing.assert_close` (with the OpInfo's own tolerance where it has one), or as near to the result in double precision as eager's own is. Random operators are compared as distributions over many calls, uninitialised
-tensors by shape and dtype.
+Right means: equal by `torch.testing.assert_close` (with the OpInfo's own tolerance where it has one), or as near to the
+result in double precision as eager's own is. Random operators are compared as distributions over many calls,
+uninitialised tensors by shape and dtype.
+
+This page is written by `python tests/conformance/run.py --report docs/coverage.md` from the results in
+`tests/conformance/results`, which `--keep WAY=FILE` brings up to date.
 """
 MARKS = {"right": "✓", "wrong": "WRONG", "crash": "CRASH", "hang": "HANG", "error": "ERROR", "export": "–", "eager": ""}
+
+
+def wrapped(text):
+    """A paragraph or an item of a list in lines of at most 120 characters, as all documents have them."""
+    return textwrap.fill(text, 120, subsequent_indent="  " if text.startswith("- ") else "", break_on_hyphens=False)
 
 
 def counted(results):
@@ -64,7 +75,7 @@ def table(results, numbers, extra):
         by_name[r["name"]][r["dtype"]] = r
     marks = {what: {r["name"]: MARKS.get(r["status"], r["status"]) for r in rows if r["dtype"] == "float32"} for what, rows in extra.items() if rows}
     titles = [*COLUMNS, *marks]
-    lines = ["| entry | " + " | ".join(titles) + " |", "|---" * (len(titles) + 1) + "|"]
+    lines = ["| op |" + "|".join(titles) + "|", "|---" * (len(titles) + 1) + "|"]
     for name, row in by_name.items():
         cells = []
         for dtype in COLUMNS:
@@ -103,14 +114,14 @@ def compiled_section(results, title, what):
     """Lines for a run through torch.compile."""
     dtypes = [d for d in [*COLUMNS, "float64"] if any(r["dtype"] == d for r in counted(results))]
     columns = [[n for _, n in shares([r for r in counted(results) if r["dtype"] == d])] for d in dtypes]
-    lines = [f"## {title}", "", f"{what}, in {', '.join(dtypes)}: {compiled_summary(results)}.", "", "| | " + " | ".join(dtypes) + " |", "|---" * (len(dtypes) + 1) + "|"]
+    lines = [f"## {title}", "", wrapped(f"{what}, in {', '.join(dtypes)}."), "", wrapped(f"{compiled_summary(results)}."), "", "| | " + " | ".join(dtypes) + " |", "|---" * (len(dtypes) + 1) + "|"]
     lines += [f"| {row} | " + " | ".join(str(column[i]) for column in columns) + " |" for i, (row, _) in enumerate(shares([]))]
     lines.append("| judged | " + " | ".join(days([r for r in counted(results) if r["dtype"] == d]) for d in dtypes) + " |")
     count = collections.Counter(reason for r in results for reason in r.get("fallbacks", {}))
-    lines += ["", "What stays in PyTorch most often:", "", "| pairs | operator: reason |", "|---|---|"]
-    lines += [f"| {n} | {reason.replace('|', '/')} |" for reason, n in sorted(count.items(), key=lambda item: (-item[1], item[0]))[:40]]
+    lines += ["", "What stays in PyTorch most often, with the number of pairs:", ""]
+    lines += [wrapped(f"- {n}: {reason}") for reason, n in sorted(count.items(), key=lambda item: (-item[1], item[0]))[:40]]
     bad = [r for r in results if r["status"] in ("refused", "wrong", "crash", "hang", "error")]
-    lines += ["", *(f"- {r['name']} {r['dtype']}: {r['status']}: {r['reason']}" for r in bad), *([""] if bad else [])]
+    lines += ["", *(wrapped(f"- {r['name']} {r['dtype']}: {r['status']}: {r['reason']}") for r in bad), *([""] if bad else [])]
     return lines
 
 
@@ -118,13 +129,13 @@ def text(results, more=(), compiled=(), gradients=()):
     """The whole file; compiled, gradients: results through torch.compile."""
     ranks = ranked(results)
     numbers = {reason: i + 1 for i, (reason, _) in enumerate(ranks)}
-    lines = [HEAD, f"**{summary(results)}.**", "", *columns(results), "", *more, *(compiled_section(compiled, *COMPILED) if compiled else []), *(compiled_section(gradients, *GRADIENTS) if gradients else [])]
-    lines += ["## Reasons", "", "| number | pairs | reason |", "|---|---|---|"]
-    lines += [f"| {numbers[reason]} | {n} | {reason.replace('|', '/')} |" for reason, n in ranks]
+    lines = [HEAD, wrapped(f"**{summary(results)}.**"), "", *columns(results), "", *more, *(compiled_section(compiled, *COMPILED) if compiled else []), *(compiled_section(gradients, *GRADIENTS) if gradients else [])]
+    lines += ["## Reasons", "", "The numbers that the table of pairs uses, the number of pairs, and the reason.", ""]
+    lines += [wrapped(f"- **{numbers[reason]}** ({n}): {reason}") for reason, n in ranks]
     bad = [r for r in results if r["status"] in ("wrong", "crash", "hang", "error")]
     if bad:
-        lines += ["", "## Wrong answers and crashes", ""] + [f"- {r['name']} {r['dtype']}: {r['status']}: {r['reason']}" for r in bad]
+        lines += ["", "## Wrong answers and crashes", ""] + [wrapped(f"- {r['name']} {r['dtype']}: {r['status']}: {r['reason']}") for r in bad]
     lost = [r for r in results if r["status"] == "export"]
-    lines += ["", "## What torch.export cannot export", ""] + [f"- {r['name']} {r['dtype']}: {r['reason']}" for r in lost]
-    lines += ["", "## Pairs", "", "✓ right, a number: the reason above, –: torch.export cannot, empty: eager does not support it. The last columns: float32 through torch.compile.", "", *table(results, numbers, {"compiled": compiled, "gradient": gradients}), ""]
+    lines += ["", "## What torch.export cannot export", ""] + [wrapped(f"- {r['name']} {r['dtype']}: {r['reason']}") for r in lost]
+    lines += ["", "## Pairs", "", wrapped("✓: right; a number: refused, for the reason above; –: torch.export cannot export it; empty: eager does not support it. The last columns: float32 through torch.compile."), "", *table(results, numbers, {"compiled": compiled, "gradient": gradients}), ""]
     return "\n".join(lines)

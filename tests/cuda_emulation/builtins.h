@@ -116,6 +116,12 @@ template <class T>
 inline T __shfl_sync(unsigned mask, T x, int lane) {
   return emulated_shuffle(mask, x, lane & 31);
 }
+inline unsigned __ballot_sync(unsigned mask, int predicate) {
+  unsigned lanes = 0;
+  for (int i = 0; i < 32; ++i) lanes |= (unsigned)(emulated_shuffle(mask, predicate, i) != 0) << i;
+  return lanes;
+}
+inline int __ffs(int x) { return __builtin_ffs(x); }
 
 inline unsigned long long __cvta_generic_to_shared(const void* p) { return emulation::shared_address(p); }
 inline unsigned long long __cvta_generic_to_global(const void* p) { return (unsigned long long)p; }

@@ -93,6 +93,20 @@ class ManyRows(torch.nn.Module):
         return torch.relu(x @ torch.ones(8, 4))
 
 
+class Grids(torch.nn.Module):
+    """Loops with a grid of their own each: of points, two beside each other, of tiles, of rows of few and of many terms, of scans, of columns."""
+
+    def forward(self, points, left, right, tiles, short, long, scanned, columns):
+        return (points * 2 + 1, torch.relu(left), torch.exp(right), tiles.mT.contiguous() + 1, short.sum(-1), torch.softmax(long, -1), scanned.cumsum(-1), columns.sum(1))
+
+
+class LongRows(torch.nn.Module):
+    """More rows than a grid has blocks, each of them long: exported with a tensor that has no memory."""
+
+    def forward(self, x):
+        return torch.relu(x[0, 0]), torch.softmax(x, -1)[:5]
+
+
 class Solve(torch.nn.Module):
     def forward(self, x):
         return torch.linalg.solve(x, x.T)
@@ -125,7 +139,7 @@ def main():
     batch = Dim("batch", min=2, max=64)
     x, ids = torch.rand(4, 4), torch.tensor([1, 0, 3, 2])
     with FakeTensorMode():
-        large = torch.empty(2**31, 8)
+        large, long = torch.empty(2**31, 8), torch.empty(2**31, 1000)
     for name, module, inputs, dynamic in [
             ("checks", Checks(), (x, ids, torch.tensor(3)), None),
             ("apart", Apart(), (x, ids), ({0: batch}, None)),
@@ -136,6 +150,8 @@ def main():
             ("counted", Counted(), (torch.rand(6, 8), torch.rand(2, 8, 5, 5), torch.rand(3, 2, 7, 16)),
              ({0: Dim("rows")}, {0: Dim("images"), 2: Dim("height")}, {0: Dim("batch_of_heads"), 2: Dim("queries")})),
             ("many_rows", ManyRows(), (large,), None),
+            ("grids", Grids(), tuple(torch.rand(*sizes) for sizes in ((6, 8), (9, 8), (9, 8), (3, 40, 70), (6, 3), (6, 1000), (6, 500), (5, 300, 40))), tuple({0: Dim(f"n{i}")} for i in (0, 1, 1, 3, 4, 5, 6, 7))),
+            ("long_rows", LongRows(), (long,), None),
             ("solve", Solve(), (x,), None)]:
         program = torch.export.export(module, inputs, dynamic_shapes=dynamic)
         program._example_inputs = None

@@ -64,6 +64,14 @@ def operator(name, function, choice, jumps=False, weight=1):
     TABLE[name] = (function, choice, jumps, weight)
 
 
+# Parts of names of operators whose results are rounded by their nature, even where a test's numbers are small eighths.
+ROUNDING = ("fft", "norm", "var", "std", "softmax", "mean", "logsumexp", "cdist", "attention", "complex_abs")
+
+
+def rounds(name):
+    return any(part in name for part in ROUNDING)
+
+
 def resolve(name):
     place = torch
     for part in name.split("."):

@@ -98,6 +98,33 @@ def tells_zeros(program):
     return False
 
 
+def transforms_infinities(program, values):
+    """Whether a Fourier transform gets what is no number: which of its results are infinite and which are none depends on the order of its steps."""
+    return any("fft" in name and not all(values[i].isfinite().all() for i in args) for name, args, _ in program["steps"])
+
+
+def shaken(program, inputs, values, seed):
+    """All values in double precision, where operators that round by their nature get arguments that are off by the last digit of the arguments' types:
+    that such a result is exact, 0 say, is chance. What lies as far from the true value may come out of another order of the same additions."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def off(t, i):
+        if not t.is_floating_point() or not values[i].is_floating_point():
+            return t
+        return t * (1 + torch.finfo(values[i].dtype).eps * (2 * torch.rand(t.shape, generator=generator, dtype=torch.float64) - 1))
+
+    wide, usual = widened(inputs), torch.get_default_dtype()
+    try:
+        torch.set_default_dtype(torch.float64)
+        for name, args, parameters in program["steps"]:
+            parameters = ["float64"] if name == "to" and parameters[0] in operators.FLOATS else parameters
+            given = [off(wide[i], i) for i in args] if operators.rounds(name) else [wide[i] for i in args]
+            wide.append(operators.TABLE[name][0](*given, *parameters))
+    finally:
+        torch.set_default_dtype(usual)
+    return wide
+
+
 def resized(program):
     """The program with other sizes in its dynamic dimensions, or None."""
     if not any(x["dynamic"] for x in program["inputs"]):

@@ -65,6 +65,35 @@ def error_of(actual, expected):
     return float(difference.max() / expected[expected.isfinite()].abs().max().clamp_min(1e-12)) if difference.numel() else 0.0
 
 
+def busy_seconds():
+    """The processor time that all processes of the machine have used since it started; None where the system does not say."""
+    try:
+        fields = pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+        user, nice, system, _, _, irq, softirq, steal = (int(f) for f in fields[:8])
+        return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError):
+        return None
+
+
+class Neighbours:
+    """How many cores other processes kept busy during a block, which decides whether its times may be published (QUIET)."""
+
+    def __enter__(self):
+        self.start = time.perf_counter(), time.process_time(), busy_seconds()
+        return self
+
+    def __exit__(self, *_):
+        wall, own, busy = time.perf_counter() - self.start[0], time.process_time() - self.start[1], busy_seconds()
+        known = busy is not None and self.start[2] is not None and busy > self.start[2]
+        self.cores = round(max(0.0, busy - self.start[2] - own) / wall, 2) if known else None
+
+
+def loudest(*blocks):
+    """The cores that others used during the busiest of the blocks; None: not known of one of them."""
+    cores = [block.cores for block in blocks]
+    return None if None in cores else max(cores)
+
+
 def milliseconds(function, seconds=0.5):
     """The least time of a call, over at least three and about `seconds`."""
     function()
@@ -86,7 +115,8 @@ def infer(name):
         expected = tensors_of(module(*args, **kwargs))
         if all(bool((e == e.flatten()[0]).all()) if e.numel() else True for e in expected):
             return {**result, "status": "test", "reason": "eager's results say nothing: all elements are equal"}
-        result["eager_ms"] = round(milliseconds(lambda: module(*args, **kwargs)), 3)
+        with Neighbours() as beside_eager:
+            result["eager_ms"] = round(milliseconds(lambda: module(*args, **kwargs)), 3)
         start = time.perf_counter()
         try:
             program = torch.export.export(module, args, kwargs, strict=False)
@@ -96,10 +126,11 @@ def infer(name):
         import coil
 
         start = time.perf_counter()
-        try:
-            model = coil.compile(program)
-        except coil.Error as error:
-            return {**result, "status": "refused", "reason": str(error)[:600]}
+        with Neighbours() as beside_compile:
+            try:
+                model = coil.compile(program)
+            except coil.Error as error:
+                return {**result, "status": "refused", "reason": str(error)[:600]}
         result["compile_s"] = round(time.perf_counter() - start, 2)
         actual = tensors_of(model(*args, **kwargs))
         if len(actual) != len(expected):
@@ -109,7 +140,9 @@ def infer(name):
             result.update(doubtful(module, args, kwargs, actual, expected))
         else:
             result["status"] = "right"
-        result["coil_ms"] = round(milliseconds(lambda: model(*args, **kwargs)), 3)
+        with Neighbours() as beside_coil:
+            result["coil_ms"] = round(milliseconds(lambda: model(*args, **kwargs)), 3)
+        result["others"] = loudest(beside_eager, beside_compile, beside_coil)
     return result
 
 
@@ -200,11 +233,13 @@ def train(name):
     if "transformers" in name and hasattr(module, "config"):
         kwargs = {**kwargs, "return_dict": True}
     twin, third = copy.deepcopy(module), copy.deepcopy(module)
-    losses, seconds = curve(module, args, kwargs, module)
+    with Neighbours() as beside_eager:
+        losses, seconds = curve(module, args, kwargs, module)
     import coil
 
     coil.reset_compile_stats()
-    followed, times = curve(twin, args, kwargs, torch.compile(twin, backend="coil"))
+    with Neighbours() as beside_coil:
+        followed, times = curve(twin, args, kwargs, torch.compile(twin, backend="coil"))
     stats = coil.compile_stats()
     distance = distance_of(followed, losses)
     right, reason = distance <= 1e-3 and losses[-1] != losses[0], ""
@@ -218,7 +253,7 @@ def train(name):
     return {"status": "right" if right else "wrong", "reason": reason, "distance": distance,
             "first": losses[0], "last": losses[-1], "coil_last": followed[-1], "eager_ms": round(min(seconds[5:]) * 1e3, 2), "coil_ms": round(min(times[5:]) * 1e3, 2),
             "compile_s": round(sum(times[:2]) - 2 * min(times[5:]), 2), "operators": stats.operators, "in_torch": stats.fallback_operators,
-            "fallbacks": stats.fallbacks}
+            "fallbacks": stats.fallbacks, "others": loudest(beside_eager, beside_coil)}
 
 
 def one(name, mode):

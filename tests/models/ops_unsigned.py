@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch.export import Dim
 
-from case import BF16, F16, F32, F64, I8, I16, I32, I64, U8, registry
+from case import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, registry
 
 PROGRAMS, op = registry(__file__)
 U16, U32, U64 = torch.uint16, torch.uint32, torch.uint64
@@ -79,3 +79,9 @@ def half_complex(x, y):
 
 
 op("half_complex", half_complex, lambda: (halves(5, 7), halves(5, 7)))
+
+# Bits of all elements, of rows, of columns, of no rows; and what bits floats have.
+for dtype in (F32, F64, F16, I64, I32, I8, U8, BOOL):
+    op(f"hash_{str(dtype)[6:]}", lambda x: (torch.hash_tensor(x), torch.hash_tensor(x, [1]), torch.hash_tensor(x.mT, [0, -1], keepdim=True), torch.hash_tensor(x[:, :0], 2)),
+       lambda t=dtype: ((torch.randn(3, 40, 70) * 50).abs().to(t) if t in (U8, BOOL) else (torch.randn(3, 40, 70) * 50).to(t),))
+op("hash_special", lambda x: (torch.hash_tensor(x), torch.hash_tensor(x.view(-1, 1), 1), torch.hash_tensor(x.float(), 0)), lambda: (torch.tensor([float("nan"), -0.0, float("inf"), 1e-310]).double(),))

@@ -4,6 +4,7 @@ NVRTC making the cubins too."""
 
 import re
 
+import numpy as np
 import pytest
 
 import emulated_cuda
@@ -17,9 +18,9 @@ SLOW_MODELS = {"mobilenet_v3_large": ["b5"], "vit_b_16": ["b1"], "gpt2_f32": ["b
 MUSEUM = ["torch-2.11.0/cnn_dynamic.pt2", "torch-2.11.0-cuda/mlp_bf16.pt2", "torch-2.15.0/attn_dynamic.pt2", "torch-2.15.0/branch.pt2",
           "torch-2.15.0/stats.pt2"]
 # Programs of templates, whose variants differ by architecture.
-TEMPLATES = r"mm_|bmm|addmm|baddbmm|matmul|linear|conv\d?|conv_|attention|multihead|transformer|lstm|dynamic_(matmul|heads)"
+TEMPLATES = r"mm_|grouped_|bmm|addmm|baddbmm|matmul|linear|conv\d?|conv_|attention|multihead|transformer|lstm|dynamic_(matmul|heads)"
 # Run with tensors that begin at odd elements: what is wide must notice.
-SHIFTED = ["size_33", "bf16_chain", "broadcast_both", "permute", "softmax_bf16", "layer_norm_bf16", "reduce_bf16", "reduce_mean_outer", "cumsum",
+SHIFTED = ["grouped_rows_plain_bf16", "grouped_rows_plain_f32", "grouped_depth_of_rows_bf16", "grouped_depth_of_rows_f32", "size_33", "bf16_chain", "broadcast_both", "permute", "softmax_bf16", "layer_norm_bf16", "reduce_bf16", "reduce_mean_outer", "cumsum",
            "cat_last_of_sum", "mm_bf16", "mm_sizes", "linear_bf16", "conv2d_bf16", "conv2d_3x3", "conv2d_depthwise", "attention_bf16", "max_pool2d",
            "embedding", "dynamic_matmul"]
 
@@ -77,3 +78,19 @@ def test_museum_equals_eager(museum, result):
     done, outputs = result["only"]
     assert done.returncode == 0, done.stderr[-3000:]
     harness.compare(outputs, harness.load_expected(test_museum.arrays_of(museum)), 2e-2 if "bf16" in museum else 1e-4, museum)
+
+
+@pytest.mark.parametrize("name,sm", [("grouped_rows_plain_bf16", 80), ("grouped_rows_plain_f32", 90), ("grouped_depth_of_rows_bf16", 80), ("grouped_experts_bf16", 80)])
+def test_wrong_ends_of_groups(name, sm, tmp_path):
+    """Nothing outside of a tensor is touched (the emulator would stop), and the call says what is wrong."""
+    folder = zoo.make(name)
+    program = emulated_cuda.Emulated(folder / f"{name}.aten.pt2", tmp_path, sm, level="-O0")
+    assert program.compiled.returncode == 0, program.compiled.stderr
+    right = dict(np.load(folder / "example.npz"))
+    last = "in_1" if name == "grouped_experts_bf16" else "in_2"  # the experts' own bincount refuses numbers of experts that there are not
+    size = {"rows": 37, "dept": 45, "expe": 41}[name.removeprefix("grouped_")[:4]]
+    wrong = [np.full(size, 7)] if last == "in_1" else [np.array(w, np.int32) for w in ([5, 3, 10, size], [-9, 3, 10, size], [3, 4, 5, size + 1], [1 << 30, -(1 << 30), 1 << 30, 9])]
+    for values in wrong:
+        np.savez(tmp_path / "in.npz", **{**right, last: values.astype(right[last].dtype)})
+        done, _ = program.run(tmp_path / "in.npz")
+        harness.assert_refused(done, "an index is out of range in", code=210)

@@ -1,5 +1,6 @@
 """Random programs against eager PyTorch (tests/fuzz_programs), the same ones on every machine; and that the comparison sees what is wrong."""
 
+import json
 import subprocess
 import sys
 
@@ -27,3 +28,44 @@ def test_programs_are_those_of_their_seed_and_shrink():
     for smaller in programs.smaller(program, shapes):
         assert len(smaller["steps"]) <= len(program["steps"])
         assert max(smaller["outputs"]) < len(smaller["inputs"]) + len(smaller["steps"])
+
+
+JUDGED = '''
+import json, worker, programs
+
+def given(sizes, seed=1):
+    return {"shape": sizes, "dtype": "float32", "layout": "dense", "seed": seed, "dynamic": [], "special": False}
+
+infinity = [["sub", [0, 0], []], ["reciprocal", [1], []], ["pad", [2], [2, 4, 1]]]
+CASES = {
+    "a transform of infinities": {"inputs": [given([1])], "steps": [*infinity, ["fft_there_and_back", [3], [-1]]], "outputs": [4]},
+    "a normalised zero by itself": {"inputs": [given([5, 7])], "steps": [["expand_one", [0], [5]], ["mul_scalar", [1], [3.0]], ["exp", [2], []], ["layer_norm", [3], []], ["div", [4, 4], []]], "outputs": [5]},
+    "by no deviation": {"inputs": [given([5, 7])], "steps": [["expand_one", [0], [3]], ["exp", [1], []], ["std", [2], [[1], True, True]], ["div", [2, 3], []]], "outputs": [4]},
+}
+found = {name: worker.judged(program, False)[0] for name, program in CASES.items()}
+compile = worker.coil.compile
+
+class Wrong:
+    def __init__(self, model):
+        self.model = model
+
+    def __call__(self, *inputs):
+        results = self.model(*inputs)
+        return tuple(r * 1.01 if r.is_floating_point() else r + 1 for r in (results if isinstance(results, tuple) else (results,)))
+
+worker.coil.compile = lambda *args, **kwargs: Wrong(compile(*args, **kwargs))
+# Beside what chance decides there are numbers here that it does not.
+beside = {"inputs": [given([5, 7])], "steps": [*CASES["by no deviation"]["steps"], ["cat", [2, 4], [1]]], "outputs": [5]}
+found["wrong beside"] = worker.judged(beside, False)[0]
+found["wrong"] = [worker.judged(programs.generate(seed), False)[0] for seed in (71300, 71301, 71302, 71303)]
+print(json.dumps(found), file=worker.channel)
+'''
+
+
+def test_chance_is_not_taken_for_a_bug_and_bugs_not_for_chance(tmp_path):
+    (tmp_path / "asked.py").write_text(f"import sys\nsys.path.insert(0, {str(FOLDER)!r})\n" + JUDGED)
+    done = subprocess.run([sys.executable, "-W", "ignore", tmp_path / "asked.py"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, timeout=600)
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found.pop("wrong beside") == "wrong"
+    assert found.pop("wrong") == ["wrong"] * 4
+    assert set(found.values()) == {"trivial"}, found

@@ -63,6 +63,9 @@ CASES = {
     "fill_f16_integer": (lambda x, v: x.masked_fill(x > 0, v), [W.half(), torch.tensor(-65504)], [W.half(), torch.tensor(70000)]),
     "fill_bf16": (lambda x, v: x.masked_fill(x > 0, v), [W.bfloat16(), torch.tensor(float("nan"))], [W.bfloat16(), torch.tensor(3.4e38)]),
     "fill_f32": (lambda x, v: x.masked_fill(x > 0, v), [W, torch.tensor(3e38, dtype=torch.float64)], [W, torch.tensor(1e300, dtype=torch.float64)]),
+    "filled_rows_u8": (lambda x, i, v: x.index_fill(0, i, v), [I4.to(torch.uint8), I4[:2], torch.tensor(255.5)], [I4.to(torch.uint8), I4[:2], torch.tensor(-0.5)]),
+    "filled_rows_i8": (lambda x, i, v: x.index_fill(0, i, v), [I4.to(torch.int8), I4[:2], torch.tensor(-128)], [I4.to(torch.int8), I4[:2], torch.tensor(128)]),
+    "filled_rows_f16": (lambda x, i, v: x.index_fill(0, i, v), [W.half(), I4[:1], torch.tensor(65504.0)], [W.half(), I4[:1], torch.tensor(70000.0)]),
     "nll_no_classes": (lambda x, t: F.nll_loss(x, t, ignore_index=0), [torch.ones(0), torch.tensor(0)], [torch.ones(0), torch.tensor(1)]),
     "nll_no_classes_sum": (lambda x, t: F.nll_loss(x, t, ignore_index=2, reduction="sum"), [torch.ones(2, 0), torch.tensor([2, 2])], [torch.ones(2, 0), torch.tensor([2, 0])]),
     "index_add": (lambda x, i: x.index_add(0, i, torch.ones(4, 4)), [torch.ones(4, 4), I4], [torch.ones(4, 4), I4 + 1]),
@@ -144,6 +147,28 @@ def test_pools_of_no_windows(pool, size, tmp_path):
 
 
 X, M, NONE = torch.ones(2, 3), torch.ones(2, 3, dtype=torch.bool), torch.ones(0, 3)
+I32 = torch.tensor([0, 1], dtype=torch.int32)
+# Numbers that become elements.
+FILLINGS = {
+    "masked_fill": lambda a, v: a.masked_fill(a > 1, v),
+    "index_fill": lambda a, v: a.index_fill(0, torch.tensor([0, 1]), v),
+    "threshold": lambda a, v: F.threshold(a, 1, v),
+    "pad": lambda a, v: F.pad(a, (1, 1), value=v),
+    "scatter": lambda a, v: a.scatter(0, torch.tensor([0, 1]), v),
+    "fill": lambda a, v: torch.fill(a, v),
+    "full_like": torch.full_like,
+    "unsafe_masked_index": lambda a, v: torch.ops.aten._unsafe_masked_index(a, a > 1, [torch.tensor([0, 1, 2, 3])], v),
+}
+
+
+@pytest.mark.parametrize("function", [lambda a, i: a.gather(0, i), lambda a, i: a.scatter(0, i, 1.0)], ids=["gather", "scatter"])
+def test_no_positions_are_of_any_type(function, tmp_path):
+    given = (torch.ones(5), torch.tensor([], dtype=torch.uint8))
+    assert function(*given).dtype == torch.float32
+    torch.export.save(torch.export.export(Function(function), given), tmp_path / "program.pt2")
+    assert harness.coil("check", tmp_path / "program.pt2").returncode == 0
+
+
 # name: (function, tensors): calls that torch.export takes and eager does not
 REFUSED = {
     "floats_as_bits": (lambda a, b: a & b, [X, X]),
@@ -192,6 +217,34 @@ REFUSED = {
     "offsets_of_reals": (lambda x, n: torch.segment_reduce(x, "sum", offsets=n), [X[0], torch.tensor([0.0, 1, 3])]),
     "lengths_of_reals": (lambda x, n: torch.segment_reduce(x, "sum", lengths=n), [X[0], torch.tensor([1.0, 2])]),
     "positions_of_bytes": (lambda a, i, b: a.index_reduce(0, i, b, "mean"), [X, torch.tensor([0, 1], dtype=torch.uint8), X]),
+    "filled_at_small_positions": (lambda a, i: a.index_fill(0, i, 1), [X, I32]),
+    "filled_by_tensor_at_small_positions": (lambda a, i, v: a.index_fill(0, i, v), [X, I32, X[0, 0]]),
+    "filled_by_complex": (lambda a, i, v: a.index_fill(0, i, v), [X, I32.long(), X[0, 0] + 1j]),
+    "copied_to_small_positions": (lambda a, i, b: a.index_copy(0, i, b), [X, I32, X]),
+    "put_at_small_positions": (lambda a, i, b: a.put(i, b), [X, I32, X[0, :2]]),
+    "taken_from_small_positions": (lambda a, i: a.take(i), [X, I32]),
+    "taken_along_small_positions": (lambda a, i: torch.take_along_dim(a, i, 0), [X, I32.expand(2, 2)]),
+    "booleans_by_einsum": (lambda a, b: torch.einsum("ij,kj->ik", a, b), [M, M]),
+    "booleans_by_inner": (torch.inner, [M, M]),
+    "booleans_by_tensordot": (lambda a, b: torch.tensordot(a, b, [[1], [1]]), [M, M]),
+    "booleans_by_power": (lambda a: torch.linalg.matrix_power(a, 2), [M[:, :2]]),
+    "booleans_correlated": (torch.corrcoef, [M]),
+    "booleans_searched": (torch.searchsorted, [M[0], M[0, 0]]),
+    "booleans_bucketed": (torch.bucketize, [M[0, 0], M[0]]),
+    "sorted_by_small_positions": (lambda a, v, s: torch.searchsorted(a, v, sorter=s), [X[0, :2], X, I32]),
+    "small_classes": (lambda i: F.one_hot(i, 4), [I32]),
+    "added_at_bytes": (lambda a, i, b: a.index_add(0, i, b), [X, I32.byte(), X]),
+    "selected_by_bytes": (lambda a, i: a.index_select(0, i), [X, I32.byte()]),
+    "gathered_by_shorts": (lambda a, i: a.gather(0, i), [X, I32.short()[None]]),
+    "scattered_by_shorts": (lambda a, i, b: a.scatter_add(0, i, b), [X, I32.short()[None], X]),
+    "looked_up_by_shorts": (lambda i, w: F.embedding(i, w), [I32.short(), X]),
+    "positions_of_shorts": (lambda a, i: a[i], [X, I32.short()]),
+    "values_of_another_type": (lambda a, i, v: a.index_put((i,), v), [X, I32, X.double()]),
+    "one_value_of_another_type": (lambda a, i, v: a.index_put((i,), v), [X, I32, X[0, 0].double()]),
+    **{f"{name}_beyond_bytes_{k}": (lambda a, f=f, v=v: f(a, v), [I4.byte()]) for k, v in enumerate((-256, 256, -0.5, 300.5, float("nan"))) for name, f in FILLINGS.items()},
+    **{f"{name}_beyond_shorts_{k}": (lambda a, f=f, v=v: f(a, v), [I4.short()]) for k, v in enumerate((-32769, 32768, -32768.5, float("-inf"))) for name, f in FILLINGS.items()},
+    "scaled_beyond_bytes": (lambda a, b: torch.add(a, b, alpha=300), [I4.byte(), I4.byte()]),
+    "chosen_beyond_bytes": (lambda a: torch.where(a > 1, a, 300), [I4.byte()]),
     "mask_of_another_type": (lambda q, m: torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, q, q, attn_mask=m), [torch.ones(2, 2, 3, 8), torch.ones(3, 3, dtype=torch.float64)]),
     "booleans_reflected_1d": (lambda x: F.pad(x, (1, 1), mode="reflect"), [M]),
     "booleans_reflected_2d": (lambda x: F.pad(x, (1, 1, 1, 1), mode="reflect"), [M[None]]),

@@ -74,6 +74,20 @@ def test_the_version_is_written_once():
     assert re.search(rf"^## {re.escape(VERSION)}$", (REPO / "CHANGELOG.md").read_text(), re.M)
 
 
+# Tools of people who change it
+def test_presets_configure_what_make_does():
+    """CMakePresets.json has the folders and variables of the Makefile's and the fuzzer's configurations."""
+    presets = {p["name"]: p for p in json.loads((REPO / "CMakePresets.json").read_text())["configurePresets"]}
+    texts = (REPO / "Makefile").read_text() + (REPO / "tools/fuzz.sh").read_text().replace("\\\n", " ")
+    calls = re.findall(r"tools/configure\.sh (build-[\w-]+)((?: +-D\S+)+)", texts)
+    assert len(calls) >= 3
+    for folder, variables in calls:
+        preset = next(p for p in presets.values() if p["binaryDir"] == "${sourceDir}/" + folder)
+        assert preset["cacheVariables"] == dict(v[2:].split("=", 1) for v in variables.split()), folder
+    assert presets["default"]["binaryDir"] == "${sourceDir}/build" and presets["default"]["generator"] == "Ninja"
+    assert "cacheVariables" not in presets["default"] and "cmake -G Ninja" in (REPO / "tools/configure.sh").read_text()
+
+
 # Licences
 def components():
     """Rows of NOTICE's table."""

@@ -117,7 +117,7 @@ def test_choices_by_size(programs, records, tmp_path):
         x = inputs("mlp", batch)
         assert harness.max_error(harness.call(tmp_path / "p.pt2", x, tmp_path), harness.eager(module, x)) < 1e-5
     shown = harness.coil_ok("inspect", tmp_path / "p.pt2").stdout
-    assert "1-3: one thread, 4-20: blocks of 2 tiles x 1 panels, 21-: own rule" in shown, shown
+    assert "1-3: one thread, 4-20: blocks of 2 tiles x 1 panels, 21-: default" in shown, shown
 
 
 @pytest.mark.parametrize("name,way", [("net", 1), ("mlp", 1), ("mlp", 2), ("mlp", 3), ("mlp", 4)])

@@ -368,7 +368,7 @@ Result<int> bench(const Arguments& a) {
 Action add_bench(CLI::App& app) {
   auto a = std::make_shared<Arguments>();
   app.add_option("model", a->model, "package, or exported program (compiled in memory first)")->required()->type_name("MODEL");
-  app.add_option("--shape", a->shapes, "size of a dynamic dimension; default: 8, as far as it is in range")
+  app.add_option("--shape", a->shapes, "size of a dynamic dimension; default: 8, or the nearest size in range")
       ->allow_extra_args(false)
       ->type_name("DIM=SIZE");
   app.add_option("-i,--input", a->inputs, "real inputs instead of random ones, as for `coil run`")

@@ -135,9 +135,9 @@ Action add_cache(CLI::App& app) {
   app.require_subcommand(1, 1);
   app.footer(
       "The cache is $COIL_CACHE: a folder (default: ~/.cache/coil/results), redis://[user:password@]host:port[/database], rediss:// for TLS, or off.\n"
-      "What it holds runs as code in later compiles and packages: a folder that others can write to or own is refused, and so is a server without a\n"
-      "key. With COIL_CACHE_KEY (a key, or file:PATH of one) only entries that were made with it are used; pack and unpack use it as well.\n"
-      "shared:FOLDER and shared:redis://... say that everyone who can write there is trusted.\n"
+      "Its entries run as code in later compiles and packages. A folder that others own or can write to is therefore refused, and so is a server\n"
+      "without a key. With COIL_CACHE_KEY (a key, or file:PATH of one) only entries that were made with it are used, also by pack and unpack.\n"
+      "shared:FOLDER and shared:redis://... mean that everyone who can write there is trusted.\n"
       "Examples:\n"
       "  coil cache show\n"
       "  coil cache explain model.pt2 --tune fast\n"

@@ -79,7 +79,7 @@ Result<int> check(const Arguments& a) {
 Action add_check(CLI::App& app) {
   auto a = std::make_shared<Arguments>();
   app.add_option("model", a->model, "exported program (.pt2 of torch.export.save)")->type_name("MODEL.pt2");
-  app.add_option("--target", a->compile.target, "what the program shall run on, as of coil compile: cpu (the default), cuda:sm_90, cpu,cuda:sm_90")->type_name("LIST");
+  app.add_option("--target", a->compile.target, "targets to check for, as for `coil compile`: cpu (the default), cuda:sm_90, cpu,cuda:sm_90")->type_name("LIST");
   app.add_option("--dim", a->compile.dims, "name a dynamic dimension, by symbol (batch=s77) or input (batch=x:0)")
       ->allow_extra_args(false)
       ->type_name("NAME=WHICH");

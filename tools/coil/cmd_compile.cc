@@ -94,7 +94,7 @@ std::string whole_text(const tune::Record& record, const Style& style) {
   return text;
 }
 
-// A line for each problem that something else than its own rule serves, and what it brought.
+// A line for each problem that something else than its default serves, and what it brought.
 std::string tuning_text(const tune::Record& record, bool cached, const Style& style) {
   if (record.untimed) {
     const char* kept = cached ? "is built and in the cache (`coil cache pack` takes it\nelsewhere)" : "builds; there is no cache to keep it in";
@@ -199,7 +199,7 @@ Action add_compile(CLI::App& app) {
       "  coil compile model.pt2 --tune fast --record model.tune.json\n"
       "  coil compile model.pt2 --replay model.tune.json      the same package again, on any machine\n"
       "  coil compile model.pt2 --tune max --tune-budget 30s --warm batch=1,8,64 --tune-log tables.txt\n"
-      "  coil compile model.pt2 --kernels kernels/ --tune fast   with operators of your own, see docs/user_kernels.md\n"
+      "  coil compile model.pt2 --kernels kernels/ --tune fast   with your own operators, see docs/user_kernels.md\n"
       "The package runs with `coil run`, with coil's C library, and in PyTorch: torch._inductor.aoti_load_package.");
   return [a] { return compile(*a); };
 }

@@ -20,9 +20,9 @@ Result<int> inspect(const InspectArguments& a) {
 Action add_inspect(CLI::App& app) {
   auto a = std::make_shared<InspectArguments>();
   app.add_option("model", a->model, "package, or exported program")->required()->type_name("MODEL");
-  app.add_flag("--kernels", a->kernels, "the kernels, with the operators and source lines that each computes");
+  app.add_flag("--kernels", a->kernels, "the kernels, with the operators and source lines that each of them computes");
   app.add_flag("--memory", a->memory, "the formula of a call's memory, and the buffers of its scratch space");
-  app.add_flag("--fusion", a->fusion, "why neighbours did not become one kernel");
+  app.add_flag("--fusion", a->fusion, "which operations were not fused, and why");
   app.add_option("--source", a->source, "generated code: of the kernel or file NAME, or all of it")
       ->expected(0, 1)
       ->type_name("[NAME]");

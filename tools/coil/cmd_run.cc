@@ -168,12 +168,12 @@ Action add_run(CLI::App& app) {
   app.add_option("-i,--input", a->inputs, "x.npy, name=x.npy, or an archive a.npz with keys in_0, in_1, ... or names of inputs")
       ->allow_extra_args(false)
       ->type_name("FILE");
-  app.add_option("-o,--output", a->output, "archive to write: out_0, out_1, ..., flattened in the program's order; results that are None have none")
+  app.add_option("-o,--output", a->output, "archive to write: out_0, out_1, ..., flattened in the program's order; None results have no entry")
       ->type_name("FILE.npz");
   add_device_option(app, a->device);
   add_threads_option(app, a->threads, "threads of the call; default: all that this process may use");
   add_compile_options(app, a->compile);
-  app.add_flag("--verify", a->verify, "compare the package's weights with their checksum first (code always is; weights up to 64 KiB, too)");
+  app.add_flag("--verify", a->verify, "verify the checksum of all weights first (that of code and of weights up to 64 KiB always is)");
   app.add_flag("--json", a->json, "print the outputs' summaries as JSON");
   app.footer(
       "Examples:\n"
@@ -181,7 +181,7 @@ Action add_run(CLI::App& app) {
       "  coil run model.pt2 --input ids=ids.npy --input mask=mask.npy\n"
       "  coil run model.pt2 --input x.npy --json\n"
       "  coil run model.coil.pt2 --input inputs.npz --device cuda:0\n"
-      "float32 arrays serve float16 and bfloat16 inputs; bfloat16 outputs are written as float32.");
+      "float32 arrays are accepted for float16 and bfloat16 inputs; bfloat16 outputs are written as float32.");
   return [a] { return of_manifest(a->model, [&] { return run(*a); }); };
 }
 

@@ -154,7 +154,7 @@ std::string choices_of(const Json& k) {
   return choices_text(choices.at("by").get<std::string>(), rows);
 }
 
-// The kernels that a tuner has run otherwise than by their own rules; equal ones once.
+// The kernels that a tuner has run otherwise than by their defaults; equal ones once.
 std::string tuned_text(const Json& m, const Style& style) {
   std::string isa;
   for (const Json& t : m.value("targets", Json::array())) isa = t.is_object() && t.contains("tuned_for") ? t["tuned_for"].get<std::string>() : isa;
@@ -167,7 +167,7 @@ std::string tuned_text(const Json& m, const Style& style) {
     seen.push_back(row);
     table.add({row.first, row.second});
   }
-  return style.bold("Tuned") + fmt::format(" for x86-64-{}\n", isa) + (seen.empty() ? "  every kernel runs by its own rules\n" : table.text());
+  return style.bold("Tuned") + fmt::format(" for x86-64-{}\n", isa) + (seen.empty() ? "  every kernel keeps its default\n" : table.text());
 }
 
 std::string kernels_text(const Json& m, const Style& style) {

@@ -54,6 +54,8 @@ def compile_fx(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], mode: st
         inference_compiler=functools.partial(compiler, kind="inference"),
         decompositions=decompositions,
         partition_fn=min_cut_rematerialization_partition,
+        # What inputs become is written by coil's kernels. Recorded graphs of CUDA do not take writes to any memory.
+        keep_inference_input_mutations=graphs is None,
     )
     spell_out_flex_attention(gm)
     return backend(gm, example_inputs)

@@ -24,6 +24,7 @@ from ._program import Program, build_programs, find_problems
 from ._results import settle_results
 from ._rewrite import draw_masks_first, separate_gradients
 from ._split import Split, is_number, is_view, size_sources
+from ._stages import graph_begun, graph_split
 from ._support import graph_device, torch_nodes
 
 log = logging.getLogger("coil")
@@ -38,6 +39,7 @@ def compile_graph(gm: GraphModule, example_inputs: Sequence[Any], *, settings: d
     device = graph_device(gm.graph)
     static = static_inputs(gm, kind) if graphs and device.type == "cuda" else []
     settings = dict(settings, target=target_of(device) if device.type in ("cpu", "cuda") else "cpu", name=kind)
+    graph_begun(gm, kind)
     settle_results(gm.graph)
     draw_masks_first(gm.graph, size_sources(gm.graph))
     if kind == "backward":
@@ -53,6 +55,7 @@ def compile_graph(gm: GraphModule, example_inputs: Sequence[Any], *, settings: d
             node, reason = next(iter(used.items()))
             raise make_error(102, f"COIL-E102: {node.target}: {reason}\n  hint: options={{\"fallback\": \"torch\"}} runs it in PyTorch")
         _count_fallbacks(used, kind)
+        graph_split(gm, split, reasons, kind)
         log.debug("%s graph of %d operators: %d programs, %d operators in PyTorch", kind, len(operators), len(programs), len(used))
         call = _assemble(gm, split, programs)
         return graphs.record(call, gm, kind, static, {p.model for p in programs.values()}) if graphs and device.type == "cuda" else call

@@ -29,7 +29,8 @@ from ._control import graph_behind
 from ._decompositions import operator_name
 from ._results import read_nodes
 from ._serialize import CannotSerialize, ProgramWriter, sizes_expression
-from ._split import STRIDED, Split, base_of, is_number, is_view, producer
+from ._split import STRIDED, Split, base_of, is_number, is_view, producer, writes_input
+from ._stages import folder_for, program_compiled
 from ._support import is_dense, unknown_operators
 
 log = logging.getLogger("coil")
@@ -127,7 +128,7 @@ def build_programs(split: Split, levels: dict[int, list[Node]], settings: dict, 
     found.update(_compile_all(jobs, settings, device))
     for level, (parts, key) in written.items():
         model = found[key]
-        results[level] = model if isinstance(model, Error) else Program(parts.inputs, parts.symbols, parts.outputs, _caller(model), model)
+        results[level] = model if isinstance(model, Error) else Program(parts.inputs, parts.symbols, parts.outputs, _caller(model, parts.inputs), model)
     return results
 
 
@@ -138,7 +139,8 @@ def _compile_all(jobs: dict[bytes, _Parts], settings: dict, device: torch.device
     start = time.perf_counter()
     # What is tuned is timed, by one at a time.
     at_once = 1 if settings.get("tune", "off") != "off" else min(len(jobs), os.cpu_count() or 1, settings.get("threads") or MOST_AT_ONCE, MOST_AT_ONCE)
-    works = [_compiling(parts, settings, device) for parts in jobs.values()]
+    folders = [folder_for(settings["name"]) for _ in jobs]
+    works = [_compiling(parts, dict(settings, dump=folder) if folder else settings, device) for parts, folder in zip(jobs.values(), folders)]
     if at_once <= 1:
         made = [work() for work in works]
     else:
@@ -148,17 +150,20 @@ def _compile_all(jobs: dict[bytes, _Parts], settings: dict, device: torch.device
             except BaseException:  # Ctrl-C: those that have begun end
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
-    for (key, parts), model in zip(jobs.items(), made):
+    models_made: list[_runtime.Model | Error] = [model for model, _ in made]
+    for folder, (_, report) in zip(folders, made):
+        program_compiled(folder, report)
+    for (key, parts), model in zip(jobs.items(), models_made):
         if not isinstance(model, Error):
             stats.packages += 1
             if not parts.weights:
                 models.add(key, model)
     stats.compile_seconds += time.perf_counter() - start
-    return dict(zip(jobs, made))
+    return dict(zip(jobs, models_made))
 
 
-def _compiling(parts: _Parts, settings: dict, device: torch.device) -> Callable[[], "_runtime.Model | Error"]:
-    """The work of one compile, for any thread: it looks at nothing of the graph's."""
+def _compiling(parts: _Parts, settings: dict, device: torch.device) -> Callable[[], tuple["_runtime.Model | Error", dict | None]]:
+    """The work of one compile, for any thread: it looks at nothing of the graph's. It gives the model and the compiler's report."""
     compiler = importlib.import_module("coil._compiler")
     text = parts.writer.text_with_traces(parts.document)
     weights = {name: tensor.detach().cpu() for name, tensor in parts.weights.items()}
@@ -166,12 +171,12 @@ def _compiling(parts: _Parts, settings: dict, device: torch.device) -> Callable[
     threads = 1 if torch.get_num_threads() == 1 else 0
     place = "cpu" if device.type == "cpu" else f"cuda:{device.index or 0}"
 
-    def work() -> "_runtime.Model | Error":
+    def work() -> tuple["_runtime.Model | Error", dict | None]:
         try:
-            package, _ = compiler.compile_json(text, rows, None, settings)
-            return _runtime.Model.open_memory(package, place, threads)
+            package, report = compiler.compile_json(text, rows, None, settings)
+            return _runtime.Model.open_memory(package, place, threads), report
         except Error as error:
-            return error
+            return error, None
         finally:
             weights.clear()
 
@@ -329,8 +334,10 @@ def _short(error: Error) -> str:
 
 # ---- Calls
 
-def _caller(model: "_runtime.Model") -> Callable[..., list]:
+def _caller(model: "_runtime.Model", inputs: list[Node]) -> Callable[..., list]:
+    """`inputs`: what the program takes; those that it writes to are never copied."""
     run = model.run
+    written = {i for i, node in enumerate(inputs) if any(writes_input(user) and user.args[0] is node for user in node.users)}
 
     def coil_program(*args: Any) -> list:
         try:
@@ -339,6 +346,6 @@ def _caller(model: "_runtime.Model") -> Callable[..., list]:
             if error.number != 205:
                 raise
         stats.strided_copies += 1
-        return run_with_copies(run, args, lambda index: True)
+        return run_with_copies(run, args, lambda index: index not in written)
 
     return coil_program

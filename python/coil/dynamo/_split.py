@@ -12,6 +12,7 @@ from typing import Any, Iterator
 import sympy
 import torch
 from torch.fx import Node
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from ._decompositions import draws
 
@@ -44,6 +45,23 @@ def base_of(node: Node) -> Node:
     while is_view(node):
         node = node.args[0]  # type: ignore[assignment]
     return node
+
+
+def writes_input(node: Node) -> bool:
+    """Whether this is how AOTAutograd puts a new value into an input of the graph."""
+    return node.op == "call_function" and node.target is aten.copy_.default and node.args[0].op == "placeholder"  # type: ignore[union-attr]
+
+
+def can_write_input(node: Node) -> bool:
+    """Whether a program can do that: a computed value of the same sizes and type."""
+    if not writes_input(node) or node.users:
+        return False
+    target, source = node.args[0], node.args[1]
+    if base_of(source).op != "call_function" or len(node.args) > 2 and node.args[2]:  # type: ignore[union-attr, arg-type]
+        return False
+    old, new = target.meta["val"], source.meta["val"]  # type: ignore[union-attr]
+    return old.dtype == new.dtype and old.device == new.device and len(old.shape) == len(new.shape) and \
+        all(statically_known_true(a == b) for a, b in zip(old.shape, new.shape)) and torch._prims_common.is_non_overlapping_and_dense_or_false(old)
 
 
 def is_number(node: Node) -> bool:
@@ -81,10 +99,14 @@ class Split:
                 self.level[node] = -1
             elif node.op == "call_function" and node in needed:
                 reads = [self.level[n] for n in node.all_input_nodes if n in self.level]
+                if writes_input(node):  # after all that reads the old value
+                    reads.extend(self.level[reader] for reader in readers(node.args[0]) if reader in self.level)  # type: ignore[arg-type]
                 if self.is_torch(node):
                     level = _round_up(max(reads, default=-1), odd=True)
                     if draws(node):
                         level = last_random = max(level, last_random)
+                elif writes_input(node):
+                    level = _round_up(max(reads), odd=False)
                 elif is_number(node) or is_view(node) or node.target is operator.getitem:
                     level = max(reads, default=-1)
                 else:
@@ -132,10 +154,19 @@ def _round_up(level: int, odd: bool) -> int:
     return level if bool(level % 2) == odd else level + 1
 
 
+def readers(node: Node) -> Iterator[Node]:
+    """The operators that read a tensor or a view of it."""
+    for user in node.users:
+        if is_view(user):
+            yield from readers(user)
+        elif user.op == "call_function" and not writes_input(user):
+            yield user
+
+
 def _needed(graph: torch.fx.Graph, in_torch: set[Node]) -> set[Node]:
     """What the results depend on, and what PyTorch runs for its effects."""
     needed: set[Node] = set()
-    stack = [n for n in graph.nodes if n.op == "output" or (n in in_torch and n.is_impure())]
+    stack = [n for n in graph.nodes if n.op == "output" or writes_input(n) or (n in in_torch and n.is_impure())]
     while stack:
         node = stack.pop()
         if node not in needed:

@@ -12,7 +12,7 @@ from ._control import control_reason, is_control
 from ._decompositions import draws, operator_name
 from ._results import attention_kernel, read_nodes, read_results
 from ._serialize import TAKEN
-from ._split import STRIDED, base_of, is_number, is_view, tensors_of
+from ._split import STRIDED, base_of, is_number, is_view, tensors_of, can_write_input
 
 # Operators that coil was found to have no code for, whatever their arguments.
 unknown_operators: dict[str, str] = {}
@@ -91,7 +91,7 @@ def _reason(node: Node, device: torch.device) -> str | None:
         return known
     if device.type == "cuda" and name.startswith(_LIBRARIES) and not name.startswith(_LOOPS):
         return "coil computes it by a library for the CPU"
-    if node.target._schema.is_mutable:
+    if node.target._schema.is_mutable and not can_write_input(node):
         return "it writes to its arguments"
     if _strides_elsewhere(node):
         return "an offset in the storage of an input or a view"

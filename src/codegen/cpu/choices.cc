@@ -42,6 +42,10 @@ const Conv2d* as_conv(const Kernel& k) {
   const TemplateKernel* t = as_template(k);
   return t ? std::get_if<Conv2d>(&t->def) : nullptr;
 }
+const Attention* as_attention(const Kernel& k) {
+  const TemplateKernel* t = as_template(k);
+  return t ? std::get_if<Attention>(&t->def) : nullptr;
+}
 const UserCallKernel* as_user(const Kernel& k) { return std::get_if<UserCallKernel>(&k.def); }
 const Gemm* as_gemm(const Kernel& k) {
   const TemplateKernel* t = as_template(k);
@@ -233,7 +237,7 @@ const std::array<const char*, 4>& value_names(const Kernel& kernel) {
                                               kGemm = kConv, kUser = {"config", "chunk_work", "", "threads"}, kAttention = {"", "block_tiles", "block_panels", "threads"}, kOther = {"", "", "", "threads"};
   if (std::holds_alternative<LoopKernel>(kernel.def)) return kLoop;
   if (as_user(kernel)) return kUser;
-  return as_conv(kernel) ? kConv : as_gemm(kernel) ? kGemm : as_template(kernel) ? kAttention : kOther;
+  return as_conv(kernel) ? kConv : as_gemm(kernel) ? kGemm : as_attention(kernel) ? kAttention : kOther;
 }
 
 std::string choice_text(const Kernel& kernel, const Choice& choice) {
@@ -257,7 +261,7 @@ std::string choice_text(const Kernel& kernel, const Choice& choice) {
     parts.push_back("blocks of " + (v[kBlockTiles] ? fmt::format("{} tiles", v[kBlockTiles]) : "") + (both ? " x " : "") + (v[kBlockPanels] ? fmt::format("{} panels", v[kBlockPanels]) : ""));
   }
   if (v[kThreads]) parts.push_back(v[kThreads] == 1 ? "one thread" : fmt::format("{} threads", v[kThreads]));
-  return parts.empty() ? "own rule" : fmt::format("{}", fmt::join(parts, ", "));
+  return parts.empty() ? "default" : fmt::format("{}", fmt::join(parts, ", "));
 }
 
 std::string conv_problem_text(const Conv2d& c, Expr x_offset, const std::vector<Expr>& result_sizes, const BufferInfo& weight) {
@@ -275,7 +279,8 @@ std::string problem_text(const KernelPlan& plan, const Kernel& kernel, const std
   if (!t) return "";
   if (const Conv2d* c = as_conv(kernel)) return conv_problem_text(*c, t->operands[0].offset, t->result_sizes, plan.buffer(t->operands[1].buffer).info);
   if (const Gemm* g = as_gemm(kernel)) return gemm_text(plan, *t, *g);
-  const auto& a = std::get<Attention>(t->def);
+  if (!as_attention(kernel)) return "";
+  const Attention& a = *as_attention(kernel);
   return fmt::format("attention {} {}{}{}", name(plan.buffer(t->operands[0].buffer).info.dtype), texts({a.batch, a.heads, a.kv_heads, a.q_len, a.kv_len, a.dim, a.v_dim}),
                      a.causal ? " causal" : "", t->past ? fmt::format(" past {}", size_text(t->past->rows)) : "");
 }
@@ -294,7 +299,8 @@ static Expr without_factor(ExprPool& pool, Expr e) {
 static Expr plain_key(const KernelPlan& plan, const Kernel& kernel, const CpuLaunch& launch) {
   if (const Gemm* g = as_gemm(kernel)) return product(*plan.pool, g->batch) * product(*plan.pool, g->m);
   if (as_conv(kernel)) return as_template(kernel)->result_sizes[0] * as_template(kernel)->result_sizes[2] * as_template(kernel)->result_sizes[3];
-  if (as_template(kernel)) return std::get<Attention>(as_template(kernel)->def).q_len * std::get<Attention>(as_template(kernel)->def).batch;
+  if (const Attention* a = as_attention(kernel)) return a->q_len * a->batch;
+  if (as_template(kernel)) return product(*plan.pool, as_template(kernel)->result_sizes);
   return as_user(kernel) ? user_key(*as_user(kernel)) : launch.items;
 }
 
@@ -323,7 +329,8 @@ std::vector<Choice> candidates(const KernelPlan& plan, const Kernel& kernel, con
     add_blocks(p, kOwnMethod, machine, rest);
     return ordered(first, std::move(rest), most);
   }
-  const auto& a = std::get<Attention>(t->def);
+  if (!as_attention(kernel)) return {Choice{}};
+  const Attention& a = *as_attention(kernel);
   for (const auto& [tiles, panels] : attention_blocks(value(a.batch) * value(a.heads), value(a.q_len), value(a.kv_len), machine)) {
     first.push_back(only(kBlockTiles, tiles));
     first.back().values[kBlockPanels] = panels;

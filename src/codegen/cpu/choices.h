@@ -27,7 +27,7 @@ enum Method : int32_t { kOwnMethod, kDirect, kImplicit, kWinograd, kOneDnn };
 
 // The names under which choices are recorded, by kind of kernel: "method", "block_tiles", ... Empty: no such number.
 const std::array<const char*, 4>& value_names(const Kernel& kernel);
-// For readers: "winograd", "blocks of 3 x 2", "one thread"; "own rule".
+// For readers: "winograd", "blocks of 3 x 2", "one thread"; "default".
 std::string choice_text(const Kernel& kernel, const Choice& choice);
 
 // What is chosen for: equal texts are one problem. Empty: there is nothing to choose. `function`: of the kernel's text, if it has one.

@@ -155,6 +155,13 @@ Expr template_scratch(const KernelPlan& plan, const TemplateKernel& k) {
     const int64_t unblocked = COIL_GEMM_UNBLOCKED_K(byte_size(plan.buffer(k.operands[0].buffer).info.dtype));
     return provably_less(product(pool, gemm->k), pool.index(unblocked + 1)) ? Expr() : workers * COIL_GEMM_WORKER_BYTES;
   }
+  if (const auto* grouped = std::get_if<GroupedGemm>(&k.def)) {
+    Expr bytes = ceil_div(grouped->groups + 2, pool.index(4)) * 64;
+    if (!provably_less(grouped->k, pool.index(COIL_GEMM_UNBLOCKED_K(4) + 1))) bytes = bytes + workers * COIL_GEMM_WORKER_BYTES;
+    const bool packed = plan.buffer(k.operands[1].buffer).placement.kind == Placement::Kind::constant;
+    if (packed || plan.buffer(k.operands[0].buffer).info.dtype != DType::bf16) return bytes;
+    return bytes + workers * (ceil_div(index_min(grouped->k, pool.index(COIL_GROUP_KEPT_K)), pool.index(2)) * (COIL_GROUP_PANELS * COIL_PANEL * 4));
+  }
   if (std::holds_alternative<Attention>(k.def)) return workers * COIL_ATTENTION_WORKER_BYTES;
   Expr bytes = conv_scratch(plan, k, k.operands[1].buffer);
   for (const PlanOperand& w : k.weights) {

@@ -59,10 +59,10 @@ bool can_run(const KernelPlan& plan, const Kernel& kernel, int sm, const Choice&
 std::string choice_text(const Kernel& kernel, const Choice& choice) {
   if (const UserCallKernel* user = as_user(kernel)) {
     const auto config = static_cast<size_t>(choice.values[0]);
-    return config > 0 && config < user->def.kernel->configs.size() ? config_text(user->def.kernel->configs[config]) : "own rule";
+    return config > 0 && config < user->def.kernel->configs.size() ? config_text(user->def.kernel->configs[config]) : "default";
   }
   if (as_loop(kernel)) return way_text(loop_way(choice));
-  static constexpr std::array<const char*, 15> kKinds = {"own rule",      "cuda cores",        "mma.sync", "wgmma",         "wgmma pair",
+  static constexpr std::array<const char*, 15> kKinds = {"default",       "cuda cores",        "mma.sync", "wgmma",         "wgmma pair",
                                                          "wgmma tile", "wgmma without tma", "few rows", "library", "wgmma two",
                                                          "wgmma side by side",
                                                          "wgmma two by two", "wgmma tile pair", "wgmma tile side by side", "wgmma tile two by two"};
@@ -113,6 +113,7 @@ Expr choice_key(const KernelPlan& plan, const Kernel& kernel) {
   const TemplateKernel& t = *as_template(kernel);
   if (const auto f = product_facts(plan, t)) return f->batch * f->m;
   if (const auto* a = std::get_if<Attention>(&t.def)) return a->batch * a->q_len * a->kv_len;
+  if (std::holds_alternative<GroupedGemm>(t.def)) return product(*plan.pool, t.result_sizes);
   return t.result_sizes[0] * t.result_sizes[2] * t.result_sizes[3];
 }
 

@@ -17,7 +17,7 @@ namespace coil::cuda {
 // Under which the numbers are recorded: "kind", "rows", "columns", "split"; "way", "threads", "points"; "config".
 const std::array<const char*, 4>& value_names(const Kernel& kernel);
 const std::array<const char*, 4>& template_names();  // of any template
-// For readers: "wgmma 128 x 160", "few rows", "BLOCK=64", "own rule".
+// For readers: "wgmma 128 x 160", "few rows", "BLOCK=64", "default".
 std::string choice_text(const Kernel& kernel, const Choice& choice);
 // Whether the kernel has such a choice on architecture sm.
 bool can_run(const KernelPlan& plan, const Kernel& kernel, int sm, const Choice& choice);

@@ -38,11 +38,18 @@ struct CudaArgs {
   std::string blocks;                 // of several kernels in one launch: how many blocks work for this one
 };
 
+// What a loop's grid is made of: a block for every so many. amount null: the grid is looked at elsewhere.
+struct GridWork {
+  Expr amount;
+  int64_t per_block = 1;
+};
+
 // One way to compute a kernel of the plan, or some that run beside each other: a launch of a function.
 struct CudaLaunch {
   int function = -1;
   std::vector<CudaArgs> args;         // one per kernel
   std::string grid_x = "1", grid_y = "1", grid_z = "1";
+  GridWork work;                      // that grid_x counts
   std::string condition;              // empty: always
   std::string setup;                  // statements before (templates)
 };
@@ -82,6 +89,7 @@ struct KernelText {
   int threads = 256;
   int64_t shared_bytes = 0;
   std::string grid_x = "1", grid_y = "1", grid_z = "1";
+  GridWork work;
   std::vector<std::pair<BufferId, int>> aligned;
   std::vector<std::string> divisible;
 };

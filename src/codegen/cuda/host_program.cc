@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "codegen/cuda/grids.h"
 #include "codegen/foreign_text.h"
 #include "codegen/host/call_text.h"
 #include "codegen/host/index_text.h"
@@ -33,7 +34,7 @@ class HostWriter {
       open.clear();
       count = 0;
     }
-    return prologue() + tuning() + tables() + interface_text(plan_, true) + functions + run_function(calls + open) + model();
+    return prologue() + tuning() + tables() + interface_text(plan_, true, grid_limits(plan_, program_)) + functions + run_function(calls + open) + model();
   }
 
  private:

@@ -72,7 +72,7 @@ std::vector<Choice> loop_choices(const KernelPlan& plan, const LoopKernel& k, co
 
 std::string way_text(const LoopWay& way) {
   switch (way.kind) {
-    case kOwnWay: return "own rule";
+    case kOwnWay: return "default";
     case kPointsWay: return fmt::format("{} threads of {} points", way.threads, way.points);
     case kTilesWay: return fmt::format("tiles of {0} x {0}", way.points);
     case kRowWay: return fmt::format("rows of {} threads", way.threads);

@@ -33,7 +33,8 @@ class PointwiseWriter {
     KernelText t = finish(c_, head + main + "}\n");
     t.threads = threads_;
     t.grid_x = fmt::format("cdiv({}, {})", host_index(items), threads_ * groups_);
-    if (k_.axes.empty()) t.threads = part_ ? threads_ : 1, t.grid_x = "1";
+    t.work = {items, threads_ * groups_};
+    if (k_.axes.empty()) t.threads = part_ ? threads_ : 1, t.grid_x = "1", t.work = {};
     return t;
   }
 

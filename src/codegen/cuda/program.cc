@@ -150,7 +150,19 @@ class ProgramWriter {
     l.grid_x = "";  // what the parts add up to
     l.args.clear();
     for (const KernelText& p : parts) l.args.push_back({p.buffers, p.aligned, p.divisible, p.grid_x});
+    l.work = work_of(parts);
     return l;
+  }
+
+  // Each part's last block may be the only one that is not full.
+  GridWork work_of(const std::vector<KernelText>& parts) const {
+    const int64_t share = parts[0].threads;
+    Expr sum = plan_.pool->index(0);
+    for (const KernelText& p : parts) {
+      CHECK(!p.work.amount || p.work.per_block == share, "kernels beside each other have blocks alike");
+      sum = sum + (p.work.amount ? p.work.amount : plan_.pool->index(1)) + (share - 1);
+    }
+    return {sum, share};
   }
 
   KernelText joined_text(const std::vector<KernelText>& parts) const {
@@ -176,14 +188,15 @@ class ProgramWriter {
 
   // What the tuned architecture's choices say, each for its sizes, or what a tuner may tell the program to run; then the own way.
   void add_loop_launches(const Kernel& k, const LoopKernel& loop, CudaCall& call) {
+    const auto row = static_cast<size_t>(&k - plan_.kernels.data());
     const auto add = [&](const Choice& choice, std::string condition, const std::vector<int>& sms) {
       std::optional<KernelText> text = loop_text(plan_, loop, loop_way(choice));
       CHECK(text.has_value(), "a way that the loop does not have");
       call.launches.push_back(launch(k, k.name, std::move(*text), sms));
       call.launches.back().condition = std::move(condition);
+      if (row < settings_.timed.size()) call.launches.back().work = {};  // a tuner's sizes fit
     };
     const std::vector<int> tuned = {settings_.tuned_sm};
-    const auto row = static_cast<size_t>(&k - plan_.kernels.data());
     for (size_t i = 0; row < settings_.timed.size() && i < settings_.timed[row].size(); ++i) {
       const Choice& c = settings_.timed[row][i];
       if (c != Choice{}) add(c, fmt::format("way[0] == {} && way[1] == {} && way[2] == {}", c.values[0], c.values[1], c.values[2]), tuned);
@@ -271,6 +284,7 @@ class ProgramWriter {
     CudaLaunch l;
     l.args = {{t.buffers, t.aligned, t.divisible, ""}};
     l.grid_x = t.grid_x, l.grid_y = t.grid_y, l.grid_z = t.grid_z;
+    l.work = t.work;
     const auto [it, fresh] = known_.try_emplace(t.body, static_cast<int>(program_.functions.size()));
     l.function = it->second;
     if (!fresh) {

@@ -32,7 +32,8 @@ KernelText ReductionWriter::run() {
   KernelText t = finish(c_, kernel_frame(c_, written_buffers(k_.stmts), bounds()) + shared + main + "}\n");
   t.headers = {"cuda/reduce.h"};
   t.threads = block_threads();
-  t.grid_x = grid();
+  t.work = grid();
+  t.grid_x = t.work.per_block == 1 ? host_index(t.work.amount) : fmt::format("cdiv({}, {})", host_index(t.work.amount), t.work.per_block);
   return t;
 }
 
@@ -251,20 +252,20 @@ std::string ReductionWriter::bounds() const {
   return full ? fmt::format("__launch_bounds__({}, {})", block_threads(), std::min(2048 / block_threads(), 16)) : fmt::format("__launch_bounds__({})", block_threads());
 }
 
-std::string ReductionWriter::grid() const {
+GridWork ReductionWriter::grid() const {
   switch (way_) {
-    case Way::thread: return fmt::format("cdiv({}, {})", host_index(outer_points()), block_threads());
+    case Way::thread: return {outer_points(), block_threads()};
     case Way::column: {
       Expr blocks = ceil_div(axis(lane_).size, pool().index(kColumns));
       for (int a = 0; a < k_.num_outer; ++a) {
         if (a != lane_) blocks = blocks * axis(a).size;
       }
-      return host_index(blocks);
+      return {blocks, 1};
     }
-    case Way::row: return threads_ == 32 ? fmt::format("cdiv({}, 8)", host_index(outer_points())) : host_index(outer_points());
-    case Way::scan: return host_index(outer_points());
+    case Way::row: return {outer_points(), threads_ == 32 ? 8 : 1};
+    case Way::scan: return {outer_points(), 1};
   }
-  return "1";
+  return {pool().index(1), 1};
 }
 
 std::string ReductionWriter::frame_code() {

@@ -80,7 +80,7 @@ class ReductionWriter {
   // operands do not fit the registers that are left to a thread then.
   std::string bounds() const;
   // Expr of the number of groups a block's grid has to cover.
-  std::string grid() const;
+  GridWork grid() const;
   // The outer point of this thread.
   std::string frame_code();
   // Coordinates of axes, the fastest first, from a number. lane_blocks: the first axis is counted in blocks of columns.

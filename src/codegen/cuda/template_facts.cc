@@ -61,6 +61,10 @@ templates::CudaGemmFacts gemm_facts(const KernelPlan& plan, const TemplateKernel
   return f;
 }
 
+templates::CudaGroupedFacts grouped_facts(const KernelPlan& plan, const TemplateKernel& k, const GroupedGemm& g) {
+  return {gemm_facts(plan, k, in_batches(g)), g.kind == GroupedGemm::Kind::depth};
+}
+
 templates::CudaConvFacts conv_facts(const KernelPlan& plan, const TemplateKernel& k, const Conv2d& c) {
   templates::CudaConvFacts f;
   f.dtype = plan.buffer(k.operands[0].buffer).info.dtype;

@@ -15,6 +15,7 @@ Expr coefficient(Expr offset, int var);
 
 templates::CudaGemmFacts gemm_facts(const KernelPlan& plan, const TemplateKernel& kernel, const Gemm& gemm);
 templates::CudaConvFacts conv_facts(const KernelPlan& plan, const TemplateKernel& kernel, const Conv2d& conv);
+templates::CudaGroupedFacts grouped_facts(const KernelPlan& plan, const TemplateKernel& kernel, const GroupedGemm& grouped);
 // A 1x1 convolution of channels-last pixels is a matrix product: rows are pixels, the weight is [oc][ic].
 std::optional<templates::CudaGemmFacts> as_product(const KernelPlan& plan, const TemplateKernel& kernel);
 templates::CudaAttentionFacts attention_facts(const KernelPlan& plan, const TemplateKernel& kernel, const Attention& attention);

@@ -108,6 +108,7 @@ std::vector<CudaVariant> template_variants(const KernelPlan& plan, const Templat
     return variants;
   };
   if (const auto f = product_facts(plan, k)) return with(templates::cuda_gemm_variants(*f, sm), templates::cuda_gemm_library(*f, sm));
+  if (const auto* grouped = std::get_if<GroupedGemm>(&k.def)) return templates::cuda_grouped_variants(grouped_facts(plan, k, *grouped), sm);
   if (const auto* c = std::get_if<Conv2d>(&k.def)) {
     const templates::CudaConvFacts f = conv_facts(plan, k, *c);
     return with(templates::cuda_conv_variants(f, sm), templates::cuda_conv_library(f, sm));
@@ -120,6 +121,11 @@ std::string template_params(const KernelPlan& plan, const TemplateKernel& k, con
   const char* type = "CudaGemm";
   if (const auto* g = std::get_if<Gemm>(&k.def)) {
     gemm_params(p, gemm_facts(plan, k, *g), k);
+  } else if (const auto* grouped = std::get_if<GroupedGemm>(&k.def)) {
+    gemm_params(p, grouped_facts(plan, k, *grouped).product, k);
+    p.operand("ends", k.operands[2]);
+    p.set("ends_wide", std::string(plan.buffer(k.operands[2].buffer).info.dtype == DType::i64 ? "1" : "0"));
+    type = "CudaGroupedGemm";
   } else if (const auto product = as_product(plan, k)) {
     gemm_params(p, *product, k);
   } else if (const auto* c = std::get_if<Conv2d>(&k.def)) {
@@ -179,8 +185,9 @@ KernelText template_text(const KernelPlan& plan, const TemplateKernel& k, const 
                           "    static_assert(W == {}, \"columns that are finished at once\");\n    if (a.wide && count == W) return wide(batch, row, col, acc);\n{}",
                           type, width, frame);
     t.body += fmt::format("#pragma unroll\n    for (int v = 0; v < W; ++v) {{\n      if (v >= count) continue;\n{}    }}\n  }}\n}};\n", single);
+    const char* params = std::holds_alternative<GroupedGemm>(k.def) ? "CudaGroupedGemm" : std::holds_alternative<Gemm>(k.def) || as_product(plan, k) ? "CudaGemm" : "CudaConv2d";
     t.body += fmt::format("COIL_KERNEL void {} @NAME@(const __grid_constant__ {} t, const __grid_constant__ @NAME@_args a) {{\n  cd::begin_kernel();\n  const @NAME@_epilogue epilogue{{a}};\n  {}\n}}\n",
-                          bounds, std::holds_alternative<Gemm>(k.def) || as_product(plan, k) ? "CudaGemm" : "CudaConv2d", variant.call);
+                          bounds, params, variant.call);
   }
   t.headers = {"cuda/base.h", "cuda/params.h", variant.header};
   t.threads = variant.threads;

@@ -72,6 +72,7 @@ class TransposeWriter {
     KernelText t = finish(c_, kernel_frame(c_, written_buffers(k_.stmts), fmt::format("__launch_bounds__({})", kThreads)) + text + "}\n");
     t.threads = kThreads;
     t.grid_x = host_index(blocks);
+    t.work = {blocks, 1};
     return t;
   }
 

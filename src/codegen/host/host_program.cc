@@ -24,10 +24,11 @@ constexpr int64_t kChunkWork = 8192;  // vector operations of the smallest chunk
 constexpr size_t kCallsOfAFunction = 256;  // longer programs are several functions: clang's time grows faster than a function beyond that
 constexpr size_t kOptimisedCalls = 8;  // programs of more kernels get a `run` that is not optimised
 
-constexpr const char* kDeviceObjects[] = {"gemm", "gemm_f64", "conv2d", "conv2d_f64", "attention"};
+constexpr const char* kDeviceObjects[] = {"gemm", "gemm_f64", "gemm_grouped", "conv2d", "conv2d_f64", "attention"};
 
 std::string device_object(const KernelPlan& plan, const TemplateKernel& t) {
   if (std::holds_alternative<Attention>(t.def)) return "attention";
+  if (std::holds_alternative<GroupedGemm>(t.def)) return "gemm_grouped";
   const std::string name = std::holds_alternative<Gemm>(t.def) ? "gemm" : "conv2d";
   return plan.buffer(t.operands[0].buffer).info.dtype == DType::f64 ? name + "_f64" : name;
 }
@@ -331,7 +332,7 @@ class HostWriter {
 
   std::string template_call(size_t k, const TemplateKernel& t) {
     std::string text;
-    if (!t.epilogue.empty()) text += args(k);
+    if (!t.epilogue.empty() || checks_index(plan_.kernels[k])) text += args(k);
     text += template_fields(plan_, t);
     if (std::holds_alternative<Conv2d>(t.def) && chooses(k)) text += conv_method(t);
     if (chooses(k)) text += "    t.block_tiles = way[1];\n    t.block_panels = way[2];\n";

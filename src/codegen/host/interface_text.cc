@@ -19,7 +19,7 @@ const char* of_cases(size_t cases) { return cases > 256 ? "__attribute__((noinli
 
 class InterfaceWriter {
  public:
-  InterfaceWriter(const KernelPlan& plan, bool cuda) : plan_(plan), cuda_(cuda) {}
+  InterfaceWriter(const KernelPlan& plan, bool cuda, const std::vector<SizeLimit>& more) : plan_(plan), cuda_(cuda), more_(more) {}
 
   std::string run() {
     std::string inputs = input_tables();
@@ -134,6 +134,7 @@ class InterfaceWriter {
 
   std::string limits() {
     std::vector<SizeLimit> limits = size_limits(plan_, cuda_);
+    limits.insert(limits.end(), more_.begin(), more_.end());
     const bool any = !limits.empty();
     std::erase_if(limits, [](const SizeLimit& l) { return depends_on_data(l.amount); });  // measured when the data is read
     num_limits_ = limits.size();
@@ -141,7 +142,8 @@ class InterfaceWriter {
     for (size_t i = 0; i < limits.size(); ++i) {
       const std::string most = limits[i].counted ? fmt::format(", {:.1f}", limits[i].most) : "";
       rows += fmt::format("    {{{}, {}{}}},\n", message_literal(limits[i].what), message_literal(size_text(limits[i].amount)), most);
-      cases += fmt::format("    case {}: return {};\n", i, measure_text(plan_, limits[i].amount));
+      const std::string amount = limits[i].exact ? fmt::format("(double)({})", host_index(limits[i].amount)) : measure_text(plan_, limits[i].amount);
+      cases += fmt::format("    case {}: return {};\n", i, limits[i].condition.empty() ? amount : fmt::format("{} ? {} : 0.0", limits[i].condition, amount));
     }
     const std::string most = any ? "static inline double most(double a, double b) { return a > b ? a : b; }\n" : "";
     if (limits.empty()) return most;
@@ -220,6 +222,7 @@ class InterfaceWriter {
 
   const KernelPlan& plan_;
   const bool cuda_;
+  const std::vector<SizeLimit>& more_;
   std::vector<Expr> expressions_;
   std::map<size_t, std::string> texts_;  // of expressions that are conditions
   size_t first_check_ = 0, num_assertions_ = 0, num_limits_ = 0;
@@ -229,6 +232,6 @@ class InterfaceWriter {
 
 std::string size_text(Expr e) { return to_string(e); }
 
-std::string interface_text(const KernelPlan& plan, bool cuda) { return InterfaceWriter(plan, cuda).run(); }
+std::string interface_text(const KernelPlan& plan, bool cuda, const std::vector<SizeLimit>& more) { return InterfaceWriter(plan, cuda, more).run(); }
 
 }  // namespace coil

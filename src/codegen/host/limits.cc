@@ -84,7 +84,9 @@ class Collector {
   void add_kernel(const Kernel& k, const TemplateKernel& t) {
     const std::string of_kernel = "'" + k.name + "'", what = "the operands of " + of_kernel;
     add(what, product_of(t.result_sizes));
-    if (const auto* g = std::get_if<Gemm>(&t.def)) {
+    const auto* grouped = std::get_if<GroupedGemm>(&t.def);
+    const std::optional<Gemm> batches = grouped ? std::optional(in_batches(*grouped)) : std::nullopt;
+    if (const auto* g = batches ? &*batches : std::get_if<Gemm>(&t.def)) {
       for (const auto* sizes : {&g->batch, &g->m, &g->n, &g->k}) add(what, product_of(*sizes));
       const std::pair<const char*, const std::vector<Expr>*> counts[] = {
           {"the batch of ", &g->batch}, {"the rows of ", &g->m}, {"the columns of ", &g->n}, {"the terms of ", &g->k}};

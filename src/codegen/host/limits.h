@@ -14,6 +14,8 @@ struct SizeLimit {
   Expr amount;       // bytes or elements
   double most;       // it must stay below
   bool counted;      // not an amount of memory, but what kernels count in 32 bits, or a grid of blocks
+  bool exact = false;     // what it is made of stays below 2^62 where the limits before it are kept: integers measure it
+  std::string condition;  // C++ text over s[i]: it holds only then; empty: always
 };
 
 // Each amount once, without those that another is never less than. cuda: what the kernels for CUDA count in 32 bits is among them.

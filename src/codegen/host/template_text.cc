@@ -45,6 +45,14 @@ class FieldsWriter {
     return text;
   }
 
+  std::string grouped(const TemplateKernel& t, const GroupedGemm& g) const {
+    const bool depth = g.kind == GroupedGemm::Kind::depth;
+    std::string text = gemm(t, in_batches(g));
+    if (!depth) text += field("c_batch", std::string("0"));
+    return text + field("ends", address(t.operands[2].buffer)) + field("ends_wide", std::string(plan_.buffer(t.operands[2].buffer).info.dtype == DType::i64 ? "1" : "0")) +
+           field("by_depth", std::string(depth ? "1" : "0")) + field("flag", std::string("args.flag"));
+  }
+
   std::string conv(const TemplateKernel& t, const Conv2d& c) const {
     const std::vector<Expr>& r = t.result_sizes;
     const Expr x = t.operands[0].offset;
@@ -143,6 +151,7 @@ const PlanConstant* packed_constant(const KernelPlan& plan, BufferId id) {
 std::string template_fields(const KernelPlan& plan, const TemplateKernel& t) {
   const FieldsWriter writer(plan);
   if (const auto* gemm = std::get_if<Gemm>(&t.def)) return writer.gemm(t, *gemm);
+  if (const auto* grouped = std::get_if<GroupedGemm>(&t.def)) return writer.grouped(t, *grouped);
   if (const auto* conv = std::get_if<Conv2d>(&t.def)) return writer.conv(t, *conv);
   return writer.attention(t, std::get<Attention>(t.def));
 }

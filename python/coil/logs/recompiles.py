@@ -1,0 +1,16 @@
+"""Graphs that Dynamo hands over again, because a call did not fit what was compiled before; why, TORCH_LOGS=recompiles says."""
+
+from __future__ import annotations
+
+import logging
+
+import torch
+
+log = logging.getLogger(__name__)
+
+
+def show(kind: str, inputs: str) -> None:
+    """Of a graph that is about to be compiled. `inputs`: its tensors, as text."""
+    current = torch._guards.CompileContext.current_compile_id()
+    if current is not None and current.frame_compile_id:
+        log.info("%s graph: compilation %d of frame %s, for inputs %s", kind, current.frame_compile_id + 1, current.frame_id, inputs)
