@@ -12,8 +12,8 @@
 #include "compiler/build_target.h"
 #include "compiler/dump.h"
 #include "compiler/target.h"
-#include "loop/demanded_ranges.h"
 #include "lower/lower.h"
+#include "lower/pipeline.h"
 #include "package/package_writer.h"
 #include "passes/pipeline.h"
 
@@ -37,12 +37,10 @@ class Stopwatch {
   Clock::time_point last_;
 };
 
-constexpr std::string_view kDemandedRanges = "demanded_ranges";
-
 Result<Graph> simplify(Graph graph, const CompileOptions& options, const Dump& dump) {
   PassOptions passes;
   passes.skip = options.skip_passes;
-  passes.later = {kDemandedRanges};
+  for (const LoopPass& pass : loop_passes()) passes.later.push_back(pass.name);
   passes.observer = [&](std::string_view pass, const Graph& before, const Graph& after) {
     (void)before;
     if (options.checkpoint) options.checkpoint();
@@ -51,34 +49,40 @@ Result<Graph> simplify(Graph graph, const CompileOptions& options, const Dump& d
   return run_passes(std::move(graph), passes);
 }
 
-bool is_skipped(const CompileOptions& options, std::string_view pass) {
-  return std::find(options.skip_passes.begin(), options.skip_passes.end(), pass) != options.skip_passes.end();
-}
+// A target's turn in a compile: the package's first target has no suffix to its stages and dumps, a later one has " cuda" and "_cuda".
+struct Turn {
+  const TargetChoice& choice;
+  std::string suffix;
+  std::string dump_name(std::string_view stage) const { return fmt::format("{}{}{}", stage, suffix.empty() ? "" : "_", suffix.empty() ? "" : suffix.substr(1)); }
+};
 
 // The program as a target's code will compute it.
-Result<LoopProgram> loops_for(const Target& target, const Graph& graph, const CompileOptions& options, const StageDone& done) {
-  const LowerOptions lowering = target.lowering(options);
-  TRY(LoopProgram lowered, lower(graph, lowering));
-  TRY(LoopProgram folded, fold_constants(std::move(lowered)));
-  LoopProgram loops = dead_loops(std::move(folded));
+Result<LoopProgram> loops_for(const Turn& turn, const Graph& graph, const CompileOptions& options, const Dump& dump, const StageDone& done) {
+  const Target& target = *turn.choice.target;
+  LoopPassOptions passes{target.lowering(options), options.skip_passes, {}};
+  const auto show = [&](std::string_view stage, const LoopProgram& loops) { dump.text(turn.dump_name(stage), [&] { return to_string(loops); }); };
+  passes.observer = [&](std::string_view pass, const LoopProgram& after) {
+    if (options.checkpoint) options.checkpoint();
+    show("loops_" + std::string(pass), after);
+  };
+  TRY(LoopProgram lowered, lower(graph, passes.target));
+  show("loops_lowered", lowered);
   done("lower");
-  if (!is_skipped(options, kDemandedRanges)) loops = demanded_ranges(std::move(loops), lowering.split_columns);
-  done("narrow");
-  TRY_STATUS(verify(loops));
+  TRY(LoopProgram loops, run_loop_passes(std::move(lowered), passes));
+  show("loops", loops);
+  done("loop passes");
   TRY_STATUS(target.check(loops));
   TRY_STATUS(check_user_kernels(loops, target));
   return loops;
 }
 
-// One target's part of a package. Nothing that was done for another target has an influence on it. suffix: "" for the first, " cuda" for a later one.
-Result<TargetContents> compile_target(const TargetChoice& choice, const Graph& graph, const CompileOptions& options, const std::string& suffix, const Dump& dump,
-                                      Stopwatch& watch, CompileReport& report) {
-  const Target& target = *choice.target;
-  const StageDone lap = [&](const std::string& stage) { watch.lap(stage + suffix); };
-  TRY(const LoopProgram loops, loops_for(target, graph, options, lap));
+// One target's part of a package. Nothing that was done for another target has an influence on it.
+Result<TargetContents> compile_target(const Turn& turn, const Graph& graph, const CompileOptions& options, const Dump& dump, Stopwatch& watch, CompileReport& report) {
+  const Target& target = *turn.choice.target;
+  const StageDone lap = [&](const std::string& stage) { watch.lap(stage + turn.suffix); };
+  TRY(const LoopProgram loops, loops_for(turn, graph, options, dump, lap));
   report.loops += loops.loops.size();
-  dump.text("loops" + (suffix.empty() ? "" : "_" + suffix.substr(1)), [&] { return to_string(loops); });
-  const TargetJob job{loops, graph, options, choice.architectures};
+  const TargetJob job{loops, graph, options, turn.choice.architectures};
   const tune::Record* record = options.tune.replay ? &*options.tune.replay : nullptr;
   if (options.tune.mode != TuneOptions::Mode::off) {
     TRY(report.tuning, target.tune(job));
@@ -124,7 +128,7 @@ Result<CompileReport> compile(const Graph& graph, ZipWriter& zip, const CompileO
     const std::string name(choice.target->names.name);
     // Canonical orders of expressions follow their creation: what one target makes of the program must not decide how the next one's is ordered.
     const Graph own = last ? std::move(simplified) : with_own_pool(simplified);
-    TRY(TargetContents built, compile_target(choice, own, options, first ? "" : " " + name, dump, watch, report));
+    TRY(TargetContents built, compile_target({choice, first ? "" : " " + name}, own, options, dump, watch, report));
     // PyTorch looks for the files of "model" by the beginning of their names: the others must not begin like it.
     if (!first) built.model = name;
     contents.targets.push_back(std::move(built));

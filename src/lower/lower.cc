@@ -13,9 +13,8 @@
 #include "lower/dtype_rules.h"
 #include "lower/size_rules.h"
 #include "lower/families.h"
-#include "lower/find_attention.h"
-#include "lower/find_quantised.h"
 #include "lower/lowering.h"
+#include "lower/pipeline.h"
 #include "lower/outputs.h"
 #include "lower/storage.h"
 #include "lower/user_kernels.h"
@@ -248,12 +247,10 @@ Result<LoopProgram> lower(const Graph& graph, const LowerOptions& options) {
     return std::move(e.error);
   }
   session.recorder.program().checks = graph.checks;
-  TRY_STATUS(check_data_sizes(session.recorder.program()));
-  TRY_STATUS(check_all_amounts(session.recorder.program()));
-  LoopProgram program = dead_loops(find_attention(dead_loops(session.recorder.take()), options.nan_rows));
-  if (!options.quantised_products) return program;
-  TRY(program, fold_constants(std::move(program), Fold::bytes));  // weights that were packed in another way
-  return dead_loops(find_quantised(std::move(program)));
+  TRY(LoopProgram program, remove_dead(session.recorder.take()));
+  TRY_STATUS(check_data_sizes(program));
+  TRY_STATUS(check_all_amounts(program));
+  return program;
 }
 
 bool has_lowering(std::string_view target) { return lowering::table().contains(target) || lowering::complex_table().contains(target) || lowering::float8_table().contains(target); }

@@ -2,8 +2,6 @@
 
 #include <map>
 
-#include "lower/find_attention.h"
-
 namespace coil::lowering {
 
 Views lower_subgraph(Session& session, const Graph& graph, const Views& operands, const std::string& target) {
@@ -87,17 +85,7 @@ View Part::carried(size_t number, DType dtype, const Sizes& sizes) {
 }
 
 Part::Done Part::finish() {
-  LoopProgram program = inner_.recorder.take();
-  // Dead code leaves inputs where they are, but renumbers buffers: the captures follow.
-  std::map<BufferId, size_t> places;
-  for (size_t i = 0; i < program.inputs.size(); ++i) places.emplace(program.inputs[i].buffer, i);
-  Result<LoopProgram> folded = fold_constants(dead_loops(find_attention(dead_loops(std::move(program)))));
-  if (!folded.ok()) throw LowerError{std::move(folded).error()};
-  program = std::move(folded).value();
-  const auto moved = [&](BufferId& id) { id = program.inputs.at(places.at(id)).buffer; };
-  for (auto& capture : done_.part.captures) moved(capture.first);
-  for (auto& carried : done_.carried) moved(carried.first);
-  done_.part.program = std::make_shared<const LoopProgram>(std::move(program));
+  done_.part.program = std::make_shared<const LoopProgram>(inner_.recorder.take());
   return std::move(done_);
 }
 

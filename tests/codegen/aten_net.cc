@@ -1,6 +1,7 @@
 #include "tests/codegen/aten_net.h"
 
 #include "lower/lower.h"
+#include "lower/pipeline.h"
 #include "schedule/schedule.h"
 
 namespace coil::testing {
@@ -70,8 +71,8 @@ void AtenNet::output(ValueId id) {
 
 Result<KernelPlan> AtenNet::plan(const std::vector<int>& sms, bool libraries) const {
   TRY(LoopProgram lowered, lower(graph_));
-  TRY_STATUS(verify(lowered));
-  return schedule(dead_loops(std::move(lowered)), cuda::traits({sms, libraries}));
+  TRY(LoopProgram loops, run_loop_passes(std::move(lowered), {{}, {"fold_constants", "demanded_ranges"}, {}}));
+  return schedule(std::move(loops), cuda::traits({sms, libraries}));
 }
 
 namespace {

@@ -139,8 +139,7 @@ TEST(CudaGrids, AreLookedAtBeforeAnythingIsLaunched) {
 TEST(CudaGrids, AreRefusedWhereTheyAreKnown) {
   const Graph graph = read_program_file(COIL_SOURCE_DIR "/tests/fuzz/programs/long_rows.pt2").value();
   CompileOptions options;
-  options.isas = {};
-  options.cuda = {90};
+  options.targets = parse_targets("cuda:sm_90").value();
   const auto refused = compile_to_memory(graph, options);
   ASSERT_FALSE(refused.ok());
   if (refused.error().code == ErrorCode::no_nvrtc) GTEST_SKIP() << refused.error().message;

@@ -17,9 +17,12 @@
 #include "codegen/cpu/cpu_kernels.h"
 #include "codegen/cuda/host_program.h"
 #include "codegen/host/host_program.h"
+#include "compiler/cpu_target.h"
+#include "compiler/cuda_target.h"
 #include "frontend/program_reader.h"
 #include "frontend/user_kernels.h"
 #include "lower/lower.h"
+#include "lower/pipeline.h"
 #include "passes/pipeline.h"
 #include "schedule/schedule.h"
 #include "tests/fuzz/code_of.h"
@@ -138,18 +141,12 @@ inline Result<std::shared_ptr<const UserKernel>> scaled_kernel(const std::string
   return make_user_kernel(std::move(k));
 }
 
-inline bool fits_cuda(const LoopProgram& program) {
-  for (const Loop& l : program.loops) {
-    if (std::holds_alternative<Library>(l.def) || std::holds_alternative<ReadSize>(l.def) || std::holds_alternative<Region>(l.def)) return false;
-  }
-  return true;
-}
-
 inline Result<KernelPlan> plan_of(const Graph& graph, bool cuda) {
-  TRY(LoopProgram lowered, lower(graph, {.regions = !cuda, .library = !cuda, .quantised_products = !cuda, .nan_rows = !cuda, .int4_block = {}}));
-  TRY(LoopProgram folded, fold_constants(std::move(lowered)));
-  const LoopProgram loops = dead_loops(std::move(folded));
-  if (cuda && !fits_cuda(loops)) return Error{ErrorCode::unsupported_feature, "not for CUDA", "", ""};
+  const Target& target = cuda ? cuda_target() : cpu_target();
+  const LowerOptions lowering = target.lowering({});
+  TRY(LoopProgram lowered, lower(graph, lowering));
+  TRY(const LoopProgram loops, run_loop_passes(std::move(lowered), {lowering, {}, {}}));
+  TRY_STATUS(target.check(loops));
   TRY(KernelPlan plan, schedule(loops, cuda ? cuda::traits({{90}, false, 0, {}, {}}) : cpu::traits()));
   layout_constants(plan);
   return plan;

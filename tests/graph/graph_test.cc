@@ -125,6 +125,41 @@ TEST(GraphBuilder, CopiesReplacesAndNames) {
             "return %relu\n");
 }
 
+TEST(Graph, ACopyHasAPoolOfItsOwn) {
+  Graph g = small_graph();
+  ExprPool& pool = *g.pool;
+  const Expr batch = g.values[0].tensor().sizes[0];
+  pool.assume_one(batch + 3);
+  auto nested = std::make_shared<Graph>(small_graph());
+  nested->pool = g.pool;
+  for (ValueInfo& value : nested->values) value.type = TensorType{DType::f32, {batch}, {pool.index(1)}, DeviceType::cpu};
+  g.nodes[0].arg_names = {"self", "sizes", "first", "second"};
+  g.nodes[0].args = {g.inputs[0].value, std::vector<Expr>{batch * 2, Expr()}, SubgraphRef{nested}, SubgraphRef{nested}};
+  g.checks.push_back({Condition::join(Condition::Kind::any, {Condition::compare(Condition::Kind::less, batch, pool.index(9)), Condition::compare(Condition::Kind::equal, batch, pool.index(20))}), "", ""});
+  const Graph copy = with_own_pool(g);
+  EXPECT_NE(copy.pool, g.pool);
+  EXPECT_EQ(to_string(copy), to_string(g));
+  EXPECT_EQ(to_string(copy.checks[0].condition), to_string(g.checks[0].condition));
+  const Expr own = copy.values[0].tensor().sizes[0];
+  EXPECT_EQ(own->pool, copy.pool.get());
+  EXPECT_EQ(own, copy.pool->twin(batch));
+  EXPECT_TRUE(copy.pool->is_one(own + 3));
+  EXPECT_EQ(copy.checks[0].condition.parts[1].b->pool, copy.pool.get());
+  const auto& sizes = std::get<std::vector<Expr>>(copy.nodes[0].args[1]);
+  EXPECT_EQ(sizes[0], own * 2);
+  EXPECT_FALSE(sizes[1]);
+  const auto inner = std::get<SubgraphRef>(copy.nodes[0].args[2]).graph;
+  EXPECT_EQ(inner, std::get<SubgraphRef>(copy.nodes[0].args[3]).graph);
+  EXPECT_EQ(inner->pool, copy.pool);
+  EXPECT_EQ(inner->values[0].tensor().sizes[0], own);
+  // What is made in one of the two does not decide the order in the other.
+  const Expr y = pool.symbol(pool.add_symbol({"y", "y", 0, 9})), z = pool.symbol(pool.add_symbol({"z", "z", 0, 9}));
+  const Expr own_z = copy.pool->symbol(copy.pool->add_symbol({"z", "z", 0, 9})), own_y = copy.pool->symbol(copy.pool->add_symbol({"y", "y", 0, 9}));
+  EXPECT_LT(y->serial, z->serial);
+  EXPECT_LT(own_z->serial, own_y->serial);
+  EXPECT_EQ(own_z->serial, y->serial);
+}
+
 TEST(GraphBuilder, ReplacesOutputs) {
   Graph g = small_graph();
   GraphBuilder b(g);

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "lower/pipeline.h"
+
 namespace coil {
 namespace {
 
@@ -52,9 +54,8 @@ class LowerTest : public ::testing::Test {
   }
   std::string text(const LowerOptions& options = {}) {
     auto program = lower(graph, options);
-    if (!program.ok()) return program.error().to_string();
-    const Status ok = verify(program.value());
-    return ok.ok() ? to_string(program.value()) : ok.error().to_string();
+    if (program.ok()) program = run_loop_passes(std::move(program).value(), {options, {"fold_constants", "demanded_ranges"}, {}});
+    return program.ok() ? to_string(program.value()) : program.error().to_string();
   }
   Graph graph;
 };

@@ -412,7 +412,22 @@ def _(x):
 def test_a_refused_operator_is_named():
     with pytest.raises(coil.UnsupportedError) as raised:
         coil.compile(lambda x: unknown(x) + 1, args=(torch.randn(3, 3),))
-    assert isinstance(raised.value, NotImplementedError) and raised.value.number in (102, 103, 105)
+    error = raised.value
+    assert isinstance(error, NotImplementedError) and error.number in (102, 103, 105)
+    assert error.node == "unknown" and "coil_tests.unknown" in error.reason
+
+
+def test_errors_carry_fields():
+    """What a program reads of an error stands in fields; the text has it too, with the code, the place and the hint."""
+    class Lists(torch.nn.Module):
+        def forward(self, x):
+            return torch.ops.aten.relu(x), "a word"
+
+    with pytest.raises(coil.Error) as raised:
+        coil.compile(Lists(), args=(torch.randn(3),))
+    error = raised.value
+    assert error.reason == "output '' is a string"
+    assert str(error).startswith(f"{error.code}: {error.reason}") and "hint" not in error.reason
 
 
 def test_a_failed_call_changes_nothing(compiled, linear):

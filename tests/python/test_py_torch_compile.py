@@ -1,6 +1,7 @@
 """torch.compile(backend="coil"): inference beside eager, and what the statistics say of it."""
 
 import gc
+import json
 import os
 import subprocess
 import sys
@@ -454,3 +455,23 @@ def test_the_bound_of_open_programs():
     del held
     gc.collect()
     assert len(models) == 4
+
+
+def test_an_error_that_names_a_node_blames_it(monkeypatch):
+    """What the compiler refuses as a whole, though it knows each operator: the node that the error names stays in PyTorch, the others do not."""
+    from coil import _compiler
+    from coil._errors import make_error
+
+    original = _compiler.compile_json
+
+    def refusing(text, *rest):
+        sines = [node["outputs"][0]["as_tensor"]["name"] for node in json.loads(text)["graph_module"]["graph"]["nodes"] if "aten.sin." in node["target"]]
+        if sines:
+            raise make_error(105, f"COIL-E105: too deep\n  hint: none for {sines[0]}", "too deep", sines[0])
+        return original(text, *rest)
+
+    monkeypatch.setattr(_compiler, "compile_json", refusing)
+    x = torch.randn(4, 8)
+    function = lambda x: torch.softmax(x.sin() @ x.t(), -1).cos()
+    torch.testing.assert_close(torch.compile(function, backend="coil")(x), function(x))
+    assert coil.compile_stats().fallbacks == {"aten.sin.default: too deep": 1}

@@ -26,6 +26,10 @@ def zoo_names(name=None, **_):
     return [name] if name else []
 
 
+def program_of(name):
+    return zoo.make(name) / f"{name}.{zoo.programs()[name].forms[0]}.pt2"
+
+
 def manifest_name(archive):
     return next(n for n in archive.namelist() if n.endswith("data/coil/manifest.json"))
 
@@ -63,11 +67,13 @@ def assert_equal_parts(folder):
 
 @pytest.mark.parametrize("name", SAMPLE)
 def test_two_targets_are_the_two_packages(name, tmp_path):
-    program = zoo.make(name) / f"{name}.aten.pt2"
+    program = program_of(name)
     order = list(TARGETS) if SAMPLE.index(name) % 2 == 0 else list(TARGETS)[::-1]  # either may be the first
     done = compile_all(program, tmp_path, order)
     refused = [target for target in order if done[target].returncode]
     if refused:
+        harness.assert_refused(done[refused[0]])
+        assert any(f"COIL-E{code}" in done[refused[0]].stderr for code in (102, 103, 105)), done[refused[0]].stderr
         assert (done["both"].returncode, done["both"].stderr) == (done[refused[0]].returncode, done[refused[0]].stderr)
     else:
         assert done["both"].returncode == 0, done["both"].stderr
@@ -76,8 +82,8 @@ def test_two_targets_are_the_two_packages(name, tmp_path):
 
 def test_the_sample_is_compiled(tmp_path):
     """Most of the programs above are compiled for both; those with ways of their own as well."""
-    made = {name: not any(run.returncode for run in compile_all(zoo.make(name) / f"{name}.aten.pt2", tmp_path, ["cpu"]).values())
-            for name in ("quantised_int8_weight", "attention_fully_masked", "cond_networks")}
+    made = {name: not any(run.returncode for run in compile_all(program_of(name), tmp_path, list(TARGETS)).values())
+            for name in ("quantised_mlp_int8_weights", "quantised_int8_weight", "attention_fully_masked", "cond_networks")}
     assert all(made.values()), made
 
 
@@ -104,7 +110,7 @@ def test_unknown_targets_are_named(wrong, tmp_path):
 def test_a_later_target_runs(name, tmp_path):
     """The CPU's part, with what CUDA's does not have: steps by the host, products of integers."""
     folder = zoo.make(name)
-    done = harness.coil("compile", folder / f"{name}.aten.pt2", "-q", "-O", "0", "-o", tmp_path / "m.pt2", "--target", "cuda:sm_90,cpu:x86-64-v3")
+    done = harness.coil("compile", program_of(name), "-q", "-O", "0", "-o", tmp_path / "m.pt2", "--target", "cuda:sm_90,cpu:x86-64-v3")
     if done.returncode:  # steps whose number only data says: CUDA has none of them
         harness.assert_refused(done, code=105)
         pytest.skip("refused for CUDA")

@@ -56,7 +56,7 @@ Json to_json(const Arguments& a, const CompileReport& r, const CompileOptions& o
 
 std::string stage_detail(const std::string& stage, const CompileReport& r, const CompileOptions& options) {
   if (stage == "simplify") return count_text(r.graph_nodes, "operator");
-  if (stage == "lower") return count_text(r.loops, "loop");
+  if (stage == "loop passes") return count_text(r.loops, "loop");
   if (stage == "schedule") return count_text(r.kernels, "kernel");
   if (stage == "generate") return count_text(r.functions, "distinct function");
   if (stage == "build") return fmt::format("{}", fmt::join(target_names(options.targets), ", "));
