@@ -7,14 +7,6 @@
 namespace COIL_KERNELS_NAMESPACE {
 namespace {
 
-#ifdef __AVX512F__
-typedef short Shorts __attribute__((vector_size(64)));
-COIL_INLINE VecI32 pair_sums(VecI32 a, VecI32 b) { return __builtin_bit_cast(VecI32, __builtin_ia32_pmaddwd512(__builtin_bit_cast(Shorts, a), __builtin_bit_cast(Shorts, b))); }
-#else
-typedef short Shorts __attribute__((vector_size(32)));
-COIL_INLINE VecI32 pair_sums(VecI32 a, VecI32 b) { return __builtin_bit_cast(VecI32, __builtin_ia32_pmaddwd256(__builtin_bit_cast(Shorts, a), __builtin_bit_cast(Shorts, b))); }
-#endif
-
 // A tile's sums between registers and memory.
 template <int mr, int nv>
 COIL_INLINE void begin_sums(const ByteChunk& c, VecI32 (&sum)[mr][nv]) {

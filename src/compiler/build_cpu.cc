@@ -102,7 +102,7 @@ toolchain::LinkInput embedded_input(const toolchain::EmbeddedObject& o) {
 std::vector<toolchain::LinkInput> kernel_objects(const KernelPlan& plan, const std::vector<std::string>& isas) {
   std::vector<toolchain::LinkInput> inputs;
   if (device_objects(plan).empty()) return inputs;
-  for (const toolchain::EmbeddedObject& o : toolchain::embedded_objects()) {
+  for (const toolchain::EmbeddedObject& o : toolchain::embedded_objects(this_machine())) {
     if (std::find(isas.begin(), isas.end(), o.isa) != isas.end()) inputs.push_back(embedded_input(o));
   }
   return inputs;
@@ -110,7 +110,7 @@ std::vector<toolchain::LinkInput> kernel_objects(const KernelPlan& plan, const s
 
 std::vector<toolchain::LinkInput> onednn_objects() {
   std::vector<toolchain::LinkInput> inputs;
-  for (const toolchain::EmbeddedObject& o : toolchain::embedded_objects()) {
+  for (const toolchain::EmbeddedObject& o : toolchain::embedded_objects(this_machine())) {
     if (o.isa == "onednn") inputs.push_back(embedded_input(o));
   }
   return inputs;
@@ -120,7 +120,7 @@ std::vector<toolchain::LinkInput> onednn_objects() {
 std::vector<toolchain::LinkInput> library_objects(const KernelPlan& plan) {
   std::vector<toolchain::LinkInput> inputs;
   if (library_routines(plan).empty()) return inputs;
-  for (const toolchain::EmbeddedObject& o : toolchain::embedded_objects()) {
+  for (const toolchain::EmbeddedObject& o : toolchain::embedded_objects(this_machine())) {
     if (o.isa == "library") inputs.push_back(embedded_input(o));
   }
   return inputs;
@@ -132,7 +132,7 @@ Status check_user_kernels(const LoopProgram& loops, bool cuda) { return check_pa
 
 std::vector<toolchain::LinkInput> neutral_objects(bool cuda) {
   std::vector<toolchain::LinkInput> inputs;
-  for (const toolchain::EmbeddedObject& o : toolchain::embedded_objects()) {
+  for (const toolchain::EmbeddedObject& o : toolchain::embedded_objects(this_machine())) {
     if (o.isa == "any" || (cuda && o.isa == "cuda")) inputs.push_back(embedded_input(o));
   }
   return inputs;

@@ -228,7 +228,7 @@ Result<TargetContents> build_plan(CudaPlan plan, const Graph& graph, const Compi
   for (size_t i = 0; i < cubins.size(); ++i) {
     const std::string symbol = fmt::format("coil_image_{}", i);
     host.images.push_back({compilation.images[i].sm, compilation.images[i].kind, symbol, cubins[i].size()});
-    objects.push_back(toolchain::data_object(symbol, cubins[i]));
+    objects.push_back(toolchain::data_object(this_machine(), symbol, cubins[i]));
   }
   const std::string host_text = cuda::host_program_text(t.plan, program, host);
   t.sources.push_back({"host.cc", host_text});
