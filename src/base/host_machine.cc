@@ -2,6 +2,10 @@
 
 #include <elf.h>
 
+#include <algorithm>
+
+#include "base/env.h"
+
 #if defined(__x86_64__)
 #include "device/x86_64/levels.h"
 #elif defined(__aarch64__)
@@ -77,6 +81,19 @@ LevelOfMachine find_level(std::string_view name) {
     if (const HostLevel* level = m.level(name)) return {&m, level};
   }
   return {};
+}
+
+const HostLevel& level_here(const std::vector<std::string>& among) {
+  const HostMachine& machine = this_machine();
+  int32_t most = cd::machine_level();
+  const LevelOfMachine wished = find_level(env("COIL_ISA").value_or(""));
+  if (wished.machine == &machine) most = std::min(most, wished.level->number);
+  const HostLevel* best = &machine.levels[0];
+  for (const HostLevel& level : machine.levels) {
+    const bool asked = std::any_of(among.begin(), among.end(), [&](const std::string& name) { return is_called(level, name); });
+    if (asked && level.number <= most) best = &level;
+  }
+  return *best;
 }
 
 std::vector<std::string> levels_here() {

@@ -48,6 +48,9 @@ struct LevelOfMachine {
 };
 LevelOfMachine find_level(std::string_view name);
 
+// Of `among` (names of levels; of this machine) the best that its processor runs and COIL_ISA allows; the machine's lowest level where there is none.
+const HostLevel& level_here(const std::vector<std::string>& among);
+
 // The levels of this machine that its processor runs, the base included, rising: "x86-64-v2", "x86-64-v3".
 std::vector<std::string> levels_here();
 

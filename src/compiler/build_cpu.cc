@@ -75,80 +75,47 @@ toolchain::CompileRequest unit_request(const KernelUnit& unit) {
   return r;
 }
 
-// A target that a user's kernel has no source for.
-Error no_source(const Loop& loop, const UserKernel& kernel, const char* target, const char* field) {
-  return {ErrorCode::user_kernel, fmt::format("user kernel '{}' has no source for {}", kernel.name, target), loop.origins.empty() ? "" : loop.origins[0].source,
-          fmt::format("give the registration a \"{}\", or choose another --target", field)};
-}
-
-Status check_part(const LoopProgram& loops, bool cuda) {
-  for (const Loop& loop : loops.loops) {
-    if (const auto* user = std::get_if<UserCall>(&loop.def)) {
-      const UserKernel& k = *user->kernel;
-      if (cuda && !k.cuda) return no_source(loop, k, "CUDA", "cuda");
-      if (!cuda && !k.cpu) return no_source(loop, k, "the CPU", "cpu");
-    }
-    if (const auto* region = std::get_if<Region>(&loop.def)) {
-      for (const RegionPart& part : region->parts) TRY_STATUS(check_part(*part.program, cuda));
-    }
-  }
-  return ok_status();
-}
-
 toolchain::LinkInput embedded_input(const toolchain::EmbeddedObject& o) {
   return {std::string(o.name) + "_" + std::string(o.isa), {reinterpret_cast<const uint8_t*>(o.data), o.size}};
 }
 
-std::vector<toolchain::LinkInput> kernel_objects(const KernelPlan& plan, const std::vector<std::string>& isas) {
+// What the plan needs of the device library: kernels for each architecture, and an archive of routines from which the linker takes what they need.
+std::vector<toolchain::LinkInput> library_of(const HostMachine& machine, const KernelPlan& plan, const std::vector<std::string>& architectures, bool onednn) {
   std::vector<toolchain::LinkInput> inputs;
-  if (device_objects(plan).empty()) return inputs;
-  for (const toolchain::EmbeddedObject& o : toolchain::embedded_objects(this_machine())) {
-    if (std::find(isas.begin(), isas.end(), o.isa) != isas.end()) inputs.push_back(embedded_input(o));
-  }
-  return inputs;
-}
-
-std::vector<toolchain::LinkInput> onednn_objects() {
-  std::vector<toolchain::LinkInput> inputs;
-  for (const toolchain::EmbeddedObject& o : toolchain::embedded_objects(this_machine())) {
-    if (o.isa == "onednn") inputs.push_back(embedded_input(o));
-  }
-  return inputs;
-}
-
-// An archive: the linker takes from it what the routines need.
-std::vector<toolchain::LinkInput> library_objects(const KernelPlan& plan) {
-  std::vector<toolchain::LinkInput> inputs;
-  if (library_routines(plan).empty()) return inputs;
-  for (const toolchain::EmbeddedObject& o : toolchain::embedded_objects(this_machine())) {
-    if (o.isa == "library") inputs.push_back(embedded_input(o));
-  }
+  // One by one: g++ 12 destroys what it has not made where an exception passes a list of temporaries.
+  const auto add = [&](const std::vector<std::string_view>& sets) {
+    const std::vector<toolchain::LinkInput> objects = device_library(machine, sets);
+    inputs.insert(inputs.end(), objects.begin(), objects.end());
+  };
+  add({"any"});
+  if (!device_objects(plan).empty()) add({architectures.begin(), architectures.end()});
+  if (!library_routines(plan).empty()) add({"library"});
+  if (onednn) add({"onednn"});
   return inputs;
 }
 
 }  // namespace
 
-Status check_user_kernels(const LoopProgram& loops, bool cuda) { return check_part(loops, cuda); }
-
-std::vector<toolchain::LinkInput> neutral_objects(bool cuda) {
+std::vector<toolchain::LinkInput> device_library(const HostMachine& machine, std::span<const std::string_view> sets) {
   std::vector<toolchain::LinkInput> inputs;
-  for (const toolchain::EmbeddedObject& o : toolchain::embedded_objects(this_machine())) {
-    if (o.isa == "any" || (cuda && o.isa == "cuda")) inputs.push_back(embedded_input(o));
+  for (const toolchain::EmbeddedObject& o : toolchain::embedded_objects(machine)) {
+    if (std::find(sets.begin(), sets.end(), o.isa) != sets.end()) inputs.push_back(embedded_input(o));
   }
   return inputs;
 }
 
-toolchain::CompileRequest host_request(const std::string& text) {
+toolchain::CompileRequest host_request(const HostMachine& machine, const std::string& text) {
   toolchain::CompileRequest host;
   host.name = "host.cc";
   host.source = text;
-  host.cpu = "x86-64-v2";
+  host.cpu = machine.base.full_name;
   host.opt_level = 1;
   return host;
 }
 
-Result<std::vector<uint8_t>> link_model(std::vector<toolchain::LinkInput> inputs, const std::vector<std::string>& more_exports, std::vector<std::string>* members) {
+Result<std::vector<uint8_t>> link_model(const HostMachine& machine, std::vector<toolchain::LinkInput> inputs, const std::vector<std::string>& more_exports, std::vector<std::string>* members) {
   toolchain::LinkRequest link;
+  link.machine = &machine;
   link.inputs = std::move(inputs);
   link.exports = {"coil_model", "AOTInductor*"};
   link.exports.insert(link.exports.end(), more_exports.begin(), more_exports.end());
@@ -157,7 +124,6 @@ Result<std::vector<uint8_t>> link_model(std::vector<toolchain::LinkInput> inputs
 }
 
 Result<CpuPlan> plan_cpu(const LoopProgram& loops, const CompileOptions& options, const KeepPackings& keep, const FusionWay* way) {
-  TRY_STATUS(check_user_kernels(loops, false));
   CpuPlan p;
   TargetTraits traits = cpu::traits({options.winograd, keep});
   if (way) way->apply(traits);
@@ -167,17 +133,31 @@ Result<CpuPlan> plan_cpu(const LoopProgram& loops, const CompileOptions& options
   return p;
 }
 
-Result<TargetContents> build_cpu(const LoopProgram& loops, const Graph& graph, const CompileOptions& options, const tune::Record* record, const Dump& dump,
-                                 const StageDone& done) {
+namespace {
+
+// Fourier transforms and factorisations are not in every build of coil (cmake/machines.cmake).
+Status check_library(const HostMachine& machine, const KernelPlan& plan) {
+  const std::vector<std::string> routines = library_routines(plan);
+  constexpr std::string_view kSet[] = {"library"};
+  if (routines.empty() || !device_library(machine, kSet).empty()) return ok_status();
+  return Error{ErrorCode::unsupported_feature, fmt::format("this coil was built without library routines for {}, of which the program needs {}", machine.name, routines[0]), "",
+               fmt::format("build coil again after `make {}`, which installs what they are made of", machine.name)};
+}
+
+}  // namespace
+
+Result<TargetContents> build_cpu(const HostMachine& machine, const TargetJob& job, const tune::Record* record, const Dump& dump, const StageDone& done) {
   const FusionWay* way = nullptr;
   if (record) {
-    TRY(way, recorded_way(*record, loops));
+    TRY(way, recorded_way(*record, job.loops));
   }
   // Arguments that are made on one side of a `?` only get names: where an exception passes, g++ 12 destroys what the other side would have made.
   KeepPackings keep;
   if (record) keep = packings_of(*record);
-  TRY(CpuPlan plan, plan_cpu(loops, options, keep, way));
+  TRY(CpuPlan plan, plan_cpu(job.loops, job.options, keep, way));
+  TRY_STATUS(check_library(machine, plan.plan));
   HostOptions host;
+  host.machine = &machine;
   if (record) {
     TRY_STATUS(apply_record(plan, *record));
     plan.program = cpu::generate_kernels(plan.plan);
@@ -185,13 +165,15 @@ Result<TargetContents> build_cpu(const LoopProgram& loops, const Graph& graph, c
   }
   dump.text("plan", [&] { return to_string(plan.plan); });
   done("schedule");
-  return build_plan(std::move(plan), graph, options, std::move(host), dump, done);
+  return build_plan(std::move(plan), job, std::move(host), dump, done);
 }
 
-Result<TargetContents> build_plan(CpuPlan plan, const Graph& graph, const CompileOptions& options, HostOptions host, const Dump& dump, const StageDone& done) {
+Result<TargetContents> build_plan(CpuPlan plan, const TargetJob& job, HostOptions host, const Dump& dump, const StageDone& done) {
+  const CompileOptions& options = job.options;
   TargetContents t;
   t.device = "cpu";
-  t.architectures = options.isas;
+  t.machine = host.machine->name;
+  t.architectures = job.architectures;
   t.plan = std::move(plan.plan);
   cpu::CpuProgram kernels = std::move(plan.program);
   cpu::drop_configs(kernels, t.plan, host.timed);
@@ -199,9 +181,9 @@ Result<TargetContents> build_plan(CpuPlan plan, const Graph& graph, const Compil
   for (const cpu::CpuLaunch& l : kernels.launches) t.functions.push_back(l.function < 0 ? "" : kernels.functions[static_cast<size_t>(l.function)].name);
   t.constants_hash = constants_identity(t.plan);
   t.tuned_isa = host.tuned_isa;
-  host.in_spec = graph.in_spec;
-  host.out_spec = graph.out_spec;
-  host.isas = options.isas;
+  host.in_spec = job.graph.in_spec;
+  host.out_spec = job.graph.out_spec;
+  host.isas = job.architectures;
   host.constants_hash = t.constants_hash;
   host.libraries = options.libraries;
   const bool onednn = uses_onednn(t.plan, host);
@@ -212,14 +194,14 @@ Result<TargetContents> build_plan(CpuPlan plan, const Graph& graph, const Compil
   std::vector<toolchain::CompileRequest> requests;
   for (const KernelUnit& unit : kernel_units(kernels)) {
     t.sources.push_back(unit.source);
-    for (const std::string& isa : options.isas) {
+    for (const std::string& isa : job.architectures) {
       toolchain::CompileRequest r = unit_request(unit);
-      r.cpu = "x86-64-" + isa;
+      r.cpu = host.machine->level(isa)->full_name;
       r.opt_level = options.opt_level;
       requests.push_back(std::move(r));
     }
   }
-  requests.push_back(host_request(host_text));
+  requests.push_back(host_request(*host.machine, host_text));
   t.sources.push_back({"host.cc", host_text});
   for (const GeneratedSource& s : t.sources) dump.text(s.name, [&] { return s.text; }, LogLevel::code);
   const int threads = options.threads > 0 ? options.threads : allowed_cpus();
@@ -230,15 +212,11 @@ Result<TargetContents> build_plan(CpuPlan plan, const Graph& graph, const Compil
       }, options.cache.get()));
   std::vector<toolchain::LinkInput> inputs;
   for (size_t i = 0; i < objects.size(); ++i) inputs.push_back({requests[i].name, objects[i]});
-  // One by one: g++ 12 destroys what it has not made where an exception passes a list of temporaries.
-  const auto add = [&](const std::vector<toolchain::LinkInput>& list) { inputs.insert(inputs.end(), list.begin(), list.end()); };
-  add(neutral_objects(false));
-  add(kernel_objects(t.plan, options.isas));
-  add(library_objects(t.plan));
-  if (onednn) add(onednn_objects());
+  const std::vector<toolchain::LinkInput> library = library_of(*host.machine, t.plan, job.architectures, onednn);
+  inputs.insert(inputs.end(), library.begin(), library.end());
   std::vector<std::string> exports;
   if (!host.timed.empty()) exports.push_back(COIL_TUNING_SYMBOL);
-  TRY(t.code, link_model(std::move(inputs), exports, library_routines(t.plan).empty() ? nullptr : &t.members));
+  TRY(t.code, link_model(*host.machine, std::move(inputs), exports, library_routines(t.plan).empty() ? nullptr : &t.members));
   done("build");
   return t;
 }

@@ -59,11 +59,11 @@ constexpr int kOneChip = 0, kOneMajor = 1, kPtx = 2;
 struct Image {
   int sm, kind;
 };
-std::vector<Image> images_of(const CudaUnit& u, const CompileOptions& options) {
+std::vector<Image> images_of(const CudaUnit& u, const CudaArchitectures& wanted) {
   std::vector<Image> out;
   for (const int sm : u.sms) {
-    if (std::count(options.cuda.begin(), options.cuda.end(), sm)) out.push_back({sm, sm == 90 ? kOneChip : kOneMajor});
-    if (std::count(options.ptx.begin(), options.ptx.end(), sm)) out.push_back({sm, kPtx});
+    if (std::count(wanted.chips.begin(), wanted.chips.end(), sm)) out.push_back({sm, sm == 90 ? kOneChip : kOneMajor});
+    if (std::count(wanted.ptx.begin(), wanted.ptx.end(), sm)) out.push_back({sm, kPtx});
   }
   return out;
 }
@@ -82,14 +82,15 @@ struct Compilation {
   std::vector<Image> images;
 };
 
-Compilation compilation_of(const cuda::CudaProgram& program, const CompileOptions& options) {
+Compilation compilation_of(const cuda::CudaProgram& program, const std::vector<std::string>& architectures) {
   Compilation c;
+  const CudaArchitectures wanted = cuda_architectures(architectures);
   for (const CudaUnit& u : cuda_units(program)) {
     std::string text;
     for (const std::string& h : u.headers) text += "#include \"" + h + "\"\n";
     const std::string name = fmt::format("kernels_{}.cu", c.sources.size());
     c.sources.push_back({name, text + "\n" + u.body});
-    for (const Image& image : images_of(u, options)) {
+    for (const Image& image : images_of(u, wanted)) {
       const bool ptx = image.kind == kPtx;
       c.requests.push_back({name, c.sources.back().text, ptx ? fmt::format("compute_{}", image.sm) : arch_name(image.sm), ptx, {}, "", ""});
       if (u.user) add_user(c.requests.back(), *u.user);
@@ -138,13 +139,12 @@ static Status check_counts(const KernelPlan& plan) {
   return ok_status();
 }
 
-Result<CudaPlan> plan_cuda(const LoopProgram& loops, const CompileOptions& options, int tuned_sm, std::function<std::vector<Choice>(const std::string& problem)> choices,
-                           const FusionWay* way) {
-  TRY_STATUS(check_cuda(loops));
-  TRY_STATUS(check_user_kernels(loops, true));
+Result<CudaPlan> plan_cuda(const TargetJob& job, int tuned_sm, std::function<std::vector<Choice>(const std::string& problem)> choices, const FusionWay* way) {
+  const CompileOptions& options = job.options;
   CudaPlan p;
-  std::set<int, std::greater<>> known(options.cuda.begin(), options.cuda.end());
-  known.insert(options.ptx.begin(), options.ptx.end());
+  const CudaArchitectures wanted = cuda_architectures(job.architectures);
+  std::set<int, std::greater<>> known(wanted.chips.begin(), wanted.chips.end());
+  known.insert(wanted.ptx.begin(), wanted.ptx.end());
   p.settings.sms.assign(known.begin(), known.end());
   p.settings.libraries = options.libraries;
   p.settings.tuned_sm = tuned_sm;
@@ -152,7 +152,7 @@ Result<CudaPlan> plan_cuda(const LoopProgram& loops, const CompileOptions& optio
   TargetTraits traits = cuda::traits(p.settings);
   traits.tf32 = options.tf32;
   if (way) way->apply(traits);
-  TRY(p.plan, schedule(loops, traits));
+  TRY(p.plan, schedule(job.loops, traits));
   if (p.plan.pool->num_symbols() > kMostSymbols)
     return Error{ErrorCode::unsupported_feature,
                  fmt::format("the program has {} dynamic dimensions, and kernels for CUDA have parameters for at most {}", p.plan.pool->num_symbols() - 1, kMostSymbols - 1), "",
@@ -169,37 +169,36 @@ static std::future<Result<std::shared_ptr<const toolchain::Nvrtc>>> load_beside(
   return std::async(std::launch::deferred, toolchain::Nvrtc::load);
 }
 
-Result<TargetContents> build_cuda(const LoopProgram& loops, const Graph& graph, const CompileOptions& options, const tune::Record* record, const Dump& dump,
-                                  const StageDone& done) {
+Result<TargetContents> build_cuda(const TargetJob& job, const tune::Record* record, const Dump& dump, const StageDone& done) {
   // Loading NVRTC takes longer than scheduling a small program.
   std::future<Result<std::shared_ptr<const toolchain::Nvrtc>>> loading = load_beside();
   const FusionWay* way = nullptr;
   if (record) {
-    TRY(way, recorded_way(*record, loops));
+    TRY(way, recorded_way(*record, job.loops));
   }
   std::function<std::vector<Choice>(const std::string& problem)> choices;
   if (record) choices = choices_of(*record);
-  TRY(CudaPlan plan, plan_cuda(loops, options, record ? record_sm(*record) : 0, std::move(choices), way));
+  TRY(CudaPlan plan, plan_cuda(job, record ? record_sm(*record) : 0, std::move(choices), way));
   if (record) TRY_STATUS(apply_record(plan, *record));
   dump.text("plan_cuda", [&] { return to_string(plan.plan); });
   done("schedule");
   TRY(const std::shared_ptr<const toolchain::Nvrtc> nvrtc, loading.get());
-  return build_plan(std::move(plan), graph, options, *nvrtc, {}, dump, done);
+  return build_plan(std::move(plan), job, *nvrtc, {}, dump, done);
 }
 
-Status build_cubins(const CudaPlan& plan, const CompileOptions& options, const toolchain::Nvrtc& nvrtc) {
-  const Result<std::vector<toolchain::Bytes>> cubins = compile_all(compilation_of(cuda::generate_kernels(plan.plan, plan.settings), options), options, nvrtc);
+Status build_cubins(const CudaPlan& plan, const TargetJob& job, const toolchain::Nvrtc& nvrtc) {
+  const Compilation compilation = compilation_of(cuda::generate_kernels(plan.plan, plan.settings), job.architectures);
+  const Result<std::vector<toolchain::Bytes>> cubins = compile_all(compilation, job.options, nvrtc);
   if (!cubins.ok()) return cubins.error();
   return ok_status();
 }
 
-Result<TargetContents> build_plan(CudaPlan plan, const Graph& graph, const CompileOptions& options, const toolchain::Nvrtc& nvrtc, std::vector<bool> timed, const Dump& dump,
-                                  const StageDone& done) {
+Result<TargetContents> build_plan(CudaPlan plan, const TargetJob& job, const toolchain::Nvrtc& nvrtc, std::vector<bool> timed, const Dump& dump, const StageDone& done) {
+  const CompileOptions& options = job.options;
   TargetContents t;
-  t.device = "cuda";
+  t.device = cuda_target().names.device;
   t.needs = {"libcuda.so.1"};
-  for (const int sm : options.cuda) t.architectures.push_back(fmt::format("sm_{}", sm));
-  for (const int sm : options.ptx) t.architectures.push_back(fmt::format("compute_{}", sm));
+  t.architectures = job.architectures;
   t.plan = std::move(plan.plan);
   const cuda::CudaProgram program = cuda::generate_kernels(t.plan, plan.settings);
   t.num_functions = program.functions.size();
@@ -212,14 +211,15 @@ Result<TargetContents> build_plan(CudaPlan plan, const Graph& graph, const Compi
   t.constants_hash = constants_identity(t.plan);
   done("generate");
 
-  Compilation compilation = compilation_of(program, options);
+  Compilation compilation = compilation_of(program, job.architectures);
   t.sources = std::move(compilation.sources);
   for (const GeneratedSource& s : t.sources) dump.text(s.name, [&] { return s.text; }, LogLevel::code);
   TRY(const std::vector<toolchain::Bytes> cubins, compile_all(compilation, options, nvrtc));
 
+  const HostMachine& machine = this_machine();  // of the program that launches the kernels
   cuda::HostOptions host;
-  host.in_spec = graph.in_spec;
-  host.out_spec = graph.out_spec;
+  host.in_spec = job.graph.in_spec;
+  host.out_spec = job.graph.out_spec;
   host.graphs = t.graphs;
   host.timed = std::move(timed);
   host.constants_hash = t.constants_hash;
@@ -228,18 +228,19 @@ Result<TargetContents> build_plan(CudaPlan plan, const Graph& graph, const Compi
   for (size_t i = 0; i < cubins.size(); ++i) {
     const std::string symbol = fmt::format("coil_image_{}", i);
     host.images.push_back({compilation.images[i].sm, compilation.images[i].kind, symbol, cubins[i].size()});
-    objects.push_back(toolchain::data_object(this_machine(), symbol, cubins[i]));
+    objects.push_back(toolchain::data_object(machine, symbol, cubins[i]));
   }
   const std::string host_text = cuda::host_program_text(t.plan, program, host);
   t.sources.push_back({"host.cc", host_text});
   dump.text("host_cuda.cc", [&] { return host_text; }, LogLevel::code);
-  TRY(const toolchain::Bytes host_object, toolchain::compile_cpp(host_request(host_text)));
+  TRY(const toolchain::Bytes host_object, toolchain::compile_cpp(host_request(machine, host_text)));
   std::vector<toolchain::LinkInput> inputs = {{"host.cc", host_object}};
   for (size_t i = 0; i < objects.size(); ++i) inputs.push_back({host.images[i].symbol, objects[i]});
-  for (const toolchain::LinkInput& o : neutral_objects(true)) inputs.push_back(o);
+  const std::string_view sets[] = {"any", "cuda"};
+  for (const toolchain::LinkInput& o : device_library(machine, sets)) inputs.push_back(o);
   std::vector<std::string> exports;
   if (!host.timed.empty()) exports.push_back(COIL_TUNING_SYMBOL);
-  TRY(t.code, link_model(std::move(inputs), exports));
+  TRY(t.code, link_model(machine, std::move(inputs), exports));
   done("build");
   return t;
 }

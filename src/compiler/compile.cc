@@ -8,10 +8,10 @@
 #include <fmt/format.h>
 
 #include "base/without_memory.h"
-#include "codegen/cpu/choices.h"
 #include "codegen/host/host_program.h"
 #include "compiler/build_target.h"
 #include "compiler/dump.h"
+#include "compiler/target.h"
 #include "loop/demanded_ranges.h"
 #include "lower/lower.h"
 #include "package/package_writer.h"
@@ -55,12 +55,13 @@ bool is_skipped(const CompileOptions& options, std::string_view pass) {
   return std::find(options.skip_passes.begin(), options.skip_passes.end(), pass) != options.skip_passes.end();
 }
 
-bool for_cpu(const CompileOptions& options) { return options.cuda.empty() && options.ptx.empty(); }
-
-// The host of a CUDA program does not wait for the device: it cannot steer by what is computed there.
-LowerOptions lowering(const CompileOptions& options) {
-  const bool cpu = for_cpu(options);
-  return {.regions = cpu, .library = cpu, .quantised_products = cpu, .nan_rows = cpu, .int4_block = options.int4_block};
+// Of the last target in the table: what it cannot do, no other one does either.
+const Target& lowest(const CompileOptions& options) {
+  const Target* lowest = options.targets[0].target;
+  for (const Target* target : targets()) {
+    if (std::any_of(options.targets.begin(), options.targets.end(), [&](const TargetChoice& c) { return c.target == target; })) lowest = target;
+  }
+  return *lowest;
 }
 
 // The folder of all entries, in archives that others unpack.
@@ -81,11 +82,11 @@ Result<CompileReport> compile(const Graph& graph, ZipWriter& zip, const CompileO
   report.graph_nodes = simplified.nodes.size();
   watch.lap("simplify");
 
-  TRY(LoopProgram lowered, lower(simplified, lowering(options)));
+  TRY(LoopProgram lowered, lower(simplified, lowest(options).lowering(options)));
   TRY(LoopProgram folded, fold_constants(std::move(lowered)));
   LoopProgram loops = dead_loops(std::move(folded));
   watch.lap("lower");
-  if (!is_skipped(options, kDemandedRanges)) loops = demanded_ranges(std::move(loops), for_cpu(options));
+  if (!is_skipped(options, kDemandedRanges)) loops = demanded_ranges(std::move(loops), lowest(options).lowering(options).regions);
   watch.lap("narrow");
   TRY_STATUS(verify(loops));
   report.loops = loops.loops.size();
@@ -96,28 +97,31 @@ Result<CompileReport> compile(const Graph& graph, ZipWriter& zip, const CompileO
   contents.fixed_inputs = fixed_arguments(simplified);
   contents.argument_names = simplified.forward_arg_names;
   contents.torch_version = simplified.torch_version;
-  std::vector<std::string> devices;
-  if (!options.isas.empty()) devices.push_back("cpu");
-  if (!options.cuda.empty() || !options.ptx.empty()) devices.insert(options.cuda_first ? devices.begin() : devices.end(), "cuda");
-  for (const std::string& device : devices) {
-    const std::string suffix = contents.targets.empty() ? "" : " " + device;
+  for (const TargetChoice& choice : options.targets) {
+    const Target& target = *choice.target;
+    const std::string name(target.names.name), suffix = contents.targets.empty() ? "" : " " + name;
     const auto lap = [&](const std::string& stage) { watch.lap(stage + suffix); };
+    const TargetJob job{loops, simplified, options, choice.architectures};
+    TRY_STATUS(target.check(loops));
+    TRY_STATUS(check_user_kernels(loops, target));
     const tune::Record* record = options.tune.replay ? &*options.tune.replay : nullptr;
     if (options.tune.mode != TuneOptions::Mode::off) {
-      TRY(report.tuning, device == "cpu" ? tune_cpu(loops, simplified, options) : tune_cuda(loops, simplified, options));
+      TRY(report.tuning, target.tune(job));
       record = report.tuning->untimed ? nullptr : &*report.tuning;
       watch.lap("tune");
     }
-    TRY(TargetContents target, (device == "cpu" ? build_cpu : build_cuda)(loops, simplified, options, record, dump, lap));
+    TRY(TargetContents built, target.build(job, record, dump, lap));
     // PyTorch looks for the files of "model" by the beginning of their names: the others must not begin like it.
-    if (!contents.targets.empty()) target.model = device;
-    report.kernels += target.plan.kernels.size();
-    if (device == "cpu") report.hints = cpu::hints(target.plan);
-    report.functions += target.num_functions;
-    report.code_bytes += target.code.size();
-    report.constants_bytes += target.plan.constants_bytes;
-    if (report.arena_formula.empty()) report.arena_formula = size_text(target.plan.arena_bytes);
-    contents.targets.push_back(std::move(target));
+    if (!contents.targets.empty()) built.model = name;
+    built.name = name;
+    report.kernels += built.plan.kernels.size();
+    const std::vector<std::string> hints = target.hints(built.plan);
+    report.hints.insert(report.hints.end(), hints.begin(), hints.end());
+    report.functions += built.num_functions;
+    report.code_bytes += built.code.size();
+    report.constants_bytes += built.plan.constants_bytes;
+    if (report.arena_formula.empty()) report.arena_formula = size_text(built.plan.arena_bytes);
+    contents.targets.push_back(std::move(built));
   }
   TRY_STATUS(write_package(zip, contents));
   watch.lap("package");
@@ -148,13 +152,17 @@ namespace {
 
 Status check_support(const Graph& graph, const Node& node, const CompileOptions& options) {
   if (node.user) {
-    const bool cuda = !options.cuda.empty() || !options.ptx.empty();
-    if (!options.isas.empty() && !node.user->cpu) return Error{ErrorCode::user_kernel, "the user kernel has no source for the CPU", "", ""};
-    if (cuda && !node.user->cuda) return Error{ErrorCode::user_kernel, "the user kernel has no source for CUDA", "", ""};
+    for (const TargetChoice& choice : options.targets) {
+      if (choice.target->has_source(*node.user)) continue;
+      return Error{ErrorCode::user_kernel, fmt::format("the user kernel has no source for {}", choice.target->names.label), "", ""};
+    }
   }
   if (node.user || has_lowering(node.target)) {
-    TRY(const LoopProgram loops, lower_alone(graph, node, lowering(options)));
-    return options.cuda.empty() && options.ptx.empty() ? ok_status() : check_cuda(loops);
+    for (const TargetChoice& choice : options.targets) {
+      TRY(const LoopProgram loops, lower_alone(graph, node, choice.target->lowering(options)));
+      TRY_STATUS(choice.target->check(loops));
+    }
+    return ok_status();
   }
   return Error{ErrorCode::unsupported_op, "no code for this operator", "", ""};
 }

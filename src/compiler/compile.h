@@ -19,6 +19,15 @@
 
 namespace coil {
 
+class Target;
+
+// A target of a package and the architectures that it is compiled for, in the target's own order ("v3", "v4"); see compiler/target.h.
+struct TargetChoice {
+  const Target* target = nullptr;
+  std::vector<std::string> architectures;
+};
+std::vector<TargetChoice> default_targets();  // the CPU with all of its levels
+
 // Choosing how kernels run by timing them on this machine.
 struct TuneOptions {
   enum class Mode : uint8_t { off, fast, max };
@@ -35,14 +44,11 @@ struct TuneOptions {
 
 struct CompileOptions {
   std::string name;                             // the package's root folder; empty: "model"
-  std::vector<std::string> isas = {"v3", "v4"};  // x86-64 levels, rising; empty: no code for the CPU
-  std::vector<int> cuda;                        // compute capabilities (90, 80), falling; empty: no code for CUDA
-  std::vector<int> ptx;                         // likewise: as PTX, which the driver compiles for chips of this and any later capability
+  std::vector<TargetChoice> targets = default_targets();  // in the package's order: what stock PyTorch loads is the first
   bool libraries = true;                        // CUDA code may use cuBLASLt and cuDNN where the machine has them, what the tuner of the CPU makes oneDNN
   bool graphs = true;                           // repeated calls of CUDA code may become CUDA graphs
   bool tf32 = false;                            // CUDA code may round the factors of float32 products and convolutions to TensorFloat-32
   bool winograd = true;                         // 3x3 convolutions on the CPU may be computed by Winograd's filtering
-  bool cuda_first = false;                      // the order of the two in the package: what stock PyTorch loads is the first
   Int4Block int4_block;                         // of weights that PyTorch packed
   int threads = 0;                              // of the compiler; 0: as many as it may use
   int opt_level = 2;

@@ -7,10 +7,17 @@
 #include "codegen/cpu/choices.h"
 #include "codegen/host/host_program.h"
 #include "compiler/build_target.h"
+#include "compiler/target.h"
 #include "compiler/tune_fusion.h"
 #include "tune/record.h"
 
 namespace coil {
+
+const Target& cpu_target();      // x86-64
+const Target& aarch64_target();
+
+Result<tune::Record> tune_cpu(const TargetJob& job);
+Result<TargetContents> build_cpu(const HostMachine& machine, const TargetJob& job, const tune::Record* record, const Dump& dump, const StageDone& done);
 
 struct CpuPlan {
   KernelPlan plan;
@@ -30,7 +37,7 @@ std::vector<std::string> problem_texts(const CpuPlan& plan);
 KeepPackings packings_of(const tune::Record& record);
 Status apply_record(CpuPlan& plan, const tune::Record& record);
 
-// Compiles and links. host: timed and tuned_isa are the caller's business. dump, done: as of build_cpu.
-Result<TargetContents> build_plan(CpuPlan plan, const Graph& graph, const CompileOptions& options, HostOptions host, const Dump& dump, const StageDone& done);
+// Compiles and links. host: machine, timed and tuned_isa are the caller's business. dump, done: as of Target::build.
+Result<TargetContents> build_plan(CpuPlan plan, const TargetJob& job, HostOptions host, const Dump& dump, const StageDone& done);
 
 }  // namespace coil

@@ -6,10 +6,27 @@
 #include "codegen/cuda/choices.h"
 #include "codegen/cuda/cuda_kernels.h"
 #include "compiler/build_target.h"
+#include "compiler/target.h"
 #include "compiler/tune_fusion.h"
 #include "toolchain/nvrtc.h"
 
 namespace coil {
+
+const Target& cuda_target();
+
+// What a package has for CUDA: code for chips (90, 80), and PTX, which the driver compiles for chips of this and any later compute capability.
+struct CudaArchitectures {
+  std::vector<int> chips, ptx;  // falling
+};
+CudaArchitectures cuda_architectures(const std::vector<std::string>& names);  // "sm_90", "compute_80"
+
+// What programs for CUDA do not support yet, with the operator and its source line: library routines, sizes from data.
+Status check_cuda(const LoopProgram& loops);
+// Tunes the program on the first device that a target has code for. On a machine without a device all candidates are built (they are in the cache then)
+// and nothing is timed: Record::untimed. Errors: as of Target::tune; wrong_machine for a device of another architecture than the targets.
+Result<tune::Record> tune_cuda(const TargetJob& job);
+// A record is of one device; kernels for other architectures follow their own rules.
+Result<TargetContents> build_cuda(const TargetJob& job, const tune::Record* record, const Dump& dump, const StageDone& done);
 
 struct CudaPlan {
   KernelPlan plan;
@@ -17,8 +34,8 @@ struct CudaPlan {
 };
 
 // tuned_sm, choices: see CudaSettings. way: null for the own rules of fusion. Errors: what CUDA programs do not support yet.
-Result<CudaPlan> plan_cuda(const LoopProgram& loops, const CompileOptions& options, int tuned_sm = 0,
-                           std::function<std::vector<Choice>(const std::string& problem)> choices = {}, const FusionWay* way = nullptr);
+Result<CudaPlan> plan_cuda(const TargetJob& job, int tuned_sm = 0, std::function<std::vector<Choice>(const std::string& problem)> choices = {},
+                           const FusionWay* way = nullptr);
 
 // Of each kernel; empty: there is nothing to choose.
 std::vector<std::string> problem_texts(const CudaPlan& plan);
@@ -30,11 +47,10 @@ std::function<std::vector<Choice>(const std::string& problem)> choices_of(const 
 // "sm_90" of a record's hardware; 0: it is not of a GPU.
 int record_sm(const tune::Record& record);
 
-// Compiles and links. timed: HostOptions::timed; dump, done: as of build_cuda.
-Result<TargetContents> build_plan(CudaPlan plan, const Graph& graph, const CompileOptions& options, const toolchain::Nvrtc& nvrtc, std::vector<bool> timed, const Dump& dump,
-                                  const StageDone& done);
+// Compiles and links. timed: HostOptions::timed; dump, done: as of Target::build.
+Result<TargetContents> build_plan(CudaPlan plan, const TargetJob& job, const toolchain::Nvrtc& nvrtc, std::vector<bool> timed, const Dump& dump, const StageDone& done);
 
-// The cubins of a plan, for their being in the cache; only those of the tuned architecture.
-Status build_cubins(const CudaPlan& plan, const CompileOptions& options, const toolchain::Nvrtc& nvrtc);
+// The cubins of a plan, for their being in the cache.
+Status build_cubins(const CudaPlan& plan, const TargetJob& job, const toolchain::Nvrtc& nvrtc);
 
 }  // namespace coil

@@ -1,6 +1,7 @@
 #include "compiler/options.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -8,6 +9,7 @@
 
 #include "base/env.h"
 #include "base/files.h"
+#include "compiler/target.h"
 #include "frontend/user_kernels.h"
 
 namespace coil {
@@ -20,39 +22,6 @@ std::vector<std::string> split(const std::string& text, char separator) {
     at = end + 1;
   }
   return parts;
-}
-
-Status parse_target(const std::string& text, CompileOptions& options) {
-  constexpr int kKnown[] = {80, 86, 87, 89, 90, 100, 103, 110, 120, 121};
-  constexpr int kPtx[] = {80, 86, 87, 89};  // later ones have kernels that run on one chip only
-  options.isas.clear();
-  for (const std::string& part : split(text, ',')) {
-    if (part == "cpu") {
-      options.isas.insert(options.isas.end(), {"v3", "v4"});
-    } else if (part == "cpu:x86-64-v3" || part == "cpu:x86-64-v4") {
-      options.isas.push_back(part.substr(part.size() - 2));
-    } else if (const auto sm = std::find_if(std::begin(kKnown), std::end(kKnown), [&](int v) { return part == fmt::format("cuda:sm_{}", v); });
-               sm != std::end(kKnown)) {
-      if (options.isas.empty()) options.cuda_first = true;
-      options.cuda.push_back(*sm);
-    } else if (const auto least = std::find_if(std::begin(kPtx), std::end(kPtx), [&](int v) { return part == fmt::format("cuda:compute_{}", v); });
-               least != std::end(kPtx)) {
-      if (options.isas.empty()) options.cuda_first = true;
-      options.ptx.push_back(*least);
-    } else {
-      return Error{ErrorCode::bad_option, fmt::format("there is no target '{}'", part), "",
-                   "targets: cpu (all of its levels), cpu:x86-64-v3, cpu:x86-64-v4, cuda:sm_80, cuda:sm_86, cuda:sm_89, cuda:sm_90, cuda:sm_100, and "
-                   "cuda:compute_80, cuda:compute_86, cuda:compute_89 (PTX, for these chips and all later ones); several with commas"};
-    }
-  }
-  if (options.isas.empty() && options.cuda.empty() && options.ptx.empty()) return Error{ErrorCode::bad_option, "--target is empty", "", "leave it out, or name cpu"};
-  std::sort(options.isas.begin(), options.isas.end());
-  options.isas.erase(std::unique(options.isas.begin(), options.isas.end()), options.isas.end());
-  for (std::vector<int>* list : {&options.cuda, &options.ptx}) {
-    std::sort(list->begin(), list->end(), std::greater<>());
-    list->erase(std::unique(list->begin(), list->end()), list->end());
-  }
-  return ok_status();
 }
 
 namespace {
@@ -111,9 +80,12 @@ Status read_tuning(const CompileSettings& s, CompileOptions& options) {
   if (s.tune != "off" && s.tune != "fast" && s.tune != "max") return bad(fmt::format("there is no tuning '{}'", s.tune), "off, fast or max");
   t.mode = s.tune == "fast" ? TuneOptions::Mode::fast : s.tune == "max" ? TuneOptions::Mode::max : TuneOptions::Mode::off;
   const bool tunes = t.mode != TuneOptions::Mode::off;
-  const bool cuda = !options.cuda.empty() || !options.ptx.empty();
-  if ((tunes || !s.replay.empty()) && cuda && !options.isas.empty()) return bad("tuning, and a record of it, is of one device", "compile for cpu and for cuda apart");
-  if (tunes && cuda && options.cuda.empty()) return bad("the tuner needs an architecture to tune for", "name one in --target, such as cuda:sm_90");
+  if ((tunes || !s.replay.empty()) && options.targets.size() > 1) {
+    std::vector<std::string_view> names;
+    for (const TargetChoice& choice : options.targets) names.push_back(choice.target->names.name);
+    return bad("tuning, and a record of it, is of one device", fmt::format("compile for {} apart", fmt::join(names, " and for ")));
+  }
+  if (tunes) TRY_STATUS(options.targets[0].target->check_tuning(options.targets[0].architectures));
   if (!tunes && (!s.tune_budget.empty() || !s.warm.empty() || !s.record.empty() || !s.tune_memory.empty() || s.tune_threads > 0))
     return bad("a tuning budget, threads, memory, sizes to warm or a record to write need a tuner", "add --tune fast or --tune max");
   if (tunes && !s.replay.empty()) return bad("a record is replayed without tuning", "leave out --tune or --replay");
@@ -189,7 +161,7 @@ Int4Block int4_block() {
 
 Result<CompileOptions> compile_options(const CompileSettings& settings) {
   CompileOptions options;
-  TRY_STATUS(parse_target(settings.target, options));
+  TRY(options.targets, parse_targets(settings.target));
   if (settings.opt_level < 0 || settings.opt_level > 3)
     return Error{ErrorCode::bad_option, fmt::format("the optimisation level is {}, expected 0 to 3", settings.opt_level), "", ""};
   if (settings.threads < 0 || settings.threads > kMostThreads)

@@ -11,7 +11,7 @@ namespace coil {
 inline constexpr int kMostThreads = 4096;
 
 struct CompileSettings {
-  std::string target = "cpu";     // "cpu,cuda:sm_90"; see parse_target
+  std::string target = "cpu";     // "cpu,cuda:sm_90"; see parse_targets in compiler/target.h
   std::vector<std::string> skip;  // passes
   int threads = 0;                // 0: COIL_THREADS, or as many as the process may use
   int opt_level = 2;
@@ -36,10 +36,6 @@ Result<UserKernels> user_kernels(const std::vector<std::string>& registrations, 
 
 // Writes a tuning record for --record: with the entries for other problems that the file has already. tuning_record, file_unwritable.
 Status save_record(const std::string& path, tune::Record record);
-
-// "cpu,cuda:sm_90" into isas, cuda, ptx and cuda_first; what is named first comes first in the package. "cpu" is all of its levels.
-// bad_option.
-Status parse_target(const std::string& text, CompileOptions& options);
 
 // The parts of a list in one text, without empty ones.
 std::vector<std::string> split(const std::string& text, char separator);

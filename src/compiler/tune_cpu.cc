@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/cpu_limits.h"
-#include "base/env.h"
+#include "base/host_machine.h"
 #include "base/machine.h"
 #include "base/zip_writer.h"
 #include "compiler/cpu_profiler.h"
@@ -20,11 +20,7 @@ constexpr double kBuildSeconds = 0.05;
 int threads_of(const TuneOptions& options) { return options.threads > 0 ? options.threads : allowed_cpus(); }
 
 // The instruction set that the runtime would choose.
-std::string isa_of(const CompileOptions& options) {
-  const std::optional<std::string> wanted = env("COIL_ISA");
-  const bool v4 = __builtin_cpu_supports("x86-64-v4") && wanted != "v3";
-  return v4 && std::find(options.isas.begin(), options.isas.end(), "v4") != options.isas.end() ? "v4" : "v3";
-}
+std::string isa_of(const std::vector<std::string>& architectures) { return std::string(level_here(architectures).name); }
 
 // "2.6.3"; empty: it is not there, or not to be used.
 std::string onednn_version(const CompileOptions& options) {
@@ -34,7 +30,7 @@ std::string onednn_version(const CompileOptions& options) {
 }
 
 Result<std::shared_ptr<runtime::Model>> load_build(CpuPlan plan, const std::vector<TuningProblem>& problems, const std::vector<std::vector<Choice>>& choices,
-                                                   std::vector<uint8_t>& package, const Graph& graph, const CompileOptions& options, int threads) {
+                                                   std::vector<uint8_t>& package, const TargetJob& job, int threads) {
   plan.program = cpu::generate_kernels(plan.plan, choices);
   HostOptions host;
   host.timed.resize(plan.plan.kernels.size());
@@ -43,11 +39,9 @@ Result<std::shared_ptr<runtime::Model>> load_build(CpuPlan plan, const std::vect
   }
   PackageContents contents;
   contents.name = "tuning";
-  contents.fixed_inputs = fixed_arguments(graph);
-  contents.argument_names = graph.forward_arg_names;
-  CompileOptions quiet = options;
-  quiet.dump_folder.clear();
-  TRY(TargetContents target, build_plan(std::move(plan), graph, quiet, std::move(host), Dump("", options.log), [](const std::string&) {}));
+  contents.fixed_inputs = fixed_arguments(job.graph);
+  contents.argument_names = job.graph.forward_arg_names;
+  TRY(TargetContents target, build_plan(std::move(plan), job, std::move(host), Dump("", job.options.log), [](const std::string&) {}));
   contents.targets.push_back(std::move(target));
   ZipWriter zip = ZipWriter::in_memory();
   TRY_STATUS(write_package(zip, contents));
@@ -60,8 +54,9 @@ Result<std::shared_ptr<runtime::Model>> load_build(CpuPlan plan, const std::vect
 
 class CpuTuningTarget : public TuningTarget {
  public:
-  CpuTuningTarget(CpuPlan plan, const Graph& graph, const CompileOptions& options)
-      : plan_(std::move(plan)), problems_(problems_of(problem_texts(plan_))), graph_(graph), options_(options), isa_(isa_of(options)), onednn_(onednn_version(options)), threads_(threads_of(options.tune)) {
+  CpuTuningTarget(CpuPlan plan, const TargetJob& job)
+      : plan_(std::move(plan)), problems_(problems_of(problem_texts(plan_))), job_(job), options_(job.options), isa_(isa_of(job.architectures)),
+        onednn_(onednn_version(options_)), threads_(threads_of(options_.tune)) {
     find_onednn();
   }
 
@@ -74,7 +69,7 @@ class CpuTuningTarget : public TuningTarget {
   std::string choice_text(size_t k, const Choice& c) const override { return cpu::choice_text(kernel(k), c); }
 
   std::vector<Choice> candidates(size_t k, const std::function<int64_t(SymbolId)>& sizes, size_t most) const override {
-    std::vector<Choice> out = cpu::candidates(plan(), kernel(k), launch(k), sizes, {threads_, isa_ == "v3" ? 8 : 16, onednn_serves_[k]}, most);
+    std::vector<Choice> out = cpu::candidates(plan(), kernel(k), launch(k), sizes, {threads_, find_level(isa_).level->lanes, onednn_serves_[k]}, most);
     std::erase_if(out, [&](const Choice& c) { return !cpu::can_run(plan(), kernel(k), c); });
     return out;
   }
@@ -86,8 +81,8 @@ class CpuTuningTarget : public TuningTarget {
 
   // One build serves all candidates: they are numbers that its code reads.
   Result<std::unique_ptr<ProgramProfiler>> profiler(const std::vector<SymbolValues>& points, Candidates& candidates, double) override {
-    TRY(std::shared_ptr<runtime::Model> model, load_build(plan_, problems_, united_choices(plan(), problems_, candidates), package_, graph_, options_, threads_));
-    CHECK(model->isa() == "x86-64-" + isa_, "the runtime chooses another instruction set");
+    TRY(std::shared_ptr<runtime::Model> model, load_build(plan_, problems_, united_choices(plan(), problems_, candidates), package_, job_, threads_));
+    CHECK(model->isa() == find_level(isa_).level->full_name, "the runtime chooses another instruction set");
     TRY(std::unique_ptr<CpuProfiler> profiler, CpuProfiler::make(std::move(model), plan(), problems_, points, candidates));
     return std::unique_ptr<ProgramProfiler>(std::move(profiler));
   }
@@ -118,7 +113,7 @@ class CpuTuningTarget : public TuningTarget {
 
   CpuPlan plan_;
   std::vector<TuningProblem> problems_;
-  const Graph& graph_;
+  const TargetJob& job_;
   const CompileOptions& options_;
   std::string isa_, onednn_;
   int threads_;
@@ -128,19 +123,21 @@ class CpuTuningTarget : public TuningTarget {
 
 }  // namespace
 
-Result<tune::Record> tune_cpu(const LoopProgram& loops, const Graph& graph, const CompileOptions& options) {
+Result<tune::Record> tune_cpu(const TargetJob& job) {
+  const LoopProgram& loops = job.loops;
+  const CompileOptions& options = job.options;
   const double begin = tuning_clock();
   const PlanOneWay one_way = [&](const FusionWay* way) -> Result<std::unique_ptr<TuningTarget>> {
     TRY(CpuPlan plan, plan_cpu(loops, options, {}, way));
     TRY_STATUS(check_warm(plan.plan, options.tune));
-    return std::unique_ptr<TuningTarget>(std::make_unique<CpuTuningTarget>(std::move(plan), graph, options));
+    return std::unique_ptr<TuningTarget>(std::make_unique<CpuTuningTarget>(std::move(plan), job));
   };
   TRY(FusionChoice fusion, tune_fusion(loops, one_way, options, begin));
   TRY(CpuPlan plan, plan_cpu(loops, options, [](const std::string&, const std::vector<PlanConstant::Packing>& possible) { return possible; }, fusion.way));
   if (options.tune.memory > 0 && most_scratch(plan.plan, options.tune, threads_of(options.tune)) > options.tune.memory) {
     TRY(plan, plan_cpu(loops, options, {}, fusion.way));
   }
-  CpuTuningTarget target(std::move(plan), graph, options);
+  CpuTuningTarget target(std::move(plan), job);
   TRY(tune::Record record, run_tuner(target, options, begin));
   if (fusion.entry) record.entries.insert(record.entries.begin(), std::move(*fusion.entry));
   return record;

@@ -33,11 +33,11 @@ struct TunedDevice {
 };
 
 // The first device that the targets have code for; where there is no device at all, the first target's architecture.
-Result<TunedDevice> find_device(const CompileOptions& options) {
+Result<TunedDevice> find_device(const std::vector<int>& chips) {
   TunedDevice d;
   const Result<runtime::CudaInfo> info = runtime::cuda_info();
   if (!info.ok() || info.value().devices.empty()) {
-    d.sm = options.cuda.front();
+    d.sm = chips.front();
     d.hardware = {"no device", fmt::format("sm_{}", d.sm), 0};
     return d;
   }
@@ -45,7 +45,7 @@ Result<TunedDevice> find_device(const CompileOptions& options) {
     const runtime::CudaDeviceInfo& device = info.value().devices[i];
     d.sm = device.major * 10 + device.minor;
     d.hardware = {device.name, fmt::format("sm_{}", d.sm), device.multiprocessors};
-    if (std::find(options.cuda.begin(), options.cuda.end(), d.sm) != options.cuda.end()) d.ordinal = static_cast<int>(i);
+    if (std::find(chips.begin(), chips.end(), d.sm) != chips.end()) d.ordinal = static_cast<int>(i);
   }
   if (d.ordinal < 0) {
     return Error{ErrorCode::wrong_machine, fmt::format("the tuner times kernels on this machine's {}, which is sm_{}: the target has no code for it", d.hardware.processor, d.sm), "",
@@ -56,8 +56,9 @@ Result<TunedDevice> find_device(const CompileOptions& options) {
 
 class CudaTuningTarget : public TuningTarget {
  public:
-  CudaTuningTarget(CudaPlan plan, const TunedDevice& device, const Graph& graph, const CompileOptions& options)
-      : plan_(std::move(plan)), problems_(problems_of(problem_texts(plan_))), device_(device), graph_(graph), options_(options) {}
+  CudaTuningTarget(CudaPlan plan, const TunedDevice& device, const TargetJob& job)
+      : plan_(std::move(plan)), problems_(problems_of(problem_texts(plan_))), device_(device), graph_(job.graph), options_(job.options),
+        architectures_{fmt::format("sm_{}", device.sm)}, job_{job.loops, job.graph, job.options, architectures_} {}
 
   const KernelPlan& plan() const override { return plan_.plan; }
   const std::vector<TuningProblem>& problems() const override { return problems_; }
@@ -85,13 +86,9 @@ class CudaTuningTarget : public TuningTarget {
     CudaPlan build = plan_;
     build.settings.timed = united_choices(plan(), problems_, candidates);
     TRY(const std::shared_ptr<const toolchain::Nvrtc> nvrtc, toolchain::Nvrtc::load());
-    CompileOptions quiet = options_;
-    quiet.dump_folder.clear();
-    quiet.cuda = {device_.sm};
-    quiet.ptx.clear();
     build.settings.sms = {device_.sm};
     if (device_.ordinal < 0) {
-      TRY_STATUS(build_cubins(build, quiet, *nvrtc));
+      TRY_STATUS(build_cubins(build, job_, *nvrtc));
       return std::unique_ptr<ProgramProfiler>();
     }
     std::vector<bool> timed(plan().kernels.size());
@@ -102,7 +99,7 @@ class CudaTuningTarget : public TuningTarget {
     contents.name = "tuning";
     contents.fixed_inputs = fixed_arguments(graph_);
     contents.argument_names = graph_.forward_arg_names;
-    TRY(TargetContents target, build_plan(std::move(build), graph_, quiet, *nvrtc, std::move(timed), Dump("", options_.log), [](const std::string&) {}));
+    TRY(TargetContents target, build_plan(std::move(build), job_, *nvrtc, std::move(timed), Dump("", options_.log), [](const std::string&) {}));
     contents.targets.push_back(std::move(target));
     ZipWriter zip = ZipWriter::in_memory();
     TRY_STATUS(write_package(zip, contents));
@@ -147,6 +144,8 @@ class CudaTuningTarget : public TuningTarget {
   TunedDevice device_;
   const Graph& graph_;
   const CompileOptions& options_;
+  const std::vector<std::string> architectures_;  // the device's
+  const TargetJob job_;
   std::vector<uint8_t> package_;
 };
 
@@ -192,21 +191,23 @@ Status apply_record(CudaPlan& plan, const tune::Record& record) {
   return apply_record(plan.plan, kernels, record);
 }
 
-Result<tune::Record> tune_cuda(const LoopProgram& loops, const Graph& graph, const CompileOptions& options) {
+Result<tune::Record> tune_cuda(const TargetJob& job) {
+  const LoopProgram& loops = job.loops;
+  const CompileOptions& options = job.options;
   const double begin = tuning_clock();
-  TRY(const TunedDevice device, find_device(options));
+  TRY(const TunedDevice device, find_device(cuda_architectures(job.architectures).chips));
   const auto no_library = [](const std::string&) { return std::vector<Choice>(); };
   const PlanOneWay one_way = [&](const FusionWay* way) -> Result<std::unique_ptr<TuningTarget>> {
-    TRY(CudaPlan plan, plan_cuda(loops, options, device.sm, no_library, way));
+    TRY(CudaPlan plan, plan_cuda(job, device.sm, no_library, way));
     TRY_STATUS(check_warm(plan.plan, options.tune));
-    return std::unique_ptr<TuningTarget>(std::make_unique<CudaTuningTarget>(std::move(plan), device, graph, options));
+    return std::unique_ptr<TuningTarget>(std::make_unique<CudaTuningTarget>(std::move(plan), device, job));
   };
   TRY(FusionChoice fusion, tune_fusion(loops, one_way, options, begin));
-  TRY(CudaPlan plan, plan_cuda(loops, options, device.sm, [](const std::string&) { return std::vector<Choice>{library_choice()}; }, fusion.way));
+  TRY(CudaPlan plan, plan_cuda(job, device.sm, [](const std::string&) { return std::vector<Choice>{library_choice()}; }, fusion.way));
   if (options.tune.memory > 0 && most_scratch(plan.plan, options.tune, 1) > options.tune.memory) {
-    TRY(plan, plan_cuda(loops, options, device.sm, no_library, fusion.way));
+    TRY(plan, plan_cuda(job, device.sm, no_library, fusion.way));
   }
-  CudaTuningTarget target(std::move(plan), device, graph, options);
+  CudaTuningTarget target(std::move(plan), device, job);
   TRY(tune::Record record, run_tuner(target, options, begin));
   if (fusion.entry) record.entries.insert(record.entries.begin(), std::move(*fusion.entry));
   return record;

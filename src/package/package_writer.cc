@@ -70,7 +70,7 @@ Status write_package(ZipWriter& zip, const PackageContents& c) {
   TRY_STATUS(zip.add(root + "data/coil/manifest.json", manifest_text(c)));
   TRY_STATUS(zip.add(root + "data/coil/NOTICE", notice_text(parts_of(c))));
   for (const TargetContents& t : c.targets) {
-    const std::string folder = root + "data/coil/src/" + (c.targets.size() > 1 ? t.device + "/" : "");
+    const std::string folder = root + "data/coil/src/" + (c.targets.size() > 1 ? t.name + "/" : "");
     for (const GeneratedSource& s : t.sources) TRY_STATUS(zip.add(folder + s.name, s.text));
   }
   for (const TargetContents& t : c.targets) TRY_STATUS(write_target(zip, root, t));

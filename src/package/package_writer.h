@@ -23,7 +23,9 @@ struct FixedArgument {
 
 // The code for one kind of device.
 struct TargetContents {
-  std::string device = "cpu";              // "cpu", "cuda"
+  std::string device;                      // "cpu", "cuda"
+  std::string machine;                     // of code for processors: as base/host_machine.h calls it; empty for CUDA
+  std::string name;                        // of the target, "cpu", "aarch64", "cuda": of its folder among the sources
   std::string model = "model";             // the folder below data/aotinductor
   KernelPlan plan;
   std::vector<std::string> functions;      // of each kernel of the plan; empty: none of its own

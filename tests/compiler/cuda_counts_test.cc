@@ -10,6 +10,7 @@
 #include "codegen/cuda/host_program.h"
 #include "codegen/host/limits.h"
 #include "compiler/build_target.h"
+#include "compiler/target.h"
 #include "compiler/compile.h"
 #include "device/model_abi.h"
 #include "tests/fuzz/renamed_program.h"
@@ -25,10 +26,11 @@ const CoilModel* counted() {
     const KernelPlan plan = plan_of(graph, true).value();
     const cuda::CudaProgram program = cuda::generate_kernels(plan, {{90}, false, 0, {}, {}});
     const std::string text = cuda::host_program_text(plan, program, {graph.in_spec, graph.out_spec, 0, {}, "sm_90", {}, true});
-    const toolchain::Bytes object = toolchain::compile_cpp(host_request(text)).value();
+    const toolchain::Bytes object = toolchain::compile_cpp(host_request(this_machine(), text)).value();
     std::vector<toolchain::LinkInput> inputs = {{"host.cc", object}};
-    for (const toolchain::LinkInput& o : neutral_objects(true)) inputs.push_back(o);
-    const std::vector<uint8_t> code = link_model(std::move(inputs)).value();
+    const std::string_view sets[] = {"any", "cuda"};
+    for (const toolchain::LinkInput& o : device_library(this_machine(), sets)) inputs.push_back(o);
+    const std::vector<uint8_t> code = link_model(this_machine(), std::move(inputs)).value();
     const int file = memfd_create("model", MFD_CLOEXEC);
     EXPECT_EQ(write(file, code.data(), code.size()), static_cast<ssize_t>(code.size()));
     void* const library = dlopen(fmt::format("/proc/self/fd/{}", file).c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -90,15 +92,13 @@ TEST(CudaCounts, AreNamedInAllPlans) {
 TEST(CudaCounts, AreRefusedWhereTheyAreKnown) {
   const Graph graph = read_program_file(COIL_SOURCE_DIR "/tests/fuzz/programs/many_rows.pt2").value();
   CompileOptions options;
-  options.isas = {};
-  options.cuda = {90};
+  options.targets = parse_targets("cuda:sm_90").value();
   const auto refused = compile_to_memory(graph, options);
   ASSERT_FALSE(refused.ok());
   if (refused.error().code == ErrorCode::no_nvrtc) GTEST_SKIP() << refused.error().message;
   EXPECT_EQ(refused.error().code, ErrorCode::unsupported_feature) << refused.error().to_string();
   EXPECT_NE(refused.error().message.find("are 2147483648, of which kernels for CUDA take fewer than"), std::string::npos) << refused.error().message;
-  options.isas = {"v3"};
-  options.cuda = {};
+  options.targets = parse_targets("cpu:x86-64-v3").value();
   EXPECT_TRUE(compile_to_memory(graph, options).ok());
 }
 

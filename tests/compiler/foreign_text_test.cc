@@ -11,6 +11,7 @@
 
 #include "compiler/build_target.h"
 #include "compiler/compile.h"
+#include "compiler/target.h"
 #include "tests/fuzz/renamed_program.h"
 #include "tests/paths.h"
 #include "toolchain/nvrtc.h"
@@ -106,8 +107,8 @@ std::map<std::string, std::string> instructions(const toolchain::Bytes& object) 
 // The real compiler agrees: the same objects of the kernels; what it says of the host program's text is an error (E901) if there is one.
 TEST_P(ForeignText, DoesNotChangeTheObjects) {
   const auto objects = [&](const Generated& g) {
-    std::vector<toolchain::CompileRequest> requests = {host_request(g.host)};
-    if (!g.cuda_host.empty()) requests.push_back(host_request(g.cuda_host));
+    std::vector<toolchain::CompileRequest> requests = {host_request(this_machine(), g.host)};
+    if (!g.cuda_host.empty()) requests.push_back(host_request(this_machine(), g.cuda_host));
     for (const std::string& kernel : g.kernels) {
       std::string headers = "#include \"kernel_args.h\"\n";
       for (const char* h : {"simd.h", "math_all.h", "sort.h", "user/kernel.h"}) headers += fmt::format("#include \"{}\"\n", h);
@@ -172,7 +173,7 @@ TEST_P(ForeignText, MakesAPackage) {
   ReadOptions read;
   read.kernels = {kernel.value()};
   CompileOptions options;
-  options.isas = {"v3"};
+  options.targets = parse_targets("cpu:x86-64-v3").value();
   options.opt_level = 0;
   const auto units = [&](const std::string& text) {
     const std::vector<uint8_t> bytes = renamed(GetParam(), text);

@@ -5,6 +5,7 @@
 
 #include "coil/coil.h"
 #include "compiler/compile.h"
+#include "compiler/target.h"
 #include "frontend/program_reader.h"
 #include "tests/paths.h"
 #include "tests/runtime/allocations.h"
@@ -23,7 +24,7 @@ class Open {
   Open(const char* program, int32_t threads) {
     const Result<Graph> graph = read_program_file(std::string(COIL_SOURCE_DIR "/tests/fuzz/programs/") + program + ".pt2");
     CompileOptions options;
-    options.isas = {"v3"};
+    options.targets = parse_targets("cpu:x86-64-v3").value();
     package_ = compile_to_memory(graph.value(), options).value();
     const coil_options how = {.struct_bytes = sizeof how, .num_threads = threads};
     EXPECT_EQ(coil_open_memory(package_.data(), package_.size(), &how, &model_), COIL_OK) << coil_last_error();

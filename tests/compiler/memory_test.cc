@@ -10,6 +10,7 @@
 #include <map>
 
 #include "compiler/compile.h"
+#include "compiler/target.h"
 #include "frontend/program_reader.h"
 #include "tests/paths.h"
 #include "toolchain/compile.h"
@@ -134,7 +135,7 @@ struct Way {
 class Compile {
  public:
   explicit Compile(const Way& way) : path_(std::string(COIL_SOURCE_DIR "/tests/fuzz/") + way.program + ".pt2") {
-    options_.isas = {"v3"};
+    options_.targets = parse_targets("cpu:x86-64-v3").value();
     options_.opt_level = 1;
     options_.threads = way.threads;
   }

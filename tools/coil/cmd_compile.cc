@@ -9,6 +9,7 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "compiler/options.h"
+#include "compiler/target.h"
 #include "command.h"
 #include "compile_log.h"
 #include "interrupt.h"
@@ -30,18 +31,10 @@ std::string default_output(const std::string& model) {
   return (pt2 ? model.substr(0, model.size() - 4) : model) + ".coil.pt2";
 }
 
-std::vector<std::string> target_names(const CompileOptions& options) {
-  std::vector<std::string> names;
-  for (const std::string& isa : options.isas) names.push_back("cpu:x86-64-" + isa);
-  for (const int sm : options.cuda) names.insert(options.cuda_first ? names.begin() : names.end(), fmt::format("cuda:sm_{}", sm));
-  for (const int sm : options.ptx) names.insert(options.cuda_first ? names.begin() : names.end(), fmt::format("cuda:compute_{}", sm));
-  return names;
-}
-
 Json to_json(const Arguments& a, const CompileReport& r, const CompileOptions& options, uint64_t bytes, double seconds) {
   Json stages = Json::object(), targets = Json::array();
   for (const StageTime& s : r.stages) stages[s.stage] = s.seconds;
-  for (const std::string& name : target_names(options)) targets.push_back(name);
+  for (const std::string& name : target_names(options.targets)) targets.push_back(name);
   Json tuning = nullptr;
   if (r.tuning) tuning = Json::parse(tune::record_text(*r.tuning));
   return {{"model", a.model},
@@ -66,7 +59,7 @@ std::string stage_detail(const std::string& stage, const CompileReport& r, const
   if (stage == "lower") return count_text(r.loops, "loop");
   if (stage == "schedule") return count_text(r.kernels, "kernel");
   if (stage == "generate") return count_text(r.functions, "distinct function");
-  if (stage == "build") return fmt::format("{}", fmt::join(target_names(options), ", "));
+  if (stage == "build") return fmt::format("{}", fmt::join(target_names(options.targets), ", "));
   return "";
 }
 

@@ -22,7 +22,7 @@ void add_kernels_option(CLI::App& app, CompileArguments& a) {
 
 void add_compile_options(CLI::App& app, CompileArguments& a) {
   add_kernels_option(app, a);
-  app.add_option("--target", a.target, "what the package holds code for, with commas: cpu, cpu:x86-64-v3, cpu:x86-64-v4, cuda:sm_80, cuda:sm_90, ..., cuda:compute_80 (PTX for later chips)")
+  app.add_option("--target", a.target, "what the package holds code for, with commas: cpu, cpu:x86-64-v3, cpu:x86-64-v4, aarch64, aarch64:neon, cuda:sm_80, cuda:sm_90, ..., cuda:compute_80 (PTX for later chips)")
       ->type_name("LIST");
   app.add_option("--dim", a.dims, "name a dynamic dimension, by symbol (batch=s77) or input (batch=x:0)")
       ->allow_extra_args(false)

@@ -7,6 +7,7 @@
 #include "command.h"
 #include "compile_log.h"
 #include "compiler/options.h"
+#include "compiler/target.h"
 #include "load_model.h"
 #include "shapes.h"
 #include "toolchain/compile.h"
@@ -52,7 +53,13 @@ Result<std::string> clang_inside() {
   return assembly.substr(text, assembly.find('"', text) - text);
 }
 
-std::vector<std::string> compiled_targets() { return {"cpu:x86-64-v3", "cpu:x86-64-v4"}; }
+std::vector<std::string> compiled_targets() {
+  std::string all;
+  for (const Target* target : targets()) {
+    if (target->names.all_levels) all += (all.empty() ? "" : ",") + std::string(target->names.name);
+  }
+  return target_names(parse_targets(all).value());
+}
 
 Result<std::map<std::string, std::string>> dim_names(const CompileArguments& arguments) {
   std::map<std::string, std::string> names;

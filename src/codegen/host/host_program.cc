@@ -97,7 +97,7 @@ class HostWriter {
       text += "};\n";
     }
     text += "static const int32_t kLevels[] = {";
-    for (const std::string& isa : options_.isas) text += isa.substr(1) + ", ";
+    for (const std::string& isa : options_.isas) text += fmt::format("{}, ", options_.machine->level(isa)->number);
     text += "};\nstatic int32_t chosen;\n"
             "static int32_t select(const char** name, CoilError* error) {\n"
             "  const int32_t row = cd::select_isa(kLevels, " + std::to_string(options_.isas.size()) + ", name, error);\n"

@@ -1,0 +1,58 @@
+// CUDA's row in the table of targets: chips by their compute capabilities, and PTX for later ones.
+#include "compiler/cuda_target.h"
+
+#include <charconv>
+
+namespace coil {
+namespace {
+
+// As sm_90 and sm_100 are compiled some kernels run on one chip only: PTX is of earlier capabilities.
+constexpr TargetLevel kLevels[] = {
+    {"sm_121", "sm_121"}, {"sm_120", "sm_120"}, {"sm_110", "sm_110"}, {"sm_103", "sm_103"}, {"sm_100", "sm_100"},
+    {"sm_90", "sm_90"},   {"sm_89", "sm_89"},   {"sm_87", "sm_87"},   {"sm_86", "sm_86"},   {"sm_80", "sm_80"},
+    {"compute_89", "compute_89"}, {"compute_87", "compute_87"}, {"compute_86", "compute_86"}, {"compute_80", "compute_80"},
+};
+constexpr std::string_view kHelp =
+    "cuda:sm_80, cuda:sm_86, cuda:sm_89, cuda:sm_90, cuda:sm_100, and cuda:compute_80, cuda:compute_86, cuda:compute_89 (PTX, for these chips and all later ones)";
+
+class CudaTarget final : public Target {
+ public:
+  CudaTarget() : Target({"cuda", "cuda", "CUDA", "cuda", kLevels, false, kHelp}) {}
+
+  // The host of a CUDA program does not wait for the device: it cannot steer by what is computed there.
+  LowerOptions lowering(const CompileOptions& options) const override {
+    return {.regions = false, .library = false, .quantised_products = false, .nan_rows = false, .int4_block = options.int4_block};
+  }
+  Status check(const LoopProgram& loops) const override { return check_cuda(loops); }
+  bool has_source(const UserKernel& kernel) const override { return kernel.cuda.has_value(); }
+
+  Status check_tuning(const std::vector<std::string>& architectures) const override {
+    if (!cuda_architectures(architectures).chips.empty()) return ok_status();
+    return Error{ErrorCode::bad_option, "the tuner needs an architecture to tune for", "", "name one in --target, such as cuda:sm_90"};
+  }
+  Result<tune::Record> tune(const TargetJob& job) const override { return tune_cuda(job); }
+  Result<TargetContents> build(const TargetJob& job, const tune::Record* record, const Dump& dump, const StageDone& done) const override {
+    return build_cuda(job, record, dump, done);
+  }
+};
+
+}  // namespace
+
+const Target& cuda_target() {
+  static const CudaTarget target;
+  return target;
+}
+
+CudaArchitectures cuda_architectures(const std::vector<std::string>& names) {
+  CudaArchitectures out;
+  for (const std::string& name : names) {
+    const bool chip = name.starts_with("sm_");
+    const size_t digits = name.find('_') + 1;
+    int capability = 0;
+    std::from_chars(name.data() + digits, name.data() + name.size(), capability);
+    (chip ? out.chips : out.ptx).push_back(capability);
+  }
+  return out;
+}
+
+}  // namespace coil
