@@ -29,6 +29,7 @@ CD_FN i64v to_i64(f64v x) {
   const i64v fits = x >= (f64v)-0x1p63 & x < (f64v)0x1p63;
   return fits ? __builtin_convertvector(x, i64v) : (i64v)(-0x7fffffffffffffff - 1);
 }
+CD_FN i64v to_i64(f32v x) { return to_i64(__builtin_convertvector(x, f64v)); }
 
 // ---- float16 ----------------------------------------------------------------------------------------------------------------
 // To memory: round to nearest, halves to even.

@@ -34,8 +34,8 @@ constexpr HostLevel kArmLevels[] = {
 };
 
 constexpr HostMachine kMachines[] = {
-    {"x86-64", "x86_64-unknown-linux-gnu", "", "elf_x86_64", EM_X86_64, 4096, {"v2", "x86-64-v2", 2, "x86-64-v2", {}, 4}, kX86Levels},
-    {"aarch64", "aarch64-unknown-linux-gnu", "aapcs", "aarch64linux", EM_AARCH64, 65536, {"aarch64", "aarch64", 0, "generic", kArmFlags, 4}, kArmLevels},
+    {"x86-64", "x86_64-unknown-linux-gnu", "", "elf_x86_64", EM_X86_64, 4096, "", {"v2", "x86-64-v2", 2, "x86-64-v2", {}, 4}, kX86Levels},
+    {"aarch64", "aarch64-unknown-linux-gnu", "aapcs", "aarch64linux", EM_AARCH64, 65536, "aarch64/kernel_levels.h", {"aarch64", "aarch64", 0, "generic", kArmFlags, 4}, kArmLevels},
 };
 
 bool is_called(const HostLevel& level, std::string_view name) { return level.name == name || level.full_name == name; }

@@ -27,6 +27,7 @@ struct HostMachine {
   std::string_view emulation;  // of ld.lld -m
   uint16_t elf_machine;        // EM_X86_64
   int64_t most_page_size;      // segments of a library are laid out for it
+  std::string_view kernel_levels;  // the header below device/ that declares its kernels; empty: kernels.h does
   HostLevel base;              // of host programs and whatever else runs on every such machine; not among the levels
   std::span<const HostLevel> levels;  // rising
   const HostLevel* level(std::string_view name) const;  // by its name or full name; null: none

@@ -63,7 +63,8 @@ class HostWriter {
 
   std::string prologue() const {
     std::string text =
-        std::string("#include \"host_support.h\"\n#include \"kernels.h\"\n") + (uses_onednn(plan_, options_) ? "#include \"onednn.h\"\n" : "") +
+        std::string("#include \"host_support.h\"\n#include \"kernels.h\"\n") +
+        (options_.machine->kernel_levels.empty() ? "" : fmt::format("#include \"{}\"\n", options_.machine->kernel_levels)) + (uses_onednn(plan_, options_) ? "#include \"onednn.h\"\n" : "") +
         (library_routines(plan_).empty() ? "\n" : "#include \"library.h\"\n\n") +
         "struct coil_args {\n  void* const* p;\n  const long* s;\n  int* flag;\n};\n" +
         index_functions() + offset_functions(plan_) +
