@@ -37,13 +37,16 @@ COIL_INLINE VecI32 byte_dot(VecI32 sum, VecI32 a, VecI32 b) {
 }
 #endif
 
+// (Of a copy: clang 19 takes __builtin_bit_cast of v.hi for that of v.lo.)
+template <class Half>
+COIL_INLINE Bytes16 bytes_of(Half half) { return __builtin_bit_cast(Bytes16, half); }
 COIL_INLINE Vec permute(Vec v, VecI32 lanes) {
   typedef int32_t Four __attribute__((ext_vector_type(4)));
   const VecI32 bytes = (lanes & 7) * 0x04040404 + 0x03020100;  // of each float, where it lies in v
-  const auto low = __builtin_bit_cast(Bytes16, v.lo), high = __builtin_bit_cast(Bytes16, v.hi);
+  const Bytes16 low = bytes_of(v.lo), high = bytes_of(v.hi);
   VecI32 out;
-  out.lo = __builtin_bit_cast(Four, __builtin_neon_vqtbl2q_v(low, high, __builtin_bit_cast(Bytes16, bytes.lo), 32));
-  out.hi = __builtin_bit_cast(Four, __builtin_neon_vqtbl2q_v(low, high, __builtin_bit_cast(Bytes16, bytes.hi), 32));
+  out.lo = __builtin_bit_cast(Four, __builtin_neon_vqtbl2q_v(low, high, bytes_of(bytes.lo), 32));
+  out.hi = __builtin_bit_cast(Four, __builtin_neon_vqtbl2q_v(low, high, bytes_of(bytes.hi), 32));
   return __builtin_bit_cast(Vec, out);
 }
 #endif

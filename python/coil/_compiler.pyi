@@ -13,7 +13,7 @@ def compile_file(path: str, output: str | None, settings: dict[str, Any]) -> tup
 def compile_archive(archive: Any, output: str | None, settings: dict[str, Any]) -> tuple[Package | None, dict[str, Any]]: ...
 def compile_json(json: str, weights: Mapping[str, Weight], output: str | None,
                  settings: dict[str, Any]) -> tuple[Package | None, dict[str, Any]]: ...
-def unsupported(json: str, settings: dict[str, Any]) -> list[tuple[str, str, str]]:
+def unsupported(json: str, settings: dict[str, Any]) -> list[tuple[str, str, str, bool]]:
     """(node, operator, problem) of each node that cannot be compiled."""
 
 def check_kernel(registration: str) -> None:

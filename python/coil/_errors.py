@@ -10,6 +10,10 @@ class Error(Exception):
     """The stable code, "COIL-E204"; docs/errors.md lists them."""
     number: int = 901
     """The number in the code, 204."""
+    reason: str = ""
+    """What is wrong, without the code, the place and the hint."""
+    node: str = ""
+    """The node or value of the program that is at fault, by the program's name for it ("add_3"); empty if it is none in particular."""
 
 
 class FileError(Error, OSError):
@@ -82,11 +86,13 @@ def _shown(text: str) -> str:
     return "".join(c if c in "\n\t" or unicodedata.category(c) not in hidden else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
 
 
-def make_error(number: int, text: str) -> Error:
+def make_error(number: int, text: str, reason: str = "", node: str = "") -> Error:
     """The exception for a code; the extension modules call it."""
     error = _kind(number)(_shown(text))
     error.number = number
     error.code = f"COIL-E{number:03d}"
+    error.reason = _shown(reason)
+    error.node = node
     return error
 
 

@@ -170,7 +170,7 @@ nb::tuple compile_json(const std::string& json, const std::map<std::string, Weig
   return compile_with([&](const ReadOptions& o) { return Source::json(json, weights, o); }, output, settings);
 }
 
-// [(node, operator, problem)] of the nodes that cannot be compiled.
+// [(node, operator, problem, whether coil has no code for the operator at all)] of the nodes that cannot be compiled.
 nb::list unsupported(const std::string& json, const nb::dict& settings) {
   const Settings s = settings_of(settings);
   std::vector<NodeProblem> problems;
@@ -182,7 +182,7 @@ nb::list unsupported(const std::string& json, const nb::dict& settings) {
     problems = value_or_throw(node_problems(source.graph(), options));
   });
   nb::list rows;
-  for (const NodeProblem& p : problems) rows.append(nb::make_tuple(p.node, p.target, p.problem));
+  for (const NodeProblem& p : problems) rows.append(nb::make_tuple(p.node, p.target, p.problem, p.unknown_operator));
   return rows;
 }
 

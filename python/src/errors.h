@@ -28,7 +28,7 @@ inline void translate_errors() {
   nanobind::register_exception_translator([](const std::exception_ptr& pointer, void*) {
     const auto raise = [](const Error& error) {
       try {
-        const nanobind::object made = nanobind::module_::import_("coil._errors").attr("make_error")(static_cast<int>(error.code), error.to_string());
+        const nanobind::object made = nanobind::module_::import_("coil._errors").attr("make_error")(static_cast<int>(error.code), error.to_string(), error.message, error.node);
         PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(made.ptr())), made.ptr());
       } catch (nanobind::python_error& broken) {
         broken.restore();

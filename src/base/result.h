@@ -25,6 +25,8 @@ struct Error {
   std::string message;
   std::string where;
   std::string hint;
+  // For programs that read errors: the node or value at fault, by the name that the program has for it ("add_3"). Not in the text.
+  std::string node = {};
 
   // "COIL-E012: message\n  at where\n  hint: hint"
   std::string to_string() const;

@@ -170,10 +170,8 @@ Result<TargetContents> build_cpu(const HostMachine& machine, const TargetJob& jo
 
 Result<TargetContents> build_plan(CpuPlan plan, const TargetJob& job, HostOptions host, const Dump& dump, const StageDone& done) {
   const CompileOptions& options = job.options;
-  TargetContents t;
-  t.device = "cpu";
+  TargetContents t = contents_of(target_for(*host.machine), job.architectures);
   t.machine = host.machine->name;
-  t.architectures = job.architectures;
   t.plan = std::move(plan.plan);
   cpu::CpuProgram kernels = std::move(plan.program);
   cpu::drop_configs(kernels, t.plan, host.timed);

@@ -195,10 +195,8 @@ Status build_cubins(const CudaPlan& plan, const TargetJob& job, const toolchain:
 
 Result<TargetContents> build_plan(CudaPlan plan, const TargetJob& job, const toolchain::Nvrtc& nvrtc, std::vector<bool> timed, const Dump& dump, const StageDone& done) {
   const CompileOptions& options = job.options;
-  TargetContents t;
-  t.device = cuda_target().names.device;
+  TargetContents t = contents_of(cuda_target(), job.architectures);
   t.needs = {"libcuda.so.1"};
-  t.architectures = job.architectures;
   t.plan = std::move(plan.plan);
   const cuda::CudaProgram program = cuda::generate_kernels(t.plan, plan.settings);
   t.num_functions = program.functions.size();

@@ -55,13 +55,45 @@ bool is_skipped(const CompileOptions& options, std::string_view pass) {
   return std::find(options.skip_passes.begin(), options.skip_passes.end(), pass) != options.skip_passes.end();
 }
 
-// Of the last target in the table: what it cannot do, no other one does either.
-const Target& lowest(const CompileOptions& options) {
-  const Target* lowest = options.targets[0].target;
-  for (const Target* target : targets()) {
-    if (std::any_of(options.targets.begin(), options.targets.end(), [&](const TargetChoice& c) { return c.target == target; })) lowest = target;
+// The program as a target's code will compute it.
+Result<LoopProgram> loops_for(const Target& target, const Graph& graph, const CompileOptions& options, const StageDone& done) {
+  const LowerOptions lowering = target.lowering(options);
+  TRY(LoopProgram lowered, lower(graph, lowering));
+  TRY(LoopProgram folded, fold_constants(std::move(lowered)));
+  LoopProgram loops = dead_loops(std::move(folded));
+  done("lower");
+  if (!is_skipped(options, kDemandedRanges)) loops = demanded_ranges(std::move(loops), lowering.split_columns);
+  done("narrow");
+  TRY_STATUS(verify(loops));
+  TRY_STATUS(target.check(loops));
+  TRY_STATUS(check_user_kernels(loops, target));
+  return loops;
+}
+
+// One target's part of a package. Nothing that was done for another target has an influence on it. suffix: "" for the first, " cuda" for a later one.
+Result<TargetContents> compile_target(const TargetChoice& choice, const Graph& graph, const CompileOptions& options, const std::string& suffix, const Dump& dump,
+                                      Stopwatch& watch, CompileReport& report) {
+  const Target& target = *choice.target;
+  const StageDone lap = [&](const std::string& stage) { watch.lap(stage + suffix); };
+  TRY(const LoopProgram loops, loops_for(target, graph, options, lap));
+  report.loops += loops.loops.size();
+  dump.text("loops" + (suffix.empty() ? "" : "_" + suffix.substr(1)), [&] { return to_string(loops); });
+  const TargetJob job{loops, graph, options, choice.architectures};
+  const tune::Record* record = options.tune.replay ? &*options.tune.replay : nullptr;
+  if (options.tune.mode != TuneOptions::Mode::off) {
+    TRY(report.tuning, target.tune(job));
+    record = report.tuning->untimed ? nullptr : &*report.tuning;
+    lap("tune");
   }
-  return *lowest;
+  TRY(TargetContents built, target.build(job, record, dump, lap));
+  report.kernels += built.plan.kernels.size();
+  const std::vector<std::string> hints = target.hints(built.plan);
+  report.hints.insert(report.hints.end(), hints.begin(), hints.end());
+  report.functions += built.num_functions;
+  report.code_bytes += built.code.size();
+  report.constants_bytes += built.plan.constants_bytes;
+  if (report.arena_formula.empty()) report.arena_formula = size_text(built.plan.arena_bytes);
+  return built;
 }
 
 // The folder of all entries, in archives that others unpack.
@@ -82,45 +114,19 @@ Result<CompileReport> compile(const Graph& graph, ZipWriter& zip, const CompileO
   report.graph_nodes = simplified.nodes.size();
   watch.lap("simplify");
 
-  TRY(LoopProgram lowered, lower(simplified, lowest(options).lowering(options)));
-  TRY(LoopProgram folded, fold_constants(std::move(lowered)));
-  LoopProgram loops = dead_loops(std::move(folded));
-  watch.lap("lower");
-  if (!is_skipped(options, kDemandedRanges)) loops = demanded_ranges(std::move(loops), lowest(options).lowering(options).regions);
-  watch.lap("narrow");
-  TRY_STATUS(verify(loops));
-  report.loops = loops.loops.size();
-  dump.text("loops", [&] { return to_string(loops); });
-
   PackageContents contents;
   contents.name = options.name.empty() ? "model" : options.name;
   contents.fixed_inputs = fixed_arguments(simplified);
   contents.argument_names = simplified.forward_arg_names;
   contents.torch_version = simplified.torch_version;
   for (const TargetChoice& choice : options.targets) {
-    const Target& target = *choice.target;
-    const std::string name(target.names.name), suffix = contents.targets.empty() ? "" : " " + name;
-    const auto lap = [&](const std::string& stage) { watch.lap(stage + suffix); };
-    const TargetJob job{loops, simplified, options, choice.architectures};
-    TRY_STATUS(target.check(loops));
-    TRY_STATUS(check_user_kernels(loops, target));
-    const tune::Record* record = options.tune.replay ? &*options.tune.replay : nullptr;
-    if (options.tune.mode != TuneOptions::Mode::off) {
-      TRY(report.tuning, target.tune(job));
-      record = report.tuning->untimed ? nullptr : &*report.tuning;
-      watch.lap("tune");
-    }
-    TRY(TargetContents built, target.build(job, record, dump, lap));
+    const bool first = contents.targets.empty(), last = &choice == &options.targets.back();
+    const std::string name(choice.target->names.name);
+    // Canonical orders of expressions follow their creation: what one target makes of the program must not decide how the next one's is ordered.
+    const Graph own = last ? std::move(simplified) : with_own_pool(simplified);
+    TRY(TargetContents built, compile_target(choice, own, options, first ? "" : " " + name, dump, watch, report));
     // PyTorch looks for the files of "model" by the beginning of their names: the others must not begin like it.
-    if (!contents.targets.empty()) built.model = name;
-    built.name = name;
-    report.kernels += built.plan.kernels.size();
-    const std::vector<std::string> hints = target.hints(built.plan);
-    report.hints.insert(report.hints.end(), hints.begin(), hints.end());
-    report.functions += built.num_functions;
-    report.code_bytes += built.code.size();
-    report.constants_bytes += built.plan.constants_bytes;
-    if (report.arena_formula.empty()) report.arena_formula = size_text(built.plan.arena_bytes);
+    if (!first) built.model = name;
     contents.targets.push_back(std::move(built));
   }
   TRY_STATUS(write_package(zip, contents));
@@ -150,6 +156,8 @@ Result<std::vector<uint8_t>> compile_to_memory(const Graph& graph, const Compile
 
 namespace {
 
+bool is_known(const Node& node) { return node.user || has_lowering(node.target); }
+
 Status check_support(const Graph& graph, const Node& node, const CompileOptions& options) {
   if (node.user) {
     for (const TargetChoice& choice : options.targets) {
@@ -157,7 +165,7 @@ Status check_support(const Graph& graph, const Node& node, const CompileOptions&
       return Error{ErrorCode::user_kernel, fmt::format("the user kernel has no source for {}", choice.target->names.label), "", ""};
     }
   }
-  if (node.user || has_lowering(node.target)) {
+  if (is_known(node)) {
     for (const TargetChoice& choice : options.targets) {
       TRY(const LoopProgram loops, lower_alone(graph, node, choice.target->lowering(options)));
       TRY_STATUS(choice.target->check(loops));
@@ -174,7 +182,7 @@ static Result<std::vector<NodeProblem>> problems_of_nodes(const Graph& graph, co
   std::vector<NodeProblem> problems;
   for (const Node& node : simplified.nodes) {
     const Status status = check_support(simplified, node, options);
-    if (!status.ok()) problems.push_back({node.name, node.target, status.error().message});
+    if (!status.ok()) problems.push_back({node.name, node.target, status.error().message, !is_known(node)});
   }
   return problems;
 }

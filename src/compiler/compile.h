@@ -92,6 +92,7 @@ Result<std::vector<CheckRow>> check_program(const Graph& graph, const CompileOpt
 // Every node of the program that coil cannot compile, by the name that the program has for it.
 struct NodeProblem {
   std::string node, target, problem;
+  bool unknown_operator = false;  // coil has no code for the operator, whatever its arguments
 };
 Result<std::vector<NodeProblem>> node_problems(const Graph& graph, const CompileOptions& options);
 

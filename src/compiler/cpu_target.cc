@@ -13,7 +13,7 @@ class CpuTarget final : public Target {
   CpuTarget(const HostMachine& machine, const TargetNames& names) : Target(names), machine_(machine) {}
 
   LowerOptions lowering(const CompileOptions& options) const override {
-    return {.regions = true, .library = true, .quantised_products = true, .nan_rows = true, .int4_block = options.int4_block};
+    return {.regions = true, .library = true, .quantised_products = true, .nan_rows = true, .split_columns = true, .int4_block = options.int4_block};
   }
   Status check(const LoopProgram&) const override { return ok_status(); }
   bool has_source(const UserKernel& kernel) const override { return kernel.cpu.has_value(); }
@@ -39,13 +39,15 @@ constexpr TargetLevel kArmLevels[] = {{"neon", "neon"}, {"i8mm", "i8mm"}};
 }  // namespace
 
 const Target& cpu_target() {
-  static const CpuTarget target(*machine_named("x86-64"), {"cpu", "cpu", "the CPU", "cpu", kX86Levels, true, "cpu (all of its levels), cpu:x86-64-v3, cpu:x86-64-v4"});
+  static const CpuTarget target(*machine_named("x86-64"), {"cpu", "cpu", "the CPU", "cpu", "isas", kX86Levels, true, "cpu (all of its levels), cpu:x86-64-v3, cpu:x86-64-v4"});
   return target;
 }
 
 const Target& aarch64_target() {
-  static const CpuTarget target(*machine_named("aarch64"), {"aarch64", "cpu", "64-bit ARM", "cpu", kArmLevels, true, "aarch64 (all of its levels), aarch64:neon, aarch64:i8mm"});
+  static const CpuTarget target(*machine_named("aarch64"), {"aarch64", "cpu", "64-bit ARM", "cpu", "isas", kArmLevels, true, "aarch64 (all of its levels), aarch64:neon, aarch64:i8mm"});
   return target;
 }
+
+const Target& target_for(const HostMachine& machine) { return machine.name == "aarch64" ? aarch64_target() : cpu_target(); }
 
 }  // namespace coil

@@ -15,6 +15,7 @@ namespace coil {
 
 const Target& cpu_target();      // x86-64
 const Target& aarch64_target();
+const Target& target_for(const HostMachine& machine);
 
 Result<tune::Record> tune_cpu(const TargetJob& job);
 Result<TargetContents> build_cpu(const HostMachine& machine, const TargetJob& job, const tune::Record* record, const Dump& dump, const StageDone& done);

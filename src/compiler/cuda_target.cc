@@ -17,11 +17,11 @@ constexpr std::string_view kHelp =
 
 class CudaTarget final : public Target {
  public:
-  CudaTarget() : Target({"cuda", "cuda", "CUDA", "cuda", kLevels, false, kHelp}) {}
+  CudaTarget() : Target({"cuda", "cuda", "CUDA", "cuda", "architectures", kLevels, false, kHelp}) {}
 
   // The host of a CUDA program does not wait for the device: it cannot steer by what is computed there.
   LowerOptions lowering(const CompileOptions& options) const override {
-    return {.regions = false, .library = false, .quantised_products = false, .nan_rows = false, .int4_block = options.int4_block};
+    return {.regions = false, .library = false, .quantised_products = false, .nan_rows = false, .split_columns = false, .int4_block = options.int4_block};
   }
   Status check(const LoopProgram& loops) const override { return check_cuda(loops); }
   bool has_source(const UserKernel& kernel) const override { return kernel.cuda.has_value(); }

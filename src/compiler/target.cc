@@ -87,6 +87,15 @@ std::vector<std::string> target_names(const std::vector<TargetChoice>& choices) 
   return names;
 }
 
+TargetContents contents_of(const Target& target, const std::vector<std::string>& architectures) {
+  TargetContents contents;
+  contents.name = target.names.name;
+  contents.device = target.names.device;
+  contents.architectures_key = target.names.architectures;
+  contents.architectures = architectures;
+  return contents;
+}
+
 Status check_user_kernels(const LoopProgram& loops, const Target& target) {
   for (const Loop& loop : loops.loops) {
     const auto* user = std::get_if<UserCall>(&loop.def);

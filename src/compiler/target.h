@@ -28,6 +28,7 @@ struct TargetNames {
   std::string_view device;             // "cpu", "cuda": the kind of device that runs it, as the manifest and PyTorch call it
   std::string_view label;              // "the CPU", "CUDA": in messages
   std::string_view source;             // "cpu", "cuda": the source that a user's kernel needs for it, as its registration calls it
+  std::string_view architectures;      // "isas", "architectures": the manifest's word for its list of them
   std::span<const TargetLevel> levels; // in the order that a package has them
   bool all_levels;                     // the name alone stands for all levels; otherwise one has to be named
   std::string_view help;               // "cpu (all of its levels), cpu:x86-64-v3, cpu:x86-64-v4"
@@ -71,6 +72,9 @@ class Target {
 
 // All of them, in the order that messages list them.
 std::span<const Target* const> targets();
+
+// Contents without code yet, named as the target's.
+TargetContents contents_of(const Target& target, const std::vector<std::string>& architectures);
 
 // "cpu,cuda:sm_90": what is named first comes first in the package, each target once, its architectures in its own order. bad_option.
 Result<std::vector<TargetChoice>> parse_targets(const std::string& text);

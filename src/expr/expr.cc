@@ -68,6 +68,17 @@ Expr ExprPool::constant_int(int64_t value, DType dtype) {
   return is_float(dtype) ? constant(v.f, dtype) : make(leaf_node(ExprKind::constant, dtype, 0, v.i));
 }
 
+std::shared_ptr<ExprPool> ExprPool::copy() const {
+  auto made = std::make_shared<ExprPool>();
+  for (ExprNode node : nodes_) {
+    for (Expr& a : node.args) a = made->twin(a);
+    made->make(std::move(node));
+  }
+  made->symbols_ = symbols_;
+  for (const ExprNode* one : ones_) made->ones_.insert(made->twin(Expr(one)).node());
+  return made;
+}
+
 SymbolId ExprPool::add_symbol(Symbol symbol) {
   CHECK(symbol.min <= symbol.max, "a symbol's range is empty");
   if (symbol.label.empty()) symbol.label = symbol.name;

@@ -109,6 +109,12 @@ class ExprPool {
   void assume_one(Expr size) { ones_.insert(size.node()); }
   bool is_one(Expr size) const { return ones_.contains(size.node()); }
 
+  // A pool with the same nodes in the same order, the same symbols and assumptions: whatever is made in one of the two from now on, the other orders
+  // its expressions as if it were alone.
+  std::shared_ptr<ExprPool> copy() const;
+  // The node of this pool that was made when that of the pool it is a copy of was (or the other way round); null stays null.
+  Expr twin(Expr e) const { return e ? Expr(&nodes_[static_cast<size_t>(e->serial)]) : e; }
+
   // Interns; used by the functions of this folder only.
   Expr make(ExprNode node);
 

@@ -18,9 +18,10 @@ constexpr std::string_view kOpsPrefix = "torch.ops.";
 
 Error bad(std::string message) { return Error{ErrorCode::bad_program, std::move(message), {}, {}}; }
 
-// Puts the node's place into an error that does not have one.
+// Puts the node's place and name into an error that does not have them.
 Error at(Error error, const Node& node) {
   if (error.where.empty()) error.where = where(node);
+  if (error.node.empty()) error.node = node.name;
   std::string op = node.target;
   return error.message.starts_with(op)
              ? error
@@ -76,7 +77,7 @@ Result<TensorType> GraphReader::tensor_type(Json meta, std::string_view name) {
   TensorType type;
   TRY(int64_t layout, meta.get_int("layout"));
   if (layout != 7)
-    return Error{ErrorCode::unsupported_feature, fmt::format("'{}' is not a dense (strided) tensor", name), {}, {}};
+    return Error{ErrorCode::unsupported_feature, fmt::format("'{}' is not a dense (strided) tensor", name), {}, {}, std::string(name)};
   TRY(int64_t dtype, meta.get_int("dtype"));
   TRY(type.dtype, read_dtype(dtype));
   TRY(Json device, meta.get("device"));

@@ -126,6 +126,9 @@ struct Graph {
 std::string to_string(const Graph& graph, const TensorType& type);
 std::string to_string(const Graph& graph);
 
+// The same program with a copy of its pool (ExprPool::copy), nested graphs included. Weights are shared.
+Graph with_own_pool(const Graph& graph);
+
 // Ids in range, defined before use, one producer each, argument names match, constants fit their storage.
 Status verify(const Graph& graph);
 

@@ -42,6 +42,7 @@ Table make_table() {
 
 Error located(Error error, const Node& node) {
   if (error.where.empty()) error.where = where(node);
+  if (error.node.empty()) error.node = node.name;
   return error;
 }
 
@@ -139,7 +140,7 @@ void lower_node(Session& session, Scope& scope, const Node& node) {
 void check_tensor(const ValueInfo& info) {
   const TensorType& type = info.tensor();
   if (type.device != DeviceType::cpu && type.device != DeviceType::cuda) {
-    fail(ErrorCode::unsupported_feature, fmt::format("'{}' is on a device that coil does not support", info.name));
+    throw LowerError{{ErrorCode::unsupported_feature, fmt::format("'{}' is on a device that coil does not support", info.name), {}, {}, info.name}};
   }
 }
 

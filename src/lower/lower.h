@@ -19,7 +19,8 @@ struct LowerOptions {
   bool library = true;  // routines of the library for the CPU where they are quicker; those without which nothing can be computed are called in any case
   bool quantised_products = false;  // products of quantised matrices as such (find_quantised.h); the target's templates know them
   bool nan_rows = false;            // the target's attention gives NaN for rows that see nothing where asked to, as a plain softmax does
-  Int4Block int4_block;                // of packed weights
+  bool split_columns = false;       // demanded_ranges.h: a product whose readers want different rows of different columns becomes two
+  Int4Block int4_block;             // of packed weights
 };
 Result<LoopProgram> lower(const Graph& graph, const LowerOptions& options = {});
 

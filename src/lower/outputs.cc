@@ -29,7 +29,7 @@ class Outputs {
 
  private:
   [[noreturn]] void refuse(const GraphOutput& out, std::string_view what) {
-    fail(ErrorCode::unsupported_feature, fmt::format("output '{}' is {}", out.name, what), "return tensors or numbers");
+    throw LowerError{{ErrorCode::unsupported_feature, fmt::format("output '{}' is {}", out.name, what), {}, "return tensors or numbers", out.name}};
   }
 
   View value(const GraphOutput& out) {
@@ -56,7 +56,7 @@ class Outputs {
       }
     }
     if (const auto found = targets_.find(out.target); found != targets_.end()) return found->second;
-    fail(ErrorCode::bad_program, fmt::format("output '{}' writes to '{}', which does not exist", out.name, out.target));
+    throw LowerError{{ErrorCode::bad_program, fmt::format("output '{}' writes to '{}', which does not exist", out.name, out.target), {}, {}, out.name}};
   }
 
   // Whether an output has this buffer already.

@@ -80,17 +80,28 @@ Json memory(const KernelPlan& plan) {
           {"arena", buffers}};
 }
 
+Json symbols(const KernelPlan& plan) {
+  Json rows = Json::array();
+  for (size_t i = 0; i + 1 < plan.pool->num_symbols(); ++i) {  // the last one is `workers`
+    const Symbol& s = plan.pool->symbol_info(SymbolId(i));
+    rows.push_back({{"name", s.label}, {"export_name", s.name}, {"min", s.from_data ? std::max<int64_t>(s.min, 0) : s.min}, {"max", limit(s.max)}});
+    if (s.from_data) rows.back()["from_data"] = true;  // read while the program runs
+  }
+  return rows;
+}
+
+Json notes(const KernelPlan& plan) {
+  Json rows = Json::array();
+  for (const FusionNote& n : plan.not_fused) rows.push_back({{"producer", n.producer}, {"consumer", n.consumer}, {"reason", n.reason}});
+  return rows;
+}
+
 }  // namespace
 
 std::string manifest_text(const PackageContents& c) {
   const TargetContents& first = c.targets[0];
   const KernelPlan& plan = first.plan;
-  Json symbols = Json::array(), inputs = Json::array(), outputs = Json::array(), fixed = Json::array(), notes = Json::array();
-  for (size_t i = 0; i + 1 < plan.pool->num_symbols(); ++i) {  // the last one is `workers`
-    const Symbol& s = plan.pool->symbol_info(SymbolId(i));
-    symbols.push_back({{"name", s.label}, {"export_name", s.name}, {"min", s.from_data ? std::max<int64_t>(s.min, 0) : s.min}, {"max", limit(s.max)}});
-    if (s.from_data) symbols.back()["from_data"] = true;  // read while the program runs
-  }
+  Json inputs = Json::array(), outputs = Json::array(), fixed = Json::array();
   for (const LoopInput& in : plan.inputs) {
     inputs.push_back(in.buffer.valid() ? tensor(in.name, plan.buffer(in.buffer).info)
                                        : Json{{"name", in.name}, {"dtype", "int64"}, {"shape", Json::array()}, {"value", size_text(in.symint)}});
@@ -111,13 +122,12 @@ std::string manifest_text(const PackageContents& c) {
   for (const FixedArgument& f : c.fixed_inputs) {
     fixed.push_back({{"position", f.position}, {"name", f.name}, {"value", Json::parse(f.value_json)}});
   }
-  for (const FusionNote& n : plan.not_fused) notes.push_back({{"producer", n.producer}, {"consumer", n.consumer}, {"reason", n.reason}});
   Json m = {{"format", 1},
             {"coil", COIL_VERSION},
             {"name", c.name},
             {"torch", c.torch_version},
             {"targets", Json::array()},
-            {"symbols", symbols},
+            {"symbols", symbols(plan)},
             {"inputs", inputs},
             {"outputs", outputs},
             {"fixed_inputs", fixed},
@@ -125,19 +135,21 @@ std::string manifest_text(const PackageContents& c) {
             {"memory", memory(plan)},
             {"constants_hash", first.constants_hash},
             {"kernels", kernels(first)},
-            {"not_fused", notes}};
+            {"not_fused", notes(plan)}};
   m["licenses"] = Json::array();
   for (const LicensedPart* p : parts_of(c)) m["licenses"].push_back({{"name", p->name}, {"version", p->version}, {"license", p->license}});
   if (!plan.none_results.empty()) m["none_results"] = plan.none_results;
   for (const TargetContents& t : c.targets) {
-    Json target = {{"device", t.device}, {"model", t.model}, {t.device == "cpu" ? "isas" : "architectures", t.architectures}};
+    Json target = {{"device", t.device}, {"model", t.model}, {t.architectures_key, t.architectures}};
     if (!t.machine.empty() && t.machine != "x86-64") target["machine"] = t.machine;
     if (!t.needs.empty()) target["needs"] = t.needs;
     if (!t.uses.empty()) target["uses"] = t.uses;
     if (t.graphs) target["graphs"] = true;
     if (!t.tuned_isa.empty()) target["tuned_for"] = t.tuned_isa;
     // What is above is the first target's; a later one has its own.
-    if (&t != &first) target.update({{"memory", memory(t.plan)}, {"kernels", kernels(t)}});
+    if (&t != &first) {
+      target.update({{"symbols", symbols(t.plan)}, {"memory", memory(t.plan)}, {"constants_hash", t.constants_hash}, {"kernels", kernels(t)}, {"not_fused", notes(t.plan)}});
+    }
     m["targets"].push_back(std::move(target));
   }
   return m.dump(1, ' ', false, Json::error_handler_t::replace);

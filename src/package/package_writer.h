@@ -23,15 +23,16 @@ struct FixedArgument {
 
 // The code for one kind of device.
 struct TargetContents {
+  std::string name;                        // "cpu": of the target, as --target calls it; no two targets of a package have one name
   std::string device;                      // "cpu", "cuda"
   std::string machine;                     // of code for processors: as base/host_machine.h calls it; empty for CUDA
-  std::string name;                        // of the target, "cpu", "aarch64", "cuda": of its folder among the sources
   std::string model = "model";             // the folder below data/aotinductor
   KernelPlan plan;
   std::vector<std::string> functions;      // of each kernel of the plan; empty: none of its own
   size_t num_functions = 0;                // distinct ones
   std::vector<uint8_t> code;               // the shared object
   uint64_t constants_hash = 0;
+  std::string architectures_key;           // "isas", "architectures": the manifest's word for the next
   std::vector<std::string> architectures;  // "v3", "v4"; "sm_90"
   std::vector<std::string> needs;          // libraries of the machine beside libc
   std::vector<std::string> uses;           // libraries that make it faster; without them it works too

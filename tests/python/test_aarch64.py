@@ -16,7 +16,7 @@ runs = pytest.mark.skipif(bool(run_zoo.why_not()), reason=run_zoo.why_not() or "
 # A product, convolutions, attention, a sort, a Fourier transform and a factorisation of the library, integers, half precision, doubles, control flow.
 SAMPLE = [
     "mm_sizes", "mm_bf16", "mm_f64", "conv2d_3x3", "winograd", "conv2d_depthwise", "attention_causal", "attention_by_hand_masked", "quantised_conv_3x3", "sort", "cumsum",
-    "fft_planes", "linalg_solve_complex64", "resize_float16", "to_integers_f32", "special_values_one", "f16_special", "while_newton", "dynamic_reduce", "max_pool2d_nan",
+    "fft_planes", "linalg_solve_complex64", "resize_float16", "to_integers_f32", "special_values_one", "f16_special", "while_newton", "dynamic_reduce", "max_pool2d_nan", "conv1d_temporal_groups",
 ]
 
 

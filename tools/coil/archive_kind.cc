@@ -71,7 +71,7 @@ Result<Json> read_manifest(const ZipReader& zip) {
 Json manifest_of_target(const Json& manifest, const Json& target) {
   Json own = manifest;
   if (!target.is_object()) return own;
-  for (const char* key : {"memory", "kernels", "not_fused"}) {
+  for (const char* key : {"symbols", "memory", "constants_hash", "kernels", "not_fused"}) {
     if (target.contains(key)) own[key] = target[key];
   }
   return own;

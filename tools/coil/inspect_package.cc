@@ -34,7 +34,7 @@ std::string target_text(const Json& t) {
   if (t.is_string()) return t.get<std::string>();  // of packages for the CPU only
   const std::string device = t.at("device").get<std::string>();
   std::string text = t.value("machine", device);
-  const Json names = t.value(device == "cpu" ? "isas" : "architectures", Json::array());
+  const Json names = t.value(t.contains("isas") ? "isas" : "architectures", Json::array());
   if (!names.empty()) text += fmt::format(": {}", fmt::join(names.get<std::vector<std::string>>(), ", "));
   const Json needs = t.value("needs", Json::array()), uses = t.value("uses", Json::array());
   std::string libraries;

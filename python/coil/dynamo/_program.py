@@ -10,7 +10,6 @@ import json
 import logging
 import operator
 import os
-import re
 import threading
 import time
 import weakref
@@ -216,7 +215,8 @@ def _write(split: Split, level: int, nodes: list[Node], frozen: dict[Node, torch
     symbols = _symbols_to_pass(writer, inputs)
     for symbol in symbols:
         if symbol not in split.sizes:
-            raise make_error(105, f"COIL-E105: the size {symbol} is known to no input of the graph")
+            reason = f"the size {symbol} is known to no input of the graph"
+            raise make_error(105, f"COIL-E105: {reason}", reason)
         writer.numbers[symbol.name] = {"as_expr": {"expr_str": sympy.srepr(symbol), "hint": None}}
     names = [(writer.name(n), True) for n in inputs] + [(s.name, False) for s in symbols]
     ranges = {name: _range(symbol, nodes, inputs) for name, symbol in sorted(writer.symbols.items())}
@@ -297,11 +297,11 @@ def find_problems(split: Split, level: int, nodes: list[Node], settings: dict, e
 
 
 def _named(split: Split, level: int, nodes: list[Node], error: Error) -> dict[Node, str]:
-    """The node whose value the error's text names."""
-    names = {name: node for node, name in _write(split, level, nodes).writer.names.items()}
-    members = set(nodes)
-    found = (producer(names[word]) for word in re.findall(r"'([^']+)'", str(error)) if word in names)
-    return {node: _short(error) for node in found if node in members}
+    """The node whose value the error names."""
+    if not error.node:
+        return {}
+    found = [producer(node) for node, name in _write(split, level, nodes).writer.names.items() if name == error.node]
+    return {node: _short(error) for node in found if node in nodes}
 
 
 def _ask(split: Split, level: int, nodes: list[Node], settings: dict) -> dict[Node, str] | None:
@@ -313,18 +313,18 @@ def _ask(split: Split, level: int, nodes: list[Node], settings: dict) -> dict[No
         return None
     by_name = {parts.writer.name(n): n for n in nodes}
     problems = {}
-    for name, target, problem in rows:
+    for name, target, problem, unknown in rows:
         node = by_name.get(name)
         if node is None:
             return None
         problems[node] = problem
-        if problem == "no code for this operator" and target == operator_name(node.target):
+        if unknown and target == operator_name(node.target):
             unknown_operators[target] = problem
     return problems
 
 
 def _short(error: Error) -> str:
-    return str(error).splitlines()[0].partition(": ")[2]
+    return error.reason or str(error)
 
 
 # ---- Calls
