@@ -84,10 +84,14 @@ Result<std::shared_ptr<Model>> Model::make(Package package, const ModelOptions& 
   }
   std::optional<Error> failure;
   std::string held;
+  bool for_others = false;
   for (const Target& target : package.manifest.targets) {
     held += (held.empty() ? "" : ", ") + target_text(target);
     if (wish && wish->type != target.device_type) continue;
-    if (target.device_type == COIL_CPU && target.machine != this_machine().name) continue;
+    if (target.device_type == COIL_CPU && target.machine != this_machine().name) {
+      for_others = true;
+      continue;
+    }
     auto model = make_for(package, target, wish.value_or(DeviceId{target.device_type, 0}), options);
     if (model.ok() || !is_about_machine(model.error().code)) return model;
     if (!failure) {
@@ -99,7 +103,7 @@ Result<std::shared_ptr<Model>> Model::make(Package package, const ModelOptions& 
   if (failure) return *std::move(failure);
   const std::string machine(this_machine().name), cpu = machine == "x86-64" ? "cpu" : machine;
   const bool gpu = wish && wish->type == COIL_CUDA;
-  return Error{ErrorCode::wrong_machine, "the package holds code for " + held + ", not for " + (gpu ? options.device : "this machine, which is " + machine), "",
+  return Error{ErrorCode::wrong_machine, "the package holds code for " + held + ", not for " + (for_others ? "this machine, which is " + machine : options.device), "",
                "compile the program with --target " + (gpu ? "cuda:sm_90" : cpu)};
 }
 
