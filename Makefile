@@ -6,7 +6,7 @@ PYTHON := $(COIL_VENV)/bin/python
 FUZZ_SECONDS ?= 30
 export COIL_VENV
 
-.PHONY: build deps demo venv test bench gpu fuzz fuzz-calls fuzz-long fmt sanitize sanitize-threads golden-update docs tidy dev clean
+.PHONY: build deps demo venv test bench gpu aarch64 aarch64-test fuzz fuzz-calls fuzz-long fmt sanitize sanitize-threads golden-update docs tidy dev clean
 
 build: deps
 	@tools/configure.sh $(BUILD)
@@ -39,6 +39,22 @@ bench: build venv
 GPU_PYTHON ?= python3
 gpu: build
 	@COIL_BUILD=$(BUILD) $(GPU_PYTHON) tests/gpu/run_all.py --check-in
+
+# What runs packages on 64-bit ARM, cross-built into $(BUILD)-aarch64: the runtime as both libraries, and coil run, bench, inspect. The compiler in $(BUILD)
+# gets the library routines (Fourier transforms, factorisations) for it, which it has not without Debian's libraries for that machine.
+aarch64: deps
+	@tools/install_deps.sh aarch64
+	@tools/aarch64_libraries.sh
+	@tools/configure.sh $(BUILD)
+	@cmake $(BUILD) > $(BUILD)/configure.log
+	@ninja -C $(BUILD) -j$(JOBS) coil
+	@tools/configure.sh $(BUILD)-aarch64 -DCMAKE_TOOLCHAIN_FILE=cmake/toolchain_aarch64.cmake -DCOIL_RUNTIME_ONLY=ON
+	@ninja -C $(BUILD)-aarch64 -j$(JOBS)
+
+# The whole zoo and the museum as aarch64 code under qemu-aarch64; LEVEL=neon for processors without the products of bytes.
+LEVEL ?= i8mm
+aarch64-test: aarch64 venv
+	@COIL_BUILD=$(BUILD) $(PYTHON) -W ignore tests/aarch64/run_zoo.py --level $(LEVEL)
 
 fuzz: deps
 	@tools/fuzz.sh $(FUZZ_SECONDS)
@@ -88,4 +104,4 @@ dev: build venv
 	@echo "ready: make test, make golden-update, make fuzz, make bench, make fmt, make docs"
 
 clean:
-	rm -rf $(BUILD) build-sanitize build-sanitize-threads build-fuzz
+	rm -rf $(BUILD) $(BUILD)-aarch64 build-sanitize build-sanitize-threads build-fuzz

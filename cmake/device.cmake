@@ -1,8 +1,8 @@
-# The device sources inside the coil binary: the text of device/*.h, device/kernels/*.{h,cc}, device/cuda/*.h, and the device
-# library as objects: device/kernels/*.cc compiled by clang once per instruction set ("v3", "v4"), device/*.cc compiled once for
-# every machine ("any"); those with "cuda" in their names go into CUDA packages only, those with "onednn" where a tuner chose that library.
-# device/library/*.cc and the members of Debian's LAPACK and BLAS that they need are one archive ("library"), from which the linker takes
-# what a package calls.
+# The device sources inside the coil binary: the text of device/*.h, device/kernels/*.{h,cc}, device/cuda/*.h, and, for each machine of
+# cmake/machines.cmake, the device library as objects: device/kernels/*.cc compiled by clang once per instruction set ("v3", "v4"), device/*.cc
+# compiled once ("any"); those with "cuda" in their names go into CUDA packages only, those with "onednn" where a tuner chose that library.
+# device/library/*.cc and the members of Debian's LAPACK and BLAS that they need are one archive a machine ("library"), from which the linker
+# takes what a package calls.
 # coil_device holds two tables, see src/toolchain/embedded.h.
 find_program(COIL_CLANGXX NAMES clang++-19 HINTS ${COIL_LLVM_ROOT}/bin REQUIRED)
 find_program(COIL_CLANG NAMES clang-19 HINTS ${COIL_LLVM_ROOT}/bin REQUIRED)
@@ -11,26 +11,22 @@ find_program(COIL_CLANG NAMES clang-19 HINTS ${COIL_LLVM_ROOT}/bin REQUIRED)
 set(COIL_DEVICE_FLAGS -std=c++20 -O3 -fPIC -ffp-contract=on -fno-math-errno -fwrapv -fno-exceptions -fno-rtti -fvisibility=hidden
   -ffunction-sections -fdata-sections -fno-asynchronous-unwind-tables -fno-stack-protector -fno-threadsafe-statics -nostdinc++
   -Wall -Wextra -Werror -Wno-psabi -I${CMAKE_SOURCE_DIR} -I${CMAKE_SOURCE_DIR}/device)
-set(COIL_ISA_FLAGS_v3 -DCOIL_ISA=v3 -DCOIL_ISA_V3=1 -march=x86-64-v3)
-set(COIL_ISA_FLAGS_v4 -DCOIL_ISA=v4 -DCOIL_ISA_V4=1 -march=x86-64-v4 -mprefer-vector-width=512)
 set(COIL_ISA_FLAGS_emulated ${COIL_ISA_FLAGS_v4} -UCOIL_ISA -DCOIL_ISA=emulated -include ${CMAKE_SOURCE_DIR}/tests/kernels/emulated_tiles.h)
-set(COIL_ISA_FLAGS_any -march=x86-64-v2)
 
 set(device_dir ${CMAKE_BINARY_DIR}/device)
 file(MAKE_DIRECTORY ${device_dir})
-file(GLOB device_texts RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS device/*.h device/kernels/*.h device/cuda/*.h device/user/*.h device/kernels/*.cc device/*.cc)
+file(GLOB device_texts RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS device/*.h device/kernels/*.h device/cuda/*.h device/user/*.h device/x86_64/*.h device/aarch64/*.h device/kernels/*.cc device/*.cc)
 file(GLOB device_kernels RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS device/kernels/*.cc)
 file(GLOB device_neutral RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS device/*.cc)
 
-# Object of `source` for `isa`; sets `out` to its path.
-function(coil_device_object out source isa)
+# Object of `source` with `flags`, named after `tag`; sets `out` to its path.
+function(coil_device_object out source tag)
   get_filename_component(stem ${source} NAME_WE)
-  set(object ${device_dir}/${stem}_${isa}.o)
+  set(object ${device_dir}/${stem}_${tag}.o)
   add_custom_command(OUTPUT ${object}
-    COMMAND ${COIL_CCACHE} ${COIL_CLANGXX} ${COIL_DEVICE_FLAGS} ${COIL_ISA_FLAGS_${isa}} -MMD -MF ${object}.d -MT ${object}
-            -c ${CMAKE_SOURCE_DIR}/${source} -o ${object}
+    COMMAND ${COIL_CCACHE} ${COIL_CLANGXX} ${ARGN} -MMD -MF ${object}.d -MT ${object} -c ${CMAKE_SOURCE_DIR}/${source} -o ${object}
     DEPENDS ${CMAKE_SOURCE_DIR}/${source} DEPFILE ${object}.d
-    COMMENT "Device ${source} for ${isa}" VERBATIM)
+    COMMENT "Device ${source} for ${tag}" VERBATIM)
   set(${out} ${object} PARENT_SCOPE)
 endfunction()
 
@@ -55,56 +51,74 @@ foreach(path IN LISTS device_texts)
   coil_embed(${CMAKE_SOURCE_DIR}/${path})
 endforeach()
 set(object_rows "")
-# The library: compiled for v3, which every package asks for at least; its sources may use libstdc++'s headers, not its code.
+function(coil_embed_object path machine name kind)
+  string(APPEND object_rows "    {\"${name}\", \"${COIL_NAME_${machine}}\", \"${kind}\", coil_blob_${count}, static_cast<size_t>(coil_blob_${count}_end - coil_blob_${count})},\n")
+  coil_embed(${path})
+  foreach(name IN ITEMS object_rows asm table embedded_inputs count)
+    set(${name} "${${name}}" PARENT_SCOPE)
+  endforeach()
+endfunction()
+
+# The archive of library routines for `machine`; its sources may use libstdc++'s headers, not its code.
 file(GLOB library_sources RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS device/library/*.cc)
-set(COIL_LIBRARY_FLAGS ${COIL_DEVICE_FLAGS})
+set(COIL_LIBRARY_FLAGS ${COIL_DEVICE_FLAGS} -Wno-dangling-else)
 list(REMOVE_ITEM COIL_LIBRARY_FLAGS -nostdinc++)
-list(APPEND COIL_LIBRARY_FLAGS -Wno-dangling-else)
-find_library(COIL_LAPACK_STATIC NAMES liblapack.a PATH_SUFFIXES lapack REQUIRED)
-find_library(COIL_BLAS_STATIC NAMES libblas.a PATH_SUFFIXES blas REQUIRED)
-set(library_objects "")
-foreach(source IN LISTS library_sources)
-  get_filename_component(stem ${source} NAME_WE)
-  set(object ${device_dir}/library_${stem}.o)
-  add_custom_command(OUTPUT ${object}
-    COMMAND ${COIL_CCACHE} ${COIL_CLANGXX} ${COIL_LIBRARY_FLAGS} -march=x86-64-v3 -MMD -MF ${object}.d -MT ${object}
-            -c ${CMAKE_SOURCE_DIR}/${source} -o ${object}
-    DEPENDS ${CMAKE_SOURCE_DIR}/${source} DEPFILE ${object}.d
-    COMMENT "Library routines of ${source}" VERBATIM)
-  list(APPEND library_objects ${object})
-endforeach()
-set(library_archive ${device_dir}/library.a)
-add_custom_command(OUTPUT ${library_archive}
-  COMMAND ${CMAKE_SOURCE_DIR}/tools/make_library_archive.sh ${COIL_LLVM_ROOT}/bin ${library_archive} ${COIL_LAPACK_STATIC} ${COIL_BLAS_STATIC}
-          ${library_objects}
-  DEPENDS ${library_objects} ${CMAKE_SOURCE_DIR}/tools/make_library_archive.sh COMMENT "The archive of library routines" VERBATIM)
-string(APPEND object_rows "    {\"library\", \"library\", coil_blob_${count}, static_cast<size_t>(coil_blob_${count}_end - coil_blob_${count})},\n")
-coil_embed(${library_archive})
-foreach(isa IN ITEMS any v3 v4)
-  set(COIL_DEVICE_OBJECTS_${isa} "")
-  set(list_of_sources ${device_kernels})
-  if(isa STREQUAL any)
-    set(list_of_sources ${device_neutral})
-  endif()
-  foreach(source IN LISTS list_of_sources)
-    coil_device_object(object ${source} ${isa})
-    list(APPEND COIL_DEVICE_OBJECTS_${isa} ${object})
+function(coil_library_archive out machine)
+  set(objects "")
+  foreach(source IN LISTS library_sources)
     get_filename_component(stem ${source} NAME_WE)
-    set(kind ${isa})
-    if(stem MATCHES "cuda")
-      set(kind cuda)
+    set(object ${device_dir}/${machine}/library_${stem}.o)
+    add_custom_command(OUTPUT ${object}
+      COMMAND ${COIL_CCACHE} ${COIL_CLANGXX} ${COIL_LIBRARY_FLAGS} ${COIL_FLAGS_${machine}} ${COIL_LIBRARY_FLAGS_${machine}} -MMD -MF ${object}.d -MT ${object}
+              -c ${CMAKE_SOURCE_DIR}/${source} -o ${object}
+      DEPENDS ${CMAKE_SOURCE_DIR}/${source} DEPFILE ${object}.d
+      COMMENT "Library routines of ${source} for ${machine}" VERBATIM)
+    list(APPEND objects ${object})
+  endforeach()
+  set(archive ${device_dir}/${machine}/library.a)
+  add_custom_command(OUTPUT ${archive}
+    COMMAND ${CMAKE_SOURCE_DIR}/tools/make_library_archive.sh ${COIL_LLVM_ROOT}/bin ${archive} ${COIL_LIBS_${machine}} ${COIL_LAPACK_${machine}}
+            ${COIL_BLAS_${machine}} ${objects}
+    DEPENDS ${objects} ${CMAKE_SOURCE_DIR}/tools/make_library_archive.sh COMMENT "The archive of library routines for ${machine}" VERBATIM)
+  set(${out} ${archive} PARENT_SCOPE)
+endfunction()
+
+foreach(machine IN LISTS COIL_MACHINES)
+  file(MAKE_DIRECTORY ${device_dir}/${machine})
+  if(EXISTS ${COIL_LAPACK_${machine}} AND EXISTS ${COIL_LIBS_${machine}}/libm.so.6)
+    coil_library_archive(archive ${machine})
+    coil_embed_object(${archive} ${machine} library library)
+  else()
+    message(STATUS "No library routines for ${machine} (Fourier transforms, factorisations): `make ${machine}` installs what they need")
+  endif()
+  foreach(isa IN ITEMS any ${COIL_LEVELS_${machine}})
+    set(sources ${device_kernels})
+    set(tag ${isa})
+    set(flags ${COIL_ISA_FLAGS_${isa}})
+    if(isa STREQUAL any)
+      set(sources ${device_neutral})
+      set(tag any_${machine})
+      set(flags ${COIL_ANY_FLAGS_${machine}})
     endif()
-    if(stem MATCHES "onednn")
-      set(kind onednn)
-    endif()
-    string(APPEND object_rows "    {\"${stem}\", \"${kind}\", coil_blob_${count}, static_cast<size_t>(coil_blob_${count}_end - coil_blob_${count})},\n")
-    coil_embed(${object})
+    set(COIL_DEVICE_OBJECTS_${isa} "")
+    foreach(source IN LISTS sources)
+      get_filename_component(stem ${source} NAME_WE)
+      string(REGEX MATCH "cuda|onednn" kind ${stem})
+      if(NOT kind)
+        set(kind ${isa})
+      elseif(NOT kind IN_LIST COIL_PARTS_${machine})
+        continue()
+      endif()
+      coil_device_object(object ${source} ${tag} ${COIL_DEVICE_FLAGS} ${COIL_FLAGS_${machine}} ${flags})
+      list(APPEND COIL_DEVICE_OBJECTS_${isa} ${object})
+      coil_embed_object(${object} ${machine} ${stem} ${kind})
+    endforeach()
   endforeach()
 endforeach()
 string(APPEND table "}\n\nnamespace coil::toolchain {\n\n"
   "std::span<const EmbeddedFile> embedded_files() {\n  static const EmbeddedFile kFiles[] = {\n${text_rows}    {\"\", nullptr, 0}};\n"
   "  return {kFiles, std::size(kFiles) - 1};\n}\n\n"
-  "std::span<const EmbeddedObject> embedded_objects() {\n  static const EmbeddedObject kObjects[] = {\n${object_rows}    {\"\", \"\", nullptr, 0}};\n"
+  "std::span<const EmbeddedObject> embedded_objects() {\n  static const EmbeddedObject kObjects[] = {\n${object_rows}    {\"\", \"\", \"\", nullptr, 0}};\n"
   "  return {kObjects, std::size(kObjects) - 1};\n}\n\n}  // namespace coil::toolchain\n")
 file(GENERATE OUTPUT ${device_dir}/embedded_data.S CONTENT "${asm}")
 file(GENERATE OUTPUT ${device_dir}/embedded_tables.cc CONTENT "${table}")

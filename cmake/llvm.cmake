@@ -2,7 +2,7 @@
 # Missing packages are reported when something that needs them is built, not here: the runtime needs none of this.
 find_program(COIL_LLVM_CONFIG NAMES llvm-config-19 HINTS ${COIL_LLVM_ROOT}/bin REQUIRED)
 execute_process(
-  COMMAND ${COIL_LLVM_CONFIG} --link-static --libs x86 core support passes lto option targetparser frontendopenmp frontendhlsl
+  COMMAND ${COIL_LLVM_CONFIG} --link-static --libs x86 aarch64 core support passes lto option targetparser frontendopenmp frontendhlsl
           frontenddriver windowsdriver coverage
   OUTPUT_VARIABLE llvm_libs OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
 separate_arguments(llvm_libs)

@@ -1,6 +1,11 @@
 # The device headers in clang's serialised form, one blob a set of src/toolchain/precompiled.cc: a kernel's text includes them without
 # parsing them again. Made by the clang that is linked in, from the headers that are embedded: it must be that very one that reads them.
-set(precompiled_sets kernels_v3 kernels_v4)
+set(precompiled_sets "")
+foreach(machine IN LISTS COIL_MACHINES)
+  foreach(isa IN LISTS COIL_LEVELS_${machine})
+    list(APPEND precompiled_sets kernels_${isa})
+  endforeach()
+endforeach()
 set(precompiled_dir ${CMAKE_BINARY_DIR}/device)
 add_executable(coil_precompile_headers tools/precompile_headers.cc src/toolchain/llvm_clang.cc src/toolchain/llvm_guard.cc src/toolchain/llvm_precompile.cc
   src/toolchain/precompiled.cc)

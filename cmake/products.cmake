@@ -1,8 +1,15 @@
 # What users get: the command, and the runtime as a shared and as a static library.
 file(GLOB tool_sources CONFIGURE_DEPENDS tools/coil/*.cc)
+if(COIL_RUNTIME_ONLY)
+  list(FILTER tool_sources EXCLUDE REGEX "cmd_(compile|check|cache)|compile_log|with_compiler")
+  set(tool_libraries coil_frontend)
+else()
+  list(FILTER tool_sources EXCLUDE REGEX "no_compiler")
+  set(tool_libraries coil_compiler)
+endif()
 if(tool_sources)
   add_executable(coil ${tool_sources})
-  target_link_libraries(coil PRIVATE coil_compiler coil_runtime_objects coil_options)
+  target_link_libraries(coil PRIVATE ${tool_libraries} coil_runtime_objects coil_options)
   # Not position-independent: LLVM has 100,000 addresses in its tables, and relocating them costs 6 ms at each start.
   target_link_options(coil PRIVATE -no-pie -static-libstdc++ -static-libgcc -Wl,--gc-sections -Wl,-O1
     $<$<NOT:$<CONFIG:Debug>>:-Wl,--strip-all>)

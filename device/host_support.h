@@ -105,7 +105,7 @@ __attribute__((format(printf, 3, 4))) int32_t fail(CoilError* error, int32_t cod
 int32_t fail_at(CoilError* error, const char* place);
 
 // Chooses the code to run: the last of levels[0, count) that this machine (and the variable COIL_ISA, which lowers the limit:
-// "v3" or "x86-64-v3") allows. A level is the N of x86-64-vN. Returns its index and names it in *isa_name ("x86-64-v4"), or -1
+// "v3" or "x86-64-v3") allows. A level is its number in the machine's levels.h. Returns its index and names it in *isa_name ("x86-64-v4"), or -1
 // with *error filled (COIL-E303). For CoilModel::select:
 //   static int32_t chosen;
 //   static int32_t select(const char** name, CoilError* error) { return (chosen = cd::select_isa(kLevels, 2, name, error)) < 0;

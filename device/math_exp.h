@@ -38,12 +38,7 @@ CD_FN T exp2_of_rounder(T t) {
 // x * 2^n for t = n + kRounder, |n| up to twice the range of exponents; rounds once.
 template <class T>
 CD_FN T scale_by_rounder(T x, T t) {
-#if CD_AVX512
-  if constexpr (__is_same(T, f32v)) {
-    T n = t - kRounder<T>;
-    return (f32v)__builtin_ia32_scalefps512_mask((CdF16)x, (CdF16)n, (CdF16){}, (unsigned short)-1, 4);
-  }
-#endif
+  if constexpr (kScales<T>) return scale(x, t - kRounder<T>);
   auto n = bits(t) - bits((T)kRounder<T>);
   auto half = n >> 1;
   if constexpr (kIsF64<T>) {
@@ -92,15 +87,7 @@ CD_FN T exp_tail(T r) {
 static const f32 kEighths[8] = {1.0f,        1.09050773f, 1.18920712f, 1.29683955f,
                                 1.41421356f, 1.54221083f, 1.68179283f, 1.83400809f};
 CD_FN f32 eighth(i32 i) { return kEighths[i & 7]; }
-CD_FN f32v eighth(i32v i) {
-#if CD_AVX512
-  CdF16 twice = {1.0f,        1.09050773f, 1.18920712f, 1.29683955f, 1.41421356f, 1.54221083f, 1.68179283f, 1.83400809f,
-                 1.0f,        1.09050773f, 1.18920712f, 1.29683955f, 1.41421356f, 1.54221083f, 1.68179283f, 1.83400809f};
-  return (f32v)__builtin_ia32_permvarsf512(twice, (CdI16)i);
-#else
-  return (f32v)__builtin_ia32_permvarsf256((CdF8)load_raw<f32>(kEighths), (CdI8)i);
-#endif
-}
+CD_FN f32v eighth(i32v i) { return look_up8(load_eight(kEighths), i); }
 
 // Adding this to a number rounds it, for float to eighths: the table of 2^(i/8) makes the polynomial shorter.
 template <class T>
@@ -139,11 +126,7 @@ CD_FN T exp_scale(T p, T t) {
   if constexpr (kIsF64<T>) {
     return scale_by_rounder(p, t);
   } else {
-#if CD_AVX512
-    if constexpr (__is_same(T, f32v)) {  // the instruction rounds n down
-      return (f32v)__builtin_ia32_scalefps512_mask((CdF16)p, (CdF16)(t - kExpRounder<T>), (CdF16){}, (unsigned short)-1, 4);
-    }
-#endif
+    if constexpr (kScales<T>) return scale(p, t - kExpRounder<T>);  // rounds n down
     auto n = (bits(t) >> 3) - (bits(kExpRounder<f32>) >> 3);
     auto half = n >> 1;
     return p * from_bits((half + 127) << 23) * from_bits((n - half + 127) << 23);

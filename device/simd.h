@@ -4,7 +4,7 @@
 // a vector loop and for its scalar remainder. Operands must have equal types; cd::vec(x) makes a vector of a scalar.
 // See README.md.
 //
-// Needs clang, x86-64-v3 or x86-64-v4, -fwrapv (integers wrap), -ffp-contract=on, and no header or library at all.
+// Needs clang, x86-64-v3, x86-64-v4 or aarch64, -fwrapv (integers wrap), -ffp-contract=on, and no header or library at all.
 // COIL_LANES may be defined before the include; it is 16 with AVX-512 and 8 without.
 #ifndef COIL_DEVICE_SIMD_H_
 #define COIL_DEVICE_SIMD_H_
@@ -421,8 +421,31 @@ CD_FN void store_raw1(void* p, E x) {
   ((Unaligned<E>*)p)->value = x;
 }
 
+// ---- Pieces of vectors ------------------------------------------------------------------------------------------------------
+
+template <class E>
+using Half = E __attribute__((ext_vector_type(COIL_LANES / 2)));
+
+#if COIL_LANES == 16
+#define CD_LOW(x) __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7)
+#define CD_HIGH(x) __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15)
+#define CD_JOIN(a, b) __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
+#else
+#define CD_LOW(x) __builtin_shufflevector(x, x, 0, 1, 2, 3)
+#define CD_HIGH(x) __builtin_shufflevector(x, x, 4, 5, 6, 7)
+#define CD_JOIN(a, b) __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7)
+#endif
+
 }  // namespace cd
 
+// What the machine has instructions for: to_i32, to_i64, f32_to_f16, to_f16, look_up8, scale, load_raw_tail, store_raw_tail, end_streams.
+#if defined(__x86_64__)
+#include "x86_64/vectors.h"
+#elif defined(__aarch64__)
+#include "aarch64/vectors.h"
+#else
+#error "this machine has no folder below device/"
+#endif
 #include "convert.h"  // the register value of a memory element
 #include "simd_memory.h"
 #include "simd_reduce.h"

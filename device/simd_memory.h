@@ -63,112 +63,6 @@ CD_FN void store1(M* p, typename Reg<M>::scalar x) {
   else store_raw1<Raw<M>>(p, (Raw<M>)x);
 }
 
-// ---- Tails ------------------------------------------------------------------------------------------------------------------
-
-#if CD_AVX512
-// Bit i is lane i.
-CD_FN u16 tail_bits(i64 n) { return (u16)(n >= kLanes ? 0xffffu : n <= 0 ? 0u : __builtin_ia32_bzhi_si(0xffffu, (u32)n)); }
-
-typedef char CdB16 __attribute__((vector_size(16)));
-
-template <class E>
-CD_FN Vec<E> load_raw_tail(const void* p, i64 n) {
-  u16 m = tail_bits(n);
-  if constexpr (sizeof(E) == 1) {
-    return (Vec<E>)__builtin_ia32_loaddquqi128_mask((const CdB16*)p, (CdB16){}, m);
-  } else if constexpr (sizeof(E) == 2) {
-    return (Vec<E>)__builtin_ia32_loaddquhi256_mask((const CdH16*)p, (CdH16){}, m);
-  } else if constexpr (sizeof(E) == 4) {
-    return (Vec<E>)__builtin_ia32_loaddqusi512_mask((const int*)p, (CdI16){}, m);
-  } else {
-    CdL8 low = __builtin_ia32_loaddqudi512_mask((const long long*)p, (CdL8){}, (u8)m);
-    CdL8 high = __builtin_ia32_loaddqudi512_mask((const long long*)p + 8, (CdL8){}, (u8)(m >> 8));
-    return (Vec<E>)CD_JOIN(low, high);
-  }
-}
-template <class E>
-CD_FN void store_raw_tail(void* p, Vec<E> x, i64 n) {
-  u16 m = tail_bits(n);
-  if constexpr (sizeof(E) == 1) {
-    __builtin_ia32_storedquqi128_mask((CdB16*)p, (CdB16)x, m);
-  } else if constexpr (sizeof(E) == 2) {
-    __builtin_ia32_storedquhi256_mask((CdH16*)p, (CdH16)x, m);
-  } else if constexpr (sizeof(E) == 4) {
-    __builtin_ia32_storedqusi512_mask((int*)p, (CdI16)x, m);
-  } else {
-    __builtin_ia32_storedqudi512_mask((long long*)p, (CdL8)CD_LOW(x), (u8)m);
-    __builtin_ia32_storedqudi512_mask((long long*)p + 8, (CdL8)CD_HIGH(x), (u8)(m >> 8));
-  }
-}
-#else
-// count bytes, below 8, of p or of x, as two pieces that may overlap.
-CD_FN u64 load_bytes(const char* p, u32 count) {
-  if (count >= 4) return load_raw1<u32>(p) | (u64)load_raw1<u32>(p + count - 4) << (8 * (count - 4));
-  if (count >= 2) return load_raw1<u16>(p) | (u64)load_raw1<u16>(p + count - 2) << (8 * (count - 2));
-  return count ? load_raw1<u8>(p) : 0;
-}
-CD_FN void store_bytes(char* p, u64 x, u32 count) {
-  if (count >= 4) {
-    store_raw1<u32>(p, (u32)x);
-    store_raw1<u32>(p + count - 4, (u32)(x >> (8 * (count - 4))));
-  } else if (count >= 2) {
-    store_raw1<u16>(p, (u16)x);
-    store_raw1<u16>(p + count - 2, (u16)(x >> (8 * (count - 2))));
-  } else if (count) {
-    store_raw1<u8>(p, (u8)x);
-  }
-}
-
-typedef u64 CdU2 __attribute__((ext_vector_type(2)));
-
-template <class E>
-CD_FN Vec<E> load_raw_tail(const void* p, i64 n) {
-  const char* bytes = (const char*)p;
-  if (n >= kLanes) return load_raw<E>(p);
-  if (n <= 0) return (Vec<E>)0;
-  if constexpr (sizeof(E) == 1) {
-    return __builtin_bit_cast(Vec<E>, load_bytes(bytes, (u32)n));
-  } else if constexpr (sizeof(E) == 2) {
-    u32 count = (u32)n * 2;
-    CdU2 x = {0, 0};
-    if (count < 8) x.x = load_bytes(bytes, count);
-    else x = (CdU2){load_raw1<u64>(p), load_bytes(bytes + 8, count - 8)};
-    return (Vec<E>)x;
-  } else if constexpr (sizeof(E) == 4) {
-    return (Vec<E>)__builtin_ia32_maskloadd256((const CdI8*)p, (CdI8)tail(n));
-  } else {
-    i64v m = widen<i64>(tail(n));
-    CdL4 low = __builtin_ia32_maskloadq256((const CdL4*)p, (CdL4)CD_LOW(m));
-    CdL4 high = __builtin_ia32_maskloadq256((const CdL4*)(bytes + 32), (CdL4)CD_HIGH(m));
-    return (Vec<E>)CD_JOIN(low, high);
-  }
-}
-template <class E>
-CD_FN void store_raw_tail(void* p, Vec<E> x, i64 n) {
-  char* bytes = (char*)p;
-  if (n >= kLanes) return store_raw<E>(p, x);
-  if (n <= 0) return;
-  if constexpr (sizeof(E) == 1) {
-    store_bytes(bytes, __builtin_bit_cast(u64, x), (u32)n);
-  } else if constexpr (sizeof(E) == 2) {
-    u32 count = (u32)n * 2;
-    CdU2 w = (CdU2)x;
-    if (count >= 8) {
-      store_raw1<u64>(p, w.x);
-      store_bytes(bytes + 8, w.y, count - 8);
-    } else {
-      store_bytes(bytes, w.x, count);
-    }
-  } else if constexpr (sizeof(E) == 4) {
-    __builtin_ia32_maskstored256((CdI8*)p, (CdI8)tail(n), (CdI8)x);
-  } else {
-    i64v m = widen<i64>(tail(n));
-    __builtin_ia32_maskstoreq256((CdL4*)p, (CdL4)CD_LOW(m), (CdL4)CD_LOW(x));
-    __builtin_ia32_maskstoreq256((CdL4*)(bytes + 32), (CdL4)CD_HIGH(m), (CdL4)CD_HIGH(x));
-  }
-}
-#endif
-
 // ---- Contiguous -------------------------------------------------------------------------------------------------------------
 
 template <class M>
@@ -188,14 +82,13 @@ CD_FN void store_tail(M* p, typename Reg<M>::vector x, i64 n) {
   store_raw_tail<Raw<M>>(p, to_raw<M>(x), n);
 }
 
-// Past the caches, where the address allows it; end_streams() before other threads read it.
+// Past the caches, where the address allows it; end_streams() (of the machine's vectors.h) before other threads read it.
 template <class M>
 CD_FN void stream(M* p, typename Reg<M>::vector x) {
   const auto raw = to_raw<M>(x);
   if ((u64)p % sizeof raw == 0) __builtin_nontemporal_store(raw, (decltype(raw)*)p);
   else store_raw<Raw<M>>(p, raw);
 }
-CD_FN void end_streams() { __builtin_ia32_sfence(); }
 
 // ---- Tiles ------------------------------------------------------------------------------------------------------------------
 
@@ -266,7 +159,7 @@ CD_FN void turn_out_part(const M* from, M* to, i64 stride, i64 rows, i64 count) 
 }
 
 // ---- Strided and indexed ----------------------------------------------------------------------------------------------------
-// Single moves: the gather instructions of current x86 are no faster.
+// Single moves: the gather instructions of current machines are no faster.
 
 template <class M>
 CD_FN typename Reg<M>::vector load_strided(const M* p, i64 stride) {

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Installs the Debian packages that the build needs (with the argument `test`: the tests as well); a quick no-op when all are present.
+# Installs the Debian packages that the build needs (with the argument `test`: the tests as well; `aarch64`: what `make aarch64` and its tests need
+# besides); a quick no-op when all are present.
 set -e
 packages="git make g++ cmake ninja-build ccache python3 python3-venv python3-dev
   clang-19 lld-19 llvm-19-dev libclang-19-dev liblld-19-dev libpolly-19-dev libclang-rt-19-dev clang-format-19
@@ -7,6 +8,7 @@ packages="git make g++ cmake ninja-build ccache python3 python3-venv python3-dev
   libgtest-dev libbenchmark-dev liblapack-dev libblas-dev libssl-dev"
 # The tests start a Redis server of their own; its package also starts one as a service, which a build has no business with.
 [ "$1" = test ] && packages="$packages redis-server openssl libdnnl2"
+[ "$1" = aarch64 ] && packages="$packages gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user"
 missing=""
 for package in $packages; do
   dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q "^install ok installed" || missing="$missing $package"

@@ -1,19 +1,11 @@
 // The register-blocked products of a few rows of bytes with one panel, for every number of rows that the blocking uses.
 //
 // A panel's rows come four to a lane, so that one lane of a sum takes four products a step: one instruction with AVX512_VNNI,
-// elsewhere two of pairs widened to 16 bits, which cannot overflow.
+// or where the machine's level has it (COIL_BYTE_DOT), elsewhere two of pairs widened to 16 bits, which cannot overflow.
 #include "bytes.h"
 
 namespace COIL_KERNELS_NAMESPACE {
 namespace {
-
-#ifdef __AVX512F__
-typedef short Shorts __attribute__((vector_size(64)));
-COIL_INLINE VecI32 pair_sums(VecI32 a, VecI32 b) { return __builtin_bit_cast(VecI32, __builtin_ia32_pmaddwd512(__builtin_bit_cast(Shorts, a), __builtin_bit_cast(Shorts, b))); }
-#else
-typedef short Shorts __attribute__((vector_size(32)));
-COIL_INLINE VecI32 pair_sums(VecI32 a, VecI32 b) { return __builtin_bit_cast(VecI32, __builtin_ia32_pmaddwd256(__builtin_bit_cast(Shorts, a), __builtin_bit_cast(Shorts, b))); }
-#endif
 
 // A tile's sums between registers and memory.
 template <int mr, int nv>
@@ -41,6 +33,17 @@ __attribute__((noinline)) void micro_widened(const ByteChunk& c) {
   const uint8_t* b = c.b;
 #pragma clang loop unroll(disable)
   for (int64_t p = 0; p < c.steps; p++, b += kPanel * 4) {
+#ifdef COIL_BYTE_DOT
+    VecI32 column[nv];
+#pragma unroll
+    for (int j = 0; j < nv; j++) column[j] = load_raw<VecI32>(b + j * kLanes * 4);
+#pragma unroll
+    for (int i = 0; i < mr; i++) {
+      const VecI32 four = VecI32(load_raw<int32_t>(c.a + i * kByteStride + p * 4));
+#pragma unroll
+      for (int j = 0; j < nv; j++) sum[i][j] = byte_dot(sum[i][j], four, column[j]);
+    }
+#else
     VecI32 even[nv], odd[nv];
 #pragma unroll
     for (int j = 0; j < nv; j++) {
@@ -54,6 +57,7 @@ __attribute__((noinline)) void micro_widened(const ByteChunk& c) {
 #pragma unroll
       for (int j = 0; j < nv; j++) sum[i][j] += pair_sums(VecI32(four & 0x00ff00ff), even[j]) + pair_sums(VecI32((four >> 8) & 0x00ff00ff), odd[j]);
     }
+#endif
   }
   end_sums(c, sum);
 }

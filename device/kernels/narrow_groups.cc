@@ -16,10 +16,8 @@ constexpr int64_t kSmallWork = 131072;       // multiply-adds that are not worth
 constexpr int64_t kWays = 8, kWayBytes = 4096;   // of the first cache
 
 #ifdef __AVX512F__
-COIL_INLINE Vec permute(Vec v, VecI32 lanes) { return __builtin_ia32_permvarsf512(v, lanes); }
 COIL_INLINE VecI32 lane_numbers() { return VecI32{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}; }
 #else
-COIL_INLINE Vec permute(Vec v, VecI32 lanes) { return __builtin_ia32_permvarsf256(v, lanes); }
 COIL_INLINE VecI32 lane_numbers() { return VecI32{0, 1, 2, 3, 4, 5, 6, 7}; }
 #endif
 

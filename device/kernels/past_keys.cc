@@ -64,7 +64,7 @@ void keep_past(const CoilAttention& a, int64_t batch, int64_t kv_head, int64_t f
     const int64_t from = batch * a.v_past_batch + kv_head * a.v_past_head + first * a.v_past_row, to = batch * a.v_batch + kv_head * a.v_head + row * a.v_row;
     copy({static_cast<const char*>(a.v_past) + from * size, static_cast<char*>(const_cast<void*>(a.v)) + to * size, a.v_past_row * size, a.v_row * size, a.v_dim * size}, count, streams);
   }
-  if (streams) __builtin_ia32_sfence();
+  if (streams) end_streams();
 }
 
 void keep_all_past(const CoilAttention& a, const CoilHost* host) {

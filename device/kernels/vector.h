@@ -7,7 +7,7 @@
 #include "../kernels.h"
 
 #ifndef COIL_ISA
-#error "compile with -DCOIL_ISA=v3 or v4"
+#error "compile with -DCOIL_ISA=v3, v4 or another level of src/base/host_machine.cc"
 #endif
 #define COIL_JOIN2(a, b) a##b
 #define COIL_JOIN(a, b) COIL_JOIN2(a, b)
@@ -85,53 +85,22 @@ COIL_INLINE float load_one(const Float16* p) { return static_cast<float>(*p); }
 COIL_INLINE float load_one(const uint8_t* p) { return static_cast<float>(*p); }
 #endif
 
-// The first n (0 <= n <= kLanes) elements, then zeros; reads no more than n.
-#ifdef COIL_DOUBLE
-#ifdef __AVX512F__
-COIL_INLINE Vec load_partial(const double* p, int64_t n) { return __builtin_ia32_loadupd512_mask(p, Vec(0.0), static_cast<uint8_t>((1u << n) - 1)); }
+}  // namespace COIL_KERNELS_NAMESPACE
+
+// What the machine has instructions for.
+//   load_partial(p, n)   the first n (0 <= n <= kLanes) elements, then zeros; reads no more than n
+//   pair_sums(a, b)      of pairs of int16, lane by lane: a.low * b.low + a.high * b.high (which does not overflow) in int32
+//   permute(v, lanes)    v[lanes % kLanes]
+//   end_streams()        after stores past the caches, before other threads read them
+#if defined(__x86_64__)
+#include "../x86_64/kernel_vectors.h"
+#elif defined(__aarch64__)
+#include "../aarch64/kernel_vectors.h"
 #else
-COIL_INLINE Vec load_partial(const double* p, int64_t n) {
-  const Lanes<int64_t> lane = {0, 1, 2, 3};
-  return __builtin_ia32_maskloadpd256(reinterpret_cast<const Vec*>(p), lane < n);
-}
+#error "this machine has no folder below device/"
 #endif
-#elif defined(__AVX512F__)
-COIL_INLINE Vec load_partial(const float* p, int64_t n) {
-  return __builtin_ia32_loadups512_mask(p, Vec(0.0f), static_cast<uint16_t>((1u << n) - 1));
-}
-COIL_INLINE Lanes<int16_t> load_partial_bits(const void* p, int64_t n) {
-  return __builtin_ia32_loaddquhi256_mask(static_cast<const Lanes<int16_t>*>(p), Lanes<int16_t>(0),
-                                          static_cast<uint16_t>((1u << n) - 1));
-}
-COIL_INLINE Vec load_partial(const BFloat16* p, int64_t n) {
-  const Lanes<int16_t> bits = load_partial_bits(p, n);
-  return load(reinterpret_cast<const BFloat16*>(&bits));
-}
-COIL_INLINE Vec load_partial(const Float16* p, int64_t n) {
-  const Lanes<int16_t> bits = load_partial_bits(p, n);
-  return load(reinterpret_cast<const Float16*>(&bits));
-}
-template <class Byte>
-  requires(sizeof(Byte) == 1)
-COIL_INLINE Vec load_partial(const Byte* p, int64_t n) {
-  typedef char Bytes __attribute__((vector_size(16)));
-  const Bytes bytes = __builtin_ia32_loaddquqi128_mask(reinterpret_cast<const Bytes*>(p), Bytes{}, static_cast<uint16_t>((1u << n) - 1));
-  return load(reinterpret_cast<const Byte*>(&bytes));
-}
-#else
-template <class T>
-__attribute__((noinline)) Vec load_partial(const T* p, int64_t n) {
-  if (n >= kLanes) return load(p);
-  T part[kLanes] = {};
-#pragma clang loop unroll(disable) vectorize(disable)
-  for (int64_t i = 0; i < n; i++) part[i] = p[i];
-  return load(part);
-}
-COIL_INLINE Vec load_partial(const float* p, int64_t n) {
-  const VecI32 lane = {0, 1, 2, 3, 4, 5, 6, 7};
-  return __builtin_ia32_maskloadps256(reinterpret_cast<const Vec*>(p), lane < static_cast<int32_t>(n));
-}
-#endif
+
+namespace COIL_KERNELS_NAMESPACE {
 
 #ifndef COIL_DOUBLE
 COIL_INLINE Lanes<uint16_t> narrow_bf16(Vec v) {

@@ -22,7 +22,11 @@ Place places[kPlaces];
 
 void* this_thread() {
   void* self;
+#if defined(__x86_64__)
   asm("mov %%fs:0, %0" : "=r"(self));
+#else
+  self = __builtin_thread_pointer();
+#endif
   return self;
 }
 

@@ -4,6 +4,7 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include "base/host_machine.h"
 #include "base/env.h"
 #include "base/files.h"
 #include "call.h"
@@ -99,11 +100,11 @@ nb::dict fixed_inputs(const runtime::Manifest& manifest) {
   return rows;
 }
 
-// The x86-64 level that a package's code would be chosen for here; COIL_ISA lowers it.
+// The level of this machine that a package's code would be chosen for here; COIL_ISA lowers it.
 std::string host_isa() {
-  const std::string wish = env("COIL_ISA").value_or("");
-  const bool low = wish.ends_with("v3") || wish.ends_with("v2");
-  return __builtin_cpu_supports("x86-64-v4") && !low ? "x86-64-v4" : "x86-64-v3";
+  std::vector<std::string> all;
+  for (const HostLevel& level : this_machine().levels) all.emplace_back(level.name);
+  return std::string(level_here(all).full_name);
 }
 
 nb::list cuda_devices() {

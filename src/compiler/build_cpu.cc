@@ -80,11 +80,11 @@ toolchain::LinkInput embedded_input(const toolchain::EmbeddedObject& o) {
 }
 
 // What the plan needs of the device library: kernels for each architecture, and an archive of routines from which the linker takes what they need.
-std::vector<toolchain::LinkInput> library_of(const KernelPlan& plan, const std::vector<std::string>& architectures, bool onednn) {
+std::vector<toolchain::LinkInput> library_of(const HostMachine& machine, const KernelPlan& plan, const std::vector<std::string>& architectures, bool onednn) {
   std::vector<toolchain::LinkInput> inputs;
   // One by one: g++ 12 destroys what it has not made where an exception passes a list of temporaries.
   const auto add = [&](const std::vector<std::string_view>& sets) {
-    const std::vector<toolchain::LinkInput> objects = device_library(sets);
+    const std::vector<toolchain::LinkInput> objects = device_library(machine, sets);
     inputs.insert(inputs.end(), objects.begin(), objects.end());
   };
   add({"any"});
@@ -96,25 +96,26 @@ std::vector<toolchain::LinkInput> library_of(const KernelPlan& plan, const std::
 
 }  // namespace
 
-std::vector<toolchain::LinkInput> device_library(std::span<const std::string_view> sets) {
+std::vector<toolchain::LinkInput> device_library(const HostMachine& machine, std::span<const std::string_view> sets) {
   std::vector<toolchain::LinkInput> inputs;
-  for (const toolchain::EmbeddedObject& o : toolchain::embedded_objects()) {
+  for (const toolchain::EmbeddedObject& o : toolchain::embedded_objects(machine)) {
     if (std::find(sets.begin(), sets.end(), o.isa) != sets.end()) inputs.push_back(embedded_input(o));
   }
   return inputs;
 }
 
-toolchain::CompileRequest host_request(const std::string& text) {
+toolchain::CompileRequest host_request(const HostMachine& machine, const std::string& text) {
   toolchain::CompileRequest host;
   host.name = "host.cc";
   host.source = text;
-  host.cpu = "x86-64-v2";
+  host.cpu = machine.base.full_name;
   host.opt_level = 1;
   return host;
 }
 
-Result<std::vector<uint8_t>> link_model(std::vector<toolchain::LinkInput> inputs, const std::vector<std::string>& more_exports, std::vector<std::string>* members) {
+Result<std::vector<uint8_t>> link_model(const HostMachine& machine, std::vector<toolchain::LinkInput> inputs, const std::vector<std::string>& more_exports, std::vector<std::string>* members) {
   toolchain::LinkRequest link;
+  link.machine = &machine;
   link.inputs = std::move(inputs);
   link.exports = {"coil_model", "AOTInductor*"};
   link.exports.insert(link.exports.end(), more_exports.begin(), more_exports.end());
@@ -132,7 +133,20 @@ Result<CpuPlan> plan_cpu(const LoopProgram& loops, const CompileOptions& options
   return p;
 }
 
-Result<TargetContents> build_cpu(const TargetJob& job, const tune::Record* record, const Dump& dump, const StageDone& done) {
+namespace {
+
+// Fourier transforms and factorisations are not in every build of coil (cmake/machines.cmake).
+Status check_library(const HostMachine& machine, const KernelPlan& plan) {
+  const std::vector<std::string> routines = library_routines(plan);
+  constexpr std::string_view kSet[] = {"library"};
+  if (routines.empty() || !device_library(machine, kSet).empty()) return ok_status();
+  return Error{ErrorCode::unsupported_feature, fmt::format("this coil was built without library routines for {}, of which the program needs {}", machine.name, routines[0]), "",
+               fmt::format("build coil again after `make {}`, which installs what they are made of", machine.name)};
+}
+
+}  // namespace
+
+Result<TargetContents> build_cpu(const HostMachine& machine, const TargetJob& job, const tune::Record* record, const Dump& dump, const StageDone& done) {
   const FusionWay* way = nullptr;
   if (record) {
     TRY(way, recorded_way(*record, job.loops));
@@ -141,7 +155,9 @@ Result<TargetContents> build_cpu(const TargetJob& job, const tune::Record* recor
   KeepPackings keep;
   if (record) keep = packings_of(*record);
   TRY(CpuPlan plan, plan_cpu(job.loops, job.options, keep, way));
+  TRY_STATUS(check_library(machine, plan.plan));
   HostOptions host;
+  host.machine = &machine;
   if (record) {
     TRY_STATUS(apply_record(plan, *record));
     plan.program = cpu::generate_kernels(plan.plan);
@@ -154,7 +170,8 @@ Result<TargetContents> build_cpu(const TargetJob& job, const tune::Record* recor
 
 Result<TargetContents> build_plan(CpuPlan plan, const TargetJob& job, HostOptions host, const Dump& dump, const StageDone& done) {
   const CompileOptions& options = job.options;
-  TargetContents t = contents_of(cpu_target(), job.architectures);
+  TargetContents t = contents_of(target_for(*host.machine), job.architectures);
+  t.machine = host.machine->name;
   t.plan = std::move(plan.plan);
   cpu::CpuProgram kernels = std::move(plan.program);
   cpu::drop_configs(kernels, t.plan, host.timed);
@@ -177,12 +194,12 @@ Result<TargetContents> build_plan(CpuPlan plan, const TargetJob& job, HostOption
     t.sources.push_back(unit.source);
     for (const std::string& isa : job.architectures) {
       toolchain::CompileRequest r = unit_request(unit);
-      r.cpu = "x86-64-" + isa;
+      r.cpu = host.machine->level(isa)->full_name;
       r.opt_level = options.opt_level;
       requests.push_back(std::move(r));
     }
   }
-  requests.push_back(host_request(host_text));
+  requests.push_back(host_request(*host.machine, host_text));
   t.sources.push_back({"host.cc", host_text});
   for (const GeneratedSource& s : t.sources) dump.text(s.name, [&] { return s.text; }, LogLevel::code);
   const int threads = options.threads > 0 ? options.threads : allowed_cpus();
@@ -193,11 +210,11 @@ Result<TargetContents> build_plan(CpuPlan plan, const TargetJob& job, HostOption
       }, options.cache.get()));
   std::vector<toolchain::LinkInput> inputs;
   for (size_t i = 0; i < objects.size(); ++i) inputs.push_back({requests[i].name, objects[i]});
-  const std::vector<toolchain::LinkInput> library = library_of(t.plan, job.architectures, onednn);
+  const std::vector<toolchain::LinkInput> library = library_of(*host.machine, t.plan, job.architectures, onednn);
   inputs.insert(inputs.end(), library.begin(), library.end());
   std::vector<std::string> exports;
   if (!host.timed.empty()) exports.push_back(COIL_TUNING_SYMBOL);
-  TRY(t.code, link_model(std::move(inputs), exports, library_routines(t.plan).empty() ? nullptr : &t.members));
+  TRY(t.code, link_model(*host.machine, std::move(inputs), exports, library_routines(t.plan).empty() ? nullptr : &t.members));
   done("build");
   return t;
 }

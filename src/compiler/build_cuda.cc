@@ -216,6 +216,7 @@ Result<TargetContents> build_plan(CudaPlan plan, const TargetJob& job, const too
   for (const GeneratedSource& s : t.sources) dump.text(s.name, [&] { return s.text; }, LogLevel::code);
   TRY(const std::vector<toolchain::Bytes> cubins, compile_all(compilation, options, nvrtc));
 
+  const HostMachine& machine = this_machine();  // of the program that launches the kernels
   cuda::HostOptions host;
   host.in_spec = job.graph.in_spec;
   host.out_spec = job.graph.out_spec;
@@ -227,19 +228,19 @@ Result<TargetContents> build_plan(CudaPlan plan, const TargetJob& job, const too
   for (size_t i = 0; i < cubins.size(); ++i) {
     const std::string symbol = fmt::format("coil_image_{}", i);
     host.images.push_back({compilation.images[i].sm, compilation.images[i].kind, symbol, cubins[i].size()});
-    objects.push_back(toolchain::data_object(symbol, cubins[i]));
+    objects.push_back(toolchain::data_object(machine, symbol, cubins[i]));
   }
   const std::string host_text = cuda::host_program_text(t.plan, program, host);
   t.sources.push_back({"host.cc", host_text});
   dump.text("host_cuda.cc", [&] { return host_text; }, LogLevel::code);
-  TRY(const toolchain::Bytes host_object, toolchain::compile_cpp(host_request(host_text)));
+  TRY(const toolchain::Bytes host_object, toolchain::compile_cpp(host_request(machine, host_text)));
   std::vector<toolchain::LinkInput> inputs = {{"host.cc", host_object}};
   for (size_t i = 0; i < objects.size(); ++i) inputs.push_back({host.images[i].symbol, objects[i]});
   const std::string_view sets[] = {"any", "cuda"};
-  for (const toolchain::LinkInput& o : device_library(sets)) inputs.push_back(o);
+  for (const toolchain::LinkInput& o : device_library(machine, sets)) inputs.push_back(o);
   std::vector<std::string> exports;
   if (!host.timed.empty()) exports.push_back(COIL_TUNING_SYMBOL);
-  TRY(t.code, link_model(std::move(inputs), exports));
+  TRY(t.code, link_model(machine, std::move(inputs), exports));
   done("build");
   return t;
 }

@@ -13,10 +13,12 @@
 
 namespace coil {
 
-const Target& cpu_target();
+const Target& cpu_target();      // x86-64
+const Target& aarch64_target();
+const Target& target_for(const HostMachine& machine);
 
 Result<tune::Record> tune_cpu(const TargetJob& job);
-Result<TargetContents> build_cpu(const TargetJob& job, const tune::Record* record, const Dump& dump, const StageDone& done);
+Result<TargetContents> build_cpu(const HostMachine& machine, const TargetJob& job, const tune::Record* record, const Dump& dump, const StageDone& done);
 
 struct CpuPlan {
   KernelPlan plan;
@@ -36,7 +38,7 @@ std::vector<std::string> problem_texts(const CpuPlan& plan);
 KeepPackings packings_of(const tune::Record& record);
 Status apply_record(CpuPlan& plan, const tune::Record& record);
 
-// Compiles and links. host: timed and tuned_isa are the caller's business. dump, done: as of Target::build.
+// Compiles and links. host: machine, timed and tuned_isa are the caller's business. dump, done: as of Target::build.
 Result<TargetContents> build_plan(CpuPlan plan, const TargetJob& job, HostOptions host, const Dump& dump, const StageDone& done);
 
 }  // namespace coil

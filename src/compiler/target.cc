@@ -16,6 +16,7 @@ namespace coil {
 std::span<const Target* const> targets() {
   static const Target* const table[] = {
       &cpu_target(),
+      &aarch64_target(),
       &cuda_target(),
   };
   return table;

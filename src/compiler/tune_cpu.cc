@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/cpu_limits.h"
-#include "base/env.h"
+#include "base/host_machine.h"
 #include "base/machine.h"
 #include "base/zip_writer.h"
 #include "compiler/cpu_profiler.h"
@@ -20,11 +20,7 @@ constexpr double kBuildSeconds = 0.05;
 int threads_of(const TuneOptions& options) { return options.threads > 0 ? options.threads : allowed_cpus(); }
 
 // The instruction set that the runtime would choose.
-std::string isa_of(const std::vector<std::string>& architectures) {
-  const std::optional<std::string> wanted = env("COIL_ISA");
-  const bool v4 = __builtin_cpu_supports("x86-64-v4") && wanted != "v3";
-  return v4 && std::find(architectures.begin(), architectures.end(), "v4") != architectures.end() ? "v4" : "v3";
-}
+std::string isa_of(const std::vector<std::string>& architectures) { return std::string(level_here(architectures).name); }
 
 // "2.6.3"; empty: it is not there, or not to be used.
 std::string onednn_version(const CompileOptions& options) {
@@ -73,7 +69,7 @@ class CpuTuningTarget : public TuningTarget {
   std::string choice_text(size_t k, const Choice& c) const override { return cpu::choice_text(kernel(k), c); }
 
   std::vector<Choice> candidates(size_t k, const std::function<int64_t(SymbolId)>& sizes, size_t most) const override {
-    std::vector<Choice> out = cpu::candidates(plan(), kernel(k), launch(k), sizes, {threads_, isa_ == "v3" ? 8 : 16, onednn_serves_[k]}, most);
+    std::vector<Choice> out = cpu::candidates(plan(), kernel(k), launch(k), sizes, {threads_, find_level(isa_).level->lanes, onednn_serves_[k]}, most);
     std::erase_if(out, [&](const Choice& c) { return !cpu::can_run(plan(), kernel(k), c); });
     return out;
   }
@@ -86,7 +82,7 @@ class CpuTuningTarget : public TuningTarget {
   // One build serves all candidates: they are numbers that its code reads.
   Result<std::unique_ptr<ProgramProfiler>> profiler(const std::vector<SymbolValues>& points, Candidates& candidates, double) override {
     TRY(std::shared_ptr<runtime::Model> model, load_build(plan_, problems_, united_choices(plan(), problems_, candidates), package_, job_, threads_));
-    CHECK(model->isa() == "x86-64-" + isa_, "the runtime chooses another instruction set");
+    CHECK(model->isa() == find_level(isa_).level->full_name, "the runtime chooses another instruction set");
     TRY(std::unique_ptr<CpuProfiler> profiler, CpuProfiler::make(std::move(model), plan(), problems_, points, candidates));
     return std::unique_ptr<ProgramProfiler>(std::move(profiler));
   }

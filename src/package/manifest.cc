@@ -140,6 +140,7 @@ std::string manifest_text(const PackageContents& c) {
   if (!plan.none_results.empty()) m["none_results"] = plan.none_results;
   for (const TargetContents& t : c.targets) {
     Json target = {{"device", t.device}, {"model", t.model}, {t.architectures_key, t.architectures}};
+    if (!t.machine.empty() && t.machine != "x86-64") target["machine"] = t.machine;
     if (!t.needs.empty()) target["needs"] = t.needs;
     if (!t.uses.empty()) target["uses"] = t.uses;
     if (t.graphs) target["graphs"] = true;

@@ -25,6 +25,7 @@ struct FixedArgument {
 struct TargetContents {
   std::string name;                        // "cpu": of the target, as --target calls it; no two targets of a package have one name
   std::string device;                      // "cpu", "cuda"
+  std::string machine;                     // of code for processors: as base/host_machine.h calls it; empty for CUDA
   std::string model = "model";             // the folder below data/aotinductor
   KernelPlan plan;
   std::vector<std::string> functions;      // of each kernel of the plan; empty: none of its own

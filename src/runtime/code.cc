@@ -16,27 +16,14 @@
 #include <utility>
 
 #include "base/hash.h"
+#include "base/host_machine.h"
 
 namespace coil::runtime {
 namespace {
 
-#if defined(__x86_64__)
-constexpr uint16_t kMachine = EM_X86_64;
-#elif defined(__aarch64__)
-constexpr uint16_t kMachine = EM_AARCH64;
-#endif
-
 std::string machine_name(uint16_t machine) {
-  switch (machine) {
-    case EM_X86_64:
-      return "x86-64";
-    case EM_AARCH64:
-      return "aarch64";
-    case EM_RISCV:
-      return "riscv";
-    default:
-      return "machine number " + std::to_string(machine);
-  }
+  const HostMachine* known = machine_of_elf(machine);
+  return known ? std::string(known->name) : "machine number " + std::to_string(machine);
 }
 
 // What the loader takes on trust: that the headers lie inside the file.
@@ -46,9 +33,9 @@ Status check_elf(std::span<const uint8_t> bytes) {
   memcpy(&header, bytes.data(), sizeof header);
   if (memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_type != ET_DYN)
     return Error{ErrorCode::bad_package, "the package's code is not a shared object"};
-  if (header.e_machine != kMachine)
+  if (header.e_machine != this_machine().elf_machine)
     return Error{ErrorCode::wrong_machine,
-                 "the package holds code for " + machine_name(header.e_machine) + "; this machine is " + machine_name(kMachine),
+                 "the package holds code for " + machine_name(header.e_machine) + "; this machine is " + std::string(this_machine().name),
                  "", "compile the program for this machine with --target"};
   const uint64_t table = uint64_t{header.e_phnum} * sizeof(Elf64_Phdr);
   if (header.e_phentsize != sizeof(Elf64_Phdr) || header.e_phoff > bytes.size() || table > bytes.size() - header.e_phoff)

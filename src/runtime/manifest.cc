@@ -165,6 +165,10 @@ Result<Target> read_target(JsonValue item, const std::string& formula) {
   target.device_type = device == "cpu" ? COIL_CPU : COIL_CUDA;
   TRY(target.model, item.get_string("model"));
   if (!is_folder_name(target.model)) return item.error("'" + target.model + "' is no name of a folder");
+  if (const std::optional<JsonValue> machine = item.find("machine")) {
+    TRY(const std::string_view name, machine->as_string());
+    target.machine = name;
+  }
   TRY(const std::vector<JsonValue> list, list_or_none(item, device == "cpu" ? "isas" : "architectures"));
   for (JsonValue value : list) {
     TRY(const std::string_view name, value.as_string());

@@ -14,7 +14,8 @@
 //    "argument_names": ["x", "flag"],               of the program's call, positional ones first; may be absent
 //    "targets": [{"device": "cpu", "model": "model", "isas": ["v3", "v4"]},    what the package has code for, best first;
 //                {"device": "cuda", "model": "cuda",                           `model` is the folder below data/aotinductor;
-//                 "architectures": ["sm_90", "sm_80"]}],                       absent or not objects: one for the CPU, "model"
+//                 "architectures": ["sm_90", "sm_80"]}],                       absent or not objects: one for the CPU, "model";
+//                {"device": "cpu", "machine": "aarch64", ...}                  a CPU's machine (base/host_machine.h); absent: "x86-64"
 //    "memory": {"arena_bytes": "4*batch*seq"}}                                 the formula of a call's scratch space, for messages;
 //                                                                              a target with a "memory" of its own has its own
 // An input with a "value" is a symbolic integer: a 0-d int64 tensor that is on the CPU for every target.
@@ -55,6 +56,7 @@ struct ManifestTensor {
 
 struct Target {
   int32_t device_type = 0;  // COIL_CPU, COIL_CUDA
+  std::string machine = "x86-64";  // of a CPU
   std::string model = "model";
   std::vector<std::string> architectures;  // "sm_90", or "v3"
   std::string arena_formula;               // or empty

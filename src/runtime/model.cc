@@ -5,6 +5,7 @@
 
 #include "base/cpu_limits.h"
 #include "base/env.h"
+#include "base/host_machine.h"
 
 namespace coil::runtime {
 namespace {
@@ -46,7 +47,8 @@ Error error_of(const CoilError& error) { return Error{static_cast<ErrorCode>(err
 std::string target_text(const Target& target) {
   std::string list;
   for (const std::string& name : target.architectures) list += (list.empty() ? "" : ", ") + name;
-  return std::string(target.device_type == COIL_CPU ? "cpu" : "cuda") + (list.empty() ? "" : " (" + list + ")");
+  const std::string kind = target.device_type != COIL_CPU ? "cuda" : target.machine == "x86-64" ? "cpu" : target.machine;
+  return kind + (list.empty() ? "" : " (" + list + ")");
 }
 
 // Another target of the package may do.
@@ -73,8 +75,8 @@ Result<std::shared_ptr<Model>> Model::open_memory(std::span<const uint8_t> bytes
   return make(std::move(package), options);
 }
 
-// The targets are tried in the package's order; those of another kind of device than the wished one are left out. When none
-// can run here, the error is that of the first, with the others' beside it.
+// The targets are tried in the package's order; those of another kind of device than the wished one, and of other machines, are left out. When none
+// can run here, the error is that of the first that was tried, with the others' beside it.
 Result<std::shared_ptr<Model>> Model::make(Package package, const ModelOptions& options) {
   std::optional<DeviceId> wish;
   if (!options.device.empty()) {
@@ -82,9 +84,14 @@ Result<std::shared_ptr<Model>> Model::make(Package package, const ModelOptions& 
   }
   std::optional<Error> failure;
   std::string held;
+  bool for_others = false;
   for (const Target& target : package.manifest.targets) {
     held += (held.empty() ? "" : ", ") + target_text(target);
     if (wish && wish->type != target.device_type) continue;
+    if (target.device_type == COIL_CPU && target.machine != this_machine().name) {
+      for_others = true;
+      continue;
+    }
     auto model = make_for(package, target, wish.value_or(DeviceId{target.device_type, 0}), options);
     if (model.ok() || !is_about_machine(model.error().code)) return model;
     if (!failure) {
@@ -94,8 +101,10 @@ Result<std::shared_ptr<Model>> Model::make(Package package, const ModelOptions& 
     }
   }
   if (failure) return *std::move(failure);
-  return Error{ErrorCode::wrong_machine, "the package holds code for " + held + ", not for " + options.device, "",
-               std::string("compile the program with --target ") + (wish->type == COIL_CPU ? "cpu" : "cuda:sm_90")};
+  const std::string machine(this_machine().name), cpu = machine == "x86-64" ? "cpu" : machine;
+  const bool gpu = wish && wish->type == COIL_CUDA;
+  return Error{ErrorCode::wrong_machine, "the package holds code for " + held + ", not for " + (for_others ? "this machine, which is " + machine : options.device), "",
+               "compile the program with --target " + (gpu ? "cuda:sm_90" : cpu)};
 }
 
 Result<std::shared_ptr<Model>> Model::make_for(const Package& package, const Target& target, DeviceId device,

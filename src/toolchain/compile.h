@@ -5,8 +5,8 @@
 // else fails at link time.
 //
 // Fixed flags: -std=c++20 -fPIC -ffp-contract=on -fno-math-errno -fwrapv -fno-exceptions -fno-rtti -fvisibility=hidden
-// -fno-threadsafe-statics -ffunction-sections -fdata-sections; -mprefer-vector-width=512 for v4, without which clang splits
-// 512-bit vectors; never fast-math. COIL_ISA=v3|v4 and COIL_ISA_V3=1|COIL_ISA_V4=1 are defined, as for the device library.
+// -fno-threadsafe-statics -ffunction-sections -fdata-sections, and those of the level; never fast-math. COIL_ISA=v3 (or v4, neon, ...: the
+// level's name) and COIL_ISA_V3=1 are defined, as for the device library.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct VirtualFile {
 struct CompileRequest {
   std::string name = "kernel.cc";    // shown in diagnostics; not part of the object
   std::string source;
-  std::string cpu = "x86-64-v3";     // "x86-64-v2", "x86-64-v3", "x86-64-v4", or any of clang's -march names
+  std::string cpu = "x86-64-v3";     // a level of host_machines() by its full name, base levels included: "x86-64-v2"
   int opt_level = 2;                 // 0 to 3
   std::vector<std::string> defines;  // "NAME" or "NAME=value"
   std::vector<VirtualFile> headers;

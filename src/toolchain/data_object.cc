@@ -31,7 +31,7 @@ Elf64_Shdr section(Elf64_Word name, Elf64_Word type, Elf64_Xword flags, size_t a
 
 }  // namespace
 
-std::vector<uint8_t> data_object(const std::string& symbol, std::span<const uint8_t> bytes) {
+std::vector<uint8_t> data_object(const HostMachine& machine, const std::string& symbol, std::span<const uint8_t> bytes) {
   const std::string data_name = ".rodata." + symbol;
   std::string names(1, '\0');
   const auto name = [&](const std::string& text) {
@@ -45,7 +45,7 @@ std::vector<uint8_t> data_object(const std::string& symbol, std::span<const uint
   Elf64_Ehdr head = {};
   std::memcpy(head.e_ident, ELFMAG, SELFMAG);
   head.e_ident[EI_CLASS] = ELFCLASS64, head.e_ident[EI_DATA] = ELFDATA2LSB, head.e_ident[EI_VERSION] = EV_CURRENT;
-  head.e_type = ET_REL, head.e_machine = EM_X86_64, head.e_version = EV_CURRENT;
+  head.e_type = ET_REL, head.e_machine = machine.elf_machine, head.e_version = EV_CURRENT;
   head.e_ehsize = sizeof head, head.e_shentsize = sizeof(Elf64_Shdr), head.e_shnum = 6, head.e_shstrndx = 4;
   Elf64_Sym entries[2] = {};
   entries[1].st_name = 1, entries[1].st_info = ELF64_ST_INFO(STB_GLOBAL, STT_OBJECT), entries[1].st_other = STV_HIDDEN;

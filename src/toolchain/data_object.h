@@ -6,9 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "base/host_machine.h"
+
 namespace coil::toolchain {
 
-// An x86-64 object with one section .rodata.<symbol>, aligned to 64 bytes, that holds `bytes` under the hidden global `symbol`.
-std::vector<uint8_t> data_object(const std::string& symbol, std::span<const uint8_t> bytes);
+// An object for `machine` with one section .rodata.<symbol>, aligned to 64 bytes, that holds `bytes` under the hidden global `symbol`.
+std::vector<uint8_t> data_object(const HostMachine& machine, const std::string& symbol, std::span<const uint8_t> bytes);
 
 }  // namespace coil::toolchain

@@ -6,6 +6,10 @@
 #include <span>
 #include <string_view>
 
+namespace coil {
+struct HostMachine;
+}
+
 namespace coil::toolchain {
 
 // A source text. `path` is relative to the repository: "device/vec.h", "device/kernels/gemm.h".
@@ -16,11 +20,12 @@ struct EmbeddedFile {
   std::string_view text() const { return {data, size}; }
 };
 
-// A relocatable ELF object. `name` is the stem of its source ("gemm" for device/kernels/gemm.cc); `isa` is "v3" or "v4"
-// (device/kernels), or "any" (device/*.cc: the same code for every machine, compiled for x86-64-v2), or "cuda" (those of CUDA packages), "onednn" (of CPU packages that ask for it),
+// A relocatable ELF object for `machine` ("x86-64", "aarch64"). `name` is the stem of its source ("gemm" for device/kernels/gemm.cc); `isa` is the name of
+// a level ("v3"; device/kernels), or "any" (device/*.cc: for every such machine), or "cuda" (those of CUDA packages), "onednn" (of CPU packages that ask for it),
 // or "library": an archive of the routines of device/library with the libraries that they call.
 struct EmbeddedObject {
   std::string_view name;
+  std::string_view machine;
   std::string_view isa;
   const char* data;
   size_t size;
@@ -37,6 +42,7 @@ struct EmbeddedHeaders {
 // All in a fixed order (sorted by path, as the build found them).
 std::span<const EmbeddedFile> embedded_files();
 std::span<const EmbeddedObject> embedded_objects();
+std::span<const EmbeddedObject> embedded_objects(const HostMachine& machine);  // those for it
 std::span<const EmbeddedHeaders> embedded_headers();
 
 }  // namespace coil::toolchain

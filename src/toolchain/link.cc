@@ -154,10 +154,10 @@ Result<std::vector<uint8_t>> link_to_memory(std::vector<std::string> args, size_
 }
 
 // A shared object that holds nothing but its name: linking with it makes the loader look for that library.
-Result<Descriptor> stand_in(const std::string& soname) {
+Result<Descriptor> stand_in(const HostMachine& machine, const std::string& soname) {
   TRY(const Descriptor archive, memory_file(as_bytes("!<arch>\n")));  // lld wants an input, if only an empty archive
   std::string messages;
-  TRY(const std::vector<uint8_t> library, link_to_memory({"-m", "elf_x86_64", "-soname", soname, archive.path()}, 0, messages));
+  TRY(const std::vector<uint8_t> library, link_to_memory({"-m", std::string(machine.emulation), "-soname", soname, archive.path()}, 0, messages));
   CHECK(!library.empty(), messages);
   return memory_file(library);
 }
@@ -187,7 +187,7 @@ Error link_error(std::string messages) {
 static Result<std::vector<uint8_t>> link_objects(const LinkRequest& request, std::vector<std::string>* members) {
   TRY(const Descriptor script, memory_file(as_bytes(version_script(request.exports))));
   std::vector<std::string> args = {"--gc-sections", "--hash-style=gnu", "--build-id=none", "--no-rosegment", "-z", "noseparate-code",
-                                   "-z", "relro", "-z", "now", "-z", "max-page-size=4096", "--version-script", script.path()};
+                                   "-z", "relro", "-z", "now", "-z", fmt::format("max-page-size={}", request.machine->most_page_size), "--version-script", script.path()};
   if (request.strip) args.push_back("--strip-all");
   if (!request.soname.empty()) args.insert(args.end(), {"-soname", request.soname});
   std::vector<Descriptor> files;
@@ -199,7 +199,7 @@ static Result<std::vector<uint8_t>> link_objects(const LinkRequest& request, std
     files.push_back(std::move(file));
   }
   for (const std::string& library : request.needed) {
-    TRY(Descriptor file, stand_in(library));
+    TRY(Descriptor file, stand_in(*request.machine, library));
     args.push_back(file.path());
     files.push_back(std::move(file));
   }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/host_machine.h"
 #include "base/result.h"
 
 namespace coil::toolchain {
@@ -16,6 +17,7 @@ struct LinkInput {
 };
 
 struct LinkRequest {
+  const HostMachine* machine = &this_machine();
   std::vector<LinkInput> inputs;     // order matters only for the layout
   std::string soname;                // may be empty
   std::vector<std::string> exports;  // the dynamic symbols; each must be defined with default visibility. "prefix*" works

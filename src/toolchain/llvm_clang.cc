@@ -11,8 +11,10 @@
 #include <llvm/Support/TargetSelect.h>
 #include <llvm/Support/VirtualFileSystem.h>
 
+#include <iterator>
 #include <mutex>
 
+#include "base/host_machine.h"
 #include "toolchain/embedded.h"
 #include "toolchain/llvm_clang.h"
 
@@ -56,15 +58,22 @@ constexpr std::string_view kRoot = "/coil/";
 
 constexpr std::string_view kParsedPath = "/coil/coil-headers.pch";
 
-void initialise_llvm() {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    LLVMInitializeX86TargetInfo();
-    LLVMInitializeX86Target();
-    LLVMInitializeX86TargetMC();
-    LLVMInitializeX86AsmPrinter();
-    LLVMInitializeX86AsmParser();
-  });
+#define COIL_INITIALISE(Name)          \
+  [] {                                 \
+    LLVMInitialize##Name##TargetInfo();  \
+    LLVMInitialize##Name##Target();      \
+    LLVMInitialize##Name##TargetMC();    \
+    LLVMInitialize##Name##AsmPrinter();  \
+    LLVMInitialize##Name##AsmParser();   \
+  }
+// LLVM's part for each of host_machines(), in its order: set up where a compile asks for it, so that it costs others nothing.
+constexpr void (*kInitialise[])() = {COIL_INITIALISE(X86), COIL_INITIALISE(AArch64)};
+#undef COIL_INITIALISE
+
+void initialise_llvm(const HostMachine& machine) {
+  static std::once_flag once[std::size(kInitialise)];
+  const size_t i = static_cast<size_t>(&machine - host_machines().data());
+  std::call_once(once[i], kInitialise[i]);
 }
 
 llvm::IntrusiveRefCntPtr<llvm::vfs::FileSystem> make_files(const CompileRequest& request, const char* path, const ParsedHeaders& parsed) {
@@ -84,19 +93,16 @@ llvm::IntrusiveRefCntPtr<llvm::vfs::FileSystem> make_files(const CompileRequest&
   return files;
 }
 
-std::vector<std::string> make_arguments(const CompileRequest& request, const char* path, bool parsed) {
+std::vector<std::string> make_arguments(const CompileRequest& request, const LevelOfMachine& on, const char* path, bool parsed) {
   std::vector<std::string> args = {
-      "-triple", "x86_64-unknown-linux-gnu", "-mrelocation-model", "pic", "-pic-level", "2",
+      "-triple", std::string(on.machine->triple), "-mrelocation-model", "pic", "-pic-level", "2",
       "-mframe-pointer=none", "-ffp-contract=on", "-fwrapv", "-fno-rtti", "-fvisibility=hidden",
       "-fno-threadsafe-statics", "-ffunction-sections", "-fdata-sections", "-nostdsysteminc", "-nobuiltininc", "-std=c++20",
       "-fgnuc-version=4.2.1", "-clear-ast-before-backend", "-discard-value-names", "-disable-llvm-verifier", "-ferror-limit", "5",
-      fmt::format("-O{}", request.opt_level), "-target-cpu", request.cpu, "-tune-cpu", "generic"};
+      fmt::format("-O{}", request.opt_level), "-target-cpu", std::string(on.level->cpu), "-tune-cpu", "generic"};
+  if (!on.machine->abi.empty()) args.insert(args.end(), {"-target-abi", std::string(on.machine->abi)});
   if (request.opt_level >= 2) args.insert(args.end(), {"-vectorize-loops", "-vectorize-slp"});
-  if (request.cpu == "x86-64-v4") {
-    args.insert(args.end(), {"-mprefer-vector-width=512", "-DCOIL_ISA=v4", "-DCOIL_ISA_V4=1"});
-  } else if (request.cpu == "x86-64-v3") {
-    args.insert(args.end(), {"-DCOIL_ISA=v3", "-DCOIL_ISA_V3=1"});
-  }
+  args.insert(args.end(), on.level->flags.begin(), on.level->flags.end());
   for (const std::string& define : request.defines) args.push_back("-D" + define);
   for (const char* folder : {"", "device", "include"}) args.push_back(fmt::format("-I{}{}", kRoot, folder));
   if (parsed) args.insert(args.end(), {"-include-pch", std::string(kParsedPath)});
@@ -120,8 +126,13 @@ void name_files(const CompileRequest& request, std::string_view path, std::strin
 
 bool run_clang(const CompileRequest& request, const char* path, clang::FrontendAction& action, const ParsedHeaders& parsed,
                std::unique_ptr<llvm::raw_pwrite_stream> output, std::string& messages) {
-  initialise_llvm();
-  const std::vector<std::string> args = make_arguments(request, path, !parsed.bytes.empty());
+  const LevelOfMachine on = find_level(request.cpu);
+  if (!on.machine) {
+    messages = fmt::format("there is no machine '{}'", request.cpu);
+    return false;
+  }
+  initialise_llvm(*on.machine);
+  const std::vector<std::string> args = make_arguments(request, on, path, !parsed.bytes.empty());
   std::vector<const char*> arg_pointers;
   for (const std::string& arg : args) arg_pointers.push_back(arg.c_str());
 

@@ -13,6 +13,8 @@ constexpr std::string_view kKernelBegin = "#include \"kernel_args.h\"\n";
 constexpr HeaderSet kSets[] = {
     {"kernels_v3", "x86-64-v3", 2, kKernelBegin, kKernelHeaders},
     {"kernels_v4", "x86-64-v4", 2, kKernelBegin, kKernelHeaders},
+    {"kernels_neon", "aarch64-neon", 2, kKernelBegin, kKernelHeaders},
+    {"kernels_i8mm", "aarch64-i8mm", 2, kKernelBegin, kKernelHeaders},
 };
 
 }  // namespace

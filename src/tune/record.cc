@@ -8,6 +8,8 @@
 
 #include "tune/record_format.h"
 
+#include "base/host_machine.h"
+
 namespace coil::tune {
 namespace {
 
@@ -61,7 +63,8 @@ Json to_json(const Entry& e) {
 
 std::string Hardware::text() const {
   if (is_gpu()) return fmt::format("{}, {}, {} multiprocessors", processor, isa, units);
-  return fmt::format("{}, x86-64-{}, {} thread{}", processor, isa, units, units == 1 ? "" : "s");
+  const HostLevel* level = find_level(isa).level;
+  return fmt::format("{}, {}, {} thread{}", processor, level ? level->full_name : std::string_view(isa), units, units == 1 ? "" : "s");
 }
 
 const Entry* Record::find(std::string_view problem) const {

@@ -25,11 +25,11 @@ const CoilModel* loaded(const std::string& name) {
   const KernelPlan plan = plan_of(graph, true).value();
   const cuda::CudaProgram program = cuda::generate_kernels(plan, {{90}, false, 0, {}, {}});
   const std::string text = cuda::host_program_text(plan, program, {graph.in_spec, graph.out_spec, 0, {}, "sm_90", {}, true});
-  const toolchain::Bytes object = toolchain::compile_cpp(host_request(text)).value();
+  const toolchain::Bytes object = toolchain::compile_cpp(host_request(this_machine(), text)).value();
   std::vector<toolchain::LinkInput> inputs = {{"host.cc", object}};
   const std::string_view sets[] = {"any", "cuda"};
-  for (const toolchain::LinkInput& o : device_library(sets)) inputs.push_back(o);
-  const std::vector<uint8_t> code = link_model(std::move(inputs)).value();
+  for (const toolchain::LinkInput& o : device_library(this_machine(), sets)) inputs.push_back(o);
+  const std::vector<uint8_t> code = link_model(this_machine(), std::move(inputs)).value();
   const int file = memfd_create("model", MFD_CLOEXEC);
   EXPECT_EQ(write(file, code.data(), code.size()), static_cast<ssize_t>(code.size()));
   void* const library = dlopen(fmt::format("/proc/self/fd/{}", file).c_str(), RTLD_NOW | RTLD_LOCAL);

@@ -107,8 +107,8 @@ std::map<std::string, std::string> instructions(const toolchain::Bytes& object) 
 // The real compiler agrees: the same objects of the kernels; what it says of the host program's text is an error (E901) if there is one.
 TEST_P(ForeignText, DoesNotChangeTheObjects) {
   const auto objects = [&](const Generated& g) {
-    std::vector<toolchain::CompileRequest> requests = {host_request(g.host)};
-    if (!g.cuda_host.empty()) requests.push_back(host_request(g.cuda_host));
+    std::vector<toolchain::CompileRequest> requests = {host_request(this_machine(), g.host)};
+    if (!g.cuda_host.empty()) requests.push_back(host_request(this_machine(), g.cuda_host));
     for (const std::string& kernel : g.kernels) {
       std::string headers = "#include \"kernel_args.h\"\n";
       for (const char* h : {"simd.h", "math_all.h", "sort.h", "user/kernel.h"}) headers += fmt::format("#include \"{}\"\n", h);

@@ -1,11 +1,18 @@
 // clang in process: what compiles, what does not, and that the same text gives the same bytes.
 #include "toolchain/compile.h"
 
+#include <elf.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstring>
+#include <set>
 #include <thread>
 
+#include "base/host_machine.h"
+#include "toolchain/data_object.h"
 #include "toolchain/embedded.h"
+#include "toolchain/link.h"
 
 namespace coil::toolchain {
 namespace {
@@ -81,18 +88,64 @@ TEST(Compile, SeesTheModelInterface) {
   }
 }
 
-// The headers of device/ that generated code includes are complete by themselves, for both instruction sets.
+// The headers of device/ that generated code includes are complete by themselves, for every instruction set.
 TEST(Compile, DeviceHeadersStandAlone) {
   for (const EmbeddedFile& file : embedded_files()) {
     const bool part_of_simd = file.path == "device/convert.h" || file.path.starts_with("device/simd_");
+    // Of one machine alone.
+    const bool machines_own = std::any_of(host_machines().begin(), host_machines().end(), [&](const HostMachine& m) {
+      std::string folder(m.name);
+      std::replace(folder.begin(), folder.end(), '-', '_');
+      return file.path.starts_with("device/" + folder + "/");
+    });
     // The adapter's and the library caches are compiled with coil, not with models; those for CUDA have their own test (nvrtc_test.cc).
     const bool elsewhere = file.path.starts_with("device/aoti_") || file.path.starts_with("device/cuda/") || file.path == "device/cuda_plans.h" || file.path.starts_with("device/onednn_");
-    if (!file.path.ends_with(".h") || part_of_simd || elsewhere) continue;
-    for (const char* cpu : {"x86-64-v3", "x86-64-v4"}) {
-      const Result<Bytes> object = compile_cpp({.source = "#include \"" + std::string(file.path) + "\"\n", .cpu = cpu, .opt_level = 1});
-      EXPECT_TRUE(object.ok()) << file.path << ": " << object.error().to_string();
+    if (!file.path.ends_with(".h") || part_of_simd || machines_own || elsewhere) continue;
+    for (const HostMachine& machine : host_machines()) {
+      for (const HostLevel& level : machine.levels) {
+        const Result<Bytes> object = compile_cpp({.source = "#include \"" + std::string(file.path) + "\"\n", .cpu = std::string(level.full_name), .opt_level = 1});
+        EXPECT_TRUE(object.ok()) << level.full_name << ", " << file.path << ": " << object.error().to_string();
+      }
     }
   }
+}
+
+// Whatever the machine, an object is for it, and a library of it has its number and segments for its largest pages.
+TEST(Compile, ForEveryMachine) {
+  for (const HostMachine& machine : host_machines()) {
+    for (const HostLevel& level : machine.levels) {
+      const Result<Bytes> object = compile_cpp({.source = kAdd, .cpu = std::string(level.full_name)});
+      ASSERT_TRUE(object.ok()) << object.error().to_string();
+      const std::vector<uint8_t> data = data_object(machine, "blob", std::vector<uint8_t>(100, 7));
+      const auto library = link_shared({.machine = &machine, .inputs = {{"k", object.value()}, {"d", data}}, .exports = {"add"}, .needed = {"libc.so.6"}});
+      ASSERT_TRUE(library.ok()) << library.error().to_string();
+      for (const std::vector<uint8_t>* elf : {&object.value(), &data, &library.value()}) {
+        Elf64_Ehdr header;
+        std::memcpy(&header, elf->data(), sizeof header);
+        EXPECT_EQ(header.e_machine, machine.elf_machine) << level.full_name;
+        for (uint16_t i = 0; i < header.e_phnum; ++i) {
+          Elf64_Phdr segment;
+          std::memcpy(&segment, elf->data() + header.e_phoff + i * sizeof segment, sizeof segment);
+          EXPECT_TRUE(segment.p_type != PT_LOAD || segment.p_align == static_cast<uint64_t>(machine.most_page_size)) << level.full_name;
+        }
+      }
+    }
+  }
+}
+
+// The text of one machine's kernel does not get another's parsed headers, and each level's names differ.
+TEST(Compile, LevelsHaveNamesOfTheirOwn) {
+  std::set<std::string_view> names;
+  for (const HostMachine& machine : host_machines()) {
+    EXPECT_EQ(machine_of_elf(machine.elf_machine), &machine);
+    EXPECT_EQ(find_level(machine.base.full_name).machine, &machine);
+    for (const HostLevel& level : machine.levels) {
+      EXPECT_TRUE(names.insert(level.name).second) << level.name;
+      EXPECT_EQ(find_level(level.full_name).level, &level);
+      EXPECT_FALSE(embedded_objects(machine).empty());
+    }
+  }
+  EXPECT_EQ(find_level("x86-64-v9").machine, nullptr);
 }
 
 TEST(Compile, NaNsSurvive) {

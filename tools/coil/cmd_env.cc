@@ -7,36 +7,15 @@
 #include "archive_kind.h"
 #include "base/cpu_limits.h"
 #include "base/env.h"
+#include "base/host_machine.h"
 #include "base/machine.h"
 #include "base/parallel.h"
 #include "command.h"
 #include "runtime/device.h"
 #include "terminal.h"
-#include "toolchain/compile.h"
 
 namespace coil::tool {
 namespace {
-
-std::vector<std::string> levels() {
-  std::vector<std::string> names;
-  if (__builtin_cpu_supports("x86-64-v2")) names.emplace_back("x86-64-v2");
-  if (__builtin_cpu_supports("x86-64-v3")) names.emplace_back("x86-64-v3");
-  if (__builtin_cpu_supports("x86-64-v4")) names.emplace_back("x86-64-v4");
-  return names;
-}
-
-// The compiler inside, asked by compiling: that it answers is half of what one wants to know.
-Result<std::string> compiler_version() {
-  toolchain::CompileRequest request;
-  request.name = "version.cc";
-  request.source = "extern \"C\" __attribute__((visibility(\"default\"))) const char coil_version[] = __clang_version__;\n";
-  request.opt_level = 0;
-  TRY(const std::string assembly, toolchain::compile_to_assembly(request));
-  const size_t begin = assembly.find(".asciz\t\"");
-  if (begin == std::string::npos) return std::string("unknown");
-  const size_t text = begin + 8;
-  return assembly.substr(text, assembly.find('"', text) - text);
-}
 
 // The GPUs as the driver lists them, or why there are none.
 Json cuda() {
@@ -62,7 +41,7 @@ std::string shown(std::string_view name, std::string value) {
 }
 
 Result<Json> collect() {
-  TRY(const std::string compiler, compiler_version());
+  TRY(const std::string compiler, clang_inside());
   Json variables = Json::array();
   for (const EnvVar& v : env_vars()) {
     const std::optional<std::string> value = env(v.name);
@@ -71,11 +50,11 @@ Result<Json> collect() {
   }
   const int quota = cgroup_cpu_quota({});
   return Json{{"version", COIL_VERSION},
-              {"clang", compiler},
-              {"targets", {"cpu:x86-64-v3", "cpu:x86-64-v4"}},
+              {"clang", compiler.empty() ? Json(nullptr) : Json(compiler)},
+              {"targets", compiled_targets()},
               {"machine",
                {{"cpu", cpu_name()},
-                {"levels", levels()},
+                {"levels", levels_here()},
                 {"cpus", usable_cpus()},
                 {"cpu_quota", quota > 0 ? Json(quota) : Json(nullptr)},
                 {"threads", allowed_cpus()}}},
@@ -88,7 +67,7 @@ std::string to_text(const Json& info) {
   const Json& machine = info["machine"];
   Table about;
   about.add({"coil", info["version"].get<std::string>()});
-  about.add({"clang, built in", info["clang"].get<std::string>()});
+  about.add({"clang, built in", info["clang"].is_null() ? "none" : info["clang"].get<std::string>()});
   about.add({"targets", fmt::format("{}", fmt::join(info["targets"].get<std::vector<std::string>>(), ", "))});
   about.add({"processor", machine["cpu"].get<std::string>()});
   about.add({"levels", fmt::format("{}", fmt::join(machine["levels"].get<std::vector<std::string>>(), ", "))});

@@ -2,6 +2,9 @@
 #pragma once
 
 #include <functional>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "base/result.h"
 
@@ -21,5 +24,16 @@ Action add_inspect(CLI::App& app);
 Action add_check(CLI::App& app);
 Action add_cache(CLI::App& app);
 Action add_env(CLI::App& app);
+
+struct CommandRow {
+  const char* name;
+  const char* help;
+  Action (*add)(CLI::App& app);
+};
+
+// Of the file that is linked in: with_compiler.cc or no_compiler.cc.
+std::span<const CommandRow> commands();
+Result<std::string> clang_inside();              // its version; empty: there is none
+std::vector<std::string> compiled_targets();     // what --target may name
 
 }  // namespace coil::tool

@@ -15,7 +15,12 @@ inline uint16_t to_bf16(float value) {
   return static_cast<uint16_t>((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
 }
 
-inline float from_f16(uint16_t bits) { return static_cast<float>(std::bit_cast<_Float16>(bits)); }
-inline uint16_t to_f16(float value) { return std::bit_cast<uint16_t>(static_cast<_Float16>(value)); }
+#if defined(__aarch64__)
+typedef __fp16 Half;  // g++ 12 has no _Float16 in C++ there
+#else
+typedef _Float16 Half;
+#endif
+inline float from_f16(uint16_t bits) { return static_cast<float>(std::bit_cast<Half>(bits)); }
+inline uint16_t to_f16(float value) { return std::bit_cast<uint16_t>(static_cast<Half>(value)); }
 
 }  // namespace coil::tool

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/cpu_limits.h"
+#include "base/host_machine.h"
 #include "inspect.h"
 #include "shapes.h"
 #include "terminal.h"
@@ -32,7 +33,7 @@ std::string origin_text(const Json& o) {
 std::string target_text(const Json& t) {
   if (t.is_string()) return t.get<std::string>();  // of packages for the CPU only
   const std::string device = t.at("device").get<std::string>();
-  std::string text = device;
+  std::string text = t.value("machine", device);
   const Json names = t.value(t.contains("isas") ? "isas" : "architectures", Json::array());
   if (!names.empty()) text += fmt::format(": {}", fmt::join(names.get<std::vector<std::string>>(), ", "));
   const Json needs = t.value("needs", Json::array()), uses = t.value("uses", Json::array());
@@ -167,7 +168,7 @@ std::string tuned_text(const Json& m, const Style& style) {
     seen.push_back(row);
     table.add({row.first, row.second});
   }
-  return style.bold("Tuned") + fmt::format(" for x86-64-{}\n", isa) + (seen.empty() ? "  every kernel keeps its default\n" : table.text());
+  return style.bold("Tuned") + fmt::format(" for {}\n", find_level(isa).level ? std::string(find_level(isa).level->full_name) : isa) + (seen.empty() ? "  every kernel keeps its default\n" : table.text());
 }
 
 std::string kernels_text(const Json& m, const Style& style) {

@@ -28,6 +28,12 @@ struct LoadedModel {
 Result<LoadedModel> load_model(const std::string& path, const CompileArguments& arguments, int threads,
                                const std::string& device = "", bool verify = false);
 
+// Of a program that is compiled in memory; unsupported_archive where the command has no compiler.
+Result<LoadedModel> compile_and_load(const ZipReader& zip, CompileArguments arguments, const runtime::ModelOptions& options);
+
+// The manifest's kernels and memory become those of the target that was opened.
+void choose_target(LoadedModel& loaded);
+
 // The program and the options of compiling it, as a command gives them.
 struct ProgramInput {
   Graph graph;

@@ -14,22 +14,6 @@
 namespace coil::tool {
 namespace {
 
-struct CommandRow {
-  const char* name;
-  const char* help;
-  Action (*add)(CLI::App& app);
-};
-
-constexpr CommandRow kCommands[] = {
-    {"compile", "Compile an exported program to a package", add_compile},
-    {"run", "Run a package or a program on arrays from files", add_run},
-    {"bench", "Measure load time, call time and memory", add_bench},
-    {"inspect", "Show what a package or a program holds, without running it", add_inspect},
-    {"check", "List every operator of a program as native or missing", add_check},
-    {"cache", "Look after what compiles keep: pack, unpack, explain, clear", add_cache},
-    {"env", "Show version, machine and environment variables", add_env},
-};
-
 bool wants_json(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     if (std::string_view(argv[i]) == "--json") return true;
@@ -73,10 +57,10 @@ int run_tool(int argc, char** argv, bool json) {
       "  coil run model.coil.pt2 --input inputs.npz --output outputs.npz\n"
       "  coil bench model.coil.pt2 --shape batch=8\n"
       "`coil COMMAND --help` tells more.");
-  std::vector<std::pair<CLI::App*, Action>> commands;
-  for (const CommandRow& row : kCommands) {
+  std::vector<std::pair<CLI::App*, Action>> added;
+  for (const CommandRow& row : commands()) {
     CLI::App* sub = app.add_subcommand(row.name, row.help);
-    commands.emplace_back(sub, row.add(*sub));
+    added.emplace_back(sub, row.add(*sub));
   }
   app.require_subcommand(0, 1);
   try {
@@ -84,14 +68,14 @@ int run_tool(int argc, char** argv, bool json) {
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return app.exit(e);  // --help, --version
     std::string hint = "see `coil --help`";
-    for (const auto& [sub, action] : commands) {
+    for (const auto& [sub, action] : added) {
       if (sub->parsed()) hint = fmt::format("see `coil {} --help`", sub->get_name());
     }
     std::string what = e.what();
     if (what == "A subcommand is required") what = "a subcommand is missing";
     return report({ErrorCode::bad_option, what, "", hint}, json);
   }
-  for (const auto& [sub, action] : commands) {
+  for (const auto& [sub, action] : added) {
     if (!sub->parsed()) continue;
     const Result<int> result = action();
     return flush_output(result.ok() ? result.value() : report(result.error(), json));

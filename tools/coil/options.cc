@@ -1,13 +1,8 @@
 #include "options.h"
 
-#include <fmt/format.h>
-
 #include <CLI/CLI.hpp>
-#include <atomic>
-#include <memory>
 
 #include "compiler/options.h"
-#include "shapes.h"
 
 namespace coil::tool {
 
@@ -27,7 +22,7 @@ void add_kernels_option(CLI::App& app, CompileArguments& a) {
 
 void add_compile_options(CLI::App& app, CompileArguments& a) {
   add_kernels_option(app, a);
-  app.add_option("--target", a.target, "targets to compile for, separated by commas: cpu, cpu:x86-64-v3, cpu:x86-64-v4, cuda:sm_80, cuda:sm_90, ..., cuda:compute_80 (PTX for later chips)")
+  app.add_option("--target", a.target, "targets to compile for, separated by commas: cpu, cpu:x86-64-v3, cpu:x86-64-v4, aarch64, aarch64:neon, cuda:sm_80, cuda:sm_90, ..., cuda:compute_80 (PTX for later chips)")
       ->type_name("LIST");
   app.add_option("--dim", a.dims, "name a dynamic dimension, by symbol (batch=s77) or input (batch=x:0)")
       ->allow_extra_args(false)
@@ -51,47 +46,6 @@ void add_compile_options(CLI::App& app, CompileArguments& a) {
   app.add_option("--skip", a.skip, "leave out a pass, to bisect a wrong result (also COIL_SKIP)")
       ->allow_extra_args(false)
       ->type_name("PASS");
-}
-
-Result<std::map<std::string, std::string>> dim_names(const CompileArguments& arguments) {
-  std::map<std::string, std::string> names;
-  for (const std::string& text : arguments.dims) {
-    TRY(const auto pair, split_assignment(text, "--dim"));
-    names[pair.second] = pair.first;
-  }
-  return names;
-}
-
-Result<CompileOptions> compile_options(const CompileArguments& arguments, Progress& progress) {
-  CompileSettings settings;
-  settings.target = arguments.target;
-  settings.threads = arguments.threads;
-  settings.opt_level = arguments.opt_level;
-  settings.libraries = arguments.libraries;
-  settings.graphs = arguments.graphs;
-  settings.tf32 = arguments.tf32;
-  settings.winograd = arguments.winograd;
-  settings.tune = arguments.tune;
-  settings.tune_budget = arguments.tune_budget;
-  settings.tune_memory = arguments.tune_memory;
-  settings.tune_threads = arguments.tune_threads;
-  settings.warm = arguments.warm;
-  settings.record = arguments.record;
-  settings.replay = arguments.replay;
-  for (const std::string& item : arguments.skip) {
-    for (std::string& pass : split(item, ',')) settings.skip.push_back(std::move(pass));
-  }
-  TRY(CompileOptions options, compile_options(settings));
-  auto begun = std::make_shared<std::atomic<bool>>(false);
-  options.progress = [&progress, begun](std::string_view name, size_t, size_t total) {
-    if (!begun->exchange(true)) progress.begin("compiling kernels", total);
-    progress.step(name);
-  };
-  options.tune.progress = [&progress, begun = std::make_shared<int>(-1)](double done) {
-    if (*begun < 0) progress.begin("tuning", 100);
-    for (*begun = std::max(*begun, 0); *begun < static_cast<int>(done * 100); ++*begun) progress.step("");
-  };
-  return options;
 }
 
 }  // namespace coil::tool

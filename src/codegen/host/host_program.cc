@@ -64,7 +64,8 @@ class HostWriter {
 
   std::string prologue() const {
     std::string text =
-        std::string("#include \"host_support.h\"\n#include \"kernels.h\"\n") + (uses_onednn(plan_, options_) ? "#include \"onednn.h\"\n" : "") +
+        std::string("#include \"host_support.h\"\n#include \"kernels.h\"\n") +
+        (options_.machine->kernel_levels.empty() ? "" : fmt::format("#include \"{}\"\n", options_.machine->kernel_levels)) + (uses_onednn(plan_, options_) ? "#include \"onednn.h\"\n" : "") +
         (library_routines(plan_).empty() ? "\n" : "#include \"library.h\"\n\n") +
         "struct coil_args {\n  void* const* p;\n  const long* s;\n  int* flag;\n};\n" +
         index_functions() + offset_functions(plan_) +
@@ -98,7 +99,7 @@ class HostWriter {
       text += "};\n";
     }
     text += "static const int32_t kLevels[] = {";
-    for (const std::string& isa : options_.isas) text += isa.substr(1) + ", ";
+    for (const std::string& isa : options_.isas) text += fmt::format("{}, ", options_.machine->level(isa)->number);
     text += "};\nstatic int32_t chosen;\n"
             "static int32_t select(const char** name, CoilError* error) {\n"
             "  const int32_t row = cd::select_isa(kLevels, " + std::to_string(options_.isas.size()) + ", name, error);\n"

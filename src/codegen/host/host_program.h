@@ -5,13 +5,15 @@
 #include <string>
 #include <vector>
 
+#include "base/host_machine.h"
 #include "codegen/cpu/cpu_kernels.h"
 
 namespace coil {
 
 struct HostOptions {
+  const HostMachine* machine = &this_machine();
   std::string in_spec, out_spec;         // JSON texts
-  std::vector<std::string> isas;         // "v3", "v4": in rising order
+  std::vector<std::string> isas;         // of the machine's levels, "v3", "v4": in rising order
   uint64_t constants_hash = 0;
   std::string tuned_isa;                 // the one that the plan's choices are for; the others follow their own rules
   std::vector<bool> timed;               // for a tuner (see CoilTuning): which kernels it times. Empty: a package's program

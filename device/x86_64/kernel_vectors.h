@@ -1,0 +1,70 @@
+// What vector.h asks of the machine, for x86-64 with AVX2 or AVX-512. device/aarch64/kernel_vectors.h has the same functions.
+#ifndef COIL_DEVICE_X86_64_KERNEL_VECTORS_H_
+#define COIL_DEVICE_X86_64_KERNEL_VECTORS_H_
+
+namespace COIL_KERNELS_NAMESPACE {
+
+#ifdef COIL_DOUBLE
+#ifdef __AVX512F__
+COIL_INLINE Vec load_partial(const double* p, int64_t n) { return __builtin_ia32_loadupd512_mask(p, Vec(0.0), static_cast<uint8_t>((1u << n) - 1)); }
+#else
+COIL_INLINE Vec load_partial(const double* p, int64_t n) {
+  const Lanes<int64_t> lane = {0, 1, 2, 3};
+  return __builtin_ia32_maskloadpd256(reinterpret_cast<const Vec*>(p), lane < n);
+}
+#endif
+#elif defined(__AVX512F__)
+COIL_INLINE Vec load_partial(const float* p, int64_t n) {
+  return __builtin_ia32_loadups512_mask(p, Vec(0.0f), static_cast<uint16_t>((1u << n) - 1));
+}
+COIL_INLINE Lanes<int16_t> load_partial_bits(const void* p, int64_t n) {
+  return __builtin_ia32_loaddquhi256_mask(static_cast<const Lanes<int16_t>*>(p), Lanes<int16_t>(0),
+                                          static_cast<uint16_t>((1u << n) - 1));
+}
+COIL_INLINE Vec load_partial(const BFloat16* p, int64_t n) {
+  const Lanes<int16_t> bits = load_partial_bits(p, n);
+  return load(reinterpret_cast<const BFloat16*>(&bits));
+}
+COIL_INLINE Vec load_partial(const Float16* p, int64_t n) {
+  const Lanes<int16_t> bits = load_partial_bits(p, n);
+  return load(reinterpret_cast<const Float16*>(&bits));
+}
+template <class Byte>
+  requires(sizeof(Byte) == 1)
+COIL_INLINE Vec load_partial(const Byte* p, int64_t n) {
+  typedef char Bytes __attribute__((vector_size(16)));
+  const Bytes bytes = __builtin_ia32_loaddquqi128_mask(reinterpret_cast<const Bytes*>(p), Bytes{}, static_cast<uint16_t>((1u << n) - 1));
+  return load(reinterpret_cast<const Byte*>(&bytes));
+}
+#else
+template <class T>
+__attribute__((noinline)) Vec load_partial(const T* p, int64_t n) {
+  if (n >= kLanes) return load(p);
+  T part[kLanes] = {};
+#pragma clang loop unroll(disable) vectorize(disable)
+  for (int64_t i = 0; i < n; i++) part[i] = p[i];
+  return load(part);
+}
+COIL_INLINE Vec load_partial(const float* p, int64_t n) {
+  const VecI32 lane = {0, 1, 2, 3, 4, 5, 6, 7};
+  return __builtin_ia32_maskloadps256(reinterpret_cast<const Vec*>(p), lane < static_cast<int32_t>(n));
+}
+#endif
+
+#ifndef COIL_DOUBLE
+#ifdef __AVX512F__
+typedef short Shorts __attribute__((vector_size(64)));
+COIL_INLINE VecI32 pair_sums(VecI32 a, VecI32 b) { return __builtin_bit_cast(VecI32, __builtin_ia32_pmaddwd512(__builtin_bit_cast(Shorts, a), __builtin_bit_cast(Shorts, b))); }
+COIL_INLINE Vec permute(Vec v, VecI32 lanes) { return __builtin_ia32_permvarsf512(v, lanes); }
+#else
+typedef short Shorts __attribute__((vector_size(32)));
+COIL_INLINE VecI32 pair_sums(VecI32 a, VecI32 b) { return __builtin_bit_cast(VecI32, __builtin_ia32_pmaddwd256(__builtin_bit_cast(Shorts, a), __builtin_bit_cast(Shorts, b))); }
+COIL_INLINE Vec permute(Vec v, VecI32 lanes) { return __builtin_ia32_permvarsf256(v, lanes); }
+#endif
+#endif
+
+COIL_INLINE void end_streams() { __builtin_ia32_sfence(); }
+
+}  // namespace COIL_KERNELS_NAMESPACE
+
+#endif  // COIL_DEVICE_X86_64_KERNEL_VECTORS_H_

@@ -1,0 +1,29 @@
+// The command on machines that only run packages (`make aarch64`): it runs, measures and shows what `coil compile` made elsewhere.
+#include "base/host_machine.h"
+#include "command.h"
+#include "load_model.h"
+
+namespace coil::tool {
+namespace {
+
+constexpr CommandRow kCommands[] = {
+    {"run", "Run a package on arrays from files", add_run},
+    {"bench", "Measure load time, call time and memory", add_bench},
+    {"inspect", "Show what a package or a program holds, without running it", add_inspect},
+    {"env", "Show version, machine and environment variables", add_env},
+};
+
+}  // namespace
+
+std::span<const CommandRow> commands() { return kCommands; }
+
+Result<std::string> clang_inside() { return std::string(); }
+
+std::vector<std::string> compiled_targets() { return {}; }
+
+Result<LoadedModel> compile_and_load(const ZipReader& zip, CompileArguments, const runtime::ModelOptions&) {
+  return Error{ErrorCode::unsupported_archive, "this is a program, not a package, and this coil has no compiler", zip.name(),
+               "compile it where coil was built with one: coil compile MODEL --target " + std::string(this_machine().name)};
+}
+
+}  // namespace coil::tool
