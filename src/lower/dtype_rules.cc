@@ -215,6 +215,14 @@ void check_filling(const Op& op) {
   }
 }
 
+// Where a type is asked for: shares of one are no integers, and booleans are not added up step by step.
+void check_result(const Op& op) {
+  const TensorType* result = first_result(op);
+  if (!result || is_float(result->dtype) || is_float8(result->dtype)) return;
+  if (is_packet(op, {"aten.softmax.", "aten._softmax.", "aten.log_softmax.", "aten._log_softmax."}) && !is_complex(result->dtype)) refuse(op, "", "fc", result->dtype);
+  if (is_packet(op, {"aten.cumsum.", "aten.cumprod."}) && is_bool(result->dtype)) refuse(op, "", "fic", result->dtype);
+}
+
 // What is put into a tensor is of its type, also a single element. Real tensors have no place for complex ones.
 void check_element(const Op& op, const std::vector<Operand>& operands) {
   if (is_packet(op, {"aten.index_put.", "aten.index_put_.", "aten._unsafe_index_put."})) same_type(op, operands.front().type, operands.back().type);
@@ -325,6 +333,7 @@ void check_joined(const Op& op, const std::vector<Operand>& operands) {
 
 void check_types(const Op& op) {
   check_filling(op);
+  check_result(op);
   const std::vector<Operand> operands = operands_of(op);
   if (operands.empty()) return;
   for (const Rule* rule : rules_of(op)) check(op, *rule, operands);
