@@ -12,9 +12,9 @@ import pytest
 import harness
 import zoo
 
-TARGETS = {"cpu": "cpu:x86-64-v3", "cuda": "cuda:sm_90"}
+TARGETS = {"cpu": "cpu:x86-64-v3", "aarch64": "aarch64:neon", "cuda": "cuda:sm_90"}
 
-# What the two are lowered to in ways of their own: products of integers, control flow by the host, library routines, attention whose rows may see nothing,
+# What processors and CUDA are lowered to in ways of their own: products of integers, control flow by the host, library routines, attention whose rows may see nothing,
 # products whose columns split, sizes from data. The last ones are refused for CUDA, so the package of both is.
 OWN_WAYS = ["quantised_int8_weight", "quantised_mlp_int8_weights", "quantised_int8_weight_bf16", "cond_networks", "cond_sizes", "cond_nested", "while_collatz", "while_index",
             "linalg_cond_float32", "attention_fully_masked", "attention_by_hand_masked_rows", "attention_by_hand_masked", "range_attention_masked", "fft_fft", "linalg_solve_float32"]
@@ -39,7 +39,7 @@ def part(path, target, of_several):
     with zipfile.ZipFile(path) as archive:
         name = manifest_name(archive)
         root, manifest = name.removesuffix("data/coil/manifest.json"), json.loads(archive.read(name))
-        own = next(t for t in manifest["targets"] if t["device"] == target)
+        own = next(t for t in manifest["targets"] if t.get("machine", t["device"]) == target)
         folders = {f"data/coil/src/{target}/" if of_several else "data/coil/src/": "src/", f"data/aotinductor/{own['model']}/": "model/"}
         files = {new + entry.removeprefix(root + old): archive.read(entry)
                  for old, new in folders.items() for entry in archive.namelist() if entry.startswith(root + old)}
