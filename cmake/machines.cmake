@@ -37,3 +37,8 @@ set(COIL_LIBS_aarch64 /usr/aarch64-linux-gnu/lib)
 set(COIL_AARCH64_LIBRARIES $ENV{HOME}/.cache/coil/aarch64 CACHE PATH "Debian's static libraries for aarch64")
 set(COIL_LAPACK_aarch64 ${COIL_AARCH64_LIBRARIES}/usr/lib/aarch64-linux-gnu/lapack/liblapack.a)
 set(COIL_BLAS_aarch64 ${COIL_AARCH64_LIBRARIES}/usr/lib/aarch64-linux-gnu/blas/libblas.a)
+# Its part of the device library is compiled with that machine's C and C++ headers. A coil built without them says so where it is asked for the target.
+if(NOT EXISTS /usr/aarch64-linux-gnu/include/stdio.h OR NOT EXISTS /usr/aarch64-linux-gnu/include/c++)
+  list(REMOVE_ITEM COIL_MACHINES aarch64)
+  message(STATUS "Without the target aarch64: libc6-dev-arm64-cross and libstdc++-12-dev-arm64-cross (tools/install_deps.sh) are not there")
+endif()

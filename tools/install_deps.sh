@@ -5,7 +5,8 @@ set -e
 packages="git make g++ cmake ninja-build ccache python3 python3-venv python3-dev
   clang-19 lld-19 llvm-19-dev libclang-19-dev liblld-19-dev libpolly-19-dev libclang-rt-19-dev clang-format-19
   libfmt-dev libspdlog-dev libxxhash-dev rapidjson-dev nlohmann-json3-dev libcli11-dev zlib1g-dev libzstd-dev
-  libgtest-dev libbenchmark-dev liblapack-dev libblas-dev libssl-dev"
+  libgtest-dev libbenchmark-dev liblapack-dev libblas-dev libssl-dev
+  libc6-dev-arm64-cross libstdc++-12-dev-arm64-cross"
 # The tests start a Redis server of their own; its package also starts one as a service, which a build has no business with.
 [ "$1" = test ] && packages="$packages redis-server openssl libdnnl2"
 [ "$1" = aarch64 ] && packages="$packages gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user"

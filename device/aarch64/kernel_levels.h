@@ -9,6 +9,7 @@
   void coil_conv2d_##ISA(const CoilConv2d* args, const CoilHost* host);     \
   void coil_attention_##ISA(const CoilAttention* args, const CoilHost* host); \
   void coil_gemm_f64_##ISA(const CoilGemm* args, const CoilHost* host);     \
+  void coil_gemm_grouped_##ISA(const CoilGemm* args, const CoilHost* host); \
   void coil_conv2d_f64_##ISA(const CoilConv2d* args, const CoilHost* host);
 extern "C" {
 COIL_KERNELS(neon)

@@ -147,6 +147,10 @@ Status check_library(const HostMachine& machine, const KernelPlan& plan) {
 }  // namespace
 
 Result<TargetContents> build_cpu(const HostMachine& machine, const TargetJob& job, const tune::Record* record, const Dump& dump, const StageDone& done) {
+  if (toolchain::embedded_objects(machine).empty()) {
+    return Error{ErrorCode::bad_option, fmt::format("this coil was built without code for {}", machine.name), "",
+                 "build it where that machine's C and C++ headers are installed (tools/install_deps.sh)"};
+  }
   const FusionWay* way = nullptr;
   if (record) {
     TRY(way, recorded_way(*record, job.loops));

@@ -77,8 +77,10 @@ struct CudaGroupedFacts {
   CudaGemmFacts product;
   bool by_depth = false;
 };
+// wgmma's tiles compile, but have run on no GPU yet, and the emulator has no wgmma: packages take them when that is done (tests/gpu).
+enum class GroupedTiles : uint8_t { that_have_run, all };
 // In order of preference; never empty. The kernels take the flag and the number of a generated kernel's `a` as well.
-std::vector<CudaVariant> cuda_grouped_variants(const CudaGroupedFacts& facts, int sm);
+std::vector<CudaVariant> cuda_grouped_variants(const CudaGroupedFacts& facts, int sm, GroupedTiles taken = GroupedTiles::that_have_run);
 
 struct CudaConvFacts {
   DType dtype = DType::f32;         // f32, f64, bf16, f16

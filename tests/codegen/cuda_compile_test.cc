@@ -230,8 +230,9 @@ TEST_F(CudaCompile, GroupedProducts) {
     p.batch = pool.index(8), p.n = n, p.m = f.by_depth ? n : kind / 24 % 2 ? rows : pool.index(300), p.k = f.by_depth ? rows : k;
     p.a_batch = none, p.a_row = layout & 1 ? one : p.k, p.a_col = layout & 1 ? p.m : one;
     p.b_batch = f.by_depth ? none : p.k * n, p.b_row = layout & 2 ? one : n, p.b_col = layout & 2 ? p.k : one;
-    const std::vector<CudaVariant> variants = cuda_grouped_variants(f, sm);
+    const std::vector<CudaVariant> variants = cuda_grouped_variants(f, sm, GroupedTiles::all);
     ASSERT_FALSE(variants.empty());
+    for (const CudaVariant& v : cuda_grouped_variants(f, sm)) EXPECT_FALSE(v.hopper) << v.name << " has run on no GPU";
     for (const CudaVariant& v : variants) {
       EXPECT_EQ(v.condition.empty(), &v == &variants.back()) << v.name << ": " << v.condition;
       EXPECT_LE(v.shared_bytes, sm == 90 ? 232448 : 166912) << v.name;

@@ -84,9 +84,22 @@ TEST(Scalar, AgreesWithPyTorch) {
   for (const ScalarOpInfo& row : kScalarOps) {
     const ScalarOp op = *scalar_op_from_name(row.name);
     const bool has_own_test = is_index_op(op) || row.name.starts_with("logical_") || op == ScalarOp::select ||
-                              op == ScalarOp::masked || op == ScalarOp::checked_index || op == ScalarOp::bits || op == ScalarOp::from_bits;
+                              op == ScalarOp::masked || op == ScalarOp::checked_index || op == ScalarOp::bits || op == ScalarOp::from_bits ||
+                              op == ScalarOp::fma;
     EXPECT_TRUE(has_own_test || seen.count(std::string(row.name))) << row.name << " has no reference";
   }
+}
+
+// (1 + e)(1 - e) - 1 = -e^2, which two roundings lose.
+TEST(Scalar, FusedMultiplyAddRoundsOnce) {
+  const auto fused = [](DType type, double e) {
+    const std::vector<Value> args = {{.f = 1 + e}, {.f = 1 - e}, {.f = -1.0}};
+    return apply_scalar(ScalarOp::fma, type, args).f;
+  };
+  EXPECT_EQ(fused(DType::f32, 0x1p-20), -0x1p-40);
+  EXPECT_EQ(fused(DType::f64, 0x1p-40), -0x1p-80);
+  const std::vector<Value> special = {{.f = std::numeric_limits<double>::infinity()}, {.f = 0.0}, {.f = 1.0}};
+  EXPECT_TRUE(std::isnan(apply_scalar(ScalarOp::fma, DType::f32, special).f));
 }
 
 // An operation on constants folds to the same value that it has on temporaries.

@@ -2,6 +2,7 @@
 // must not matter: tests/compiler/foreign_text_test.cc and fuzz_text compare the code with that of the program as it was.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <set>
 #include <span>
@@ -17,8 +18,6 @@
 #include "codegen/cpu/cpu_kernels.h"
 #include "codegen/cuda/host_program.h"
 #include "codegen/host/host_program.h"
-#include "compiler/cpu_target.h"
-#include "compiler/cuda_target.h"
 #include "frontend/program_reader.h"
 #include "frontend/user_kernels.h"
 #include "lower/lower.h"
@@ -141,12 +140,18 @@ inline Result<std::shared_ptr<const UserKernel>> scaled_kernel(const std::string
   return make_user_kernel(std::move(k));
 }
 
+inline bool fits_cuda(const LoopProgram& program) {
+  return std::none_of(program.loops.begin(), program.loops.end(), [](const Loop& l) {
+    return std::holds_alternative<Library>(l.def) || std::holds_alternative<ReadSize>(l.def) || std::holds_alternative<Region>(l.def);
+  });
+}
+
+// As the targets of src/compiler do it, but without them: a fuzzer is linked without the compiler (LLVM).
 inline Result<KernelPlan> plan_of(const Graph& graph, bool cuda) {
-  const Target& target = cuda ? cuda_target() : cpu_target();
-  const LowerOptions lowering = target.lowering({});
+  const LowerOptions lowering = {.regions = !cuda, .library = !cuda, .quantised_products = !cuda, .nan_rows = !cuda, .split_columns = !cuda, .int4_block = {}};
   TRY(LoopProgram lowered, lower(graph, lowering));
   TRY(const LoopProgram loops, run_loop_passes(std::move(lowered), {lowering, {}, {}}));
-  TRY_STATUS(target.check(loops));
+  if (cuda && !fits_cuda(loops)) return Error{ErrorCode::unsupported_feature, "not for CUDA", "", ""};
   TRY(KernelPlan plan, schedule(loops, cuda ? cuda::traits({{90}, false, 0, {}, {}}) : cpu::traits()));
   layout_constants(plan);
   return plan;

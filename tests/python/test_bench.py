@@ -22,6 +22,7 @@ PROGRAMS = {
     "loops.py": [harness.COIL, "--rounds", "1", "--seconds", "0.02", "--programs", "sum of rows"],
     "low_precision.py": ["--models", "mlp_3x1024_r256", "--rows", "1", "--rounds", "1", "--burst", "0.01", "--exported", "OUT/exported", "--packages", "OUT/packages"],
     "operators.py": ["cumsum_rows", "nonzero"],
+    "optimizers.py": ["--parameters", "small", "--only", "sgd", "--rounds", "3", "--no-inductor"],
     "peers.py": ["run", "--models", "multiply_10", "--peers", "eager", "coil", "--rounds", "1", "--burst", "0.01", "--threads", "1"],
     "startup.py": ["--runs", "1", "--models", "multiply", "digits"],
     "torch_compile_latency.py": ["--rounds", "1"],

@@ -79,12 +79,13 @@ def test_buffers_that_the_call_writes_to_stay_inputs():
     assert coil.compile_stats().packages == 1
 
 
-def test_the_setting_of_inductor_counts(monkeypatch):
+def test_the_setting_of_inductor_counts():
     import torch._inductor.config
     from coil.dynamo import _backend
     assert not _backend._inductor_freezes()
-    monkeypatch.setattr(torch._inductor.config, "freezing", True)
-    assert _backend._inductor_freezes()
+    with torch._inductor.config.patch(freezing=True):  # (pytest's monkeypatch would leave a setting that does not exist)
+        assert _backend._inductor_freezes()
+    assert not _backend._inductor_freezes()
 
 
 def test_a_wrong_option():
