@@ -11,6 +11,7 @@ namespace coil::templates {
 namespace {
 
 constexpr int64_t kShortGroup = 64, kOfShort = 32, kOfLong = 512;  // rows: up to which a group is short, and what the model takes one of each kind to have
+constexpr int kBeforeWgmma = 89;                                   // the last architecture whose products have no tiles by wgmma
 constexpr int64_t kGuess = 512;                                    // of other dynamic sizes
 
 // The product of one group after the other, each with `size` rows (terms).
@@ -20,16 +21,13 @@ CudaGemmFacts of_size(const CudaGroupedFacts& facts, int64_t size) {
   return f;
 }
 
-bool by_wgmma(TileKind kind) { return kind != TileKind::simt && kind != TileKind::mma; }
-
 // The fastest tile, by the model, of those that a block computes alone.
-TileChoice best_tile(const CudaGroupedFacts& facts, int sm, GroupedTiles taken, bool tma, int64_t size) {
+TileChoice best_tile(const CudaGroupedFacts& facts, int sm, bool tma, int64_t size) {
   const CudaGemmFacts f = of_size(facts, size);
   const GemmProblem p(f, sm, kGuess);
   TileChoice best;
   for (const GemmTile* t : possible_tiles(p, tma)) {
     const TileChoice c{t};
-    if (by_wgmma(t->kind) && taken != GroupedTiles::all) continue;
     if (t->kind != TileKind::wgmma && (!best.tile || time_of(p, c) < time_of(p, best))) best = c;
   }
   CHECK(best.tile != nullptr, "a grouped product without a tile");
@@ -66,13 +64,14 @@ CudaVariant variant_of(const CudaGroupedFacts& facts, const GemmProblem& p, cons
 }  // namespace
 
 std::vector<CudaVariant> cuda_grouped_variants(const CudaGroupedFacts& facts, int sm, GroupedTiles taken) {
+  if (taken != GroupedTiles::all) sm = std::min(sm, kBeforeWgmma);
   const GemmProblem p(facts.product, sm, kGuess);
   const std::optional<int64_t> groups = known(facts.product.batch), size = known(facts.by_depth ? facts.product.k : facts.product.m);
   std::vector<CudaVariant> variants;
   // Kernels for short and for long groups, or one for those that the sizes say.
   const auto add = [&](bool tma, const std::string& condition) {
     const auto add_one = [&](int64_t of, const std::string& wanted) {
-      CudaVariant v = variant_of(facts, p, best_tile(facts, sm, taken, tma, of));
+      CudaVariant v = variant_of(facts, p, best_tile(facts, sm, tma, of));
       v.condition = condition.empty() || wanted.empty() ? condition + wanted : wanted + " && " + condition;
       variants.push_back(std::move(v));
     };
@@ -80,7 +79,7 @@ std::vector<CudaVariant> cuda_grouped_variants(const CudaGroupedFacts& facts, in
     if (!facts.by_depth) add_one(kOfShort, fmt::format("t.m <= {} * t.batch", kShortGroup));
     add_one(kOfLong, "");
   };
-  const Fit fit = taken != GroupedTiles::all || facts.by_depth || !p.a_k || a_classes(p) > 1 ? Fit::never : tma_fit(p);
+  const Fit fit = sm <= kBeforeWgmma || facts.by_depth || !p.a_k || a_classes(p) > 1 ? Fit::never : tma_fit(p);
   if (fit != Fit::never) add(true, fit == Fit::always ? "" : tma_condition(p));
   if (fit != Fit::always) add(false, "");
   return variants;
