@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import functools
 import json
 import os
 import pathlib
@@ -88,6 +89,14 @@ def load_outputs(path):
     """The arrays of an .npz that `coil run` wrote, in order."""
     with np.load(path) as file:
         return [file[name] for name in file.files]
+
+
+@functools.lru_cache(maxsize=None)
+def has_aarch64():
+    """Whether this coil was built with code for aarch64."""
+    with tempfile.TemporaryDirectory() as folder:
+        done = coil("compile", DIGITS, "-q", "-O", "0", "--target", "aarch64:neon", "-o", os.path.join(folder, "x.pt2"))
+    return "without code for aarch64" not in done.stderr
 
 
 def load_expected(path):

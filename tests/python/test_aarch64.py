@@ -11,6 +11,7 @@ import harness
 sys.path.insert(0, str(harness.REPO / "tests" / "aarch64"))
 import run_zoo
 
+pytestmark = pytest.mark.skipif(not harness.has_aarch64(), reason="this coil was built without that machine's headers (tools/install_deps.sh)")
 runs = pytest.mark.skipif(bool(run_zoo.why_not()), reason=run_zoo.why_not() or "it can")
 
 # A product, convolutions, attention, a sort, a Fourier transform and a factorisation of the library, integers, half precision, doubles, control flow.

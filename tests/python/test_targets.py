@@ -13,6 +13,8 @@ import harness
 import zoo
 
 TARGETS = {"cpu": "cpu:x86-64-v3", "aarch64": "aarch64:neon", "cuda": "cuda:sm_90"}
+if not harness.has_aarch64():
+    del TARGETS["aarch64"]
 
 # What processors and CUDA are lowered to in ways of their own: products of integers, control flow by the host, library routines, attention whose rows may see nothing,
 # products whose columns split, sizes from data. The last ones are refused for CUDA, so the package of both is.
