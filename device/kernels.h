@@ -170,6 +170,7 @@ typedef struct CoilAttention {
   int32_t block_panels;
 } CoilAttention;
 
+/* The kernels of one instruction set: here x86-64's; another machine's header (device/aarch64/kernel_levels.h) has its own levels. */
 #define COIL_KERNELS(ISA)                                                                       \
   void coil_gemm_##ISA(const CoilGemm* args, const CoilHost* host);                             \
   void coil_conv2d_##ISA(const CoilConv2d* args, const CoilHost* host);                         \
@@ -179,7 +180,6 @@ typedef struct CoilAttention {
   void coil_conv2d_f64_##ISA(const CoilConv2d* args, const CoilHost* host);
 COIL_KERNELS(v3)
 COIL_KERNELS(v4)
-#undef COIL_KERNELS
 
 /* Bytes of `scratch` (64-byte aligned; may be 0). The compiler's memory plan evaluates the same formulas symbolically
  * (src/templates), a test keeps the two equal:

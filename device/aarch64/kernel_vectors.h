@@ -4,15 +4,6 @@
 
 namespace COIL_KERNELS_NAMESPACE {
 
-template <class T>
-__attribute__((noinline)) Vec load_partial(const T* p, int64_t n) {
-  if (n >= kLanes) return load(p);
-  T part[kLanes] = {};
-#pragma clang loop unroll(disable) vectorize(disable)
-  for (int64_t i = 0; i < n; i++) part[i] = p[i];
-  return load(part);
-}
-
 #ifndef COIL_DOUBLE
 typedef int16_t Shorts __attribute__((ext_vector_type(2 * kLanes)));
 COIL_INLINE VecI32 pair_sums(VecI32 a, VecI32 b) {
@@ -24,8 +15,8 @@ COIL_INLINE VecI32 pair_sums(VecI32 a, VecI32 b) {
 typedef signed char Bytes16 __attribute__((vector_size(16)));
 
 #ifdef __ARM_FEATURE_MATMUL_INT8
-// sum + of each lane's four unsigned bytes of a times signed bytes of b.
-#define COIL_BYTE_DOT 1
+// sum + of each lane's four unsigned bytes of a times signed bytes of b. Functions that call it have COIL_BYTE_DOT's attributes: none here.
+#define COIL_BYTE_DOT
 COIL_INLINE VecI32 byte_dot(VecI32 sum, VecI32 a, VecI32 b) {
   typedef int32_t Four __attribute__((vector_size(16)));
   const auto half = [](auto s, auto x, auto y) __attribute__((always_inline)) {

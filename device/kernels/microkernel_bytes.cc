@@ -33,17 +33,6 @@ __attribute__((noinline)) void micro_widened(const ByteChunk& c) {
   const uint8_t* b = c.b;
 #pragma clang loop unroll(disable)
   for (int64_t p = 0; p < c.steps; p++, b += kPanel * 4) {
-#ifdef COIL_BYTE_DOT
-    VecI32 column[nv];
-#pragma unroll
-    for (int j = 0; j < nv; j++) column[j] = load_raw<VecI32>(b + j * kLanes * 4);
-#pragma unroll
-    for (int i = 0; i < mr; i++) {
-      const VecI32 four = VecI32(load_raw<int32_t>(c.a + i * kByteStride + p * 4));
-#pragma unroll
-      for (int j = 0; j < nv; j++) sum[i][j] = byte_dot(sum[i][j], four, column[j]);
-    }
-#else
     VecI32 even[nv], odd[nv];
 #pragma unroll
     for (int j = 0; j < nv; j++) {
@@ -57,14 +46,13 @@ __attribute__((noinline)) void micro_widened(const ByteChunk& c) {
 #pragma unroll
       for (int j = 0; j < nv; j++) sum[i][j] += pair_sums(VecI32(four & 0x00ff00ff), even[j]) + pair_sums(VecI32((four >> 8) & 0x00ff00ff), odd[j]);
     }
-#endif
   }
   end_sums(c, sum);
 }
 
-#ifdef __AVX512F__
+#ifdef COIL_BYTE_DOT
 template <int mr, int nv>
-__attribute__((noinline, target("avx512vnni"))) void micro_dot(const ByteChunk& c) {
+COIL_BYTE_DOT __attribute__((noinline)) void micro_dot(const ByteChunk& c) {
   VecI32 sum[mr][nv];
   begin_sums(c, sum);
   const uint8_t* b = c.b;
@@ -77,7 +65,7 @@ __attribute__((noinline, target("avx512vnni"))) void micro_dot(const ByteChunk& 
     for (int i = 0; i < mr; i++) {
       const VecI32 four = VecI32(load_raw<int32_t>(c.a + i * kByteStride + p * 4));
 #pragma unroll
-      for (int j = 0; j < nv; j++) sum[i][j] = __builtin_ia32_vpdpbusd512(sum[i][j], four, column[j]);
+      for (int j = 0; j < nv; j++) sum[i][j] = byte_dot(sum[i][j], four, column[j]);
     }
   }
   end_sums(c, sum);
@@ -94,7 +82,11 @@ COIL_INLINE void micro(int64_t cols, const ByteChunk& c, [[maybe_unused]] bool d
     ByteChunk part = c;
     part.b += j * 4;
     part.acc += j;
+#ifdef COIL_BYTE_DOT
+    micro_dot<mr, 2>(part);
+#else
     micro_widened<mr, 2>(part);
+#endif
   }
 #endif
 }

@@ -85,11 +85,22 @@ COIL_INLINE float load_one(const Float16* p) { return static_cast<float>(*p); }
 COIL_INLINE float load_one(const uint8_t* p) { return static_cast<float>(*p); }
 #endif
 
+// One by one: of the types for which the machine has nothing faster.
+template <class T>
+__attribute__((noinline)) Vec load_partial(const T* p, int64_t n) {
+  if (n >= kLanes) return load(p);
+  T part[kLanes] = {};
+#pragma clang loop unroll(disable) vectorize(disable)
+  for (int64_t i = 0; i < n; i++) part[i] = p[i];
+  return load(part);
+}
+
 }  // namespace COIL_KERNELS_NAMESPACE
 
 // What the machine has instructions for.
 //   load_partial(p, n)   the first n (0 <= n <= kLanes) elements, then zeros; reads no more than n
 //   pair_sums(a, b)      of pairs of int16, lane by lane: a.low * b.low + a.high * b.high (which does not overflow) in int32
+//   byte_dot(sum, a, b)  where COIL_BYTE_DOT is defined: sum + products of four unsigned bytes of a by signed bytes of b, lane by lane
 //   permute(v, lanes)    v[lanes % kLanes]
 //   end_streams()        after stores past the caches, before other threads read them
 #if defined(__x86_64__)

@@ -37,14 +37,6 @@ COIL_INLINE Vec load_partial(const Byte* p, int64_t n) {
   return load(reinterpret_cast<const Byte*>(&bytes));
 }
 #else
-template <class T>
-__attribute__((noinline)) Vec load_partial(const T* p, int64_t n) {
-  if (n >= kLanes) return load(p);
-  T part[kLanes] = {};
-#pragma clang loop unroll(disable) vectorize(disable)
-  for (int64_t i = 0; i < n; i++) part[i] = p[i];
-  return load(part);
-}
 COIL_INLINE Vec load_partial(const float* p, int64_t n) {
   const VecI32 lane = {0, 1, 2, 3, 4, 5, 6, 7};
   return __builtin_ia32_maskloadps256(reinterpret_cast<const Vec*>(p), lane < static_cast<int32_t>(n));
@@ -56,6 +48,9 @@ COIL_INLINE Vec load_partial(const float* p, int64_t n) {
 typedef short Shorts __attribute__((vector_size(64)));
 COIL_INLINE VecI32 pair_sums(VecI32 a, VecI32 b) { return __builtin_bit_cast(VecI32, __builtin_ia32_pmaddwd512(__builtin_bit_cast(Shorts, a), __builtin_bit_cast(Shorts, b))); }
 COIL_INLINE Vec permute(Vec v, VecI32 lanes) { return __builtin_ia32_permvarsf512(v, lanes); }
+// sum + of each lane's four unsigned bytes of a times signed bytes of b. Functions that call it have COIL_BYTE_DOT's attributes, and run where there is AVX512_VNNI.
+#define COIL_BYTE_DOT __attribute__((target("avx512vnni")))
+COIL_BYTE_DOT COIL_INLINE VecI32 byte_dot(VecI32 sum, VecI32 a, VecI32 b) { return __builtin_ia32_vpdpbusd512(sum, a, b); }
 #else
 typedef short Shorts __attribute__((vector_size(32)));
 COIL_INLINE VecI32 pair_sums(VecI32 a, VecI32 b) { return __builtin_bit_cast(VecI32, __builtin_ia32_pmaddwd256(__builtin_bit_cast(Shorts, a), __builtin_bit_cast(Shorts, b))); }
