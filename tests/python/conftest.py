@@ -18,6 +18,20 @@ def pytest_sessionstart(session):
         pytest.exit(f"{harness.COIL} is missing: build first (make build), or set COIL_BIN", returncode=2)
 
 
+@pytest.fixture
+def fresh_compiles():
+    """torch.compile knows nothing of what other tests compiled, coil's counts begin anew, and random numbers are the same each time."""
+    import torch
+
+    import coil
+
+    torch._dynamo.reset()
+    coil.reset_compile_stats()
+    torch.manual_seed(0)
+    yield
+    torch._dynamo.reset()
+
+
 def parameters(item):
     return item.callspec.params if hasattr(item, "callspec") else {}
 

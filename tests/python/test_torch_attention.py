@@ -15,13 +15,7 @@ aten = torch.ops.aten
 FORMS = ("flash", "efficient", "cudnn", "overrideable", "cpu")
 
 
-@pytest.fixture(autouse=True)
-def fresh():
-    torch._dynamo.reset()
-    coil.reset_compile_stats()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("fresh_compiles")
 
 
 def fused(form, q, k, v, bias, causal, scale):

@@ -16,13 +16,7 @@ import coil
 NOT_TRACED = {"LBFGS", "SparseAdam", "Adafactor"}
 
 
-@pytest.fixture(autouse=True)
-def fresh():
-    torch._dynamo.reset()
-    coil.reset_compile_stats()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("fresh_compiles")
 
 
 def configurations():
