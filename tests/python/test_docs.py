@@ -1,13 +1,14 @@
 """The documents stay readable and true: short lines, links that lead somewhere, commands and options that exist."""
 
 import functools
+import os
 import re
 import subprocess
 import sys
 
 import pytest
 
-from harness import REPO, coil_ok
+from harness import DIGITS, REPO, coil_ok
 
 sys.path.insert(0, str(REPO / "tools/docs"))
 
@@ -121,6 +122,12 @@ def test_debugging_names_every_pass():
     passes = re.findall(r'\{"(\w+)",', "".join(tables))
     section = (REPO / "docs/debugging.md").read_text().split("**Is it a pass?**")[1].split("\n6.")[0]
     assert len(passes) >= 11 and set(re.findall(r"`(\w+)`", section)) - {"COIL_SKIP", "COIL_DUMP"} == set(passes)
+
+
+def test_debugging_names_the_files_of_a_dump(tmp_path):
+    names = set(re.findall(r"\b(\d\d_\w+\.\w+)", (REPO / "docs/debugging.md").read_text()))
+    coil_ok("compile", DIGITS, "-q", "--target", "cpu", "-o", tmp_path / "x.pt2", env=dict(os.environ, COIL_DUMP=str(tmp_path / "dump")))
+    assert len(names) >= 8 and names <= {path.name for path in (tmp_path / "dump").iterdir()}
 
 
 def test_make_targets_exist():
