@@ -4,7 +4,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from test_py_torch_compile import fresh, nothing_in_torch  # noqa: F401 (fresh is a fixture)
+from test_py_torch_compile import nothing_in_torch
+
+pytestmark = pytest.mark.usefixtures("fresh_compiles")
 
 F32, BF16 = torch.float32, torch.bfloat16
 

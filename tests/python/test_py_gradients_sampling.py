@@ -7,7 +7,9 @@ import torch
 import torch.nn.functional as F
 
 from test_py_gradients import check
-from test_py_torch_compile import fresh, nothing_in_torch  # noqa: F401 (fresh is a fixture)
+from test_py_torch_compile import nothing_in_torch
+
+pytestmark = pytest.mark.usefixtures("fresh_compiles")
 
 
 @pytest.mark.parametrize("dims,mode,padding,align", [c for c in itertools.product((2, 3), ("bilinear", "nearest", "bicubic"), ("zeros", "border", "reflection"), (False, True))

@@ -7,7 +7,9 @@ import torch.nn.functional as F
 import coil
 import harness
 from test_py_gradients import check
-from test_py_torch_compile import fresh, nothing_in_torch  # noqa: F401 (fresh is a fixture)
+from test_py_torch_compile import nothing_in_torch
+
+pytestmark = pytest.mark.usefixtures("fresh_compiles")
 
 F32, BF16, F16 = torch.float32, torch.bfloat16, torch.float16
 TOLERANCE = {F32: 1e-5, BF16: 1e-2, F16: 2e-3}

@@ -6,7 +6,9 @@ import torch.nn.functional as F
 from torch import nn
 
 import coil
-from test_py_torch_compile import Attention, fresh, nothing_in_torch  # noqa: F401 (a fixture)
+from test_py_torch_compile import Attention, nothing_in_torch
+
+pytestmark = pytest.mark.usefixtures("fresh_compiles")
 
 
 def train(make, inputs, loss, steps=5, dynamic=None, optimizer=torch.optim.SGD, rel=2e-4, **compile_options):

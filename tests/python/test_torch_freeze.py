@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 import coil
-from test_py_torch_compile import fresh  # noqa: F401 (a fixture)
+
+pytestmark = pytest.mark.usefixtures("fresh_compiles")
 
 
 def network():
