@@ -264,8 +264,9 @@ std::string ExprEmitter::lane_division(Expr e) {
 
 void ExprEmitter::store(const std::string& p, Expr offset, Expr v, Expr condition, bool streams) {
   if (condition) {
-    CHECK(context_.lane_var < 0, "a store of some lanes only");
-    out_ += fmt::format("{}if ({}) {{\n", indent_, value(condition).text);
+    const Text holds = value(condition);
+    CHECK(!holds.vector, "a store of some lanes only");
+    out_ += fmt::format("{}if ({}) {{\n", indent_, holds.text);
     const auto saved = memo_;
     indent_ += "  ";
     store(p, offset, v);

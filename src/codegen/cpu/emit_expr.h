@@ -37,7 +37,7 @@ class ExprEmitter {
   // A C++ int64 expression; must not depend on the lane variable except through its first value.
   std::string index(Expr e);
 
-  // Stores a value at a linear offset. `condition`: null, or (outside of lanes) what has to hold. streams: whole vectors go past the caches.
+  // Stores a value at a linear offset. `condition`: null, or what has to hold, for all lanes alike. streams: whole vectors go past the caches.
   void store(const std::string& pointer, Expr offset, Expr value, Expr condition = {}, bool streams = false);
   // A vector, all lanes of it, at a C++ address.
   void store_lanes(const std::string& address, Expr value);
