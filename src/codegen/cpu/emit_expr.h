@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@ struct EmitContext {
   std::vector<std::string> vars;                   // C++ names of the loop variables
   std::vector<Expr> sizes;                         // their ranges, for choosing cheap divisions
   int lane_var = -1;                               // the variable that lanes run along; its name is the first lane's value
+  bool whole_steps = false;                        // vectors begin at multiples of their lanes
   std::string tail;                                // count of active lanes; empty: all
   std::map<int, std::pair<std::string, bool>> temps;  // temp -> text, is it a vector
   std::map<int, std::string> scratch;              // worker scratch row -> pointer name
@@ -49,6 +51,8 @@ class ExprEmitter {
   Text masked(Expr e);
   Text masked_lanes(Expr e, const std::string& condition);
   bool of_lanes_alone(Expr condition) const;
+  // As a condition on the first lane, if all lanes of a vector have it in common: comparisons of the lane variable with multiples of any vector's lanes.
+  std::optional<std::string> of_whole_vector(Expr condition);
   std::string some_element(BufferId buffer, const std::string& pointer);
   std::string counted_lanes() const;  // of the lane mask: those before the tail's end
   std::string lane_index(Expr e);
