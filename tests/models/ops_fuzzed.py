@@ -45,3 +45,5 @@ def written_results(x, y):
 op("written_results", written_results, lambda: (rand(5, 7, dtype=F32), rand(5, 7, dtype=F32)))
 op("signbit_of_nan", lambda x: (x.signbit(), x.half().signbit(), x.double().signbit(), torch.ones_like(x).copysign(x)),
    lambda: (torch.tensor([float("nan"), 0.0, -0.0, 1, -1, float("inf")]).repeat(4).mul(torch.tensor([1.0, -1.0]).repeat_interleave(12)).neg(),))
+# PyTorch's decomposition copies the result to the strides that eager gives it.
+op("lerp_of_layouts", lambda x, y, w: (torch.lerp(x, y, w), torch.lerp(x.mT, y, 0.3), torch.lerp(x.mT, y.mT, w)), lambda: (rand(5, 5).mT, rand(5, 5), rand(5, 1, low=0, high=1)))
