@@ -56,6 +56,7 @@ Json kernels(const TargetContents& t) {
                     {"ops", k.ops},
                     {"function", f.empty() ? Json(nullptr) : Json(f)},
                     {"origins", origins}});
+    if (!t.replaced.empty() && !t.replaced[i].file.empty()) rows.back()["replaced"] = t.replaced[i].file;
     if (!k.choices.rows.empty()) rows.back()["choices"] = choices(k);
     if (const auto* user = std::get_if<UserCallKernel>(&k.def)) {
       const UserKernel& u = *user->def.kernel;
