@@ -165,6 +165,10 @@ typedef struct CoilResults {
 /* A hidden string: the formula of arena_bytes in the user's words, for messages. May be absent. */
 #define COIL_ARENA_FORMULA_SYMBOL coil_arena_formula
 
+/* A hidden string: what a profiler calls each kernel, "add_layer_norm: encoder.layer.0 (model.py:12)", one after the other in the
+ * manifest's order, each with its terminating zero. May be absent. */
+#define COIL_KERNEL_LABELS_SYMBOL coil_kernel_labels
+
 /* Builds that a tuner makes (and no package holds) export COIL_TUNING_SYMBOL: run takes kernel k's numbers (Choice in
  * schedule/kernel_plan.h) from choices[k], and calls `hook`, if there is one, before and after each kernel that is tuned, on its own
  * thread; `results`: null before; after: the addresses of the buffers that the kernel wrote, in the plan's order, then null. */

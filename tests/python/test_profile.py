@@ -374,6 +374,39 @@ def test_wrong_variables_are_named(digits, tmp_path, environment, words):
     assert done.returncode != 0 and "COIL-E402" in done.stderr and all(w in done.stderr for w in words), done.stderr
 
 
+# --- the command
+
+def test_the_command_prints_a_table(digits, tmp_path):
+    done = harness.coil_ok("profile", digits / "digits.coil.pt2", "--calls", 5, "-o", tmp_path / "t.json", "--top", 2)
+    assert "of the roof" in done.stdout and "GFLOP/s" in done.stdout and "--top" in done.stdout and "ui.perfetto.dev" in done.stderr
+    assert len(events(json.loads((tmp_path / "t.json").read_text()), "call")) == 5
+
+
+def test_the_command_gives_json(digits):
+    numbers = harness.coil_json("profile", digits / "digits.coil.pt2", "--calls", 3, "--threads", 1)
+    assert numbers["models"][0]["calls"] == 3 and numbers["models"][0]["threads"] == 1
+    limits = numbers["limits"]
+    assert 0.5 < limits["memory_gb_s"] < 10000 and limits["cache_gb_s"] > 0 and 1 < limits["gflop_s"] < 1e6
+    assert "limits" not in harness.coil_json("profile", digits / "digits.coil.pt2", "--calls", 1, "--no-limits")
+
+
+def test_the_roof_is_not_beaten_by_much(tmp_path):
+    """A product that the processor computes well comes near the limit and does not leave it behind."""
+    x = torch.randn(512, 512)
+    compiled(torch.nn.Linear(512, 512), x).save(tmp_path / "m.pt2")
+    numbers = harness.coil_json("profile", tmp_path / "m.pt2", "--threads", 1, "--calls", 40)
+    [product] = [k for k in numbers["models"][0]["kernels"] if k["kind"] == "gemm"]
+    assert 0.2 * numbers["limits"]["gflop_s"] < product["gflop_s"] < 1.25 * numbers["limits"]["gflop_s"]
+
+
+def test_the_command_refuses(digits, tmp_path):
+    package = digits / "digits.coil.pt2"
+    harness.assert_refused(harness.coil("profile", package, "--calls", 0), "--calls", code=402)
+    harness.assert_refused(harness.coil("profile", package, "-o", tmp_path / "no" / "t.json"))
+    harness.assert_refused(harness.coil("profile", package, "--shape", "nothing=3"), "nothing", code=106)
+    harness.assert_refused(harness.coil("profile", tmp_path / "absent.pt2"))
+
+
 # --- C, the stock loader, packages without the hooks
 
 def test_the_c_api(digits, tmp_path):
@@ -411,3 +444,33 @@ def test_stock_pytorch_still_loads_it(layers, tmp_path):
     stock = torch._inductor.aoti_load_package(str(tmp_path / "layers.pt2"))
     with coil.profile():
         assert torch.allclose(stock(x), layers(x), atol=1e-6)
+
+
+def test_torch_profiler_shows_kernels_with_their_places(layers, tmp_path):
+    layers.save(tmp_path / "layers.pt2")
+    x = torch.randn(11, 64)
+    stock = torch._inductor.aoti_load_package(str(tmp_path / "layers.pt2"))
+    want = stock(x)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as p:
+        got = stock(x)
+    assert torch.equal(got, want)
+    names = [e.key for e in p.key_averages()]
+    for i in range(3):
+        assert any(f": layers.{i} (test_profile.py:" in name for name in names), names
+
+
+def test_a_stock_call_that_fails_leaves_no_open_range(tmp_path):
+    table, good, bad = torch.randn(9, 4), torch.tensor([0, 8]), torch.tensor([0, 99])
+
+    class Gather(torch.nn.Module):
+        def forward(self, table, i):
+            return table.softmax(-1)[i].cumsum(0)
+
+    compiled(Gather(), table, good).save(tmp_path / "g.pt2")
+    stock = torch._inductor.aoti_load_package(str(tmp_path / "g.pt2"))
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as p:
+        with pytest.raises(RuntimeError):
+            stock(table, bad)
+        stock(table, good)
+    mine = [e for e in p.events() if "softmax" in e.name]
+    assert len(mine) >= 2
