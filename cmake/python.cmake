@@ -43,7 +43,7 @@ function(coil_python_module name)
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/python/src)
 endfunction()
 coil_python_module(_runtime python/src/runtime_module.cc python/src/call.cc python/src/tensor_in.cc)
-target_link_libraries(_runtime PRIVATE coil_runtime_objects)
+target_link_libraries(_runtime PRIVATE coil_report coil_runtime_objects)
 coil_python_module(_compiler python/src/compiler_module.cc)
 target_link_libraries(_compiler PRIVATE coil_compiler)
 

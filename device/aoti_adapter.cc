@@ -66,6 +66,9 @@ int32_t resolve(Shim* shim) {
                 #name);
   SHIM_FUNCTIONS(X)
 #undef X
+  // at::hasCallbacks(): not of the C shim, but exported by all versions. Without it a range would cost its time on every call.
+  shim->is_watched = reinterpret_cast<bool (*)()>(find("_ZN2at12hasCallbacksEv"));
+  if (!shim->aoti_record_function_start || !shim->aoti_record_function_end) shim->is_watched = nullptr;
   return 0;
 }
 

@@ -33,12 +33,15 @@ struct StreamGuardObject;
   X(aoti_torch_get_current_device_index, (int32_t*), true)                                                          \
   X(aoti_torch_get_current_cuda_stream, (int32_t, void**), true)                                                    \
   X(aoti_torch_create_cuda_stream_guard, (void*, int32_t, StreamGuardObject**), true)                               \
-  X(aoti_torch_delete_cuda_stream_guard, (StreamGuardObject*), true)
+  X(aoti_torch_delete_cuda_stream_guard, (StreamGuardObject*), true)                                                \
+  X(aoti_record_function_start, (const char*, void*, const void* const*, uint64_t, void**), true)                   \
+  X(aoti_record_function_end, (void*), true)
 
 struct Shim {
 #define X(name, arguments, optional) int32_t(*name) arguments;
   SHIM_FUNCTIONS(X)
 #undef X
+  bool (*is_watched)();  // whether a profiler of libtorch listens; null: nobody knows, and nothing is told
 };
 
 struct Arena;
@@ -69,6 +72,8 @@ int32_t num_results(const CoilModel* model);
 int32_t place_of(int32_t i);
 // Checks the inputs and computes; on failure every output is deleted and null.
 int32_t run(Container* c, Tensor* inputs, size_t num_inputs, Tensor* outputs, size_t num_outputs, void* stream);
+// CoilModel::run; each kernel is a range for libtorch's profiler, if one listens (aoti_profile.cc).
+int32_t run_model(const Container* c, const CoilCall& call);
 // Scratch memory that is kept between calls.
 void free_arenas(Container* c);
 // Allocates every output with libtorch, on the container's device.

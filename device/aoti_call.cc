@@ -238,7 +238,7 @@ int32_t compute(Container* c, const CoilTensorView* views, const int64_t* symbol
   const CoilCall call = {symbols, c->constants, c->state, data,    data + in, arena->data,
                          &host,   nullptr,      nullptr,  nullptr, allocate,  &late};
   if (c->state) pthread_mutex_lock(&c->state_mutex);
-  const int32_t failed = model->run(&call, &last_error);
+  const int32_t failed = run_model(c, call);
   if (c->state) pthread_mutex_unlock(&c->state_mutex);
   free_late(&late);
   give_arena(c, arena);

@@ -156,7 +156,7 @@ class StreamGuard {
 
 int32_t run_code(Container* c, const CoilCall& call) {
   last_error.code = 0;
-  if (!c->model->run(&call, &last_error)) return 0;
+  if (!run_model(c, call)) return 0;
   return report();
 }
 

@@ -199,7 +199,7 @@ void reject(CudaGraphs* g, Slot* s, const char* why) {
 // The program's code writes its work down.
 bool write_down(const CudaProgram& p, const CoilCall& call, CudaTape* tape, bool again) {
   tape_begin(tape, again);
-  const CudaCall taped = {call, tape};
+  const CudaCall taped = {{call, nullptr}, tape};
   CoilError ignored = {};
   return p.enqueue(&taped, &ignored) == 0 && tape_end(tape);
 }
@@ -316,7 +316,7 @@ void judge(CudaGraphs* g, Slot* s) {
 }
 
 int32_t run_plain(const CudaProgram& p, const CoilCall& call, CoilError* error) {
-  const CudaCall plain = {call, nullptr};
+  const CudaCall plain = {{call, nullptr}, nullptr};
   return p.enqueue(&plain, error);
 }
 

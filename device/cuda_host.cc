@@ -261,7 +261,11 @@ CudaAttachment* cuda_attachment(const CoilCall* call, int32_t which) {
 int32_t cuda_run(const CudaProgram& program, const CoilCall* call, CoilError* error) {
   CudaGraphs* graphs = loaded_of(call).graphs;
   if (graphs && program.graphs) return cuda_graphs_run(graphs, program, call, error);
-  const CudaCall plain = {*call, nullptr};
+  return cuda_run_traced(program, call, nullptr, error);
+}
+
+int32_t cuda_run_traced(const CudaProgram& program, const CoilCall* call, const CoilTrace* trace, CoilError* error) {
+  const CudaCall plain = {{*call, trace}, nullptr};
   return program.enqueue(&plain, error);
 }
 

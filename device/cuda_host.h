@@ -17,6 +17,7 @@
 
 #include "cuda/params.h"
 #include "model_abi.h"
+#include "trace.h"
 
 struct CudaKernel {
   const char* name;      // extern "C" name in the images
@@ -47,7 +48,7 @@ namespace cd {
 struct CudaTape;  // what a call would enqueue (cuda_graph.h)
 
 // A call as the program's code sees it.
-struct CudaCall : CoilCall {
+struct CudaCall : TracedCall {
   CudaTape* tape;  // null: work is enqueued at once
 };
 
@@ -61,6 +62,9 @@ struct CudaProgram {
 
 // CoilModel::run: enqueues the program's work on call->stream, kernel by kernel or as one CUDA graph (cuda_graph.h).
 int32_t cuda_run(const CudaProgram& program, const CoilCall* call, CoilError* error);
+
+// CoilModel::run_traced: always kernel by kernel, so that each can be told apart.
+int32_t cuda_run_traced(const CudaProgram& program, const CoilCall* call, const CoilTrace* trace, CoilError* error);
 
 // CoilModel::count_graphs.
 void cuda_count_graphs(void* device, CoilGraphCounts* counts);

@@ -34,6 +34,7 @@
 #define COIL_DEVICE_HOST_SUPPORT_H_
 
 #include "model_abi.h"
+#include "trace.h"
 
 namespace cd {
 
@@ -114,7 +115,7 @@ int32_t select_isa(const int32_t* levels, int32_t count, const char** isa_name, 
 
 // The context of kernels that run image by image: host null: each worker computes its images alone, in `part_bytes` of the memory.
 struct Images {
-  const CoilCall* call;
+  const TracedCall* call;
   const long* s;
   const CoilHost* host;
   uint8_t* memory;

@@ -87,6 +87,15 @@ typedef struct CoilCall {
   void* owner;
 } CoilCall;
 
+/* Who watches a call (run_traced): told when a kernel begins and ends, on the thread that runs it. `kernel` is its row in the
+ * manifest's list of kernels, `symbols` the sizes as they are then: those from data and the steps of loops, too, once they are
+ * known. `worker` is 0, but where several workers run kernels at once, image by image. A call that fails leaves out the end. */
+typedef struct CoilTrace {
+  void (*begin)(const struct CoilTrace* trace, int32_t kernel, int32_t worker, const int64_t* symbols);
+  void (*end)(const struct CoilTrace* trace, int32_t kernel, int32_t worker);
+  void* owner;
+} CoilTrace;
+
 typedef struct CoilTensorDesc {
   const char* name;            /* as in the exported program */
   int32_t dtype;
@@ -134,6 +143,8 @@ typedef struct CoilModel {
   void (*count_graphs)(void* device, CoilGraphCounts* counts);
   int32_t reads_sizes;         /* not 0: run calls CoilCall.allocate */
   const uint8_t* late_outputs; /* [num_outputs], 1: sized by data (output_shape before run gives sizes that mean nothing); or null */
+  /* As run, which tells nobody. On CUDA the kernels are then enqueued one by one, never as a graph. Absent in older packages. */
+  int32_t (*run_traced)(const CoilCall* call, const CoilTrace* trace, CoilError* error);
 } CoilModel;
 
 /* The package's constants entry is the blob of constants_bytes, then optionally this trailer. Both hosts compare it with
@@ -153,6 +164,10 @@ typedef struct CoilResults {
 #define COIL_RESULTS_SYMBOL coil_results
 /* A hidden string: the formula of arena_bytes in the user's words, for messages. May be absent. */
 #define COIL_ARENA_FORMULA_SYMBOL coil_arena_formula
+
+/* A hidden string: what a profiler calls each kernel, "add_layer_norm: encoder.layer.0 (model.py:12)", one after the other in the
+ * manifest's order, each with its terminating zero. May be absent. */
+#define COIL_KERNEL_LABELS_SYMBOL coil_kernel_labels
 
 /* Builds that a tuner makes (and no package holds) export COIL_TUNING_SYMBOL: run takes kernel k's numbers (Choice in
  * schedule/kernel_plan.h) from choices[k], and calls `hook`, if there is one, before and after each kernel that is tuned, on its own

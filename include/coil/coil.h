@@ -236,6 +236,28 @@ typedef struct coil_memory {
 } coil_memory;
 COIL_API coil_status coil_memory_of_run(const coil_context* context, coil_memory* memory);
 
+/* The times of calls, kernel by kernel, in any process: between begin and end the calls of all contexts of the model are recorded. What
+ * is computed stays the same; on CUDA a recorded call enqueues its kernels one by one and is waited for, and a captured one is left out.
+ * COIL_PROFILE=trace.json does the same to a whole process, without a word of code (docs/profiling.md). */
+typedef struct coil_profile coil_profile;
+typedef struct coil_profile_options {
+  uint32_t struct_bytes; /* sizeof(coil_profile_options); COIL-E402 without it */
+  int32_t counters;      /* not 0: the processor's cycles, instructions and cache misses too, where the system gives them */
+  int64_t calls;         /* so many calls and no more; 0: until the end */
+} coil_profile_options;
+/* model NULL: all models of the process, those that are opened later too. Several profiles may watch at once. NULL options: the defaults. */
+COIL_API coil_status coil_profile_begin(coil_model* model, const coil_profile_options* options, coil_profile** profile);
+/* Calls that begin from now on are not recorded. May be called again. */
+COIL_API coil_status coil_profile_end(coil_profile* profile);
+/* Calls recorded so far; 0 for NULL. */
+COIL_API int64_t coil_profile_calls(const coil_profile* profile);
+/* Writes a trace in the Chrome format, which ui.perfetto.dev shows; the file appears whole or not at all. */
+COIL_API coil_status coil_profile_write(coil_profile* profile, const char* path);
+/* The sums of each model and kernel, busiest first, as JSON (docs/profiling.md). Lives until the next call with this profile; "" without memory. */
+COIL_API const char* coil_profile_table(coil_profile* profile);
+/* Ends it and forgets what it recorded. NULL is fine. */
+COIL_API void coil_profile_free(coil_profile* profile);
+
 #ifdef __cplusplus
 }
 #endif

@@ -308,5 +308,33 @@ class Context {
   std::vector<coil_tensor> in_, out_;
 };
 
+// Records the calls of a model, or of all of them, until it is ended:
+//   coil::Profile profile(model); context.run(inputs); profile.write("trace.json");
+class Profile {
+ public:
+  explicit Profile(std::int64_t calls = 0, bool counters = false) { begin(nullptr, calls, counters); }
+  explicit Profile(const Model& model, std::int64_t calls = 0, bool counters = false) { begin(model.get(), calls, counters); }
+  void end() { check(coil_profile_end(get())); }
+  std::int64_t calls() const { return coil_profile_calls(get()); }
+  void write(const std::string& path) const { check(coil_profile_write(get(), path.c_str())); }
+  std::string table() const { return coil_profile_table(get()); }  // JSON
+  coil_profile* get() const { return profile_.get(); }
+
+ private:
+  void begin(coil_model* model, std::int64_t calls, bool counters) {
+    coil_profile_options options = {};
+    options.struct_bytes = sizeof options;
+    options.calls = calls;
+    options.counters = counters;
+    coil_profile* profile = nullptr;
+    check(coil_profile_begin(model, &options, &profile));
+    profile_.reset(profile);
+  }
+  struct Free {
+    void operator()(coil_profile* profile) const { coil_profile_free(profile); }
+  };
+  std::unique_ptr<coil_profile, Free> profile_;
+};
+
 }  // namespace coil
 #endif  // COIL_COIL_HPP_

@@ -9,6 +9,7 @@ from typing import Any, Mapping, Sequence
 from . import _runtime
 from ._constants import read_constants
 from ._errors import InputError, make_error, option_error
+from ._profile import Profile
 from ._pytree import Spec
 from ._strides import run_with_copies
 
@@ -225,6 +226,11 @@ class Model:
     def synchronize(self) -> None:
         """On CUDA: waits for the calls so far, and raises what their kernels found at fault. Nothing on the CPU."""
         self._runtime.synchronize()
+
+    def profile(self, *, calls: int = 0, counters: bool = False) -> Profile:
+        """Records the calls within a `with` statement, kernel by kernel; see `coil.Profile`. `calls`: no more than so many; 0: all.
+        `counters`: the processor's cycles, instructions and cache misses too, where the system gives them."""
+        return Profile(self._runtime, calls, counters)
 
     def reset_state(self) -> None:
         """Puts mutated buffers (counters, caches) back to what they were in the exported program."""

@@ -11,6 +11,20 @@ def cuda_devices() -> list[tuple[str, int, int]]:
 def write_file(path: str, content: Any) -> None:
     """Bytes (the buffer protocol) into a file, which appears whole or not at all; through links, and with the mode of an existing file."""
 
+class Profile:
+    """The calls since it was started."""
+
+    def stop(self) -> None: ...
+    def write(self, path: str) -> None:
+        """A trace in the Chrome format."""
+    def table(self) -> str:
+        """The sums of models and kernels as JSON."""
+    @property
+    def num_calls(self) -> int: ...
+
+def start_profile(model: Model | None, calls: int = 0, counters: bool = False) -> Profile:
+    """Records the calls of a model, None: of all in this process."""
+
 class Model:
     """An open package. Shared by any number of threads."""
 

@@ -10,6 +10,7 @@
 #include "call.h"
 #include "coil/coil.h"
 #include "errors.h"
+#include "runtime/profile.h"
 
 namespace coil::python {
 namespace {
@@ -100,6 +101,31 @@ nb::dict fixed_inputs(const runtime::Manifest& manifest) {
   return rows;
 }
 
+// Stops when its object goes.
+struct WatchedProfile {
+  explicit WatchedProfile(std::shared_ptr<runtime::Profile> started) : profile(std::move(started)) {}
+  ~WatchedProfile() { profile->stop(); }
+  WatchedProfile(const WatchedProfile&) = delete;
+  WatchedProfile& operator=(const WatchedProfile&) = delete;
+  const std::shared_ptr<runtime::Profile> profile;
+};
+
+std::unique_ptr<WatchedProfile> start_profile(const CallableModel* model, int64_t calls, bool counters) {
+  if (calls < 0) throw PythonError{Error{ErrorCode::bad_option, "calls is " + std::to_string(calls) + ", expected 0 (until the end) or more"}};
+  return std::make_unique<WatchedProfile>(runtime::Profile::start(model ? &model->model() : nullptr, {calls, counters}));
+}
+
+void write_trace(const WatchedProfile& p, const std::string& path) {
+  nb::gil_scoped_release release;
+  const std::string text = p.profile->trace_json();
+  throw_if(write_file(path, {reinterpret_cast<const uint8_t*>(text.data()), text.size()}));
+}
+
+std::string profile_table(const WatchedProfile& p) {
+  nb::gil_scoped_release release;
+  return p.profile->table_json();
+}
+
 // The level of this machine that a package's code would be chosen for here; COIL_ISA lowers it.
 std::string host_isa() {
   std::vector<std::string> all;
@@ -127,6 +153,12 @@ NB_MODULE(_runtime, m) {
   m.def("host_isa", &coil::python::host_isa);
   m.def("cuda_devices", &coil::python::cuda_devices);
   m.def("write_file", &coil::python::write_bytes, "path"_a, "content"_a);
+  nb::class_<coil::python::WatchedProfile>(m, "Profile")
+      .def("stop", [](const coil::python::WatchedProfile& p) { p.profile->stop(); })
+      .def("write", &coil::python::write_trace, "path"_a)
+      .def("table", &coil::python::profile_table)
+      .def_prop_ro("num_calls", [](const coil::python::WatchedProfile& p) { return p.profile->calls().size(); });
+  m.def("start_profile", &coil::python::start_profile, "model"_a.none(), "calls"_a = 0, "counters"_a = false, nb::keep_alive<0, 1>());
   nb::class_<CallableModel>(m, "Model", nb::is_weak_referenceable())
       .def_static("open", &coil::python::open_file, "path"_a, "device"_a = "", "threads"_a = 0, "verify"_a = false)
       .def_static("open_memory", &coil::python::open_memory, "package"_a, "device"_a = "", "threads"_a = 0)

@@ -3,6 +3,7 @@
 
 #include "codegen/host/host_program.h"
 #include "package/package_writer.h"
+#include "schedule/work.h"
 
 namespace coil {
 namespace {
@@ -42,6 +43,8 @@ Json choices(const Kernel& k) {
   return {{"by", size_text(k.choices.key)}, {"rows", rows}};
 }
 
+Json amount(Expr e) { return e->is_constant() ? Json(e->as_int()) : Json(size_text(e)); }
+
 Json kernels(const TargetContents& t) {
   Json rows = Json::array();
   for (size_t i = 0; i < t.plan.kernels.size(); ++i) {
@@ -57,6 +60,10 @@ Json kernels(const TargetContents& t) {
                     {"function", f.empty() ? Json(nullptr) : Json(f)},
                     {"origins", origins}});
     if (!t.replaced.empty() && !t.replaced[i].file.empty()) rows.back()["replaced"] = t.replaced[i].file;
+    // What the kernel moves and computes, by the sizes: numbers or formulas.
+    const KernelWork work = kernel_work(t.plan, k);
+    if (work.bytes) rows.back()["bytes"] = amount(work.bytes);
+    if (work.flops) rows.back()["flops"] = amount(work.flops);
     if (!k.choices.rows.empty()) rows.back()["choices"] = choices(k);
     if (const auto* user = std::get_if<UserCallKernel>(&k.def)) {
       const UserKernel& u = *user->def.kernel;

@@ -379,7 +379,7 @@ int32_t Context::call_code(void* stream, CoilError* error) {
                          },
                          this};
   error->code = 0;
-  if (!code_.run(&call, error)) {
+  if (!(watching_ ? watching_->run(call, error) : code_.run(&call, error))) {
     const bool placed = std::all_of(outputs_.begin(), outputs_.end(), [](const Output& o) { return o.placed; });
     return placed ? 0 : fail(error, ErrorCode::internal, "the model's code left out an output");
   }
@@ -424,7 +424,29 @@ int32_t Context::start(const CoilTensorView* inputs, CoilTensorView* outputs, Co
 
 int32_t Context::run(const CoilTensorView* inputs, int32_t num_inputs, CoilTensorView* outputs, int32_t num_outputs,
                      CoilError* error, void* stream) {
+  if (__builtin_expect(watchers.load(std::memory_order_relaxed) == 0, true)) return run_call(inputs, num_inputs, outputs, num_outputs, error, stream);
+  return run_recorded(inputs, num_inputs, outputs, num_outputs, error, stream);
+}
+
+// Somebody watches calls, perhaps this one.
+[[gnu::noinline, gnu::cold]] int32_t Context::run_recorded(const CoilTensorView* inputs, int32_t num_inputs, CoilTensorView* outputs, int32_t num_outputs,
+                                                           CoilError* error, void* stream) {
+  if (!recorder_) recorder_ = std::make_unique<CallRecorder>(*model_);
+  watching_ = recorder_->begin(stream) ? recorder_.get() : nullptr;
+  struct End {
+    Context& context;
+    int32_t failed = static_cast<int32_t>(ErrorCode::out_of_memory);  // an exception passes
+    ~End() {
+      if (context.watching_) context.watching_->finish(failed);
+      context.watching_ = nullptr;
+    }
+  } end{*this};
+  return end.failed = run_call(inputs, num_inputs, outputs, num_outputs, error, stream);
+}
+
+int32_t Context::run_call(const CoilTensorView* inputs, int32_t num_inputs, CoilTensorView* outputs, int32_t num_outputs, CoilError* error, void* stream) {
   if (int32_t code = bind(inputs, num_inputs, num_outputs, error)) return code;
+  if (watching_) watching_->checked();
   if (num_outputs > 0 && !outputs) return fail(error, ErrorCode::input_null, "the array of outputs is null");
   std::optional<cd::CudaScope> scope;
   if (const CudaDevice* cuda = model_->cuda()) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "runtime/call_recorder.h"
 #include "runtime/cuda_session.h"
 #include "runtime/model.h"
 
@@ -62,6 +63,8 @@ class Context {
     uintptr_t begin = 0, end = 0;  // the caller's memory; none when it is ours
   };
 
+  int32_t run_call(const CoilTensorView* inputs, int32_t num_inputs, CoilTensorView* outputs, int32_t num_outputs, CoilError* error, void* stream);
+  int32_t run_recorded(const CoilTensorView* inputs, int32_t num_inputs, CoilTensorView* outputs, int32_t num_outputs, CoilError* error, void* stream);
   int32_t bind(const CoilTensorView* inputs, int32_t num_inputs, int32_t num_outputs, CoilError* error);
   void set_shape(int32_t i, const int64_t* sizes, const int64_t* strides);
   const int64_t* dims_of(int32_t i, bool ours) const;
@@ -104,6 +107,8 @@ class Context {
   std::unique_ptr<CudaSession> session_;  // on CUDA, once prepared
   int64_t arena_bytes_ = 0;
   int64_t output_bytes_ = 0;
+  std::unique_ptr<CallRecorder> recorder_;  // once a call was watched
+  CallRecorder* watching_ = nullptr;        // during a call that is recorded
 };
 
 }  // namespace coil::runtime

@@ -6,6 +6,8 @@
 #include "base/cpu_limits.h"
 #include "base/env.h"
 #include "base/host_machine.h"
+#include "runtime/kernel_table.h"
+#include "runtime/profile.h"
 
 namespace coil::runtime {
 namespace {
@@ -78,6 +80,7 @@ Result<std::shared_ptr<Model>> Model::open_memory(std::span<const uint8_t> bytes
 // The targets are tried in the package's order; those of another kind of device than the wished one, and of other machines, are left out. When none
 // can run here, the error is that of the first that was tried, with the others' beside it.
 Result<std::shared_ptr<Model>> Model::make(Package package, const ModelOptions& options) {
+  TRY_STATUS(start_profile_of_environment());
   std::optional<DeviceId> wish;
   if (!options.device.empty()) {
     TRY(wish, parse_device(options.device));
@@ -193,6 +196,11 @@ Status Model::reset_state() {
       device_->copy(state_.data(), constants_ + code().state_offset, static_cast<int64_t>(code().state_bytes), nullptr, &error))
     return error_of(error);
   return ok_status();
+}
+
+std::shared_ptr<const KernelTable> Model::kernel_table() const {
+  std::call_once(table_read_, [&] { table_ = read_kernel_table(*this); });
+  return table_;
 }
 
 Status Model::init_threads(const ModelOptions& options) {

@@ -19,6 +19,8 @@
 
 namespace coil::runtime {
 
+struct KernelTable;  // kernel_table.h
+
 struct ModelOptions {
   int num_threads = 0;  // 0: the shared pool; else a pool of its own; with parallel_for: how many that uses
   void (*parallel_for)(void* pool, int64_t count, int64_t grain, CoilChunkFn body, void* context) = nullptr;
@@ -56,6 +58,9 @@ class Model {
   // Back to the exported values.
   Status reset_state();
 
+  // What the manifest says of its kernels; read when first asked for.
+  std::shared_ptr<const KernelTable> kernel_table() const;
+
  private:
   Model(Package package, Target target, PackagePart part, Code code, std::shared_ptr<const CudaDevice> cuda);
   static Result<std::shared_ptr<Model>> make(Package package, const ModelOptions& options);
@@ -81,6 +86,8 @@ class Model {
   mutable std::mutex state_mutex_;
   std::shared_ptr<ThreadPool> pool_;
   CoilHost host_ = {1, nullptr, nullptr};
+  mutable std::once_flag table_read_;
+  mutable std::shared_ptr<const KernelTable> table_;
 };
 
 }  // namespace coil::runtime

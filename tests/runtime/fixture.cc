@@ -57,7 +57,7 @@ std::string compile_objects(std::initializer_list<const char*> names) {
 
 // The device objects that every package links, and those of CUDA packages, compiled once.
 std::string support_objects(bool cuda) {
-  static const std::string all = compile_objects({"host_support", "input_errors", "machine_level", "aoti_adapter", "aoti_call"});
+  static const std::string all = compile_objects({"host_support", "input_errors", "machine_level", "aoti_adapter", "aoti_call", "aoti_profile"});
   if (!cuda) return all;
   static const std::string more =
       compile_objects({"cuda_driver", "cuda_host", "cuda_tensor_map", "cuda_graph", "cuda_tape", "cuda_upload", "aoti_cuda"});

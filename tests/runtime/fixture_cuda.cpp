@@ -84,10 +84,15 @@ int32_t enqueue(const cd::CudaCall* call, CoilError* error) {
   const void *x = call->inputs[0], *ids = call->inputs[1], *table = call->constants, *arena = call->arena,
              *y = call->outputs[0];
   const void *flag = call->flag, *state = call->state;
+  const int64_t* s = call->symbols;
   const cd::CudaParam scale_params[] = {{&arena, 8}, {&x, 8}, {&n, 8}, {&elements, 8}};
+  COIL_BEGIN(0, 0);
   if (int32_t failed = cd::cuda_launch(call, 0, 1, 1, 1, scale_params, 4, error)) return failed;
+  COIL_END(0, 0);
   const cd::CudaParam gather_params[] = {{&y, 8}, {&arena, 8}, {&table, 8}, {&ids, 8}, {&batch, 8}, {&flag, 8}};
+  COIL_BEGIN(1, 0);
   if (int32_t failed = cd::cuda_launch(call, 1, batch, 1, 1, gather_params, 6, error)) return failed;
+  COIL_END(1, 0);
   if (!state) return cd::cuda_launch(call, 2, 0, 1, 1, nullptr, 0, error);  // no blocks: nothing
   const cd::CudaParam count_params[] = {{&y, 8}, {&state, 8}, {&elements, 8}};
   return cd::cuda_launch(call, 2, 1, 1, 1, count_params, 3, error);
@@ -99,6 +104,7 @@ bool (*const outlasts)(const int64_t*) = nullptr;
 #endif
 const cd::CudaProgram kProgram = {enqueue, 2, 3, 1, true, outlasts};
 int32_t run(const CoilCall* call, CoilError* error) { return cd::cuda_run(kProgram, call, error); }
+int32_t run_traced(const CoilCall* call, const CoilTrace* trace, CoilError* error) { return cd::cuda_run_traced(kProgram, call, trace, error); }
 int32_t load_device(int32_t ordinal, void** device, CoilError* error) { return cd::cuda_load(kCode, ordinal, device, error); }
 void flag_error(int32_t flag, CoilError* error) {
   cd::fail(error, 210, "an index is out of range in gather (model.py:4), flag %d", flag);
@@ -106,7 +112,11 @@ void flag_error(int32_t flag, CoilError* error) {
 
 const CoilModel kModel = {
     .abi_version = COIL_ABI_VERSION,
+#ifdef OLDER  // of the time when the struct ended before this member
+    .struct_bytes = offsetof(CoilModel, run_traced),
+#else
     .struct_bytes = sizeof(CoilModel),
+#endif
     .num_inputs = 3,
     .num_outputs = 1,
     .num_symbols = 2,
@@ -138,6 +148,7 @@ const CoilModel kModel = {
     .count_graphs = cd::cuda_count_graphs,
     .reads_sizes = 0,
     .late_outputs = nullptr,
+    .run_traced = run_traced,
 };
 
 }  // namespace

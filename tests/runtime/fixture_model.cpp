@@ -228,6 +228,7 @@ const CoilModel kModel = {
     .reads_sizes = 0,
     .late_outputs = nullptr,
 #endif
+    .run_traced = nullptr,
 };
 
 }  // namespace

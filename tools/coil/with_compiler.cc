@@ -19,6 +19,7 @@ constexpr CommandRow kCommands[] = {
     {"compile", "Compile an exported program to a package", add_compile},
     {"run", "Run a package or a program on arrays from files", add_run},
     {"bench", "Measure load time, call time and memory", add_bench},
+    {"profile", "Show where the time of a call goes, kernel by kernel", add_profile},
     {"inspect", "Show what a package or a program holds, without running it", add_inspect},
     {"check", "List every operator of a program as native or missing", add_check},
     {"cache", "Look after what compiles keep: pack, unpack, explain, clear", add_cache},

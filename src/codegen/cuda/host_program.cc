@@ -90,15 +90,15 @@ class HostWriter {
     std::string text = call_comment(kernel);
     if (const auto* copy = std::get_if<CopyKernel>(&kernel.def); copy && call.launches.empty()) {
       const BufferInfo& b = plan_.buffer(copy->to).info;
-      return text + fmt::format("    if (const int32_t failed = cd::cuda_copy(call, {}, {}, (uint64_t){}, error)) return failed;\n  }}\n", address(copy->to),
-                                address(copy->from), host_index(product(*plan_.pool, b.sizes) * byte_size(b.dtype)));
+      return text + trace_begin_text(k) + fmt::format("    if (const int32_t failed = cd::cuda_copy(call, {}, {}, (uint64_t){}, error)) return failed;\n", address(copy->to),
+                                address(copy->from), host_index(product(*plan_.pool, b.sizes) * byte_size(b.dtype))) + trace_end_text(k) + "  }\n";
     }
     if (const auto* user = std::get_if<UserCallKernel>(&kernel.def)) text += initial_copies(*user);
     const auto* t = std::get_if<TemplateKernel>(&kernel.def);
     if (t) text += template_params(plan_, *t, [this](BufferId id) { return address(id); });
     const bool only_params = t && std::holds_alternative<Attention>(t->def);
-    text += hook(k, false);
-    if (call.launches.size() == 1) return text + launch(call.launches[0], k, t != nullptr, only_params, "    ") + hook(k, true) + "  }\n";
+    text += hook(k, false) + trace_begin_text(k);
+    if (call.launches.size() == 1) return text + launch(call.launches[0], k, t != nullptr, only_params, "    ") + trace_end_text(k) + hook(k, true) + "  }\n";
     text += "    ";
     for (const CudaLaunch& l : call.launches) {
       const std::string has = fmt::format("cd::cuda_has(call, {})", l.function);
@@ -106,7 +106,7 @@ class HostWriter {
     }
     text += fmt::format("{{\n      return cd::fail(error, {}, \"%s\", {});\n    }}\n", static_cast<int>(ErrorCode::wrong_machine),
                         message_literal("the package has no code for this device's architecture for " + kernel.name));
-    return text + hook(k, true) + "  }\n";
+    return text + trace_end_text(k) + hook(k, true) + "  }\n";
   }
 
   // What a user's kernel changes in place is put there first.
@@ -223,9 +223,10 @@ class HostWriter {
     return bytes + fmt::format(
         "static const cd::CudaProgram kProgram = {{enqueue, {2}, {0}, {1}, {9}, {10}}};\n"
         "static int32_t run(const CoilCall* call, CoilError* error) {{ return cd::cuda_run(kProgram, call, error); }}\n"
+        "static int32_t run_traced(const CoilCall* call, const CoilTrace* trace, CoilError* error) {{ return cd::cuda_run_traced(kProgram, call, trace, error); }}\n"
         "static int32_t load_device(int32_t ordinal, void** device, CoilError* error) {{ return cd::cuda_load(kCode, ordinal, device, error); }}\n"
         "static const CoilModel kModel = {{\n    COIL_ABI_VERSION, sizeof(CoilModel), {0}, {1}, {2}, COIL_CUDA, kInputDescs, kOutputDescs,\n    {3},\n    {4},\n"
-        "    {5}UL, 0x{6:016x}UL, {7}UL, {8}UL, cd::select_cuda, bind, output_shape, arena_bytes, run, load_device, cd::cuda_unload, flag_error, cd::cuda_count_graphs}};\n"
+        "    {5}UL, 0x{6:016x}UL, {7}UL, {8}UL, cd::select_cuda, bind, output_shape, arena_bytes, run, load_device, cd::cuda_unload, flag_error, cd::cuda_count_graphs, 0, nullptr, run_traced}};\n"
         "extern \"C\" __attribute__((visibility(\"default\"))) const CoilModel* coil_model(void) {{ return &kModel; }}\n",
         plan_.inputs.size(), outputs, plan_.pool->num_symbols() - 1, c_string(options_.in_spec), c_string(options_.out_spec), plan_.constants_bytes,
         options_.constants_hash, plan_.state_offset, plan_.state_bytes, options_.graphs, bytes.empty() ? "nullptr" : "outlasts");

@@ -52,6 +52,12 @@ std::string call_comment(const Kernel& k) {
   return text + "\n";
 }
 
+std::string trace_begin_text(size_t kernel, const std::string& worker) {
+  return fmt::format("    COIL_BEGIN({}, {});\n", kernel, worker);
+}
+
+std::string trace_end_text(size_t kernel, const std::string& worker) { return fmt::format("    COIL_END({}, {});\n", kernel, worker); }
+
 // Formulas up to this length are written where they are used.
 static constexpr size_t kShortFormula = 64;
 

@@ -16,6 +16,10 @@ bool checks_index(const Kernel& kernel);
 // "  {  // add_layer_norm: model.py:12", the line that begins a kernel's block in `run`.
 std::string call_comment(const Kernel& kernel);
 
+// What stands around a kernel for whoever watches the call (device/trace.h). `worker`: an expression of `run`.
+std::string trace_begin_text(size_t kernel, const std::string& worker = "0");
+std::string trace_end_text(size_t kernel, const std::string& worker = "0");
+
 // A buffer's address in `run`: "call->inputs[0]", "call->arena + 64", "call->arena + offset_12(s)".
 std::string buffer_address(const KernelPlan& plan, BufferId id);
 // That of the operand's first element; vars: how many coordinates its offset has.

@@ -154,6 +154,10 @@ class HostWriter {
                  : fmt::format("    if (coil_tuning.hook) coil_tuning.hook(coil_tuning.owner, {}, nullptr);\n", k);
   }
 
+  // Where several workers have images of their own, each tells of its kernels.
+  std::string begin_trace(size_t k) const { return trace_begin_text(k, in_images_ ? "worker" : "0"); }
+  std::string end_trace(size_t k) const { return trace_end_text(k, in_images_ ? "worker" : "0"); }
+
   std::string host(size_t k) const { return chooses(k) ? "way[3] == 1 ? &one_thread : host" : "host"; }
 
   std::string address(BufferId id) const { return buffer_address(plan_, id); }
@@ -193,7 +197,7 @@ class HostWriter {
   std::string call_function(const std::string& name, const std::string& calls) const {
     const auto taken = [](bool has, const char* what) { return has ? what : ""; };
     return fmt::format(
-        "__attribute__((noinline, optnone)) static int32_t {}(const CoilCall* call, CoilError* error, const CoilHost* host, long* s, int* flags{}{}) {{\n  (void)call, (void)error, (void)host, (void)s, (void)flags;\n"
+        "__attribute__((noinline, optnone)) static int32_t {}(const cd::TracedCall* call, CoilError* error, const CoilHost* host, long* s, int* flags{}{}) {{\n  (void)call, (void)error, (void)host, (void)s, (void)flags;\n"
         "{}{}  return 0;\n}}\n\n", name, taken(has_late_outputs(plan_), ", void** made"), taken(!plan_.late_memory.empty(), ", uint8_t** late"), one_thread(), calls);
   }
 
@@ -249,17 +253,17 @@ class HostWriter {
       const BufferInfo& b = plan_.buffer(copy->from).info;
       std::string to = address(copy->to);
       if (copy->to_element) to = fmt::format("(char*)({}) + {}", to, host_index(copy->to_element * byte_size(b.dtype)));
-      return text + fmt::format("    memcpy({}, {}, (size_t){});\n  }}\n", to, address(copy->from), host_index(product(pool(), b.sizes) * byte_size(b.dtype)));
+      return text + begin_trace(k) + fmt::format("    memcpy({}, {}, (size_t){});\n", to, address(copy->from), host_index(product(pool(), b.sizes) * byte_size(b.dtype))) + end_trace(k) + "  }\n";
     }
-    if (const auto* library = std::get_if<LibraryKernel>(&kernel.def)) return text + library_call(*library, kernel) + "  }\n";
+    if (const auto* library = std::get_if<LibraryKernel>(&kernel.def)) return text + begin_trace(k) + library_call(*library, kernel) + end_trace(k) + "  }\n";
     if (const auto* read = std::get_if<ReadKernel>(&kernel.def)) {
-      return text + fmt::format("    s[{}] = *(const long*)({});\n", read->symbol.index, address(read->source)) + after_reads().text(*read, kernel) + "  }\n";
+      return text + begin_trace(k) + fmt::format("    s[{}] = *(const long*)({});\n", read->symbol.index, address(read->source)) + after_reads().text(*read, kernel) + end_trace(k) + "  }\n";
     }
     text += way(k);
-    if (const auto* call = std::get_if<TemplateKernel>(&kernel.def)) return text + hook(k, false) + template_call(k, *call) + hook(k, true) + "  }\n";
-    if (const auto* user = std::get_if<UserCallKernel>(&kernel.def)) return text + user_call(k, *user) + "  }\n";
-    text += args(k) + hook(k, false) + launch_text(k);
-    return text + hook(k, true) + "  }\n";
+    if (const auto* call = std::get_if<TemplateKernel>(&kernel.def)) return text + hook(k, false) + begin_trace(k) + template_call(k, *call) + end_trace(k) + hook(k, true) + "  }\n";
+    if (const auto* user = std::get_if<UserCallKernel>(&kernel.def)) return text + begin_trace(k) + user_call(k, *user) + end_trace(k) + "  }\n";
+    text += begin_trace(k) + args(k) + hook(k, false) + launch_text(k);
+    return text + hook(k, true) + end_trace(k) + "  }\n";
   }
 
   // Of the function that the kernel's choice asks for, where there are several.
@@ -400,10 +404,12 @@ class HostWriter {
         "  for (int i = 0; i < {}; ++i) s[i] = symbols[i];\n  s[{}] = num_workers;\n  (void)s;\n  return {};\n}}\n\n",
         n, n - 1, plan_.workers.index, host_index(plan_.arena_bytes));
     text += fmt::format(
-        "{}static int32_t run(const CoilCall* call, CoilError* error) {{\n  long s[{}];\n  for (int i = 0; i < {}; ++i) s[i] = call->symbols[i];\n"
+        "{}static int32_t run_kernels(const cd::TracedCall* call, CoilError* error) {{\n  long s[{}];\n  for (int i = 0; i < {}; ++i) s[i] = call->symbols[i];\n"
         "  const CoilHost* host = call->host;\n  s[{}] = host->num_workers;\n  int flags[{}] = {{0}};\n  (void)flags, (void)error;\n",
         not_optimised(), n, n - 1, plan_.workers.index, flags_.size() + 1);
-    return text + late_declarations(plan_) + calls + "  return 0;\n}\n\n";
+    return text + late_declarations(plan_) + calls + "  return 0;\n}\n\n" +
+           "static int32_t run_traced(const CoilCall* call, const CoilTrace* trace, CoilError* error) {\n  const cd::TracedCall traced = {*call, trace};\n  return run_kernels(&traced, error);\n}\n"
+           "static int32_t run(const CoilCall* call, CoilError* error) { return run_traced(call, nullptr, error); }\n\n";
   }
 
   std::string model() const {
@@ -411,11 +417,11 @@ class HostWriter {
     for (const LoopOutput& o : plan_.outputs) outputs += o.kind == LoopOutput::Kind::user;
     return fmt::format(
         "static const CoilModel kModel = {{\n    COIL_ABI_VERSION, sizeof(CoilModel), {}, {}, {}, COIL_CPU, kInputDescs, kOutputDescs,\n    {},\n    {},\n"
-        "    {}UL, 0x{:016x}UL, {}UL, {}UL, select, bind, output_shape, arena_bytes, run, nullptr, nullptr, nullptr, nullptr{}}};\n"
+        "    {}UL, 0x{:016x}UL, {}UL, {}UL, select, bind, output_shape, arena_bytes, run, nullptr, nullptr, nullptr, nullptr, {}, {}, run_traced}};\n"
         "extern \"C\" __attribute__((visibility(\"default\"))) const CoilModel* coil_model(void) {{ return &kModel; }}\n",
         plan_.inputs.size(), outputs, plan_.pool->num_symbols() - 1, c_string(options_.in_spec), c_string(options_.out_spec), plan_.constants_bytes,
         options_.constants_hash, plan_.state_offset, plan_.state_bytes,
-        reads_sizes(plan_) ? fmt::format(", 1, {}", has_late_outputs(plan_) ? "kLateOutputs" : "nullptr") : "");
+        reads_sizes(plan_) ? 1 : 0, has_late_outputs(plan_) ? "kLateOutputs" : "nullptr");
   }
 
   const KernelPlan& plan_;

@@ -10,7 +10,7 @@ namespace coil {
 std::string images_function(const KernelPlan& plan, const std::string& name, const std::string& kernels, const std::string& attributes) {
   return fmt::format(
       "{0}static void {1}(void* context, int64_t begin, int64_t end, int32_t worker) {{\n"
-      "  const cd::Images* all = (const cd::Images*)context;\n  const CoilCall* call = all->call;\n  const CoilHost one_thread = {{1, nullptr, nullptr}};\n"
+      "  const cd::Images* all = (const cd::Images*)context;\n  const cd::TracedCall* call = all->call;\n  const CoilHost one_thread = {{1, nullptr, nullptr}};\n"
       "  const CoilHost* host = all->host ? all->host : &one_thread;\n  uint8_t* part = all->memory + worker * all->part_bytes;\n"
       "  const long* s = all->s;\n  long own[{2}];\n  for (int i = 0; i < {2}; ++i) own[i] = s[i];\n  own[{3}] = host->num_workers;\n  (void)call, (void)part;\n"
       "  for (long image = begin; image < end; ++image) {{\n{4}  }}\n}}\n\n",

@@ -158,6 +158,11 @@ class InterfaceWriter {
     };
     std::string text = declared("char", "COIL_ARENA_FORMULA_SYMBOL[]") +
                        fmt::format("const char COIL_ARENA_FORMULA_SYMBOL[] = {};\n", c_string(size_text(plan_.arena_bytes)));
+    if (!plan_.kernels.empty()) {
+      text += declared("char", "COIL_KERNEL_LABELS_SYMBOL[]") + "const char COIL_KERNEL_LABELS_SYMBOL[] =\n";
+      for (const Kernel& k : plan_.kernels) text += fmt::format("    {} \"\\0\"\n", c_string(comment_text(label(k))));
+      text += "    ;\n";
+    }
     std::string whole;
     for (size_t i = 0; i < plan_.inputs.size(); ++i) {
       if (plan_.inputs[i].whole_storage) whole += fmt::format("{}, ", i);
@@ -177,6 +182,17 @@ class InterfaceWriter {
     skip();
     return text + "static const int32_t kPlaces[] = {" + places + "-1};\n" + declared("CoilResults", "COIL_RESULTS_SYMBOL") +
            fmt::format("const CoilResults COIL_RESULTS_SYMBOL = {{{}, kPlaces}};\n", place);
+  }
+
+  // "add_layer_norm: encoder.layer.0 (model.py:12)". Marks of control flow have none.
+  static std::string label(const Kernel& k) {
+    if (std::holds_alternative<ControlMark>(k.def)) return "";
+    std::string text = k.name;
+    if (k.origins.empty()) return text;
+    const Origin& o = k.origins[0];
+    if (!o.module_path.empty()) text += ": " + o.module_path;
+    if (!o.source.empty()) text += " (" + o.source.substr(0, o.source.find(" in ")) + ")";
+    return text;
   }
 
   std::string signature() const {

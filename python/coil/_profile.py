@@ -1,0 +1,71 @@
+"""Times of calls, kernel by kernel."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from . import _runtime
+
+
+class Profile:
+    """The times of calls, kernel by kernel, of a model or of all models of the process.
+
+        with model.profile() as p:
+            model(x)
+        p.save("trace.json")                 # for ui.perfetto.dev
+        for k in p.kernels():
+            print(k["name"], k["us"], k.get("gflop_s"))
+
+    What is computed stays the same. On CUDA a recorded call enqueues its kernels one by one and is waited for; one that is captured
+    in a CUDA graph is left out.
+    """
+
+    def __init__(self, model: "_runtime.Model | None" = None, calls: int = 0, counters: bool = False):
+        self._model, self._calls, self._counters = model, calls, counters
+        self._profile: _runtime.Profile | None = None
+
+    def start(self) -> "Profile":
+        """Begins anew; what was recorded before is forgotten."""
+        self._profile = _runtime.start_profile(self._model, self._calls, self._counters)
+        return self
+
+    def stop(self) -> None:
+        """Calls that begin from now on are not recorded."""
+        self._recorded().stop()
+
+    def __enter__(self) -> "Profile":
+        return self.start()
+
+    def __exit__(self, *_: Any) -> None:
+        self.stop()
+
+    def _recorded(self) -> "_runtime.Profile":
+        if self._profile is None:
+            from ._errors import option_error
+
+            raise option_error("the profile was not started", "use it in a `with` statement, or call its start()")
+        return self._profile
+
+    @property
+    def num_calls(self) -> int:
+        """Calls recorded so far."""
+        return self._recorded().num_calls
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Writes a trace in the Chrome format, which ui.perfetto.dev shows."""
+        self._recorded().write(os.fspath(path))
+
+    def summary(self) -> dict:
+        """All sums: {"models": [{"model", "calls", "call_us", "host_us", "kernels": [...]}]}; docs/profiling.md lists the keys."""
+        return json.loads(self._recorded().table())
+
+    def kernels(self) -> list[dict]:
+        """The kernels of all models that ran, the busiest of each first: "name", "us" of a call, "share", "gb_s", "gflop_s", ..."""
+        return [kernel for model in self.summary()["models"] for kernel in model["kernels"]]
+
+
+def profile(*, calls: int = 0, counters: bool = False) -> Profile:
+    """The calls of all models of this process, those that `torch.compile(backend="coil")` makes too. `calls`: no more than so many."""
+    return Profile(None, calls, counters)

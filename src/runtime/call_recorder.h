@@ -1,0 +1,58 @@
+// Records the calls of one context for the profiles that watch (profile.h). Kept between calls, so that recording takes no memory
+// after the first ones but for the copy that the profiles keep.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "device/model_abi.h"
+#include "runtime/profile.h"
+
+namespace coil::runtime {
+
+class CudaMarks;
+class Counters;
+
+class CallRecorder {
+ public:
+  explicit CallRecorder(const Model& model);
+  ~CallRecorder();
+
+  // False: nobody wants this call. Then nothing else is called. `stream` of CUDA models.
+  bool begin(void* stream);
+  void checked() { call_.checked = ticks_now(); }
+  void placed() { call_.placed = ticks_now(); }
+  // CoilModel::run of the call, watched.
+  int32_t run(const CoilCall& call, CoilError* error);
+  void finish(int32_t failed) noexcept;
+
+ private:
+  // What one worker of a loop writes.
+  struct alignas(64) Lane {
+    std::vector<KernelSpan> kernels;
+    std::vector<ChunkSpan> chunks;
+    std::vector<int64_t> sizes;
+    bool lost = false;
+  };
+  struct Loop;
+
+  static void begin_kernel(const CoilTrace* trace, int32_t kernel, int32_t worker, const int64_t* symbols);
+  static void end_kernel(const CoilTrace* trace, int32_t kernel, int32_t worker);
+  static void watched_loop(void* pool, int64_t count, int64_t grain, CoilChunkFn fn, void* context);
+  static void watched_chunk(void* context, int64_t begin, int64_t end, int32_t worker);
+  Lane& lane(int32_t worker) { return lanes_[static_cast<size_t>(worker) < lanes_.size() ? static_cast<size_t>(worker) : 0]; }
+  void merge();
+  void put_device_times();
+
+  const Model& model_;
+  std::shared_ptr<const KernelTable> table_;
+  std::vector<std::shared_ptr<Profile>> profiles_;
+  std::vector<Lane> lanes_;  // one a worker
+  CallRecord call_;
+  const CoilHost* host_ = nullptr;   // that of the call under way
+  std::atomic<int32_t> current_{-1};  // the kernel that runs on all threads
+  std::unique_ptr<CudaMarks> marks_;
+  std::unique_ptr<Counters> counters_;
+};
+
+}  // namespace coil::runtime

@@ -1,0 +1,86 @@
+// See kernel_table.h.
+#include "runtime/kernel_table.h"
+
+#include "base/json_read.h"
+#include "base/size_formula.h"
+#include "runtime/model.h"
+
+namespace coil::runtime {
+namespace {
+
+constexpr uint64_t kMaxManifest = uint64_t{1} << 28;
+
+std::string text_of(JsonValue object, std::string_view key) {
+  const auto found = object.find(key);
+  if (!found) return "";
+  if (auto text = found->as_string(); text.ok()) return std::string(text.value());
+  if (auto number = found->as_int(); number.ok()) return std::to_string(number.value());
+  return "";
+}
+
+KernelRow row_of(JsonValue kernel) {
+  KernelRow row = {text_of(kernel, "name"), text_of(kernel, "function"), text_of(kernel, "kind"), {}, "", "", "", text_of(kernel, "bytes"), text_of(kernel, "flops")};
+  if (auto ops = kernel.get_array("ops"); ops.ok()) {
+    for (JsonValue op : ops.value()) {
+      if (auto text = op.as_string(); text.ok()) row.ops.emplace_back(text.value());
+    }
+  }
+  if (auto origins = kernel.get_array("origins"); origins.ok() && !origins.value().empty()) {
+    const JsonValue first = origins.value()[0];
+    row.module = text_of(first, "module"), row.source = text_of(first, "source"), row.line = text_of(first, "line");
+  }
+  return row;
+}
+
+// The part of the manifest that is about the model's own target: the first one's stands at the top.
+JsonValue part_of(JsonValue manifest, const Model& model) {
+  auto targets = manifest.get_array("targets");
+  if (!targets.ok()) return manifest;
+  for (JsonValue target : targets.value()) {
+    if (target.is_object() && text_of(target, "model") == model.target().model && target.find("kernels")) return target;
+  }
+  return manifest;
+}
+
+void read_into(KernelTable* table, const Model& model) {
+  const ZipReader& zip = model.archive();
+  const ZipEntry* entry = zip.find(model.name() + "/data/coil/manifest.json");
+  if (!entry) return;
+  auto text = zip.read_text(*entry, kMaxManifest);
+  if (!text.ok()) return;
+  auto doc = JsonDoc::parse(text.value(), "manifest.json");
+  if (!doc.ok()) return;
+  const JsonValue part = part_of(doc.value().root(), model);
+  if (auto symbols = part.get_array("symbols"); symbols.ok()) {
+    for (JsonValue symbol : symbols.value()) {
+      table->symbols.push_back(text_of(symbol, "name"));
+      table->sizes_from_data |= symbol.find("from_data").has_value();
+    }
+  }
+  if (auto kernels = part.get_array("kernels"); kernels.ok()) {
+    for (JsonValue kernel : kernels.value()) table->kernels.push_back(row_of(kernel));
+  }
+}
+
+}  // namespace
+
+std::optional<double> KernelTable::bytes(size_t kernel, std::span<const int64_t> sizes) const {
+  return kernel < kernels.size() && !kernels[kernel].bytes.empty() ? evaluate_formula(kernels[kernel].bytes, symbols, sizes) : std::nullopt;
+}
+
+std::optional<double> KernelTable::flops(size_t kernel, std::span<const int64_t> sizes) const {
+  return kernel < kernels.size() && !kernels[kernel].flops.empty() ? evaluate_formula(kernels[kernel].flops, symbols, sizes) : std::nullopt;
+}
+
+std::shared_ptr<const KernelTable> read_kernel_table(const Model& model) {
+  auto table = std::make_shared<KernelTable>();
+  table->model = model.name();
+  table->path = model.archive().name();
+  table->device = model.device().text();
+  table->isa = model.isa();
+  table->threads = model.host().num_workers;
+  read_into(table.get(), model);
+  return table;
+}
+
+}  // namespace coil::runtime

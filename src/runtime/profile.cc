@@ -1,0 +1,122 @@
+// See profile.h. Which profiles there are, and what they hold.
+#include "runtime/profile.h"
+
+#include <algorithm>
+
+#include "runtime/model.h"
+
+namespace coil::runtime {
+namespace {
+
+constexpr size_t kMostSpans = size_t{1} << 22;  // some 300 MB: a profile that nobody stops does not eat the memory
+
+struct Registry {
+  std::mutex mutex;
+  std::vector<std::weak_ptr<Profile>> profiles;
+};
+// Never destroyed: calls may still run while the process ends.
+Registry& registry() {
+  static Registry* r = new Registry;
+  return *r;
+}
+
+}  // namespace
+
+std::atomic<int32_t> watchers{0};
+
+Profile::Profile(const Model* model, const ProfileOptions& options, std::function<void(Profile&)> done)
+    : model_(model), options_(options), done_(std::move(done)) {}
+
+std::shared_ptr<Profile> Profile::start(const Model* model, const ProfileOptions& options, std::function<void(Profile&)> done) {
+  std::shared_ptr<Profile> profile(new Profile(model, options, std::move(done)));
+  {
+    const std::lock_guard lock(registry().mutex);
+    registry().profiles.push_back(profile);
+  }
+  watchers.fetch_add(1, std::memory_order_relaxed);
+  return profile;
+}
+
+void Profile::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopped_) return;
+    stopped_ = true;
+  }
+  watchers.fetch_sub(1, std::memory_order_relaxed);
+}
+
+Profile::~Profile() {
+  stop();
+  const std::lock_guard lock(registry().mutex);
+  std::erase_if(registry().profiles, [](const auto& p) { return p.expired(); });
+}
+
+bool Profile::take(const Model& model) {
+  const std::lock_guard lock(mutex_);
+  if (stopped_ || (model_ && model_ != &model) || (options_.calls && taken_ >= options_.calls)) return false;
+  ++taken_;
+  return true;
+}
+
+void Profile::add(std::shared_ptr<const CallRecord> call) {
+  bool last = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (call && spans_ < kMostSpans) {
+      spans_ += call->kernels.size() + call->chunks.size() + 1;
+      calls_.push_back(std::move(call));
+    } else if (call) {
+      ++dropped_;
+    } else {
+      --taken_, --added_;
+    }
+    last = ++added_ == options_.calls && options_.calls > 0 && !stopped_;
+  }
+  if (!last) return;
+  stop();
+  if (done_) done_(*this);
+}
+
+std::vector<std::shared_ptr<const CallRecord>> Profile::calls() const {
+  const std::lock_guard lock(mutex_);
+  return calls_;
+}
+
+int64_t Profile::dropped() const {
+  const std::lock_guard lock(mutex_);
+  return dropped_;
+}
+
+std::string Profile::counters_note() const {
+  const std::lock_guard lock(mutex_);
+  return counters_note_;
+}
+
+void Profile::set_counters_note(const std::string& note) {
+  const std::lock_guard lock(mutex_);
+  counters_note_ = note;
+}
+
+TickScale Profile::scale() const {
+  TickScale scale = scale_;
+  scale.finish();
+  return scale;
+}
+
+std::vector<std::shared_ptr<Profile>> take_profiles(const Model& model) {
+  answer_signals();
+  std::vector<std::shared_ptr<Profile>> all, wanted;
+  {
+    const std::lock_guard lock(registry().mutex);
+    for (const auto& weak : registry().profiles) {
+      if (auto profile = weak.lock()) all.push_back(std::move(profile));
+    }
+  }
+  for (auto& profile : all) {
+    if (profile->take(model)) wanted.push_back(std::move(profile));
+  }
+  return wanted;
+}
+
+}  // namespace coil::runtime

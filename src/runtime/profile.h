@@ -1,0 +1,108 @@
+// The times of calls, kernel by kernel, of any package in any process: who asks starts a Profile; contexts see that somebody watches by
+// one load, and then record. While nobody watches a call costs what it did; calls on CUDA streams that are being captured are left out.
+//
+// What a call records: when its inputs were checked, its memory was found, its kernels ran and it was over; each kernel's begin and end
+// (CoilTrace in device/model_abi.h) with the sizes where these come from data; each piece of work of the pool's threads. On CUDA the
+// kernels' times are the device's, between events on the stream, the kernels are enqueued one by one (not as a graph), and the call is
+// waited for. Packages of older versions of coil tell of their calls, but not of their kernels.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "runtime/kernel_table.h"
+#include "runtime/ticks.h"
+
+namespace coil::runtime {
+
+class Model;
+
+// Times in ticks (ticks.h).
+struct KernelSpan {
+  int32_t kernel = 0;
+  uint32_t thread = 0;
+  uint64_t begin = 0, end = 0;
+  uint32_t sizes = 0;       // from where in CallRecord::sizes its own are
+  uint64_t counters[3] = {};  // cycles, instructions, cache misses of the thread, where they are counted
+};
+// Work of a loop on one of the pool's threads.
+struct ChunkSpan {
+  int32_t kernel = 0;  // -1: of a loop over kernels, image by image
+  uint32_t thread = 0;
+  uint64_t begin = 0, end = 0;
+  int64_t items = 0;
+};
+struct CallRecord {
+  uint32_t thread = 0;
+  uint64_t begin = 0, checked = 0, placed = 0, computed = 0, end = 0;
+  int32_t failed = 0;           // the error's number
+  const void* stream = nullptr;  // on CUDA
+  bool traced = false;          // the package tells of its kernels
+  bool counted = false;         // KernelSpan::counters are there
+  std::vector<int64_t> sizes;   // the call's; then those of kernels that have their own
+  std::vector<KernelSpan> kernels;
+  std::vector<ChunkSpan> chunks;
+  std::shared_ptr<const KernelTable> table;
+};
+
+struct ProfileOptions {
+  int64_t calls = 0;      // watched so many, then no more; 0: until it is stopped
+  bool counters = false;  // the processor's counters beside the times, where the system allows that: two system calls more for each kernel
+};
+
+class Profile {
+ public:
+  // model null: all models of this process. `done` is called once, by the thread whose call was the last one of options.calls.
+  static std::shared_ptr<Profile> start(const Model* model, const ProfileOptions& options, std::function<void(Profile&)> done = nullptr);
+  void stop();
+  ~Profile();
+
+  const ProfileOptions& options() const { return options_; }
+  // What was recorded so far; calls that are under way are left out.
+  std::vector<std::shared_ptr<const CallRecord>> calls() const;
+  int64_t dropped() const;       // calls that found no room
+  std::string counters_note() const;  // why there are no counters; empty: there are, or nobody asked
+  TickScale scale() const;
+
+  // A trace in the Chrome format, which Perfetto reads (profile_trace.cc), and the sums of each kernel as JSON (profile_table.cc).
+  std::string trace_json() const;
+  std::string table_json() const;
+
+  // For recorders. Whether a call of `model` that begins now is to be recorded; each `take` is followed by one `add`.
+  bool take(const Model& model);
+  void add(std::shared_ptr<const CallRecord> call);  // null: it was not recorded after all
+  void set_counters_note(const std::string& note);
+
+ private:
+  Profile(const Model* model, const ProfileOptions& options, std::function<void(Profile&)> done);
+
+  const Model* model_;
+  const ProfileOptions options_;
+  std::function<void(Profile&)> done_;
+  TickScale scale_;
+  mutable std::mutex mutex_;
+  bool stopped_ = false;
+  int64_t taken_ = 0, added_ = 0, dropped_ = 0;
+  size_t spans_ = 0;
+  std::string counters_note_;
+  std::vector<std::shared_ptr<const CallRecord>> calls_;
+};
+
+// How many profiles, or signals that ask for one, wait for calls: contexts look at it before each call.
+extern std::atomic<int32_t> watchers;
+// The profiles that want a call of `model`; each is owed an `add`.
+std::vector<std::shared_ptr<Profile>> take_profiles(const Model& model);
+
+// COIL_PROFILE and its companions: read with the process's first model. COIL-E402 when they are wrong (profile_env.cc).
+Status start_profile_of_environment();
+// A signal has come (profile_env.cc): starts what it asks for.
+void answer_signals();
+
+}  // namespace coil::runtime

@@ -1,0 +1,146 @@
+// See work.h.
+#include "schedule/work.h"
+
+#include <map>
+
+namespace coil {
+namespace {
+
+bool is_floating(DType t) { return t == DType::f16 || t == DType::bf16 || t == DType::f32 || t == DType::f64; }
+
+// Moves and comparisons are no arithmetic.
+bool counts(Expr e) {
+  if (e->kind != ExprKind::op || !is_floating(e->dtype)) return false;
+  switch (e->op) {
+    case ScalarOp::select:
+    case ScalarOp::masked:
+    case ScalarOp::cast:
+    case ScalarOp::bits:
+    case ScalarOp::from_bits:
+      return false;
+    default:
+      return true;
+  }
+}
+
+class Counter {
+ public:
+  explicit Counter(const KernelPlan& plan) : plan_(plan), flops_(pool().index(0)) {}
+
+  // `elements` of a buffer are read or written; several such parts of one buffer may be the same ones, so together they are no more than it.
+  void touch(BufferId id, Expr elements) {
+    if (!id.valid() || id.index >= kScratchBase) return;
+    Expr& sum = touched_[id.index];
+    sum = sum ? sum + elements : elements;
+  }
+  void touch(BufferId id) {
+    if (id.valid() && id.index < kScratchBase) touch(id, elements_of(id));
+  }
+
+  void value(Expr e, Expr points) {
+    int64_t operations = 0;
+    visit(e, [&](Expr n) {
+      operations += counts(n);
+      if (n->kind == ExprKind::load) touch(BufferId(n->id), points);
+    });
+    compute(points * operations);
+  }
+  void compute(Expr operations) { flops_ = flops_ + operations; }
+
+  void statement(const Stmt& s, Expr points) {
+    value(s.value, points);
+    if (s.condition) value(s.condition, points);
+    if (s.kind == Stmt::Kind::store && s.scratch < 0) touch(s.buffer, points);
+    if ((s.kind == Stmt::Kind::reduce || s.kind == Stmt::Kind::scan) && is_floating(s.dtype)) compute(points);
+  }
+
+  KernelWork work(bool known = true) const {
+    Expr bytes = pool().index(0);
+    for (const auto& [index, elements] : touched_) {
+      const BufferId id(index);
+      bytes = bytes + pool().op(ScalarOp::imin, {elements, elements_of(id)}) * byte_size(plan_.buffer(id).info.dtype);
+    }
+    return {bytes, known ? flops_ : Expr()};
+  }
+  ExprPool& pool() const { return *plan_.pool; }
+
+ private:
+  Expr elements_of(BufferId id) const { return product(pool(), plan_.buffer(id).info.sizes); }
+
+  const KernelPlan& plan_;
+  std::map<int32_t, Expr> touched_;  // by buffer
+  Expr flops_;
+};
+
+KernelWork loop_work(Counter c, const LoopKernel& loop) {
+  Expr outer = c.pool().index(1), all = c.pool().index(1);
+  for (size_t i = 0; i < loop.axes.size(); ++i) {
+    all = all * loop.axes[i].size;
+    if (i < static_cast<size_t>(loop.num_outer)) outer = outer * loop.axes[i].size;
+  }
+  for (const Stmt& s : loop.stmts) c.statement(s, s.inner ? all : outer);
+  return c.work();
+}
+
+Expr products_of(Counter& c, const Gemm& g) {
+  const auto size = [&](const std::vector<Expr>& sizes) { return product(c.pool(), sizes); };
+  return size(g.batch) * size(g.m) * size(g.n) * size(g.k);
+}
+
+// Pairs of queries and keys; those that a causal mask hides are left out.
+Expr attended(const Attention& a) {
+  if (!a.causal) return a.q_len * a.kv_len;
+  return a.q_len == a.kv_len ? floor_div(a.q_len * (a.q_len + a.q_len->pool->index(1)), a.q_len->pool->index(2)) : a.q_len * a.kv_len;
+}
+
+KernelWork template_work(Counter c, const TemplateKernel& t) {
+  for (const PlanOperand& o : t.operands) c.touch(o.buffer);
+  const Expr results = product(c.pool(), t.result_sizes);
+  if (const auto* gemm = std::get_if<Gemm>(&t.def)) {
+    c.compute(products_of(c, *gemm) * 2);
+  } else if (const auto* grouped = std::get_if<GroupedGemm>(&t.def)) {
+    c.compute(grouped->m * grouped->n * grouped->k * 2);
+  } else if (const auto* conv = std::get_if<Conv2d>(&t.def)) {
+    c.compute(results * floor_div(conv->x_sizes[1], c.pool().index(conv->groups)) * (2 * conv->kernel[0] * conv->kernel[1]));
+  } else {
+    const auto& a = std::get<Attention>(t.def);
+    c.compute(a.batch * a.heads * attended(a) * (a.dim + a.v_dim) * 2);
+    if (t.past) c.touch(t.past->k.buffer), c.touch(t.past->v.buffer);
+  }
+  for (const Stmt& s : t.epilogue) c.statement(s, results);
+  if (t.epilogue.empty()) c.touch(t.result, results);
+  return c.work();
+}
+
+}  // namespace
+
+KernelWork kernel_work(const KernelPlan& plan, const Kernel& kernel) {
+  Counter c(plan);
+  if (std::holds_alternative<ControlMark>(kernel.def)) return {};
+  if (const auto* loop = std::get_if<LoopKernel>(&kernel.def)) return loop_work(c, *loop);
+  if (const auto* t = std::get_if<TemplateKernel>(&kernel.def)) return template_work(c, *t);
+  if (const auto* sort = std::get_if<SortKernel>(&kernel.def)) {
+    c.value(sort->body, floor_div(product(c.pool(), sort->sizes) * sort->def.length, sort->sizes.empty() ? c.pool().index(1) : sort->sizes[static_cast<size_t>(sort->def.dim)]));
+    c.touch(sort->values), c.touch(sort->indices);
+    return c.work();
+  }
+  if (const auto* library = std::get_if<LibraryKernel>(&kernel.def)) {
+    for (BufferId id : library->def.inputs) c.touch(id);
+    for (BufferId id : library->results) c.touch(id);
+    return c.work(false);
+  }
+  if (const auto* user = std::get_if<UserCallKernel>(&kernel.def)) {
+    for (const PlanOperand& o : user->operands) c.touch(o.buffer);
+    for (BufferId id : user->results) c.touch(id);
+    return c.work(false);
+  }
+  if (const auto* copy = std::get_if<CopyKernel>(&kernel.def)) {
+    const Expr elements = product(c.pool(), plan.buffer(copy->from).info.sizes);
+    c.touch(copy->from, elements), c.touch(copy->to, elements);
+    return c.work();
+  }
+  c.touch(std::get<ReadKernel>(kernel.def).source);
+  return c.work();
+}
+
+}  // namespace coil

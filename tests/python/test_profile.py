@@ -1,0 +1,476 @@
+"""Times of calls, kernel by kernel: right names and places, the same results, from Python, C and the environment."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+import torch
+
+import capi
+import harness
+import coil
+from harness import DIGITS, DIGITS_TEST
+
+DYNAMIC = torch.export.Dim.DYNAMIC
+
+
+class Layers(torch.nn.Module):
+    def __init__(self, width=64, layers=3):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(width, width) for _ in range(layers))
+        self.norm = torch.nn.LayerNorm(width)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = torch.relu(layer(x)) + x
+        return self.norm(x).softmax(-1)
+
+
+class Counter(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x):
+        self.count.add_(1)
+        return x.cumsum(0) + self.count
+
+
+class Rows(torch.nn.Module):
+    """A size from data."""
+
+    def forward(self, x):
+        return x[x.sum(1) > 0] * 2
+
+
+class Loop(torch.nn.Module):
+    def forward(self, x, n):
+        from torch._higher_order_ops.while_loop import while_loop
+
+        return while_loop(lambda i, y: i < n, lambda i, y: (i + 1, y @ y.softmax(0)), (torch.zeros((), dtype=torch.int64), x))[1]
+
+
+class Branch(torch.nn.Module):
+    def forward(self, x):
+        return torch.cond(x.sum() > 0, lambda v: v.softmax(-1), lambda v: v.sin() @ v, (x,))
+
+
+def compiled(module, *inputs, **options):
+    return coil.compile(torch.export.export(module.eval(), inputs, **options))
+
+
+@pytest.fixture(scope="module")
+def layers():
+    torch.manual_seed(0)
+    return compiled(Layers(), torch.randn(4, 64), dynamic_shapes=({0: DYNAMIC},))
+
+
+def events(trace, category):
+    return [e for e in trace["traceEvents"] if e.get("cat") == category]
+
+
+def saved(profile, tmp_path):
+    path = tmp_path / "trace.json"
+    profile.save(path)
+    return json.loads(path.read_text())
+
+
+def same_bits(a, b):
+    a, b = (a, b) if isinstance(a, (tuple, list)) else ((a,), (b,))
+    return all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def test_the_table_of_a_model(layers):
+    x = torch.randn(300, 64)
+    before = layers(x)
+    with layers.profile() as p:
+        for _ in range(5):
+            assert same_bits(layers(x), before)
+    assert p.num_calls == 5
+    layers(x)
+    assert p.num_calls == 5, "a call after the end was recorded"
+    [model] = p.summary()["models"]
+    assert model["calls"] == 5 and model["failed_calls"] == 0 and list(model["sizes"].values()) == [300]
+    kernels = p.kernels()
+    products = [k for k in kernels if k["kind"] == "gemm"]
+    assert len(products) == 3 and {k["module"] for k in products} == {"layers.0", "layers.1", "layers.2"}
+    for k in products:
+        assert k["launches"] == 1 and k["us"] > 0 and "test_profile.py" in k["source"] and "layer(x)" in k["line"]
+        # The product, and no more than a handful of operations for each result beside it.
+        assert 2 * 300 * 64 * 64 <= k["flops"] <= 2 * 300 * 64 * 64 + 8 * 300 * 64
+        assert (300 * 64 * 2 + 64 * 64) * 4 <= k["bytes"] <= (300 * 64 * 4 + 64 * 64 + 64) * 4 * 1.1
+        assert k["gflop_s"] == pytest.approx(k["flops"] / k["us"] / 1e3, rel=0.01)
+    assert kernels == sorted(kernels, key=lambda k: -k["us"])
+    assert sum(k["share"] for k in kernels) == pytest.approx(model["kernels_us"] / model["call_us"], rel=0.01)
+    assert sum(k["us"] for k in kernels) + model["host_us"] == pytest.approx(model["call_us"], rel=0.01)
+
+
+def test_times_are_those_of_the_clock(layers):
+    x = torch.randn(4000, 64)
+    layers(x)
+    with layers.profile() as p:
+        begin = time.perf_counter()
+        for _ in range(20):
+            layers(x)
+        took = (time.perf_counter() - begin) / 20 * 1e6
+    [model] = p.summary()["models"]
+    assert 0.5 * took < model["call_us"] <= took * 1.05
+    assert model["least_us"] <= model["median_us"] <= model["most_us"]
+
+
+def test_a_trace_nests(layers, tmp_path):
+    with layers.profile() as p:
+        layers(torch.randn(2000, 64))
+        layers(torch.randn(3, 64))
+    trace = saved(p, tmp_path)
+    calls = events(trace, "call")
+    assert [list(c["args"]["sizes"].values()) for c in calls] == [[2000], [3]] and calls[0]["args"]["threads"] == layers.num_threads
+    for call in calls:
+        inside = [e for e in events(trace, "kernel") + events(trace, "host") if call["ts"] <= e["ts"] < call["ts"] + call["dur"]]
+        kernels = [e for e in inside if e["cat"] == "kernel"]
+        assert len(kernels) >= 4 and {e["name"] for e in inside} >= {"check inputs", "place outputs", "kernels"}
+        for a, b in zip(kernels, kernels[1:]):
+            assert a["ts"] + a["dur"] <= b["ts"] + 0.01, "kernels that follow one another overlap"
+        assert all(e["ts"] + e["dur"] <= call["ts"] + call["dur"] + 0.01 for e in inside)
+        assert {e["args"]["sizes"][next(iter(e["args"]["sizes"]))] for e in kernels} == set(call["args"]["sizes"].values())
+    names = {e["args"]["name"] for e in trace["traceEvents"] if e["name"] == "thread_name"}
+    assert any(n.startswith("caller ") for n in names)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU")
+def test_threads_of_the_pool_have_tracks(layers, tmp_path):
+    x = torch.randn(60000, 64)
+    with layers.profile() as p:
+        for _ in range(20):
+            layers(x)
+    trace = saved(p, tmp_path)
+    work = events(trace, "work")
+    assert work, "no work of a pool's thread was recorded"
+    callers = {e["tid"] for e in events(trace, "call")}
+    assert all(e["tid"] not in callers and e["args"]["items"] > 0 for e in work)
+    kernels = {e["args"]["kernel"]: e["name"] for e in events(trace, "kernel")}
+    assert all(kernels[e["args"]["kernel"]] == e["name"] for e in work)
+    assert any(k.get("threads_us", 0) > k["us"] for k in p.kernels()), "no kernel ran on two threads at once"
+
+
+def test_control_flow_counts_each_launch():
+    x = torch.rand(5, 5)
+    model = compiled(Loop(), x, torch.tensor(3))
+    for steps in (0, 1, 4):
+        want = model(x, torch.tensor(steps))
+        with model.profile() as p:
+            assert same_bits(model(x, torch.tensor(steps)), want)
+        launches = [k["launches"] for k in p.kernels() if k["kind"] == "gemm"]
+        assert launches == ([steps] if steps else [])
+
+
+def test_only_the_branch_that_runs():
+    x = torch.rand(6, 6)
+    model = compiled(Branch(), x)
+    seen = []
+    for value in (x, -x):
+        want = model(value)
+        with model.profile() as p:
+            assert same_bits(model(value), want)
+        seen.append({k["kernel"] for k in p.kernels()})
+    assert seen[0] - seen[1] and seen[1] - seen[0]
+
+
+def test_sizes_from_data_are_those_of_each_kernel(tmp_path):
+    x = torch.randn(40, 8)
+    model = compiled(Rows(), x)
+    want = model(x)
+    with model.profile() as p:
+        assert same_bits(model(x), want)
+    sizes = [e["args"]["sizes"] for e in events(saved(p, tmp_path), "kernel")]
+    rows = len(want)
+    assert rows not in sizes[0].values() and rows in sizes[-1].values()
+    assert any(k["bytes"] == 2 * rows * 8 * 4 or k["bytes"] > rows * 8 * 4 for k in p.kernels())
+
+
+def test_state_moves_on_as_ever():
+    watched, plain = (compiled(Counter(), torch.randn(7)) for _ in range(2))
+    x = torch.randn(7)
+    with watched.profile():
+        for _ in range(3):
+            assert same_bits(watched(x), plain(x))
+    assert same_bits(watched(x), plain(x))
+
+
+def test_image_by_image(tmp_path):
+    conv = torch.nn.Conv2d
+
+    class Deep(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.deep, self.narrow = conv(3, 16, 3, 2, 1), conv(16, 16, 3, padding=1, groups=16), conv(16, 16, 1)
+
+        def forward(self, x):
+            x = torch.nn.functional.hardswish(self.first(x))
+            return torch.nn.functional.avg_pool2d(x + self.narrow(self.deep(x).relu()), 2)
+
+    x = torch.randn(5, 3, 242, 230)
+    model = compiled(Deep(), x)
+    want = model(x)
+    with model.profile() as p:
+        assert same_bits(model(x), want)
+    [summary] = p.summary()["models"]
+    assert max(k["launches"] for k in p.kernels()) == 5
+    assert sum(k["us"] for k in p.kernels()) <= summary["call_us"] * 1.001, "kernels that run at once count more time than passes"
+    assert sum(k["us"] for k in p.kernels()) >= summary["call_us"] * 0.8
+
+
+def test_a_call_that_fails_is_told_and_the_next_is_right(tmp_path):
+    class Gather(torch.nn.Module):
+        def forward(self, table, i):
+            return table.softmax(-1)[i].cumsum(0)
+
+    table, good, bad = torch.randn(9, 4), torch.tensor([0, 8]), torch.tensor([0, 99])
+    model = compiled(Gather(), table, good)
+    want = model(table, good)
+    with model.profile() as p:
+        with pytest.raises(coil.InputError, match="COIL-E210"):
+            model(table, bad)
+        with pytest.raises(coil.InputError):
+            model(table, torch.zeros(2))
+        assert same_bits(model(table, good), want)
+    [summary] = p.summary()["models"]
+    assert summary["failed_calls"] == 2 and summary["calls"] == 1
+    assert [c["args"].get("error") for c in events(saved(p, tmp_path), "call")] == [210, 202, None]
+
+
+def test_many_threads_and_profiles_at_once(layers):
+    x = torch.randn(30, 64)
+    want = layers(x)
+    wrong = []
+
+    def work():
+        for _ in range(50):
+            if not same_bits(layers(x), want):
+                wrong.append(1)
+
+    with layers.profile() as all_calls, coil.profile(calls=10) as ten:
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for t in threads:
+            t.start()
+        for _ in range(20):
+            with layers.profile() as short:
+                layers(x)
+            assert short.num_calls >= 1
+        for t in threads:
+            t.join()
+    assert not wrong and all_calls.num_calls == 220 and ten.num_calls == 10
+    assert all_calls.summary()["models"][0]["calls"] == 220
+
+
+def test_of_another_model_nothing_is_recorded(layers):
+    other = compiled(Counter(), torch.randn(7))
+    with layers.profile() as p:
+        other(torch.randn(7))
+    assert p.num_calls == 0 and p.kernels() == [] and p.summary()["models"] == []
+
+
+def test_torch_compile_is_recorded(fresh_compiles):
+    fast = torch.compile(Layers(), backend="coil")
+    with torch.no_grad(), coil.profile() as p:
+        fast(torch.randn(4, 64))
+    assert sum(k["kind"] == "gemm" for k in p.kernels()) == 3, p.kernels()
+
+
+def test_wrong_use(layers, tmp_path):
+    with pytest.raises(coil.OptionError, match="not started"):
+        layers.profile().save(tmp_path / "x.json")
+    with pytest.raises(coil.OptionError, match="calls is -1"):
+        layers.profile(calls=-1).start()
+    with layers.profile() as p:
+        pass
+    with pytest.raises(coil.FileError):
+        p.save(tmp_path / "none" / "x.json")
+
+
+def test_counters_or_a_reason(layers):
+    with layers.profile(counters=True) as p:
+        layers(torch.randn(500, 64))
+    summary = p.summary()
+    if "counters" in summary:
+        assert "perf_event" in summary["counters"]
+    else:
+        assert all(k["cycles"] > 0 and k["instructions"] > 0 for k in p.kernels())
+
+
+# --- the environment
+
+RUN = """
+import sys, numpy as np, os, signal, time
+sys.path.insert(0, sys.argv[1])
+import coil
+model = coil.load(sys.argv[2])
+x = np.load(sys.argv[3])["x"]
+for i in range(int(sys.argv[4])):
+    if i in (5, 40) and len(sys.argv) > 5:
+        os.kill(os.getpid(), int(sys.argv[5]))
+    model(x)
+print("done")
+"""
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("digits")
+    harness.coil_ok("compile", DIGITS, "-o", folder / "digits.coil.pt2")
+    arrays = np.load(DIGITS_TEST)
+    key = next(k for k in arrays.files if arrays[k].ndim > 1)
+    np.savez(folder / "x.npz", x=arrays[key][:8])
+    return folder
+
+
+def process(digits, calls, *more, **environment):
+    command = [sys.executable, "-c", RUN, harness.PYTHON_PATH, digits / "digits.coil.pt2", digits / "x.npz", calls, *more]
+    return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=120, env={**os.environ, **{k: str(v) for k, v in environment.items()}})
+
+
+def test_a_process_by_its_environment(digits, tmp_path):
+    path = tmp_path / "trace.json"
+    done = process(digits, 20, COIL_PROFILE=path, COIL_PROFILE_CALLS=7)
+    assert done.returncode == 0, done.stderr
+    trace = json.loads(path.read_text())
+    assert len(events(trace, "call")) == 7 and os.listdir(tmp_path) == ["trace.json"]
+    done = process(digits, 3, COIL_PROFILE=path)  # fewer calls than it waits for: written at the end
+    assert done.returncode == 0 and len(events(json.loads(path.read_text()), "call")) == 3
+
+
+def test_a_signal_asks_for_calls(digits, tmp_path):
+    path = tmp_path / "trace.json"
+    done = process(digits, 60, int(signal.SIGUSR2), COIL_PROFILE=path, COIL_PROFILE_CALLS=4, COIL_PROFILE_SIGNAL="USR2")
+    assert done.returncode == 0, done.stderr
+    assert sorted(os.listdir(tmp_path)) == ["trace.2.json", "trace.json"]
+    assert all(len(events(json.loads((tmp_path / name).read_text()), "call")) == 4 for name in os.listdir(tmp_path))
+
+
+def test_no_signal_no_trace(digits, tmp_path):
+    done = process(digits, 5, COIL_PROFILE=tmp_path / "t.json", COIL_PROFILE_SIGNAL="USR1")
+    assert done.returncode == 0 and os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("environment, words", [
+    ({"COIL_PROFILE_CALLS": "many"}, ["COIL_PROFILE_CALLS", "many"]),
+    ({"COIL_PROFILE_CALLS": "0"}, ["COIL_PROFILE_CALLS"]),
+    ({"COIL_PROFILE_SIGNAL": "USR9"}, ["COIL_PROFILE_SIGNAL", "USR9", "USR1"]),
+    ({"COIL_PROFILE_SIGNAL": "KILL"}, ["COIL_PROFILE_SIGNAL"]),
+    ({"COIL_PROFILE_SIGNAL": "9"}, ["COIL_PROFILE_SIGNAL"]),
+    ({"COIL_PROFILE": "/nowhere/at/all/t.json"}, ["COIL_PROFILE", "/nowhere/at/all"]),
+    ({"COIL_PROFILE": "/tmp"}, ["COIL_PROFILE", "folder"]),
+    ({"COIL_PROFILE": "", "COIL_PROFILE_SIGNAL": "USR2"}, ["COIL_PROFILE_SIGNAL"]),
+], ids=str)
+def test_wrong_variables_are_named(digits, tmp_path, environment, words):
+    environment = {"COIL_PROFILE": str(tmp_path / "t.json"), **environment}
+    done = process(digits, 1, **environment)
+    assert done.returncode != 0 and "COIL-E402" in done.stderr and all(w in done.stderr for w in words), done.stderr
+
+
+# --- the command
+
+def test_the_command_prints_a_table(digits, tmp_path):
+    done = harness.coil_ok("profile", digits / "digits.coil.pt2", "--calls", 5, "-o", tmp_path / "t.json", "--top", 2)
+    assert "of the roof" in done.stdout and "GFLOP/s" in done.stdout and "--top" in done.stdout and "ui.perfetto.dev" in done.stderr
+    assert len(events(json.loads((tmp_path / "t.json").read_text()), "call")) == 5
+
+
+def test_the_command_gives_json(digits):
+    numbers = harness.coil_json("profile", digits / "digits.coil.pt2", "--calls", 3, "--threads", 1)
+    assert numbers["models"][0]["calls"] == 3 and numbers["models"][0]["threads"] == 1
+    limits = numbers["limits"]
+    assert 0.5 < limits["memory_gb_s"] < 10000 and limits["cache_gb_s"] > 0 and 1 < limits["gflop_s"] < 1e6
+    assert "limits" not in harness.coil_json("profile", digits / "digits.coil.pt2", "--calls", 1, "--no-limits")
+
+
+def test_the_roof_is_not_beaten_by_much(tmp_path):
+    """A product that the processor computes well comes near the limit and does not leave it behind."""
+    x = torch.randn(512, 512)
+    compiled(torch.nn.Linear(512, 512), x).save(tmp_path / "m.pt2")
+    numbers = harness.coil_json("profile", tmp_path / "m.pt2", "--threads", 1, "--calls", 40)
+    [product] = [k for k in numbers["models"][0]["kernels"] if k["kind"] == "gemm"]
+    assert 0.2 * numbers["limits"]["gflop_s"] < product["gflop_s"] < 1.25 * numbers["limits"]["gflop_s"]
+
+
+def test_the_command_refuses(digits, tmp_path):
+    package = digits / "digits.coil.pt2"
+    harness.assert_refused(harness.coil("profile", package, "--calls", 0), "--calls", code=402)
+    harness.assert_refused(harness.coil("profile", package, "-o", tmp_path / "no" / "t.json"))
+    harness.assert_refused(harness.coil("profile", package, "--shape", "nothing=3"), "nothing", code=106)
+    harness.assert_refused(harness.coil("profile", tmp_path / "absent.pt2"))
+
+
+# --- C, the stock loader, packages without the hooks
+
+def test_the_c_api(digits, tmp_path):
+    from ctypes import byref, c_char_p, c_int64, c_int32, c_uint32, c_void_p, Structure, sizeof
+
+    class ProfileOptions(Structure):
+        _fields_ = [("struct_bytes", c_uint32), ("counters", c_int32), ("calls", c_int64)]
+
+    model = capi.Model(harness.BUILD / "libcoil_runtime.so", digits / "digits.coil.pt2")
+    lib = model.lib
+    lib.coil_profile_table.restype, lib.coil_profile_calls.restype = c_char_p, c_int64
+    x = np.load(digits / "x.npz")["x"]
+    inputs, outputs = model.bind(x)
+    profile = c_void_p()
+    model.check(lib.coil_profile_begin(None, None, byref(profile)))
+    model.call(inputs, outputs, 1)
+    model.check(lib.coil_profile_end(profile))
+    model.call(inputs, outputs, 1)
+    assert lib.coil_profile_calls(profile) == 1
+    table = json.loads(lib.coil_profile_table(profile))
+    assert table["models"][0]["calls"] == 1 and table["models"][0]["kernels"]
+    model.check(lib.coil_profile_write(profile, str(tmp_path / "t.json").encode()))
+    assert json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    lib.coil_profile_free(profile)
+    lib.coil_profile_free(None)
+    for options, text in ((ProfileOptions(0, 0, 0), "struct_bytes"), (ProfileOptions(sizeof(ProfileOptions), 0, -3), "-3")):
+        assert lib.coil_profile_begin(model.model, byref(options), byref(profile)) == 402 and text in lib.coil_last_error().decode()
+    assert lib.coil_profile_begin(model.model, None, None) == 402 and lib.coil_profile_end(None) == 402 and lib.coil_profile_write(None, b"x") == 402
+    assert lib.coil_profile_calls(None) == 0 and lib.coil_profile_table(None) == b""
+
+
+def test_stock_pytorch_still_loads_it(layers, tmp_path):
+    layers.save(tmp_path / "layers.pt2")
+    x = torch.randn(11, 64)
+    stock = torch._inductor.aoti_load_package(str(tmp_path / "layers.pt2"))
+    with coil.profile():
+        assert torch.allclose(stock(x), layers(x), atol=1e-6)
+
+
+def test_torch_profiler_shows_kernels_with_their_places(layers, tmp_path):
+    layers.save(tmp_path / "layers.pt2")
+    x = torch.randn(11, 64)
+    stock = torch._inductor.aoti_load_package(str(tmp_path / "layers.pt2"))
+    want = stock(x)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as p:
+        got = stock(x)
+    assert torch.equal(got, want)
+    names = [e.key for e in p.key_averages()]
+    for i in range(3):
+        assert any(f": layers.{i} (test_profile.py:" in name for name in names), names
+
+
+def test_a_stock_call_that_fails_leaves_no_open_range(tmp_path):
+    table, good, bad = torch.randn(9, 4), torch.tensor([0, 8]), torch.tensor([0, 99])
+
+    class Gather(torch.nn.Module):
+        def forward(self, table, i):
+            return table.softmax(-1)[i].cumsum(0)
+
+    compiled(Gather(), table, good).save(tmp_path / "g.pt2")
+    stock = torch._inductor.aoti_load_package(str(tmp_path / "g.pt2"))
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as p:
+        with pytest.raises(RuntimeError):
+            stock(table, bad)
+        stock(table, good)
+    mine = [e for e in p.events() if "softmax" in e.name]
+    assert len(mine) >= 2

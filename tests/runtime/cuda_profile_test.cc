@@ -1,0 +1,149 @@
+// Profiles of models on CUDA, on the fake driver, where a block takes a nanosecond: kernels one by one, captured calls left out, graphs
+// of other calls untouched, packages of an older coil.
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "coil/coil.hpp"
+#include "fake_cuda.h"
+#include "fixture.h"
+
+namespace coil::runtime_test {
+namespace {
+
+using Json = nlohmann::json;
+
+FakeCounts counts() {
+  static const auto get = reinterpret_cast<FakeCountsFn>(dlsym(RTLD_DEFAULT, "fake_cuda_counts"));
+  FakeCounts c;
+  get(&c);
+  return c;
+}
+
+class CudaProfile : public testing::Test {
+ protected:
+  static void SetUpTestSuite() { fake_driver(); }
+  void SetUp() override {
+    reinterpret_cast<FakeConfigureFn>(dlsym(RTLD_DEFAULT, "fake_cuda_configure"))(2, 90, int64_t{1} << 30);
+    before_ = counts();
+  }
+  void TearDown() override {
+    EXPECT_EQ(counts().events, before_.events);
+    EXPECT_EQ(counts().device_bytes, before_.device_bytes);
+  }
+  static std::string path(const std::string& flags = "") {
+    return write_file("profiled" + std::to_string(std::hash<std::string>()(flags)) + ".pt2", package("CUDA", flags));
+  }
+  FakeCounts before_;
+};
+
+struct Call {
+  Call(const Model& m, Context& c, int64_t rows) : model(m), batch(rows), x(m, static_cast<size_t>(rows) * 16), ids(m, static_cast<size_t>(rows) * 8) {
+    const std::vector<float> ones(static_cast<size_t>(rows) * 4, 1);
+    const std::vector<int64_t> zeros(static_cast<size_t>(rows), 0);
+    c.copy_to_device(x.data(), ones.data(), ones.size() * 4);
+    c.copy_to_device(ids.data(), zeros.data(), zeros.size() * 8);
+  }
+  std::vector<Tensor> tensors() {
+    return {Tensor(x.data(), COIL_DTYPE_FLOAT32, {batch, 4}).on(model), Tensor(ids.data(), COIL_DTYPE_INT64, {batch}).on(model), Tensor(&n, {})};
+  }
+  std::vector<float> run(Context& c, void* stream = nullptr) {
+    const std::vector<Tensor> y = c.run(tensors(), stream);
+    std::vector<float> values(static_cast<size_t>(batch) * 4);
+    c.copy_from_device(values.data(), y[0].data(), values.size() * 4);
+    return values;
+  }
+  Model model;
+  int64_t batch, n = 2;
+  DeviceMemory x, ids;
+};
+
+TEST_F(CudaProfile, KernelsHaveTheTimesOfTheDevice) {
+  const Model model(path());
+  Context context(model);
+  Call call(model, context, 700);
+  const std::vector<float> want = call.run(context);
+  Profile profile(model);
+  EXPECT_EQ(call.run(context), want);
+  profile.end();
+  EXPECT_EQ(call.run(context), want);
+  const Json table = Json::parse(profile.table());
+  ASSERT_EQ(table["models"].size(), 1);
+  const Json& m = table["models"][0];
+  EXPECT_EQ(m["device"], "cuda:0");
+  EXPECT_EQ(m["calls"], 1);
+  ASSERT_EQ(m["kernels"].size(), 2);
+  EXPECT_EQ(m["kernels"][0]["kernel"], 1);  // a block a row: 700 ns
+  EXPECT_NEAR(m["kernels"][0]["us"].get<double>(), 0.7, 0.1);
+  EXPECT_LT(m["kernels"][1]["us"].get<double>(), 0.1);
+}
+
+TEST_F(CudaProfile, TracesNameTheStream) {
+  const Model model(path());
+  Context context(model);
+  Call call(model, context, 5);
+  Profile profile(model);
+  call.run(context);
+  const std::string file = temp_folder() + "/stream.json";
+  profile.write(file);
+  std::string text;
+  FILE* in = fopen(file.c_str(), "rb");
+  ASSERT_NE(in, nullptr);
+  for (int c; (c = fgetc(in)) != EOF;) text += static_cast<char>(c);
+  fclose(in);
+  const Json trace = Json::parse(text);
+  int kernels = 0;
+  bool stream = false, enqueue = false;
+  for (const Json& e : trace["traceEvents"]) {
+    kernels += e.value("cat", "") == "kernel";
+    enqueue |= e["name"] == "enqueue kernels";
+    stream |= e["name"] == "thread_name" && e["args"]["name"] == "CUDA default stream";
+  }
+  EXPECT_EQ(kernels, 2);
+  EXPECT_TRUE(stream && enqueue);
+}
+
+TEST_F(CudaProfile, ProfiledCallsAreNoGraphsAndOthersStayThem) {
+  const Model model(path("-DGRAPH"));
+  Context context(model);
+  Call call(model, context, 9);
+  const std::vector<float> want = call.run(context);
+  for (int i = 0; i < 20; i++) ASSERT_EQ(call.run(context), want);
+  {
+    const int64_t launches = counts().launches;
+    const Profile profile(model);
+    for (int i = 0; i < 3; i++) ASSERT_EQ(call.run(context), want);
+    EXPECT_EQ(counts().launches - launches, 6);
+    EXPECT_EQ(profile.calls(), 3);
+  }
+  for (int i = 0; i < 5; i++) ASSERT_EQ(call.run(context), want);
+}
+
+TEST_F(CudaProfile, ACallThatFailsIsToldAsSuch) {
+  const Model model(path());
+  Context context(model);
+  Call call(model, context, 5);
+  Profile profile(model);
+  call.n = 99;
+  EXPECT_THROW(call.run(context), Exception);
+  call.n = 2;
+  call.run(context);
+  const Json table = Json::parse(profile.table());
+  EXPECT_EQ(table["models"][0]["failed_calls"], 1);
+  EXPECT_EQ(table["models"][0]["calls"], 1);
+}
+
+TEST_F(CudaProfile, AnOlderPackageTellsOfItsCallsOnly) {
+  const Model model(path("-DOLDER"));
+  Context context(model);
+  Call call(model, context, 5);
+  Profile profile(model);
+  call.run(context);
+  const Json table = Json::parse(profile.table());
+  EXPECT_EQ(table["models"][0]["calls"], 1);
+  EXPECT_TRUE(table["models"][0]["kernels"].empty());
+}
+
+}  // namespace
+}  // namespace coil::runtime_test
