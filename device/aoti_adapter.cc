@@ -122,11 +122,12 @@ int32_t map_constants(Container* c) {
 int32_t make_state(Container* c) {
   const CoilModel* model = c->model;
   if (!model->state_bytes) return 0;
-  if (model->state_offset > model->constants_bytes || model->state_bytes > model->constants_bytes - model->state_offset)
-    return fail(301, "the initial state lies outside of the constants");
+  if (model->state_offset > model->constants_bytes) return fail(301, "the initial state lies outside of the constants");
   void* state = nullptr;
   if (posix_memalign(&state, kAlignment, model->state_bytes)) return fail(401, "no memory for the model's state");
-  memcpy(state, c->constants + model->state_offset, model->state_bytes);
+  const uint64_t stored = stored_state(model);
+  memcpy(state, c->constants + model->state_offset, stored);
+  memset(static_cast<uint8_t*>(state) + stored, 0, model->state_bytes - stored);
   c->state = static_cast<uint8_t*>(state);
   return 0;
 }

@@ -66,12 +66,15 @@ int32_t load_data(Container* c) {
       return report();
   }
   if (!model->state_bytes) return 0;
-  if (model->state_offset > model->constants_bytes || model->state_bytes > model->constants_bytes - model->state_offset)
-    return fail(301, "the initial state lies outside of the constants");
+  if (model->state_offset > model->constants_bytes) return fail(301, "the initial state lies outside of the constants");
   if (allocate(cuda, &cuda->state, model->state_bytes, "state")) return 1;
-  if (cd::cuda_upload(cuda->driver, cuda->context, cuda->state, c->constants + model->state_offset, model->state_bytes,
-                      &last_error))
-    return report();
+  const uint64_t stored = stored_state(model);
+  if (cd::cuda_upload(cuda->driver, cuda->context, cuda->state, c->constants + model->state_offset, stored, &last_error)) return report();
+  static const uint8_t zeros[1 << 16] = {};
+  for (uint64_t at = stored; at < model->state_bytes; at += sizeof zeros) {
+    const uint64_t n = model->state_bytes - at < sizeof zeros ? model->state_bytes - at : sizeof zeros;
+    if (cd::cuda_upload(cuda->driver, cuda->context, cuda->state + at, zeros, n, &last_error)) return report();
+  }
   const cd::CudaResult result = cuda->driver->make_event(&cuda->state_event, cd::kCudaEventNoTiming);
   return result == cd::kCudaSuccess ? 0 : driver_failed(cuda, result, "cannot make an event");
 }

@@ -123,7 +123,7 @@ typedef struct CoilModel {
   const char* out_spec;
   uint64_t constants_bytes;
   uint64_t constants_hash;     /* XXH3-64 of the blob: tells a package whose blob was swapped */
-  uint64_t state_offset;       /* where in the constants blob the initial state begins */
+  uint64_t state_offset;       /* where in the constants blob the initial state begins; what lies behind the blob's end is zero */
   uint64_t state_bytes;
   /* 0, or 1 with *error when no code in this object fits the machine. Called once before any other function. For CUDA models
    * it succeeds and gives "cuda": load_device decides. */

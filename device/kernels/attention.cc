@@ -2,6 +2,7 @@
 // scores exists per worker. A task is up to kQueries rows of one head; with few queries (decoding) the rows of all heads that
 // share a key head are one task, so that keys and values are read once for them.
 #include "attention_by_keys.h"
+#include "attention_masks.h"
 #include "exp.h"
 #include "past_keys.h"
 #include "transpose.h"
@@ -239,6 +240,14 @@ struct Attention {
       rows.sum[r] = 0;
       end = max64(end, visible(rows, r));
       rows.least_visible = min64(rows.least_visible, visible(rows, r));
+    }
+    if (a.mask && !keeps_keys()) {
+      int64_t seen = 0;
+      for (int64_t r = 0; r < rows.count && seen < end; r++) {
+        const int64_t unit_row = rows.first + r;
+        seen = max64(seen, seen_keys(a, rows.batch, rows.head + unit_row / a.q_len, unit_row % a.q_len, end));
+      }
+      end = seen;
     }
     load_queries(rows);
     // Rows that fill up the last tile multiply whatever the scores' buffer holds; their results go nowhere.

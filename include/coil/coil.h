@@ -11,7 +11,8 @@
  * Errors: every function that returns coil_status returns COIL_OK or the number of a COIL-Exxx code (docs/errors.md), and
  * coil_last_error() gives the text. A failed call changes nothing; the next one is as good as the first.
  * Threads: a model is immutable and may be shared by all threads. A context serves one call at a time: give each thread its
- * own. Models whose program mutates a buffer (a counter, a cache) keep one state for all contexts, and their calls take turns.
+ * own. Models whose program mutates a buffer (a counter, a cache) keep one state for all contexts, and their calls take turns;
+ * contexts that are given states of their own (coil_state_create) have nothing in common.
  * Sizes and strides are counted in elements, memory in bytes. Nothing here aborts, prints, or throws, also when memory, threads or
  * files run out. A NULL handle is COIL-E402, or 0, -1 and "" where no status is returned.
  *
@@ -77,6 +78,7 @@ typedef enum coil_device_type { COIL_DEVICE_CPU = 0, COIL_DEVICE_CUDA = 1 } coil
 
 typedef struct coil_model coil_model;
 typedef struct coil_context coil_context;
+typedef struct coil_state coil_state;
 
 /* A tensor that somebody else owns. Fields that are 0 have sensible meanings: no strides, on the CPU. Of a model on CUDA all
  * tensors are on its device, but for symbolic integers (coil_tensor_info tells). */
@@ -171,6 +173,27 @@ COIL_API int32_t coil_model_device_index(const coil_model* model);
 COIL_API int32_t coil_cuda_device_count(void);
 /* Puts mutated buffers back to what they were in the exported program. Not while a call runs; waits for the device. */
 COIL_API coil_status coil_reset_state(coil_model* model);
+
+/* A state: the buffers that a program changes from call to call, such as the caches of one conversation of a language model. A state belongs to its
+ * model, lives as long as a context uses it, and serves one call at a time (others wait). COIL-E402 where the program keeps no state. */
+/* Bytes of a state when all of it is in use; 0: the program keeps none. On the CPU a state takes what has been written to it, by pages. */
+COIL_API size_t coil_state_bytes(const coil_model* model);
+/* A state as the exported program begins with it. */
+COIL_API coil_status coil_state_create(const coil_model* model, coil_state** state);
+/* A state of its own with the same contents, copied now. */
+COIL_API coil_status coil_state_fork(coil_state* state, coil_state** copy);
+COIL_API void coil_state_destroy(coil_state* state);
+/* Back to what the exported program begins with. */
+COIL_API coil_status coil_state_reset(coil_state* state);
+/* Writes the contents, without what is zero, to `bytes`, which has room for *size of them, and sets *size to how many they are; bytes == NULL: only
+ * tells how many. COIL-E402 where the room is too small. */
+COIL_API coil_status coil_state_save(coil_state* state, void* bytes, size_t* size);
+/* Puts a state to what was saved, in this process or another, from the same package on the same kind of device. COIL-E213 when the bytes are damaged or
+ * of another model or compile; then nothing changes. */
+COIL_API coil_status coil_state_restore(coil_state* state, const void* bytes, size_t size);
+/* The context's calls from now on use this state; NULL: the model's, which all contexts without one share. COIL-E213 for a state of another model.
+ * The context keeps the state alive. Not while the context runs. */
+COIL_API coil_status coil_context_use_state(coil_context* context, coil_state* state);
 
 /* What one call at a time needs: scratch memory and runtime-owned outputs, in the device's memory; kept between calls, grown
  * when needed. */

@@ -245,6 +245,37 @@ class DeviceMemory {
   void* data_ = nullptr;
 };
 
+// What a program changes from call to call: the caches of one conversation. Copies share it; fork() gives another with the same contents.
+class State {
+ public:
+  explicit State(const Model& model) : model_(model) {
+    coil_state* state = nullptr;
+    check(coil_state_create(model.get(), &state));
+    state_.reset(state, coil_state_destroy);
+  }
+  State fork() const {
+    coil_state* copy = nullptr;
+    check(coil_state_fork(get(), &copy));
+    return State(model_, copy);
+  }
+  void reset() { check(coil_state_reset(get())); }
+  std::vector<unsigned char> save() const {
+    std::size_t size = 0;
+    check(coil_state_save(get(), nullptr, &size));
+    std::vector<unsigned char> bytes(size);
+    check(coil_state_save(get(), bytes.data(), &size));
+    bytes.resize(size);
+    return bytes;
+  }
+  void restore(const std::vector<unsigned char>& bytes) { check(coil_state_restore(get(), bytes.data(), bytes.size())); }
+  coil_state* get() const { return state_.get(); }
+
+ private:
+  State(const Model& model, coil_state* state) : model_(model), state_(state, coil_state_destroy) {}
+  Model model_;
+  std::shared_ptr<coil_state> state_;
+};
+
 // Runs a model, one call at a time.
 class Context {
  public:
@@ -266,6 +297,8 @@ class Context {
                                     std::int32_t num_out) { return coil_run_on(context, stream, in, num_in, out, num_out); };
     call(on_stream, inputs, outputs);
   }
+  // Calls from now on use this state instead of the model's.
+  void use(const State& state) { check(coil_context_use_state(context_.get(), state.get())); }
   // Waits for the last run; throws what its kernels found at fault.
   void synchronize() { check(coil_synchronize(context_.get())); }
   // After the last run, on its stream; done when they return.

@@ -118,15 +118,18 @@ class Model:
             and self._places is None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._call(self._run, args, kwargs)
+
+    def _call(self, run: Any, args: tuple, kwargs: dict) -> Any:
         flat = args if self._plain and not kwargs else self._flatten(args, kwargs)
         if self._whole:
             self._check_storage(flat)
         try:
-            outputs = self._run(flat)
+            outputs = run(flat)
         except InputError as error:
             if error.number != 205:
                 raise
-            outputs = run_with_copies(self._run, flat, self._may_copy)
+            outputs = run_with_copies(run, flat, self._may_copy)
         if self._single:
             return outputs[0]
         if self._tuple:
@@ -232,6 +235,15 @@ class Model:
         `counters`: the processor's cycles, instructions and cache misses too, where the system gives them."""
         return Profile(self._runtime, calls, counters)
 
+    def new_state(self) -> "State":
+        """A state of its own (counters, caches), as the exported program begins with it: call it like the model."""
+        return State(self, self._runtime.new_state())
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of a state when all of it is in use; 0: the program keeps none."""
+        return self._runtime.state_bytes
+
     def reset_state(self) -> None:
         """Puts mutated buffers (counters, caches) back to what they were in the exported program."""
         self._runtime.reset_state()
@@ -260,6 +272,41 @@ class Model:
         takes = ", ".join(map(str, self.inputs))
         gives = ", ".join(map(str, self.outputs))
         return f"<coil.Model {self.name!r} on {self.device} ({self.isa}): ({takes}) -> ({gives})>"
+
+
+class State:
+    """What a model changes from call to call, such as the caches of one conversation; the model's code and weights are shared.
+
+    Called like the model, it reads and changes this state; calls on one state take turns, those on different states run side by side. On the CPU a
+    state takes the memory that has been written to, by pages. Made by `Model.new_state`.
+    """
+
+    def __init__(self, model: Model, state: "_runtime.State"):
+        self.model = model
+        self._state = state
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.model._call(self._run, args, kwargs)
+
+    def _run(self, flat: Sequence[Any]) -> list:
+        constants = self.model._constants
+        return self.model._runtime.run([*flat, *constants.active] if constants is not None else flat, self._state)
+
+    def fork(self) -> "State":
+        """A state of its own with the same contents."""
+        return State(self.model, self._state.fork())
+
+    def reset(self) -> None:
+        """Back to what the exported program begins with."""
+        self._state.reset()
+
+    def save(self) -> bytes:
+        """The contents, without what is zero, for `restore` in any process that has loaded the same package on the same kind of device."""
+        return self._state.save()
+
+    def restore(self, saved: Any) -> None:
+        """Puts the state to what `save` gave. Raises COIL-E213 for damaged bytes and those of another model; then nothing changes."""
+        self._state.restore(saved)
 
 
 def _check_fixed(name: str, position: int, found: Any, wanted: Any) -> None:

@@ -48,6 +48,7 @@ class CallableModel::Lease {
     if (!call_) call_ = std::make_unique<Call>(model.model_);
   }
   ~Lease() {
+    if (call_) (void)call_->context.use(nullptr);
     for (size_t i = 0; i < call_->in.size(); ++i) call_->inputs[i].release();
     for (nb::object& owner : call_->owners) owner.reset();
     std::lock_guard lock(model_.mutex_);
@@ -171,11 +172,14 @@ void CallableModel::copy_late(Call& call, TensorKind kind, const nb::object& fir
   }
 }
 
-nb::list CallableModel::run(nb::handle flat) {
+OwnedState CallableModel::new_state() const { return {model_, value_or_throw(runtime::State::make(*model_))}; }
+
+nb::list CallableModel::run(nb::handle flat, const OwnedState* state) {
   if (!PyList_Check(flat.ptr()) && !PyTuple_Check(flat.ptr())) throw nb::type_error("expected a list or a tuple of inputs");
   const size_t count = static_cast<size_t>(PyObject_Size(flat.ptr()));
   Lease lease(*this);
   Call& call = *lease;
+  if (state) throw_if(call.context.use(state->state));
   if (count != call.in.size())
     throw PythonError{Error{ErrorCode::input_count, "the program has " + std::to_string(call.in.size()) + (call.in.size() == 1 ? " input" : " inputs") + ", the caller passes " + std::to_string(count), "", ""}};
   nb::object first;

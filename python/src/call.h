@@ -14,6 +14,12 @@
 
 namespace coil::python {
 
+// A state of a model, which it keeps alive.
+struct OwnedState {
+  std::shared_ptr<const runtime::Model> model;
+  std::shared_ptr<runtime::State> state;
+};
+
 // Shared by all threads. A call takes a context of its own from a list of idle ones.
 class CallableModel {
  public:
@@ -21,11 +27,13 @@ class CallableModel {
   CallableModel(std::shared_ptr<runtime::Model> model, nb::object memory);
 
   const runtime::Model& model() const { return *model_; }
+  const std::shared_ptr<runtime::Model>& shared_model() const { return model_; }
 
   // `flat`: a list or tuple of the model's inputs in order. Results of the kind of the first tensor among them (torch tensors,
   // NumPy arrays, what the object's library imports by DLPack); without any, torch tensors where PyTorch is loaded. The lock of
-  // the interpreter is free while it computes.
-  nb::list run(nb::handle flat);
+  // the interpreter is free while it computes. state: null for the model's.
+  nb::list run(nb::handle flat, const OwnedState* state);
+  OwnedState new_state() const;
   // Waits for the device, and throws what the last calls of each context found at fault.
   void synchronize();
   // Throws what kernels of calls that are over found at fault; waits only where they did.

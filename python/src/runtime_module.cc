@@ -10,6 +10,7 @@
 #include "call.h"
 #include "coil/coil.h"
 #include "errors.h"
+#include "generation.h"
 #include "runtime/profile.h"
 
 namespace coil::python {
@@ -69,6 +70,31 @@ void write_bytes(const std::string& path, nb::object content) {
   const Bytes bytes(content);
   nb::gil_scoped_release release;
   throw_if(write_file(path, bytes.span()));
+}
+
+OwnedState fork(const OwnedState& s) {
+  nb::gil_scoped_release release;
+  return {s.model, value_or_throw(s.state->fork())};
+}
+
+void reset(const OwnedState& s) {
+  nb::gil_scoped_release release;
+  throw_if(s.state->reset());
+}
+
+nb::bytes save_state(const OwnedState& s) {
+  std::vector<uint8_t> saved;
+  {
+    nb::gil_scoped_release release;
+    saved = value_or_throw(s.state->save());
+  }
+  return nb::bytes(reinterpret_cast<const char*>(saved.data()), saved.size());
+}
+
+void restore_state(const OwnedState& s, nb::object saved) {
+  const Bytes bytes(saved);
+  nb::gil_scoped_release release;
+  throw_if(s.state->restore(bytes.span().data(), bytes.span().size()));
 }
 
 // [(name, dtype, [(symbol or None, min, max or None, hint or None)], number or None, mutated, whole storage, exact strides)]
@@ -150,6 +176,7 @@ NB_MODULE(_runtime, m) {
   nb::set_leak_warnings(false);  // what Dynamo holds until the process ends is no leak
   coil::python::translate_errors();
   m.attr("__version__") = COIL_VERSION;
+  coil::python::add_generation(m);
   m.def("host_isa", &coil::python::host_isa);
   m.def("cuda_devices", &coil::python::cuda_devices);
   m.def("write_file", &coil::python::write_bytes, "path"_a, "content"_a);
@@ -159,10 +186,17 @@ NB_MODULE(_runtime, m) {
       .def("table", &coil::python::profile_table)
       .def_prop_ro("num_calls", [](const coil::python::WatchedProfile& p) { return p.profile->calls().size(); });
   m.def("start_profile", &coil::python::start_profile, "model"_a.none(), "calls"_a = 0, "counters"_a = false, nb::keep_alive<0, 1>());
+  nb::class_<coil::python::OwnedState>(m, "State")
+      .def("fork", &coil::python::fork)
+      .def("reset", &coil::python::reset)
+      .def("save", &coil::python::save_state)
+      .def("restore", &coil::python::restore_state, "saved"_a);
   nb::class_<CallableModel>(m, "Model", nb::is_weak_referenceable())
       .def_static("open", &coil::python::open_file, "path"_a, "device"_a = "", "threads"_a = 0, "verify"_a = false)
       .def_static("open_memory", &coil::python::open_memory, "package"_a, "device"_a = "", "threads"_a = 0)
-      .def("run", &CallableModel::run, "flat"_a)
+      .def("run", &CallableModel::run, "flat"_a, "state"_a.none() = nb::none())
+      .def("new_state", &CallableModel::new_state)
+      .def_prop_ro("state_bytes", [](const CallableModel& c) { return c.model().code().state_bytes; })
       .def("save", &coil::python::save, "path"_a)
       .def("synchronize", &CallableModel::synchronize)
       .def("check", &CallableModel::check)

@@ -158,7 +158,7 @@ void layout_constants(KernelPlan& plan) {
     if (fresh) at = aligned(at + c.bytes);
   }
   plan.state_offset = at;
-  plan.constants_bytes = at + plan.state_bytes;
+  plan.constants_bytes = at + plan.state_stored;
 }
 
 Status write_constants(const KernelPlan& plan, const std::function<Status(std::span<const uint8_t>)>& sink) {
@@ -185,7 +185,8 @@ Status write_constants(const KernelPlan& plan, const std::function<Status(std::s
   TRY_STATUS(pad(plan.state_offset));
   for (const PlanBuffer& b : plan.buffers) {
     if (b.info.kind != BufferInfo::Kind::state) continue;
-    TRY_STATUS(put(plan.state_offset + static_cast<uint64_t>(b.placement.offset->as_int()), dense_bytes(b.info.data)));
+    const auto place = static_cast<uint64_t>(b.placement.offset->as_int());
+    if (place < plan.state_stored) TRY_STATUS(put(plan.state_offset + place, dense_bytes(b.info.data)));
   }
   return pad(plan.constants_bytes);
 }

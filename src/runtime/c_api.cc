@@ -12,33 +12,22 @@
 #include "base/files.h"
 #include "coil/coil.h"
 #include "device/dtype_names.h"
+#include "runtime/c_handles.h"
 #include "runtime/context.h"
-#include "runtime/last_error.h"
 #include "runtime/model.h"
 #include "runtime/profile.h"
 
+using coil::runtime::fail;
+using coil::runtime::fail_call;
+using coil::runtime::fail_exception;
+using coil::runtime::fail_null;
 using coil::Error;
 using coil::ErrorCode;
 using coil::runtime::Context;
 using coil::runtime::ManifestTensor;
 using coil::runtime::Model;
 using coil::runtime::ModelOptions;
-
-struct coil_model {
-  std::shared_ptr<Model> model;
-  std::vector<std::vector<coil_dim>> input_dims;
-  std::vector<std::vector<coil_dim>> output_dims;
-};
-
-struct coil_context {
-  Context context;
-};
-
-struct coil_profile {
-  std::shared_ptr<Model> model;  // null: all
-  std::shared_ptr<coil::runtime::Profile> profile;
-  std::string table;
-};
+using coil::runtime::State;
 
 // A coil_tensor is passed on as it is.
 static_assert(sizeof(coil_tensor) == sizeof(CoilTensorView) && offsetof(coil_tensor, data) == offsetof(CoilTensorView, data) &&
@@ -52,30 +41,6 @@ static_assert(COIL_DTYPE_FLOAT32 == +COIL_FLOAT32 && COIL_DTYPE_COMPLEX128 == +C
               COIL_DTYPE_FLOAT8_E8M0FNU == +COIL_FLOAT8_E8M0FNU);
 
 namespace {
-
-coil_status fail(const Error& error) noexcept { return coil::runtime::keep_error(error); }
-[[gnu::noinline, gnu::cold]] coil_status fail_call(const CoilError& error) noexcept {
-  return coil::runtime::keep_error(static_cast<ErrorCode>(error.code), error.message);
-}
-// In a catch block. Needs no memory.
-coil_status fail_exception() noexcept {
-  using coil::runtime::keep_error;
-  try {
-    throw;
-  } catch (const std::bad_alloc&) {
-    return keep_error(ErrorCode::out_of_memory, "no memory");
-  } catch (const std::exception& exception) {
-    return keep_error(ErrorCode::internal, exception.what());
-  } catch (...) {
-    return keep_error(ErrorCode::internal, "unknown exception");
-  }
-}
-
-coil_status fail_null(const char* what) noexcept {
-  char text[64];
-  std::snprintf(text, sizeof text, "%s is null", what);
-  return coil::runtime::keep_error(ErrorCode::bad_option, text);
-}
 
 std::vector<std::vector<coil_dim>> dims_of(const std::vector<ManifestTensor>& tensors) {
   std::vector<std::vector<coil_dim>> all;
@@ -130,6 +95,19 @@ coil_status info_of(const char* kind, const std::vector<ManifestTensor>& tensors
   *info = {tensor.name.c_str(), tensor.dtype, static_cast<int32_t>(tensor.dims.size()), dims[static_cast<size_t>(i)].data(),
            tensor.scalar ? +COIL_CPU : device_type};
   return COIL_OK;
+}
+
+template <class F>
+coil_status make_state(const std::shared_ptr<const Model>& model, F make, coil_state** out) {
+  *out = nullptr;
+  try {
+    auto made = make();
+    if (!made.ok()) return fail(made.error());
+    *out = new coil_state{model, std::move(made).value()};
+    return COIL_OK;
+  } catch (...) {
+    return fail_exception();
+  }
 }
 
 coil_status copy(coil_context* context, void* to, const void* from, size_t bytes) {
@@ -242,6 +220,67 @@ int32_t coil_cuda_device_count(void) try {
 coil_status coil_reset_state(coil_model* model) try {
   if (!model) return fail_null("the model");
   const coil::Status status = model->model->reset_state();
+  return status.ok() ? COIL_OK : fail(status.error());
+} catch (...) {
+  return fail_exception();
+}
+
+size_t coil_state_bytes(const coil_model* model) { return model ? static_cast<size_t>(model->model->code().state_bytes) : 0; }
+
+coil_status coil_state_create(const coil_model* model, coil_state** state) {
+  if (!model) return fail_null("the model");
+  if (!state) return fail_null("the place for the state");
+  return make_state(model->model, [&] { return State::make(*model->model); }, state);
+}
+
+coil_status coil_state_fork(coil_state* state, coil_state** copy) {
+  if (!state) return fail_null("the state");
+  if (!copy) return fail_null("the place for the state");
+  return make_state(state->model, [&] { return state->state->fork(); }, copy);
+}
+
+void coil_state_destroy(coil_state* state) { delete state; }
+
+coil_status coil_state_reset(coil_state* state) try {
+  if (!state) return fail_null("the state");
+  const coil::Status status = state->state->reset();
+  return status.ok() ? COIL_OK : fail(status.error());
+} catch (...) {
+  return fail_exception();
+}
+
+coil_status coil_state_save(coil_state* state, void* bytes, size_t* size) try {
+  if (!state) return fail_null("the state");
+  if (!size) return fail_null("the place for the size");
+  const auto saved = state->state->save();
+  if (!saved.ok()) return fail(saved.error());
+  return coil::runtime::give_bytes(saved.value(), bytes, size);
+} catch (...) {
+  return fail_exception();
+}
+
+coil_status coil_state_restore(coil_state* state, const void* bytes, size_t size) try {
+  if (!state) return fail_null("the state");
+  if (!bytes) return fail_null("the saved state");
+  const coil::Status status = state->state->restore(static_cast<const uint8_t*>(bytes), size);
+  return status.ok() ? COIL_OK : fail(status.error());
+} catch (...) {
+  return fail_exception();
+}
+
+coil_status coil_context_use_state(coil_context* context, coil_state* state) try {
+  if (!context) return fail_null("the context");
+  std::shared_ptr<State> shared;
+  if (state) {
+    // The state's memory needs its model.
+    struct Both {
+      std::shared_ptr<const Model> model;
+      std::shared_ptr<State> state;
+    };
+    const auto both = std::make_shared<Both>(Both{state->model, state->state});
+    shared = std::shared_ptr<State>(both, both->state.get());
+  }
+  const coil::Status status = context->context.use(std::move(shared));
   return status.ok() ? COIL_OK : fail(status.error());
 } catch (...) {
   return fail_exception();

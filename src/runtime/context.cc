@@ -123,6 +123,7 @@ bool same_layout(const CoilTensorView& have, const int64_t* sizes, const int64_t
 Context::Context(std::shared_ptr<const Model> model)
     : model_(std::move(model)),
       code_(model_->code()),
+      state_(model_->state()),
       symbols_(static_cast<size_t>(code_.num_symbols) + 1),
       input_data_(static_cast<size_t>(code_.num_inputs) + 1),
       output_data_(static_cast<size_t>(code_.num_outputs) + 1),
@@ -134,6 +135,13 @@ Context::Context(std::shared_ptr<const Model> model)
 Status Context::prepare() {
   if (!model_->cuda() || session_) return ok_status();
   TRY(session_, CudaSession::make(*model_));
+  return ok_status();
+}
+
+Status Context::use(std::shared_ptr<State> state) {
+  if (state && &state->model() != model_.get()) return Error{ErrorCode::state_mismatch, "the state belongs to another model", "", "make it with coil_state_create of the context's model"};
+  own_state_ = std::move(state);
+  state_ = own_state_ ? own_state_.get() : model_->state();
   return ok_status();
 }
 
@@ -366,7 +374,7 @@ int32_t Context::call_code(void* stream, CoilError* error) {
   const CoilHost& host = model_->host();
   const CoilCall call = {symbols_.data(),
                          model_->constants(),
-                         model_->state(),
+                         state_ ? state_->data() : nullptr,
                          input_data_.data(),
                          output_data_.data(),
                          arena_.data(),
@@ -387,11 +395,10 @@ int32_t Context::call_code(void* stream, CoilError* error) {
 }
 
 int32_t Context::enqueue(void* stream, CoilError* error) {
-  const bool uses_state = model_->state() != nullptr;
-  if (int32_t code = session_->begin(stream, uses_state, error)) return code;
+  if (int32_t code = session_->begin(stream, state_, error)) return code;
   const int32_t failed = session_->is_captured(stream) && hold_memory(error) ? static_cast<int32_t>(ErrorCode::out_of_memory) : call_code(stream, error);
   CoilError later;
-  const int32_t ended = session_->end(stream, uses_state, failed ? &later : error);  // what was enqueued before a failure runs
+  const int32_t ended = session_->end(stream, state_, failed ? &later : error);  // what was enqueued before a failure runs
   return failed ? failed : ended;
 }
 
@@ -461,10 +468,10 @@ int32_t Context::run_call(const CoilTensorView* inputs, int32_t num_inputs, Coil
   }
   if (int32_t code = start(inputs, outputs, error)) return drop_lost(code);
   int32_t failed;
-  if (session_ && !model_->state()) {
+  if (session_ && !state_) {
     failed = enqueue(stream, error);
-  } else if (model_->state()) {
-    std::lock_guard lock(model_->state_mutex());
+  } else if (state_) {
+    std::lock_guard lock(state_->mutex());
     failed = session_ ? enqueue(stream, error) : call_code(nullptr, error);
   } else {
     failed = call_code(nullptr, error);

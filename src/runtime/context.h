@@ -21,6 +21,9 @@ class Context {
 
   const Model& model() const { return *model_; }
 
+  // Calls from now on read and change this state of the same model, which lives at least as long as it is used; null: the model's. COIL-E213.
+  Status use(std::shared_ptr<State> state);
+
   // Checks the inputs, computes, fills the outputs. An output without data gets memory of this context (valid until the next
   // run; an input of that run may still lie in it); one with data of this context counts as one without; one with data of the
   // caller's must have the result's dtype, sizes and strides and is written in place. Null strides: contiguous.
@@ -91,6 +94,8 @@ class Context {
 
   std::shared_ptr<const Model> model_;
   const CoilModel& code_;
+  std::shared_ptr<State> own_state_;
+  State* state_ = nullptr;  // null: the program has none
   std::vector<int64_t> symbols_;
   std::vector<void*> input_data_;
   std::vector<void*> output_data_;

@@ -135,26 +135,26 @@ int32_t CudaSession::take_earlier_flag(void* stream, CoilError* error) {
   return take_flag("an earlier call of this context: ", error);
 }
 
-int32_t CudaSession::begin(void* stream, bool uses_state, CoilError* error) {
+int32_t CudaSession::begin(void* stream, State* state, CoilError* error) {
   if (const int32_t code = take_earlier_flag(stream, error)) return code;
   if (used_ && stream != stream_) {
     if (const int32_t code = order(stream, error)) return code;
   }
-  if (uses_state) {
+  if (state) {
     const cd::CudaResult result =
-        is_captured(stream) ? cd::CudaResult{cd::kCudaSuccess} : driver_.wait_event(stream, model_.state_event(), 0);
+        is_captured(stream) ? cd::CudaResult{cd::kCudaSuccess} : driver_.wait_event(stream, state->event(), 0);
     if (result != cd::kCudaSuccess) return cd::cuda_fail(&driver_, result, error, "cannot wait for the model's state");
   }
   return 0;
 }
 
-int32_t CudaSession::end(void* stream, bool uses_state, CoilError* error) {
+int32_t CudaSession::end(void* stream, State* state, CoilError* error) {
   stream_ = stream;
   used_ = true;
-  if (!uses_state && !event_) return 0;
+  if (!state && !event_) return 0;
   if (is_captured(stream)) return 0;
   cd::CudaResult result = cd::kCudaSuccess;
-  if (uses_state) result = driver_.record_event(model_.state_event(), stream);
+  if (state) result = driver_.record_event(state->event(), stream);
   if (event_ && result == cd::kCudaSuccess) result = driver_.record_event(event_, stream);
   return result == cd::kCudaSuccess ? 0 : cd::cuda_fail(&driver_, result, error, "cannot record an event");
 }

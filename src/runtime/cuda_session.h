@@ -23,9 +23,9 @@ class CudaSession {
   int32_t check_place(const char* kind, const char* name, int32_t slot, const CoilTensorView& view, CoilError* error);
 
   // Before a call is enqueued on `stream`: fails when a former call was found at fault, and orders this one after the former
-  // calls on other streams, with which it shares memory. After: what the next one needs for it.
-  int32_t begin(void* stream, bool uses_state, CoilError* error);
-  int32_t end(void* stream, bool uses_state, CoilError* error);
+  // calls on other streams, with which it shares memory. After: what the next one needs for it. state: that of the call, or null.
+  int32_t begin(void* stream, State* state, CoilError* error);
+  int32_t end(void* stream, State* state, CoilError* error);
 
   // What the kernels of calls that are over found at fault; waits for nothing where they found nothing.
   int32_t check(CoilError* error) { return take_earlier_flag(stream_, error); }

@@ -5,6 +5,7 @@
 
 #include "base/cpu_limits.h"
 #include "base/env.h"
+#include "base/hash.h"
 #include "base/host_machine.h"
 #include "runtime/kernel_table.h"
 #include "runtime/profile.h"
@@ -136,14 +137,13 @@ Model::Model(Package package, Target target, PackagePart part, Code code, std::s
       cuda_(std::move(cuda)),
       device_(cuda_ ? static_cast<const Device*>(cuda_.get()) : &cpu_device()),
       isa_(cuda_ ? cuda_->architecture() : code_.isa()),
-      uploaded_(*device_),
-      state_(*device_) {}
+      uploaded_(*device_) {}
 
 Model::~Model() {
   if (!cuda_) return;
   const cd::CudaScope scope(&cuda_->driver(), cuda_->context());
   cuda_->driver().synchronise();  // kernels may still run; a failure of theirs was, or will be, told to who waits for it
-  if (state_event_) cuda_->driver().delete_event(state_event_);
+  state_.reset();
   if (loaded_) code().unload_device(loaded_);
 }
 
@@ -171,31 +171,14 @@ Status Model::check() const {
 }
 
 Status Model::init_state() {
-  const CoilModel& code = this->code();
-  if (!code.state_bytes) return ok_status();
-  if (code.state_offset > code.constants_bytes || code.state_bytes > code.constants_bytes - code.state_offset)
-    return Error{ErrorCode::bad_package, "the initial state lies outside of the constants"};
-  CoilError error{};
-  if (!state_.reserve(static_cast<int64_t>(code.state_bytes), &error))
-    return error_of(error).with_context("no memory for the model's state of " + std::to_string(code.state_bytes) + " bytes");
-  if (cuda_) {
-    const cd::CudaScope scope(&cuda_->driver(), cuda_->context());
-    if (const auto result = cuda_->driver().make_event(&state_event_, cd::kCudaEventNoTiming)) {
-      cd::cuda_fail(&cuda_->driver(), result, &error, "cannot make an event");
-      return error_of(error);
-    }
-  }
-  return reset_state();
+  if (!code().state_bytes) return ok_status();
+  TRY(state_, State::make(*this));
+  return ok_status();
 }
 
-Status Model::reset_state() {
-  if (!state_.data()) return ok_status();
-  std::lock_guard lock(state_mutex_);
-  CoilError error{};
-  if (device_->synchronise_all(&error) ||
-      device_->copy(state_.data(), constants_ + code().state_offset, static_cast<int64_t>(code().state_bytes), nullptr, &error))
-    return error_of(error);
-  return ok_status();
+uint64_t Model::identity() const {
+  const uint64_t parts[] = {code().constants_hash, hash64(part_.code)};
+  return hash64(std::span(reinterpret_cast<const uint8_t*>(parts), sizeof parts));
 }
 
 std::shared_ptr<const KernelTable> Model::kernel_table() const {

@@ -15,6 +15,7 @@
 #include "runtime/code.h"
 #include "runtime/device.h"
 #include "runtime/package.h"
+#include "runtime/state.h"
 #include "runtime/thread_pool.h"
 
 namespace coil::runtime {
@@ -50,13 +51,12 @@ class Model {
   void* loaded() const { return loaded_; }                 // CoilCall::device
   const uint8_t* constants() const { return constants_; }  // in the device's memory
 
-  // Null when the program mutates nothing. Whoever uses it holds the mutex.
-  uint8_t* state() const { return state_.data(); }
-  std::mutex& state_mutex() const { return state_mutex_; }
-  // On CUDA: the event that the last call which used the state recorded, for streams to wait for; under the mutex.
-  void* state_event() const { return state_event_; }
-  // Back to the exported values.
-  Status reset_state();
+  // Puts state() back to what the exported program begins with.
+  Status reset_state() { return state_ ? state_->reset() : ok_status(); }
+  // That of all contexts which have none of their own; null when the program changes nothing from call to call.
+  State* state() const { return state_.get(); }
+  // Tells states of this package's code and weights from others'. Reads the code.
+  uint64_t identity() const;
 
   // What the manifest says of its kernels; read when first asked for.
   std::shared_ptr<const KernelTable> kernel_table() const;
@@ -81,9 +81,7 @@ class Model {
   void* loaded_ = nullptr;
   const uint8_t* constants_ = nullptr;
   Buffer uploaded_;  // the constants on a CUDA device
-  Buffer state_;
-  void* state_event_ = nullptr;
-  mutable std::mutex state_mutex_;
+  std::unique_ptr<State> state_;
   std::shared_ptr<ThreadPool> pool_;
   CoilHost host_ = {1, nullptr, nullptr};
   mutable std::once_flag table_read_;

@@ -218,6 +218,7 @@ struct KernelPlan {
   SymbolId workers;                     // the number of workers, as a symbol
   bool tf32 = false;                    // float32 products and convolutions may round their factors to 10 bits of mantissa (TensorFloat-32)
   uint64_t state_bytes = 0;
+  uint64_t state_stored = 0;            // of them: what lies in front, and is not all zero when the program begins
   uint64_t constants_bytes = 0;
   uint64_t state_offset = 0;            // of the initial state in the constants blob
 

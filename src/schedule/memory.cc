@@ -15,6 +15,10 @@
 namespace coil {
 namespace {
 
+bool is_zero(const TensorData& data) {
+  return std::all_of(data.bytes.begin(), data.bytes.end(), [](uint8_t byte) { return byte == 0; });
+}
+
 constexpr int64_t kAlignment = 64;  // one cache line, and the widest vector
 // Budgets: formulas stay as long as someone may read them, and all of them linear in the program.
 constexpr int64_t kMaxSlotText = 200;  // nodes of a slot's size
@@ -153,8 +157,15 @@ class MemoryPlanner {
       if (plan_.outputs[i].kind != LoopOutput::Kind::user) continue;
       plan_.buffer(plan_.outputs[i].source).placement = {Placement::Kind::output, static_cast<int>(user++), Expr()};
     }
+    place_states(false);
+    plan_.state_stored = plan_.state_bytes;
+    place_states(true);
+  }
+
+  // Caches begin empty: what is zero comes last, and the package does not store it.
+  void place_states(bool zero) {
     for (PlanBuffer& b : plan_.buffers) {
-      if (b.info.kind != BufferInfo::Kind::state) continue;
+      if (b.info.kind != BufferInfo::Kind::state || is_zero(b.info.data) != zero) continue;
       uint64_t bytes = static_cast<uint64_t>(byte_size(b.info.dtype));
       for (Expr s : b.info.sizes) bytes *= static_cast<uint64_t>(s->as_int());
       b.placement = {Placement::Kind::state, -1, pool().index(static_cast<int64_t>(plan_.state_bytes))};

@@ -1,0 +1,148 @@
+"""Generators, conversations and sampling over the runtime's."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import Any, Callable, Iterator, Mapping, Sequence
+
+from .. import _runtime
+from .._errors import make_error
+from .._model import Model, load
+from ._tokenizer import TextCodec, codec_of
+
+
+@dataclasses.dataclass
+class Sampling:
+    """How the next token is chosen; the rules apply in the order of the fields, as transformers has them.
+
+    The same seed gives the same text. `allow(tokens, allowed)` constrains it: `allowed` is a writable memoryview of a byte for each token of the
+    vocabulary, 1 on entry; those set to 0 do not come next.
+    """
+
+    bias: Mapping[int, float] = dataclasses.field(default_factory=dict)
+    repetition_penalty: float = 1.0
+    allow: Callable[[list[int], memoryview], None] | None = None
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    seed: int = 0
+
+    def _made(self) -> "_runtime.Sampling":
+        return _runtime.make_sampling(self.temperature, self.top_k, self.top_p, self.min_p, self.repetition_penalty, self.seed & (2**64 - 1),
+                                      list(self.bias.items()), self.allow)
+
+
+class Generator:
+    """A language model's package, and how its program is called.
+
+    Takes programs of tokens [1, n] or [n] (int64 or int32), and perhaps their places, to logits [1, n, V], [n, V], [1, V] or [V], where n is 1 or
+    dynamic, with caches as buffers or without any. Raises COIL-E105 for others, with what is in the way.
+
+    `model`: a path, or a `coil.Model`. `tokenizer`: a tokenizer.json, "bytes", or an object with `encode` and `decode`; None: tokens only.
+    """
+
+    def __init__(self, model: Model | str | os.PathLike, tokenizer: Any = None, *, device: Any = None, num_threads: int = 0):
+        self.model = model if isinstance(model, Model) else load(model, device, num_threads=num_threads)
+        self._generator = _runtime.make_generator(self.model._runtime)
+        self._codec = codec_of(tokenizer)
+
+    @property
+    def vocabulary(self) -> int:
+        """How many tokens there are."""
+        return self._generator.vocabulary
+
+    @property
+    def tokens_per_call(self) -> int:
+        """Tokens that one call of the program takes at most."""
+        return self._generator.tokens_per_call
+
+    @property
+    def codec(self) -> TextCodec:
+        """The tokenizer. Raises COIL-E402 without one."""
+        if self._codec is None:
+            raise make_error(402, "COIL-E402: the generator has no tokenizer: it takes and gives tokens\n  hint: Generator(model, tokenizer=\"tokenizer.json\")")
+        return self._codec
+
+    def conversation(self, prompt: str | Sequence[int] = (), sampling: Sampling | None = None) -> "Conversation":
+        """A conversation that begins with the prompt, text or tokens."""
+        talk = Conversation(self, _runtime.make_conversation(self._generator, (sampling or Sampling())._made()))
+        talk.append(prompt)
+        return talk
+
+    def stream(self, prompt: str | Sequence[int], tokens: int = 100, sampling: Sampling | None = None, **options: Any) -> Iterator[str]:
+        """Pieces of text as they come; `options` are those of `Conversation.stream`."""
+        return self.conversation(prompt, sampling).stream(tokens, **options)
+
+    def generate(self, prompt: str | Sequence[int], tokens: int = 100, sampling: Sampling | None = None, **options: Any) -> Any:
+        """The continuation: text for a prompt that is text, else tokens."""
+        talk = self.conversation(prompt, sampling)
+        return "".join(talk.stream(tokens, **options)) if isinstance(prompt, str) else talk.generate(tokens, **options)
+
+
+class Conversation:
+    """The tokens so far and the model's state after them. What fails leaves the tokens as they were. Calls from several threads take turns."""
+
+    def __init__(self, generator: Generator, conversation: "_runtime.Conversation"):
+        self.generator = generator
+        self._conversation = conversation
+
+    @property
+    def tokens(self) -> list[int]:
+        """All tokens: the prompt's, what was appended, what was generated."""
+        return self._conversation.tokens
+
+    @property
+    def text(self) -> str:
+        """The tokens as text."""
+        return self.generator.codec.decode(self.tokens)
+
+    def append(self, more: str | Sequence[int]) -> None:
+        """Adds text or tokens of the caller's; the next step processes them. Raises COIL-E210 for tokens outside of the vocabulary."""
+        self._conversation.append(self.generator.codec.encode(more) if isinstance(more, str) else [int(t) for t in more])
+
+    def generate(self, tokens: int = 1, *, stop: Sequence[int] = (), draft: int = 0) -> list[int]:
+        """At most so many new tokens, up to one of `stop`. `draft`: so many tokens of an earlier repetition are tried in one call; the same tokens
+        in fewer calls."""
+        return self._conversation.generate(tokens, list(stop), draft)
+
+    def stream(self, tokens: int = 100, *, stop: Sequence[int] = (), stop_text: Sequence[str] = (), draft: int = 0) -> Iterator[str]:
+        """Pieces of text as they come, without what ends it: a token of `stop`, or a text of `stop_text`."""
+        codec, made, given = self.generator.codec, [], 0
+        held = max((len(t) for t in stop_text), default=1) - 1
+        while len(made) < tokens:
+            step = self.generate(min(draft + 1, tokens - len(made)), stop=stop, draft=draft)
+            ended = step[-1] in stop
+            made += step[:-1] if ended else step
+            text = codec.decode(made)
+            at = min((i for i in (text.find(t, max(0, given - held)) for t in stop_text) if i >= 0), default=-1)
+            if at >= 0:
+                text, ended = text[:at], True
+            # A character whose bytes are not all there yet is not given, nor what may be the beginning of a text that ends it.
+            ready = len(text) if ended or len(made) >= tokens else max(given, len(text.rstrip("\ufffd")) - held)
+            if ready > given:
+                yield text[given:ready]
+                given = ready
+            if ended:
+                return
+
+    def fork(self) -> "Conversation":
+        """Another conversation that goes on from here."""
+        return Conversation(self.generator, self._conversation.fork())
+
+    def truncate(self, count: int) -> None:
+        """Forgets all but the first `count` tokens. For models whose state is caches by place."""
+        self._conversation.truncate(count)
+
+    def set_sampling(self, sampling: Sampling) -> None:
+        """From the next token on."""
+        self._conversation.set_sampling(sampling._made())
+
+    def save(self) -> bytes:
+        """Tokens and state, for `restore` with the same package in any process."""
+        return self._conversation.save()
+
+    def restore(self, saved: bytes) -> None:
+        """Raises COIL-E213 for damaged bytes and those of another model; then nothing changes."""
+        self._conversation.restore(saved)

@@ -1,0 +1,95 @@
+// Text generation: a language model's program called token by token, as a conversation. A program of any of these forms will do:
+//   tokens [1, n] (or [n]) -> logits of all tokens of the vocabulary after each, or after the last, [1, n, V], [1, V], [n, V], [V]
+// with or without a second integer input that gives the tokens' places (rank 1 [n], rank 2 [1, n], or the first one's place as a number). n is 1 or
+// dynamic. Programs that keep their caches as state are given new tokens only; those without a state all of them, each time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "runtime/context.h"
+#include "runtime/model.h"
+#include "runtime/sampler.h"
+
+namespace coil::runtime {
+
+// How a program takes tokens and gives logits.
+struct GenerationForm {
+  int32_t tokens = -1, places = -1, logits = -1;  // inputs and output; places -1: there is none
+  int64_t most = 1;                               // tokens of a call
+  bool exact = false;                             // each call takes exactly `most`
+  int64_t vocabulary = 0;
+};
+// COIL-E105: the program is not of such a form; says which input or result is in the way.
+Result<GenerationForm> find_generation_form(const Model& model);
+
+// Immutable but for idle contexts, of which there are as many as there were ever calls at a time. Thread-safe.
+class Generator {
+ public:
+  static Result<std::shared_ptr<Generator>> make(std::shared_ptr<const Model> model);
+
+  const Model& model() const { return *model_; }
+  const std::shared_ptr<const Model>& shared_model() const { return model_; }
+  const GenerationForm& form() const { return form_; }
+  bool has_state() const { return model_->state() != nullptr; }
+
+  // Calls the program with tokens from place `begin` on, on a state (null for programs without). logits: room for the last `rows` tokens' logits.
+  Status call(std::span<const int64_t> tokens, int64_t begin, const std::shared_ptr<State>& state, int64_t rows, std::vector<float>* logits);
+
+ private:
+  class Call;
+  class Lease;
+  Generator(std::shared_ptr<const Model> model, GenerationForm form);
+
+  std::shared_ptr<const Model> model_;
+  GenerationForm form_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Call>> idle_;
+
+ public:
+  ~Generator();
+};
+
+// The tokens so far, the state after those that were processed, and how the next ones are chosen. One call at a time. What fails leaves the tokens as
+// they were, and may be tried again.
+class Conversation {
+ public:
+  static Result<std::unique_ptr<Conversation>> make(std::shared_ptr<Generator> generator, Sampling sampling);
+
+  // A conversation of its own that goes on from here.
+  Result<std::unique_ptr<Conversation>> fork();
+  // COIL-E210 for tokens outside of the vocabulary. They are processed by the next step.
+  Status append(std::span<const int64_t> tokens);
+  // One more token, which is appended. COIL-E210 without any token before it, or where the caches are full.
+  Result<int64_t> next();
+  // At most `count` more tokens, the last one from `stop` if one of these comes. `draft` tokens of an earlier repetition of the last few are tried at a
+  // time (0: none): the same tokens in fewer calls, for programs whose state is caches by place.
+  Result<std::vector<int64_t>> generate(int64_t count, std::span<const int64_t> stop, int64_t draft = 0);
+  // Forgets all but the first `count` tokens. COIL-E402 where there are not as many. For states that are caches by place: later rows are written anew.
+  Status truncate(int64_t count);
+  // Tokens and state as bytes, and back. COIL-E213 as State::restore.
+  Result<std::vector<uint8_t>> save();
+  Status restore(std::span<const uint8_t> bytes);
+
+  const std::vector<int64_t>& tokens() const { return tokens_; }
+  const Sampling& sampling() const { return sampling_; }
+  Status set_sampling(Sampling sampling);
+
+ private:
+  Conversation(std::shared_ptr<Generator> generator, Sampling sampling) : generator_(std::move(generator)), sampling_(std::move(sampling)) {}
+  Status process(int64_t rows, std::vector<float>* logits);
+  std::vector<int64_t> repetition(int64_t count) const;
+
+  std::shared_ptr<Generator> generator_;
+  Sampling sampling_;
+  std::shared_ptr<State> state_;
+  std::vector<int64_t> tokens_;
+  int64_t processed_ = 0;  // of them; the state is after these
+  std::vector<float> logits_;
+};
+
+}  // namespace coil::runtime

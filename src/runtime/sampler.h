@@ -1,0 +1,40 @@
+// Choosing the next token from logits. The rules are those of transformers' logits processors, in their order: bias, repetition penalty, a mask of what
+// is allowed, temperature, top-k, top-p, min-p. Random numbers are Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011)
+// of the seed and the token's place in the conversation: the same seed gives the same text, however the steps were made.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+
+namespace coil::runtime {
+
+struct Sampling {
+  float temperature = 0;         // 0: the most likely token, always
+  int64_t top_k = 0;             // of the most likely ones; 0: of all
+  float top_p = 1;               // of the fewest most likely ones that have this share together
+  float min_p = 0;               // of those with at least this share of the most likely one's probability
+  float repetition_penalty = 1;  // positive logits of tokens that the conversation has are divided by it, negative ones multiplied
+  uint64_t seed = 0;
+  std::vector<std::pair<int64_t, float>> bias;  // added to the logits of these tokens
+  // Sets to 0 what must not come next; all are 1 before. Empty: everything may.
+  std::function<void(std::span<const int64_t> tokens, std::span<uint8_t> allowed)> allow;
+};
+
+// COIL-E402 for numbers that mean nothing (negative, NaN).
+Status check(const Sampling& sampling);
+
+// Four numbers of 32 bits for a key and a counter.
+struct Philox {
+  uint32_t words[4];
+};
+Philox philox(uint64_t key, uint64_t counter);
+
+// The token after `tokens`. logits: of all tokens, changed. COIL-E210 when no number is left to choose from: NaN, or nothing is allowed.
+Result<int64_t> sample(std::span<float> logits, std::span<const int64_t> tokens, const Sampling& sampling);
+
+}  // namespace coil::runtime

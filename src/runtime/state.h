@@ -1,0 +1,57 @@
+// The buffers that a program changes from call to call: counters, running statistics, the caches of one conversation. Calls on one state take turns;
+// different states have nothing in common and may be used at the same time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/result.h"
+#include "runtime/device.h"
+
+namespace coil::runtime {
+
+class Model;
+
+class State {
+ public:
+  // What the exported program begins with. On the CPU only pages that are written to take memory. The model outlives the state.
+  static Result<std::unique_ptr<State>> make(const Model& model);
+  ~State();
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  // The functions below wait for calls under way and take the mutex.
+  // Back to what the program begins with.
+  Status reset();
+  // A state of its own with the same contents. Copies what has ever been written to, and no more (CUDA: the whole, on the device).
+  Result<std::unique_ptr<State>> fork();
+  // The contents as bytes, without what is zero, for restore() in any process that has opened the same package on the same kind of device.
+  Result<std::vector<uint8_t>> save();
+  // COIL-E213: the bytes are damaged, or of another model or another compile of it; the state is then as it was.
+  Status restore(const uint8_t* bytes, size_t size);
+
+  const Model& model() const { return model_; }
+  int64_t bytes() const { return bytes_; }
+  // In the device's memory. Whoever uses it holds the mutex.
+  uint8_t* data() const { return data_; }
+  std::mutex& mutex() { return mutex_; }
+  // On CUDA: the event that the last call which used the state recorded, for streams to wait for; under the mutex.
+  void* event() const { return event_; }
+
+ private:
+  explicit State(const Model& model);
+  Status allocate();
+  Status wait();
+  Status fill(const uint8_t* from, int64_t bytes);  // from the device's or the host's memory; the rest with zeros
+  Status copy(void* to, const void* from, int64_t bytes);
+
+  const Model& model_;
+  int64_t bytes_;
+  uint8_t* data_ = nullptr;
+  void* event_ = nullptr;
+  std::mutex mutex_;
+};
+
+}  // namespace coil::runtime
