@@ -11,6 +11,29 @@ def permuted(p, x, dims):
     return p.op("aten.permute.default", [x.sizes[d] for d in dims], x.dtype, self=x, dims=dims)
 
 
+# ---- Lists of tensors
+@shape
+def lists(n):
+    """A few operators, each of as many tensors as there can be."""
+    p = Program()
+    x = p.input(n // 4, 8)
+    rows = p.ops("aten.unbind.int", [([8], "f32")] * (n // 4), self=x, dim=0)
+    doubled = p.ops("aten._foreach_mul.Scalar", [([8], "f32")] * len(rows), self=rows, scalar=2.0)
+    sums = p.ops("aten._foreach_add.List", [([8], "f32")] * len(rows), self=doubled, other=rows, alpha=1)
+    return closed(p, p.op("aten.stack.default", [len(rows), 8], tensors=p.ops("aten._foreach_sin.default", [([8], "f32")] * len(rows), self=sums), dim=0))
+
+
+@shape
+def short_lists(n):
+    """Many operators of four tensors, each of them a step of an optimizer."""
+    p = Program()
+    rows = [p.input(8) for _ in range(4)]
+    for i in range(n // 8):
+        rows = p.ops("aten._foreach_lerp.Scalar", [([8], "f32")] * 4, self=rows, tensors1=rows[1:] + rows[:1], weight=0.25)
+        rows = p.ops("aten._foreach_neg.default", [([8], "f32")] * 4, self=rows)
+    return closed(p, *rows)
+
+
 # ---- Views and writes
 @shape
 def views_of_views(n):

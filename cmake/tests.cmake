@@ -57,6 +57,10 @@ endforeach()
 # tests/device/*.cc: compiled by clang once per instruction set with the device headers.
 file(GLOB device_tests CONFIGURE_DEPENDS tests/device/*.cc)
 if(device_tests)
+  set(device_test_flags "")
+  if(COIL_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL Clang)  # the runtime that is linked must be that of the compiler
+    set(device_test_flags -O1 -fsanitize=${COIL_SANITIZE} -fno-sanitize=vptr -fno-sanitize-recover=all -fno-omit-frame-pointer -g1)
+  endif()
   foreach(isa IN ITEMS v3 v4)
     set(objects "")
     foreach(source IN LISTS device_tests)
@@ -64,7 +68,7 @@ if(device_tests)
       set(object ${CMAKE_BINARY_DIR}/device/${stem}_test_${isa}.o)
       add_custom_command(OUTPUT ${object}
         COMMAND ${COIL_CCACHE} ${COIL_CLANGXX} -std=c++20 -O2 -fPIC -ffp-contract=on -fno-math-errno -fwrapv -Wall -Wextra -Werror -Wno-psabi
-                ${COIL_ISA_FLAGS_${isa}} -I${CMAKE_SOURCE_DIR} -I${CMAKE_SOURCE_DIR}/device -I${CMAKE_SOURCE_DIR}/src
+                ${device_test_flags} ${COIL_ISA_FLAGS_${isa}} -I${CMAKE_SOURCE_DIR} -I${CMAKE_SOURCE_DIR}/device -I${CMAKE_SOURCE_DIR}/src
                 -MMD -MF ${object}.d -MT ${object} -c ${source} -o ${object}
         DEPENDS ${source} DEPFILE ${object}.d COMMENT "Device test ${stem} for ${isa}" VERBATIM)
       list(APPEND objects ${object})

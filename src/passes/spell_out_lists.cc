@@ -127,10 +127,10 @@ class Speller {
   Status spell(const Node& node, const Row& row, bool writes) {
     const size_t count = writes ? length(node) : node.outputs.size();
     for (size_t i = 0; i < count; ++i) {
-      Node one = node;
+      Node one;  // without the lists themselves: copies of those, one for each tensor in them, would be as many as the square
+      one.name = node.name, one.origins = node.origins, one.binds = node.binds;
       const std::string_view target = writes ? row.inplace : row.target;
       one.target = target.starts_with('*') ? fmt::format("aten.{}{}", aten_name(node).substr(kPrefix.size()), target.substr(1)) : fmt::format("aten.{}", target);
-      one.arg_names.clear(), one.args.clear();
       for (const Wiring& wiring : row.args) {
         const Argument* whole = node.find(wiring.from);
         if (!whole && !wiring.from.empty()) continue;  // alpha, which not all have

@@ -100,8 +100,9 @@ def tells_zeros(program):
 
 
 def transforms_infinities(program, values):
-    """Whether a Fourier transform gets what is no number: which of its results are infinite and which are none depends on the order of its steps."""
-    return any("fft" in name and not all(values[i].isfinite().all() for i in args) for name, args, _ in program["steps"])
+    """Whether a Fourier transform gets what is no number: which of its results are infinite and which are none depends on the order of its steps. Eager's
+    attention by blocks gives 0 or NaN for a query whose scores are none, as its vectors happen to lie; its attention by products always gives NaN."""
+    return any(("fft" in name or "attention" in name) and not all(values[i].isfinite().all() for i in args) for name, args, _ in program["steps"])
 
 
 def shaken(program, inputs, values, seed):

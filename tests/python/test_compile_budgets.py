@@ -41,7 +41,7 @@ def refused(program, folder, text, *options):
 
 # With most operations of one kernel that each may have: what a program of n nodes becomes is linear, from few nodes on.
 LINEAR = ["relu_chain", "same_choices", "diamonds", "where_nest", "where_diamonds", "coprime_reshapes", "coprime_reshapes_3d", "select_scatters", "slices_and_pads", "cats", "gathers",
-          "constants", "reader_outputs", "writes_in_place", "doubled", "views_of_views", "kept_sizes", "writes_through_views", "places", "while_loops"]
+          "constants", "reader_outputs", "writes_in_place", "doubled", "views_of_views", "kept_sizes", "writes_through_views", "places", "while_loops", "lists", "short_lists"]
 
 
 @pytest.mark.parametrize("shape", LINEAR)
@@ -56,7 +56,7 @@ def test_work_is_linear(shape, tmp_path):
                                      ("gathers", 60), ("constants", 200), ("diamonds", 90), ("norms", 200), ("cats", 60), ("slice_scatters", 90), ("running_total", 300), ("layers", 80),
                                      # values with several readers in one kernel, pieces that are written, sizes whose places have no exact sums, parts of loops' results
                                      ("doubled", 130), ("complexes", 60), ("writes_to_pieces", 60), ("kept_sizes", 360), ("projections", 60), ("checked_rows", 90), ("backward_norms", 140),
-                                     ("backward_layers", 64), ("recurrent", 60), ("index_chain", 60), ("scatters", 40),
+                                     ("backward_layers", 64), ("recurrent", 60), ("index_chain", 60), ("scatters", 40), ("lists", 120), ("short_lists", 160),
                                      # more calls than one function of the host program has
                                      ("products", 1200), ("scans_and_sorts", 600), ("states", 1300), ("branches", 1000), ("nested_branches", 500), ("assertions", 1000)])
 def test_results_are_eagers(shape, n, tmp_path):
