@@ -21,6 +21,7 @@ constexpr CommandRow kCommands[] = {
     {"bench", "Measure load time, call time and memory", add_bench},
     {"inspect", "Show what a package or a program holds, without running it", add_inspect},
     {"check", "List every operator of a program as native or missing", add_check},
+    {"diff", "Compare each kernel of a program with a reference", add_diff},
     {"cache", "Look after what compiles keep: pack, unpack, explain, clear", add_cache},
     {"env", "Show version, machine and environment variables", add_env},
 };
@@ -86,6 +87,9 @@ Result<CompileOptions> compile_options(const CompileArguments& arguments, Progre
   settings.warm = arguments.warm;
   settings.record = arguments.record;
   settings.replay = arguments.replay;
+  for (const std::string& item : arguments.without) {
+    for (std::string& step : split(item, ',')) settings.without.push_back(std::move(step));
+  }
   settings.replace_kernels = arguments.replace_kernels;
   for (const std::string& item : arguments.skip) {
     for (std::string& pass : split(item, ',')) settings.skip.push_back(std::move(pass));
