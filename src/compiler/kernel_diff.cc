@@ -156,6 +156,9 @@ class Differ {
   }
 
   void report(KernelDifference d) {
+    for (const auto& [id, w] : kept_) {
+      if (last_writer_[static_cast<size_t>(id.index)] < static_cast<int>(d.place.kernel) && value_in(id) == id) d.given.emplace_back(plan_.buffer(id).info.name, w.data);
+    }
     if (options_.others) options_.others(d);
     if (!result_.first) result_.first = std::move(d);
     done_ = !options_.all;

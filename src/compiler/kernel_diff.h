@@ -31,6 +31,7 @@ struct KernelDifference {
   std::vector<int64_t> index;  // of the first element that differs
   double found = 0, expected = 0, bound = 0;
   int64_t different = 0, elements = 0;
+  std::vector<std::pair<std::string, TensorData>> given;  // what the kernels before it wrote, by the buffers' names
   std::string detail;          // overwritten: which kernel's value; unordered: by which order
 };
 

@@ -92,31 +92,45 @@ Result<std::vector<CallResult>> call_package(std::span<const uint8_t> package, s
   return results;
 }
 
-Result<std::vector<ResultDiff>> diff_with_reference(const Graph& graph, const CompileOptions& given, std::span<const CoilTensorView> inputs, const std::vector<CallResult>& found,
-                                                    double tolerance) {
+Result<WholeReference> WholeReference::make(const Graph& graph, const CompileOptions& given, std::span<const CoilTensorView> inputs) {
   CompileOptions options = given;
   options.skip_passes = optional_passes();
   TRY(const Graph plain, simplified(with_own_pool(graph), options));
   TRY(const LoopProgram loops, loops_of(plain, *options.targets[0].target, options));
   std::vector<TensorData> tensors;
-  for (size_t i = 0; i < inputs.size(); ++i) tensors.push_back(borrowed(inputs[i]));
+  for (const CoilTensorView& v : inputs) tensors.push_back(borrowed(v));
   TRY(std::vector<int64_t> symbols, bind_symbols(loops, tensors));
   reference::Interpreter reference(loops, std::move(symbols), {options.tf32, options.winograd});
   for (size_t i = 0; i < tensors.size(); ++i) {
-    if (loops.inputs[i].buffer.valid()) reference.set(loops.inputs[i].buffer, tensors[i]);
+    if (loops.inputs[i].buffer.valid()) reference.set(loops.inputs[i].buffer, copy_of(inputs[i]));
   }
-  std::vector<ResultDiff> out;
+  WholeReference whole;
   for (const LoopOutput& o : loops.outputs) {
-    if (o.kind != LoopOutput::Kind::user || out.size() >= found.size()) continue;
+    if (o.kind != LoopOutput::Kind::user) continue;
     TRY(const reference::Tensor* t, reference.compute(o.source));
-    const CallResult& f = found[out.size()];
-    if (t->sizes != f.data.sizes) return Error{ErrorCode::output_mismatch, fmt::format("result '{}' has other sizes than the reference's", f.name), "", ""};
+    whole.results_.push_back(*t);
+  }
+  return whole;
+}
+
+Result<std::vector<ResultDiff>> WholeReference::diff(const std::vector<CallResult>& found, double tolerance) const {
+  std::vector<ResultDiff> out;
+  for (size_t i = 0; i < std::min(found.size(), results_.size()); ++i) {
+    const CallResult& f = found[i];
+    const reference::Tensor& t = results_[i];
+    if (t.sizes != f.data.sizes) return Error{ErrorCode::output_mismatch, fmt::format("result '{}' has other sizes than the reference's", f.name), "", ""};
     const double most = tolerance > 0 ? tolerance : std::max(default_tolerance(f.data.dtype), kMostWithBound);
-    ResultDiff d = compare(f, most, [&](const std::vector<int64_t>& index) { return t->at(offset_of(index, t->strides)); });
-    d.result = out.size();
+    ResultDiff d = compare(f, most, [&](const std::vector<int64_t>& index) { return t.at(offset_of(index, t.strides)); });
+    d.result = i;
     out.push_back(std::move(d));
   }
   return out;
+}
+
+Result<std::vector<ResultDiff>> diff_with_reference(const Graph& graph, const CompileOptions& options, std::span<const CoilTensorView> inputs, const std::vector<CallResult>& found,
+                                                    double tolerance) {
+  TRY(const WholeReference reference, WholeReference::make(graph, options, inputs));
+  return reference.diff(found, tolerance);
 }
 
 Result<std::vector<ResultDiff>> diff_results(const std::vector<CallResult>& expected, const std::vector<CallResult>& found, double tolerance) {

@@ -7,6 +7,7 @@
 
 #include "compiler/compile.h"
 #include "device/model_abi.h"
+#include "reference/evaluate.h"
 
 namespace coil {
 
@@ -31,6 +32,16 @@ struct ResultDiff {
 
 // The part of a result's largest number that differences may come to: by the type of the result.
 double default_tolerance(DType dtype);
+
+// What the program as it was read gives, without the passes that may be left out, in float64: computed once, compared with any number of calls.
+class WholeReference {
+ public:
+  static Result<WholeReference> make(const Graph& graph, const CompileOptions& options, std::span<const CoilTensorView> inputs);
+  Result<std::vector<ResultDiff>> diff(const std::vector<CallResult>& found, double tolerance) const;
+
+ private:
+  std::vector<reference::Tensor> results_;
+};
 
 // With the program as it was read, without the passes that may be left out, in float64. An element differs where it leaves the bound of the whole
 // program's arithmetic, or tolerance (0: 1e-2, 5e-2 for 16-bit types) times the result's largest number. Errors: unsupported_feature where the program

@@ -75,7 +75,9 @@ void Interpreter::store_product(BufferId buffer, DType read, const Products& sum
 Status Interpreter::dequantise(const Gemm::Quantised& q, size_t columns, Values& b) {
   const std::vector<Expr> whole{program_.pool->var(0), program_.pool->var(1)};
   Values scale, zero;
-  TRY(scale, gathered({q.scale, whole}, sizes(program_.buffer(q.scale).sizes), {0, 1}));
+  if (q.scale.valid()) {
+    TRY(scale, gathered({q.scale, whole}, sizes(program_.buffer(q.scale).sizes), {0, 1}));
+  }
   if (q.zero.valid()) {
     TRY(zero, gathered({q.zero, whole}, sizes(program_.buffer(q.zero).sizes), {0, 1}));
   }
@@ -83,8 +85,9 @@ Status Interpreter::dequantise(const Gemm::Quantised& q, size_t columns, Values&
   for (size_t i = 0; i < b.f.size(); ++i) {
     const size_t at = i / columns / static_cast<size_t>(q.group) * columns + i % columns;
     const double unscaled = b.f[i] - (zero.f.empty() ? 0 : zero.f[at]);
-    b.f[i] = unscaled * scale.f[at];
-    b.e[i] = 4 * unit_roundoff(DType::f32) * (std::fabs(b.f[i]) + (zero.f.empty() ? 0 : std::fabs(zero.f[at] * scale.f[at])));
+    const double factor = scale.f.empty() ? 1 : scale.f[at];
+    b.f[i] = unscaled * factor;
+    b.e[i] = 4 * unit_roundoff(DType::f32) * (std::fabs(b.f[i]) + (zero.f.empty() ? 0 : std::fabs(zero.f[at] * factor)));
   }
   return ok_status();
 }

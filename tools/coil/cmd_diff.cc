@@ -13,6 +13,7 @@
 #include "compiler/whole_diff.h"
 #include "diff_text.h"
 #include "load_model.h"
+#include "save_difference.h"
 #include "terminal.h"
 #include "torch_results.h"
 
@@ -20,7 +21,7 @@ namespace coil::tool {
 namespace {
 
 struct Arguments {
-  std::string model, against;
+  std::string model, against, save;
   std::vector<std::string> inputs;
   CompileArguments compile;
   int threads = 0;
@@ -143,6 +144,7 @@ Result<int> diff(const Arguments& a) {
   if (!a.whole) TRY_STATUS(compare_kernels(a, build, options, inputs.views, f));
   // What no kernel did wrong, a pass may have, or the order in which the package runs its kernels.
   if (!a.kernels && (a.whole || !f.kernels.first || a.torch || !a.against.empty())) TRY_STATUS(compare_whole(a, program.graph, options, inputs.views, f));
+  if (!a.save.empty() && f.kernels.first) TRY_STATUS(save_difference(zip, program.graph, build, options, *f.kernels.first, inputs.views, a.save));
   if (a.json) put(json_text(to_json(a, build, f)));
   else if (!a.quiet) put(to_text(a, build, f));
   return f.different() > 0 ? 1 : 0;
@@ -159,6 +161,7 @@ Action add_diff(CLI::App& app) {
   app.add_flag("--all", a->all, "go on after the first kernel that is wrong");
   app.add_option("--against", a->against, "compare the results with those of another package on the same inputs; or compile for another level of the CPU (cpu:x86-64-v3)")->type_name("PACKAGE|TARGET");
   app.add_flag("--torch", a->torch, "compare the results with eager PyTorch's (COIL_TORCH or python3, which needs PyTorch)");
+  app.add_option("--save", a->save, "write the part of the program that the wrong kernel computes, and what it was given: FOLDER/program.pt2 and FOLDER/inputs.npz")->type_name("FOLDER");
   app.add_option("--tolerance", a->tolerance, "how far results of the whole program may be off, as a part of their largest number; default: 1e-3 (float32), 5e-2 (16-bit types), 1e-9 (float64), and 1e-2 beside the reference, whose bound is tighter")
       ->check(CLI::Range(1e-15, 1e3))
       ->type_name("X");

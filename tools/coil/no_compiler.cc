@@ -24,6 +24,7 @@ constexpr CommandRow kCommands[] = {
     {"compile", "(needs a compiler)", add_refused},
     {"check", "(needs a compiler)", add_refused},
     {"diff", "(needs a compiler)", add_refused},
+    {"bisect", "(needs a compiler)", add_refused},
 };
 
 }  // namespace

@@ -22,6 +22,7 @@ constexpr CommandRow kCommands[] = {
     {"inspect", "Show what a package or a program holds, without running it", add_inspect},
     {"check", "List every operator of a program as native or missing", add_check},
     {"diff", "Compare each kernel of a program with a reference", add_diff},
+    {"bisect", "Find the option that makes a program wrong or slow", add_bisect},
     {"cache", "Look after what compiles keep: pack, unpack, explain, clear", add_cache},
     {"env", "Show version, machine and environment variables", add_env},
 };
