@@ -18,7 +18,7 @@
 namespace coil {
 namespace {
 
-constexpr double kTimedSeconds = 0.3;
+constexpr double kTimedSeconds = 0.15;
 constexpr int kMostCalls = 2000;
 
 bool can_be_skipped(std::string_view pass) { return pass != "inline_wrappers" && pass != "spell_out_lists" && pass != "functionalize"; }

@@ -350,6 +350,7 @@ Status ProgramDocument::write(const std::string& path) const {
   const auto text = [](const OrderedJson& json) { return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace); };
   TRY_STATUS(add("data/weights/model_weights_config.json", text({{"config", weights}})));
   TRY_STATUS(add("data/constants/model_constants_config.json", text({{"config", constants}})));
+  TRY_STATUS(add("data/sample_inputs/model.pt", ""));  // none
   TRY_STATUS(add("models/model.json", text(c.program)));
   return zip.finish();
 }

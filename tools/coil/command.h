@@ -24,6 +24,7 @@ Action add_inspect(CLI::App& app);
 Action add_check(CLI::App& app);
 Action add_diff(CLI::App& app);
 Action add_bisect(CLI::App& app);
+Action add_reduce(CLI::App& app);
 Action add_cache(CLI::App& app);
 Action add_env(CLI::App& app);
 

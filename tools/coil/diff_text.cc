@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "compiler/interface.h"
 #include "runtime/model.h"
 
 namespace coil::tool {
@@ -87,6 +88,13 @@ Json result_json(const ResultDiff& r) {
   Json out = {{"result", r.result}, {"name", r.name}, {"dtype", name(r.dtype)}, {"elements", r.elements}, {"different", r.different}, {"largest_relative", number(r.worst)}};
   if (r.different > 0) out.update({{"index", r.index}, {"found", number(r.found)}, {"expected", number(r.expected)}, {"bound", number(r.bound)}});
   return out;
+}
+
+Status gather_for_program(const std::vector<std::string>& arguments, const Graph& graph, const CompileOptions& options, CallInputs* inputs) {
+  TRY(const std::string text, interface_text(graph, options));
+  const Json manifest = Json::parse(text);
+  TRY(const runtime::Manifest interface, runtime::parse_manifest(text));
+  return gather_inputs(arguments, interface, manifest, inputs);
 }
 
 Status gather_for_package(const std::vector<std::string>& arguments, std::span<const uint8_t> package, int threads, CallInputs* inputs) {

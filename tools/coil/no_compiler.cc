@@ -25,6 +25,7 @@ constexpr CommandRow kCommands[] = {
     {"check", "(needs a compiler)", add_refused},
     {"diff", "(needs a compiler)", add_refused},
     {"bisect", "(needs a compiler)", add_refused},
+    {"reduce", "(needs a compiler)", add_refused},
 };
 
 }  // namespace

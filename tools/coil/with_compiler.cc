@@ -23,6 +23,7 @@ constexpr CommandRow kCommands[] = {
     {"check", "List every operator of a program as native or missing", add_check},
     {"diff", "Compare each kernel of a program with a reference", add_diff},
     {"bisect", "Find the option that makes a program wrong or slow", add_bisect},
+    {"reduce", "Cut a failing program down to a small part that still fails", add_reduce},
     {"cache", "Look after what compiles keep: pack, unpack, explain, clear", add_cache},
     {"env", "Show version, machine and environment variables", add_env},
 };
