@@ -179,6 +179,15 @@ typedef struct CoilTuning {
 } CoilTuning;
 #define COIL_TUNING_SYMBOL "coil_tuning"
 
+/* Builds that `coil diff` makes (and no package holds) export COIL_WATCH_SYMBOL: run calls `hook` after each kernel, control flow counting as
+ * one, on its own thread; `results`: the addresses of the buffers that the kernel wrote, in the plan's order, then null; `symbols`: the values
+ * of all sizes so far. */
+typedef struct CoilWatch {
+  void (*hook)(void* owner, int32_t kernel, void* const* results, const long* symbols);
+  void* owner;
+} CoilWatch;
+#define COIL_WATCH_SYMBOL "coil_watch"
+
 /* The one symbol that coil's runtime looks up. */
 typedef const CoilModel* (*CoilModelFn)(void);
 #define COIL_MODEL_SYMBOL "coil_model"

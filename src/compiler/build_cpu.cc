@@ -12,6 +12,7 @@
 #include "codegen/constants.h"
 #include "codegen/cpu/cpu_kernels.h"
 #include "compiler/replace_kernels.h"
+#include "compiler/without.h"
 #include "device/model_abi.h"
 #include "schedule/schedule.h"
 #include "toolchain/compile.h"
@@ -131,11 +132,16 @@ Result<std::vector<uint8_t>> link_model(const HostMachine& machine, std::vector<
   return toolchain::link_shared(link, members);
 }
 
-Result<CpuPlan> plan_cpu(const LoopProgram& loops, const CompileOptions& options, const KeepPackings& keep, const FusionWay* way) {
-  CpuPlan p;
+TargetTraits cpu_traits(const CompileOptions& options, const KeepPackings& keep, const FusionWay* way) {
   TargetTraits traits = cpu::traits({options.winograd, keep});
   if (way) way->apply(traits);
-  TRY(p.plan, schedule(loops, traits));
+  leave_out(traits, options.without);
+  return traits;
+}
+
+Result<CpuPlan> plan_cpu(const LoopProgram& loops, const CompileOptions& options, const KeepPackings& keep, const FusionWay* way) {
+  CpuPlan p;
+  TRY(p.plan, schedule(loops, cpu_traits(options, keep, way)));
   layout_constants(p.plan);
   p.program = cpu::generate_kernels(p.plan);
   return p;
@@ -227,6 +233,7 @@ Result<TargetContents> build_plan(CpuPlan plan, const TargetJob& job, HostOption
   inputs.insert(inputs.end(), library.begin(), library.end());
   std::vector<std::string> exports;
   if (!host.timed.empty()) exports.push_back(COIL_TUNING_SYMBOL);
+  if (host.watched) exports.push_back(COIL_WATCH_SYMBOL);
   TRY(t.code, link_model(*host.machine, std::move(inputs), exports, library_routines(t.plan).empty() ? nullptr : &t.members));
   done("build");
   return t;

@@ -14,6 +14,7 @@
 #include "codegen/host/limits.h"
 #include "compiler/cuda_target.h"
 #include "compiler/replace_kernels.h"
+#include "compiler/without.h"
 #include "device/model_abi.h"
 #include "schedule/schedule.h"
 #include "toolchain/data_object.h"
@@ -159,6 +160,7 @@ Result<CudaPlan> plan_cuda(const TargetJob& job, int tuned_sm, std::function<std
   TargetTraits traits = cuda::traits(p.settings);
   traits.tf32 = options.tf32;
   if (way) way->apply(traits);
+  leave_out(traits, options.without);
   TRY(p.plan, schedule(job.loops, traits));
   if (p.plan.pool->num_symbols() > kMostSymbols)
     return Error{ErrorCode::unsupported_feature,

@@ -142,6 +142,13 @@ Result<CompileReport> compile(const Graph& graph, ZipWriter& zip, const CompileO
 
 }  // namespace
 
+Result<Graph> simplified(const Graph& graph, const CompileOptions& options) { return simplify(graph, options, Dump("", options.log)); }
+
+Result<LoopProgram> loops_of(const Graph& simplified, const Target& target, const CompileOptions& options) {
+  const TargetChoice choice{&target, {}};
+  return loops_for({choice, ""}, simplified, options, Dump("", options.log), [](const std::string&) {});
+}
+
 Result<CompileReport> compile_to_file(const Graph& graph, const std::string& path, const CompileOptions& options) {
   return or_no_memory([&]() -> Result<CompileReport> {
     TRY(ZipWriter zip, ZipWriter::create(path));

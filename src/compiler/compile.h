@@ -15,6 +15,7 @@
 #include "codegen/replaced_text.h"
 #include "frontend/program_reader.h"
 #include "graph/graph.h"
+#include "loop/loop.h"
 #include "ops/int4_block.h"
 #include "tune/record.h"
 
@@ -56,6 +57,7 @@ struct CompileOptions {
   TuneOptions tune;
   std::shared_ptr<cache::Cache> cache;  // of compiled kernels and tuned problems; null: none
   std::vector<std::string> skip_passes;
+  std::vector<std::string> without;             // what the scheduler leaves out: see compiler/without.h
   std::vector<KernelReplacement> replace_kernels;  // edited kernels; each names one of some target
   Log log;
   std::string dump_folder;                      // COIL_DUMP: texts of every stage; empty: none
@@ -82,6 +84,10 @@ struct CompileReport {
 Result<CompileReport> compile_to_file(const Graph& graph, const std::string& path, const CompileOptions& options);
 // The package's bytes, for running at once.
 Result<std::vector<uint8_t>> compile_to_memory(const Graph& graph, const CompileOptions& options, CompileReport* report = nullptr);
+
+// The program after the passes of src/passes, as a compile with these options has it; and its loops for a target, as they are scheduled.
+Result<Graph> simplified(const Graph& graph, const CompileOptions& options);
+Result<LoopProgram> loops_of(const Graph& simplified, const Target& target, const CompileOptions& options);
 
 // What `coil check` shows: each operator of the simplified program, whether coil has code for it, and where it stands.
 struct CheckRow {

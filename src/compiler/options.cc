@@ -10,6 +10,7 @@
 #include "base/env.h"
 #include "base/files.h"
 #include "compiler/target.h"
+#include "compiler/without.h"
 #include "frontend/user_kernels.h"
 
 namespace coil {
@@ -193,6 +194,8 @@ Result<CompileOptions> compile_options(const CompileSettings& settings) {
   TRY(options.cache, cache::Cache::from_env());
   options.dump_folder = settings.dump.empty() ? env("COIL_DUMP").value_or("") : settings.dump;
   options.skip_passes = settings.skip;
+  options.without = settings.without;
+  TRY_STATUS(check_without(options.without));
   TRY(options.replace_kernels, kernel_replacements(settings.replace_kernels));
   for (std::string& pass : split(env("COIL_SKIP").value_or(""), ',')) options.skip_passes.push_back(std::move(pass));
   return options;

@@ -255,11 +255,16 @@ class Grouper {
   // Empty: merged. Otherwise why not.
   std::string try_merge(int gi, int row, const Length& own, const std::vector<int>& inputs) {
     FusionGroup& g = groups_[static_cast<size_t>(gi)];
+    if (!target_.merges_loops) return "an option keeps them apart";
     if (g.closed) return "the producer is a template, scan, sort or concatenation";
     const Length& length = length_[static_cast<size_t>(gi)];
     if (g.loops.size() >= kMaxGroupLoops || length.text + own.text > kMaxGroupText || length.cost + own.cost > kMaxGroupCost) return "the kernel would grow too long";
     for (int other : inputs) {
       if (other != gi && reaches(gi, other)) return "another kernel has to run between them";
+    }
+    for (BufferId id : reads_of(row)) {
+      const int p = producer_[static_cast<size_t>(id.index)];
+      if (p >= 0 && group_of_[static_cast<size_t>(p)] == gi && target_.stored.contains(program_.buffer(id).name)) return "an option keeps them apart";
     }
     const bool moves = std::any_of(inputs.begin(), inputs.end(), [&](int other) { return order_[static_cast<size_t>(other)] > order_[static_cast<size_t>(gi)]; });
     if (moves && dependents(gi, kMaxSearch).size() > static_cast<size_t>(kMaxSearch)) return "too many kernels need the producer already";
@@ -412,10 +417,29 @@ class Grouper {
 
 }  // namespace
 
+// An epilogue ends where its next loop reads what an option wants stored.
+static void keep_apart(const LoopProgram& program, const TargetTraits& target, Epilogues& epilogues, std::vector<FusionNote>& notes) {
+  if (target.stored.empty()) return;
+  for (auto& [row, chain] : epilogues) {
+    BufferId result = program.loops[static_cast<size_t>(row)].outputs[0];
+    for (size_t i = 0; i < chain.size(); ++i) {
+      const Loop& next = program.loops[static_cast<size_t>(chain[i])];
+      if (target.stored.contains(program.buffer(result).name)) {
+        notes.push_back({program.buffer(result).name, next.op, "an option keeps them apart"});
+        chain.resize(i);
+        break;
+      }
+      result = next.outputs[0];
+    }
+  }
+  std::erase_if(epilogues, [](const auto& e) { return e.second.empty(); });
+}
+
 FusionResult fuse(LoopProgram program, const TargetTraits& target) {
   FusionResult result;
   select_concats(program, target);
-  const Epilogues epilogues = target.fuse_epilogues ? find_epilogues(program, result.not_fused) : Epilogues();
+  Epilogues epilogues = target.fuse_epilogues ? find_epilogues(program, result.not_fused) : Epilogues();
+  keep_apart(program, target, epilogues, result.not_fused);
   std::vector<bool> alive(program.loops.size(), true);
   inline_pointwise(program, epilogues, target, alive, result.not_fused);
   result.groups = Grouper(program, epilogues, alive, target, result.not_fused).run();

@@ -164,10 +164,14 @@ class Inliner {
     for (const BodyRow& row : readers) {
       if (users.empty() || users.back() != row.first) users.push_back(row.first);
     }
+    if (target_.stored.contains(program_.buffer(buffer).name)) {
+      notes_.push_back({program_.buffer(buffer).name, loop(users[0]).op, "an option keeps them apart"});
+      return false;
+    }
     const bool expanding = expands(buffer, readers);
     const int c = cost(p->body), n = count_loads(p->body);
     const bool cheap = c <= target_.inline_cost && n <= target_.max_inlined_loads;
-    const bool once = users.size() == 1 && !expanding;
+    const bool once = users.size() == 1 && !expanding && target_.inline_cost >= 0;
     std::string why;
     if (why = too_long(buffer, p->body, readers); !why.empty()) {
       // a budget

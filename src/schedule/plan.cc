@@ -39,7 +39,7 @@ class Planner {
       if (o.kind == LoopOutput::Kind::user || o.kind == LoopOutput::Kind::check) continue;
       plan_.kernels.push_back({"write_" + o.name, CopyKernel{o.source, o.target}, {"copy"}, {}});
     }
-    write_in_place(plan_);
+    if (target_.writes_in_place) write_in_place(plan_);
     mark_beside(plan_.kernels, target_);
     run_by_image(plan_, target_);
     TRY_STATUS(plan_memory(plan_, target_));
@@ -385,15 +385,18 @@ class Planner {
 
 Result<KernelPlan> build_kernels(FusionResult fused, const TargetTraits& target) { return Planner(std::move(fused), target).run(); }
 
-Result<KernelPlan> schedule(LoopProgram program, const TargetTraits& target) {
+LoopProgram laid_out(LoopProgram program, const TargetTraits& target) {
   for (BufferInfo& b : program.buffers) {
     if (b.kind == BufferInfo::Kind::constant || b.kind == BufferInfo::Kind::state) {
       b.strides = contiguous_strides(*program.pool, b.sizes);  // the package holds them dense
     }
   }
   // How a reduction lies in memory decides what splitting brings: layouts come first.
-  program = split_reductions(choose_layouts(std::move(program), target), target);
-  return build_kernels(fuse(std::move(program), target), target);
+  return split_reductions(choose_layouts(std::move(program), target), target);
+}
+
+Result<KernelPlan> schedule(LoopProgram program, const TargetTraits& target) {
+  return build_kernels(fuse(laid_out(std::move(program), target), target), target);
 }
 
 }  // namespace coil

@@ -9,6 +9,9 @@ namespace coil {
 // The whole stage. `program` must verify; constants are folded.
 Result<KernelPlan> schedule(LoopProgram program, const TargetTraits& target);
 
+// Its first half: the program that is fused, with layouts, copies between them and the parts of split reductions. Its buffers are the plan's first ones.
+LoopProgram laid_out(LoopProgram program, const TargetTraits& target);
+
 // --- its steps, each tested alone
 // Reductions of many points to few results become two: parts, then their combination.
 LoopProgram split_reductions(LoopProgram program, const TargetTraits& target);

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "schedule/kernel_plan.h"
@@ -28,6 +30,9 @@ struct TargetTraits {
   bool fuse_epilogues = true;             // what uses a template's result element by element runs with it
   bool joins_keys = false;                // attention reads keys and values where the pieces of their concatenation lie
   bool fuse_siblings = true;              // loops that do not need each other but read the same values share a kernel
+  std::set<std::string> stored;           // results of loops, by their buffers' names, that no kernel may take in together with what reads them
+  bool merges_loops = true;               // loops over the same points share a kernel
+  bool writes_in_place = true;            // states and inputs that change element by element
   int select_pieces = 0;                  // a concatenation of at most so many cheap pieces is computed by the pointwise loops that read it
   int64_t select_step = 1;                // ... if those along a contiguous dimension begin at multiples of this
   int64_t colliding_row_bytes = 0;        // rows of a product's left operand that are a multiple of so many bytes apart get a line between them; 0: no

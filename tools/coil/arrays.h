@@ -29,6 +29,10 @@ struct CallInputs {
 Status gather_inputs(const std::vector<std::string>& arguments, const runtime::Model& model, const Json& manifest,
                      CallInputs* inputs);
 
+// The same by what a manifest says.
+Status gather_inputs(const std::vector<std::string>& arguments, const runtime::Manifest& interface, const Json& manifest,
+                     CallInputs* inputs);
+
 // Puts `array` into the model's layout as input i: the last step of gather_inputs, for arrays that are not read from files.
 Status place_input(size_t i, NpyArray array, const Json& manifest, Sizes& sizes, CallInputs* inputs);
 // Views of all arrays, once they are placed.

@@ -24,6 +24,9 @@ Action add_profile(CLI::App& app);
 Action add_generate(CLI::App& app);
 Action add_inspect(CLI::App& app);
 Action add_check(CLI::App& app);
+Action add_diff(CLI::App& app);
+Action add_bisect(CLI::App& app);
+Action add_reduce(CLI::App& app);
 Action add_cache(CLI::App& app);
 Action add_env(CLI::App& app);
 

@@ -284,7 +284,12 @@ class Gatherer {
 
 Status gather_inputs(const std::vector<std::string>& arguments, const runtime::Model& model, const Json& manifest,
                      CallInputs* inputs) {
-  Gatherer gatherer(model.manifest(), inputs);
+  return gather_inputs(arguments, model.manifest(), manifest, inputs);
+}
+
+Status gather_inputs(const std::vector<std::string>& arguments, const runtime::Manifest& interface, const Json& manifest,
+                     CallInputs* inputs) {
+  Gatherer gatherer(interface, inputs);
   for (const std::string& argument : arguments) TRY_STATUS(gatherer.add(argument));
   return gatherer.finish(manifest);
 }

@@ -1,10 +1,20 @@
 // The command on machines that only run packages (`make aarch64`): it runs, measures and shows what `coil compile` made elsewhere.
+#include <CLI/CLI.hpp>
+
 #include "base/host_machine.h"
 #include "command.h"
 #include "load_model.h"
 
 namespace coil::tool {
 namespace {
+
+// What only a compiler can do is refused by name, whatever its options are.
+Action add_refused(CLI::App& app) {
+  app.prefix_command();
+  return [name = app.get_name()]() -> Result<int> {
+    return Error{ErrorCode::bad_option, "this coil has no compiler, which `coil " + name + "` needs", "", "run it where coil was built with one"};
+  };
+}
 
 constexpr CommandRow kCommands[] = {
     {"run", "Run a package on arrays from files", add_run},
@@ -13,6 +23,11 @@ constexpr CommandRow kCommands[] = {
     {"generate", "Generate text with a language model's package", add_generate},
     {"inspect", "Show what a package or a program holds, without running it", add_inspect},
     {"env", "Show version, machine and environment variables", add_env},
+    {"compile", "(needs a compiler)", add_refused},
+    {"check", "(needs a compiler)", add_refused},
+    {"diff", "(needs a compiler)", add_refused},
+    {"bisect", "(needs a compiler)", add_refused},
+    {"reduce", "(needs a compiler)", add_refused},
 };
 
 }  // namespace

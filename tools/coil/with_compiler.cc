@@ -23,6 +23,9 @@ constexpr CommandRow kCommands[] = {
     {"generate", "Generate text with a language model's package", add_generate},
     {"inspect", "Show what a package or a program holds, without running it", add_inspect},
     {"check", "List every operator of a program as native or missing", add_check},
+    {"diff", "Compare each kernel of a program with a reference", add_diff},
+    {"bisect", "Find the option that makes a program wrong or slow", add_bisect},
+    {"reduce", "Cut a failing program down to a small part that still fails", add_reduce},
     {"cache", "Look after what compiles keep: pack, unpack, explain, clear", add_cache},
     {"env", "Show version, machine and environment variables", add_env},
 };
@@ -88,6 +91,9 @@ Result<CompileOptions> compile_options(const CompileArguments& arguments, Progre
   settings.warm = arguments.warm;
   settings.record = arguments.record;
   settings.replay = arguments.replay;
+  for (const std::string& item : arguments.without) {
+    for (std::string& step : split(item, ',')) settings.without.push_back(std::move(step));
+  }
   settings.replace_kernels = arguments.replace_kernels;
   for (const std::string& item : arguments.skip) {
     for (std::string& pass : split(item, ',')) settings.skip.push_back(std::move(pass));

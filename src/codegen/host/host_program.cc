@@ -15,6 +15,7 @@
 #include "codegen/host/interface_text.h"
 #include "codegen/host/read_text.h"
 #include "codegen/host/template_text.h"
+#include "codegen/host/watch_text.h"
 #include "schedule/schedule.h"
 
 namespace coil {
@@ -56,11 +57,13 @@ class HostWriter {
     calls += kernel_calls(0, writes);
     calls += flag_checks();  // before state and inputs are written
     calls += kernel_calls(writes, plan_.kernels.size());
-    return prologue() + choices_table() + interface_text(plan_, false) + functions_ + run_function(calls) + model();
+    return prologue() + (options_.watched ? watch_table() : "") + choices_table() + interface_text(plan_, false) + functions_ + run_function(calls) + model();
   }
 
  private:
   ExprPool& pool() const { return *plan_.pool; }
+  // A watched program hands out small chunks: what several threads do wrong shows in small calls too.
+  int64_t chunk_work() const { return options_.watched ? kChunkWork / 64 : kChunkWork; }
 
   std::string prologue() const {
     std::string text =
@@ -76,7 +79,7 @@ class HostWriter {
         "  if (items <= 0) return;\n  const int64_t grain = {} / (work + 1) + 1;\n"
         "  if (items <= grain || host->num_workers == 1) return f(args, 0, items, 0);\n"
         "  host->parallel_for(host->pool, items, grain, f, args);\n}}\n\n",
-        tuning() ? ", int32_t chunk = 0" : "", tuning() ? fmt::format("(chunk > 0 ? chunk : {}L)", kChunkWork) : fmt::format("{}L", kChunkWork));
+        tuning() ? ", int32_t chunk = 0" : "", tuning() ? fmt::format("(chunk > 0 ? chunk : {}L)", chunk_work()) : fmt::format("{}L", chunk_work()));
     for (const std::string& routine : library_routines(plan_)) text += fmt::format("COIL_LIBRARY_ROUTINE({});\n", routine);
     text += "// The kernels, one row an instruction set.\n";
     for (const std::string& isa : options_.isas) {
@@ -212,7 +215,7 @@ class HostWriter {
     for (size_t k = begin; k < end; ++k) {
       const auto* mark = std::get_if<ControlMark>(&plan_.kernels[k].def);
       if (!mark) {
-        add_call(open.back(), kernel_call(k));
+        add_call(open.back(), kernel_call(k) + (options_.watched && open.size() == 1 ? watch_call(plan_, k) : ""));
       } else if (mark->kind == ControlMark::Kind::images) {
         const size_t first = k + 1;
         while (!std::holds_alternative<ControlMark>(plan_.kernels[k + 1].def)) ++k;
@@ -225,7 +228,7 @@ class HostWriter {
         if (mark->kind != ControlMark::Kind::end) continue;
         const Level inner = std::move(open.back());
         open.pop_back();
-        add_call(open.back(), inner.text, inner.count + 1);
+        add_call(open.back(), inner.text + (options_.watched && open.size() == 1 ? watch_call(plan_, k) : ""), inner.count + 1);
       }
     }
     CHECK(open.size() == 1, "a control mark is not closed");

@@ -17,6 +17,7 @@ struct HostOptions {
   uint64_t constants_hash = 0;
   std::string tuned_isa;                 // the one that the plan's choices are for; the others follow their own rules
   std::vector<bool> timed;               // for a tuner (see CoilTuning): which kernels it times. Empty: a package's program
+  bool watched = false;                  // a build that shows what each kernel wrote (see CoilWatch)
   bool libraries = true;                 // kernels that are timed may be computed by a library of the machine
 };
 

@@ -1,0 +1,170 @@
+#include "compiler/watch.h"
+
+#include <atomic>
+#include <cstring>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "base/cpu_limits.h"
+#include "base/zip_writer.h"
+#include "codegen/host/watch_text.h"
+#include "compiler/cpu_target.h"
+#include "compiler/replace_kernels.h"
+#include "package/package_writer.h"
+#include "schedule/schedule.h"
+
+namespace coil {
+
+Result<WatchedBuild> build_watched(const Graph& graph, const CompileOptions& given) {
+  CompileOptions options = given;
+  const TargetChoice& choice = options.targets[0];
+  if (choice.target != &target_for(this_machine()))
+    return Error{ErrorCode::bad_option, fmt::format("kernels are compared one by one on this machine's processor, not for {}", choice.target->names.label), "",
+                 "leave out --target, or name a level of this machine's CPU"};
+  options.without.emplace_back("images");
+  WatchedBuild build;
+  TRY(build.graph, simplified(graph, options));
+  TRY(const LoopProgram loops, loops_of(build.graph, *choice.target, options));
+  const tune::Record* record = options.tune.replay ? &*options.tune.replay : nullptr;
+  const FusionWay* way = nullptr;
+  KeepPackings keep;
+  if (record) {
+    TRY(way, recorded_way(*record, loops));
+    keep = packings_of(*record);
+  }
+  TRY(CpuPlan plan, plan_cpu(loops, options, keep, way));
+  build.loops = laid_out(loops, cpu_traits(options, keep, way));
+  HostOptions host;
+  host.watched = true;
+  if (record) {
+    TRY_STATUS(apply_record(plan, *record));
+    plan.program = cpu::generate_kernels(plan.plan);
+    host.tuned_isa = record->hardware.isa;
+  }
+  const TargetJob job{loops, build.graph, options, choice.architectures};
+  TRY(TargetContents contents, build_plan(std::move(plan), job, std::move(host), Dump("", options.log), [](const std::string&) {}));
+  build.functions = contents.functions;
+  PackageContents package;
+  package.name = "watched";
+  package.fixed_inputs = fixed_arguments(build.graph);
+  package.argument_names = build.graph.forward_arg_names;
+  package.targets.push_back(std::move(contents));
+  TRY(const std::vector<std::string> replaced, check_replacements(package.targets, options.replace_kernels));
+  ZipWriter zip = ZipWriter::in_memory();
+  TRY_STATUS(write_package(zip, package));
+  build.plan = std::move(package.targets[0].plan);
+  build.package = zip.finish_in_memory();
+  for (size_t b = 0; b < build.loops.buffers.size(); ++b) CHECK(build.loops.buffers[b].name == build.plan.buffers[b].info.name, "the plan has other buffers");
+  return build;
+}
+
+namespace {
+
+// Chunks in turn, the last first, as if each were another worker's.
+struct Backwards {
+  int workers;
+  static void run(void* pool, int64_t count, int64_t grain, CoilChunkFn body, void* context) {
+    const auto& self = *static_cast<const Backwards*>(pool);
+    const int64_t size = std::max<int64_t>(grain, 1), chunks = (count + size - 1) / size;
+    for (int64_t c = chunks; c-- > 0;) body(context, c * size, std::min(count, (c + 1) * size), static_cast<int32_t>(c % self.workers));
+  }
+};
+
+// More threads than processors, which take small chunks in turn.
+struct Crowded {
+  int workers;
+  static void run(void* pool, int64_t count, int64_t grain, CoilChunkFn body, void* context) {
+    const auto& self = *static_cast<const Crowded*>(pool);
+    const int64_t size = std::max<int64_t>(grain, 1);
+    std::atomic<int64_t> next{0};
+    const auto work = [&](int32_t worker) {
+      for (int64_t begin = next.fetch_add(size); begin < count; begin = next.fetch_add(size)) body(context, begin, std::min(count, begin + size), worker);
+    };
+    std::vector<std::thread> threads;
+    for (int32_t w = 1; w < self.workers && w * size < count; ++w) threads.emplace_back(work, w);
+    work(0);
+    for (std::thread& t : threads) t.join();
+  }
+};
+
+class Watcher {
+ public:
+  Watcher(const WatchedBuild& build, const AfterKernel& after) : build_(build), after_(after) {}
+
+  static void hook(void* owner, int32_t kernel, void* const* results, const long* symbols) { static_cast<Watcher*>(owner)->see(static_cast<size_t>(kernel), results, symbols); }
+
+  // An exception must not pass through generated code.
+  void see(size_t kernel, void* const* results, const long* symbols) {
+    if (problem_) return;
+    try {
+      const std::vector<int64_t> values(symbols, symbols + build_.plan.pool->num_symbols());
+      std::vector<Written> written;
+      const std::vector<BufferId> buffers = results_of(build_.plan, kernel);
+      for (size_t i = 0; i < buffers.size() && results[i]; ++i) written.push_back(copy(buffers[i], results[i], values));
+      after_(kernel, values, std::move(written));
+    } catch (...) {
+      problem_ = std::current_exception();
+    }
+  }
+
+  void rethrow() const {
+    if (problem_) std::rethrow_exception(problem_);
+  }
+
+ private:
+  Written copy(BufferId id, const void* from, const std::vector<int64_t>& symbols) const {
+    const BufferInfo& b = build_.plan.buffer(id).info;
+    const auto size_of = [&](Expr e) { return evaluate_index(e, [&](SymbolId s) { return symbols[static_cast<size_t>(s.index)]; }); };
+    Written out{id, {}, from};
+    out.data.dtype = b.dtype;
+    int64_t last = 0;
+    bool empty = false;
+    for (size_t d = 0; d < b.sizes.size(); ++d) {
+      out.data.sizes.push_back(size_of(b.sizes[d]));
+      out.data.strides.push_back(size_of(b.strides[d]));
+      empty = empty || out.data.sizes.back() <= 0;
+      last += (out.data.sizes.back() - 1) * out.data.strides.back();
+    }
+    const auto bytes = std::make_shared<std::vector<uint8_t>>(empty ? 0 : static_cast<size_t>((last + 1) * byte_size(b.dtype)));
+    if (!bytes->empty()) std::memcpy(bytes->data(), from, bytes->size());
+    out.data.bytes = *bytes;
+    out.data.owner = bytes;
+    return out;
+  }
+
+  const WatchedBuild& build_;
+  const AfterKernel& after_;
+  std::exception_ptr problem_;
+};
+
+}  // namespace
+
+Status run_watched(const WatchedBuild& build, std::span<const CoilTensorView> inputs, Order order, int threads, const AfterKernel& after) {
+  Backwards backwards{std::max(threads, 3)};
+  Crowded crowded{2 * std::max(threads, allowed_cpus()) + 2};
+  runtime::ModelOptions options;
+  options.device = "cpu";
+  options.num_threads = threads;
+  if (order != Order::threads) {
+    options.parallel_for = order == Order::backwards ? Backwards::run : Crowded::run;
+    options.pool = order == Order::backwards ? static_cast<void*>(&backwards) : &crowded;
+    options.num_threads = order == Order::backwards ? backwards.workers : crowded.workers;
+  }
+  TRY(const std::shared_ptr<runtime::Model> model, runtime::Model::open_memory(build.package, options));
+  auto* table = static_cast<CoilWatch*>(model->symbol(COIL_WATCH_SYMBOL));
+  CHECK(table, "a watched build exports its table");
+  Watcher watcher(build, after);
+  table->owner = &watcher;
+  table->hook = Watcher::hook;
+  runtime::Context context(model);
+  std::vector<CoilTensorView> outputs(static_cast<size_t>(model->code().num_outputs));
+  CoilError error = {};
+  const int32_t code = context.run(inputs.data(), static_cast<int32_t>(inputs.size()), outputs.data(), static_cast<int32_t>(outputs.size()), &error);
+  table->hook = nullptr;
+  watcher.rethrow();
+  if (code != 0) return Error{static_cast<ErrorCode>(code), error.message, "", ""};
+  return ok_status();
+}
+
+}  // namespace coil

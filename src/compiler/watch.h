@@ -1,0 +1,42 @@
+// A build of a program for the CPU that shows what each kernel wrote, beside the loops that its plan comes from.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "compiler/compile.h"
+#include "loop/loop.h"
+#include "runtime/context.h"
+#include "schedule/kernel_plan.h"
+
+namespace coil {
+
+struct WatchedBuild {
+  Graph graph;                         // after the passes
+  LoopProgram loops;                   // as it was fused: its buffers are the plan's first ones
+  KernelPlan plan;
+  std::vector<std::string> functions;  // of each kernel; empty: none
+  std::vector<uint8_t> package;        // what a model is opened from
+};
+
+// The program for the first target of the options, which must be this machine's CPU (bad_option otherwise). Kernels run one after the other, never
+// image by image. Errors as of a compile.
+Result<WatchedBuild> build_watched(const Graph& graph, const CompileOptions& options);
+
+// What a kernel wrote into a buffer: a copy.
+struct Written {
+  BufferId buffer;
+  TensorData data;
+  const void* address = nullptr;
+};
+
+// How the loops of a call are handed out to threads.
+enum class Order : uint8_t { threads, backwards, crowded };
+
+// Calls the program on these inputs. after: of each kernel (of control flow as a whole, by its last mark), with the sizes' values.
+using AfterKernel = std::function<void(size_t kernel, const std::vector<int64_t>& symbols, std::vector<Written> written)>;
+Status run_watched(const WatchedBuild& build, std::span<const CoilTensorView> inputs, Order order, int threads, const AfterKernel& after);
+
+}  // namespace coil

@@ -1,0 +1,122 @@
+"""`coil reduce` and `coil diff --save`: small programs that show what a large one does, as files that PyTorch reads too."""
+
+import os
+import stat
+
+import numpy as np
+import pytest
+import torch
+
+import planted
+from harness import COIL, DIGITS, DIGITS_TEST, assert_refused, coil, coil_json, coil_ok, load_outputs
+
+
+class Deep(torch.nn.Module):
+    """Sixteen layers; one of them makes an infinity of what it is given."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(16, 16) for _ in range(16))
+
+    def forward(self, x):
+        for i, layer in enumerate(self.layers):
+            x = torch.tanh(layer(x))
+            if i == 7:
+                x = 1 / torch.relu(x)
+        return x, x.sum(), x * 2
+
+
+@pytest.fixture(scope="module")
+def deep(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("deep")
+    torch.manual_seed(0)
+    x = torch.randn(4, 16)
+    torch.export.save(torch.export.export(Deep().eval(), (x,)), folder / "deep.pt2")
+    np.savez(folder / "x.npz", in_0=x.numpy())
+    return folder / "deep.pt2", folder / "x.npz"
+
+
+def eager(folder):
+    program = torch.export.load(folder / "program.pt2")
+    with np.load(folder / "inputs.npz") as arrays:
+        inputs = [torch.from_numpy(arrays[f"in_{i}"]) for i in range(len(arrays.files))]
+    results = program.module()(*inputs)
+    return program, [r.detach().numpy() for r in (results if isinstance(results, (tuple, list)) else [results])]
+
+
+def script(path, text):
+    path.write_text("#!/bin/sh\n" + text)
+    path.chmod(path.stat().st_mode | stat.S_IEXEC)
+    return path
+
+
+def test_a_command_says_what_fails(deep, tmp_path):
+    program, inputs = deep
+    # Fails: some result is not finite.
+    test = script(tmp_path / "fails.sh", f'"{COIL}" run "$1" -i "$2" --json | grep -q \'"not_finite": [1-9]\'\n')
+    found = coil_json("reduce", program, "-i", inputs, "--test", f'{test} "$1" "$2"', "-o", tmp_path / "small", env=dict(os.environ, COIL_CACHE=str(tmp_path / "cache")))
+    assert found["operators_before"] >= 36 and found["operators"] <= 2 and found["tests"] <= 60
+    exported, results = eager(tmp_path / "small")
+    targets = [str(n.target) for n in exported.graph.nodes if n.op == "call_function"]
+    assert any("reciprocal" in t or "div" in t for t in targets) and not np.isfinite(results[0]).all()
+    coil_ok("run", tmp_path / "small/program.pt2", "-i", tmp_path / "small/inputs.npz", "-o", tmp_path / "out.npz")
+    assert np.array_equal(load_outputs(tmp_path / "out.npz")[0], results[0])
+
+
+@pytest.mark.parametrize("anonymous", [False, True])
+def test_a_wrong_kernel_is_cut_out(tmp_path, anonymous):
+    made = planted.export(tmp_path)
+    program, inputs = made["gelu"]
+    # A fault that stays: its kernel is the same function in the part that is cut out.
+    (function, options), *_ = planted.planted(program, tmp_path, planted.wrong_constant)
+    found = coil_json("reduce", program, "-i", inputs, "--wrong", "--with", " ".join(map(str, options)), "-o", tmp_path / "small", *(["--anonymous"] if anonymous else []))
+    assert found["operators"] <= found["operators_before"] and found["anonymous"] == anonymous
+    assert coil("diff", tmp_path / "small/program.pt2", "-i", tmp_path / "small/inputs.npz", *options, "-q").returncode == 1
+    exported, _ = eager(tmp_path / "small")
+    before = torch.export.load(program).state_dict
+    weights = {name: w for name, w in exported.state_dict.items()}
+    assert weights and all(before[name].shape == w.shape for name, w in weights.items())
+    for name, w in weights.items():
+        assert torch.equal(before[name], w) != anonymous
+        assert abs(before[name].std() - w.std()) < 0.3 * before[name].std() + 1e-3
+    assert ("planted.py" in (tmp_path / "small/program.pt2").read_bytes().decode("latin1")) != anonymous
+
+
+def test_a_difference_is_saved_alone(tmp_path):
+    made = planted.export(tmp_path)
+    program, inputs = made["attend"]
+    (function, options), *_ = planted.planted(program, tmp_path, planted.wrong_constant)[-1:]
+    done = coil("diff", program, "-i", inputs, *options, "--save", tmp_path / "saved", "--json")
+    assert done.returncode == 1, done.stderr
+    nodes = [sum(n.op == "call_function" for n in torch.export.load(p).graph.nodes) for p in (tmp_path / "saved/program.pt2", program)]
+    assert 0 < nodes[0] < nodes[1]
+    again = coil("diff", tmp_path / "saved/program.pt2", "-i", tmp_path / "saved/inputs.npz", *options, "-q")
+    assert again.returncode == 1, again.stderr
+    assert coil("diff", tmp_path / "saved/program.pt2", "-i", tmp_path / "saved/inputs.npz", "-q").returncode == 0
+    eager(tmp_path / "saved")
+
+
+def test_a_program_that_is_written_is_the_same(deep, tmp_path):
+    """Nothing is left out where every part is needed: what is written computes what was read."""
+    program, inputs = deep
+    test = script(tmp_path / "fails.sh", f'test "$("{COIL}" inspect "$1" --json | grep -c aten.linear)" -ge 1 && test $(stat -c %s "$1") -gt 16000\n')
+    found = coil_json("reduce", program, "-i", inputs, "--test", f'{test} "$1"', "--most", "1", "-o", tmp_path / "same")
+    assert found["operators"] == found["operators_before"]
+    _, results = eager(tmp_path / "same")
+    coil_ok("run", program, "-i", inputs, "-o", tmp_path / "out.npz")
+    for got, expected in zip(load_outputs(tmp_path / "out.npz"), results):
+        np.testing.assert_allclose(got, expected, rtol=1e-4)
+
+
+def test_what_is_asked_wrongly_is_refused(deep, tmp_path):
+    program, inputs = deep
+    where = ("-i", inputs, "-o", tmp_path / "none")
+    assert_refused(coil("reduce", program, *where), "--test COMMAND", code=402)
+    assert_refused(coil("reduce", program, *where, "--wrong", "--crash"), "--test COMMAND", code=402)
+    assert_refused(coil("reduce", program, *where, "--test", "true", "--with", "-O 0"), "--with", code=402)
+    assert_refused(coil("reduce", program, *where, "--test", "false"), "nothing can be left out", code=402)
+    assert_refused(coil("reduce", program, *where, "--crash"), "nothing can be left out", code=402)
+    assert_refused(coil("reduce", program, *where, "--test", "sleep 5", "--timeout", "0.2"), "nothing can be left out", code=402)
+    coil_ok("compile", DIGITS, "-q", "-o", tmp_path / "d.pt2")
+    assert_refused(coil("reduce", tmp_path / "d.pt2", "-i", DIGITS_TEST, "-o", tmp_path / "none", "--wrong"), "package", code=402)
+    assert not (tmp_path / "none").exists()
