@@ -25,6 +25,12 @@ class Profile:
 def start_profile(model: Model | None, calls: int = 0, counters: bool = False) -> Profile:
     """Records the calls of a model, None: of all in this process."""
 
+def report_json(model: Model, profile: Profile, title: str, record: str = "") -> str:
+    """What the package says, what the profile's calls of it took, and what the machine can do. `record`: a tuning record's JSON."""
+
+def report_page(reports: Sequence[str]) -> str:
+    """The page of one report, or of two side by side."""
+
 class Model:
     """An open package. Shared by any number of threads."""
 

@@ -21,6 +21,7 @@ Action add_compile(CLI::App& app);
 Action add_run(CLI::App& app);
 Action add_bench(CLI::App& app);
 Action add_profile(CLI::App& app);
+Action add_report(CLI::App& app);
 Action add_inspect(CLI::App& app);
 Action add_check(CLI::App& app);
 Action add_cache(CLI::App& app);

@@ -10,6 +10,7 @@ constexpr CommandRow kCommands[] = {
     {"run", "Run a package on arrays from files", add_run},
     {"bench", "Measure load time, call time and memory", add_bench},
     {"profile", "Show where the time of a call goes, kernel by kernel", add_profile},
+    {"report", "Write a page about a model: times, graph, memory, code", add_report},
     {"inspect", "Show what a package or a program holds, without running it", add_inspect},
     {"env", "Show version, machine and environment variables", add_env},
 };

@@ -20,6 +20,7 @@ constexpr CommandRow kCommands[] = {
     {"run", "Run a package or a program on arrays from files", add_run},
     {"bench", "Measure load time, call time and memory", add_bench},
     {"profile", "Show where the time of a call goes, kernel by kernel", add_profile},
+    {"report", "Write a page about a model: times, graph, memory, code", add_report},
     {"inspect", "Show what a package or a program holds, without running it", add_inspect},
     {"check", "List every operator of a program as native or missing", add_check},
     {"cache", "Look after what compiles keep: pack, unpack, explain, clear", add_cache},
