@@ -19,6 +19,8 @@ class Profile:
         """A trace in the Chrome format."""
     def table(self) -> str:
         """The sums of models and kernels as JSON."""
+    def reports(self) -> list[str]:
+        """The data of a report for each model that was called and is still open."""
     @property
     def num_calls(self) -> int: ...
 

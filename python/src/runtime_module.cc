@@ -133,6 +133,18 @@ std::string report_json(const CallableModel& c, const WatchedProfile& p, const s
   return value_or_throw(report::report_json(c.model(), *p.profile, report::measure_limits(c.model()), {title, record}));
 }
 
+// A report for each model of the recorded calls that is still open.
+std::vector<std::string> report_all(const WatchedProfile& p) {
+  nb::gil_scoped_release release;
+  std::vector<std::string> reports;
+  report::Limits limits;
+  for (const auto& model : p.profile->models()) {
+    if (reports.empty()) limits = report::measure_limits(*model);
+    reports.push_back(value_or_throw(report::report_json(*model, *p.profile, limits, {model->name(), ""})));
+  }
+  return reports;
+}
+
 std::string report_page(const std::vector<std::string>& reports) {
   nb::gil_scoped_release release;
   return value_or_throw(report::report_page(reports));
@@ -169,6 +181,7 @@ NB_MODULE(_runtime, m) {
       .def("stop", [](const coil::python::WatchedProfile& p) { p.profile->stop(); })
       .def("write", &coil::python::write_trace, "path"_a)
       .def("table", &coil::python::profile_table)
+      .def("reports", &coil::python::report_all)
       .def_prop_ro("num_calls", [](const coil::python::WatchedProfile& p) { return p.profile->calls().size(); });
   m.def("report_page", &coil::python::report_page, "reports"_a);
   m.def("start_profile", &coil::python::start_profile, "model"_a.none(), "calls"_a = 0, "counters"_a = false, nb::keep_alive<0, 1>());

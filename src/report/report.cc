@@ -74,7 +74,7 @@ class Reporter {
   }
 
   void read_profile() {
-    const Json all = Json::parse(profile_.table_json());
+    const Json all = Json::parse(profile_.table_json(&model_));
     call_ = all.at("models").empty() ? Json::object() : all["models"][0];
     if (all.contains("counters")) call_["counters"] = all["counters"];
     for (const Json& k : call_.value("kernels", Json::array())) times_[k.at("kernel").get<int>()] = k;

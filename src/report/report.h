@@ -18,7 +18,7 @@ struct ReportOptions {
 // COIL-E301 when the package's own texts are not as they should be, COIL-E407 when the record is not. The profile has calls of the model.
 Result<std::string> report_json(const runtime::Model& model, const runtime::Profile& profile, const Limits& limits, const ReportOptions& options);
 
-// A page of one report, or of two side by side. What they hold is data there: nothing of it is taken for markup or code.
+// A page of one report, of two side by side, or of several to choose from. What they hold is data there: nothing of it is taken for markup or code.
 // COIL-E301 when the page would be larger than 2 MB even without the generated code.
 Result<std::string> report_page(const std::vector<std::string>& reports);
 

@@ -120,6 +120,23 @@ def test_python_writes_the_same(block, tmp_path):
         model.report(tmp_path / "c.html", torch.zeros(3))
 
 
+def test_what_torch_compile_made(fresh_compiles, block, tmp_path):
+    fast = torch.compile(Block(), backend="coil")
+    other = coil.load(block / "block.coil.pt2")
+    x = torch.randn(20, 64)
+    with torch.no_grad(), coil.profile() as p:
+        for _ in range(3):
+            fast(x)
+        other(torch.randn(7, 64))
+    p.report(tmp_path / "c.html")
+    reports = data_of((tmp_path / "c.html").read_text())
+    assert [r["call"]["calls"] for r in reports] == [3, 1] and all(k["us"] > 0 for k in reports[0]["kernels"])
+    with coil.profile() as p:
+        pass
+    with pytest.raises(coil.OptionError, match="no call"):
+        p.report(tmp_path / "d.html")
+
+
 def test_a_tuning_record_is_shown(tmp_path):
     package, record = tmp_path / "d.coil.pt2", tmp_path / "d.json"
     harness.coil_ok("compile", DIGITS, "-o", package, "--tune", "fast", "--tune-budget", "3s", "--record", record)

@@ -43,16 +43,16 @@ const efficiency = k => k.roof_us && k.us ? k.roof_us / k.us : undefined;
 const VIEWS = [["overview", "Overview"], ["kernels", "Kernels"], ["graph", "Graph"], ["roofline", "Roofline"], ["memory", "Memory"], ["source", "Source lines"], ["fusion", "Not fused"], ["compare", "Compare"]];
 
 function start() {
-  byId("tabs").append(...VIEWS.filter(([id]) => id !== "compare" || reports.length > 1).map(([id, name]) =>
+  byId("tabs").append(...VIEWS.filter(([id]) => id !== "compare" || reports.length === 2).map(([id, name]) =>
     el("button", {role: "tab", id: "tab-" + id, "aria-controls": "view", onclick: () => show(id), onkeydown: moveTab}, name)));
   if (reports.length > 1) {
     byId("tabs").append(el("select", {"aria-label": "Report", onchange: e => { current = +e.target.value; close(); header(); show(view); }},
-      reports.map((r, i) => el("option", {value: i}, "AB"[i] + ": " + short(r.title, 60)))));
+      reports.map((r, i) => el("option", {value: i}, (reports.length === 2 ? "AB"[i] : i + 1) + ": " + short(r.title, 60)))));
   }
   document.addEventListener("keydown", keys);
   header();
   const [asked, kernel] = location.hash.slice(1).split("/");  // "#graph/12": a view and a kernel
-  show(byId("tab-" + asked) ? asked : reports.length > 1 ? "compare" : "overview");
+  show(byId("tab-" + asked) ? asked : reports.length === 2 ? "compare" : "overview");
   if (kernel && R().kernels[+kernel]) pick(+kernel);
 }
 
