@@ -3,6 +3,7 @@
 
 The layer check counts as one test, the fuzz targets as one, each GoogleTest case and each pytest case as one. A test binary that crashes, fails to start
 or leaves no report counts as one failure more. What tests leave in the folder for temporary files is removed at the end.
+Test files that pytest cannot read (a name that is gone, a bad parameter) end the run before anything else has started.
 """
 import argparse
 import contextlib
@@ -73,14 +74,32 @@ def run_ctest(build, reports, folders):
     return passed, failed
 
 
+def pytest_command(tests, *args):
+    return [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", tests, *args]
+
+
+def pytest_environment(build):
+    return dict(os.environ, COIL_BUILD=str(pathlib.Path(build).resolve()))
+
+
+def collection_failure(build, args, tests=ROOT / "tests"):
+    """What pytest says where a test file cannot be read; None if all can. Seconds, where the whole run would find it after half an hour."""
+    command = [*pytest_command(tests, *args), "--collect-only", "--no-header"]
+    done = subprocess.run(command, cwd=ROOT, env=pytest_environment(build), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+    if done.returncode in (0, 5):  # 5: no tests
+        return None
+    start = done.stdout.find("= ERRORS =")  # a list of all the tests is before it
+    return done.stdout[done.stdout.rfind("\n", 0, start) + 1:] if start >= 0 else done.stdout
+
+
 def run_pytest(build, reports, args):
     if not list((ROOT / "tests").rglob("test_*.py")):
         return 0, 0
     report = reports / "pytest.xml"
-    env = dict(os.environ, COIL_BUILD=str(pathlib.Path(build).resolve()))
     processes = min(os.cpu_count(), MOST_PROCESSES)
-    code = subprocess.run([sys.executable, "-m", "pytest", "-q", "-n", str(processes), "--dist", "worksteal", "--junitxml", report, "-o", "junit_family=xunit1",
-                           "-o", "tmp_path_retention_policy=none", "-p", "no:cacheprovider", ROOT / "tests", *args], cwd=ROOT, env=env).returncode
+    command = pytest_command(ROOT / "tests", "-n", str(processes), "--dist", "worksteal", "--junitxml", report, "-o", "junit_family=xunit1",
+                             "-o", "tmp_path_retention_policy=none", *args)
+    code = subprocess.run(command, cwd=ROOT, env=pytest_environment(build)).returncode
     if not report.exists():
         return 0, 1
     passed, failed = count_report(report)
@@ -115,6 +134,10 @@ def main():
     reports = pathlib.Path(options.build).resolve() / "test-reports"
     shutil.rmtree(reports, ignore_errors=True)
     reports.mkdir(parents=True)
+    failure = None if options.no_pytest else collection_failure(options.build, pytest_args)
+    if failure:
+        print(failure.rstrip(), "Nothing was run: pytest cannot read the files above.", "0 passed, 1 failed", sep="\n", flush=True)
+        return 1
     with temporary_folder():
         folders = None if options.no_pytest else make_programs(reports)
         counts = [run_layer_check(), run_ctest(options.build, reports, folders)]

@@ -11,6 +11,7 @@
 #include "base/parallel.h"
 #include "codegen/constants.h"
 #include "codegen/cpu/cpu_kernels.h"
+#include "compiler/replace_kernels.h"
 #include "device/model_abi.h"
 #include "schedule/schedule.h"
 #include "toolchain/compile.h"
@@ -25,8 +26,10 @@ constexpr size_t kUnitBytes = 24 * 1024;
 
 struct KernelUnit {
   GeneratedSource source;
-  const cpu::CpuFunction* user = nullptr;  // a user's kernel
+  const cpu::CpuFunction* user = nullptr;  // a user's kernel, or one that a user edited
 };
+
+bool is_foreign(const cpu::CpuFunction& f) { return f.user || !f.replaced.empty(); }
 
 std::vector<KernelUnit> kernel_units(const cpu::CpuProgram& program) {
   std::vector<KernelUnit> units;
@@ -43,7 +46,7 @@ std::vector<KernelUnit> kernel_units(const cpu::CpuProgram& program) {
     bytes = 0;
   };
   for (const cpu::CpuFunction& f : program.functions) {
-    if (f.user) continue;
+    if (is_foreign(f)) continue;
     // A unit holds kernels that need the same headers, as far as it fills up: math headers cost more than most kernels.
     const bool more_headers = std::any_of(f.headers.begin(), f.headers.end(), [&](const std::string& h) { return !headers.contains(h); });
     if (!body.empty() && (bytes + f.text.size() - f.comment_bytes > kUnitBytes || (more_headers && bytes > kUnitBytes / 2))) flush();
@@ -53,7 +56,7 @@ std::vector<KernelUnit> kernel_units(const cpu::CpuProgram& program) {
   }
   flush();
   for (const cpu::CpuFunction& f : program.functions) {
-    if (!f.user) continue;
+    if (!is_foreign(f)) continue;
     headers.insert(f.headers.begin(), f.headers.end());
     body = f.text;
     flush();
@@ -67,6 +70,11 @@ toolchain::CompileRequest unit_request(const KernelUnit& unit) {
   r.name = unit.source.name;
   r.source = unit.source.text;
   if (!unit.user) return r;
+  if (!unit.user->replaced.empty()) {
+    r.user_kernel = unit.user->name;
+    r.user_hint = "it is the text of --replace-kernel " + unit.user->replaced;
+    return r;
+  }
   const UserKernelCode& code = *unit.user->user->cpu;
   for (const auto& [file, text] : code.headers) r.headers.push_back({file, text});
   for (const char* file : kUserHeaders) r.headers.push_back({fmt::format("include/{}", file), "#include \"user/math.h\"\n"});
@@ -179,6 +187,7 @@ Result<TargetContents> build_plan(CpuPlan plan, const TargetJob& job, HostOption
   t.plan = std::move(plan.plan);
   cpu::CpuProgram kernels = std::move(plan.program);
   cpu::drop_configs(kernels, t.plan, host.timed);
+  TRY(t.replaced, replace_kernels(kernels, t.plan, options.replace_kernels));
   t.num_functions = kernels.functions.size();
   for (const cpu::CpuLaunch& l : kernels.launches) t.functions.push_back(l.function < 0 ? "" : kernels.functions[static_cast<size_t>(l.function)].name);
   t.constants_hash = constants_identity(t.plan);

@@ -13,6 +13,7 @@
 #include "codegen/cuda/host_program.h"
 #include "codegen/host/limits.h"
 #include "compiler/cuda_target.h"
+#include "compiler/replace_kernels.h"
 #include "device/model_abi.h"
 #include "schedule/schedule.h"
 #include "toolchain/data_object.h"
@@ -36,11 +37,11 @@ struct CudaUnit {
 std::vector<CudaUnit> cuda_units(const cuda::CudaProgram& program) {
   std::vector<CudaUnit> out;
   for (const cuda::CudaFunction& f : program.functions) {
-    const bool large = f.user || std::any_of(f.headers.begin(), f.headers.end(), [](const std::string& h) { return h == "cuda/params.h"; });
+    const bool large = f.user || !f.replaced.empty() || std::any_of(f.headers.begin(), f.headers.end(), [](const std::string& h) { return h == "cuda/params.h"; });
     const auto fits = [&](const CudaUnit& u) { return !large && !u.large && u.sms == f.sms && u.bytes + f.text.size() - f.comment_bytes <= kUnitBytes; };
     auto place = std::find_if(out.begin(), out.end(), fits);
     if (place == out.end()) {
-      out.push_back({{}, f.sms, "", 0, large, f.user ? &f : nullptr});
+      out.push_back({{}, f.sms, "", 0, large, f.user || !f.replaced.empty() ? &f : nullptr});
       place = out.end() - 1;
     }
     place->headers.insert(f.headers.begin(), f.headers.end());
@@ -70,6 +71,11 @@ std::vector<Image> images_of(const CudaUnit& u, const CudaArchitectures& wanted)
 }
 
 void add_user(toolchain::CudaRequest& r, const cuda::CudaFunction& f) {
+  if (!f.replaced.empty()) {
+    r.user_kernel = f.name;
+    r.user_hint = "it is the text of --replace-kernel " + f.replaced;
+    return;
+  }
   for (const auto& [file, text] : f.user->cuda->headers) r.headers.push_back({file, text});
   for (const char* file : kUserHeaders) r.headers.push_back({file, "\n"});  // what they declare is built in
   r.user_kernel = f.user->name;
@@ -199,7 +205,8 @@ Result<TargetContents> build_plan(CudaPlan plan, const TargetJob& job, const too
   TargetContents t = contents_of(cuda_target(), job.architectures);
   t.needs = {"libcuda.so.1"};
   t.plan = std::move(plan.plan);
-  const cuda::CudaProgram program = cuda::generate_kernels(t.plan, plan.settings);
+  cuda::CudaProgram program = cuda::generate_kernels(t.plan, plan.settings);
+  TRY(t.replaced, replace_kernels(program, t.plan, options.replace_kernels));
   TRY_STATUS(check_counts(cuda::grid_limits(t.plan, program)));
   t.num_functions = program.functions.size();
   for (const std::string& library : program.libraries) t.uses.push_back(library == "libcudnn" ? "libcudnn.so.9" : "libcublasLt.so.13");

@@ -11,6 +11,7 @@
 #include "codegen/host/host_program.h"
 #include "compiler/build_target.h"
 #include "compiler/dump.h"
+#include "compiler/replace_kernels.h"
 #include "compiler/target.h"
 #include "lower/lower.h"
 #include "lower/pipeline.h"
@@ -133,6 +134,7 @@ Result<CompileReport> compile(const Graph& graph, ZipWriter& zip, const CompileO
     if (!first) built.model = name;
     contents.targets.push_back(std::move(built));
   }
+  TRY(report.replaced, check_replacements(contents.targets, options.replace_kernels));
   TRY_STATUS(write_package(zip, contents));
   watch.lap("package");
   return report;

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/result.h"
 #include "cache/cache.h"
+#include "codegen/replaced_text.h"
 #include "frontend/program_reader.h"
 #include "graph/graph.h"
 #include "ops/int4_block.h"
@@ -55,6 +56,7 @@ struct CompileOptions {
   TuneOptions tune;
   std::shared_ptr<cache::Cache> cache;  // of compiled kernels and tuned problems; null: none
   std::vector<std::string> skip_passes;
+  std::vector<KernelReplacement> replace_kernels;  // edited kernels; each names one of some target
   Log log;
   std::string dump_folder;                      // COIL_DUMP: texts of every stage; empty: none
   std::function<void(std::string_view stage, size_t done, size_t total)> progress;
@@ -72,6 +74,7 @@ struct CompileReport {
   uint64_t code_bytes = 0, constants_bytes = 0, package_bytes = 0;
   std::string arena_formula;
   std::optional<tune::Record> tuning;  // what the tuner found
+  std::vector<std::string> replaced;   // functions whose text --replace-kernel gave
   std::vector<std::string> hints;      // what in the program's shapes costs speed on the CPU
 };
 

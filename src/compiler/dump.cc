@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "base/text.h"
+
 namespace coil {
 
 void Dump::text(const std::string& stage, const std::function<std::string()>& make, LogLevel level) const {
@@ -17,7 +19,8 @@ void Dump::text(const std::string& stage, const std::function<std::string()>& ma
   std::filesystem::create_directories(folder_, ignored);
   const std::string path = fmt::format("{}/{:02}_{}{}", folder_, next_++, stage, stage.find('.') == std::string::npos ? ".txt" : "");
   std::ofstream file(path, std::ios::binary);
-  file << text;
+  const bool is_code = stage.find('.') != std::string::npos;  // texts of the program's file are in it as codegen/foreign_text.h lets them
+  file << (is_code ? text : shown(text, Lines::keep));
   if (!file) log_.write(LogLevel::stages, "dump", "cannot write {}", path);
 }
 

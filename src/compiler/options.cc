@@ -159,6 +159,20 @@ Int4Block int4_block() {
 
 }  // namespace
 
+static Result<std::vector<KernelReplacement>> kernel_replacements(const std::vector<std::string>& items) {
+  std::vector<KernelReplacement> out;
+  for (const std::string& item : items) {
+    const size_t at = item.find('=');
+    if (at == std::string::npos || at == 0 || at + 1 == item.size()) return bad(fmt::format("--replace-kernel '{}' is not of the form NAME=FILE", item));
+    KernelReplacement r{item.substr(0, at), item.substr(at + 1), ""};
+    const auto same = [&](const KernelReplacement& other) { return other.kernel == r.kernel; };
+    if (std::any_of(out.begin(), out.end(), same)) return bad(fmt::format("--replace-kernel names '{}' twice", r.kernel));
+    TRY(r.text, read_text_file(r.file, uint64_t{1} << 24));
+    out.push_back(std::move(r));
+  }
+  return out;
+}
+
 Result<CompileOptions> compile_options(const CompileSettings& settings) {
   CompileOptions options;
   TRY(options.targets, parse_targets(settings.target));
@@ -179,6 +193,7 @@ Result<CompileOptions> compile_options(const CompileSettings& settings) {
   TRY(options.cache, cache::Cache::from_env());
   options.dump_folder = settings.dump.empty() ? env("COIL_DUMP").value_or("") : settings.dump;
   options.skip_passes = settings.skip;
+  TRY(options.replace_kernels, kernel_replacements(settings.replace_kernels));
   for (std::string& pass : split(env("COIL_SKIP").value_or(""), ',')) options.skip_passes.push_back(std::move(pass));
   return options;
 }

@@ -13,6 +13,7 @@ inline constexpr int kMostThreads = 4096;
 struct CompileSettings {
   std::string target = "cpu";     // "cpu,cuda:sm_90"; see parse_targets in compiler/target.h
   std::vector<std::string> skip;  // passes
+  std::vector<std::string> replace_kernels;  // "NAME=file.cc"
   int threads = 0;                // 0: COIL_THREADS, or as many as the process may use
   int opt_level = 2;
   bool libraries = true;

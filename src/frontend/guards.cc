@@ -19,13 +19,16 @@ class InputSizes {
  public:
   explicit InputSizes(const Graph& graph) : graph_(graph) {
     for (const GraphInput& in : graph.inputs) {
-      if (in.kind == GraphInput::Kind::user || in.kind == GraphInput::Kind::user_symint) by_name_.try_emplace(lowered(in.name, false), &in);
+      if (in.kind != GraphInput::Kind::user && in.kind != GraphInput::Kind::user_symint) continue;
+      by_name_.try_emplace(lowered(in.name, false), &in);
+      // Strict exports of modules that wrap another's forward: L['flat_args'][1] is the second of all flattened inputs.
+      if (in.position >= 0) by_place_.try_emplace(fmt::format("flat_args_{}", in.position), &in);
     }
   }
 
   std::optional<Expr> size_of(std::string_view name, std::optional<int> dimension) const {
-    const auto found = by_name_.find(lowered(name, true));
-    if (found == by_name_.end()) return std::nullopt;
+    auto found = by_name_.find(lowered(name, true));
+    if (found == by_name_.end() && (found = by_place_.find(std::string(name))) == by_place_.end()) return std::nullopt;
     const ValueInfo& info = graph_.value(found->second->value);
     if (!info.is_tensor()) {
       const Expr* e = std::get_if<Expr>(&info.type);
@@ -49,6 +52,7 @@ class InputSizes {
 
   const Graph& graph_;
   std::unordered_map<std::string, const GraphInput*> by_name_;  // the first of a name
+  std::unordered_map<std::string, const GraphInput*> by_place_;
 };
 
 // Python text -> srepr text, which the reader of sizes understands. Sizes of inputs become symbols "g0", "g1", ...

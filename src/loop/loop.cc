@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "loop/rename.h"
 #include "loop/visit.h"
 
 namespace coil {
@@ -228,7 +229,7 @@ class Renumber {
     if (identity_) return;
     for (Loop& loop : program_.loops) {
       for (BufferId& id : loop.outputs) map(id);
-      std::visit([this](auto& def) { rename(def); }, loop.def);
+      rename_reads(loop, [this](BufferId id) { return ids_[static_cast<size_t>(id.index)]; });
     }
     for (LoopInput& in : program_.inputs) map(in.buffer);
     for (LoopOutput& out : program_.outputs) {
@@ -244,62 +245,6 @@ class Renumber {
  private:
   void map(BufferId& id) const {
     if (id.valid()) id = ids_[static_cast<size_t>(id.index)];
-  }
-  void rename(Expr& e) const {
-    e = rewrite(e, [this](Expr leaf) {
-      if (leaf->kind != ExprKind::load) return Expr();
-      BufferId id(leaf->id);
-      map(id);
-      return leaf->pool->load(id, leaf->dtype, leaf->args);
-    });
-  }
-  void rename(Operand& o) const { map(o.buffer); }
-  void rename(Pointwise& d) const { rename(d.body); }
-  void rename(Reduction& d) const { rename(d.body); }
-  void rename(Scan& d) const { rename(d.body); }
-  void rename(Sort& d) const { rename(d.body); }
-  void rename(Concat& d) const {
-    for (Concat::Piece& piece : d.pieces) rename(piece.body);
-  }
-  void rename(Library& d) const {
-    for (BufferId& id : d.inputs) map(id);
-  }
-  void rename(Compact& d) const {
-    for (Expr* e : {&d.keep, &d.start, &d.value}) rename(*e);
-  }
-  void rename(ReadSize& d) const { map(d.source); }
-  void rename(UserCall& d) const {
-    for (UserCall::Argument& a : d.args) {
-      if (auto* t = std::get_if<UserCall::Tensor>(&a)) rename(t->operand);
-    }
-  }
-  void rename(Region& d) const {
-    map(d.predicate);
-    for (BufferId& id : d.initial) map(id);
-    for (RegionPart& part : d.parts) {
-      for (auto& capture : part.captures) map(capture.second);
-    }
-  }
-  void rename(Gemm& d) const {
-    rename(d.a);
-    rename(d.b);
-    if (d.quantised && d.quantised->scale.valid()) map(d.quantised->scale);
-    if (d.quantised && d.quantised->zero.valid()) map(d.quantised->zero);
-  }
-  void rename(GroupedGemm& d) const {
-    rename(d.a);
-    rename(d.b);
-    map(d.ends);
-  }
-  void rename(Conv2d& d) const {
-    rename(d.x);
-    map(d.weight);
-  }
-  void rename(Attention& d) const {
-    rename(d.q);
-    rename(d.k);
-    rename(d.v);
-    if (d.mask) rename(*d.mask);
   }
 
   LoopProgram& program_;

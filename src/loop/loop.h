@@ -286,6 +286,8 @@ std::vector<BufferId> reads(const LoopProgram& program, const Loop& loop);
 // Computed buffers that depend on constants alone become constants, by evaluation (interpret.cc). State is not constant. `bytes`: int8 and uint8 only.
 enum class Fold : uint8_t { all, bytes };
 Result<LoopProgram> fold_constants(LoopProgram program, Fold which = Fold::all);
+// Of definitions that are equal, with results alike, the first one stays for all; results of the program keep theirs.
+LoopProgram merge_equal(LoopProgram program);
 // Drops definitions and buffers that no output needs.
 LoopProgram dead_loops(LoopProgram program);
 

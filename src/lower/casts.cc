@@ -8,7 +8,7 @@ constexpr const char* kAliases[] = {
     "aten.alias.default",       "aten.alias_copy.default", "aten.detach.default",        "aten.detach_copy.default",
     "aten.lift_fresh.default",  "aten.lift.default",       "aten.lift_fresh_copy.default", "aten.contiguous.default",
     "aten.clone.default",       "aten.real.default",       "aten.resolve_conj.default",  "aten.resolve_neg.default",
-    "aten.conj.default",        "aten.pin_memory.default",
+    "aten.conj.default",        "aten.pin_memory.default", "prims.copy_strided.default",
 };
 
 constexpr const char* kConversions[] = {

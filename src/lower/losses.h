@@ -13,5 +13,10 @@ int64_t reduction_of(const Op& op);
 View finished_loss(Op& op, const Sizes& sizes, const std::function<Expr(Coordinates)>& element);
 // The sizes that two operands have together.
 Sizes joint_sizes(const View& a, const View& b);
+// What nll and cross entropy share: log-probabilities [n, classes, ...] (or [classes]) and class numbers [n, ...].
+Views negative_log_likelihood(Op& op, const View& logs, double smoothing);
+// The target is a share for each class: -sum over classes of share * weight * log p, the mean over the samples.
+Views cross_entropy_of_shares(Op& op, const View& logs, size_t axis);
+void add_linear_cross_entropy(Table& table);  // part of add_losses
 
 }  // namespace coil::lowering

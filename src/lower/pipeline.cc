@@ -19,6 +19,7 @@ constexpr LoopPass kPasses[] = {
     {"find_quantised", has_quantised_products, [](LoopProgram p, const LowerOptions&) -> Result<LoopProgram> { return find_quantised(std::move(p)); }, true},
     // After those that read what constants are made of.
     {"fold_constants", nullptr, [](LoopProgram p, const LowerOptions&) { return fold_constants(std::move(p)); }, true},
+    {"merge_equal", nullptr, [](LoopProgram p, const LowerOptions&) -> Result<LoopProgram> { return merge_equal(std::move(p)); }, false},
     // Last: what the others wrote anew is read in part as well.
     {"demanded_ranges", nullptr, [](LoopProgram p, const LowerOptions& t) -> Result<LoopProgram> { return demanded_ranges(std::move(p), t.split_columns); }, false},
 };

@@ -144,8 +144,10 @@ Views logcumsumexp(Op& op) {
   const DType type = accumulate_type(out.dtype);
   ExprPool& p = op.pool;
   const auto finite = [&](Expr e) { return p.op(ScalarOp::logical_not, {p.op(ScalarOp::logical_or, {p.op(ScalarOp::isnan, {e}), p.op(ScalarOp::isinf, {e})})}); };
-  // Relative to the largest finite number of the whole row. In double precision the sums reach 700 below it; what is lower still is lost
-  // beside nothing but itself, and the running maximum stands for it (too small by at most the logarithm of how many there are).
+  // Relative to the largest finite number of the whole row. In double precision the sums reach from exp(kAbove) for it down to 1350 below it
+  // with all their digits; what is lower still is lost beside nothing but itself, and the running maximum stands for it (too small by at most
+  // the logarithm of how many there are).
+  constexpr double kAbove = 650, kLeast = 1e-300;
   View top = reduced(op, "logcumsumexp.max", ReduceOp::max, type, x, {static_cast<size_t>(dim)}, true,
                      [&](Expr e, Coordinates) { return p.select(finite(as(e, type)), as(e, type), lowest(p, type)); });
   const auto shift = [&](Coordinates c) {
@@ -153,12 +155,14 @@ Views logcumsumexp(Op& op) {
     return p.select(p.op(ScalarOp::isinf, {m}), op.constant(0, type), m);
   };
   View sums = op.rec.scan("logcumsumexp.sum", ScanOp::sum, DType::f64, out.sizes, dim, [&](Coordinates c) {
-    return p.op(ScalarOp::exp, {as(p.op(ScalarOp::sub, {as(op.rec.at(x, c), type), shift(c)}), DType::f64)});
+    const Expr below = as(p.op(ScalarOp::sub, {as(op.rec.at(x, c), type), shift(c)}), DType::f64);
+    return p.op(ScalarOp::exp, {p.op(ScalarOp::add, {below, p.constant(kAbove, DType::f64)})});
   });
   View running = op.rec.scan("logcumsumexp.running", ScanOp::max, type, out.sizes, dim, [&](Coordinates c) { return as(op.rec.at(x, c), type); });
   return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
-    Expr sum = op.rec.at(sums, c), result = p.op(ScalarOp::add, {as(p.op(ScalarOp::log, {sum}), type), shift(c)});
-    return p.select(p.op(ScalarOp::eq, {sum, p.constant(0, DType::f64)}), as(op.rec.at(running, c), type), result);
+    const Expr sum = op.rec.at(sums, c), digits = p.op(ScalarOp::sub, {p.op(ScalarOp::log, {sum}), p.constant(kAbove, DType::f64)});
+    const Expr result = p.op(ScalarOp::add, {as(digits, type), shift(c)});
+    return p.select(p.op(ScalarOp::lt, {sum, p.constant(kLeast, DType::f64)}), as(op.rec.at(running, c), type), result);
   })};
 }
 

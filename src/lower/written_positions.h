@@ -32,10 +32,11 @@ inline void check_positions(Op& op, Expr size, const Sizes& domain, const std::f
   if (!provably_nonnegative(size - 1)) check_all(op, domain, position);
 }
 
-// A found number as an index, where it was found.
+// A found number as an index, where it was found; never out of range.
 inline Expr found_index(Op& op, Expr number, Expr bound) {
-  Expr safe = op.pool.op(ScalarOp::maximum, {number, i64(op, 0)});
-  return op.pool.checked_index(safe, index_max(bound, op.pool.index(1)));
+  const Expr size = index_max(bound, op.pool.index(1));  // where there is nothing, nothing is found
+  const Expr low = op.pool.op(ScalarOp::minimum, {number, op.pool.cast(size - 1, DType::i64)});
+  return op.pool.checked_index(op.pool.op(ScalarOp::maximum, {low, i64(op, 0)}), size);
 }
 
 }  // namespace coil::lowering

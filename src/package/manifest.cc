@@ -66,6 +66,7 @@ Json kernels(const TargetContents& t) {
                     {"ops", k.ops},
                     {"function", f.empty() ? Json(nullptr) : Json(f)},
                     {"origins", origins}});
+    if (!t.replaced.empty() && !t.replaced[i].file.empty()) rows.back()["replaced"] = t.replaced[i].file;
     // What the kernel moves and computes, by the sizes: numbers or formulas.
     const KernelWork work = kernel_work(t.plan, k);
     if (work.bytes) rows.back()["bytes"] = amount(work.bytes);

@@ -30,6 +30,10 @@ struct TargetContents {
   KernelPlan plan;
   std::vector<std::string> functions;      // of each kernel of the plan; empty: none of its own
   size_t num_functions = 0;                // distinct ones
+  struct Replaced {
+    std::string kernel, file;              // as --replace-kernel named them, without folders; empty: the kernel is as it was generated
+  };
+  std::vector<Replaced> replaced;          // of each kernel, or none: nothing is replaced
   std::vector<uint8_t> code;               // the shared object
   uint64_t constants_hash = 0;
   std::string architectures_key;           // "isas", "architectures": the manifest's word for the next

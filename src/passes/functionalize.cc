@@ -27,6 +27,7 @@ class Functionalizer {
  public:
   explicit Functionalizer(const Graph& graph) : graph_(graph), builder_(graph), values_(graph.values.size()) {
     for (size_t i = 0; i < values_.size(); ++i) values_[i].now = values_[i].base = ValueId(i);
+    name_once();
   }
 
   Result<Graph> run() {
@@ -47,6 +48,34 @@ class Functionalizer {
     ValueId parent;
     bool maybe = false;  // torch decides at run time whether this is a view
   };
+
+  // Exports that trace a module's own calls have its caches twice, as buffers and as constants of the very same memory: what is
+  // written by one name is read by the other.
+  void name_once() {
+    std::map<const uint8_t*, std::vector<const GraphInput*>> names;
+    const auto add = [&](const GraphInput& in) {
+      if (!in.value.valid() || in.data.bytes.empty()) return;
+      std::vector<const GraphInput*>& known = names[in.data.bytes.data()];
+      for (const GraphInput* first : known) {
+        if (!is_same_memory(*first, in)) continue;
+        Tensor& second = at(in.value);
+        second.base = second.parent = second.now = first->value;
+        return;
+      }
+      known.push_back(&in);
+    };
+    for (const GraphInput& in : graph_.inputs) {
+      if (in.kind != GraphInput::Kind::constant) add(in);
+    }
+    for (const GraphInput& in : graph_.inputs) {
+      if (in.kind == GraphInput::Kind::constant) add(in);  // a buffer's name is the user's
+    }
+  }
+
+  static bool is_same_memory(const GraphInput& a, const GraphInput& b) {
+    const TensorData &x = a.data, &y = b.data;
+    return x.bytes.data() == y.bytes.data() && x.dtype == y.dtype && x.offset == y.offset && x.sizes == y.sizes && x.strides == y.strides;
+  }
 
   Tensor& at(ValueId v) { return values_[static_cast<size_t>(v.index)]; }
 
@@ -339,11 +368,12 @@ class Functionalizer {
     std::map<const uint8_t*, const GraphInput*> first;  // of the inputs that begin at the same byte
     std::map<const uint8_t*, const GraphInput*> second;
     for (const GraphInput& in : graph_.inputs) {
-      if (!in.data.bytes.empty() && !first.try_emplace(in.data.bytes.data(), &in).second) second.try_emplace(in.data.bytes.data(), &in);
+      if (in.data.bytes.empty() || at(in.value).base != in.value) continue;
+      if (!first.try_emplace(in.data.bytes.data(), &in).second) second.try_emplace(in.data.bytes.data(), &in);
     }
     for (const GraphOutput& out : graph_.outputs) declared.insert(out.target);
     for (const GraphInput& in : graph_.inputs) {
-      if (!in.value.valid() || !graph_.value(in.value).is_tensor() || at(in.value).version == 0) continue;
+      if (!in.value.valid() || !graph_.value(in.value).is_tensor() || at(in.value).version == 0 || at(in.value).base != in.value) continue;
       if (second.contains(in.data.bytes.data())) return shared(in, *(first.at(in.data.bytes.data()) == &in ? second : first).at(in.data.bytes.data()));
       if (declared.contains(in.name))
         return Error{ErrorCode::bad_program, fmt::format("'{}' is written in place and by the signature", in.name), {}, {}};

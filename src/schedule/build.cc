@@ -144,8 +144,10 @@ class LoopKernelBuilder {
     }
   }
 
+  // Not by data, as in a write to one of two rows.
   bool told_apart(int axis) {
-    const auto test = [&](Expr e) { return e->is_op(ScalarOp::eq) && e->args[0]->dtype == DType::index && depends_on_var(e, axis); };
+    const auto loads = [](Expr e) { return e->kind == ExprKind::load; };
+    const auto test = [&](Expr e) { return e->is_op(ScalarOp::eq) && e->args[0]->dtype == DType::index && depends_on_var(e, axis) && !any_of(e, loads); };
     return std::any_of(kernel_.stmts.begin(), kernel_.stmts.end(), [&](const Stmt& s) { return any_of(s.value, test); });
   }
 

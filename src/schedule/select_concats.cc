@@ -15,6 +15,14 @@ bool cheap(Expr body) {
   return cost(body) <= kMaxPieceCost && loads <= kMaxPieceLoads;
 }
 
+// Whether each piece begins where the target wants it to.
+bool in_step(const Concat& concat, const BufferInfo& result, int64_t step) {
+  const auto dim = static_cast<size_t>(concat.dim);
+  const bool contiguous = result.strides.empty() ? dim + 1 == result.sizes.size() : result.strides[dim] == concat.pieces[0].begin->pool->index(1);
+  if (step == 1 || !contiguous) return true;
+  return std::all_of(concat.pieces.begin(), concat.pieces.end(), [&](const Concat::Piece& p) { return p.begin->is_constant() && p.begin->as_int() % step == 0; });
+}
+
 // The choice over the whole domain; no piece is read outside of its part.
 Expr choice(const Concat& concat, const std::vector<Expr>& sizes) {
   ExprPool& pool = *sizes[0]->pool;
@@ -54,6 +62,7 @@ void select_concats(LoopProgram& program, const TargetTraits& target) {
     });
     if (use.program_output || use.operand || !by_points || use.loops.empty()) continue;
     if (!std::all_of(concat->pieces.begin(), concat->pieces.end(), [](const Concat::Piece& p) { return cheap(p.body); })) continue;
+    if (!in_step(*concat, program.buffer(loop.outputs[0]), target.select_step)) continue;
     loop.def = Pointwise{choice(*concat, program.buffer(loop.outputs[0]).sizes)};
   }
 }

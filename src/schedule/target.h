@@ -29,6 +29,7 @@ struct TargetTraits {
   bool joins_keys = false;                // attention reads keys and values where the pieces of their concatenation lie
   bool fuse_siblings = true;              // loops that do not need each other but read the same values share a kernel
   int select_pieces = 0;                  // a concatenation of at most so many cheap pieces is computed by the pointwise loops that read it
+  int64_t select_step = 1;                // ... if those along a contiguous dimension begin at multiples of this
   int64_t colliding_row_bytes = 0;        // rows of a product's left operand that are a multiple of so many bytes apart get a line between them; 0: no
   int64_t product_row_bytes = 0;          // rows of a product's computed 16-bit operand begin at multiples of so many bytes; 0: no
   bool tf32 = false;                      // see KernelPlan

@@ -1,9 +1,14 @@
-// States and inputs that a program changes element by element (an optimizer's moments and weights, running statistics) are written where they lie: the
-// kernel that computes the new value stores it there, instead of into memory of its own from which it is copied when all is done.
+// States and inputs that a program changes element by element (an optimizer's moments and weights, running statistics) or of which it changes some
+// elements (a row of a cache) are written where they lie: the kernel that computes the new values stores them there, instead of a whole new tensor into
+// memory of its own from which it is copied when all is done.
 #include <algorithm>
+#include <map>
+#include <optional>
 #include <set>
 
+#include "schedule/early_checks.h"
 #include "schedule/renumber.h"
+#include "schedule/row_writes.h"
 #include "schedule/schedule.h"
 
 namespace coil {
@@ -14,43 +19,31 @@ class InPlaceWrites {
   explicit InPlaceWrites(KernelPlan& plan) : plan_(plan) {}
 
   void run() {
-    if (!cannot_fail()) return;
+    const std::optional<EarlyChecks> checks = EarlyChecks::find(plan_);
+    if (!checks) return;
     find_users();
     std::set<int32_t> sources, kept;
     for (const LoopOutput& o : plan_.outputs) {
       if (o.kind == LoopOutput::Kind::user || o.kind == LoopOutput::Kind::check || !sources.insert(o.source.index).second) kept.insert(o.source.index);
     }
+    to_.resize(plan_.buffers.size());
+    for (size_t i = 0; i < to_.size(); ++i) to_[i] = BufferId(i);
     std::vector<bool> gone(plan_.kernels.size(), false);
-    std::vector<BufferId> to(plan_.buffers.size());
-    for (size_t i = 0; i < to.size(); ++i) to[i] = BufferId(i);
     for (size_t n = 0; n < plan_.kernels.size(); ++n) {
       const auto* copy = std::get_if<CopyKernel>(&plan_.kernels[n].def);
-      if (!copy || kept.contains(copy->from.index) || !fits(*copy, static_cast<int>(n))) continue;
-      to[static_cast<size_t>(copy->from.index)] = copy->to;
-      gone[n] = true;
-      store_last(std::get<LoopKernel>(plan_.kernels[static_cast<size_t>(writer(copy->from))].def));
+      if (copy && !kept.contains(copy->from.index)) gone[n] = place(*copy, static_cast<int>(n), checks->last_needed());
     }
-    apply(gone, to);
+    apply(gone, *checks);
   }
 
  private:
-  const std::vector<int>& users(BufferId id) const { return users_[static_cast<size_t>(id.index)]; }
+  // A kernel's store of a new tensor in the memory of the old one: of some elements, or (no rows) of all of them.
+  struct Write {
+    BufferId made;
+    std::optional<RowWrite> rows;
+  };
 
-  // A call that fails leaves states and inputs as they were: nothing of the program may fail while it runs.
-  bool cannot_fail() const {
-    for (const Kernel& k : plan_.kernels) {
-      const bool known = std::holds_alternative<LoopKernel>(k.def) || std::holds_alternative<CopyKernel>(k.def) || std::holds_alternative<TemplateKernel>(k.def);
-      if (!known || !k.assertion.empty()) return false;
-      const auto* loop = std::get_if<LoopKernel>(&k.def);
-      const auto* call = std::get_if<TemplateKernel>(&k.def);
-      for (const Stmt& s : loop ? loop->stmts : call ? call->epilogue : std::vector<Stmt>()) {
-        for (Expr e : {s.value, s.offset, s.condition}) {
-          if (e && any_of(e, [](Expr n) { return n->is_op(ScalarOp::checked_index); })) return false;
-        }
-      }
-    }
-    return true;
-  }
+  const std::vector<int>& users(BufferId id) const { return users_[static_cast<size_t>(id.index)]; }
 
   // Which kernels touch each buffer, in their order.
   void find_users() {
@@ -67,16 +60,39 @@ class InPlaceWrites {
   // The kernel that makes a computed buffer is the first that touches it.
   int writer(BufferId id) const { return users(id).front(); }
 
-  bool fits(const CopyKernel& copy, int at) const {
-    const BufferInfo &from = plan_.buffer(copy.from).info, &to = plan_.buffer(copy.to).info;
-    if (from.kind != BufferInfo::Kind::computed || from.dtype != to.dtype || from.sizes != to.sizes || from.strides != to.strides) return false;
-    const int made = writer(copy.from);
-    // Who reads the old value after the new one is there? The copy itself touches both.
-    for (const int user : users(copy.to)) {
-      if (user > made && user != at) return false;
+  // Follows the new value of a state back to the state: kernels that change some elements of what the one before has made, or one that makes each
+  // element of the old one. All of them then work in the state's memory. Those that write run behind all checks: a call that fails changes nothing.
+  bool place(const CopyKernel& copy, int at, int last_needed) {
+    std::vector<std::pair<int, std::optional<RowWrite>>> writers;
+    std::vector<BufferId> made;
+    for (BufferId now = copy.from; now != copy.to;) {
+      if (!fits(now, copy.to)) return false;
+      const int n = writer(now);
+      const auto* loop = std::get_if<LoopKernel>(&plan_.kernels[static_cast<size_t>(n)].def);
+      if (!loop || n <= last_needed) return false;
+      std::optional<RowWrite> rows = find_row_write(*loop, now);
+      if (rows && rows->old != copy.to && plan_.buffer(rows->old).info.kind != BufferInfo::Kind::computed) rows.reset();
+      if (!rows && !stores_where_it_reads(*loop, now, copy.to)) return false;
+      made.push_back(now);
+      const BufferId before = rows ? rows->old : copy.to;
+      if (before != copy.to && users(before).back() > n) return false;  // it is read as it was
+      writers.emplace_back(n, std::move(rows));
+      now = before;
     }
-    const auto* loop = std::get_if<LoopKernel>(&plan_.kernels[static_cast<size_t>(made)].def);
-    return loop && stores_where_it_reads(*loop, copy.from, copy.to);
+    if (!last_read_before(copy.to, writers.back().first, at)) return false;
+    for (const BufferId id : made) to_[static_cast<size_t>(id.index)] = copy.to;
+    for (size_t i = 0; i < writers.size(); ++i) writes_[writers[i].first].push_back({made[i], std::move(writers[i].second)});
+    return true;
+  }
+
+  bool fits(BufferId made, BufferId target) const {
+    const BufferInfo &from = plan_.buffer(made).info, &to = plan_.buffer(target).info;
+    return from.kind == BufferInfo::Kind::computed && from.dtype == to.dtype && from.sizes == to.sizes && from.strides == to.strides;
+  }
+
+  // Who reads the old value after the new one is there? The copy itself touches both.
+  bool last_read_before(BufferId old, int made, int copy) const {
+    return std::all_of(users(old).begin(), users(old).end(), [&](int user) { return user <= made || user == copy; });
   }
 
   // Each point of a pointwise kernel reads of `old` no element but the one whose new value it stores.
@@ -125,18 +141,44 @@ class InPlaceWrites {
     k.stmts.insert(k.stmts.end(), stores.begin(), stores.end());
   }
 
-  void apply(const std::vector<bool>& gone, const std::vector<BufferId>& to) {
-    if (std::find(gone.begin(), gone.end(), true) == gone.end()) return;
+  void apply(const std::vector<bool>& gone, const EarlyChecks& checks) {
+    if (writes_.empty()) return;
     std::vector<Kernel> kernels;
+    Expr allowed;
     for (size_t n = 0; n < plan_.kernels.size(); ++n) {
-      if (!gone[n]) kernels.push_back(renumbered(std::move(plan_.kernels[n]), to));
+      if (gone[n]) continue;
+      Kernel& k = plan_.kernels[n];
+      const auto write = writes_.find(static_cast<int>(n));
+      if (write != writes_.end()) {
+        if (write == writes_.begin() && !checks.empty()) {
+          for (Kernel& check : checks.kernels(plan_, [&](int n) { return writes_.contains(n); }, &allowed)) kernels.push_back(std::move(check));
+          for (size_t i = to_.size(); i < plan_.buffers.size(); ++i) to_.push_back(BufferId(i));
+        }
+        change(std::get<LoopKernel>(k.def), write->second, allowed);
+      }
+      kernels.push_back(renumbered(std::move(k), to_));
     }
     plan_.kernels = std::move(kernels);
-    for (LoopOutput& o : plan_.outputs) o.source = to[static_cast<size_t>(o.source.index)];
+    for (LoopOutput& o : plan_.outputs) o.source = to_[static_cast<size_t>(o.source.index)];
+  }
+
+  static void change(LoopKernel& loop, const std::vector<Write>& writes, Expr allowed) {
+    if (writes.size() == 1 && writes[0].rows) {
+      loop = only_new_elements(std::move(loop), *writes[0].rows, allowed);
+      return;
+    }
+    for (const Write& w : writes) {
+      for (Stmt& s : loop.stmts) {
+        if (s.kind == Stmt::Kind::store && s.buffer == w.made) s.condition = allowed;
+      }
+    }
+    store_last(loop);
   }
 
   KernelPlan& plan_;
   std::vector<std::vector<int>> users_;
+  std::vector<BufferId> to_;                  // in whose memory each buffer is
+  std::map<int, std::vector<Write>> writes_;  // of kernels that write in place
 };
 
 }  // namespace

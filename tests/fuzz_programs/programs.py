@@ -48,15 +48,16 @@ def make_input(given):
     return fill(shape)
 
 
-def run(program, inputs, wide=False):
-    """All values. wide: with all floats in double precision, those that come of integers as well."""
+def run(program, inputs, wide=False, dense=False):
+    """All values. wide: with all floats in double precision, those that come of integers as well. dense: each step gets copies without strides of their own."""
     values, usual = list(inputs), torch.get_default_dtype()
     try:
         torch.set_default_dtype(torch.float64 if wide else usual)
         for name, args, parameters in program["steps"]:
             if wide and name == "to" and parameters[0] in operators.FLOATS:
                 parameters = ["float64"]
-            values.append(operators.TABLE[name][0](*(values[i] for i in args), *parameters))
+            given = (values[i].clone(memory_format=torch.contiguous_format) if dense else values[i] for i in args)
+            values.append(operators.TABLE[name][0](*given, *parameters))
     finally:
         torch.set_default_dtype(usual)
     return values
@@ -125,6 +126,7 @@ def shaken(program, inputs, values, seed):
                 other = operators.TABLE[name][0](*(off(wide[i], i, name) for i in args), *parameters)
                 unsure = (other - result).abs() >= 0.5 * torch.maximum(other.abs(), result.abs())
                 result = torch.where(unsure, 0.0, other) if seed % 2 else other  # what has no sure digit may be 0 as well
+                result = torch.where(result == 0, 0.0 if seed % 4 < 2 else -0.0, result)  # of either sign
             wide.append(result)
     finally:
         torch.set_default_dtype(usual)

@@ -45,3 +45,8 @@ def written_results(x, y):
 op("written_results", written_results, lambda: (rand(5, 7, dtype=F32), rand(5, 7, dtype=F32)))
 op("signbit_of_nan", lambda x: (x.signbit(), x.half().signbit(), x.double().signbit(), torch.ones_like(x).copysign(x)),
    lambda: (torch.tensor([float("nan"), 0.0, -0.0, 1, -1, float("inf")]).repeat(4).mul(torch.tensor([1.0, -1.0]).repeat_interleave(12)).neg(),))
+# PyTorch's decomposition copies the result to the strides that eager gives it.
+op("lerp_of_layouts", lambda x, y, w: (torch.lerp(x, y, w), torch.lerp(x.mT, y, 0.3), torch.lerp(x.mT, y.mT, w)), lambda: (rand(5, 5).mT, rand(5, 5), rand(5, 1, low=0, high=1)))
+# Beside 765 the exponential of 18 is no normal number of double precision; a row that ends higher must not take the digits of its beginning.
+op("logcumsumexp_far_below", lambda x, b: (torch.logcumsumexp(x, 1), torch.logcumsumexp(x.flip(1), 1), torch.logcumsumexp(x.double() - 400, 1), torch.logcumsumexp(b * 3.0, 0)),
+   lambda: (torch.tensor([[18.0, 18, 17, 25, 765, 3, 764], [-600, -601, 5, 5, 700, -20, float("-inf")], [float("-inf"), -1e4, 3, 1, 2, 2, 2]]), torch.tensor([6, 5, 8, 255, 254, 0, 255], dtype=U8)))

@@ -164,9 +164,16 @@ def test_output_is_harmless(command, hostile, tmp_path, monkeypatch):
         assert check_output(*command, "--json", codes=codes, **cache).returncode == plain.returncode
 
 
-def test_debug_output_is_harmless(hostile, tmp_path, monkeypatch):
+@pytest.mark.parametrize("target", ["cpu:x86-64-v3", "aarch64", "cuda:sm_90"])
+def test_debug_output_is_harmless(target, hostile, tmp_path, monkeypatch):
     monkeypatch.chdir(hostile)
-    check_output("compile", "m.pt2", "-o", "out.coil.pt2", "-O", "0", "--target", "cpu:x86-64-v3", COIL_DEBUG="6", COIL_PROGRESS="never")
+    package, dump = tmp_path / "out.coil.pt2", tmp_path / "dump"
+    check_output("compile", "m.pt2", "-o", package, "-O", "0", "--target", target, COIL_DEBUG="6", COIL_PROGRESS="never", COIL_CACHE="off", COIL_DUMP=str(dump))
+    check_output("inspect", package, "--source", "--kernels", "--memory", "--fusion", "--entries", "--licenses")
+    texts = {path.name: path.read_bytes() for path in dump.iterdir()}  # what TORCH_LOGS shows of a program is read from these, too
+    assert len(texts) > 15
+    for name, text in texts.items():
+        assert not bad_characters(text, False), name
 
 
 def test_names_of_files_are_bytes(hostile, tmp_path):

@@ -9,8 +9,8 @@ import torch
 import harness
 import zoo
 
-CPU = ["find_attention", "fold_bytes", "find_quantised", "fold_constants", "demanded_ranges"]
-CUDA = ["find_attention", "fold_constants", "demanded_ranges"]
+CPU = ["find_attention", "fold_bytes", "find_quantised", "fold_constants", "merge_equal", "demanded_ranges"]
+CUDA = ["find_attention", "fold_constants", "merge_equal", "demanded_ranges"]
 PROGRAMS = ["attention_by_hand_masked_rows", "quantised_mlp_int8_weights", "range_columns", "cond_networks"]
 
 

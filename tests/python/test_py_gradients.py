@@ -165,3 +165,43 @@ def test_statistics_of_batch_norm_are_eagers():
     for (name, a), b in zip(ours.state_dict().items(), theirs.state_dict().values()):
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4, msg=lambda m, name=name: f"{name}: {m}")
     nothing_in_torch()
+
+
+try:
+    from torch.nn.modules.linear_cross_entropy_options import LinearCrossEntropyOptions
+except ImportError:  # PyTorch has it since 2.14
+    LinearCrossEntropyOptions = None
+
+
+@pytest.mark.skipif(LinearCrossEntropyOptions is None, reason="this PyTorch has no chunked linear_cross_entropy")
+@pytest.mark.parametrize("target, reduction, dtype", [("classes", "mean", F32), ("some ignored", "sum", F32), ("some ignored", "none", F32), ("all ignored", "mean", F32),
+                                                      ("shares", "mean", F32), ("shares", "none", F32), ("some ignored", "mean", torch.float64), ("shares", "sum", BF16)])
+def test_linear_cross_entropy_in_chunks(target, reduction, dtype):
+    """The operator of the sum and the mean gives its gradients beside the loss: all of them, and some."""
+    torch.manual_seed(3)
+    x, w, b = (torch.randn(*sizes, dtype=dtype) for sizes in ((10, 6), (9, 6), (9,)))
+    t = torch.randint(0, 9, (10,)) if target != "shares" else torch.rand(10, 9, dtype=dtype).softmax(1)
+    if "ignored" in target:
+        t[:: 1 if target == "all ignored" else 3] = 4
+    options = {"reduction": reduction, "options": LinearCrossEntropyOptions(batch_chunk_size=4, allow_retain_graph=True)}
+    if target != "shares":
+        options["ignore_index"] = 4
+
+    def gradients(f, tensors, fixed):
+        given = [v.clone().requires_grad_(i not in fixed) for i, v in enumerate(tensors)]
+        loss = f(*given)
+        loss.backward(torch.arange(1.0, loss.numel() + 1, dtype=loss.dtype).reshape(loss.shape))
+        return [loss.detach(), *[v.grad for v in given if v.grad is not None]]
+
+    def plain(x, w):
+        return F.linear_cross_entropy(x, w, t, **options)
+
+    def with_all(x, w, b):
+        return F.linear_cross_entropy(x, w, t, linear_bias=b, weight=b.detach().abs() + 0.5, **options)
+
+    for f, tensors, fixed in ((plain, (x, w), (0,)), (with_all, (x, w, b), ()), (with_all, (x, w, b), (1,))):
+        theirs, ours = gradients(f, tensors, fixed), gradients(torch.compile(f, backend="coil", fullgraph=True), tensors, fixed)
+        for mine, right in zip(ours, theirs, strict=True):
+            assert mine.dtype == right.dtype and mine.shape == right.shape
+            torch.testing.assert_close(mine, right, rtol=5e-2 if dtype == BF16 else 1e-5, atol=5e-2 if dtype == BF16 else 1e-5, equal_nan=True)
+        nothing_in_torch()

@@ -2,7 +2,9 @@
 // allocator of its own: COIL_COUNTS_ALLOCATIONS is 0 there.
 #pragma once
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#include "tests/runtime/sanitized.h"
+
+#if COIL_SANITIZED
 #define COIL_COUNTS_ALLOCATIONS 0
 #else
 #define COIL_COUNTS_ALLOCATIONS 1

@@ -6,8 +6,9 @@
 
 #include "fixture.h"
 #include "tests/paths.h"
+#include "tests/runtime/sanitized.h"
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // the library would want the sanitizer in the example, too
+#if !COIL_SANITIZED  // the library would want the sanitizer in the example, too
 namespace coil::runtime_test {
 namespace {
 

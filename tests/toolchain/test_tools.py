@@ -83,6 +83,25 @@ def test_a_report_cut_short_is_a_failure(run_tests, tmp_path, capsys, text):
     assert "no whole report" in capsys.readouterr().out
 
 
+def test_files_that_cannot_be_read_end_the_run_first(run_tests, monkeypatch, tmp_path, capsys):
+    (tmp_path / "test_good.py").write_text("def test_good():\n    pass\n")
+    assert run_tests.collection_failure(BUILD, [], tmp_path) is None
+    (tmp_path / "test_gone.py").write_text("from json import a_name_that_is_gone\n\n\ndef test_gone():\n    pass\n")
+    failure = run_tests.collection_failure(BUILD, [], tmp_path)
+    assert "test_gone.py" in failure and "a_name_that_is_gone" in failure and "test_good" not in failure
+
+    def no_run(*args):
+        raise AssertionError("tests were started")
+
+    monkeypatch.setattr(run_tests, "collection_failure", lambda build, args: failure)
+    for name in ("make_programs", "run_layer_check", "run_ctest", "run_pytest", "run_fuzz"):
+        monkeypatch.setattr(run_tests, name, no_run)
+    monkeypatch.setattr(sys, "argv", ["run_tests.py", "--build", str(tmp_path / "build")])
+    assert run_tests.main() == 1
+    printed = capsys.readouterr().out
+    assert "a_name_that_is_gone" in printed and printed.endswith("\n0 passed, 1 failed\n")
+
+
 def test_temporary_files_are_removed(run_tests, monkeypatch, tmp_path):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)

@@ -40,6 +40,7 @@ Json to_json(const Arguments& a, const CompileReport& r, const CompileOptions& o
   return {{"model", a.model},
           {"tuning", tuning},
           {"hints", r.hints},
+          {"replaced", r.replaced},
           {"output", a.output},
           {"seconds", seconds},
           {"stages", stages},
@@ -131,6 +132,7 @@ std::string summary(const Arguments& a, const CompileReport& r, const CompileOpt
   sizes.add({"package", fmt::format("{}: code {}, weights {}", bytes_text(bytes), bytes_text(r.code_bytes),
                                     bytes_text(r.constants_bytes))});
   sizes.add({"scratch memory of a call", fmt::format("{} bytes", r.arena_formula)});
+  for (const std::string& name : r.replaced) sizes.add({"replaced kernel", shown(name)});
   text += sizes.text();
   if (!r.tuning) return text;
   text += tuning_text(*r.tuning, options.cache != nullptr, style);

@@ -180,6 +180,7 @@ std::string kernels_text(const Json& m, const Style& style) {
                         fmt::join(k.at("ops").get<std::vector<std::string>>(), ", "));
     const std::string choices = choices_of(k);
     if (!choices.empty()) text += "         tuned: " + choices + "\n";
+    if (k.contains("replaced")) text += fmt::format("         replaced: its code is that of {}\n", k["replaced"].get<std::string>());
     std::vector<std::string> seen;
     for (const Json& o : k.value("origins", Json::array())) {
       const std::string line = origin_text(o);
@@ -227,7 +228,8 @@ Result<std::string> licenses_text(const ZipReader& zip, const Json& m) {
 
 // The generated function `name` within a file of them: from the comment above it to the closing brace in column 0.
 std::string function_text(const std::string& text, const std::string& name) {
-  const size_t at = text.find("COIL_NAME(" + name + ")(");
+  size_t at = text.find("COIL_NAME(" + name + ")(");
+  if (at == std::string::npos) at = text.find(" " + name + "(const __grid_constant__ ");  // on CUDA, with its structs above it
   if (at == std::string::npos) return "";
   size_t begin = text.rfind("\n\n", at);
   begin = begin == std::string::npos ? 0 : begin + 2;

@@ -46,6 +46,9 @@ void add_compile_options(CLI::App& app, CompileArguments& a) {
   app.add_option("--skip", a.skip, "leave out a pass, to bisect a wrong result (also COIL_SKIP)")
       ->allow_extra_args(false)
       ->type_name("PASS");
+  app.add_option("--replace-kernel", a.replace_kernels, "put an edited kernel in the place of a generated one: a kernel's or function's name, and a file that began as `coil inspect --source` of it")
+      ->allow_extra_args(false)
+      ->type_name("NAME=FILE");
 }
 
 }  // namespace coil::tool

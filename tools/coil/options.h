@@ -19,6 +19,7 @@ struct CompileArguments {
   std::string target = "cpu";
   std::vector<std::string> dims;  // "batch=s77", "batch=x:0"
   std::vector<std::string> skip;
+  std::vector<std::string> replace_kernels;  // "NAME=file.cc"
   int threads = 0;
   int opt_level = 3;
   bool libraries = true, graphs = true, tf32 = false, winograd = true;

@@ -88,6 +88,7 @@ Result<CompileOptions> compile_options(const CompileArguments& arguments, Progre
   settings.warm = arguments.warm;
   settings.record = arguments.record;
   settings.replay = arguments.replay;
+  settings.replace_kernels = arguments.replace_kernels;
   for (const std::string& item : arguments.skip) {
     for (std::string& pass : split(item, ',')) settings.skip.push_back(std::move(pass));
   }

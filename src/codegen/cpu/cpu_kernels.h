@@ -23,6 +23,7 @@ struct CpuFunction {
   // Of a user's kernel, whose text is a unit by itself: what wrote it, and how coil calls it.
   std::shared_ptr<const UserKernel> user;
   std::string user_call;
+  std::string replaced;               // the file of --replace-kernel that the text is from
 };
 
 // How the host program calls a function for one kernel.

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "codegen/cpu/loop_form.h"
 #include "loop/guard_positions.h"
 
 namespace coil::cpu {
@@ -141,7 +142,8 @@ ExprEmitter::Text ExprEmitter::index_value(Expr e) {
 
 // The second operand is evaluated only where the first holds: a branch, or lanes whose loads are redirected.
 ExprEmitter::Text ExprEmitter::masked(Expr e) {
-  const Text condition = value(e->args[0]);
+  const std::optional<std::string> whole = of_whole_vector(e->args[0]);
+  const Text condition = whole ? Text{*whole, false} : value(e->args[0]);
   if (condition.vector) return masked_lanes(e, condition.text);
   const bool vector = lanes(e), either_side = checks_on_both_sides(e);
   const auto text = [&](const Text& t) { return vector ? vec(t) : t.text; };
@@ -180,6 +182,18 @@ ExprEmitter::Text ExprEmitter::masked_lanes(Expr e, const std::string& condition
   lane_mask_ = outer;
   mixed_mask_ = outer_mixed;
   return {fmt::format("cd::select({}, {}, {})", condition, vec(inside), vec(other)), true};
+}
+
+std::optional<std::string> ExprEmitter::of_whole_vector(Expr e) {
+  if (!context_.whole_steps || context_.lane_var < 0 || !lane_mask_.empty() || e->kind != ExprKind::op || e->args.size() != 2) return std::nullopt;
+  if (e->op == ScalarOp::logical_and) {
+    const std::optional<std::string> a = of_whole_vector(e->args[0]), b = of_whole_vector(e->args[1]);
+    return a && b ? std::optional(fmt::format("({} && {})", *a, *b)) : std::nullopt;
+  }
+  if ((e->op != ScalarOp::lt && e->op != ScalarOp::ge) || e->args[0]->dtype != DType::index) return std::nullopt;
+  const Expr bound = e->pool->var(context_.lane_var) - (e->args[0] - e->args[1]);  // lane < bound, lane >= bound
+  if (!bound->is_constant() || bound->as_int() % kMaxLanes != 0) return std::nullopt;
+  return fmt::format("{} {} {}", context_.vars.at(static_cast<size_t>(context_.lane_var)), e->op == ScalarOp::lt ? "<" : ">=", bound->as_int());
 }
 
 std::string ExprEmitter::counted_lanes() const {
@@ -264,8 +278,9 @@ std::string ExprEmitter::lane_division(Expr e) {
 
 void ExprEmitter::store(const std::string& p, Expr offset, Expr v, Expr condition, bool streams) {
   if (condition) {
-    CHECK(context_.lane_var < 0, "a store of some lanes only");
-    out_ += fmt::format("{}if ({}) {{\n", indent_, value(condition).text);
+    const Text holds = value(condition);
+    CHECK(!holds.vector, "a store of some lanes only");
+    out_ += fmt::format("{}if ({}) {{\n", indent_, holds.text);
     const auto saved = memo_;
     indent_ += "  ";
     store(p, offset, v);

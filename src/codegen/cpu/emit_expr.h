@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@ struct EmitContext {
   std::vector<std::string> vars;                   // C++ names of the loop variables
   std::vector<Expr> sizes;                         // their ranges, for choosing cheap divisions
   int lane_var = -1;                               // the variable that lanes run along; its name is the first lane's value
+  bool whole_steps = false;                        // vectors begin at multiples of their lanes
   std::string tail;                                // count of active lanes; empty: all
   std::map<int, std::pair<std::string, bool>> temps;  // temp -> text, is it a vector
   std::map<int, std::string> scratch;              // worker scratch row -> pointer name
@@ -37,7 +39,7 @@ class ExprEmitter {
   // A C++ int64 expression; must not depend on the lane variable except through its first value.
   std::string index(Expr e);
 
-  // Stores a value at a linear offset. `condition`: null, or (outside of lanes) what has to hold. streams: whole vectors go past the caches.
+  // Stores a value at a linear offset. `condition`: null, or what has to hold, for all lanes alike. streams: whole vectors go past the caches.
   void store(const std::string& pointer, Expr offset, Expr value, Expr condition = {}, bool streams = false);
   // A vector, all lanes of it, at a C++ address.
   void store_lanes(const std::string& address, Expr value);
@@ -49,6 +51,8 @@ class ExprEmitter {
   Text masked(Expr e);
   Text masked_lanes(Expr e, const std::string& condition);
   bool of_lanes_alone(Expr condition) const;
+  // As a condition on the first lane, if all lanes of a vector have it in common: comparisons of the lane variable with multiples of any vector's lanes.
+  std::optional<std::string> of_whole_vector(Expr condition);
   std::string some_element(BufferId buffer, const std::string& pointer);
   std::string counted_lanes() const;  // of the lane mask: those before the tail's end
   std::string lane_index(Expr e);

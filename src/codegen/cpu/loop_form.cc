@@ -41,6 +41,11 @@ int body_cost(const LoopKernel& k) {
   return sum;
 }
 
+// Whether all points along an axis have the value in common; what a temp stands for is not looked at.
+bool is_shared(Expr e, int axis) {
+  return !depends_on_var(e, axis) && !any_of(e, [](Expr n) { return n->kind == ExprKind::temp; });
+}
+
 // How well lanes run along an axis: by how many accesses are contiguous in it. Null: they cannot.
 std::optional<int> lane_score(const LoopKernel& k, int a) {
   const int n = static_cast<int>(k.axes.size());
@@ -49,6 +54,8 @@ std::optional<int> lane_score(const LoopKernel& k, int a) {
   if ((k.sequential && inner) || (size->is_constant() && size->as_int() < 4)) return std::nullopt;
   if (!inner && !k.scratch.empty()) return std::nullopt;  // scratch holds one point's row, not a vector of points
   if (inner && a != n - 1) return std::nullopt;           // other inner axes would need the innermost loop outside
+  // A store happens for whole vectors, or for none of their points.
+  if (std::any_of(k.stmts.begin(), k.stmts.end(), [&](const Stmt& s) { return s.condition && !k.sequential && !is_shared(s.condition, a); })) return std::nullopt;
   int score = 0;
   for_each_access(k, [&](Expr offset, int weight) {
     if (!depends_on_var(offset, a)) return;

@@ -120,7 +120,7 @@ void LoopWriter::lane_block(int64_t block) {
   const std::string v = axis(form_.lanes).name, at = several() ? v + "_at" : v;
   out() += fmt::format("    const long stop = cd::minimum((cd::i64)((block + 1) * {}), (cd::i64)({}));\n", block, size(form_.lanes));
   out() += fmt::format("    long {} = block * {};\n", at, block);
-  context_.lane_var = form_.lanes;
+  context_.lane_var = form_.lanes, context_.whole_steps = true;
   if (several()) {
     out() += keep_rolled("    ") + fmt::format("    for (; {0} + {1} * COIL_LANES <= stop; {0} += {1} * COIL_LANES) {{\n", at, form_.vectors);
     repeats_ = true;
@@ -129,7 +129,7 @@ void LoopWriter::lane_block(int64_t block) {
     out() += "    }\n";
   }
   vectors_until_stop(at, "    ");
-  context_.lane_var = -1;
+  context_.lane_var = -1, context_.whole_steps = false;
 }
 
 void LoopWriter::vectors_until_stop(const std::string& at, const std::string& indent) {
@@ -153,7 +153,7 @@ void LoopWriter::tiles() {
   out() += fmt::format("    const long stop = cd::minimum((cd::i64)((block + 1) * {}), (cd::i64)({}));\n", kTiledBlock, size(form_.lanes));
   out() += fmt::format("    const long last = cd::minimum((cd::i64)((strip + 1) * {}), (cd::i64)({}));\n", kTileRows, size(form_.across));
   out() += fmt::format("    for (long first = strip * {}; first < last; first += COIL_LANES) {{\n      const int points = (int)cd::minimum((cd::i64)(last - first), (cd::i64)COIL_LANES);\n", kTileRows);
-  context_.lane_var = form_.lanes;
+  context_.lane_var = form_.lanes, context_.whole_steps = true;
   out() += fmt::format("      long {} = block * {};\n      for (; {} + COIL_LANES <= stop; {} += COIL_LANES) {{\n", v, kTiledBlock, v, v);
   tile("        ");
   out() += "      }\n";
@@ -165,7 +165,7 @@ void LoopWriter::tiles() {
     out() += "      }\n";
   }
   out() += "    }\n";
-  context_.lane_var = -1;
+  context_.lane_var = -1, context_.whole_steps = false;
 }
 
 void LoopWriter::tile(const std::string& indent) {
@@ -325,7 +325,7 @@ std::string LoopWriter::next_block(const std::vector<ReduceText>& reductions, co
 
 void LoopWriter::lane_loop(const std::vector<const Stmt*>& stmts, std::vector<ReduceText>& reductions, const std::string& in, int lanes, int vectors, bool blocks) {
   const std::string v = axis(lanes).name, n = size(lanes), at = vectors > 1 ? v + "_at" : v;
-  context_.lane_var = lanes;
+  context_.lane_var = lanes, context_.whole_steps = true;
   const auto element = [&](const char* text) {
     for (ReduceText& r : reductions) r.element = vectors > 1 ? text : "";
   };
@@ -367,7 +367,7 @@ void LoopWriter::lane_loop(const std::vector<const Stmt*>& stmts, std::vector<Re
     out() += in + "  }\n";
   }
   out() += in + "}\n";
-  context_.lane_var = -1;
+  context_.lane_var = -1, context_.whole_steps = false;
 }
 
 Expr LoopWriter::point_number() const {

@@ -5,6 +5,7 @@
 
 #include "codegen/cpu/choices.h"
 #include "codegen/cpu/cpu_kernels.h"
+#include "codegen/cpu/loop_form.h"
 #include "device/kernels.h"
 #include "schedule/depthwise.h"
 #include "schedule/schedule.h"
@@ -184,6 +185,7 @@ TargetTraits traits(const CpuSettings& settings) {
   };
   t.template_scratch = template_scratch;
   t.joins_keys = true;
+  t.select_pieces = 2, t.select_step = kMaxLanes;  // a vector is of one piece
   t.parallel_points = 16;  // results of their own keep some 8 threads busy
   t.split_points = 1 << 16;
   t.split_parts = 64;

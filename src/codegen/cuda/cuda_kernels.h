@@ -28,6 +28,7 @@ struct CudaFunction {
   // Of a user's kernel, whose text is a unit by itself: what wrote it, and how coil calls it.
   std::shared_ptr<const UserKernel> user;
   std::string user_call;
+  std::string replaced;               // the file of --replace-kernel that the text is from
 };
 
 // What a launch tells its function of one kernel of the plan. All expressions are C++ text of the host program.

@@ -298,20 +298,22 @@ std::string Emitter::index(Expr e, bool first_lane) {
   return text;
 }
 
-void Emitter::store(BufferId buffer, Expr offset, Expr v, std::string& after, const std::string& after_indent) {
-  const TempText t = value(v);
-  const std::string p = pointer(buffer);
-  const bool wide = place_.width > 1 && access_kind(c_, buffer, offset, place_.lane_axis, place_.width, false) == AccessKind::wide && !lanes(as_affine(offset, place_.lane_axis)->base);
+void Emitter::store(BufferId buffer, Expr offset, Expr v, Expr condition, std::string& after, const std::string& after_indent) {
+  if (condition) v = v->pool->op(ScalarOp::masked, {condition, v, v->pool->cast(v->pool->constant_int(0, DType::i64), v->dtype)});
+  const TempText t = value(v), holds = condition ? value(condition) : TempText{};
+  const std::string p = pointer(buffer), only = condition ? fmt::format("if ({}) ", holds.text) : std::string();
+  const bool wide = place_.width > 1 && !holds.lanes && access_kind(c_, buffer, offset, place_.lane_axis, place_.width, false) == AccessKind::wide &&
+                    !lanes(as_affine(offset, place_.lane_axis)->base);
   if (!wide) {
     std::string& out = place_.width > 1 ? *place_.body : *place_.before;
-    out += fmt::format("{}cd::store1({} + {}, {});\n", place_.width > 1 ? place_.body_indent : place_.before_indent, p, index(offset), t.text);
+    out += fmt::format("{}{}cd::store1({} + {}, {});\n", place_.width > 1 ? place_.body_indent : place_.before_indent, only, p, index(offset), t.text);
     return;
   }
   access_kind(c_, buffer, offset, place_.lane_axis, place_.width, true);
   const std::string n = "y" + std::to_string(c_.next_name++);
   *place_.before += fmt::format("{}{} {}[{}];\n", place_.before_indent, register_type(c_.plan->buffer(buffer).info.dtype), n, place_.width);
   *place_.body += fmt::format("{}{}[v] = {};\n", place_.body_indent, n, t.text);
-  after += fmt::format("{}cd::store({} + {}, {});\n", after_indent, p, index(offset, true), n);
+  after += fmt::format("{}{}cd::store({} + {}, {});\n", after_indent, only, p, index(offset, true), n);
 }
 
 }  // namespace coil::cuda

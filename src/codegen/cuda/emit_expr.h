@@ -64,7 +64,8 @@ class Emitter {
   std::string lane_value(Expr e) { return value(e).text; }
   std::string index(Expr e, bool first_lane = false);
   // A store; wide ones collect lanes in an array and are written after the loop: their text is added to `after`.
-  void store(BufferId buffer, Expr offset, Expr value, std::string& after, const std::string& after_indent);
+  // condition: null, or what has to hold for it to happen, and for what it reads to be there.
+  void store(BufferId buffer, Expr offset, Expr value, Expr condition, std::string& after, const std::string& after_indent);
 
  private:
   TempText make(Expr e);

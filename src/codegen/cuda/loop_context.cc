@@ -83,6 +83,7 @@ bool fits_32(const std::vector<Stmt>& stmts, const std::vector<Expr>& sizes, Exp
   for (const Stmt& s : stmts) {
     look(s.value);
     look(s.offset);
+    if (s.condition) look(s.condition);
   }
   return all;
 }

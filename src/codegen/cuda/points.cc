@@ -24,7 +24,7 @@ std::string statements(KernelContext& c, const LoopKernel& k, int axis, int widt
       temps[s.temp.index] = emitter.value(s.value);
     } else {
       CHECK(s.kind == Stmt::Kind::store, "a pointwise kernel that reduces");
-      emitter.store(s.buffer, s.offset, s.value, after, indent);
+      emitter.store(s.buffer, s.offset, s.value, s.condition, after, indent);
     }
   }
   if (body.empty()) return before + after;

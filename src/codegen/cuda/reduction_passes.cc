@@ -243,7 +243,7 @@ std::string ReductionWriter::chunk(const std::vector<const Stmt*>& stmts, const 
       const std::string value = emitter.lane_value(s->value);
       out += fmt::format("{}kept{}{} = {};\n", inside, s->scratch, element, value);
     } else {
-      emitter.store(s->buffer, s->offset, s->value, after, indent);
+      emitter.store(s->buffer, s->offset, s->value, s->condition, after, indent);
     }
   }
   for (size_t l = 0; l < kept_values_.size(); ++l) {
@@ -333,7 +333,7 @@ std::string ReductionWriter::scan_code() {
     temps_[scan->temp.index] = {x + element, width > 1};
     Emitter emitter(c_, {&before, width > 1 ? &body : &before, indent, width > 1 ? indent + "  " : indent, width > 1 ? last_axis() : -1, width}, temps_);
     for (const Stmt& s : k_.stmts) {
-      if (s.kind == Stmt::Kind::store) emitter.store(s.buffer, s.offset, s.value, after, indent);
+      if (s.kind == Stmt::Kind::store) emitter.store(s.buffer, s.offset, s.value, s.condition, after, indent);
     }
     return width > 1 ? before + lanes_loop(body, width, indent) + after : before + after;
   });

@@ -95,7 +95,7 @@ std::string epilogue_statements(KernelContext& c, const std::vector<Stmt>& stmts
   std::string before, body, after;
   std::map<int, TempText> temps = {{acc.index, {"acc[v]", width > 1}}};
   Emitter emitter(c, {&before, width > 1 ? &body : &before, indent, width > 1 ? indent + "  " : indent, 2, width}, temps);
-  for (const Stmt& s : stmts) emitter.store(s.buffer, s.offset, s.value, after, indent);
+  for (const Stmt& s : stmts) emitter.store(s.buffer, s.offset, s.value, s.condition, after, indent);
   if (width == 1) return before + after;
   return before + fmt::format("#pragma unroll\n{}for (int v = 0; v < {}; ++v) {{\n", indent, width) + body + indent + "}\n" + after;
 }

@@ -1,0 +1,76 @@
+#include "loop/rename.h"
+
+namespace coil {
+namespace {
+
+class Rename {
+ public:
+  explicit Rename(const std::function<BufferId(BufferId)>& to) : to_(to) {}
+
+  void operator()(Pointwise& d) const { rename(d.body); }
+  void operator()(Reduction& d) const { rename(d.body); }
+  void operator()(Scan& d) const { rename(d.body); }
+  void operator()(Sort& d) const { rename(d.body); }
+  void operator()(Concat& d) const {
+    for (Concat::Piece& piece : d.pieces) rename(piece.body);
+  }
+  void operator()(Library& d) const {
+    for (BufferId& id : d.inputs) map(id);
+  }
+  void operator()(Compact& d) const {
+    for (Expr* e : {&d.keep, &d.start, &d.value}) rename(*e);
+  }
+  void operator()(ReadSize& d) const { map(d.source); }
+  void operator()(UserCall& d) const {
+    for (UserCall::Argument& a : d.args) {
+      if (auto* t = std::get_if<UserCall::Tensor>(&a)) map(t->operand.buffer);
+    }
+  }
+  void operator()(Region& d) const {
+    map(d.predicate);
+    for (BufferId& id : d.initial) map(id);
+    for (RegionPart& part : d.parts) {
+      for (auto& capture : part.captures) map(capture.second);
+    }
+  }
+  void operator()(Gemm& d) const {
+    map(d.a.buffer);
+    map(d.b.buffer);
+    if (d.quantised) {
+      map(d.quantised->scale);
+      map(d.quantised->zero);
+    }
+  }
+  void operator()(GroupedGemm& d) const {
+    map(d.a.buffer);
+    map(d.b.buffer);
+    map(d.ends);
+  }
+  void operator()(Conv2d& d) const {
+    map(d.x.buffer);
+    map(d.weight);
+  }
+  void operator()(Attention& d) const {
+    for (Operand* o : {&d.q, &d.k, &d.v}) map(o->buffer);
+    if (d.mask) map(d.mask->buffer);
+  }
+
+ private:
+  void map(BufferId& id) const {
+    if (id.valid()) id = to_(id);
+  }
+  void rename(Expr& e) const {
+    e = rewrite(e, [this](Expr leaf) {
+      if (leaf->kind != ExprKind::load) return Expr();
+      return leaf->pool->load(to_(BufferId(leaf->id)), leaf->dtype, leaf->args);
+    });
+  }
+
+  const std::function<BufferId(BufferId)>& to_;
+};
+
+}  // namespace
+
+void rename_reads(Loop& loop, const std::function<BufferId(BufferId)>& to) { std::visit(Rename(to), loop.def); }
+
+}  // namespace coil

@@ -1,0 +1,152 @@
+#include "schedule/row_writes.h"
+
+#include <algorithm>
+#include <map>
+
+#include "schedule/early_checks.h"
+
+namespace coil {
+namespace {
+
+using Lets = std::map<int32_t, Expr>;
+
+Lets lets_of(const LoopKernel& k) {
+  Lets lets;
+  for (const Stmt& s : k.stmts) {
+    if (s.kind == Stmt::Kind::let) lets[s.temp.index] = s.value;
+  }
+  return lets;
+}
+
+Expr without_lets(Expr e, const Lets& lets) {
+  return rewrite(e, [&](Expr leaf) {
+    if (leaf->kind != ExprKind::temp) return Expr();
+    const auto let = lets.find(leaf->id);
+    return let == lets.end() ? Expr() : without_lets(let->second, lets);
+  });
+}
+
+bool reads_element(Expr e, BufferId buffer, Expr offset) {
+  return e->kind == ExprKind::load && e->id == buffer.index && e->args[0] == offset;
+}
+
+std::vector<Expr> conjuncts(Expr e) {
+  if (!e->is_op(ScalarOp::logical_and)) return {e};
+  std::vector<Expr> all = conjuncts(e->args[0]);
+  for (const Expr part : conjuncts(e->args[1])) all.push_back(part);
+  return all;
+}
+
+Expr conjunction(ExprPool& pool, const std::vector<Expr>& parts) {
+  Expr all;
+  for (const Expr part : parts) all = all ? pool.op(ScalarOp::logical_and, {all, part}) : part;
+  return all;
+}
+
+// An index as a number of i64 is that index.
+Expr index_in(Expr e) { return e->is_op(ScalarOp::cast) && e->args[0]->dtype == DType::index ? e->args[0] : e; }
+
+// One coordinate of an axis.
+struct OneCoordinate {
+  int axis;
+  Expr at;      // the coordinate, an index that stays in range
+  Expr exists;  // null, or that the number is a coordinate at all
+};
+
+// What "a == b" says of an axis.
+std::optional<OneCoordinate> one_coordinate(const LoopKernel& k, Expr a, Expr b) {
+  const Expr var = index_in(a), other = index_in(b);
+  if (var->kind != ExprKind::var || depends_on_var(other, var->id)) return std::nullopt;
+  const Expr size = k.axes[static_cast<size_t>(var->id)].size;
+  if (!provably_nonnegative(size - 1)) return std::nullopt;
+  if (other->is_op(ScalarOp::checked_index) && other->args[1] == size) return OneCoordinate{var->id, other, {}};
+  ExprPool& pool = *var->pool;
+  const bool integer = other->dtype == DType::index || other->dtype == DType::i64 || other->dtype == DType::i32;
+  if (!integer) return std::nullopt;
+  const Expr number = pool.cast(other, DType::i64);
+  const Expr exists = pool.op(ScalarOp::logical_and, {pool.op(ScalarOp::ge, {number, pool.constant_int(0, DType::i64)}), pool.op(ScalarOp::lt, {number, pool.cast(size, DType::i64)})});
+  return OneCoordinate{var->id, pool.checked_index(clamped_position(number, size), size), exists};
+}
+
+std::optional<OneCoordinate> one_coordinate(const LoopKernel& k, Expr part) {
+  if (!part->is_op(ScalarOp::eq)) return std::nullopt;
+  if (auto found = one_coordinate(k, part->args[0], part->args[1])) return found;
+  return one_coordinate(k, part->args[1], part->args[0]);
+}
+
+// The loops without the axis, of which only one coordinate counts.
+void drop_axis(LoopKernel& k, const OneCoordinate& one, Stmt& store, std::vector<Expr>& parts) {
+  ExprPool& pool = *store.value->pool;
+  std::vector<Expr> now;
+  for (int a = 0; a < static_cast<int>(k.axes.size()); ++a) now.push_back(pool.var(a > one.axis ? a - 1 : a));
+  std::vector<Expr> at = now;
+  at[static_cast<size_t>(one.axis)] = substitute_vars(one.at, now);
+  for (Expr* e : {&store.value, &store.offset}) *e = substitute_vars(*e, at);
+  for (Expr& part : parts) part = substitute_vars(part, at);
+  if (one.exists) parts.push_back(substitute_vars(one.exists, now));
+  k.axes.erase(k.axes.begin() + one.axis);
+  --k.num_outer;
+}
+
+}  // namespace
+
+std::optional<RowWrite> find_row_write(const LoopKernel& k, BufferId made) {
+  if (k.num_outer != static_cast<int>(k.axes.size()) || k.sequential || !k.scratch.empty()) return std::nullopt;
+  std::optional<size_t> row;
+  for (size_t i = 0; i < k.stmts.size(); ++i) {
+    const Stmt& s = k.stmts[i];
+    if (s.kind != Stmt::Kind::let && s.kind != Stmt::Kind::store) return std::nullopt;
+    if (s.kind != Stmt::Kind::store || s.buffer != made) continue;
+    if (row || s.condition) return std::nullopt;
+    row = i;
+  }
+  if (!row) return std::nullopt;
+  const Stmt& store = k.stmts[*row];
+  const Lets lets = lets_of(k);
+  const Expr value = without_lets(store.value, lets);
+  if (!value->is_op(ScalarOp::masked) && !value->is_op(ScalarOp::select)) return std::nullopt;
+  RowWrite write{*row, {}, value->args[0], value->args[1]};
+  Expr kept = value->args[2];
+  if (kept->kind != ExprKind::load || kept->args[0] != store.offset) {
+    std::swap(kept, write.value);
+    write.condition = kept->pool->op(ScalarOp::logical_not, {write.condition});
+  }
+  if (kept->kind != ExprKind::load || kept->args[0] != store.offset) return std::nullopt;
+  write.old = BufferId(kept->id);
+  bool alone = true;
+  for (const Stmt& s : k.stmts) {
+    for (const Expr e : {s.value, s.offset, s.condition}) {
+      if (e) visit(e, [&](Expr n) { alone = alone && (n->kind != ExprKind::load || n->id != kept->id || reads_element(n, write.old, store.offset)) && (n->kind != ExprKind::load || n->id != made.index); });
+    }
+  }
+  return alone ? std::optional(write) : std::nullopt;
+}
+
+LoopKernel only_new_elements(LoopKernel k, const RowWrite& write, Expr allowed) {
+  Stmt store = k.stmts[write.store];
+  ExprPool& pool = *store.value->pool;
+  const bool alone = std::count_if(k.stmts.begin(), k.stmts.end(), [](const Stmt& s) { return s.kind == Stmt::Kind::store; }) == 1;
+  std::vector<Expr> parts = conjuncts(write.condition);
+  if (!alone) {  // what others store needs the loops as they are
+    if (allowed) parts.push_back(allowed);
+    k.stmts[write.store].condition = conjunction(pool, parts);
+    return k;
+  }
+  store.value = write.value;
+  for (size_t i = 0; i < parts.size();) {
+    const std::optional<OneCoordinate> one = one_coordinate(k, parts[i]);
+    if (!one) {
+      ++i;
+      continue;
+    }
+    parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(i));
+    drop_axis(k, *one, store, parts);
+    i = 0;
+  }
+  if (allowed) parts.insert(parts.begin(), allowed);
+  store.condition = conjunction(pool, parts);
+  k.stmts = {std::move(store)};
+  return k;
+}
+
+}  // namespace coil
