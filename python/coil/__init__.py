@@ -21,6 +21,7 @@ from ._errors import (ArchiveError, AssertionFailed, Error, FileError, InputErro
 from ._kernels import UserKernel, register_kernel
 from ._model import Dim, Model, State, TensorInfo, load
 from ._profile import Profile, profile
+from ._report import report
 from ._runtime import __version__
 from ._stats import CompileStats, compile_stats, reset_compile_stats
 
@@ -28,7 +29,7 @@ __all__ = [
     "ArchiveError", "AssertionFailed", "CompileStats", "Dim", "Error", "FileError", "InputError", "InternalError", "KernelError",
     "MissingFileError", "Model", "OptionError", "OutOfMemoryError", "PackageError", "Profile", "ProgramError", "State", "TensorInfo",
     "UnsupportedError", "UserKernel", "__version__", "aoti_compile_and_package", "aoti_load_package", "compile", "compile_stats", "do_bench", "explain", "load", "profile",
-    "register_kernel", "reset_compile_stats",
+    "register_kernel", "report", "reset_compile_stats",
 ]
 
 

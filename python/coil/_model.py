@@ -10,6 +10,7 @@ from . import _runtime
 from ._constants import read_constants
 from ._errors import InputError, make_error, option_error
 from ._profile import Profile
+from ._report import ModelReport
 from ._pytree import Spec
 from ._strides import run_with_copies
 
@@ -77,8 +78,9 @@ class Model:
         self._run = runtime.run
         self._path = path
         self._package = package
-        self.report: dict = report or {}
-        """What the compilation that made this model measured; empty for a loaded one."""
+        self.report = ModelReport(self, report or {})
+        """As a dict: what the compilation that made this model measured; empty for a loaded one. Called, `model.report("page.html", x)`:
+        writes a page about calls with these arguments (times, graph, lines of the model, memory, code); see `coil.report`."""
         self.inputs: tuple[TensorInfo, ...] = _infos(runtime.inputs)
         """What the program takes, flattened. Arguments that the export fixed are not among them."""
         self.outputs: tuple[TensorInfo, ...] = _infos(runtime.outputs)

@@ -57,6 +57,15 @@ class Profile:
         """Writes a trace in the Chrome format, which ui.perfetto.dev shows."""
         self._recorded().write(os.fspath(path))
 
+    def report(self, path: str | os.PathLike) -> None:
+        """Writes a page about the models that were called, those of `torch.compile` too: times, graph, memory, code; see `coil.report`."""
+        reports = self._recorded().reports()
+        if not reports:
+            from ._errors import option_error
+
+            raise option_error("no call was recorded, or the models that were called are gone", "call a model before the profile ends, and keep it")
+        _runtime.write_file(os.fspath(path), _runtime.report_page(reports).encode())
+
     def summary(self) -> dict:
         """All sums: {"models": [{"model", "calls", "call_us", "host_us", "kernels": [...]}]}; docs/profiling.md lists the keys."""
         return json.loads(self._recorded().table())

@@ -19,6 +19,8 @@ class Profile:
         """A trace in the Chrome format."""
     def table(self) -> str:
         """The sums of models and kernels as JSON."""
+    def reports(self) -> list[str]:
+        """The data of a report for each model that was called and is still open."""
     @property
     def num_calls(self) -> int: ...
 
@@ -32,6 +34,12 @@ class State:
     def reset(self) -> None: ...
     def save(self) -> bytes: ...
     def restore(self, saved: Any) -> None: ...
+
+def report_json(model: Model, profile: Profile, title: str, record: str = "") -> str:
+    """What the package says, what the profile's calls of it took, and what the machine can do. `record`: a tuning record's JSON."""
+
+def report_page(reports: Sequence[str]) -> str:
+    """The page of one report, or of two side by side."""
 
 class Model:
     """An open package. Shared by any number of threads."""

@@ -11,6 +11,7 @@
 #include "coil/coil.h"
 #include "errors.h"
 #include "generation.h"
+#include "report/report.h"
 #include "runtime/profile.h"
 
 namespace coil::python {
@@ -152,6 +153,29 @@ std::string profile_table(const WatchedProfile& p) {
   return p.profile->table_json();
 }
 
+// A report of calls that a profile has; the page of one or two.
+std::string report_json(const CallableModel& c, const WatchedProfile& p, const std::string& title, const std::string& record) {
+  nb::gil_scoped_release release;
+  return value_or_throw(report::report_json(c.model(), *p.profile, report::measure_limits(c.model()), {title, record}));
+}
+
+// A report for each model of the recorded calls that is still open.
+std::vector<std::string> report_all(const WatchedProfile& p) {
+  nb::gil_scoped_release release;
+  std::vector<std::string> reports;
+  report::Limits limits;
+  for (const auto& model : p.profile->models()) {
+    if (reports.empty()) limits = report::measure_limits(*model);
+    reports.push_back(value_or_throw(report::report_json(*model, *p.profile, limits, {model->name(), ""})));
+  }
+  return reports;
+}
+
+std::string report_page(const std::vector<std::string>& reports) {
+  nb::gil_scoped_release release;
+  return value_or_throw(report::report_page(reports));
+}
+
 // The level of this machine that a package's code would be chosen for here; COIL_ISA lowers it.
 std::string host_isa() {
   std::vector<std::string> all;
@@ -184,13 +208,16 @@ NB_MODULE(_runtime, m) {
       .def("stop", [](const coil::python::WatchedProfile& p) { p.profile->stop(); })
       .def("write", &coil::python::write_trace, "path"_a)
       .def("table", &coil::python::profile_table)
+      .def("reports", &coil::python::report_all)
       .def_prop_ro("num_calls", [](const coil::python::WatchedProfile& p) { return p.profile->calls().size(); });
+  m.def("report_page", &coil::python::report_page, "reports"_a);
   m.def("start_profile", &coil::python::start_profile, "model"_a.none(), "calls"_a = 0, "counters"_a = false, nb::keep_alive<0, 1>());
   nb::class_<coil::python::OwnedState>(m, "State")
       .def("fork", &coil::python::fork)
       .def("reset", &coil::python::reset)
       .def("save", &coil::python::save_state)
       .def("restore", &coil::python::restore_state, "saved"_a);
+  m.def("report_json", &coil::python::report_json, "model"_a, "profile"_a, "title"_a, "record"_a = "");
   nb::class_<CallableModel>(m, "Model", nb::is_weak_referenceable())
       .def_static("open", &coil::python::open_file, "path"_a, "device"_a = "", "threads"_a = 0, "verify"_a = false)
       .def_static("open_memory", &coil::python::open_memory, "package"_a, "device"_a = "", "threads"_a = 0)

@@ -43,6 +43,13 @@ Json choices(const Kernel& k) {
   return {{"by", size_text(k.choices.key)}, {"rows", rows}};
 }
 
+// "3 14 15": a list would take a line for each.
+std::string numbers(const std::vector<BufferId>& buffers) {
+  std::string list;
+  for (BufferId id : buffers) list += (list.empty() ? "" : " ") + std::to_string(id.index);
+  return list;
+}
+
 Json amount(Expr e) { return e->is_constant() ? Json(e->as_int()) : Json(size_text(e)); }
 
 Json kernels(const TargetContents& t) {
@@ -64,6 +71,8 @@ Json kernels(const TargetContents& t) {
     const KernelWork work = kernel_work(t.plan, k);
     if (work.bytes) rows.back()["bytes"] = amount(work.bytes);
     if (work.flops) rows.back()["flops"] = amount(work.flops);
+    if (!work.reads.empty()) rows.back()["reads"] = numbers(work.reads);
+    if (!work.writes.empty()) rows.back()["writes"] = numbers(work.writes);
     if (!k.choices.rows.empty()) rows.back()["choices"] = choices(k);
     if (const auto* user = std::get_if<UserCallKernel>(&k.def)) {
       const UserKernel& u = *user->def.kernel;
@@ -75,11 +84,12 @@ Json kernels(const TargetContents& t) {
 
 Json memory(const KernelPlan& plan) {
   Json buffers = Json::array();
-  for (const PlanBuffer& b : plan.buffers) {
+  for (size_t i = 0; i < plan.buffers.size(); ++i) {
+    const PlanBuffer& b = plan.buffers[i];
     if (b.placement.kind != Placement::Kind::arena) continue;
     Json shape = Json::array();
     for (Expr s : b.info.sizes) shape.push_back(size_text(s));
-    buffers.push_back({{"name", b.info.name}, {"dtype", name(b.info.dtype)}, {"shape", shape}, {"offset", size_text(b.placement.offset)}});
+    buffers.push_back({{"name", b.info.name}, {"dtype", name(b.info.dtype)}, {"shape", shape}, {"offset", size_text(b.placement.offset)}, {"buffer", i}});
   }
   return {{"arena_bytes", size_text(plan.arena_bytes)},
           {"constants_bytes", plan.constants_bytes},
@@ -112,12 +122,14 @@ std::string manifest_text(const PackageContents& c) {
   for (const LoopInput& in : plan.inputs) {
     inputs.push_back(in.buffer.valid() ? tensor(in.name, plan.buffer(in.buffer).info)
                                        : Json{{"name", in.name}, {"dtype", "int64"}, {"shape", Json::array()}, {"value", size_text(in.symint)}});
+    if (in.buffer.valid()) inputs.back()["buffer"] = in.buffer.index;
     if (in.exact_strides) inputs.back()["exact_strides"] = true;
     if (in.whole_storage) inputs.back()["whole_storage"] = true;
   }
   for (const LoopOutput& o : plan.outputs) {
     if (o.kind != LoopOutput::Kind::user) continue;
     outputs.push_back(tensor(o.name, plan.buffer(o.source).info));
+    outputs.back()["buffer"] = o.source.index;
     if (!o.number.empty()) outputs.back()["number"] = o.number;
   }
   for (const LoopOutput& o : plan.outputs) {

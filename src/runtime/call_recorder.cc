@@ -40,8 +40,8 @@ struct CallRecorder::Loop {
   int32_t kernel;
 };
 
-CallRecorder::CallRecorder(const Model& model)
-    : model_(model), table_(model.kernel_table()), lanes_(static_cast<size_t>(std::max(model.host().num_workers, 1))) {}
+CallRecorder::CallRecorder(std::shared_ptr<const Model> model)
+    : held_(std::move(model)), model_(*held_), table_(model_.kernel_table()), lanes_(static_cast<size_t>(std::max(model_.host().num_workers, 1))) {}
 
 CallRecorder::~CallRecorder() = default;
 
@@ -50,6 +50,7 @@ bool CallRecorder::begin(void* stream) {
   if (profiles_.empty()) return false;
   call_ = CallRecord{};
   call_.table = table_;
+  call_.model = held_;
   call_.thread = this_thread();
   call_.stream = stream;
   if (model_.cuda()) {

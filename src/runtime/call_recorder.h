@@ -15,7 +15,7 @@ class Counters;
 
 class CallRecorder {
  public:
-  explicit CallRecorder(const Model& model);
+  explicit CallRecorder(std::shared_ptr<const Model> model);
   ~CallRecorder();
 
   // False: nobody wants this call. Then nothing else is called. `stream` of CUDA models.
@@ -44,6 +44,7 @@ class CallRecorder {
   void merge();
   void put_device_times();
 
+  const std::shared_ptr<const Model> held_;
   const Model& model_;
   std::shared_ptr<const KernelTable> table_;
   std::vector<std::shared_ptr<Profile>> profiles_;

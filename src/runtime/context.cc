@@ -438,7 +438,7 @@ int32_t Context::run(const CoilTensorView* inputs, int32_t num_inputs, CoilTenso
 // Somebody watches calls, perhaps this one.
 [[gnu::noinline, gnu::cold]] int32_t Context::run_recorded(const CoilTensorView* inputs, int32_t num_inputs, CoilTensorView* outputs, int32_t num_outputs,
                                                            CoilError* error, void* stream) {
-  if (!recorder_) recorder_ = std::make_unique<CallRecorder>(*model_);
+  if (!recorder_) recorder_ = std::make_unique<CallRecorder>(model_);
   watching_ = recorder_->begin(stream) ? recorder_.get() : nullptr;
   struct End {
     Context& context;

@@ -83,6 +83,15 @@ std::vector<std::shared_ptr<const CallRecord>> Profile::calls() const {
   return calls_;
 }
 
+std::vector<std::shared_ptr<const Model>> Profile::models() const {
+  std::vector<std::shared_ptr<const Model>> found;
+  for (const auto& call : calls()) {
+    auto model = call->model.lock();
+    if (model && std::find(found.begin(), found.end(), model) == found.end()) found.push_back(std::move(model));
+  }
+  return found;
+}
+
 int64_t Profile::dropped() const {
   const std::lock_guard lock(mutex_);
   return dropped_;

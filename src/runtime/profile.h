@@ -50,6 +50,7 @@ struct CallRecord {
   std::vector<KernelSpan> kernels;
   std::vector<ChunkSpan> chunks;
   std::shared_ptr<const KernelTable> table;
+  std::weak_ptr<const Model> model;
 };
 
 struct ProfileOptions {
@@ -73,7 +74,9 @@ class Profile {
 
   // A trace in the Chrome format, which Perfetto reads (profile_trace.cc), and the sums of each kernel as JSON (profile_table.cc).
   std::string trace_json() const;
-  std::string table_json() const;
+  std::string table_json(const Model* only = nullptr) const;
+  // The models of the recorded calls that are still open, in the order of their first calls.
+  std::vector<std::shared_ptr<const Model>> models() const;
 
   // For recorders. Whether a call of `model` that begins now is to be recorded; each `take` is followed by one `add`.
   bool take(const Model& model);

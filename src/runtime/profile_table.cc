@@ -13,6 +13,7 @@
 #include <map>
 
 #include "runtime/json_text.h"
+#include "runtime/model.h"
 #include "runtime/profile.h"
 
 namespace coil::runtime {
@@ -161,12 +162,14 @@ std::string model_json(ModelSums& m) {
 
 }  // namespace
 
-std::string Profile::table_json() const {
+std::string Profile::table_json(const Model* only) const {
   const TickScale ticks = scale();
   std::vector<ModelSums> models;  // in order of their first calls
   Amounts amounts;
   const auto recorded = calls();
+  const std::shared_ptr<const KernelTable> wanted = only ? only->kernel_table() : nullptr;
   for (const auto& c : recorded) {
+    if (wanted && c->table != wanted) continue;
     const auto same = [&](const ModelSums& m) { return m.table == c->table; };
     auto found = std::find_if(models.begin(), models.end(), same);
     if (found == models.end()) {

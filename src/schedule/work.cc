@@ -2,6 +2,7 @@
 #include "schedule/work.h"
 
 #include <map>
+#include <set>
 
 namespace coil {
 namespace {
@@ -28,13 +29,22 @@ class Counter {
   explicit Counter(const KernelPlan& plan) : plan_(plan), flops_(pool().index(0)) {}
 
   // `elements` of a buffer are read or written; several such parts of one buffer may be the same ones, so together they are no more than it.
-  void touch(BufferId id, Expr elements) {
+  void touch(BufferId id, Expr elements, bool written = false) {
     if (!id.valid() || id.index >= kScratchBase) return;
+    if (plan_.buffer(id).placement.kind != Placement::Kind::constant) (written ? writes_ : reads_).insert(id.index);
     Expr& sum = touched_[id.index];
     sum = sum ? sum + elements : elements;
   }
   void touch(BufferId id) {
     if (id.valid() && id.index < kScratchBase) touch(id, elements_of(id));
+  }
+  void write(BufferId id) {
+    if (id.valid() && id.index < kScratchBase) touch(id, elements_of(id), true);
+  }
+
+  // Space for a kernel's own use: it has a life in memory, and nothing of it reaches another kernel.
+  void scratch(BufferId id) {
+    if (id.valid() && id.index < kScratchBase) writes_.insert(id.index);
   }
 
   void value(Expr e, Expr points) {
@@ -50,7 +60,7 @@ class Counter {
   void statement(const Stmt& s, Expr points) {
     value(s.value, points);
     if (s.condition) value(s.condition, points);
-    if (s.kind == Stmt::Kind::store && s.scratch < 0) touch(s.buffer, points);
+    if (s.kind == Stmt::Kind::store && s.scratch < 0) touch(s.buffer, points, true);
     if ((s.kind == Stmt::Kind::reduce || s.kind == Stmt::Kind::scan) && is_floating(s.dtype)) compute(points);
   }
 
@@ -60,7 +70,8 @@ class Counter {
       const BufferId id(index);
       bytes = bytes + pool().op(ScalarOp::imin, {elements, elements_of(id)}) * byte_size(plan_.buffer(id).info.dtype);
     }
-    return {bytes, known ? flops_ : Expr()};
+    const auto list = [](const std::set<int32_t>& ids) { return std::vector<BufferId>(ids.begin(), ids.end()); };
+    return {bytes, known ? flops_ : Expr(), list(reads_), list(writes_)};
   }
   ExprPool& pool() const { return *plan_.pool; }
 
@@ -69,6 +80,7 @@ class Counter {
 
   const KernelPlan& plan_;
   std::map<int32_t, Expr> touched_;  // by buffer
+  std::set<int32_t> reads_, writes_;
   Expr flops_;
 };
 
@@ -79,6 +91,7 @@ KernelWork loop_work(Counter c, const LoopKernel& loop) {
     if (i < static_cast<size_t>(loop.num_outer)) outer = outer * loop.axes[i].size;
   }
   for (const Stmt& s : loop.stmts) c.statement(s, s.inner ? all : outer);
+  for (const WorkerScratch& s : loop.scratch) c.scratch(s.buffer);
   return c.work();
 }
 
@@ -108,7 +121,8 @@ KernelWork template_work(Counter c, const TemplateKernel& t) {
     if (t.past) c.touch(t.past->k.buffer), c.touch(t.past->v.buffer);
   }
   for (const Stmt& s : t.epilogue) c.statement(s, results);
-  if (t.epilogue.empty()) c.touch(t.result, results);
+  if (t.epilogue.empty()) c.touch(t.result, results, true);
+  c.scratch(t.scratch);
   return c.work();
 }
 
@@ -121,22 +135,23 @@ KernelWork kernel_work(const KernelPlan& plan, const Kernel& kernel) {
   if (const auto* t = std::get_if<TemplateKernel>(&kernel.def)) return template_work(c, *t);
   if (const auto* sort = std::get_if<SortKernel>(&kernel.def)) {
     c.value(sort->body, floor_div(product(c.pool(), sort->sizes) * sort->def.length, sort->sizes.empty() ? c.pool().index(1) : sort->sizes[static_cast<size_t>(sort->def.dim)]));
-    c.touch(sort->values), c.touch(sort->indices);
+    c.write(sort->values), c.write(sort->indices), c.scratch(sort->scratch);
     return c.work();
   }
   if (const auto* library = std::get_if<LibraryKernel>(&kernel.def)) {
     for (BufferId id : library->def.inputs) c.touch(id);
-    for (BufferId id : library->results) c.touch(id);
+    for (BufferId id : library->results) c.write(id);
+    c.scratch(library->scratch);
     return c.work(false);
   }
   if (const auto* user = std::get_if<UserCallKernel>(&kernel.def)) {
     for (const PlanOperand& o : user->operands) c.touch(o.buffer);
-    for (BufferId id : user->results) c.touch(id);
+    for (BufferId id : user->results) c.write(id);
     return c.work(false);
   }
   if (const auto* copy = std::get_if<CopyKernel>(&kernel.def)) {
     const Expr elements = product(c.pool(), plan.buffer(copy->from).info.sizes);
-    c.touch(copy->from, elements), c.touch(copy->to, elements);
+    c.touch(copy->from, elements), c.touch(copy->to, elements, true);
     return c.work();
   }
   c.touch(std::get<ReadKernel>(kernel.def).source);

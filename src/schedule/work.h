@@ -10,6 +10,7 @@ namespace coil {
 // Null where nobody knows: the routines of libraries, users' kernels.
 struct KernelWork {
   Expr bytes, flops;
+  std::vector<BufferId> reads, writes;  // each once, by number, without constants; what is written includes scratch space
 };
 
 // Control marks have none.

@@ -57,7 +57,7 @@ def relinked(text, source, known):
 
     def link(match):
         words, target = match[1], match[2]
-        if re.match(r"[a-z]+:|#", target):
+        if re.match(r"[a-z]+:|#|images/", target):
             return match[0]
         file, _, anchor = target.partition("#")
         file = posixpath.normpath(posixpath.join(posixpath.dirname(source), file))
@@ -80,6 +80,7 @@ def stage(folder):
         target = folder / page
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(relinked((REPO / source).read_text(), source, known))
+    shutil.copytree(REPO / "docs/images", folder / "images")
     (folder / "reference").mkdir()
     for header, page in (("coil.h", "c.md"), ("coil.hpp", "cpp.md")):
         (folder / "reference" / page).write_text(reference.page(REPO / "include/coil" / header))

@@ -1,0 +1,54 @@
+"""A page about a model: where the time of a call goes, and why."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from typing import Any
+
+from . import _runtime
+from ._errors import option_error
+
+
+def report_json(model: Any, args: tuple, kwargs: dict, calls: int, title: str | None, record: str | os.PathLike | None) -> str:
+    """Measures `calls` calls after three others; the data of a report."""
+    if calls < 1:
+        raise option_error(f"calls is {calls}, expected at least 1")
+    text = ""
+    if record is not None:
+        with open(record, encoding="utf-8") as file:
+            text = file.read()
+    for _ in range(3):
+        model(*args, **kwargs)
+    with model.profile() as profile:
+        for _ in range(calls):
+            model(*args, **kwargs)
+        model.synchronize()
+    return _runtime.report_json(model._runtime, profile._recorded(), title or model._path or model.name, text)
+
+
+def report(path: str | os.PathLike, models: Any, *args: Any, calls: int = 20, record: str | os.PathLike | None = None, **kwargs: Any) -> None:
+    """Writes one self-contained page (HTML, at most 2 MB) about calls of a `Model` with these arguments, or of a list of two side by side.
+
+    It shows times of kernels beside what the machine can do, the graph, the lines of the model, memory over a call, the generated code,
+    and what could be done. `record`: a tuning record, whose times of variants are shown too."""
+    several = list(models) if isinstance(models, (list, tuple)) else [models]
+    if not 1 <= len(several) <= 2:
+        raise option_error(f"a report is of one model or two, not of {len(several)}")
+    page = _runtime.report_page([report_json(m, args, kwargs, calls, None, record) for m in several])
+    _runtime.write_file(os.fspath(path), page.encode())
+
+
+class ModelReport(dict):
+    """What a compilation measured, and, called, the page of the model that it made."""
+
+    def __init__(self, model: Any, measured: dict):
+        super().__init__(measured)
+        self._model = weakref.ref(model)
+
+    def __call__(self, path: str | os.PathLike, *args: Any, calls: int = 20, record: str | os.PathLike | None = None, **kwargs: Any) -> None:
+        """Writes a page about calls with these arguments; see `coil.report`."""
+        model = self._model()
+        if model is None:
+            raise option_error("the model of this report is gone")
+        report(path, model, *args, calls=calls, record=record, **kwargs)

@@ -1,0 +1,115 @@
+// See advice.h.
+#include "report/advice.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+namespace coil::report {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr double kHostShare = 0.1;     // of a call
+constexpr double kShortKernel = 5;     // us: about what starting threads and the call cost
+constexpr double kShortShare = 0.3;
+constexpr double kWorthSaying = 0.02;  // of a call
+constexpr double kLowRoof = 0.4;       // products and convolutions usually reach more
+constexpr double kOneThread = 1.15;    // time of all threads beside that of the kernel
+
+std::string text_of(const char* format, double a, double b = 0) {
+  char text[256];
+  std::snprintf(text, sizeof text, format, a, b);
+  return text;
+}
+
+class Adviser {
+ public:
+  explicit Adviser(const Json& report) : report_(report), call_(report.at("call")), us_(call_.value("call_us", 0.0)) {}
+
+  Json run() {
+    if (us_ <= 0) return Json::array();
+    host();
+    short_kernels();
+    slow_products();
+    one_thread();
+    copies();
+    std::stable_sort(found_.begin(), found_.end(), [](const Json& a, const Json& b) { return a["us"].get<double>() > b["us"].get<double>(); });
+    return Json(found_);
+  }
+
+ private:
+  void add(const std::string& text, double us, std::vector<int> kernels) { found_.push_back({{"text", text}, {"us", us}, {"kernels", kernels}}); }
+
+  template <class F>
+  double sum(std::vector<int>* kernels, F time) const {
+    double us = 0;
+    for (const Json& k : report_.at("kernels")) {
+      const double part = k.contains("us") ? time(k) : 0.0;
+      if (part > 0) us += part, kernels->push_back(k.at("n").get<int>());
+    }
+    return us;
+  }
+
+  void host() {
+    const double host = call_.value("host_us", 0.0);
+    if (host < kHostShare * us_) return;
+    add(text_of("%.0f %% of a call (%.3g us) is the host's: checking inputs, finding memory, going from kernel to kernel. Larger batches make it matter less.", 100 * host / us_, host), host, {});
+  }
+
+  void short_kernels() {
+    std::vector<int> kernels;
+    const double us = sum(&kernels, [](const Json& k) { return k["us"].get<double>() / std::max(k.value("launches", 1.0), 1.0) < kShortKernel ? k["us"].get<double>() : 0.0; });
+    if (us < kShortShare * us_ || kernels.size() < 2) return;
+    add(text_of("%.0f kernels of less than 5 us each take %.0f %% of the call: there is too little work for more threads. Larger batches, or one thread (num_threads=1) where calls run side by side, use the machine better.",
+                static_cast<double>(kernels.size()), 100 * us / us_), us / 2, kernels);
+  }
+
+  void slow_products() {
+    std::vector<int> kernels;
+    const bool tuned = std::any_of(report_.at("targets").begin(), report_.at("targets").end(), [](const Json& t) { return t.is_object() && t.contains("tuned_for"); });
+    const double us = sum(&kernels, [](const Json& k) {
+      const std::string kind = k.value("kind", "");
+      const bool product = kind == "gemm" || kind == "conv2d" || kind == "attention" || kind == "grouped_gemm";
+      const double roof = k.value("roof_us", 0.0), took = k["us"].get<double>();
+      return product && roof > 0 && roof < kLowRoof * took ? took - roof / kLowRoof : 0.0;
+    });
+    if (us < kWorthSaying * us_) return;
+    add(text_of("%.0f products and convolutions stay below 40 %% of what the machine can do; %.0f us of a call lie there. ", static_cast<double>(kernels.size()), us) +
+            (tuned ? "They were tuned already: look for small or odd sizes (batch, channels) in their shapes." : "Tuning times their variants: coil compile --tune fast."),
+        us, kernels);
+  }
+
+  void one_thread() {
+    const double threads = report_.at("call").value("threads", 1.0);
+    if (threads < 2) return;
+    std::vector<int> kernels;
+    const double us = sum(&kernels, [&](const Json& k) {
+      const double took = k["us"].get<double>();
+      const bool alone = k.value("threads_us", 0.0) < kOneThread * took;
+      return alone && took / std::max(k.value("launches", 1.0), 1.0) > 10 * kShortKernel ? took * (1 - 1 / threads) : 0.0;
+    });
+    if (us < kWorthSaying * us_) return;
+    add(text_of("%.0f long kernels ran on one of %.0f threads: the machine was busy with something else, another call held the pool, or the work has no axis to divide.", static_cast<double>(kernels.size()), threads), us, kernels);
+  }
+
+  // Kernels that only move what others have computed.
+  void copies() {
+    std::vector<int> kernels;
+    const double us = sum(&kernels, [](const Json& k) { return k.contains("flops") && k["flops"].get<double>() == 0 && k.value("bytes", 0.0) > 0 ? k["us"].get<double>() : 0.0; });
+    if (us < kWorthSaying * us_) return;
+    add(text_of("%.0f kernels compute nothing and only move data: %.3g us of a call. They are transposes, concatenations, gathers and changes of type that no neighbour could take in.", static_cast<double>(kernels.size()), us), us, kernels);
+  }
+
+  const Json& report_;
+  const Json& call_;
+  const double us_;
+  std::vector<Json> found_;
+};
+
+}  // namespace
+
+Json advice_of(const Json& report) { return Adviser(report).run(); }
+
+}  // namespace coil::report

@@ -1,0 +1,369 @@
+"use strict";
+// The page of `coil report`. Everything in the data is text for `textContent`: nothing of it becomes markup.
+const reports = JSON.parse(document.getElementById("data").textContent);
+const SVG = "http://www.w3.org/2000/svg";
+let current = 0, view = "", picked = null;
+const R = () => reports[current];
+const byId = id => document.getElementById(id);
+
+function el(tag, attributes, ...children) {
+  const node = document.createElement(tag);
+  return fill(node, attributes, children);
+}
+function svg(tag, attributes, ...children) {
+  return fill(document.createElementNS(SVG, tag), attributes, children);
+}
+function fill(node, attributes, children) {
+  for (const [key, value] of Object.entries(attributes || {})) {
+    if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
+    else if (value !== null && value !== undefined && value !== false) node.setAttribute(key, value === true ? "" : value);
+  }
+  for (const child of children.flat()) if (child !== null && child !== undefined) node.append(child);
+  return node;
+}
+
+const time = us => us === undefined ? "" : us >= 1e6 ? (us / 1e6).toPrecision(3) + " s" : us >= 1e3 ? (us / 1e3).toPrecision(3) + " ms" : us.toPrecision(3) + " us";
+const amount = (x, unit) => {
+  if (x === undefined || x === null) return "";
+  const steps = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]];
+  for (const [size, letter] of steps) if (Math.abs(x) >= size) return (x / size).toPrecision(3) + " " + letter + unit;
+  return +x.toPrecision(3) + " " + unit;
+};
+const percent = x => x === undefined ? "" : (100 * x).toFixed(1) + " %";
+const short = (text, n) => text.length > n ? text.slice(0, n - 1) + "\u2026" : text;
+const rate = x => x ? +x.toPrecision(3) : "";
+const shapeText = shape => (shape || []).join(" x ");
+const place = k => { const o = (k.origins || [])[0]; return o ? [o.module, o.source].filter(Boolean).join("  ") : ""; };
+const ran = k => k.us !== undefined;
+const kernelsRun = () => R().kernels.filter(ran);
+const efficiency = k => k.roof_us && k.us ? k.roof_us / k.us : undefined;
+
+// ---- frame
+
+const VIEWS = [["overview", "Overview"], ["kernels", "Kernels"], ["graph", "Graph"], ["roofline", "Roofline"], ["memory", "Memory"], ["source", "Source lines"], ["fusion", "Not fused"], ["compare", "Compare"]];
+
+function start() {
+  byId("tabs").append(...VIEWS.filter(([id]) => id !== "compare" || reports.length === 2).map(([id, name]) =>
+    el("button", {role: "tab", id: "tab-" + id, "aria-controls": "view", onclick: () => show(id), onkeydown: moveTab}, name)));
+  if (reports.length > 1) {
+    byId("tabs").append(el("select", {"aria-label": "Report", onchange: e => { current = +e.target.value; close(); header(); show(view); }},
+      reports.map((r, i) => el("option", {value: i}, (reports.length === 2 ? "AB"[i] : i + 1) + ": " + short(r.title, 60)))));
+  }
+  document.addEventListener("keydown", keys);
+  header();
+  const [asked, kernel] = location.hash.slice(1).split("/");  // "#graph/12": a view and a kernel
+  show(byId("tab-" + asked) ? asked : reports.length === 2 ? "compare" : "overview");
+  if (kernel && R().kernels[+kernel]) pick(+kernel);
+}
+
+function moveTab(event) {
+  const step = {ArrowRight: 1, ArrowLeft: -1}[event.key];
+  if (!step) return;
+  const tabs = [...byId("tabs").querySelectorAll("button")], next = tabs[(tabs.indexOf(event.target) + step + tabs.length) % tabs.length];
+  next.focus();
+  next.click();
+}
+
+function keys(event) {
+  if (event.key === "Escape") return close();
+  if (/^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName) || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.key === "/" && byId("filter")) { event.preventDefault(); byId("filter").focus(); }
+  const tab = byId("tabs").querySelectorAll("button")[+event.key - 1];
+  if (/^[1-9]$/.test(event.key) && tab) tab.click();
+}
+
+function header() {
+  const r = R(), c = r.call, sizes = Object.entries(c.sizes || {}).map(([k, v]) => k + " = " + v).join(", ");
+  document.title = "coil report: " + reports.map(x => x.title).join(" and ");
+  const peak = r.memory.arena_bytes;
+  byId("head").replaceChildren(el("h1", {}, r.title),
+    el("div", {class: "dim"}, [c.device, c.isa, c.threads ? c.threads + (c.threads > 1 ? " threads" : " thread") : "", sizes, "coil " + r.coil, r.torch ? "exported by PyTorch " + r.torch : ""].filter(Boolean).join(" \u00b7 ")),
+    el("div", {class: "cards"}, card(time(c.call_us), "a call, mean of " + (c.calls || 0)), card(time(c.kernels_us), "kernels, " + percent(c.kernels_us / c.call_us)),
+      card(time(c.host_us), "host, " + percent(c.host_us / c.call_us)), card(amount(peak, "B"), "scratch memory"), card(amount(r.constants_bytes, "B"), "weights"),
+      r.limits.memory_gb_s ? card(rate(r.limits.gflop_s) + " GFLOP/s", "limit; memory " + rate(r.limits.memory_gb_s) + " GB/s" + (r.limits.cache_gb_s ? ", caches " + rate(r.limits.cache_gb_s) : "")) : null));
+}
+const card = (value, what) => el("div", {class: "card"}, el("b", {}, value || "\u2013"), el("span", {class: "dim"}, what));
+
+function show(id) {
+  view = id;
+  history.replaceState(null, "", "#" + id + (picked === null ? "" : "/" + picked));
+  for (const [name] of VIEWS) {
+    const tab = byId("tab-" + name);
+    if (tab) { tab.setAttribute("aria-selected", name === id); tab.tabIndex = name === id ? 0 : -1; }
+  }
+  byId("view").setAttribute("aria-labelledby", "tab-" + id);
+  byId("view").replaceChildren(...{overview, kernels: kernelView, graph: graphView, roofline, memory: memoryView, source: sourceView, fusion: fusionView, compare}[id]().flat().filter(Boolean));
+}
+
+// ---- a kernel in full
+
+function close() { picked = null; byId("detail").hidden = true; byId("detail").replaceChildren(); mark(); }
+function mark() { document.querySelectorAll("[data-n]").forEach(x => x.classList.toggle("picked", picked !== null && +x.dataset.n === picked)); }
+
+function pick(n) {
+  picked = n;
+  history.replaceState(null, "", "#" + view + "/" + n);
+  const k = R().kernels[n], code = R().sources[k.function];
+  const rows = [["kind", k.kind], ["time of a call", ran(k) ? time(k.us) + ", " + percent(k.share) : "did not run"], ["launches", k.launches], ["moved", ran(k) ? amount(k.bytes, "B") + (k.gb_s ? ", " + rate(k.gb_s) + " GB/s" : "") : ""],
+    ["operations", ran(k) ? k.flops === undefined ? "unknown" : amount(k.flops, "FLOP") + (k.gflop_s ? ", " + rate(k.gflop_s) + " GFLOP/s" : "") : ""],
+    ["the machine needs", k.roof_us ? time(k.roof_us) + " (" + percent(efficiency(k)) + " of the roof, bound by " + k.bound + ")" : ""], ["time of all threads", k.threads_us ? time(k.threads_us) : ""],
+    ["cycles", k.cycles ? amount(k.cycles, "") + ", " + amount(k.instructions, "instructions") + ", " + amount(k.cache_misses, "cache misses") : ""],
+    ["variant", k.variant || (k.choices ? "default" : "")], ["function", k.function || "of the device library"]];
+  const facts = el("table", {}, rows.filter(([, v]) => v !== "" && v !== undefined).map(([a, b]) => el("tr", {}, el("td", {class: "dim"}, a), el("td", {class: "text"}, b))));
+  const parts = [el("button", {onclick: close, "aria-label": "Close"}, "Close"), el("h2", {}, n + ": " + k.name), facts];
+  if (k.tuned) parts.push(el("h2", {}, "What the tuner timed"), ...k.tuned.map(tunedTable));
+  parts.push(el("h2", {}, "Lines of the model"), el("div", {}, (k.origins || []).map(originLine)));
+  parts.push(el("h2", {}, "Operators, as loops of this kernel"), el("div", {}, (k.ops || []).join(", ")));
+  const near = neighbours(n);
+  if (near.from.length) parts.push(el("h2", {}, "Reads from"), links(near.from));
+  if (near.to.length) parts.push(el("h2", {}, "Read by"), links(near.to));
+  const reasons = R().not_fused.filter(f => (k.ops || []).includes(f.consumer) || (k.ops || []).includes(f.producer));
+  if (reasons.length) parts.push(el("h2", {}, "Why it is not larger"), el("ul", {}, [...new Set(reasons.map(f => f.producer + " \u2192 " + f.consumer + ": " + f.reason))].slice(0, 8).map(x => el("li", {}, x))));
+  if (code) parts.push(el("h2", {}, "Generated code, " + code.file), el("pre", {tabindex: 0}, code.text));
+  if (k.call) parts.push(el("h2", {}, "How the host calls it"), el("pre", {tabindex: 0}, k.call));
+  byId("detail").hidden = false;
+  byId("detail").replaceChildren(...parts);
+  byId("detail").scrollTop = 0;
+  mark();
+}
+
+function tunedTable(point) {
+  const sizes = Object.entries(point.sizes || {}).map(([a, b]) => a + " = " + b).join(", ");
+  return el("div", {}, el("div", {class: "dim"}, [sizes, "chosen: " + point.chosen, point.reason].filter(Boolean).join(" \u00b7 ")),
+    el("table", {}, (point.timings || []).map(t => el("tr", {}, el("td", {class: "text"}, t.choice), el("td", {class: "n"}, time(t.median_us)), el("td", {class: "text dim"}, t.fault || "")))));
+}
+
+function originLine(o) {
+  return el("div", {}, el("button", {onclick: () => showLine(o.source)}, o.source || "?"), " ", el("span", {class: "dim"}, o.module || ""), o.line ? el("pre", {}, o.line) : null);
+}
+const links = list => el("div", {class: "links"}, list.slice(0, 24).map(n => el("button", {onclick: () => pick(n)}, n + ": " + short(R().kernels[n].name, 40))));
+
+// Tables whose rows open a kernel.
+function rowOf(k, cells) {
+  const open = () => pick(k.n);
+  return el("tr", {class: "pick", tabindex: 0, "data-n": k.n, onclick: open, onkeydown: e => {
+    if (e.key === "Enter") open();
+    const next = {ArrowDown: "nextElementSibling", ArrowUp: "previousElementSibling"}[e.key];
+    if (next && e.currentTarget[next]) { e.preventDefault(); e.currentTarget[next].focus(); }
+  }}, cells);
+}
+
+// ---- views
+
+function overview() {
+  const r = R(), total = r.call.call_us || 0, most = [...kernelsRun()].sort((a, b) => b.us - a.us).slice(0, 15);
+  const advice = r.advice.length ? r.advice.map(a => el("div", {class: "advice"}, a.text + " ", a.kernels.length ? links(a.kernels.slice(0, 6)) : null)) : [el("p", {class: "dim"}, "Nothing stands out.")];
+  const kinds = {};
+  for (const k of kernelsRun()) kinds[k.kind] = (kinds[k.kind] || 0) + k.us;
+  const shares = Object.entries(kinds).sort((a, b) => b[1] - a[1]);
+  return [el("h2", {}, "Advice"), ...advice, el("h2", {}, "Where a call's time goes"), strip(total),
+    el("table", {}, [...shares, ["host: checks, memory, between kernels", r.call.host_us || 0]].map(([name, us]) => el("tr", {}, el("td", {}, name), el("td", {class: "n"}, time(us)), el("td", {class: "n"}, percent(us / total)), el("td", {}, bar(us / total))))),
+    el("p", {class: "dim"}, "Kernels and host add up to the call. On the host: inputs checked in " + time(r.call.check_us) + ", memory found in " + time(r.call.place_us) + "."),
+    el("h2", {}, "The busiest kernels"), table(most), r.call.counters ? el("p", {class: "dim"}, r.call.counters) : null];
+}
+const bar = share => el("span", {class: "bar", style: "width:" + Math.max(0, Math.min(200, 200 * share || 0)) + "px"});
+
+// All kernels in their order, as wide as they take time.
+function strip(total) {
+  const width = 1000, list = kernelsRun(), picture = svg("svg", {viewBox: "0 0 1000 40", role: "img", "aria-label": "Kernels in order, as wide as their time"});
+  let x = 0;
+  for (const k of list) {
+    const w = total ? width * k.us / total : 0;
+    picture.append(svg("rect", {x, y: 4, width: Math.max(w, 0.5), height: 32, class: "dot", "data-n": k.n, onclick: () => pick(k.n)}, svg("title", {}, k.name + ", " + time(k.us))));
+    x += w;
+  }
+  return picture;
+}
+
+let order = "us", rising = false;
+function kernelView() {
+  const box = el("div", {});
+  const filter = el("input", {id: "filter", type: "search", placeholder: "Filter by name, module, line", "aria-label": "Filter", oninput: () => box.replaceChildren(sorted(filter.value))});
+  box.append(sorted(""));
+  return [el("p", {}, filter), box];
+}
+function sorted(words) {
+  const wanted = words.toLowerCase(), value = k => order === "name" ? k.name : order === "roof" ? efficiency(k) : order === "place" ? place(k) : k[order];
+  const rows = R().kernels.filter(k => k.kind !== "control" && (!wanted || (k.name + " " + place(k) + " " + (k.ops || []).join(" ")).toLowerCase().includes(wanted)));
+  rows.sort((a, b) => {
+    const x = value(a), y = value(b);
+    if (x === y) return a.n - b.n;
+    if (x === undefined || y === undefined) return x === undefined ? 1 : -1;
+    return (x < y ? -1 : 1) * (rising ? 1 : -1);
+  });
+  return table(rows, true);
+}
+const COLUMNS = [["n", "#", true], ["us", "time", true], ["share", "share", true], ["launches", "launches", true], ["bytes", "bytes", true], ["flops", "FLOPs", true], ["gb_s", "GB/s", true], ["gflop_s", "GFLOP/s", true], ["roof", "of the roof", true], ["name", "kernel", false], ["place", "from", false]];
+function table(rows, sortable) {
+  const head = el("tr", {}, COLUMNS.map(([key, name, number]) => el("th", {class: number ? "n" : null, scope: "col", "aria-sort": sortable && order === key ? rising ? "ascending" : "descending" : null},
+    sortable ? el("button", {onclick: () => { rising = order === key ? !rising : !number; order = key; show("kernels"); }}, name) : name)));
+  return el("table", {}, el("thead", {}, head), el("tbody", {}, rows.map(k => rowOf(k, [el("td", {class: "n"}, k.n), el("td", {class: "n"}, time(k.us)), el("td", {class: "n"}, percent(k.share)), el("td", {class: "n"}, k.launches), el("td", {class: "n"}, amount(k.bytes, "B")),
+    el("td", {class: "n"}, amount(k.flops, "")), el("td", {class: "n"}, rate(k.gb_s)), el("td", {class: "n"}, rate(k.gflop_s)), el("td", {class: "n"}, k.roof_us ? percent(efficiency(k)) + " " + k.bound : ""), el("td", {class: "text"}, k.name), el("td", {class: "text dim"}, place(k))]))));
+}
+
+// Operations a second over operations a byte, both by powers of ten.
+function roofline() {
+  const limits = R().limits, list = kernelsRun().filter(k => k.flops > 0 && k.bytes > 0 && k.us > 0);
+  if (!limits.memory_gb_s || !list.length) return [el("p", {class: "dim"}, "No kernel computes, or the machine's limits were not measured.")];
+  const W = 960, H = 520, left = 60, bottom = 40, x = list.map(k => k.flops / k.bytes), y = list.map(k => k.gflop_s);
+  const lowX = Math.floor(Math.log10(Math.min(0.1, ...x))), highX = Math.ceil(Math.log10(Math.max(100, ...x))), lowY = Math.floor(Math.log10(Math.max(1e-3, Math.min(1, ...y)))), highY = Math.ceil(Math.log10(Math.max(limits.gflop_s, ...y)));
+  const px = v => left + (W - left - 20) * (Math.log10(v) - lowX) / (highX - lowX), py = v => H - bottom - (H - bottom - 20) * (Math.log10(Math.max(v, 10 ** lowY)) - lowY) / (highY - lowY);
+  const picture = svg("svg", {viewBox: `0 0 ${W} ${H}`, role: "group", "aria-label": "Roofline"});
+  for (let i = lowX; i <= highX; ++i) picture.append(svg("line", {class: "axis", x1: px(10 ** i), x2: px(10 ** i), y1: 20, y2: H - bottom}), svg("text", {x: px(10 ** i), y: H - bottom + 16, "text-anchor": "middle", class: "dim"}, String(+(10 ** i).toPrecision(1))));
+  for (let i = lowY; i <= highY; ++i) picture.append(svg("line", {class: "axis", x1: left, x2: W - 20, y1: py(10 ** i), y2: py(10 ** i)}), svg("text", {x: left - 6, y: py(10 ** i) + 4, "text-anchor": "end", class: "dim"}, String(+(10 ** i).toPrecision(1))));
+  picture.append(svg("text", {x: W / 2, y: H - 6, "text-anchor": "middle"}, "operations for a byte"), svg("text", {x: 14, y: H / 2, transform: `rotate(-90 14 ${H / 2})`, "text-anchor": "middle"}, "GFLOP/s"));
+  for (const [rateOf, name] of [[limits.memory_gb_s, "memory"], [limits.cache_gb_s, "caches"]]) {
+    if (!rateOf) continue;
+    const knee = limits.gflop_s / rateOf, low = 10 ** lowX;
+    picture.append(svg("path", {class: "roof", d: `M ${px(low)} ${py(low * rateOf)} L ${px(knee)} ${py(limits.gflop_s)} L ${W - 20} ${py(limits.gflop_s)}`}), svg("text", {x: px(low) + 6, y: py(low * rateOf) - 6}, name + ", " + rate(rateOf) + " GB/s"));
+  }
+  const most = Math.max(...list.map(k => k.us));
+  for (const k of [...list].sort((a, b) => b.us - a.us)) {
+    picture.append(svg("circle", {class: "dot", cx: px(k.flops / k.bytes), cy: py(k.gflop_s), r: 4 + 14 * Math.sqrt(k.us / most), tabindex: 0, role: "button", "data-n": k.n, "aria-label": k.name + ", " + rate(k.gflop_s) + " GFLOP/s", onclick: () => pick(k.n), onkeydown: e => e.key === "Enter" && pick(k.n)},
+      svg("title", {}, k.n + ": " + k.name + "\n" + place(k) + "\n" + time(k.us) + ", " + rate(k.gflop_s) + " GFLOP/s, " + rate(k.gb_s) + " GB/s")));
+  }
+  return [el("p", {class: "dim"}, "A kernel is as large as its time. Limits: " + (limits.how || "") + "."), picture];
+}
+
+// Buffers as rectangles: from the kernel that writes it to the last that reads it, at its place in the block.
+function memoryView() {
+  const memory = R().memory, list = memory.buffers.filter(b => b.from !== undefined && b.bytes > 0), count = R().kernels.length, total = memory.arena_bytes;
+  if (!list.length || !total) return [el("p", {class: "dim"}, "The program needs no scratch memory.")];
+  const W = 960, H = 420, at = n => 50 + (W - 60) * n / count, up = bytes => H - 30 - (H - 50) * bytes / total;
+  const live = R().kernels.map((_, n) => list.filter(b => b.from <= n && n <= b.to)), load = live.map(x => x.reduce((sum, b) => sum + b.bytes, 0)), peak = load.indexOf(Math.max(...load));
+  const picture = svg("svg", {viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": "Scratch memory over the kernels of a call"});
+  list.forEach((b, i) => picture.append(svg("rect", {x: at(b.from), y: up(Math.min(total, b.offset + b.bytes)), width: Math.max(1, at(b.to + 1) - at(b.from)), height: Math.max(1, up(b.offset) - up(Math.min(total, b.offset + b.bytes))), fill: `hsl(${i * 47 % 360} 45% 55%)`, "fill-opacity": 0.75, onclick: () => pick(b.from)},
+    svg("title", {}, b.name + ", " + amount(b.bytes, "B") + ", kernels " + b.from + " to " + b.to))));
+  picture.append(svg("line", {class: "roof", x1: at(peak + 0.5), x2: at(peak + 0.5), y1: 20, y2: H - 30}), svg("text", {x: Math.min(at(peak) + 6, W - 200), y: 14}, "peak: " + amount(load[peak], "B") + " at kernel " + peak),
+    svg("text", {x: 4, y: up(total) + 12, class: "dim"}, amount(total, "B")), svg("text", {x: 4, y: H - 30, class: "dim"}, "0"), svg("text", {x: W / 2, y: H - 8, class: "dim", "text-anchor": "middle"}, "kernels, in order"));
+  return [el("p", {}, "Scratch memory of a call: " + amount(total, "B") + " = " + memory.arena_formula), picture, el("h2", {}, "Who owns the peak"),
+    el("table", {}, el("tr", {}, ["tensor", "bytes", "shape", "at", "kernels"].map(x => el("th", {}, x))), [...live[peak]].sort((a, b) => b.bytes - a.bytes).map(b =>
+      el("tr", {}, el("td", {class: "text"}, b.name), el("td", {class: "n"}, amount(b.bytes, "B")), el("td", {class: "text"}, b.dtype + " " + shapeText(b.shape)), el("td", {class: "n"}, b.offset), el("td", {class: "links"}, links([b.from]), b.to !== b.from ? links([b.to]) : null))))];
+}
+
+// ---- lines of the model
+
+let lineWanted = "";
+function showLine(source) { lineWanted = source; show("source"); const row = document.querySelector("tr.picked-line"); if (row) row.scrollIntoView({block: "center"}); }
+function sourceView() {
+  const lines = new Map();
+  for (const k of R().kernels) {
+    const origins = k.origins || [], each = ran(k) ? k.us / Math.max(1, new Set(origins.map(o => o.source)).size) : 0;
+    for (const source of new Set(origins.map(o => o.source || "?"))) {
+      const line = lines.get(source) || {us: 0, kernels: [], text: "", modules: new Set()};
+      line.us += each, line.kernels.push(k.n);
+      for (const o of origins) if ((o.source || "?") === source) { line.text = line.text || o.line || ""; if (o.module) line.modules.add(o.module); }
+      lines.set(source, line);
+    }
+  }
+  if (!lines.size) return [el("p", {class: "dim"}, "The program was exported without its source lines.")];
+  return [el("p", {class: "dim"}, "A kernel of several lines gives each an equal part of its time."), el("table", {}, el("tr", {}, ["line", "code", "time", "modules", "kernels"].map(x => el("th", {}, x))),
+    [...lines].sort((a, b) => b[1].us - a[1].us).map(([source, line]) => el("tr", {class: source === lineWanted ? "picked picked-line" : null}, el("td", {class: "text"}, source), el("td", {class: "text"}, line.text), el("td", {class: "n"}, time(line.us)),
+      el("td", {class: "text dim"}, [...line.modules].slice(0, 3).join(", ") + (line.modules.size > 3 ? ", ..." : "")), el("td", {}, links(line.kernels)))))];
+}
+
+function fusionView() {
+  const groups = new Map();
+  for (const f of R().not_fused) {
+    const key = f.producer.replace(/_\d+$/, "") + "\u0000" + f.consumer.replace(/_\d+$/, "") + "\u0000" + f.reason, g = groups.get(key) || {count: 0, bytes: 0, us: 0, f};
+    g.count++, g.bytes += f.bytes || 0, g.us += f.saves_us || 0;
+    groups.set(key, g);
+  }
+  const moves = kernelsRun().filter(k => k.flops === 0 && k.bytes > 0), reasonsOf = k => [...new Set(R().not_fused.filter(f => (k.ops || []).includes(f.consumer) || (k.ops || []).includes(f.producer) || k.ops.some(o => f.producer.startsWith(o))).map(f => f.reason))].slice(0, 3).join("; ");
+  const copies = moves.length ? [el("h2", {}, "Kernels that only move data"), el("table", {}, el("tr", {}, ["kernel", "time", "bytes", "operators", "why it stands alone"].map(x => el("th", {}, x))), moves.map(k => rowOf(k, [el("td", {class: "text"}, k.n + ": " + k.name), el("td", {class: "n"}, time(k.us)), el("td", {class: "n"}, amount(k.bytes, "B")), el("td", {class: "text"}, (k.ops || []).join(", ")), el("td", {class: "text dim"}, reasonsOf(k))])))] : [];
+  if (!groups.size) return [el("p", {class: "dim"}, "All neighbours became one kernel."), ...copies];
+  return [el("p", {class: "dim"}, "Fusing would spare writing the value and reading it again: an estimate by the bandwidth that was measured."), el("table", {}, el("tr", {}, ["producer", "consumer", "reason", "pairs", "bytes", "would spare"].map(x => el("th", {}, x))),
+    [...groups.values()].sort((a, b) => b.us - a.us || b.count - a.count).map(g => el("tr", {}, el("td", {class: "text"}, g.f.producer), el("td", {class: "text"}, g.f.consumer), el("td", {class: "text"}, g.f.reason), el("td", {class: "n"}, g.count), el("td", {class: "n"}, g.bytes ? amount(g.bytes, "B") : ""), el("td", {class: "n"}, g.us ? time(g.us) : "")))), ...copies];
+}
+
+// ---- the graph
+
+function writers() { const of = new Map(); for (const k of R().kernels) for (const b of k.writes || []) if (!of.has(b)) of.set(b, k.n); return of; }
+function neighbours(n) {
+  const of = writers(), mine = new Set(R().kernels[n].writes || []);
+  const from = [...new Set((R().kernels[n].reads || []).map(b => of.get(b)).filter(x => x !== undefined && x !== n))];
+  return {from, to: R().kernels.filter(k => k.n !== n && (k.reads || []).some(b => mine.has(b))).map(k => k.n)};
+}
+
+function layout() {
+  const of = writers(), nodes = [], number = new Map(), edges = [];
+  const add = (key, node) => { number.set(key, nodes.length); nodes.push(Object.assign(node, {depth: 0})); };
+  const inputs = new Map((R().inputs || []).filter(i => i.buffer !== undefined).map((i, n) => [i.buffer, n]));
+  for (const [b, n] of inputs) add("in" + b, {title: R().inputs[n].name, lines: [R().inputs[n].dtype + " " + shapeText(R().inputs[n].shape)]});
+  for (const k of R().kernels) {
+    if (k.kind === "control") continue;
+    const ops = k.ops || [];
+    add(k.n, {title: k.n + ": " + short(k.name, 27), lines: [...ops.slice(0, 5).map(o => short(o, 30)), ...(ops.length > 5 ? ["and " + (ops.length - 5) + " more"] : [])], k});
+    for (const b of new Set(k.reads || [])) {
+      const source = of.has(b) && of.get(b) < k.n ? number.get(of.get(b)) : number.get("in" + b);
+      if (source !== undefined) edges.push([source, number.get(k.n)]);
+    }
+  }
+  (R().outputs || []).forEach((o, i) => { add("out" + i, {title: o.name, lines: [o.dtype + " " + shapeText(o.shape)]}); if (of.has(o.buffer)) edges.push([number.get(of.get(o.buffer)), number.get("out" + i)]); });
+  for (const [a, b] of edges) nodes[b].depth = Math.max(nodes[b].depth, nodes[a].depth + 1);
+  const rows = [];
+  for (const node of nodes) (rows[node.depth] = rows[node.depth] || []).push(node);
+  const parents = new Map(nodes.map(n => [n, []]));
+  for (const [a, b] of edges) parents.get(nodes[b]).push(nodes[a]);
+  let y = 20;
+  for (const row of rows.filter(Boolean)) {
+    const middle = n => { const p = parents.get(n); return p.length ? p.reduce((s, q) => s + q.x, 0) / p.length : 0; };
+    row.sort((a, b) => middle(a) - middle(b));
+    row.forEach((n, i) => { n.w = 240, n.h = 26 + 15 * n.lines.length + (n.k && ran(n.k) ? 16 : 0), n.x = (i - (row.length - 1) / 2) * 270, n.y = y; });
+    y += Math.max(...row.map(n => n.h)) + 36;
+  }
+  return {nodes, edges, height: y};
+}
+
+function graphView() {
+  const {nodes, edges, height} = layout(), most = Math.max(...kernelsRun().map(k => k.us), 1e-9), least = Math.min(...nodes.map(n => n.x)) - 140, width = Math.max(...nodes.map(n => n.x)) + 280 - least;
+  const scene = svg("g", {}), lines = [];
+  for (const [a, b] of edges) {
+    const p = nodes[a], q = nodes[b], x1 = p.x, y1 = p.y + p.h, x2 = q.x, y2 = q.y, line = svg("path", {class: "edge", d: `M ${x1} ${y1} C ${x1} ${y1 + 24}, ${x2} ${y2 - 24}, ${x2} ${y2}`});
+    lines.push([line, p, q]);
+    scene.append(line);
+  }
+  for (const n of nodes) {
+    const open = () => { if (n.k) pick(n.k.n); for (const [line, p, q] of lines) line.classList.toggle("near", p === n || q === n); };
+    const box = svg("g", {class: "node", transform: `translate(${n.x - n.w / 2} ${n.y})`, tabindex: 0, role: "button", "aria-label": n.title, "data-n": n.k ? n.k.n : -1, onclick: open, onkeydown: e => e.key === "Enter" && open()},
+      svg("rect", {width: n.w, height: n.h, rx: 6}), n.k && ran(n.k) ? svg("rect", {class: "heat", width: n.w, height: 22, rx: 6, style: `fill: rgba(var(--hot), ${(0.06 + 0.6 * n.k.us / most).toFixed(2)})`}) : null, svg("text", {x: 8, y: 16, "font-weight": 600}, n.title),
+      n.lines.map((text, i) => svg("text", {x: 14, y: 36 + 15 * i, class: "dim"}, text)), n.k && ran(n.k) ? svg("text", {x: 8, y: n.h - 6}, time(n.k.us) + ", " + percent(n.k.share) + (n.k.roof_us ? ", " + percent(efficiency(n.k)) + " of the roof" : "")) : null);
+    scene.append(box);
+  }
+  const picture = svg("svg", {id: "canvas", tabindex: 0, role: "group", "aria-label": "Kernels and what flows between them. Plus and minus zoom, arrows move."}, scene);
+  let box = {x: -Math.max(450, Math.min(width / 2, 800)), y: 0, w: Math.max(900, Math.min(width, 1600)), h: 700};
+  const whole = () => { box = {x: least, y: 0, w: width, h: height + 20}; apply(); };
+  const apply = () => picture.setAttribute("viewBox", `${box.x} ${box.y} ${box.w} ${box.h}`);
+  const zoom = (factor, fx = 0.5, fy = 0.5) => { box = {x: box.x + box.w * fx * (1 - factor), y: box.y + box.h * fy * (1 - factor), w: box.w * factor, h: box.h * factor}; apply(); };
+  const move = (dx, dy) => { box.x += dx * box.w, box.y += dy * box.h; apply(); };
+  picture.addEventListener("wheel", e => { e.preventDefault(); const r = picture.getBoundingClientRect(); zoom(e.deltaY > 0 ? 1.15 : 1 / 1.15, (e.clientX - r.left) / r.width, (e.clientY - r.top) / r.height); }, {passive: false});
+  let from = null;
+  picture.addEventListener("pointerdown", e => { if (!e.target.closest(".node")) { from = [e.clientX, e.clientY]; picture.setPointerCapture(e.pointerId); } });
+  picture.addEventListener("pointermove", e => { if (from) { const r = picture.getBoundingClientRect(); move((from[0] - e.clientX) / r.width, (from[1] - e.clientY) / r.height); from = [e.clientX, e.clientY]; } });
+  picture.addEventListener("pointerup", () => { from = null; });
+  picture.addEventListener("keydown", e => {
+    const act = {"+": () => zoom(1 / 1.25), "=": () => zoom(1 / 1.25), "-": () => zoom(1.25), "0": whole, ArrowUp: () => move(0, -0.15), ArrowDown: () => move(0, 0.15), ArrowLeft: () => move(-0.15, 0), ArrowRight: () => move(0.15, 0)}[e.key];
+    if (act) { e.preventDefault(); e.stopPropagation(); act(); }
+  });
+  apply();
+  return [el("p", {}, el("button", {onclick: () => zoom(1 / 1.25)}, "Zoom in"), " ", el("button", {onclick: () => zoom(1.25)}, "Zoom out"), " ", el("button", {onclick: whole}, "Whole graph"), el("span", {class: "dim"}, "  A box is a kernel with its operators; the warmer, the longer it takes.")), picture];
+}
+
+// ---- two reports
+
+function compare() {
+  const [a, b] = reports, keyed = r => { const seen = {}, rows = new Map(); for (const k of r.kernels.filter(ran)) { const key = k.name + "\u0000" + place(k), n = seen[key] = (seen[key] || 0) + 1; rows.set(key + "\u0000" + n, k); } return rows; };
+  const left = keyed(a), right = keyed(b), rows = [...new Set([...left.keys(), ...right.keys()])].map(key => ({key, x: left.get(key), y: right.get(key)}));
+  rows.sort((p, q) => Math.abs((q.x ? q.x.us : 0) - (q.y ? q.y.us : 0)) - Math.abs((p.x ? p.x.us : 0) - (p.y ? p.y.us : 0)));
+  const change = (x, y) => el("td", {class: "n " + (y < x ? "better" : y > x ? "worse" : "")}, x && y ? (y > x ? "+" : "") + (100 * (y / x - 1)).toFixed(1) + " %" : "");
+  const facts = [["call", r => r.call.call_us, time], ["kernels", r => r.call.kernels_us, time], ["host", r => r.call.host_us, time], ["scratch memory", r => r.memory.arena_bytes, x => amount(x, "B")], ["package", r => r.package_bytes, x => amount(x, "B")], ["kernels that ran", r => r.kernels.filter(ran).length, String]];
+  const go = (i, k) => { current = i; byId("tabs").querySelector("select").value = i; header(); pick(k.n); };
+  return [el("table", {}, el("tr", {}, el("th", {}, ""), el("th", {class: "n"}, "A: " + a.title), el("th", {class: "n"}, "B: " + b.title), el("th", {class: "n"}, "B beside A")),
+    el("tr", {}, el("td", {}, "on"), [a, b].map(r => el("td", {class: "n"}, [r.call.device, r.call.isa, r.call.threads + " threads"].join(", "))), el("td")),
+    facts.map(([name, of, text]) => el("tr", {}, el("td", {}, name), el("td", {class: "n"}, text(of(a))), el("td", {class: "n"}, text(of(b))), change(of(a), of(b))))),
+    el("h2", {}, "Kernels, the largest differences first"), el("table", {}, el("tr", {}, ["kernel", "from", "A", "B", "B beside A"].map((x, i) => el("th", {class: i > 1 ? "n" : null}, x))),
+      rows.slice(0, 400).map(({x, y}) => el("tr", {}, el("td", {class: "text"}, (x || y).name), el("td", {class: "text dim"}, place(x || y)), el("td", {class: "n"}, x ? el("button", {onclick: () => go(0, x)}, time(x.us)) : "\u2013"),
+        el("td", {class: "n"}, y ? el("button", {onclick: () => go(1, y)}, time(y.us)) : "\u2013"), change(x ? x.us : 0, y ? y.us : 0))))];
+}
+
+start();

@@ -1,0 +1,10 @@
+// The files of page/, embedded by cmake/report.cmake.
+#pragma once
+
+#include <string_view>
+
+namespace coil::report {
+
+extern const std::string_view kPageHtml, kPageCss, kPageJs;
+
+}  // namespace coil::report

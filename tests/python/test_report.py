@@ -1,0 +1,233 @@
+"""`coil report`: a page that is right, small, inert and complete; in a browser where there is one."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+import torch
+
+import harness
+import coil
+from harness import DIGITS
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+DYNAMIC = torch.export.Dim.DYNAMIC
+
+
+class Block(torch.nn.Module):
+    def __init__(self, width=64):
+        super().__init__()
+        self.q, self.k, self.v = (torch.nn.Linear(width, width) for _ in range(3))
+        self.norm = torch.nn.LayerNorm(width)
+
+    def forward(self, x):
+        y = torch.nn.functional.scaled_dot_product_attention(self.q(x)[None], self.k(x)[None], self.v(x)[None])[0]
+        return self.norm(y + x), x.t().contiguous()
+
+
+@pytest.fixture(scope="module")
+def block(tmp_path_factory):
+    torch.manual_seed(0)
+    folder = tmp_path_factory.mktemp("block")
+    x = torch.randn(40, 64)
+    program = torch.export.export(Block().eval(), (x,), dynamic_shapes=({0: DYNAMIC},))
+    torch.export.save(program, folder / "block.pt2")
+    coil.compile(program).save(folder / "block.coil.pt2")
+    np.savez(folder / "x.npz", in_0=x.numpy())
+    return folder
+
+
+def data_of(page):
+    [text] = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
+    return json.loads(text)
+
+
+def dom(path, *more):
+    done = subprocess.run([CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=3000", *more, "--dump-dom", path.as_uri() if hasattr(path, "as_uri") else path],
+                          capture_output=True, text=True, timeout=100)
+    return done.stdout
+
+
+def test_the_data_are_the_packages_and_the_calls(block):
+    r = harness.coil_json("report", block / "block.coil.pt2", "--input", block / "x.npz", "--calls", 7)
+    call, kernels = r["call"], r["kernels"]
+    assert call["calls"] == 7 and list(call["sizes"].values()) == [40] and r["limits"]["gflop_s"] > 0
+    assert [k["n"] for k in kernels] == list(range(len(kernels)))
+    shown = harness.coil_json("inspect", block / "block.coil.pt2")
+    assert [k["name"] for k in kernels] == [k["name"] for k in shown["kernels"]] and len(r["not_fused"]) == len(shown["not_fused"])
+    assert sum(k.get("us", 0) for k in kernels) + call["host_us"] == pytest.approx(call["call_us"], rel=0.05)
+    products = [k for k in kernels if k["kind"] == "gemm"]
+    assert {"q", "k", "v"} <= {o["module"] for k in products for o in k["origins"]}
+    for k in products:
+        assert 0 < k["roof_us"] and k["bound"] in ("compute", "memory", "cache") and f"COIL_BEGIN({k['n']}, " in k["call"]
+    loop = next(k for k in kernels if k["kind"] == "loop")
+    assert loop["function"] in r["sources"] and loop["function"] in r["sources"][loop["function"]]["text"]
+
+
+def test_kernels_are_joined_by_what_they_read_and_write(block):
+    r = harness.coil_json("report", block / "block.coil.pt2", "--input", block / "x.npz", "--calls", 1)
+    written = {b: k["n"] for k in r["kernels"] for b in k.get("writes", [])}
+    attention = next(k for k in r["kernels"] if k["kind"] == "attention")
+    before = {r["kernels"][written[b]]["kind"] for b in attention["reads"] if b in written}
+    assert before == {"gemm"}, "attention reads the three products"
+    x = r["inputs"][0]["buffer"]
+    assert sum(x in k.get("reads", []) for k in r["kernels"]) >= 4
+    assert {written[o["buffer"]] for o in r["outputs"]} <= {k["n"] for k in r["kernels"]}
+    for k in r["kernels"]:
+        assert all(b not in written or written[b] < k["n"] or b in k.get("writes", []) for b in k.get("reads", [])), "a kernel reads what is written later"
+
+
+def test_memory_is_the_blocks(block):
+    r = harness.coil_json("report", block / "block.coil.pt2", "--input", block / "x.npz", "--calls", 1)
+    memory = r["memory"]
+    measured = harness.coil_json("bench", block / "block.coil.pt2", "--input", block / "x.npz", "--repeat", 1)["memory"]
+    assert memory["arena_bytes"] == measured["arena_bytes"] and memory["buffers"]
+    for b in memory["buffers"]:
+        assert 0 <= b["offset"] and b["offset"] + b["bytes"] <= memory["arena_bytes"] and b["from"] <= b["to"]
+    for n in range(len(r["kernels"])):
+        live = sorted((b["offset"], b["bytes"]) for b in memory["buffers"] if b["from"] <= n <= b["to"] and b["bytes"])
+        assert all(p[0] + p[1] <= q[0] for p, q in zip(live, live[1:])), "tensors that live at once overlap"
+
+
+def test_a_program_is_compiled_first_and_a_page_is_small(block, tmp_path):
+    page = tmp_path / "p.html"
+    done = harness.coil_ok("report", block / "block.pt2", "--input", block / "x.npz", "-o", page)
+    text = page.read_text()
+    assert len(text) < 300_000 and "opens in any browser" in done.stdout
+    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", re.sub(r'id="data">.*?</script>', "", text, flags=re.S)) and "default-src 'none'" in text
+    assert data_of(text)[0]["title"].endswith("block.pt2")
+
+
+def test_python_writes_the_same(block, tmp_path):
+    model = coil.load(block / "block.coil.pt2")
+    x = torch.randn(33, 64)
+    want = model(x)
+    model.report(tmp_path / "a.html", x, calls=3)
+    [r] = data_of((tmp_path / "a.html").read_text())
+    assert r["call"]["calls"] == 3 and list(r["call"]["sizes"].values()) == [33]
+    assert all(torch.equal(a, b) for a, b in zip(model(x), want))
+    coil.report(tmp_path / "b.html", [model, model], x, calls=2)
+    assert len(data_of((tmp_path / "b.html").read_text())) == 2
+    with pytest.raises(coil.OptionError):
+        coil.report(tmp_path / "c.html", [model] * 3, x)
+    with pytest.raises(coil.OptionError):
+        model.report(tmp_path / "c.html", x, calls=0)
+    with pytest.raises(coil.InputError):
+        model.report(tmp_path / "c.html", torch.zeros(3))
+
+
+def test_what_torch_compile_made(fresh_compiles, block, tmp_path):
+    fast = torch.compile(Block(), backend="coil")
+    other = coil.load(block / "block.coil.pt2")
+    x = torch.randn(20, 64)
+    with torch.no_grad(), coil.profile() as p:
+        for _ in range(3):
+            fast(x)
+        other(torch.randn(7, 64))
+    p.report(tmp_path / "c.html")
+    reports = data_of((tmp_path / "c.html").read_text())
+    assert [r["call"]["calls"] for r in reports] == [3, 1] and all(k["us"] > 0 for k in reports[0]["kernels"])
+    with coil.profile() as p:
+        pass
+    with pytest.raises(coil.OptionError, match="no call"):
+        p.report(tmp_path / "d.html")
+
+
+def test_a_tuning_record_is_shown(tmp_path):
+    package, record = tmp_path / "d.coil.pt2", tmp_path / "d.json"
+    harness.coil_ok("compile", DIGITS, "-o", package, "--tune", "fast", "--tune-budget", "3s", "--record", record)
+    r = harness.coil_json("report", package, "--times", record, "--calls", 1)
+    tuned = [k for k in r["kernels"] if k.get("tuned")]
+    assert tuned and all(t["median_us"] > 0 for k in tuned for p in k["tuned"] for t in p["timings"] if "fault" not in t)
+    (tmp_path / "bad.json").write_text('{"problems": 3}')
+    harness.assert_refused(harness.coil("report", package, "--times", tmp_path / "bad.json"), "record", code=407)
+    harness.assert_refused(harness.coil("report", package, "--times", tmp_path / "absent.json"))
+
+
+def test_wrong_use(block, tmp_path):
+    package = block / "block.coil.pt2"
+    harness.assert_refused(harness.coil("report", package, package, package), code=402)
+    harness.assert_refused(harness.coil("report", package, "--calls", 0), code=402)
+    harness.assert_refused(harness.coil("report", package, "-o", tmp_path / "none" / "x.html", "--calls", 1))
+    harness.assert_refused(harness.coil("report", tmp_path / "absent.pt2"))
+
+
+HOSTILE = ["</script><script>document.title='owned'</script>", "<img src=x onerror=\"document.title='owned'\">", "*/ /*DATA*/ /*SCRIPT*/", "\u2028\u2029\x01 \"'\\", "${document.title='owned'}"]
+
+
+def hostile_package(block, tmp_path):
+    """Names, modules and lines of a package, as somebody with bad intent would write them."""
+    from zipfile import ZIP_STORED, ZipFile
+
+    path = tmp_path / "hostile.pt2"
+    with ZipFile(block / "block.coil.pt2") as old, ZipFile(path, "w", ZIP_STORED) as new:
+        for info in old.infolist():
+            content = old.read(info)
+            if info.filename.endswith("data/coil/manifest.json"):
+                manifest = json.loads(content)
+                for n, k in enumerate(manifest["kernels"]):
+                    text = HOSTILE[n % len(HOSTILE)]
+                    k["name"], k["ops"] = text + k["name"], [text]
+                    k["origins"] = [{"module": text, "source": text, "line": text}]
+                for f in manifest["not_fused"]:
+                    f["producer"] = f["reason"] = HOSTILE[0]
+                content = json.dumps(manifest).encode()
+            new.writestr(info.filename, content)
+    return path
+
+
+def test_hostile_names_stay_text(block, tmp_path):
+    page = tmp_path / "h.html"
+    harness.coil_ok("report", hostile_package(block, tmp_path), "--input", block / "x.npz", "-o", page, "--calls", 1)
+    text = page.read_text()
+    assert text.count("<script") == 2 and text.count("</script") == 2 and "<img" not in text
+    [r] = data_of(text)
+    assert any(HOSTILE[0] in k["name"] for k in r["kernels"])
+    if CHROMIUM:
+        for view in ("overview", "kernels/0", "graph/1", "memory", "source", "fusion/2"):
+            shown = dom(f"{page.as_uri()}#{view}")
+            assert "<title>coil report: " in shown and "<img" not in shown, view
+
+
+@pytest.mark.skipif(not CHROMIUM, reason="no Chromium")
+@pytest.mark.parametrize("view, words", [
+    ("overview", ["Advice", "Where a call's time goes", "The busiest kernels"]),
+    ("kernels/1", ["of the roof", "Lines of the model", "How the host calls it", "Generated code"]),
+    ("graph", ["Zoom in", "attention", "% of the roof"]),
+    ("roofline", ["operations for a byte", "GB/s"]),
+    ("memory", ["Who owns the peak", "peak: "]),
+    ("source", ["self.norm(y + x)"]),
+    ("fusion", ["would spare"]),
+], ids=lambda value: value if isinstance(value, str) else "")
+def test_views_in_a_browser(block, tmp_path, view, words):
+    page = tmp_path / "p.html"
+    harness.coil_ok("report", block / "block.coil.pt2", "--input", block / "x.npz", "-o", page, "--calls", 2)
+    shown = dom(f"{page.as_uri()}#{view}")
+    missing = [w for w in words if w not in shown]
+    assert not missing and 'aria-selected="true"' in shown, f"{missing}: {shown[:3000]}"
+
+
+@pytest.mark.skipif(not CHROMIUM, reason="no Chromium")
+def test_two_side_by_side_in_a_browser(block, tmp_path):
+    page = tmp_path / "two.html"
+    harness.coil_ok("report", block / "block.coil.pt2", block / "block.pt2", "--input", block / "x.npz", "-o", page, "--calls", 2)
+    shown = dom(page)
+    assert "B beside A" in shown and "largest differences first" in shown
+    assert len(data_of(page.read_text())) == 2
+
+
+def test_a_program_of_many_kernels_keeps_to_the_limit(tmp_path):
+    class Deep(torch.nn.Module):
+        def forward(self, x):
+            for i in range(400):
+                x = (x @ x).sin() * (1 + i / 1000)
+            return x
+
+    program = torch.export.export(Deep(), (torch.rand(8, 8),))
+    coil.compile(program).save(tmp_path / "deep.pt2")
+    harness.coil_ok("report", tmp_path / "deep.pt2", "-o", tmp_path / "deep.html", "--calls", 1)
+    assert os.path.getsize(tmp_path / "deep.html") <= 2_000_000
