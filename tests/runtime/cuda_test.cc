@@ -275,6 +275,29 @@ TEST_F(Cuda, StateIsOneForAllContextsAndStreams) {
   set_context(-1);
 }
 
+TEST_F(Cuda, StatesOfTheirOwn) {
+  Model model(package_path("-DSTATE"));
+  Context first(model), second(model), third(model);
+  Call call(model, first, 4);
+  State state(model);
+  first.use(state);
+  EXPECT_EQ(call.compare(first, first.run(call.tensors())[0], 100), "");
+  EXPECT_EQ(call.compare(first, first.run(call.tensors())[0], 101), "");
+  State fork = state.fork();
+  second.use(fork);
+  EXPECT_EQ(call.compare(second, second.run(call.tensors())[0], 102), "");
+  EXPECT_EQ(call.compare(second, second.run(call.tensors())[0], 103), "");
+  EXPECT_EQ(call.compare(first, first.run(call.tensors())[0], 102), "");
+  const std::vector<unsigned char> saved = state.save();
+  EXPECT_EQ(call.compare(third, third.run(call.tensors())[0], 100), "") << "the model's own";
+  State other(model);
+  other.restore(saved);
+  third.use(other);
+  EXPECT_EQ(call.compare(third, third.run(call.tensors())[0], 103), "");
+  state.reset();
+  EXPECT_EQ(call.compare(first, first.run(call.tensors())[0], 100), "");
+}
+
 TEST_F(Cuda, SeveralDevicesAndThreads) {
   const std::string path = package_path();
   const Model models[] = {Model(path, Options().device("cuda:0")), Model(path, Options().device("cuda:1"))};
