@@ -47,6 +47,9 @@ foreach(folder IN LISTS test_folders)
   target_link_libraries(${target} PRIVATE coil_base GTest::gtest GTest::gtest_main coil_options)
   target_include_directories(${target} PRIVATE ${CMAKE_BINARY_DIR}/generated)
   target_link_options(${target} PRIVATE -no-pie)
+  if(COIL_SANITIZE AND folder MATCHES "^(kernels|expr)$")
+    target_compile_options(${target} PRIVATE -O1)  # these compute for minutes without
+  endif()
   if(folder STREQUAL compiler)
     target_link_options(${target} PRIVATE -Wl,--export-dynamic-symbol=pthread_create)  # allocations.cc: the C++ library calls that one
   endif()

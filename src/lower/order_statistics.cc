@@ -1,6 +1,7 @@
 // median, nanmedian, mode, quantiles: elements of a sorted row, found by counting.
 #include <cmath>
 
+#include "lower/data_checks.h"
 #include "lower/formula.h"
 
 namespace coil::lowering {
@@ -87,6 +88,13 @@ Views mode(Op& op) {
 Views quantile(Op& op, bool skip_nan) {
   View x = op.tensor("self"), q = op.operand("q");
   const TensorType& out = op.out();
+  if (const Argument* given = op.node.find("q"); given && std::holds_alternative<ValueId>(*given)) {  // a number has been looked at (size_rules.cc)
+    ExprPool& p = op.pool;
+    require(op, q.sizes, "q values must be in the range [0, 1]", [&](Coordinates c) {
+      const Expr share = op.rec.at(q, c);
+      return both(p.op(ScalarOp::ge, {share, p.constant(0, q.dtype)}), p.op(ScalarOp::le, {share, p.constant(1, q.dtype)}));
+    });
+  }
   const std::string how = op.text("interpolation");
   const bool all = !op.has("dim");
   if (all || x.rank() == 0) x = reshaped(op, x, {count(op.pool, x.sizes)});

@@ -156,6 +156,11 @@ void uniform(const Op& op) {
   if (op.number("from") > op.number("to")) refuse(op, fmt::format("from {} to {}, which is less", op.number("from"), op.number("to")));
 }
 
+void quantile(const Op& op) {
+  const double* share = op.node.find("q") ? std::get_if<double>(op.node.find("q")) : nullptr;
+  if (share && !(*share >= 0 && *share <= 1)) refuse(op, fmt::format("the quantile at {}, which is not in the range [0, 1]", *share));
+}
+
 // As many draws without putting back as there are.
 void multinomial(const Op& op) {
   if (sizes_of(op, "self").empty()) return;
@@ -194,6 +199,7 @@ Rules make_rules() {
   rules["lu_unpack"] = pivots;
   rules["uniform"] = uniform;
   rules["multinomial"] = multinomial;
+  for (const char* name : {"quantile", "nanquantile"}) rules[name] = quantile;
   return rules;
 }
 

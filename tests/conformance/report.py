@@ -56,7 +56,8 @@ def ranked(results):
 def days(results):
     """When they were judged."""
     found = sorted({r["day"] for r in results if "day" in r})
-    return " to ".join(dict.fromkeys([*found[:1], *found[-1:]]))
+    first, last = (found or [""])[0], (found or [""])[-1]
+    return first if first == last else f"{first} to {last[8:] if last[:8] == first[:8] else last}"  # 2026-11-22 to 24
 
 
 def columns(results):

@@ -41,6 +41,7 @@ CASES = {
     "a transform of infinities": {"inputs": [given([1])], "steps": [*infinity, ["fft_there_and_back", [3], [-1]]], "outputs": [4]},
     "a normalised zero by itself": {"inputs": [given([5, 7])], "steps": [["expand_one", [0], [5]], ["mul_scalar", [1], [3.0]], ["exp", [2], []], ["layer_norm", [3], []], ["div", [4, 4], []]], "outputs": [5]},
     "a power of a transform's zeros": {"inputs": [{**given([9, 3, 65, 2], 0), "dtype": "int32"}, given([9, 3, 65, 2])], "steps": [["fft_there_and_back", [0], [-4]], ["pow", [2, 1], []]], "outputs": [3]},
+    "a whole power of a negative number": {"inputs": [{**given([4, 32], 0), "dtype": "float64"}, {**given([4, 32]), "dtype": "float64"}], "steps": [["fft_there_and_back", [0], [1]], ["pow", [1, 2], []]], "outputs": [3]},
     "by no deviation": {"inputs": [given([5, 7])], "steps": [["expand_one", [0], [3]], ["exp", [1], []], ["std", [2], [[1], True, True]], ["div", [2, 3], []]], "outputs": [4]},
     "the sign of a normalised zero": {"inputs": [{**given([8, 33, 8], 1008974353), "dtype": "int8"}, given([], 828222523)], "steps": [["fmod", [0, 1], []], ["narrow", [2], [2, 1, 1]], ["layer_norm", [3], []], ["copysign", [2, 4], []]], "outputs": [5]},
     "attention of what is no number": {"inputs": [{**given([3, 3, 3, 3], 453986716), "dtype": "float64", "special": True}], "steps": [["attention", [0, 0], [True]]], "outputs": [1]},
