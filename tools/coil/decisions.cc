@@ -40,16 +40,29 @@ Error unknown(const Json& manifest, const std::string& name) {
   return Error{ErrorCode::bad_option, fmt::format("no operator, module or kernel is called '{}'", shown(name)), "", "operators: " + shown(some) + "; `coil inspect --kernels` shows all"};
 }
 
-// The operators that a name stands for in notes about fusion.
-std::set<std::string> operators_of(const Json& manifest, const std::string& name) {
+// The operators that a name stands for in notes about fusion: itself, or all that its kernels compute.
+std::set<std::string> operators_of(const Json& manifest, const std::string& name, bool whole_kernels) {
   std::set<std::string> out;
   for (size_t i : kernels_of(manifest, name)) {
     const std::vector<std::string> ops = ops_of(manifest.at("kernels")[i]);
-    if (has(ops, name)) out.insert(name);
+    if (has(ops, name) && !whole_kernels) out.insert(name);
     else out.insert(ops.begin(), ops.end());
   }
-  if (out.empty()) out.insert(name);
+  out.insert(name);
   return out;
+}
+
+// The notes between two sets of operators, as sentences.
+std::string notes_between(const Json& manifest, const std::set<std::string>& from, const std::set<std::string>& to) {
+  std::string text;
+  std::set<std::string> seen;
+  for (const Json& n : manifest.value("not_fused", Json::array())) {
+    const std::string producer = n.at("producer").get<std::string>(), consumer = n.at("consumer").get<std::string>();
+    const bool forward = from.contains(producer) && to.contains(consumer), backward = to.contains(producer) && from.contains(consumer);
+    const std::string line = fmt::format("{} was not fused into {}: {}.\n", shown(producer), shown(consumer), shown(n.at("reason").get<std::string>()));
+    if ((forward || backward) && seen.insert(line).second) text += line;
+  }
+  return text;
 }
 
 std::string choices_of(const Json& k) {
@@ -115,18 +128,14 @@ Result<std::string> fusion_sentence(const Json& manifest, const std::string& a, 
   }
   if (const int shared = shared_kernel(manifest, a, b); shared >= 0) {
     const Json& k = manifest.at("kernels")[static_cast<size_t>(shared)];
-    return fmt::format("{} and {} are one kernel, {}: it computes {}, and what goes from one to the other stays in registers.\n", shown(a), shown(b), kernel_label(k), shown(fmt::format("{}", fmt::join(ops_of(k), ", "))));
+    const std::string together = fmt::format("{} and {} are one kernel, {}: it computes {}, and what goes from one to the other stays in registers.\n", shown(a), shown(b), kernel_label(k),
+                                             shown(fmt::format("{}", fmt::join(ops_of(k), ", "))));
+    return together + notes_between(manifest, operators_of(manifest, a, false), operators_of(manifest, b, false));  // others of the same names
   }
-  const std::set<std::string> from = operators_of(manifest, a), to = operators_of(manifest, b);
-  std::string text;
-  std::set<std::string> seen;
-  for (const Json& n : manifest.value("not_fused", Json::array())) {
-    const std::string producer = n.at("producer").get<std::string>(), consumer = n.at("consumer").get<std::string>();
-    const bool forward = from.contains(producer) && to.contains(consumer), backward = to.contains(producer) && from.contains(consumer);
-    const std::string line = fmt::format("{} was not fused into {}: {}.\n", shown(producer), shown(consumer), shown(n.at("reason").get<std::string>()));
-    if ((forward || backward) && seen.insert(line).second) text += line;
+  for (const bool whole_kernels : {false, true}) {
+    const std::string notes = notes_between(manifest, operators_of(manifest, a, whole_kernels), operators_of(manifest, b, whole_kernels));
+    if (!notes.empty()) return notes;
   }
-  if (!text.empty()) return text;
   std::string places;
   for (const std::string& name : {a, b}) {
     std::vector<std::string> labels;
