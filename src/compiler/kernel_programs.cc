@@ -18,14 +18,12 @@
 namespace coil {
 namespace {
 
-constexpr const char* kMain = R"cc(// Runs the kernel on what it was given in the program, and compares what it writes with what it wrote there.
+constexpr const char* kMain = R"cc(
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <math.h>
 #include <time.h>
-
-#include "call.h"
 
 static unsigned char* load(const char* name, size_t bytes) {
   unsigned char* memory = (unsigned char*)aligned_alloc(64, (bytes + 191) / 64 * 64);
@@ -187,7 +185,8 @@ class Writer {
     for (const std::string& h : function.headers) text += "#include \"" + h + "\"\n";
     TRY_STATUS(write(at + "kernel.cc", text + "\n" + function.text));
     TRY_STATUS(write(at + "call.h", joined(call, function.name)));
-    TRY_STATUS(write(at + "main.cc", kMain));
+    const std::string head = "// Runs the kernel on what it was given in the program, and compares what it writes with what it wrote there.\n#include \"call.h\"\n";
+    TRY_STATUS(write(at + "main.cc", head + kMain));
     const std::string march = full_name_.substr(0, full_name_.size() - std::min(full_name_.size(), isa_.size()));
     TRY_STATUS(write(at + "Makefile", fmt::format(fmt::runtime(kMakefile), fmt::arg("isa", isa_), fmt::arg("march", march), fmt::arg("model", quoted(model_)), fmt::arg("function", function.name))));
     programs_.folders.push_back(place);
