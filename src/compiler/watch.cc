@@ -42,6 +42,7 @@ Result<WatchedBuild> build_watched(const Graph& graph, const CompileOptions& giv
     plan.program = cpu::generate_kernels(plan.plan);
     host.tuned_isa = record->hardware.isa;
   }
+  build.program = plan.program;
   const TargetJob job{loops, build.graph, options, choice.architectures};
   TRY(TargetContents contents, build_plan(std::move(plan), job, std::move(host), Dump("", options.log), [](const std::string&) {}));
   build.functions = contents.functions;

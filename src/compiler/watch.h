@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "codegen/cpu/cpu_kernels.h"
 #include "compiler/compile.h"
 #include "loop/loop.h"
 #include "runtime/context.h"
@@ -18,6 +19,7 @@ struct WatchedBuild {
   LoopProgram loops;                   // as it was fused: its buffers are the plan's first ones
   KernelPlan plan;
   std::vector<std::string> functions;  // of each kernel; empty: none
+  cpu::CpuProgram program;             // as it was generated
   std::vector<uint8_t> package;        // what a model is opened from
 };
 

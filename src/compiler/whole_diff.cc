@@ -20,6 +20,7 @@ namespace {
 
 using reference::Num;
 
+constexpr double kNoise = 16;            // times as far off as a program that rounds each step may be
 constexpr double kMostWithBound = 1e-2;  // where the bound of the arithmetic says more than that, it says nothing
 
 // Passes without which a program compiles just as well.
@@ -35,8 +36,20 @@ std::vector<std::string> optional_passes() {
 
 double value_of(const Num& n, DType type) { return is_float(type) ? n.f : static_cast<double>(n.i); }
 
+// What cancels out, or depends on how often a loop runs, is as far off in any arithmetic of the program's types.
+double largest_difference(const reference::Tensor& a, const reference::Tensor& b) {
+  double most = 0;
+  if (!is_float(a.dtype) || a.sizes != b.sizes) return 0;
+  for (int64_t n = 0; n < element_count(a.sizes); ++n) {
+    const std::vector<int64_t> index = index_of(n, a.sizes);
+    const double x = a.at(offset_of(index, a.strides)).f, y = b.at(offset_of(index, b.strides)).f;
+    if (std::isfinite(x) && std::isfinite(y)) most = std::max(most, std::fabs(x - y));
+  }
+  return most;
+}
+
 template <class ExpectedAt>
-ResultDiff compare(const CallResult& found, double most_relative, const ExpectedAt& expected_at) {
+ResultDiff compare(const CallResult& found, double most_relative, const ExpectedAt& expected_at, double noise = 0) {
   ResultDiff d;
   d.name = found.name;
   const DType type = d.dtype = found.data.dtype;
@@ -46,7 +59,7 @@ ResultDiff compare(const CallResult& found, double most_relative, const Expected
     const double e = value_of(expected_at(index_of(n, found.data.sizes)), type);
     if (std::isfinite(e)) scale = std::max(scale, std::fabs(e));
   }
-  const double most = most_relative * scale;
+  const double most = std::max(most_relative * scale, noise);
   const reference::Tensor values = reference::exact(found.data);
   for (int64_t n = 0; n < d.elements; ++n) {
     const std::vector<int64_t> index = index_of(n, found.data.sizes);
@@ -104,11 +117,16 @@ Result<WholeReference> WholeReference::make(const Graph& graph, const CompileOpt
   for (size_t i = 0; i < tensors.size(); ++i) {
     if (loops.inputs[i].buffer.valid()) reference.set(loops.inputs[i].buffer, copy_of(inputs[i]));
   }
+  const Result<std::vector<TensorData>> rounded = interpret(loops, tensors);
   WholeReference whole;
+  size_t next = 0;  // of the results that are rounded
   for (const LoopOutput& o : loops.outputs) {
+    if (o.kind == LoopOutput::Kind::check) continue;
+    const size_t number = next++;
     if (o.kind != LoopOutput::Kind::user) continue;
     TRY(const reference::Tensor* t, reference.compute(o.source));
     whole.results_.push_back(*t);
+    whole.noise_.push_back(rounded.ok() ? largest_difference(*t, reference::exact(rounded.value()[number])) : 0);
   }
   return whole;
 }
@@ -120,7 +138,7 @@ Result<std::vector<ResultDiff>> WholeReference::diff(const std::vector<CallResul
     const reference::Tensor& t = results_[i];
     if (t.sizes != f.data.sizes) return Error{ErrorCode::output_mismatch, fmt::format("result '{}' has other sizes than the reference's", f.name), "", ""};
     const double most = tolerance > 0 ? tolerance : std::max(default_tolerance(f.data.dtype), kMostWithBound);
-    ResultDiff d = compare(f, most, [&](const std::vector<int64_t>& index) { return t.at(offset_of(index, t.strides)); });
+    ResultDiff d = compare(f, most, [&](const std::vector<int64_t>& index) { return t.at(offset_of(index, t.strides)); }, kNoise * noise_[i]);
     d.result = i;
     out.push_back(std::move(d));
   }

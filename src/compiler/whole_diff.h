@@ -41,6 +41,7 @@ class WholeReference {
 
  private:
   std::vector<reference::Tensor> results_;
+  std::vector<double> noise_;  // of each: how far the same program is off that rounds each step, the largest of its elements
 };
 
 // With the program as it was read, without the passes that may be left out, in float64. An element differs where it leaves the bound of the whole

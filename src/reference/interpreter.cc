@@ -258,7 +258,7 @@ Result<std::vector<Tensor>> Interpreter::run_part(const RegionPart& part) {
   return results;
 }
 
-// Which way a condition goes is taken as it is: a kernel that goes the other way shows in the results.
+// Which way a branch goes is taken as it is: a kernel that goes the other way shows in the results. A loop whose end is unsure gives anything.
 Status Interpreter::run_region(const Loop& loop, const Region& def) {
   const auto is_true = [](const Tensor& t) { return t.at(0).i != 0; };
   if (def.kind == Region::Kind::branch) {
@@ -271,10 +271,12 @@ Status Interpreter::run_region(const Loop& loop, const Region& def) {
   std::vector<std::vector<Num>> rows;
   for (size_t i = carried; i < loop.outputs.size(); ++i) rows.push_back(room(loop.outputs[i]));
   const int64_t steps = def.steps ? sizes({def.steps})[0] : INT64_MAX;
+  bool unsure = false;  // how many steps there are
   for (int64_t step = 0; step < steps; ++step) {
     set_symbol(def.step, step);
     if (def.parts.size() > 1) {
       TRY(const std::vector<Tensor> goes_on, run_part(def.parts[1]));
+      unsure = unsure || goes_on[0].at(0).e > 0;
       if (!is_true(goes_on[0])) break;
     }
     TRY(std::vector<Tensor> results, run_part(def.parts[0]));
@@ -287,6 +289,17 @@ Status Interpreter::run_region(const Loop& loop, const Region& def) {
     }
   }
   for (size_t i = carried; i < loop.outputs.size(); ++i) store(loop.outputs[i], std::move(rows[i - carried]));
+  for (size_t i = 0; i < loop.outputs.size() && unsure; ++i) {
+    const Tensor& t = get(loop.outputs[i]);
+    std::vector<Num> values;
+    for (int64_t n = 0; n < product(t.sizes); ++n) {
+      int64_t rest = n, offset = 0;
+      for (size_t d = t.sizes.size(); d-- > 0; rest /= t.sizes[d]) offset += rest % t.sizes[d] * t.strides[d];
+      values.push_back(t.at(offset));
+      values.back().e = kInfinity;
+    }
+    made_[loop.outputs[i]] = computed(t.dtype, t.sizes, std::move(values));
+  }
   return ok_status();
 }
 

@@ -38,6 +38,16 @@ auto of_manifest(const std::string& package, F f) -> decltype(f()) {
   }
 }
 
+// The same of a program's entry, of which the reader checked only what it reads itself: bad_json.
+template <class F>
+auto of_program(const std::string& program, F f) -> decltype(f()) {
+  try {
+    return f();
+  } catch (const Json::exception& e) {
+    return Error{ErrorCode::bad_json, fmt::format("the program is not as torch.export.save writes it: {}", e.what()), program, "export it again"};
+  }
+}
+
 // What the manifest says of one of its targets: its own kernels and memory, where they are not those of all.
 Json manifest_of_target(const Json& manifest, const Json& target);
 

@@ -12,6 +12,7 @@
 #include "compiler/target.h"
 #include "command.h"
 #include "compile_log.h"
+#include "decisions.h"
 #include "interrupt.h"
 #include "load_model.h"
 #include "terminal.h"
@@ -22,6 +23,7 @@ namespace {
 struct Arguments {
   std::string model, output, tune_log;
   CompileArguments compile;
+  std::vector<std::string> requirements, shapes;
   bool json = false, quiet = false;
 };
 
@@ -178,7 +180,10 @@ Result<int> compile(Arguments& a) {
   } else if (!a.quiet) {
     put(summary(a, report, options, bytes, seconds));
   }
-  return 0;
+  if (a.requirements.empty()) return 0;
+  TRY(const Json manifest, read_manifest(package));
+  TRY(const std::vector<Requirement> requirements, check_requirements(manifest, a.requirements, a.shapes));
+  return report_requirements(requirements);
 }
 
 }  // namespace
@@ -190,6 +195,10 @@ Action add_compile(CLI::App& app) {
   add_compile_options(app, a->compile);
   app.add_option("--tune-log", a->tune_log, "write what the tuner timed, a table for each problem")->type_name("FILE");
   add_threads_option(app, a->compile.threads, "threads of the compiler; default: all that this process may use");
+  app.add_option("--require", a->requirements, "what has to hold of the package, such as \"kernels <= 40\", \"fused(attn.q, attn.k)\", \"peak <= 2GB\" (at --shape); exit code 1 where it does not")
+      ->allow_extra_args(false)
+      ->type_name("CONDITION");
+  app.add_option("--shape", a->shapes, "size of a dynamic dimension for --require")->allow_extra_args(false)->type_name("DIM=SIZE");
   app.add_flag("--json", a->json, "print the summary as JSON");
   app.add_flag("-q,--quiet", a->quiet, "print nothing but errors");
   app.footer(

@@ -178,7 +178,7 @@ Action add_diff(CLI::App& app) {
       "Each kernel is compared with a reference in float64 that starts from the kernel's own inputs, within a bound that follows from the\n"
       "kernel's arithmetic. The same kernels then run again with their loops in other orders: races show as other bits.\n"
       "Exit code 0: nothing differs; 1: something does.");
-  return [a] { return diff(*a); };
+  return [a] { return of_program(a->model, [&] { return diff(*a); }); };
 }
 
 }  // namespace coil::tool

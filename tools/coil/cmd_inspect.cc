@@ -29,6 +29,9 @@ Action add_inspect(CLI::App& app) {
   app.add_option("--shape", a->shapes, "size of a dynamic dimension for --memory")
       ->allow_extra_args(false)
       ->type_name("DIM=SIZE");
+  app.add_option("--require", a->requirements, "of a package: what has to hold, such as \"kernels <= 40\", \"fused(attn.q, attn.k)\", \"peak <= 2GB\" (at --shape); exit code 1 where it does not")
+      ->allow_extra_args(false)
+      ->type_name("CONDITION");
   app.add_flag("--entries", a->entries, "the archive's entries and their sizes");
   app.add_flag("--licenses", a->licenses, "whose code a package contains, and the terms that go with it");
   app.add_flag("--json", a->json, "print everything as JSON");

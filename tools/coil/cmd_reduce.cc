@@ -53,8 +53,6 @@ struct Workplace {
 Result<bool> fails(const Arguments& a, const std::string& folder) {
   const std::string program = folder + "/program.pt2", inputs = folder + "/inputs.npz";
   if (!a.test.empty()) {
-    setenv("COIL_REDUCED_PROGRAM", program.c_str(), 1);
-    setenv("COIL_REDUCED_INPUTS", inputs.c_str(), 1);
     TRY(const ChildResult done, run_child({"/bin/sh", "-c", a.test, "sh", program, inputs}, a.timeout));
     return done.exit_code == 0;
   }
@@ -163,7 +161,7 @@ Action add_reduce(CLI::App& app) {
       "  coil reduce model.pt2 -i inputs.npz --crash --with \"--target cpu:x86-64-v3\" -o small\n"
       "  coil reduce model.pt2 -i inputs.npz --test './fails.sh \"$1\" \"$2\"' --anonymous -o small\n"
       "Outputs are dropped, results become outputs and values become inputs, as long as what is left still fails.");
-  return [a] { return reduce(*a); };
+  return [a] { return of_program(a->model, [&] { return reduce(*a); }); };
 }
 
 }  // namespace coil::tool

@@ -28,6 +28,8 @@ Action add_check(CLI::App& app);
 Action add_diff(CLI::App& app);
 Action add_bisect(CLI::App& app);
 Action add_reduce(CLI::App& app);
+Action add_debug(CLI::App& app);
+Action add_explain(CLI::App& app);
 Action add_cache(CLI::App& app);
 Action add_env(CLI::App& app);
 

@@ -10,7 +10,7 @@ namespace coil::tool {
 
 struct InspectArguments {
   std::string model, source;
-  std::vector<std::string> shapes;
+  std::vector<std::string> shapes, requirements;
   bool kernels = false, memory = false, fusion = false, entries = false, licenses = false, json = false, all_sources = false;
 };
 

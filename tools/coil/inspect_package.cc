@@ -5,6 +5,7 @@
 
 #include "base/cpu_limits.h"
 #include "base/host_machine.h"
+#include "decisions.h"
 #include "inspect.h"
 #include "shapes.h"
 #include "terminal.h"
@@ -318,20 +319,23 @@ Result<std::string> target_details(const Json& m, const InspectArguments& a, con
 
 Result<int> inspect_package(const ZipReader& zip, const InspectArguments& a) {
   TRY(const Json manifest, read_manifest(zip));
+  TRY(const std::vector<Requirement> requirements, check_requirements(manifest, a.requirements, a.shapes));
+  const int code = report_requirements(requirements);
   if (a.json) {
-    TRY(const Json json, to_json(zip, manifest, a));
+    TRY(Json json, to_json(zip, manifest, a));
+    for (const Requirement& r : requirements) json["requirements"].push_back({{"requirement", r.text}, {"met", r.met}, {"found", r.found}});
     put(json_text(json));
-    return 0;
+    return code;
   }
   if (a.all_sources || !a.source.empty()) {
     TRY(const std::string text, source_text(zip, manifest, a.source));
     put(text);
-    return 0;
+    return code;
   }
   if (a.licenses) {
     TRY(const std::string text, licenses_text(zip, manifest));
     put(text);
-    return 0;
+    return code;
   }
   const Json m = shown_texts(manifest);
   const Style style;
@@ -350,7 +354,7 @@ Result<int> inspect_package(const ZipReader& zip, const InspectArguments& a) {
   }
   if (a.entries) text += entries_text(zip, style);
   put(text);
-  return 0;
+  return code;
 }
 
 }  // namespace coil::tool

@@ -31,6 +31,9 @@ Result<LoadedModel> load_model(const std::string& path, const CompileArguments& 
 // Of a program that is compiled in memory; unsupported_archive where the command has no compiler.
 Result<LoadedModel> compile_and_load(const ZipReader& zip, CompileArguments arguments, const runtime::ModelOptions& options);
 
+// The manifest of what a program compiles to; unsupported_archive where the command has no compiler.
+Result<Json> manifest_of_program(const ZipReader& zip, const CompileArguments& arguments);
+
 // The manifest's kernels and memory become those of the target that was opened.
 void choose_target(LoadedModel& loaded);
 

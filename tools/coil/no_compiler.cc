@@ -23,12 +23,14 @@ constexpr CommandRow kCommands[] = {
     {"generate", "Generate text with a language model's package", add_generate},
     {"report", "Write a page about a model: times, graph, memory, code", add_report},
     {"inspect", "Show what a package or a program holds, without running it", add_inspect},
+    {"explain", "Say in sentences what a compilation decided and why", add_explain},
     {"env", "Show version, machine and environment variables", add_env},
     {"compile", "(needs a compiler)", add_refused},
     {"check", "(needs a compiler)", add_refused},
     {"diff", "(needs a compiler)", add_refused},
     {"bisect", "(needs a compiler)", add_refused},
     {"reduce", "(needs a compiler)", add_refused},
+    {"debug", "(needs a compiler)", add_refused},
 };
 
 }  // namespace
@@ -39,9 +41,13 @@ Result<std::string> clang_inside() { return std::string(); }
 
 std::vector<std::string> compiled_targets() { return {}; }
 
-Result<LoadedModel> compile_and_load(const ZipReader& zip, CompileArguments, const runtime::ModelOptions&) {
+static Error no_compiler(const ZipReader& zip) {
   return Error{ErrorCode::unsupported_archive, "this is a program, not a package, and this coil has no compiler", zip.name(),
                "compile it where coil was built with one: coil compile MODEL --target " + std::string(this_machine().name)};
 }
+
+Result<Json> manifest_of_program(const ZipReader& zip, const CompileArguments&) { return no_compiler(zip); }
+
+Result<LoadedModel> compile_and_load(const ZipReader& zip, CompileArguments, const runtime::ModelOptions&) { return no_compiler(zip); }
 
 }  // namespace coil::tool

@@ -27,6 +27,8 @@ constexpr CommandRow kCommands[] = {
     {"diff", "Compare each kernel of a program with a reference", add_diff},
     {"bisect", "Find the option that makes a program wrong or slow", add_bisect},
     {"reduce", "Cut a failing program down to a small part that still fails", add_reduce},
+    {"debug", "Step through the stages of a compilation, and run single kernels", add_debug},
+    {"explain", "Say in sentences what a compilation decided and why", add_explain},
     {"cache", "Look after what compiles keep: pack, unpack, explain, clear", add_cache},
     {"env", "Show version, machine and environment variables", add_env},
 };
@@ -123,6 +125,16 @@ Result<ProgramInput> read_input_program(const ZipReader& zip, const CompileArgum
     return std::move(graph).error();
   }
   return ProgramInput{std::move(graph).value(), root_folder(zip), seconds_now() - start};
+}
+
+Result<Json> manifest_of_program(const ZipReader& zip, const CompileArguments& arguments) {
+  Progress silent;
+  TRY(const ProgramInput program, read_input_program(zip, arguments));
+  TRY(CompileOptions options, compile_options(arguments, silent));
+  options.name = program.name;
+  TRY(const std::vector<uint8_t> bytes, compile_to_memory(program.graph, options));
+  TRY(const ZipReader package, ZipReader::from_bytes(bytes, zip.name()));
+  return read_manifest(package);
 }
 
 Result<LoadedModel> compile_and_load(const ZipReader& zip, CompileArguments arguments, const runtime::ModelOptions& options) {

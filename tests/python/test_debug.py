@@ -1,0 +1,77 @@
+"""`coil debug`: the stages of a compilation and what each changed, and kernels that run alone on what they were given."""
+
+import json
+import os
+import shutil
+import subprocess
+
+import pytest
+
+import planted
+from harness import DIGITS, DIGITS_TEST, assert_refused, coil, coil_json, coil_ok
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("debug")
+    program, inputs = planted.export(folder)["attend"]
+    done = coil_ok("debug", program, "-i", inputs, "-o", folder / "dump")
+    return folder / "dump", done.stdout, program, inputs
+
+
+def test_stages_and_their_changes(made):
+    dump, text, _, _ = made
+    assert "graph_functionalize" in text and "loops_find_attention" in text and "plan" in text
+    stages = {s["stage"]: s for s in json.loads(coil_ok("debug", dump, "--json").stdout)["stages"]}
+    assert not stages["graph"]["follows"] and stages["graph_dead_code"]["follows"]
+    # What a stage changed leads from the text before it to its own.
+    names = sorted(p.name for p in dump.glob("*_loops_*.txt"))
+    before, after = [(dump / n).read_text().splitlines() for n in names[:2]]
+    stage = names[1].split("_", 1)[1][:-4]
+    assert len(after) - len(before) == stages[stage]["added"] - stages[stage]["removed"]
+    shown = coil_ok("debug", dump, "--stage", stage).stdout
+    assert shown.startswith((dump / names[1]).read_text()) and f"+{stages[stage]['added']} -{stages[stage]['removed']}" in shown
+    changed = [line for line in shown.splitlines() if line.startswith("- ")]
+    assert len(changed) == stages[stage]["removed"] and all(line[2:] in before for line in changed)
+    assert coil_ok("debug", dump, "--stage", names[1].split("_")[0]).stdout == shown
+    assert "graph_functionalize" in coil_ok("debug", dump, "--changes").stdout
+
+
+def test_a_folder_of_coil_dump(tmp_path):
+    coil_ok("compile", DIGITS, "-q", "-o", tmp_path / "d.pt2", env=dict(os.environ, COIL_DUMP=str(tmp_path / "dump")))
+    assert "plan" in coil_ok("debug", tmp_path / "dump").stdout
+
+
+def test_kernels_run_alone(made):
+    dump, text, program, inputs = made
+    folders = sorted((dump / "kernels").iterdir())
+    assert folders and all(f"kernels/{f.name}" in text for f in folders)
+    clang = next((c for c in ("clang++-21", "clang++-20", "clang++-19", "clang++-18") if shutil.which(c)), None)
+    if not clang or not shutil.which("make"):
+        pytest.skip("no clang 18 or later")
+    for folder in folders:
+        done = subprocess.run(["make", "-s", "run"], cwd=folder, capture_output=True, text=True)
+        assert done.returncode in (0, 2), done.stderr
+        # Another compiler than coil's own may round a sum another way, but no more.
+        assert "same as in the program" in done.stdout or "by at most" in done.stdout, done.stdout + done.stderr
+        assert all(float(line.split("by at most ")[1]) < 1e-4 for line in done.stdout.splitlines() if "by at most" in line)
+    # An edited kernel shows in its own run, and goes into the package.
+    folder = folders[-1]
+    text = (folder / "kernel.cc").read_text()
+    edited = planted.wrong_constant(text) or text.replace("cd::add(", "cd::sub(")
+    (folder / "kernel.cc").write_text(edited)
+    done = subprocess.run(["make", "-s", "run"], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 2 and "elements differ" in done.stdout
+    function = folder.name.split("_", 1)[1]
+    assert coil("diff", program, "-i", inputs, "-q", "--replace-kernel", f"{function}={folder / 'kernel.cc'}").returncode == 1
+
+
+def test_what_is_asked_wrongly_is_refused(tmp_path):
+    assert_refused(coil("debug", DIGITS), "-o DIR", code=402)
+    assert_refused(coil("debug", tmp_path), "no stages", code=402)
+    assert_refused(coil("debug", tmp_path, "-o", tmp_path / "x"), "folder", code=402)
+    coil_ok("compile", DIGITS, "-q", "-o", tmp_path / "d.pt2")
+    assert_refused(coil("debug", tmp_path / "d.pt2", "-o", tmp_path / "x"), "package", code=402)
+    assert_refused(coil("debug", tmp_path / "none.pt2", "-o", tmp_path / "x"), code=1)
+    coil_ok("debug", DIGITS, "-o", tmp_path / "dump")
+    assert_refused(coil("debug", tmp_path / "dump", "--stage", "nothing"), "no stage 'nothing'", "graph", code=402)

@@ -1,0 +1,174 @@
+// coil debug: the stages of a compilation, one after the other, and each kernel as a program of its own.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+
+#include "base/files.h"
+#include "base/text.h"
+#include "command.h"
+#include "compiler/kernel_programs.h"
+#include "diff_text.h"
+#include "line_diff.h"
+#include "load_model.h"
+#include "terminal.h"
+
+namespace coil::tool {
+namespace {
+
+struct Arguments {
+  std::string path, output, stage;
+  std::vector<std::string> inputs;
+  CompileArguments compile;
+  bool changes = false, json = false;
+};
+
+constexpr uint64_t kMostText = uint64_t{1} << 28;
+
+// A numbered file of a dump. Those of one family follow from each other: graphs, loops, and the plan.
+struct Stage {
+  std::string file, name, family, text;
+  LineDiff diff;
+  bool follows = false;
+};
+
+Result<std::vector<Stage>> read_stages(const std::string& folder) {
+  std::vector<std::string> files;
+  std::error_code wrong;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, wrong)) {
+    const std::string name = entry.path().filename().string();
+    const bool numbered = name.size() > 3 && std::isdigit(static_cast<unsigned char>(name[0])) && std::isdigit(static_cast<unsigned char>(name[1]));
+    if (numbered && entry.is_regular_file()) files.push_back(name);
+  }
+  if (wrong) return Error{ErrorCode::file_unreadable, fmt::format("cannot list '{}': {}", shown(folder), wrong.message()), "", ""};
+  if (files.empty()) return Error{ErrorCode::bad_option, fmt::format("'{}' has no stages of a compilation", shown(folder)), "", "make it with COIL_DUMP=DIR coil compile, or coil debug MODEL.pt2 -o DIR"};
+  std::sort(files.begin(), files.end(), [](const std::string& x, const std::string& y) { return std::pair(x.find('_'), x) < std::pair(y.find('_'), y); });
+  std::vector<Stage> stages;
+  for (const std::string& file : files) {
+    Stage s;
+    s.file = file;
+    s.name = file.substr(file.find('_') + 1, file.rfind('.') - file.find('_') - 1);
+    s.family = file.ends_with(".txt") ? s.name.substr(0, s.name.find('_')) : "";
+    TRY(s.text, read_text_file(folder + "/" + file, kMostText));
+    for (size_t i = stages.size(); i-- > 0 && !s.family.empty() && !s.follows;) {
+      if (stages[i].family != s.family) continue;
+      s.follows = true;
+      s.diff = line_diff(stages[i].text, s.text);
+    }
+    stages.push_back(std::move(s));
+  }
+  return stages;
+}
+
+std::string coloured(const std::string& diff, const Style& style) {
+  std::string out;
+  for (size_t at = 0; at < diff.size();) {
+    const size_t end = diff.find('\n', at);
+    const std::string line = diff.substr(at, end - at);
+    out += (line.starts_with("- ") ? style.red(line) : line.starts_with("+ ") ? style.green(line) : style.dim(line)) + "\n";
+    at = end + 1;
+  }
+  return out;
+}
+
+std::string list_text(const std::vector<Stage>& stages) {
+  const Style style;
+  Table table(2, {2, 3});
+  for (const Stage& s : stages) {
+    const auto lines = static_cast<size_t>(std::count(s.text.begin(), s.text.end(), '\n'));
+    const std::string changed = !s.follows ? "" : s.diff.added + s.diff.removed == 0 ? "nothing changed" : fmt::format("+{} -{}", s.diff.added, s.diff.removed);
+    table.add({s.file, style.bold(s.name), count_text(lines, "line"), changed});
+  }
+  return table.text();
+}
+
+Result<std::string> stage_text(const std::vector<Stage>& stages, const std::string& wanted) {
+  const Style style;
+  for (const Stage& s : stages) {
+    if (s.name != wanted && s.file != wanted && s.file.substr(0, s.file.find('_')) != wanted) continue;
+    std::string text = s.text;
+    if (s.follows) text += style.bold("Changed") + fmt::format(": +{} -{}\n", s.diff.added, s.diff.removed) + coloured(s.diff.text, style);
+    return text;
+  }
+  std::string names;
+  for (const Stage& s : stages) names += (names.empty() ? "" : ", ") + s.name;
+  return Error{ErrorCode::bad_option, fmt::format("there is no stage '{}'", shown(wanted)), "", "stages: " + names};
+}
+
+Status show(const std::string& folder, const Arguments& a) {
+  TRY(const std::vector<Stage> stages, read_stages(folder));
+  const Style style;
+  if (a.json) {
+    Json rows = Json::array();
+    for (const Stage& s : stages) rows.push_back({{"file", s.file}, {"stage", s.name}, {"follows", s.follows}, {"added", s.diff.added}, {"removed", s.diff.removed}});
+    put(json_text({{"folder", folder}, {"stages", rows}}));
+  } else if (!a.stage.empty()) {
+    TRY(const std::string text, stage_text(stages, a.stage));
+    put(text);
+  } else if (a.changes) {
+    for (const Stage& s : stages) {
+      if (s.follows) put(style.bold(s.name) + fmt::format(": +{} -{}\n", s.diff.added, s.diff.removed) + coloured(s.diff.text, style));
+    }
+  } else {
+    put(list_text(stages));
+  }
+  return ok_status();
+}
+
+// Every pass verifies what it makes: a stage that is there is a valid program.
+Status make(const Arguments& a) {
+  TRY(const ZipReader zip, ZipReader::open(a.path));
+  if (archive_kind(zip) == ArchiveKind::package) return Error{ErrorCode::bad_option, "this is a package: its stages are over", a.path, "give the program that it was compiled from, or a folder of COIL_DUMP"};
+  Progress silent;
+  TRY(const ProgramInput program, read_input_program(zip, a.compile));
+  TRY(CompileOptions options, compile_options(a.compile, silent));
+  options.name = program.name;
+  options.dump_folder = a.output;
+  TRY([[maybe_unused]] const std::vector<uint8_t> package, compile_to_memory(with_own_pool(program.graph), options));
+  if (a.inputs.empty()) return ok_status();
+  options.dump_folder.clear();
+  TRY(const WatchedBuild build, build_watched(with_own_pool(program.graph), options));
+  CallInputs inputs;
+  TRY_STATUS(gather_for_package(a.inputs, build.package, 1, &inputs));
+  std::error_code ignored;
+  const std::string model = std::filesystem::absolute(a.path, ignored).string();
+  TRY(const KernelPrograms made, write_kernel_programs(build, options.targets[0].architectures, inputs.views, model, a.output));
+  if (a.json) return ok_status();
+  for (const std::string& folder : made.folders) put(fmt::format("  {}/{}: make run\n", shown(a.output), folder));
+  for (const std::string& name : made.left_out) put(fmt::format("  {} has no program of its own: it is a call of the device library, with or without a generated end\n", shown(name)));
+  return ok_status();
+}
+
+Result<int> debug(const Arguments& a) {
+  std::error_code ignored;
+  const bool folder = std::filesystem::is_directory(a.path, ignored);
+  if (folder && (!a.output.empty() || !a.inputs.empty())) return Error{ErrorCode::bad_option, "-o and -i are for a program; this is a folder", a.path, ""};
+  if (!folder && a.output.empty()) return Error{ErrorCode::bad_option, "where shall the stages go?", "", "give a folder: -o DIR"};
+  if (!folder) TRY_STATUS(make(a));
+  TRY_STATUS(show(folder ? a.path : a.output, a));
+  return 0;
+}
+
+}  // namespace
+
+Action add_debug(CLI::App& app) {
+  auto a = std::make_shared<Arguments>();
+  app.add_option("path", a->path, "folder of COIL_DUMP, or exported program")->required()->type_name("DIR|MODEL.pt2");
+  app.add_option("-o,--output", a->output, "of a program: the folder to write")->type_name("DIR");
+  app.add_option("-i,--input", a->inputs, "of a program: inputs of a call, as for `coil run`; each kernel becomes a program of its own in DIR/kernels")->allow_extra_args(false)->type_name("FILE");
+  app.add_option("--stage", a->stage, "print one stage, by its name or number, and what it changed")->type_name("NAME");
+  app.add_flag("--changes", a->changes, "print what each stage changed");
+  add_compile_options(app, a->compile);
+  app.add_flag("--json", a->json, "print the list of stages as JSON");
+  app.footer(
+      "Examples:\n"
+      "  coil debug model.pt2 -i inputs.npz -o debug\n"
+      "  make -C debug/kernels/003_softmax_b784c542 run\n"
+      "  coil debug debug --stage loops_find_attention\n"
+      "  coil debug debug --changes");
+  return [a] { return debug(*a); };
+}
+
+}  // namespace coil::tool

@@ -1,0 +1,89 @@
+// coil explain: what a compilation decided and why, in sentences.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "base/text.h"
+#include "command.h"
+#include "decisions.h"
+#include "load_model.h"
+#include "terminal.h"
+
+namespace coil::tool {
+namespace {
+
+struct Arguments {
+  std::string model;
+  std::vector<std::string> fusion, choices, shapes, requirements;
+  CompileArguments compile;
+  bool memory = false, json = false;
+};
+
+// The manifest of a package, or of what a program compiles to.
+Result<Json> manifest_of(const Arguments& a) {
+  TRY(const ZipReader zip, ZipReader::open(a.model));
+  if (archive_kind(zip) == ArchiveKind::package) return read_manifest(zip);
+  return manifest_of_program(zip, a.compile);
+}
+
+// What there is to ask about.
+std::string overview(const Json& m) {
+  std::string text = fmt::format("{} with {} between kernels that could have been fused and were not.\n", count_text(m.at("kernels").size(), "kernel"), count_text(m.value("not_fused", Json::array()).size(), "pair"));
+  for (const Json& n : m.value("not_fused", Json::array()))
+    text += fmt::format("{} was not fused into {}: {}.\n", shown(n.at("producer").get<std::string>()), shown(n.at("consumer").get<std::string>()), shown(n.at("reason").get<std::string>()));
+  return text;
+}
+
+Result<int> explain(const Arguments& a) {
+  TRY(const Json manifest, manifest_of(a));
+  std::string text;
+  const auto add = [&](Result<std::string> more) -> Status {
+    if (!more.ok()) return more.error();
+    text += more.value();
+    return ok_status();
+  };
+  if (!a.fusion.empty()) TRY_STATUS(add(fusion_sentence(manifest, a.fusion[0], a.fusion[1])));
+  for (const std::string& kernel : a.choices) TRY_STATUS(add(choice_sentence(manifest, kernel)));
+  if (!a.shapes.empty()) TRY_STATUS(add(size_sentences(manifest, a.shapes)));
+  if (a.memory) TRY_STATUS(add(memory_sentences(manifest, a.shapes)));
+  TRY(const std::vector<Requirement> requirements, check_requirements(manifest, a.requirements, a.shapes));
+  if (text.empty() && a.requirements.empty()) text = overview(manifest);
+  if (a.json) {
+    Json rows = Json::array();
+    for (const Requirement& r : requirements) rows.push_back({{"requirement", r.text}, {"met", r.met}, {"found", r.found}});
+    put(json_text({{"model", a.model}, {"text", text}, {"requirements", rows}}));
+  } else {
+    for (const Requirement& r : requirements) {
+      if (r.met) text += fmt::format("requirement '{}' is met: {}\n", shown(r.text), shown(r.found));
+    }
+    put(text);
+  }
+  return report_requirements(requirements);
+}
+
+}  // namespace
+
+Action add_explain(CLI::App& app) {
+  auto a = std::make_shared<Arguments>();
+  app.add_option("model", a->model, "package, or exported program (compiled in memory first)")->required()->type_name("MODEL");
+  app.add_option("--fusion", a->fusion, "why two operators are one kernel, or are not: names of operators, modules or kernels")->expected(2)->type_name("A B");
+  app.add_option("--choice", a->choices, "how a kernel is run, and who decided it")->allow_extra_args(false)->type_name("KERNEL");
+  app.add_option("--size", a->shapes, "what a call of this size needs, and how it is run: batch=64")->allow_extra_args(false)->type_name("DIM=SIZE");
+  app.add_flag("--memory", a->memory, "what the memory of a call holds");
+  app.add_option("--require", a->requirements, "what has to hold, such as \"kernels <= 40\", \"fused(attn.q, attn.k)\", \"peak <= 2GB\"; exit code 1 where it does not")
+      ->allow_extra_args(false)
+      ->type_name("CONDITION");
+  add_compile_options(app, a->compile);
+  app.add_flag("--json", a->json, "print the sentences and requirements as JSON");
+  app.footer(
+      "Examples:\n"
+      "  coil explain model.coil.pt2\n"
+      "  coil explain model.coil.pt2 --fusion layer_norm linear\n"
+      "  coil explain model.coil.pt2 --choice conv2d --size batch=64 --memory\n"
+      "  coil explain model.coil.pt2 --require \"kernels <= 40\" --require \"peak <= 2GB\"\n"
+      "Everything comes from what the compilation recorded; nothing is decided again.");
+  return [a] { return of_manifest(a->model, [&] { return explain(*a); }); };
+}
+
+}  // namespace coil::tool
