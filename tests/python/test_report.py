@@ -231,3 +231,17 @@ def test_a_program_of_many_kernels_keeps_to_the_limit(tmp_path):
     coil.compile(program).save(tmp_path / "deep.pt2")
     harness.coil_ok("report", tmp_path / "deep.pt2", "-o", tmp_path / "deep.html", "--calls", 1)
     assert os.path.getsize(tmp_path / "deep.html") <= 2_000_000
+
+
+@pytest.mark.parametrize("name", ["Loop", "Rows", "Branch", "Counter"])
+def test_control_flow_late_sizes_and_state(tmp_path, name):
+    import test_profile
+
+    inputs = {"Loop": (torch.rand(5, 5), torch.tensor(3)), "Rows": (torch.randn(40, 8),), "Branch": (torch.rand(6, 6),), "Counter": (torch.randn(7),)}[name]
+    model = test_profile.compiled(getattr(test_profile, name)(), *inputs)
+    model.report(tmp_path / "r.html", *inputs, calls=2)
+    [r] = data_of((tmp_path / "r.html").read_text())
+    assert r["call"]["calls"] == 2 and any(k.get("us", 0) > 0 for k in r["kernels"])
+    assert sum(k.get("us", 0) for k in r["kernels"]) + r["call"]["host_us"] == pytest.approx(r["call"]["call_us"], rel=0.05)
+    if CHROMIUM:
+        assert 'aria-selected="true"' in dom(f"{(tmp_path / 'r.html').as_uri()}#graph")
