@@ -6,7 +6,7 @@ PYTHON := $(COIL_VENV)/bin/python
 FUZZ_SECONDS ?= 30
 export COIL_VENV
 
-.PHONY: build deps demo venv test bench gpu aarch64 aarch64-test fuzz fuzz-calls fuzz-long fmt sanitize sanitize-threads golden-update docs tidy dev clean
+.PHONY: build deps demo demo-llm venv test bench gpu aarch64 aarch64-test fuzz fuzz-calls fuzz-long fmt sanitize sanitize-threads golden-update docs tidy dev clean
 
 build: deps
 	@tools/configure.sh $(BUILD)
@@ -19,6 +19,12 @@ demo: deps
 	@tools/configure.sh $(BUILD)
 	@ninja -C $(BUILD) -j$(JOBS) coil digits_demo
 	@tools/demo.sh $(BUILD)
+
+# Text from a small language model.
+demo-llm: deps
+	@tools/configure.sh $(BUILD)
+	@ninja -C $(BUILD) -j$(JOBS) coil coil_runtime
+	@tools/demo_llm.sh $(BUILD)
 
 venv: deps
 	@tools/install_deps.sh test

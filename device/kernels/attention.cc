@@ -241,14 +241,7 @@ struct Attention {
       end = max64(end, visible(rows, r));
       rows.least_visible = min64(rows.least_visible, visible(rows, r));
     }
-    if (a.mask && !keeps_keys()) {
-      int64_t seen = 0;
-      for (int64_t r = 0; r < rows.count && seen < end; r++) {
-        const int64_t unit_row = rows.first + r;
-        seen = max64(seen, seen_keys(a, rows.batch, rows.head + unit_row / a.q_len, unit_row % a.q_len, end));
-      }
-      end = seen;
-    }
+    if (!keeps_keys()) end = seen_keys(a, rows.batch, end);
     load_queries(rows);
     // Rows that fill up the last tile multiply whatever the scores' buffer holds; their results go nowhere.
     if (rows.count & 1) memset(rows.buffers->scores + rows.count * kRowStride, 0, sizeof(float) * kRowStride);

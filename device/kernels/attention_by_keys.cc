@@ -266,12 +266,7 @@ struct ByKeys {
       p.q = t.buffers->q[i], p.o = t.buffers->o[i];
       load_queries(t, p);
     }
-    int64_t end = a.causal ? min64(a.kv_len, first + count) : a.kv_len;
-    if (a.mask) {
-      int64_t seen = 0;
-      for (int64_t i = 0; i < count && seen < end; i++) seen = max64(seen, seen_keys(a, t.batch, t.head, first + i, end));
-      end = seen;
-    }
+    const int64_t end = a.causal ? min64(a.kv_len, first + count) : a.kv_len;
     const bool copies = keeps_past(a) && first == 0 && t.head % (a.heads / a.kv_heads) == 0;  // the first of its keys' tasks
     for (int64_t key = 0; key < end; key += t.keys.count) {
       t.keys = key_rows<T>(a, t.batch, t.kv_head, key, min64(block_keys, end - key));
@@ -312,7 +307,7 @@ struct ByKeys {
   void run_alone(const Task& t, int64_t query) const {
     float *q = t.buffers->q[0], *s = t.buffers->scores;
     copy_row(static_cast<const T*>(a.q) + t.batch * a.q_batch + t.head * a.q_head + query * a.q_row, a.dim, q);
-    const int64_t keys = seen_keys(a, t.batch, t.head, query, a.causal ? min64(a.kv_len, query + 1) : a.kv_len), whole = a.dim / kLanes * kLanes;
+    const int64_t keys = a.causal ? min64(a.kv_len, query + 1) : a.kv_len, whole = a.dim / kLanes * kLanes;
     for (int64_t key = 0; key < keys;) {
       const KeyRows<T> rows = key_rows<T>(a, t.batch, t.kv_head, key, keys - key);
       const T* k = rows.k;

@@ -34,11 +34,11 @@ inline bool same_for_queries(const CoilAttention& a) {
   return true;
 }
 
-// How many keys, of the first `keys`, come before the end of those that a query sees: of a cache that is filled in part the rest is not even read. Masks of
-// numbers hide nothing for good.
-inline int64_t seen_keys(const CoilAttention& a, int64_t batch, int64_t head, int64_t query, int64_t keys) {
-  if (!a.mask || a.mask_dtype != COIL_BOOL || a.mask_col != 1) return keys;
-  const uint8_t* row = static_cast<const uint8_t*>(a.mask) + batch * a.mask_batch + head * a.mask_head + query * a.mask_row;
+// How many keys, of the first `keys`, come before the end of those that a single query sees: of a cache that is filled in part the rest is not even read (nor
+// is a NaN there, which PyTorch would let through). Masks of numbers hide nothing for good.
+inline int64_t seen_keys(const CoilAttention& a, int64_t batch, int64_t keys) {
+  if (!a.mask || a.mask_dtype != COIL_BOOL || a.mask_col != 1 || a.q_len != 1 || a.mask_head != 0) return keys;
+  const uint8_t* row = static_cast<const uint8_t*>(a.mask) + batch * a.mask_batch;
   while (keys >= 8) {
     uint64_t eight;
     __builtin_memcpy(&eight, row + keys - 8, sizeof eight);

@@ -83,7 +83,11 @@ Json kernels(const TargetContents& t) {
 }
 
 Json memory(const KernelPlan& plan) {
-  Json buffers = Json::array();
+  Json buffers = Json::array(), inputs = Json::array(), outputs = Json::array();  // those of the call by their numbers
+  for (const LoopInput& in : plan.inputs) inputs.push_back(in.buffer.valid() ? Json(in.buffer.index) : Json(nullptr));
+  for (const LoopOutput& o : plan.outputs) {
+    if (o.kind == LoopOutput::Kind::user) outputs.push_back(o.source.index);
+  }
   for (size_t i = 0; i < plan.buffers.size(); ++i) {
     const PlanBuffer& b = plan.buffers[i];
     if (b.placement.kind != Placement::Kind::arena) continue;
@@ -94,6 +98,8 @@ Json memory(const KernelPlan& plan) {
   return {{"arena_bytes", size_text(plan.arena_bytes)},
           {"constants_bytes", plan.constants_bytes},
           {"state_bytes", plan.state_bytes},
+          {"inputs", inputs},
+          {"outputs", outputs},
           {"arena", buffers}};
 }
 
@@ -122,14 +128,12 @@ std::string manifest_text(const PackageContents& c) {
   for (const LoopInput& in : plan.inputs) {
     inputs.push_back(in.buffer.valid() ? tensor(in.name, plan.buffer(in.buffer).info)
                                        : Json{{"name", in.name}, {"dtype", "int64"}, {"shape", Json::array()}, {"value", size_text(in.symint)}});
-    if (in.buffer.valid()) inputs.back()["buffer"] = in.buffer.index;
     if (in.exact_strides) inputs.back()["exact_strides"] = true;
     if (in.whole_storage) inputs.back()["whole_storage"] = true;
   }
   for (const LoopOutput& o : plan.outputs) {
     if (o.kind != LoopOutput::Kind::user) continue;
     outputs.push_back(tensor(o.name, plan.buffer(o.source).info));
-    outputs.back()["buffer"] = o.source.index;
     if (!o.number.empty()) outputs.back()["number"] = o.number;
   }
   for (const LoopOutput& o : plan.outputs) {

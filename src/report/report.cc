@@ -47,6 +47,12 @@ class Reporter {
     read_profile();
     Json out = {{"report", 1}, {"coil", COIL_VERSION}, {"title", options_.title}};
     for (const char* key : {"name", "torch", "targets", "inputs", "outputs", "symbols"}) out[key] = manifest_.value(key, Json());
+    for (const char* key : {"inputs", "outputs"}) {  // their buffers' numbers are the target's
+      const Json ids = part_.at("memory").value(key, Json::array());
+      for (size_t i = 0; i < ids.size() && i < out[key].size(); ++i) {
+        if (ids[i].is_number_integer()) out[key][i]["buffer"] = ids[i];
+      }
+    }
     out["package_bytes"] = model_.archive().bytes().size();
     out["constants_bytes"] = part_.at("memory").value("constants_bytes", 0);
     out["call"] = call_;

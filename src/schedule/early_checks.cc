@@ -1,10 +1,10 @@
 #include "schedule/early_checks.h"
 
 #include <algorithm>
-#include <map>
 #include <unordered_map>
 #include <unordered_set>
 
+#include "schedule/lets.h"
 #include "schedule/renumber.h"
 
 namespace coil {
@@ -94,13 +94,13 @@ class EarlyChecks::Finder {
   }
 
   bool look_at(const std::vector<Stmt>& stmts, const std::vector<Expr>& sizes) {
-    lets_.clear();
+    lets_ = Lets();
     for (const Stmt& s : stmts) {
       if (s.condition && (may_fail(s.value) || may_fail(s.offset))) return false;
       for (Expr e : {s.value, s.offset, s.condition}) {
         if (may_fail(e) && !look_at(e, sizes)) return false;
       }
-      if (s.kind == Stmt::Kind::let) lets_[s.temp.index] = s.value;
+      lets_.add(s);
     }
     return true;
   }
@@ -120,14 +120,7 @@ class EarlyChecks::Finder {
     return true;
   }
 
-  // Without temps, and without checks within, which are looked at alone.
-  Expr plain(Expr e) {
-    return rewrite(e, [&](Expr leaf) {
-      if (leaf->kind != ExprKind::temp) return Expr();
-      const auto let = lets_.find(leaf->id);
-      return let == lets_.end() ? Expr() : plain(let->second);
-    });
-  }
+  // Without checks within, which are looked at alone.
   static Expr unchecked(Expr e) {
     std::unordered_map<const ExprNode*, Expr> done;
     visit(e, [&](Expr n) {
@@ -148,7 +141,9 @@ class EarlyChecks::Finder {
   }
 
   bool add(Expr checked, const std::vector<Expr>& sizes) {
-    Expr position = plain(checked->args[0]);
+    const std::optional<Expr> whole = lets_.expand(checked->args[0]);
+    if (!whole) return false;
+    Expr position = *whole;
     const Expr bound = checked->args[1];
     if (any_of(position, [](Expr n) { return n->kind == ExprKind::temp; }) || cost(position) > 1000) return false;
     if (may_fail(position)) {
@@ -183,7 +178,7 @@ class EarlyChecks::Finder {
 
   const KernelPlan& plan_;
   std::vector<int> writer_;  // the kernel that makes a computed buffer is the first that touches it
-  std::map<int32_t, Expr> lets_;
+  Lets lets_;
   int kernel_ = 0;
   EarlyChecks found_;
 };

@@ -1,30 +1,12 @@
 #include "schedule/row_writes.h"
 
 #include <algorithm>
-#include <map>
 
 #include "schedule/early_checks.h"
+#include "schedule/lets.h"
 
 namespace coil {
 namespace {
-
-using Lets = std::map<int32_t, Expr>;
-
-Lets lets_of(const LoopKernel& k) {
-  Lets lets;
-  for (const Stmt& s : k.stmts) {
-    if (s.kind == Stmt::Kind::let) lets[s.temp.index] = s.value;
-  }
-  return lets;
-}
-
-Expr without_lets(Expr e, const Lets& lets) {
-  return rewrite(e, [&](Expr leaf) {
-    if (leaf->kind != ExprKind::temp) return Expr();
-    const auto let = lets.find(leaf->id);
-    return let == lets.end() ? Expr() : without_lets(let->second, lets);
-  });
-}
 
 bool reads_element(Expr e, BufferId buffer, Expr offset) {
   return e->kind == ExprKind::load && e->id == buffer.index && e->args[0] == offset;
@@ -102,9 +84,13 @@ std::optional<RowWrite> find_row_write(const LoopKernel& k, BufferId made) {
   }
   if (!row) return std::nullopt;
   const Stmt& store = k.stmts[*row];
-  const Lets lets = lets_of(k);
-  const Expr value = without_lets(store.value, lets);
-  if (!value->is_op(ScalarOp::masked) && !value->is_op(ScalarOp::select)) return std::nullopt;
+  Lets lets;
+  for (const Stmt& s : k.stmts) lets.add(s);
+  const Expr outside = lets.behind(store.value);
+  if (!outside->is_op(ScalarOp::masked) && !outside->is_op(ScalarOp::select)) return std::nullopt;
+  const std::optional<Expr> whole = lets.expand(outside);
+  if (!whole || (!(*whole)->is_op(ScalarOp::masked) && !(*whole)->is_op(ScalarOp::select))) return std::nullopt;
+  const Expr value = *whole;
   RowWrite write{*row, {}, value->args[0], value->args[1]};
   Expr kept = value->args[2];
   if (kept->kind != ExprKind::load || kept->args[0] != store.offset) {

@@ -1,8 +1,12 @@
 // See work.h.
 #include "schedule/work.h"
 
+#include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
+
+#include "schedule/renumber.h"
 
 namespace coil {
 namespace {
@@ -126,11 +130,46 @@ KernelWork template_work(Counter c, const TemplateKernel& t) {
   return c.work();
 }
 
+// The numbers among the factors of a product.
+double constant_part(const std::vector<Expr>& sizes) {
+  double part = 1;
+  for (const Expr size : sizes) part *= size->is_constant() ? std::max<double>(1, std::abs(static_cast<double>(size->as_int()))) : 1;
+  return part;
+}
+
+// Programs may have sizes whose amounts are no numbers of 64 bits; nobody can compute them, and they are not counted.
+bool is_countable(const KernelPlan& plan, const Kernel& kernel) {
+  constexpr double kMost = 0x1p44;  // times operations of a point and bytes of an element
+  bool fine = true;
+  const auto check = [&](std::vector<Expr> sizes) { fine = fine && constant_part(sizes) < kMost; };
+  renumbered(kernel, [&](BufferId id) {
+    check(plan.buffer(id).info.sizes);
+    return id;
+  });
+  if (const auto* loop = std::get_if<LoopKernel>(&kernel.def)) {
+    std::vector<Expr> sizes;
+    for (const Axis& axis : loop->axes) sizes.push_back(axis.size);
+    check(std::move(sizes));
+  } else if (const auto* t = std::get_if<TemplateKernel>(&kernel.def)) {
+    std::vector<Expr> sizes = t->result_sizes;
+    if (const auto* gemm = std::get_if<Gemm>(&t->def)) sizes.insert(sizes.end(), gemm->k.begin(), gemm->k.end());
+    if (const auto* grouped = std::get_if<GroupedGemm>(&t->def)) sizes = {grouped->m, grouped->n, grouped->k};
+    if (const auto* conv = std::get_if<Conv2d>(&t->def)) sizes.push_back(conv->x_sizes[1]);
+    if (const auto* a = std::get_if<Attention>(&t->def)) sizes = {a->batch, a->heads, a->q_len, a->kv_len, a->dim + a->v_dim};
+    check(std::move(sizes));
+  } else if (const auto* sort = std::get_if<SortKernel>(&kernel.def)) {
+    std::vector<Expr> sizes = sort->sizes;
+    sizes.push_back(sort->def.length);
+    check(std::move(sizes));
+  }
+  return fine;
+}
+
 }  // namespace
 
 KernelWork kernel_work(const KernelPlan& plan, const Kernel& kernel) {
   Counter c(plan);
-  if (std::holds_alternative<ControlMark>(kernel.def)) return {};
+  if (std::holds_alternative<ControlMark>(kernel.def) || !is_countable(plan, kernel)) return {};
   if (const auto* loop = std::get_if<LoopKernel>(&kernel.def)) return loop_work(c, *loop);
   if (const auto* t = std::get_if<TemplateKernel>(&kernel.def)) return template_work(c, *t);
   if (const auto* sort = std::get_if<SortKernel>(&kernel.def)) {

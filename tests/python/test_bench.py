@@ -19,6 +19,7 @@ PROGRAMS = {
     "gpu_door.py": ["--only", "attention f32 train"],
     "gpu_rows.py": ["--only", "pool", "--repeats", "1"],
     "gpu_tuning.py": ["--programs", "mlp", "--budget", "2s", "--rounds", "1", "--burst", "0.01", "--out", "OUT"],
+    "llm.py": ["--shapes", "tiny", "--dtypes", "f32", "--threads", "1", "--prompt", "8", "--tokens", "4", "--rounds", "1"],
     "loops.py": [harness.COIL, "--rounds", "1", "--seconds", "0.02", "--programs", "sum of rows"],
     "low_precision.py": ["--models", "mlp_3x1024_r256", "--rows", "1", "--rounds", "1", "--burst", "0.01", "--exported", "OUT/exported", "--packages", "OUT/packages"],
     "operators.py": ["cumsum_rows", "nonzero"],

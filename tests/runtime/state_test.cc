@@ -57,7 +57,8 @@ TEST(State, OutlivesItsHandles) {
   }
   ASSERT_EQ(coil_context_use_state(context->get(), state), COIL_OK);
   coil_state_destroy(state);
-  EXPECT_EQ(step(*context) + 1, step(*context));
+  const float first = step(*context);
+  EXPECT_EQ(step(*context), first + 1);
   coil_state_destroy(nullptr);
 }
 
@@ -117,7 +118,8 @@ TEST(State, WrongUses) {
   EXPECT_EQ(state, nullptr);
   State foreign(other);
   EXPECT_EQ(coil_context_use_state(context.get(), foreign.get()), 213);
-  EXPECT_EQ(step(context) + 1, step(context));
+  const float first = step(context);
+  EXPECT_EQ(step(context), first + 1);
   for (const coil_status status : {coil_state_create(nullptr, &state), coil_state_create(model.get(), nullptr), coil_state_fork(nullptr, &state), coil_state_fork(foreign.get(), nullptr),
                                    coil_state_reset(nullptr), coil_state_save(nullptr, nullptr, nullptr), coil_state_save(foreign.get(), nullptr, nullptr),
                                    coil_state_restore(nullptr, "", 0), coil_state_restore(foreign.get(), nullptr, 0), coil_context_use_state(nullptr, foreign.get())})
@@ -147,7 +149,8 @@ TEST(State, ManyThreads) {
   for (const float sum : sums) EXPECT_EQ(sum, 0);
   Context context(model), fresh(model);
   context.use(common);
-  EXPECT_EQ(step(context), step(fresh) + 8 * 199);
+  const float begin = step(fresh);
+  EXPECT_EQ(step(context), begin + 8 * 199);
 }
 
 }  // namespace

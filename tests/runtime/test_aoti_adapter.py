@@ -22,7 +22,7 @@ STATE = bytes(64) + struct.pack("<16f", 10, *[0] * 15)
 
 def build(folder, model):
     so = folder / f"{model}.so"
-    sources = [ROOT / "device/aoti_adapter.cc", ROOT / "device/aoti_call.cc", ROOT / "device/host_support.cc", ROOT / "device/input_errors.cc", ROOT / "device/machine_level.cc", ROOT / "tests/runtime/fixture_model.cpp"]
+    sources = [ROOT / "device/aoti_adapter.cc", ROOT / "device/aoti_call.cc", ROOT / "device/aoti_profile.cc", ROOT / "device/host_support.cc", ROOT / "device/input_errors.cc", ROOT / "device/machine_level.cc", ROOT / "tests/runtime/fixture_model.cpp"]
     subprocess.run(["clang++-19", *FLAGS, f"-DMODEL_{model}", f"-I{ROOT}/device", "-x", "c++", *sources, "-o", so], check=True)
     return so
 

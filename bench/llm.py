@@ -1,0 +1,157 @@
+"""Decoding and prompts of language models: coil's package beside PyTorch's static cache (eager, Inductor) and, where it is installed, llama.cpp.
+
+usage: python bench/llm.py [--shapes tiny,135m] [--dtypes f32,bf16] [--threads 1,2] [--prompt 128] [--tokens 64] [--rounds 3] [--peers eager,inductor]
+
+Random weights of real shapes, greedy, batch 1. Rounds are interleaved: every competitor processes the prompt and then generates, in turn. Printed are tokens/s
+of decoding and ms of the prompt (medians, with the quartiles), the share of the memory bandwidth measured in the same run (a copy's reads) that reading
+all weights once a token is, and the package's size beside the weights'. llama.cpp is not run by this program: see docs/performance.md for how to.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+
+warnings.filterwarnings("ignore")
+
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "build", "python"))
+
+SHAPES = {
+    "tiny": dict(hidden_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, vocab_size=500, intermediate_size=128),
+    "135m": dict(hidden_size=576, num_hidden_layers=30, num_attention_heads=9, num_key_value_heads=3, vocab_size=49152, intermediate_size=1536),
+    "360m": dict(hidden_size=960, num_hidden_layers=32, num_attention_heads=15, num_key_value_heads=5, vocab_size=49152, intermediate_size=2560),
+    "1b": dict(hidden_size=2048, num_hidden_layers=16, num_attention_heads=32, num_key_value_heads=8, vocab_size=128256, intermediate_size=8192),
+}
+DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
+CONTEXT = 512
+
+
+def exportable(shape, dtype):
+    import transformers
+    from transformers.integrations.executorch import TorchExportableModuleWithStaticCache
+
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(**SHAPES[shape], max_position_embeddings=2048, tie_word_embeddings=True)
+    config._attn_implementation = "sdpa"
+    model = transformers.LlamaForCausalLM(config).to(DTYPES[dtype]).eval()
+    model.generation_config = transformers.GenerationConfig(use_cache=True, cache_implementation="static", max_length=CONTEXT, cache_config={"batch_size": 1, "max_cache_len": CONTEXT})
+    model.generation_config.pad_token_id = 0
+    return TorchExportableModuleWithStaticCache(model)
+
+
+def weight_bytes(module):
+    seen = {p.data_ptr(): p.numel() * p.element_size() for p in module.model.parameters()}
+    return sum(seen.values())
+
+
+class Torch:
+    """PyTorch's own loop over the same module."""
+
+    def __init__(self, module, compile=None):
+        self.module = torch.compile(module, backend=compile, dynamic=True) if compile else module
+
+    def run(self, prompt, tokens):
+        with torch.no_grad():
+            begin = time.perf_counter()
+            logits = self.module(input_ids=torch.tensor([prompt]), cache_position=torch.arange(len(prompt)))
+            token = int(logits[0, -1].argmax())
+            first = time.perf_counter() - begin
+            for place in range(len(prompt), len(prompt) + tokens - 1):
+                token = int(self.module(input_ids=torch.tensor([[token]]), cache_position=torch.tensor([place]))[0, -1].argmax())
+        return first, time.perf_counter() - begin - first
+
+
+class Coil:
+    def __init__(self, module, folder, build, threads):
+        import coil.llm
+
+        n = torch.export.Dim("n", min=1, max=CONTEXT - 1)
+        example = {"input_ids": torch.zeros(1, 5, dtype=torch.int64), "cache_position": torch.arange(5)}
+        program = torch.export.export(module, (), example, dynamic_shapes={"input_ids": {1: n}, "cache_position": {0: n}}, strict=False)
+        torch.export.save(program, folder / "p.pt2")
+        subprocess.run([build / "coil", "compile", folder / "p.pt2", "-q", "-o", folder / "m.coil.pt2"], check=True)
+        (folder / "p.pt2").unlink()
+        self.bytes = (folder / "m.coil.pt2").stat().st_size
+        self.generator = coil.llm.Generator(folder / "m.coil.pt2", num_threads=threads)
+
+    def run(self, prompt, tokens):
+        talk = self.generator.conversation(prompt)
+        begin = time.perf_counter()
+        talk.generate(1)
+        first = time.perf_counter() - begin
+        talk.generate(tokens - 1)
+        return first, time.perf_counter() - begin - first
+
+
+def bandwidth(threads):
+    """Bytes a second of reading 256 MB, by numpy's sums over parts on so many threads."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    data = np.ones(32 << 20)
+    parts = np.array_split(data, threads)
+    best = 0
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in range(5):
+            begin = time.perf_counter()
+            list(pool.map(np.add.reduce, parts))
+            best = max(best, data.nbytes / (time.perf_counter() - begin))
+    return best
+
+
+def spread(values):
+    low, middle, high = statistics.quantiles(values, n=4) if len(values) > 1 else (values[0],) * 3
+    return f"{middle:8.1f} ({low:.1f} to {high:.1f})"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shapes", default="135m")
+    parser.add_argument("--dtypes", default="f32,bf16")
+    parser.add_argument("--threads", default=str(os.cpu_count()))
+    parser.add_argument("--prompt", type=int, default=128)
+    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--peers", default="eager")
+    parser.add_argument("--json", help="file for the numbers")
+    parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path(os.environ.get("COIL_BUILD", "build")))
+    options = parser.parse_args()
+    rows = []
+    for threads in map(int, options.threads.split(",")):
+        torch.set_num_threads(threads)
+        for shape in options.shapes.split(","):
+            for dtype in options.dtypes.split(","):
+                with tempfile.TemporaryDirectory() as folder:
+                    module = exportable(shape, dtype)
+                    competitors = {"coil": Coil(module, pathlib.Path(folder), options.build, threads)}
+                    for peer in filter(None, options.peers.split(",")):
+                        competitors[peer] = Torch(exportable(shape, dtype), None if peer == "eager" else peer)
+                    prompt = [(7 * i + 3) % SHAPES[shape]["vocab_size"] for i in range(options.prompt)]
+                    times = {name: [] for name in competitors}
+                    for competitor in competitors.values():
+                        competitor.run(prompt, 4)
+                    for _ in range(options.rounds):
+                        for name, competitor in competitors.items():
+                            times[name].append(competitor.run(prompt, options.tokens))
+                    weights, read = weight_bytes(module), bandwidth(threads)
+                    for name, runs in times.items():
+                        rates = [(options.tokens - 1) / rest for _, rest in runs]
+                        share = statistics.median(rates) * weights / read
+                        size = f", package {competitors['coil'].bytes / weights:.2f} times the weights" if name == "coil" else ""
+                        print(f"{shape} {dtype} {threads} threads {name:9s} {spread(rates)} tokens/s, prompt {spread([first * 1e3 for first, _ in runs])} ms, "
+                              f"{share:.0%} of {read / 1e9:.1f} GB/s{size}", flush=True)
+                        rows.append({"shape": shape, "dtype": dtype, "threads": threads, "name": name, "tokens_per_second": rates, "prompt_ms": [first * 1e3 for first, _ in runs]})
+    if options.json:
+        pathlib.Path(options.json).write_text(json.dumps(rows))
+
+
+if __name__ == "__main__":
+    main()
