@@ -11,7 +11,7 @@ foreach(source IN LISTS fuzz_sources)
   set_target_properties(fuzz_${stem} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzz)
 endforeach()
 # What `coil inspect` makes of a package.
-target_sources(fuzz_package PRIVATE tools/coil/inspect_package.cc tools/coil/archive_kind.cc tools/coil/shapes.cc tools/coil/sizes.cc tools/coil/terminal.cc)
+target_sources(fuzz_package PRIVATE tools/coil/inspect_package.cc tools/coil/decisions.cc tools/coil/archive_kind.cc tools/coil/shapes.cc tools/coil/sizes.cc tools/coil/terminal.cc)
 # The texts that are generated for programs whose names are anything.
 target_link_libraries(fuzz_text PRIVATE coil_codegen coil_templates coil_schedule coil_lower coil_loop coil_expr)
 target_compile_definitions(fuzz_text PRIVATE COIL_SOURCE_DIR="${CMAKE_SOURCE_DIR}")

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import nn
 
 VOCABULARY = 256  # a token is a byte
-CONTEXT = 512     # rows of the caches
+CONTEXT = 256     # rows of the caches
 
 
 class Norm(nn.Module):
