@@ -508,3 +508,13 @@ def test_static_caches_of_transformers(family, strict, tmp_path):
     assert found == tokens[len(prompt):]
     copies = [line for line in harness.coil_ok("inspect", tmp_path / "m.pt2", "--kernels").stdout.splitlines() if line.split()[-2:] == ["copy", "copy"]]
     assert not copies or family == "mixtral"  # grouped products may fail while they run
+
+
+def test_the_example_speaks_english(tmp_path):
+    """What `make demo-llm` shows: the checked-in decoder."""
+    program = harness.REPO / "examples/generate/decoder.pt2"
+    assert program.stat().st_size < 10 << 20
+    harness.coil_ok("compile", program, "-q", "-o", tmp_path / "decoder.pt2")
+    text = harness.coil_ok("generate", tmp_path / "decoder.pt2", "--bytes", "--prompt", "You may ", "-n", 150).stdout
+    words = text.split()
+    assert text.startswith("You may ") and text.isascii() and sum(w.strip(",.").lower() in ("the", "of", "a", "and", "to", "work", "copy", "license", "covered", "program") for w in words) >= 5, text

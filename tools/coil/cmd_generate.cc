@@ -99,7 +99,7 @@ Result<int> generate(const Arguments& a) {
   std::vector<int64_t> made;
   Times times;
   const Status spoken = speak(a, *talk, &made, &times);
-  if (!a.json && !made.empty()) std::putchar('\n');
+  if (!a.json && !made.empty()) std::putchar('\n'), std::fflush(stdout);  // before what is said about it
   TRY_STATUS(spoken);
   const double rate = made.size() > 1 && times.rest > 0 ? static_cast<double>(made.size() - 1) / times.rest : 0;
   if (a.json) {
