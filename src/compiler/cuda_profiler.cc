@@ -14,7 +14,7 @@ constexpr double kGateSeconds = 0.25;
 constexpr size_t kMostGatedKernels = 250;
 constexpr int64_t kNeighbours = 16;
 
-Error error_of(const CoilError& e) { return Error{static_cast<ErrorCode>(e.code), e.message, "", ""}; }
+using runtime::error_of;
 
 }  // namespace
 

@@ -1,6 +1,8 @@
 #include "loop/guard_positions.h"
 
 #include <algorithm>
+#include <functional>
+#include <optional>
 #include <unordered_set>
 
 namespace coil {
@@ -63,7 +65,36 @@ Expr guarded(const LoopProgram& program, Expr load) {
   return never ? other : pool.op(ScalarOp::masked, {there, load, other});
 }
 
+bool is_zero(Expr e) { return e->is_constant() && e->dtype == DType::i64 && e->as_int() == 0; }
+
+Expr last_of(Expr bound) {
+  ExprPool& pool = *bound->pool;
+  return pool.cast(bound - 1, DType::i64);
+}
+
+// op(a, b) with one of them `known`; the other one.
+std::optional<Expr> other_operand(Expr e, ScalarOp op, const std::function<bool(Expr)>& known) {
+  if (!e->is_op(op)) return std::nullopt;
+  if (known(e->args[0])) return e->args[1];
+  if (known(e->args[1])) return e->args[0];
+  return std::nullopt;
+}
+
 }  // namespace
+
+Expr clamped_position(Expr position, Expr bound) {
+  ExprPool& pool = *bound->pool;
+  return pool.op(ScalarOp::maximum, {pool.op(ScalarOp::minimum, {position, last_of(bound)}), pool.constant_int(0, DType::i64)});
+}
+
+bool never_fails(Expr checked) {
+  const Expr position = checked->args[0], bound = checked->args[1];
+  if (!provably_nonnegative(bound - 1)) return false;
+  const auto last = [&](Expr e) { return e == last_of(bound); };
+  if (const auto low = other_operand(position, ScalarOp::maximum, is_zero)) return other_operand(*low, ScalarOp::minimum, last).has_value();
+  if (const auto high = other_operand(position, ScalarOp::minimum, last)) return other_operand(*high, ScalarOp::maximum, is_zero).has_value();
+  return false;
+}
 
 Expr guard_positions(const LoopProgram& program, Expr body) {
   if (!any_of(body, [](Expr e) { return e->is_op(ScalarOp::checked_index); })) return body;

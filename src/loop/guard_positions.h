@@ -12,4 +12,9 @@ Expr guard_positions(const LoopProgram& program, Expr body);
 // Whether e = masked(condition, a, b) where b's checks of positions are all in a as well: b need only be evaluated where the condition does not hold.
 bool checks_on_both_sides(Expr e);
 
+// The position (i64) brought into [0, bound), where there is an element at all.
+Expr clamped_position(Expr position, Expr bound);
+// Whether the checked index is in range whatever the data is: because its position is clamped like that.
+bool never_fails(Expr checked);
+
 }  // namespace coil

@@ -1,6 +1,7 @@
 // What scatter and index_put share: writes at positions that are data.
 #pragma once
 
+#include "loop/guard_positions.h"
 #include "lower/lowering.h"
 
 namespace coil::lowering {
@@ -35,8 +36,7 @@ inline void check_positions(Op& op, Expr size, const Sizes& domain, const std::f
 // A found number as an index, where it was found; never out of range.
 inline Expr found_index(Op& op, Expr number, Expr bound) {
   const Expr size = index_max(bound, op.pool.index(1));  // where there is nothing, nothing is found
-  const Expr low = op.pool.op(ScalarOp::minimum, {number, op.pool.cast(size - 1, DType::i64)});
-  return op.pool.checked_index(op.pool.op(ScalarOp::maximum, {low, i64(op, 0)}), size);
+  return op.pool.checked_index(clamped_position(number, size), size);
 }
 
 }  // namespace coil::lowering

@@ -7,8 +7,6 @@
 namespace coil::runtime {
 namespace {
 
-Error error_of(const CoilError& error) { return Error{static_cast<ErrorCode>(error.code), error.message, "", ""}; }
-
 cd::CudaAddress address(const void* data) { return reinterpret_cast<cd::CudaAddress>(data); }
 
 std::string mebibytes(size_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }

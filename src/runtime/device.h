@@ -14,6 +14,9 @@
 
 namespace coil::runtime {
 
+// What code of a package, or a device, reports.
+inline Error error_of(const CoilError& error) { return Error{static_cast<ErrorCode>(error.code), error.message, "", ""}; }
+
 struct DeviceId {
   int32_t type = COIL_CPU;
   int32_t index = 0;

@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/half.h"
+
 namespace coil::runtime {
 namespace {
 
@@ -29,19 +31,6 @@ Error wrong_form(const std::string& what, const std::string& hint = "generation 
 // [n] or [1, n].
 bool is_row(const ManifestTensor& t) { return t.dims.size() == 1 || (t.dims.size() == 2 && (is_one(t.dims[0]) || t.dims[0].min <= 1)); }
 
-float from_half(uint16_t bits) {
-  const uint32_t sign = (bits & 0x8000u) << 16, exponent = (bits >> 10) & 31, fraction = bits & 1023;
-  uint32_t out = sign | ((exponent + 112) << 23) | (fraction << 13);
-  if (exponent == 31) out = sign | 0x7F800000u | (fraction << 13);
-  if (exponent == 0) {
-    const float small = static_cast<float>(fraction) * 0x1p-24f;
-    return sign ? -small : small;
-  }
-  float value;
-  std::memcpy(&value, &out, sizeof value);
-  return value;
-}
-
 float value_at(int32_t dtype, const uint8_t* data, int64_t i) {
   if (dtype == COIL_FLOAT32) {
     float value;
@@ -50,14 +39,8 @@ float value_at(int32_t dtype, const uint8_t* data, int64_t i) {
   }
   uint16_t bits;
   std::memcpy(&bits, data + 2 * i, sizeof bits);
-  if (dtype == COIL_FLOAT16) return from_half(bits);
-  const uint32_t wide = uint32_t{bits} << 16;
-  float value;
-  std::memcpy(&value, &wide, sizeof value);
-  return value;
+  return dtype == COIL_FLOAT16 ? from_f16(bits) : from_bf16(bits);
 }
-
-Error error_of(const CoilError& error) { return Error{static_cast<ErrorCode>(error.code), error.message, "", ""}; }
 
 }  // namespace
 

@@ -45,8 +45,6 @@ Status check_constants(const CoilModel& code, std::span<const uint8_t> blob) {
   return ok_status();
 }
 
-Error error_of(const CoilError& error) { return Error{static_cast<ErrorCode>(error.code), error.message, "", ""}; }
-
 std::string target_text(const Target& target) {
   std::string list;
   for (const std::string& name : target.architectures) list += (list.empty() ? "" : ", ") + name;

@@ -15,8 +15,6 @@ namespace {
 
 constexpr int64_t kPage = 4096;  // of saved states, and the least of any machine that coil runs on
 
-Error error_of(const CoilError& error) { return Error{static_cast<ErrorCode>(error.code), error.message, "", ""}; }
-
 // A saved state: this, then `runs` pairs of where bytes lie and how many they are, rising, then those bytes.
 struct SavedHeader {
   char magic[8];

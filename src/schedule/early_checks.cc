@@ -4,6 +4,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "loop/guard_positions.h"
 #include "schedule/lets.h"
 #include "schedule/renumber.h"
 
@@ -12,30 +13,6 @@ namespace {
 
 constexpr size_t kMostChecks = 32;
 
-bool is_zero(Expr e) { return e->is_constant() && e->dtype == DType::i64 && e->as_int() == 0; }
-
-Expr last_of(Expr bound) {
-  ExprPool& pool = *bound->pool;
-  return pool.cast(bound - 1, DType::i64);
-}
-
-// op(a, b) with one of them `known`; the other one.
-std::optional<Expr> other_operand(Expr e, ScalarOp op, const std::function<bool(Expr)>& known) {
-  if (!e->is_op(op)) return std::nullopt;
-  if (known(e->args[0])) return e->args[1];
-  if (known(e->args[1])) return e->args[0];
-  return std::nullopt;
-}
-
-}  // namespace
-
-Expr clamped_position(Expr position, Expr bound) {
-  ExprPool& pool = *bound->pool;
-  return pool.op(ScalarOp::maximum, {pool.op(ScalarOp::minimum, {position, last_of(bound)}), pool.constant_int(0, DType::i64)});
-}
-
-namespace {
-
 // Which routines of the library cannot fail: those that move rows, but for positions of their own.
 bool cannot_fail(const Library& def) {
   constexpr int64_t kChosen = 2;  // rows chosen by positions (src/lower/row_sums.cc)
@@ -43,15 +20,6 @@ bool cannot_fail(const Library& def) {
 }
 
 }  // namespace
-
-bool never_fails(Expr checked) {
-  const Expr position = checked->args[0], bound = checked->args[1];
-  if (!provably_nonnegative(bound - 1)) return false;
-  const auto last = [&](Expr e) { return e == last_of(bound); };
-  if (const auto low = other_operand(position, ScalarOp::maximum, is_zero)) return other_operand(*low, ScalarOp::minimum, last).has_value();
-  if (const auto high = other_operand(position, ScalarOp::minimum, last)) return other_operand(*high, ScalarOp::maximum, is_zero).has_value();
-  return false;
-}
 
 class EarlyChecks::Finder {
  public:

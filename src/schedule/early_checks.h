@@ -35,9 +35,4 @@ class EarlyChecks {
   int last_needed_ = -1;
 };
 
-// The position (i64) brought into [0, bound).
-Expr clamped_position(Expr position, Expr bound);
-// Whether the checked index is in range whatever the data is: because its position is clamped.
-bool never_fails(Expr checked);
-
 }  // namespace coil

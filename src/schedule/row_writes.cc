@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "schedule/early_checks.h"
+#include "loop/guard_positions.h"
 #include "schedule/lets.h"
 
 namespace coil {

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "coil/coil.h"
-#include "half.h"
+#include "base/half.h"
 #include "sizes.h"
 
 namespace coil::tool {

@@ -9,7 +9,7 @@
 #include "arrays.h"
 #include "command.h"
 #include "device_arrays.h"
-#include "half.h"
+#include "base/half.h"
 #include "interrupt.h"
 #include "load_model.h"
 #include "runtime/context.h"

@@ -11,7 +11,7 @@
 
 #include "arrays.h"
 #include "base/files.h"
-#include "half.h"
+#include "base/half.h"
 #include "sizes.h"
 
 namespace coil::tool {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
-namespace coil::tool {
+namespace coil {
 
 inline float from_bf16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 
@@ -23,4 +23,4 @@ typedef _Float16 Half;
 inline float from_f16(uint16_t bits) { return static_cast<float>(std::bit_cast<Half>(bits)); }
 inline uint16_t to_f16(float value) { return std::bit_cast<uint16_t>(static_cast<Half>(value)); }
 
-}  // namespace coil::tool
+}  // namespace coil
