@@ -31,15 +31,9 @@ Error wrong_form(const std::string& what, const std::string& hint = "generation 
 // [n] or [1, n].
 bool is_row(const ManifestTensor& t) { return t.dims.size() == 1 || (t.dims.size() == 2 && (is_one(t.dims[0]) || t.dims[0].min <= 1)); }
 
-float value_at(int32_t dtype, const uint8_t* data, int64_t i) {
-  if (dtype == COIL_FLOAT32) {
-    float value;
-    std::memcpy(&value, data + 4 * i, sizeof value);
-    return value;
-  }
-  uint16_t bits;
-  std::memcpy(&bits, data + 2 * i, sizeof bits);
-  return dtype == COIL_FLOAT16 ? from_f16(bits) : from_bf16(bits);
+void widen(int32_t dtype, std::span<const uint16_t> from, float* to) {
+  if (dtype == COIL_FLOAT16) std::transform(from.begin(), from.end(), to, [](uint16_t bits) { return from_f16(bits); });
+  else std::transform(from.begin(), from.end(), to, [](uint16_t bits) { return from_bf16(bits); });
 }
 
 }  // namespace
@@ -77,53 +71,53 @@ Result<GenerationForm> find_generation_form(const Model& model) {
 // A context, and memory for the inputs of a call.
 class Generator::Call {
  public:
-  explicit Call(const std::shared_ptr<const Model>& model) : context_(model), tokens_(model->device()), places_(model->device()) {}
+  explicit Call(const std::shared_ptr<const Model>& model) : context_(model), memory_(model->device()) {}
 
   Status run(const GenerationForm& form, std::span<const int64_t> tokens, int64_t begin, const std::shared_ptr<State>& state, int64_t rows, std::vector<float>* logits) {
     const Model& model = context_.model();
     const auto count = static_cast<int64_t>(tokens.size());
     TRY_STATUS(context_.use(state));
     std::vector<CoilTensorView> inputs(model.manifest().inputs.size());
-    TRY_STATUS(set(&inputs[static_cast<size_t>(form.tokens)], model.manifest().inputs[static_cast<size_t>(form.tokens)], &tokens_, token_sizes_, count, [&](int64_t i) { return tokens[static_cast<size_t>(i)]; }));
-    if (form.places >= 0)
-      TRY_STATUS(set(&inputs[static_cast<size_t>(form.places)], model.manifest().inputs[static_cast<size_t>(form.places)], &places_, place_sizes_, count, [&](int64_t i) { return begin + i; }));
-    std::vector<CoilTensorView> outputs(static_cast<size_t>(model.code().num_outputs));
+    const int64_t room = (8 * count + kAlignment - 1) / kAlignment * kAlignment;  // of each input
     CoilError error{};
+    if (!memory_.reserve(2 * room, &error)) return error_of(error);
+    host_.assign(static_cast<size_t>(2 * room), 0);
+    int64_t used = set(&inputs[static_cast<size_t>(form.tokens)], model.manifest().inputs[static_cast<size_t>(form.tokens)], 0, token_sizes_, count, [&](int64_t i) { return tokens[static_cast<size_t>(i)]; });
+    if (form.places >= 0)
+      used = std::max(used, set(&inputs[static_cast<size_t>(form.places)], model.manifest().inputs[static_cast<size_t>(form.places)], room, place_sizes_, count, [&](int64_t i) { return begin + i; }));
+    if (model.device().copy(memory_.data(), host_.data(), used, nullptr, &error)) return error_of(error);
+    std::vector<CoilTensorView> outputs(static_cast<size_t>(model.code().num_outputs));
     if (context_.run(inputs.data(), static_cast<int32_t>(inputs.size()), outputs.data(), static_cast<int32_t>(outputs.size()), &error)) return error_of(error);
-    if (context_.synchronise(&error)) return error_of(error);
-    return take(outputs[static_cast<size_t>(form.logits)], form.vocabulary, rows, logits);
+    TRY_STATUS(take(outputs[static_cast<size_t>(form.logits)], form.vocabulary, rows, logits));  // waits for them
+    if (context_.synchronise(&error)) return error_of(error);                                    // what the call has found
+    return ok_status();
   }
   void drop_state() { (void)context_.use(nullptr); }
 
  private:
-  // On the device, unless it is a number that the host reads.
+  static constexpr int64_t kAlignment = 256;
+
+  // An input at `at` of the memory on the device, unless it is a number that the host reads. Returns the end of what has to be copied there.
   template <class F>
-  Status set(CoilTensorView* view, const ManifestTensor& info, Buffer* memory, int64_t (&sizes)[2], int64_t count, F value) {
-    const bool number = info.dims.empty();
-    const int64_t n = number ? 1 : count, width = info.dtype == COIL_INT64 ? 8 : 4;
-    host_.resize(static_cast<size_t>(n));
-    for (int64_t i = 0; i < n; ++i) host_[static_cast<size_t>(i)] = value(i);
-    if (width == 4) {
-      auto* narrow = reinterpret_cast<int32_t*>(host_.data());
-      for (int64_t i = 0; i < n; ++i) narrow[i] = static_cast<int32_t>(host_[static_cast<size_t>(i)]);
-    }
-    const Device& device = number && info.scalar ? cpu_device() : context_.model().device();
-    CoilError error{};
-    if (&device != &context_.model().device()) {
-      std::memcpy(&number_, host_.data(), sizeof number_);
-      view->data = &number_;
-    } else {
-      if (!memory->reserve(n * width, &error)) return error_of(error);
-      if (device.copy(memory->data(), host_.data(), n * width, nullptr, &error)) return error_of(error);
-      view->data = memory->data();
+  int64_t set(CoilTensorView* view, const ManifestTensor& info, int64_t at, int64_t (&sizes)[2], int64_t count, F value) {
+    const bool number = info.dims.empty(), by_host = number && info.scalar;
+    const int64_t n = number ? 1 : count;
+    uint8_t* to = host_.data() + at;
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t wide = value(i);
+      const auto narrow = static_cast<int32_t>(wide);
+      if (info.dtype == COIL_INT64) std::memcpy(to + 8 * i, &wide, 8);
+      else std::memcpy(to + 4 * i, &narrow, 4);
     }
     sizes[0] = 1, sizes[1] = n;
+    const Device& device = by_host ? cpu_device() : context_.model().device();
+    view->data = (by_host ? host_.data() : static_cast<uint8_t*>(memory_.data())) + at;
     view->sizes = info.dims.size() == 2 ? sizes : sizes + 1;
     view->ndim = static_cast<int32_t>(info.dims.size());
     view->dtype = info.dtype;
     view->device_type = device.id().type;
     view->device_index = device.id().index;
-    return ok_status();
+    return by_host ? 0 : at + n * (info.dtype == COIL_INT64 ? 8 : 4);
   }
 
   // The last rows of logits, as floats.
@@ -134,22 +128,22 @@ class Generator::Call {
     const int64_t width = view.dtype == COIL_FLOAT32 ? 4 : 2, row = view.ndim > 1 && view.strides ? view.strides[view.ndim - 2] : vocabulary;
     if (view.strides && view.strides[view.ndim - 1] != 1) return wrong_form("its logits are not contiguous");
     logits->resize(static_cast<size_t>(rows * vocabulary));
-    fetched_.resize(static_cast<size_t>(vocabulary * width));
+    if (width == 2) fetched_.resize(static_cast<size_t>(vocabulary));
     CoilError error{};
     for (int64_t r = 0; r < rows; ++r) {
       const uint8_t* from = static_cast<const uint8_t*>(view.data) + (have - rows + r) * row * width;
-      if (context_.model().device().copy(fetched_.data(), from, vocabulary * width, context_.stream(), &error)) return error_of(error);
       float* to = logits->data() + r * vocabulary;
-      for (int64_t i = 0; i < vocabulary; ++i) to[i] = value_at(view.dtype, fetched_.data(), i);
+      if (context_.model().device().copy(width == 4 ? static_cast<void*>(to) : fetched_.data(), from, vocabulary * width, context_.stream(), &error)) return error_of(error);
+      if (width == 2) widen(view.dtype, fetched_, to);
     }
     return ok_status();
   }
 
   Context context_;
-  Buffer tokens_, places_;
-  std::vector<int64_t> host_;
-  std::vector<uint8_t> fetched_;
-  int64_t token_sizes_[2] = {}, place_sizes_[2] = {}, number_ = 0;
+  Buffer memory_;  // of the inputs
+  std::vector<uint8_t> host_;
+  std::vector<uint16_t> fetched_;  // logits of 16 bits
+  int64_t token_sizes_[2] = {}, place_sizes_[2] = {};
 };
 
 // An idle call, or a new one; idle again at the end.

@@ -1,6 +1,7 @@
 // All kernels of a plan, one function for equal texts; sorts; copies that wait for checks.
 #include <algorithm>
 #include <map>
+#include <span>
 
 #include <fmt/format.h>
 
@@ -52,19 +53,26 @@ KernelText sort_text(const KernelPlan& plan, const SortKernel& k) {
   return t;
 }
 
-// A copy that happens only if no kernel before it has reported a fault.
-KernelText commit_text(const KernelPlan& plan, const CopyKernel& k) {
+// Copies that happen only if no kernel before them has reported a fault, all in one launch: each block asks for that once, in the host's memory.
+KernelText commit_text(const KernelPlan& plan, std::span<const CopyKernel* const> copies) {
   constexpr int threads = 256, bytes_of_thread = 64, most_blocks = 1024;
-  const BufferInfo& b = plan.buffer(k.to).info;
-  const Expr bytes = product(*plan.pool, b.sizes) * byte_size(b.dtype);
   KernelContext c(plan);
-  const std::string to = c.names.pointer(k.to), from = c.names.pointer(k.from);
-  c.aligned = {{k.to.index, 16}, {k.from.index, 16}};
-  KernelText t = finish(c, kernel_frame(c, {k.to}, fmt::format("__launch_bounds__({})", threads)) +
-                               fmt::format("  cd::commit({}, {}, {}, a.flag, a.wide);\n}}\n", to, from, index_text(c, bytes)));
+  std::string text = "  if (cd::has_fault(a.flag)) return;\n";
+  std::vector<BufferId> written;
+  Expr total = plan.pool->index(0);
+  for (const CopyKernel* k : copies) {
+    const BufferInfo& b = plan.buffer(k->to).info;
+    const Expr bytes = product(*plan.pool, b.sizes) * byte_size(b.dtype);
+    const std::string to = c.names.pointer(k->to), from = c.names.pointer(k->from);
+    c.aligned[k->to.index] = 16, c.aligned[k->from.index] = 16;
+    text += fmt::format("  cd::commit({}, {}, {}, a.wide);\n", to, from, index_text(c, bytes));
+    written.push_back(k->to);
+    total = total + bytes;
+  }
+  KernelText t = finish(c, kernel_frame(c, written, fmt::format("__launch_bounds__({})", threads)) + text + "}\n");
   t.headers = {"cuda/commit.h"};
   t.threads = threads;
-  t.grid_x = fmt::format("least(cdiv({}, {}), {})", host_index(bytes), threads * bytes_of_thread, most_blocks);
+  t.grid_x = fmt::format("least(cdiv({}, {}), {})", host_index(total), threads * bytes_of_thread, most_blocks);
   return t;
 }
 
@@ -115,7 +123,7 @@ class ProgramWriter {
       } else if (const auto* user = std::get_if<UserCallKernel>(&k.def)) {
         add_user_launches(k, *user, call);
       } else if (const auto* copy = std::get_if<CopyKernel>(&k.def)) {
-        if (checks) call.launches.push_back(launch(k, "write", commit_text(plan_, *copy)));  // not the state's name, which is anything
+        if (checks) call.launches.push_back(commits(k, *copy));
       } else if (const auto* t = std::get_if<TemplateKernel>(&k.def)) {
         for (const int sm : sms_) {
           for (const templates::CudaVariant& v : variants(k, *t, sm)) call.launches.push_back(variant_launch(k, *t, v, sm));
@@ -127,6 +135,24 @@ class ProgramWriter {
   }
 
  private:
+  // One launch for the copy and those that follow, as far as none reads what another one writes.
+  CudaLaunch commits(const Kernel& k, const CopyKernel& first) {
+    std::vector<const CopyKernel*> copies = {&first};
+    std::string comments = head_comment(k);
+    const auto apart = [&](const CopyKernel& next) {
+      return std::none_of(copies.begin(), copies.end(), [&](const CopyKernel* c) { return c->to == next.from || c->from == next.to || c->to == next.to; });
+    };
+    for (const Kernel* next = &k + 1; next != plan_.kernels.data() + plan_.kernels.size(); ++next) {
+      const auto* copy = std::get_if<CopyKernel>(&next->def);
+      const int64_t bytes = 16 * (static_cast<int64_t>(copies.size()) + 1) + 8 * program_.arg_symbols + 32;
+      if (!copy || !apart(*copy) || bytes > kMostArgsBytes) break;
+      copies.push_back(copy);
+      comments += head_comment(*next);
+    }
+    joined_until_ = static_cast<size_t>(&k - plan_.kernels.data()) + copies.size();
+    return launch(k, "write", commit_text(plan_, copies), {}, comments);  // not the state's name, which is anything
+  }
+
   // One launch for the kernel and those that may run beside it, if there are any: each has its own blocks.
   std::optional<CudaLaunch> joined_launch(const Kernel& first) {
     const size_t begin = static_cast<size_t>(&first - plan_.kernels.data());
