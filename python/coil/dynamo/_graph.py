@@ -16,6 +16,7 @@ from .. import _runtime
 from .._errors import Error, make_error
 from .._registry import may_have_kernel
 from .._stats import stats
+from ..triton import refuse_on_cpu, rewrite_graph
 from ._control import inner_nodes, is_control
 from ._cuda_graphs import CudaGraphs, static_inputs
 from ._decompositions import operator_name
@@ -40,6 +41,10 @@ def compile_graph(gm: GraphModule, example_inputs: Sequence[Any], *, settings: d
     static = static_inputs(gm, kind) if graphs and device.type == "cuda" else []
     settings = dict(settings, target=target_of(device) if device.type in ("cpu", "cuda") else "cpu", name=kind)
     graph_begun(gm, kind)
+    if device.type == "cuda":
+        settings["kernels"] = [*settings["kernels"], *rewrite_graph(gm.graph, settings["target"])]
+    else:
+        refuse_on_cpu(gm.graph)
     settle_results(gm.graph)
     draw_masks_first(gm.graph, size_sources(gm.graph))
     if kind == "backward":

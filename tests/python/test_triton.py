@@ -1,0 +1,303 @@
+"""Kernels in Triton: made into machine code without a GPU, put into packages, and launched as Triton itself would launch them. Their machine code
+does not run here: on the emulated device C++ that does the same (triton_kernels/twins.cu) is in its place."""
+
+import importlib
+import json
+import re
+import subprocess
+import sys
+import zipfile
+
+import numpy as np
+import pytest
+import torch
+
+import emulated_cuda
+import harness
+
+pytest.importorskip("triton", exc_type=ImportError)
+import triton  # noqa: E402
+import triton.language as tl  # noqa: E402
+from torch.library import triton_op, wrap_triton  # noqa: E402
+
+import coil  # noqa: E402
+import triton_kernels  # noqa: E402
+from coil import _compile  # noqa: E402
+
+TWINS = harness.REPO / "tests/python/triton_kernels/twins.cu"
+
+
+def exported(model, args, dims=None):
+    made = {}
+    shapes = None if dims is None else tuple({at: made.setdefault(n, torch.export.Dim(n, min=3, max=8192)) for at, n in spec.items()} for spec in dims)
+    return torch.export.export(model.eval(), args, dynamic_shapes=shapes)
+
+
+def package_of(program, path, target="cuda:sm_90", **options):
+    """Without opening it, which needs a device."""
+    _compile._compile_any(program, str(path), None, None, None, _compile.settings_of(options, target))
+    return path
+
+
+def source_of(package):
+    with zipfile.ZipFile(package) as archive:
+        return next(archive.read(n).decode() for n in archive.namelist() if n.endswith("/host.cc"))
+
+
+def rows_of(package):
+    """(name, threads, shared memory, image) of the kernels that Triton made."""
+    rows = re.findall(r'\{"(\w+)", (\d+), (\d+), \d+, "[^"]*", (\d+)\}', source_of(package))
+    return [(name, int(threads), int(shared), int(image)) for name, threads, shared, image in rows if image != "0"]
+
+
+class Emulated:
+    def __init__(self, package, folder):
+        self.package, self.folder, self.library = package, folder, folder / "kernels.so"
+        source, names = emulated_cuda.kernels_of(package)
+        twins = emulated_cuda.rewrite(TWINS.read_text())
+        emulated_cuda.build_kernels(source + twins, [*names, *re.findall(r"COIL_KERNEL void (\w+)\(", twins)], self.library)
+
+    def run(self, args, shift=0):
+        inputs, out = self.folder / "in.npz", self.folder / "out.npz"
+        np.savez(inputs, **{f"in_{i}": a.numpy() for i, a in enumerate(args)})
+        env = emulated_cuda.environment(self.library, 90)
+        if shift:
+            script = harness.REPO / "tests/python/emulated_call.py"
+            done = subprocess.run([sys.executable, script, harness.BUILD / "libcoil_runtime.so", self.package, inputs, out, str(shift)], capture_output=True, text=True, env=env)
+        else:
+            done = harness.coil("run", self.package, "--device", "cuda:0", "--input", inputs, "--output", out, env=env)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return harness.load_outputs(out)
+
+
+def compare(actual, expected, tolerance):
+    expected = [e.detach().numpy() for e in (expected if isinstance(expected, (tuple, list)) else [expected])]
+    assert len(actual) == len(expected)
+    for a, e in zip(actual, expected):
+        assert a.shape == e.shape and a.dtype == e.dtype
+        np.testing.assert_allclose(a.astype(np.float64), e.astype(np.float64), rtol=tolerance, atol=tolerance * (1 + np.abs(e.astype(np.float64)).max()))
+
+
+@pytest.mark.parametrize("name", triton_kernels.NAMES)
+def test_twelve_kernels(name, tmp_path):
+    """Exported with dynamic sizes, compiled without a GPU, and launched with the right parameters, sizes and order; at other sizes, and with
+    tensors that are not aligned."""
+    module = importlib.import_module(f"triton_kernels.{name}")
+    model, args = module.Model().eval(), module.example("cpu")
+    package = package_of(exported(model, args, module.dims), tmp_path / "model.coil.pt2")
+    assert rows_of(package)
+    program = Emulated(package, tmp_path)
+    compare(program.run(args), module.reference(model, *args), module.tolerance)
+    if name not in ("attention", "embedding_bag", "rotary"):
+        fewer = tuple(a[:16] if spec else a for a, spec in zip(args, module.dims))
+        compare(program.run(fewer), module.reference(model, *fewer), module.tolerance)
+        compare(program.run(fewer, shift=1), module.reference(model, *fewer), module.tolerance)
+
+
+def test_shared_memory_and_threads_are_tritons(tmp_path):
+    from triton_kernels import matmul
+
+    package = package_of(exported(matmul.Model(), matmul.example("cpu"), matmul.dims), tmp_path / "model.coil.pt2")
+    rows = rows_of(package)
+    assert len(rows) == 3 and {r[0] for r in rows} == {"matmul_groups"} and len({r[3] for r in rows}) == 3
+    assert all(threads == 128 and shared >= 8192 for _, threads, shared, _ in rows)  # the first configuration's four warps
+    text = source_of(package)
+    # Three ways to launch it: for aligned tensors and sizes, for aligned tensors, for all.
+    conditions = re.findall(r"cuda_has\(call, \d\)( && \(.*\))?\) \{", text)
+    assert ["aligned" in c for c in conditions] == [True, True, False] and ["% 16" in c for c in conditions] == [True, False, False]
+
+
+def test_several_architectures(tmp_path):
+    from triton_kernels import softmax
+
+    program = exported(softmax.Model(), softmax.example("cpu"), softmax.dims)
+    package = package_of(program, tmp_path / "model.coil.pt2", "cuda:sm_80,cuda:sm_90,cuda:compute_80")
+    images = re.findall(r"\{(\d+), (\d), coil_image_\d+", source_of(package))
+    assert {("80", "1"), ("80", "2"), ("90", "0")} == set(images) and len(images) == 3 + 3 * 2
+
+
+@triton.jit
+def add_into(x, total, n, by, flag, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    if flag:
+        tl.store(total + i, tl.load(total + i, mask=i < n) + by * tl.load(x + i, mask=i < n), mask=i < n)
+
+
+@triton_op("coiltest::add_into_", mutates_args={"total"})
+def add_into_(x: torch.Tensor, total: torch.Tensor, by: float) -> None:
+    wrap_triton(add_into)[(triton.cdiv(x.numel(), 64),)](x, total, x.numel(), by, True, BLOCK=64)
+
+
+ADD_TWIN = """
+COIL_KERNEL void add_into(const float* x, float* total, int n, float by, signed char flag, void*, void*) {
+  const int i = blockIdx.x * 64 + threadIdx.x;
+  if (threadIdx.x < 64 && i < n && flag) total[i] += by * x[i];
+}
+"""
+
+
+class Adds(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("count", torch.zeros(70))
+
+    def forward(self, x):
+        total = torch.ones_like(x)
+        add_into_(x, total, 0.5)
+        first = total * 1
+        add_into_(x, total, 2.0)
+        add_into_(first, self.count, 1.0)
+        return first, total, self.count * 1
+
+
+def test_what_a_kernel_changes_is_functional(tmp_path):
+    """Old values that somebody reads stay, new ones are read after, and a module's state is changed."""
+    package = package_of(exported(Adds(), (torch.randn(70),)), tmp_path / "model.coil.pt2")
+    source, names = emulated_cuda.kernels_of(package)
+    program = Emulated.__new__(Emulated)
+    program.package, program.folder, program.library = package, tmp_path, tmp_path / "kernels.so"
+    emulated_cuda.build_kernels(source + emulated_cuda.rewrite(ADD_TWIN), [*names, "add_into"], program.library)
+    x = torch.randn(70)
+    compare(program.run((x,)), (1 + 0.5 * x, 1 + 2.5 * x, 1 + 0.5 * x), 1e-6)
+
+
+def test_equal_launches_share_their_code(tmp_path):
+    """Layers of a network that differ in their weights alone."""
+    from triton_kernels import softmax
+
+    class Layers(torch.nn.Module):
+        def forward(self, x):
+            for _ in range(3):
+                x = softmax.softmax(x + 1)
+            return x
+
+    package = package_of(exported(Layers(), softmax.example("cpu")), tmp_path / "model.coil.pt2")
+    assert len(rows_of(package)) == 2
+
+
+def test_refused_on_the_cpu():
+    from triton_kernels import softmax
+
+    program = exported(softmax.Model(), softmax.example("cpu"))
+    for target in ("cpu", "cpu,cuda:sm_90"):
+        with pytest.raises(coil.KernelError, match="coiltest.softmax.*no code for the CPU") as caught:
+            package_of(program, "unused.coil.pt2", target)
+        assert "softmax.py:" in str(caught.value) and "hint" in str(caught.value)
+    torch._dynamo.reset()
+    with pytest.raises(Exception, match="no code for the CPU"):
+        torch.compile(softmax.Model(), backend="coil")(*softmax.example("cpu"))
+
+
+@triton_op("coiltest::doubled", mutates_args={})
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    total = torch.zeros_like(x)
+    wrap_triton(add_into)[(triton.cdiv(x.numel(), 64),)](x, total, x.numel(), 2.0, True, BLOCK=64)
+    return total
+
+
+@doubled.register_kernel("cpu")
+def doubled_on_cpu(x):
+    return x * 2
+
+
+def test_the_users_function_on_the_cpu():
+    torch._dynamo.reset()
+    coil.reset_compile_stats()
+    x = torch.randn(70)
+    torch.testing.assert_close(torch.compile(lambda x: doubled(x.sin()) + 1, backend="coil")(x), x.sin() * 2 + 1)
+    assert coil.compile_stats().fallback_operators == 1 and "coiltest.doubled" in next(iter(coil.compile_stats().fallbacks))
+
+
+@triton.jit
+def broken(x, y, BLOCK: tl.constexpr):
+    tl.store(y + tl.arange(0, BLOCK), tl.load(x + tl.arange(0, BLOCK)) @ 3)
+
+
+@triton_op("coiltest::broken", mutates_args={})
+def broken_op(x: torch.Tensor) -> torch.Tensor:
+    y = torch.empty_like(x)
+    wrap_triton(broken)[(1,)](x, y, BLOCK=64)
+    return y
+
+
+@triton_op("coiltest::gaps_", mutates_args={"x"})
+def gaps_(x: torch.Tensor) -> None:
+    wrap_triton(add_into)[(1,)](x, x, x.shape[0], 1.0, True, BLOCK=64)
+
+
+@triton.autotune(configs=[triton.Config({"BLOCK": 64}, num_warps=2)], key=["n"])
+@triton.heuristics({"flag": lambda args: args["n"] % 64 == 0})
+@triton.jit
+def add_if(x, total, n, by, flag: tl.constexpr, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(total + i, tl.load(x + i, mask=i < n) * (by if flag else 0), mask=i < n)
+
+
+@triton_op("coiltest::whole", mutates_args={})
+def whole(x: torch.Tensor) -> torch.Tensor:
+    y = torch.empty_like(x)
+    wrap_triton(add_if)[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, y, x.numel(), 2.0)
+    return y
+
+
+class Broken(torch.nn.Module):
+    def forward(self, x):
+        return broken_op(x)
+
+
+class Gaps(torch.nn.Module):
+    def forward(self, x):
+        pairs = torch.ones(x.shape[0], 2)
+        gaps_(pairs[:, 0])
+        return pairs
+
+
+class Whole(torch.nn.Module):
+    def forward(self, x):
+        return whole(x)
+
+
+@pytest.mark.parametrize("model, code, text, dims", [
+    (Broken(), 409, "Triton kernel 'broken': Triton cannot compile it", None),
+    (Gaps(), 408, "Triton kernel 'add_into': it writes to 'total', a view with gaps", None),
+    (Whole(), 408, "Triton kernel 'add_if': its constant 'flag' depends on a dynamic size", ({0: "n"},)),
+])
+def test_errors_name_the_kernel_and_the_line(model, code, text, dims, tmp_path):
+    with pytest.raises(coil.Error, match=text) as caught:
+        package_of(exported(model, (torch.randn(64),), dims), tmp_path / "x.coil.pt2")
+    assert caught.value.number == code and "test_triton.py:" in str(caught.value) and "hint:" in str(caught.value)
+
+
+def test_heuristics_are_respected(tmp_path):
+    """Two sizes, two values of the constant that the heuristic computes: other machine code, and the configuration's two warps."""
+    codes = []
+    for size in (128, 100):
+        program, kernels = importlib.import_module("coil.triton").prepare(exported(Whole(), (torch.randn(size),)), "cuda:sm_90")
+        (image, *_) = json.loads(kernels[0])["cuda"]["images"]
+        assert image["threads"] == 64
+        codes.append(image["code"])
+    assert codes[0] != codes[1]
+
+
+def test_registrations_are_checked(tmp_path):
+    """The JSON between Python and the compiler is anyone's text."""
+    from triton_kernels import softmax
+
+    program, kernels = importlib.import_module("coil.triton").prepare(exported(softmax.Model(), softmax.example("cpu")), "cuda:sm_90")
+    (text,) = kernels
+
+    def compiled(change):
+        registration = json.loads(text)
+        change(registration)
+        settings = dict(_compile.settings_of({}, "cuda:sm_90"), kernels=[json.dumps(registration)], name="x")
+        importlib.import_module("coil._program").compile_exported(program, str(tmp_path / "x.coil.pt2"), settings)
+
+    compiled(lambda r: None)
+    images = lambda r: r["cuda"]["images"]  # noqa: E731
+    wrong = {"base64": lambda r: images(r)[0].update(code="!!"), "out of its range": lambda r: images(r)[0].update(threads=5000),
+             "does not fit the signature": lambda r: images(r)[0]["params"].append(["ptr", "nobody"]), "any alignment": lambda r: images(r).pop(),
+             "not one grid": lambda r: r["cuda"]["grids"].append(["1"]), "no machine code for sm_90": lambda r: [i.update(sm=80) for i in images(r)],
+             "not there": lambda r: images(r)[0].update(config=7), "initial": lambda r: r.update(initial=["nobody"]), "both a source": lambda r: r["cuda"].update(text="x")}
+    for message, change in wrong.items():
+        with pytest.raises(coil.KernelError, match=message):
+            compiled(change)
