@@ -3,6 +3,7 @@ does not run here: on the emulated device C++ that does the same (triton_kernels
 
 import importlib
 import json
+import os
 import re
 import subprocess
 import sys
@@ -301,3 +302,39 @@ def test_registrations_are_checked(tmp_path):
     for message, change in wrong.items():
         with pytest.raises(coil.KernelError, match=message):
             compiled(change)
+
+
+def command(model, *arguments, **environment):
+    env = {**os.environ, "COIL_TORCH": sys.executable, "PYTHONPATH": str(harness.BUILD / "python"), **environment}
+    return harness.coil("compile", model, *arguments, env=env)
+
+
+def test_command_line(tmp_path):
+    """A file of torch.export.save, and the Python file of its operators: the package is that of coil.compile."""
+    from triton_kernels import softmax
+
+    program, file = exported(softmax.Model(), softmax.example("cpu"), softmax.dims), harness.REPO / "tests/python/triton_kernels/softmax.py"
+    model, package = tmp_path / "model.pt2", tmp_path / "model.coil.pt2"
+    torch.export.save(program, model, extra_files={"coil_dims.json": json.dumps({"s77": "rows"})})
+    done = command(model, "--triton", file, "--target", "cuda:sm_90", "-o", package)
+    assert done.returncode == 0, done.stderr
+    assert rows_of(package) == rows_of(package_of(program, tmp_path / "same.coil.pt2"))
+    assert "rows" in harness.coil("inspect", package).stdout
+    harness.assert_refused(command(model, "--triton", file), "coiltest.softmax", "no code for the CPU", "softmax.py:", "--target cuda:sm_90", code=408)
+    harness.assert_refused(command(model, "--triton", "nothing.py", "--target", "cuda:sm_90"), "there is no file 'nothing.py'", code=402)
+    other = harness.REPO / "tests/python/triton_kernels/scan.py"
+    harness.assert_refused(command(model, "--triton", other, "--target", "cuda:sm_90"), "no module defines", "coiltest.softmax.default", code=402)
+    harness.assert_refused(command(model, "--triton", file, COIL_TORCH="/nowhere/python"), "cannot start", code=402)
+    harness.assert_refused(command(model, "--target", "cuda:sm_90"), "--triton", code=102)
+
+
+def test_saved_programs(tmp_path):
+    """coil.triton.save writes what the command compiles without Python."""
+    from triton_kernels import softmax
+
+    model = tmp_path / "model.pt2"
+    importlib.import_module("coil.triton").save(exported(softmax.Model(), softmax.example("cpu")), model, "cuda:sm_90")
+    done = harness.coil("compile", model, "--target", "cuda:sm_90", "-o", tmp_path / "model.coil.pt2")
+    assert done.returncode == 0, done.stderr
+    assert len(rows_of(tmp_path / "model.coil.pt2")) == 2
+    harness.assert_refused(harness.coil("compile", model, "--target", "cuda:sm_80", "-o", tmp_path / "x.coil.pt2"), "no machine code for sm_80", "softmax.py:33", code=408)

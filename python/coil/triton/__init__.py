@@ -6,12 +6,14 @@ The package then runs without Triton. docs/triton.md describes it for users.
 
 from __future__ import annotations
 
-from typing import Any
+import importlib
+import os
+from typing import Any, Mapping
 
 from ._exported import decompose_exported, graphs_of, has_triton, is_launch
 from ._rewrite import refuse_on_cpu, rewrite_graph
 
-__all__ = ["has_triton", "is_launch", "prepare", "refuse_on_cpu", "rewrite_graph"]
+__all__ = ["has_triton", "is_launch", "prepare", "refuse_on_cpu", "rewrite_graph", "save"]
 
 
 def prepare(program: Any, targets: str) -> tuple[Any, list[str]]:
@@ -28,3 +30,14 @@ def prepare(program: Any, targets: str) -> tuple[Any, list[str]]:
         program.graph_signature.replace_all_uses(old, new)
     program.graph_module.recompile()
     return program, list(registrations)
+
+
+def save(program: Any, path: str | os.PathLike, target: str, extra_files: Mapping[str, Any] | None = None) -> None:
+    """Writes an exported program as torch.export.save does, for `coil compile` with the same target: its Triton kernels are compiled, and in the file
+    (extra/coil_kernels.json). No GPU is needed."""
+    torch = importlib.import_module("torch")
+    kernels: list[str] = []
+    if has_triton(program):
+        program, kernels = prepare(program, target)
+    text = "[" + ",\n".join(kernels) + "]"
+    torch.export.save(program, os.fspath(path), extra_files={**(extra_files or {}), "coil_kernels.json": text})

@@ -181,4 +181,4 @@ def _error(number: int, launch: Launch, problem: str, hint: str) -> Exception:
 
 def triton_error(number: int, kernel: str, problem: str, hint: str, where: str = "") -> Exception:
     reason = f"Triton kernel '{kernel}': {problem}"
-    return make_error(number, f"COIL-E{number}: {reason}" + (f"\n  at: {where}" if where else "") + f"\n  hint: {hint}", reason)
+    return make_error(number, f"COIL-E{number}: {reason}" + (f"\n  at {where}" if where else "") + f"\n  hint: {hint}", reason)
