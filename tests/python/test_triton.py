@@ -338,3 +338,33 @@ def test_saved_programs(tmp_path):
     assert done.returncode == 0, done.stderr
     assert len(rows_of(tmp_path / "model.coil.pt2")) == 2
     harness.assert_refused(harness.coil("compile", model, "--target", "cuda:sm_80", "-o", tmp_path / "x.coil.pt2"), "no machine code for sm_80", "softmax.py:33", code=408)
+
+
+def test_configurations_are_the_tuners_choices(tmp_path):
+    """All are there to be timed; a package holds those that its record names, with their own threads, shared memory and grids."""
+    from triton_kernels import matmul
+
+    model, record = tmp_path / "model.pt2", tmp_path / "r.json"
+    importlib.import_module("coil.triton").save(exported(matmul.Model(), matmul.example("cpu"), matmul.dims), model, "cuda:sm_90")
+    env = {**os.environ, "COIL_NVRTC": str(emulated_cuda.made_tools() / "libnvrtc.so")}
+    arguments = ("compile", model, "-o", tmp_path / "model.coil.pt2", "--target", "cuda:sm_90")
+    fake = {**env, **emulated_cuda.environment(), "FAKE_CUDA_IDLE": "1"}
+    done = harness.coil(*arguments, "--tune", "fast", "--tune-budget", "2s", env=fake)  # a device whose kernels do nothing: all are timed
+    assert done.returncode == 0, done.stderr
+    done = harness.coil(*arguments, "--tune", "fast", "--record", record, env=env)
+    assert done.returncode == 0, done.stderr
+    table = json.loads(record.read_text())
+    assert table["problems"][0]["to_time"] == [{"config": 1}, {"config": 2}] and "matmul_groups" in table["problems"][0]["problem"]
+    table.pop("untimed")
+    seen = set()
+    for config, threads, grid in ((0, 128, "5L * floor_div((s[0] + 63L), 64L)"), (1, 256, "3L * floor_div((s[0] + 127L), 128L)"), (2, 128, "3L * floor_div((s[0] + 31L), 32L)")):
+        for problem in table["problems"]:
+            problem.pop("to_time", None)
+            problem["rows"] = [{"up_to": None, "choice": {"config": config} if config and problem is table["problems"][0] else {}, "text": ""}]
+        record.write_text(json.dumps(table))
+        done = harness.coil(*arguments, "--replay", record, env=env)
+        assert done.returncode == 0, done.stderr
+        rows = rows_of(tmp_path / "model.coil.pt2")
+        assert len(rows) == 3 and all(row[1] == threads for row in rows) and grid in source_of(tmp_path / "model.coil.pt2")
+        seen.add(tuple(row[2] for row in rows))
+    assert len(seen) > 1  # shared memory
