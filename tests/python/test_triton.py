@@ -160,6 +160,37 @@ def test_what_a_kernel_changes_is_functional(tmp_path):
     emulated_cuda.build_kernels(source + emulated_cuda.rewrite(ADD_TWIN), [*names, "add_into"], program.library)
     x = torch.randn(70)
     compare(program.run((x,)), (1 + 0.5 * x, 1 + 2.5 * x, 1 + 0.5 * x), 1e-6)
+    # Both changes of `total` are made where it lies, because nobody reads the old elements again; the state is copied, and written when all is done.
+    assert source_of(package).count("cd::cuda_copy(call") == 2
+
+
+class Kept(torch.nn.Module):
+    """What is changed is an input, an output as it was before, or read again after."""
+
+    def forward(self, x, y):
+        ones = torch.ones_like(x)
+        changed = ones * 1
+        add_into_(x, changed, 0.5)
+        other = x.sin()
+        old = other * 2
+        copy = y.clone()
+        add_into_(other, copy, 1.0)
+        add_into_(copy, old, 1.0)
+        before = x.exp()
+        after = before.clone()
+        add_into_(x, after, 1.0)
+        return changed, copy, old, before, after
+
+
+def test_old_elements_that_are_read_again_stay(tmp_path):
+    package = package_of(exported(Kept(), (torch.randn(70), torch.randn(70))), tmp_path / "model.coil.pt2")
+    source, names = emulated_cuda.kernels_of(package)
+    program = Emulated.__new__(Emulated)
+    program.package, program.folder, program.library = package, tmp_path, tmp_path / "kernels.so"
+    emulated_cuda.build_kernels(source + emulated_cuda.rewrite(ADD_TWIN), [*names, "add_into"], program.library)
+    x, y = torch.randn(70), torch.randn(70)
+    copy = y + x.sin()
+    compare(program.run((x, y)), (1 + 0.5 * x, copy, x.sin() * 2 + copy, x.exp(), x.exp() + x), 1e-6)
 
 
 def test_equal_launches_share_their_code(tmp_path):

@@ -133,7 +133,7 @@ class HostWriter {
     const UserKernel& kernel = *user.def.kernel;
     for (size_t r = 0; r < kernel.initial.size(); ++r) {
       for (size_t i = 0; i < kernel.args.size(); ++i) {
-        if (kernel.args[i].name == kernel.initial[r]) text += initial_copy(user, i, user.results[r]);
+        if (kernel.args[i].name == kernel.initial[r] && user.operands[i].buffer != user.results[r]) text += initial_copy(user, i, user.results[r]);
       }
     }
     size_t written = static_cast<size_t>(user.def.kernel->returns);
