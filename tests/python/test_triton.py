@@ -23,6 +23,7 @@ from torch.library import triton_op, wrap_triton  # noqa: E402
 
 import coil  # noqa: E402
 import triton_kernels  # noqa: E402
+import coil.triton  # noqa: E402
 from coil import _compile  # noqa: E402
 
 TWINS = harness.REPO / "tests/python/triton_kernels/twins.cu"
@@ -399,3 +400,60 @@ def test_configurations_are_the_tuners_choices(tmp_path):
         assert len(rows) == 3 and all(row[1] == threads for row in rows) and grid in source_of(tmp_path / "model.coil.pt2")
         seen.add(tuple(row[2] for row in rows))
     assert len(seen) > 1  # shared memory
+
+
+def graph_of(function, *args):
+    """What AOTAutograd gives a backend on a GPU: launches in a functional graph."""
+    from torch._dynamo.backends.common import aot_autograd
+
+    from coil.triton._tracing import tracing
+
+    class Caught(Exception):
+        pass
+
+    found = []
+
+    def catch(gm, inputs):
+        found.append(gm)
+        raise Caught
+
+    torch._dynamo.reset()
+    with torch.no_grad(), tracing(), pytest.raises(Exception):
+        torch.compile(function, backend=aot_autograd(fw_compiler=catch, inference_compiler=catch))(*args)
+    return found[0]
+
+
+def test_torch_compile_on_a_gpu(tmp_path):
+    """The graph that torch.compile gives becomes one program with the kernel inside."""
+    from coil.dynamo import _program
+    from coil.dynamo._split import Split
+    from coil.dynamo._support import torch_nodes
+
+    gm = graph_of(lambda x: whole(x.sin()) + 1, torch.randn(128))
+    registrations = coil.triton.rewrite_graph(gm.graph, "cuda:sm_90")
+    assert len(registrations) == 1
+    split = Split(gm.graph, set(torch_nodes(gm.graph, torch.device("cpu"))))  # where the example tensors are
+    ((level, nodes),) = split.programs.items()
+    parts = _program._write(split, level, nodes)
+    settings = dict(_compile.settings_of({}, "cuda:sm_90"), kernels=registrations, name="x")
+    package, report = importlib.import_module("coil._compiler").compile_json(parts.writer.text_with_traces(parts.document), {}, None, settings)
+    (tmp_path / "x.coil.pt2").write_bytes(bytes(package))
+    assert report["kernels"] == 3 and rows_of(tmp_path / "x.coil.pt2")
+
+
+def test_what_coil_does_not_take_stays_in_pytorch():
+    """Under torch.compile: the launch itself, between coil's programs."""
+    from coil.dynamo._graph import _Assembler
+    from coil.dynamo._split import Split
+    from coil.dynamo._support import torch_nodes
+    from triton_kernels import softmax
+
+    gm = graph_of(lambda x: softmax.softmax(x), torch.randn(7, 200)[:, :100])
+    refused = {}
+    assert coil.triton.rewrite_graph(gm.graph, "cuda:sm_90", refused=refused) == []
+    assert "a view whose memory coil does not know" in next(iter(refused.values()))
+    reasons = {**torch_nodes(gm.graph, torch.device("cpu")), **refused, **{n: "" for n in gm.graph.nodes if "empty" in str(n.target)}}
+    graph = _Assembler(gm, Split(gm.graph, set(reasons)), {}).run()
+    assert [n for n in graph.nodes if "triton_kernel_wrapper_functional" in str(n.target)]
+    with pytest.raises(coil.KernelError, match="a view whose memory coil does not know"):
+        coil.triton.rewrite_graph(gm.graph, "cuda:sm_90")

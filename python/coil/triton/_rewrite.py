@@ -13,6 +13,7 @@ import torch
 from torch.fx import Graph, Node
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
+from .._errors import KernelError
 from ._compile import DTYPES, Launch, Value, registration_of, triton_error
 from ._exported import is_launch, is_triton_op
 from ._layout import Layouts
@@ -24,17 +25,23 @@ _HINT = 'choose --target cuda:sm_90 (or another), or give the operator a functio
 _library: Any = None
 
 
-def rewrite_graph(graph: Graph, targets: str, renamed: dict[str, str] | None = None) -> list[str]:
+def rewrite_graph(graph: Graph, targets: str, renamed: dict[str, str] | None = None, refused: dict[Node, str] | None = None) -> list[str]:
     """Changes the graph; the registrations of its kernels as JSON. `renamed` gets the new names of values; without it the graph is one that
-    torch.compile makes, which may still be given guards: what a configuration takes from sizes holds for these sizes."""
+    torch.compile makes, which may still be given guards: what a configuration takes from sizes holds for these sizes.
+    `refused` gets the launches that coil does not take and why, which stay; without it the first one is an error."""
     registrations: dict[str, str] = {}
     for node in list(graph.nodes):
-        if node.op == "call_function" and is_launch(node.target):
+        if node.op != "call_function" or not is_launch(node.target):
+            continue
+        try:
             registration = _Rewriter(graph, node, targets, renamed).run()
-            registrations[registration["name"]] = json.dumps(registration)
-    if registrations:
-        graph.eliminate_dead_code()
-        graph.lint()
+        except KernelError as error:
+            if refused is None or error.number != 408:
+                raise
+            refused[node] = error.reason
+            continue
+        registrations[registration["name"]] = json.dumps(registration)
+    graph.lint()  # what nobody reads any more is left out by those who read the graph
     return list(registrations.values())
 
 
