@@ -214,7 +214,7 @@ CudaResult add_nodes(CudaGraphs* g, Slot* s) {
     if (op.function) {
       CudaKernelNode node;
       tape_node(s->tape, op, values, &node);
-      const bool early = g->early && last && s->tape.ops[i - 1].function;
+      const bool early = g->early && !op.foreign && last && s->tape.ops[i - 1].function;
       result = driver.add_kernel(&op.node, s->graph, &last, last && !early ? 1 : 0, &node);
       const CudaEdge edge = {kCudaEdgeProgrammatic, 0, kCudaEdgeProgrammatic, {}};
       if (result == kCudaSuccess && early) result = driver.add_edges(s->graph, &last, &op.node, &edge, 1);

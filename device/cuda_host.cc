@@ -50,7 +50,17 @@ int32_t fail_architecture(const CudaLoaded& d, CoilError* error) {
   return kWrongMachine;
 }
 
-int32_t load_image(CudaLoaded* d, const CudaImage& image, CoilError* error) {
+// Whether the kernel may be in image number `i`: names of kernels that another compiler made are unique in their image only.
+bool may_hold(const CudaCode& code, int32_t i, const CudaKernel& kernel) {
+  if (kernel.image) return kernel.image == i + 1;
+  for (int32_t k = 0; k < code.num_kernels; k++) {
+    if (code.kernels[k].image == i + 1) return false;
+  }
+  return true;
+}
+
+int32_t load_image(CudaLoaded* d, int32_t number, CoilError* error) {
+  const CudaImage& image = d->code->images[number];
   void* module = nullptr;
   const CudaResult result = d->driver->load_module(&module, image.data);
   if (result != kCudaSuccess) {
@@ -62,7 +72,7 @@ int32_t load_image(CudaLoaded* d, const CudaImage& image, CoilError* error) {
   }
   d->modules[d->num_modules++] = module;
   for (int32_t k = 0; k < d->code->num_kernels; k++) {
-    if (d->functions[k]) continue;
+    if (d->functions[k] || !may_hold(*d->code, number, d->code->kernels[k])) continue;
     void* function = nullptr;
     const CudaResult found = d->driver->find_function(&function, module, d->code->kernels[k].name);
     if (found == kCudaSuccess) {
@@ -121,7 +131,7 @@ int32_t load_code(CudaLoaded* d, CoilError* error) {
   for (int32_t i = 0; i < code.num_images; i++) {
     if (fitness(code.images[i], d->sm) != best) continue;
     sm = code.images[i].sm;
-    if (const int32_t failed = load_image(d, code.images[i], error)) return failed;
+    if (const int32_t failed = load_image(d, i, error)) return failed;
   }
   d->early = sm >= 90 && may_start_early(*d->driver);
   d->fours = d->multiprocessors / 16 * 4;
@@ -193,10 +203,11 @@ __attribute__((noinline, cold)) int32_t fail_absent(const CudaLoaded& d, const C
   return kWrongMachine;
 }
 
-CudaResult enqueue_kernel(const CudaLoaded& d, void* function, const CudaLaunchConfig& config, int32_t cluster, void** values) {
+CudaResult enqueue_kernel(const CudaLoaded& d, void* function, const CudaLaunchConfig& config, const CudaKernel& k, void** values) {
   CudaLaunchAttribute attributes[2];
   uint32_t count = 0;
-  if (d.early) attributes[count].id = kCudaEarlyStart, attributes[count++].early = 1;
+  const int32_t cluster = k.cluster;
+  if (d.early && !k.image) attributes[count].id = kCudaEarlyStart, attributes[count++].early = 1;
   if (cluster > 1) {
     CudaLaunchAttribute& a = attributes[count++];
     a.id = kCudaClusterDimension;
@@ -289,10 +300,10 @@ int32_t cuda_launch(const CudaCall* call, int32_t kernel, int64_t gx, int64_t gy
                                    call->stream,
                                    nullptr,
                                    0};
-  if (call->tape) return tape_kernel(call->tape, function, config, k.cluster, params, num_params), 0;
+  if (call->tape) return tape_kernel(call->tape, function, config, k, params, num_params), 0;
   void* values[kMaxCudaParams];
   for (int32_t i = 0; i < num_params; i++) values[i] = const_cast<void*>(params[i].value);
-  CudaResult result = enqueue_kernel(d, function, config, k.cluster, values);
+  CudaResult result = enqueue_kernel(d, function, config, k, values);
   if (__builtin_expect(d.synchronous && result == kCudaSuccess, false) && !is_capturing(d.driver, call->stream))
     result = d.driver->synchronise_stream(call->stream);
   return __builtin_expect(result != kCudaSuccess, false) ? fail_kernel(d, kernel, result, error) : 0;

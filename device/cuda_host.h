@@ -25,6 +25,7 @@ struct CudaKernel {
   int32_t shared_bytes;  // dynamic shared memory of a block
   int32_t cluster;       // blocks of a cluster along x; 1: none. gx is a multiple of it
   const char* label;     // for messages: "add_layer_norm (model.py:12)"
+  int32_t image;         // 0: any that coil made; k + 1: image number k, which another compiler made, and whose kernel does not begin with cd::begin_kernel
 };
 
 struct CudaImage {
@@ -100,7 +101,7 @@ struct CudaParam {
   const void* value;
   uint32_t bytes;
 };
-constexpr int32_t kMaxCudaParams = 8;
+constexpr int32_t kMaxCudaParams = 48;  // of kernels that another compiler made; coil's own have two
 
 // Both enqueue on call->stream and want the device's context current (the host sees to that). 0, or a code with *error.
 // A grid of no blocks launches nothing.

@@ -91,8 +91,9 @@ void tape_free(CudaTape* tape) {
   memset(tape, 0, sizeof *tape);
 }
 
-void tape_kernel(CudaTape* tape, void* function, const CudaLaunchConfig& config, int32_t cluster, const CudaParam* params,
+void tape_kernel(CudaTape* tape, void* function, const CudaLaunchConfig& config, const CudaKernel& kernel, const CudaParam* params,
                  int32_t num_params) {
+  const int32_t cluster = kernel.cluster;
   CudaTapeOp* op = next_op(tape);
   if (!op) return;
   if (tape->again) {
@@ -115,6 +116,7 @@ void tape_kernel(CudaTape* tape, void* function, const CudaLaunchConfig& config,
   op->function = function;
   memcpy(op->grid, config.grid, sizeof op->grid);
   op->threads = config.block[0], op->shared_bytes = config.shared_bytes, op->cluster = cluster, op->num_params = num_params;
+  op->foreign = kernel.image != 0;
   for (int32_t i = 0; i < num_params; i++) {
     op->bytes[i] = params[i].bytes;
     if (!new_value(tape, params[i], &op->begin[i])) tape->refused = true;

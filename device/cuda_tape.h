@@ -16,6 +16,7 @@ struct CudaTapeOp {
   CudaAddress to, from;
   uint64_t copied;
   void* node;  // of the graph
+  bool foreign;  // another compiler made the kernel: it does not wait by itself for the one before it
   bool dirty;  // written down anew since the graph was made or changed
 };
 

@@ -116,6 +116,10 @@ def _compile_any(program: Any, output: str | None, args: Any, kwargs: Any, dynam
             settings["dims"] = _dim_names(torch, program, args, kwargs, dynamic_shapes)
     elif args is not None or kwargs is not None or dynamic_shapes is not None:
         raise option_error("args, kwargs and dynamic_shapes are for an nn.Module; an ExportedProgram has its own")
+    triton = importlib.import_module("coil.triton")
+    if triton.has_triton(program):
+        program, kernels = triton.prepare(program, settings["target"])
+        settings["kernels"] = [*settings["kernels"], *kernels]
     if replaceable:
         package, report = importlib.import_module("coil._constants").compile_replaceable(program, settings)
         if output is not None:

@@ -180,6 +180,7 @@ std::string user_problem_text(const KernelPlan& plan, const UserCallKernel& k, c
     if (!*code) continue;
     all += "\n" + (*code)->range + "\n" + (*code)->work + "\n" + (*code)->block + "\n" + (*code)->shared;
     for (const std::string& g : (*code)->grid) all += "\n" + g;
+    for (const UserImage& image : (*code)->images) all += fmt::format("\n{:016x}", hash64(std::string_view(image.code)));
     for (const auto& [file, header] : (*code)->headers) all += "\n" + file + "\n" + header;
   }
   return fmt::format("{} ({} {:016x})", text, function, hash64(std::string_view(all + "\n" + kernel.key)));

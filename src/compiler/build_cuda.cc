@@ -38,6 +38,7 @@ struct CudaUnit {
 std::vector<CudaUnit> cuda_units(const cuda::CudaProgram& program) {
   std::vector<CudaUnit> out;
   for (const cuda::CudaFunction& f : program.functions) {
+    if (f.image) continue;
     const bool large = f.user || !f.replaced.empty() || std::any_of(f.headers.begin(), f.headers.end(), [](const std::string& h) { return h == "cuda/params.h"; });
     const auto fits = [&](const CudaUnit& u) { return !large && !u.large && u.sms == f.sms && u.bytes + f.text.size() - f.comment_bytes <= kUnitBytes; };
     auto place = std::find_if(out.begin(), out.end(), fits);
@@ -114,6 +115,36 @@ Result<std::vector<toolchain::Bytes>> compile_all(const Compilation& c, const Co
     if (options.checkpoint) options.checkpoint();
     if (options.progress) options.progress(name, finished, total);
   }, options.cache.get());
+}
+
+// Functions that another compiler made, each in an image of its own. PTX ends with a zero, as the driver wants it.
+void add_foreign_images(const cuda::CudaProgram& program, const HostMachine& machine, cuda::HostOptions& host, std::vector<std::vector<uint8_t>>& objects) {
+  for (size_t f = 0; f < program.functions.size(); ++f) {
+    const UserImage* image = program.functions[f].image;
+    if (!image) continue;
+    std::vector<uint8_t> bytes(image->code.begin(), image->code.end());
+    if (image->ptx) bytes.push_back(0);
+    const std::string symbol = fmt::format("coil_image_{}", host.images.size());
+    host.images.push_back({image->sm, image->ptx ? kPtx : image->sm == 90 ? kOneChip : kOneMajor, symbol, bytes.size(), static_cast<int>(f)});
+    objects.push_back(toolchain::data_object(machine, symbol, bytes));
+  }
+}
+
+// Every user kernel of images has one for each architecture of the package.
+Status check_images(const KernelPlan& plan, const CudaArchitectures& wanted) {
+  for (const Kernel& kernel : plan.kernels) {
+    const auto* user = std::get_if<UserCallKernel>(&kernel.def);
+    if (!user || user->def.kernel->cuda->images.empty()) continue;
+    const std::vector<UserImage>& images = user->def.kernel->cuda->images;
+    const auto lacks = [&](int sm, bool ptx) { return std::none_of(images.begin(), images.end(), [&](const UserImage& i) { return i.config == 0 && i.sm == sm && i.ptx == ptx; }); };
+    std::string missing;
+    for (const int sm : wanted.chips) missing += lacks(sm, false) ? fmt::format(" sm_{}", sm) : "";
+    for (const int sm : wanted.ptx) missing += lacks(sm, true) ? fmt::format(" compute_{}", sm) : "";
+    if (missing.empty()) continue;
+    return Error{ErrorCode::user_kernel, fmt::format("the kernel '{}' has no machine code for{}", user->def.kernel->name, missing), kernel.origins.empty() ? "" : kernel.origins[0].source,
+                 "compile it for the same --target"};
+  }
+  return ok_status();
 }
 
 }  // namespace
@@ -207,6 +238,7 @@ Result<TargetContents> build_plan(CudaPlan plan, const TargetJob& job, const too
   TargetContents t = contents_of(cuda_target(), job.architectures);
   t.needs = {"libcuda.so.1"};
   t.plan = std::move(plan.plan);
+  TRY_STATUS(check_images(t.plan, cuda_architectures(job.architectures)));
   cuda::CudaProgram program = cuda::generate_kernels(t.plan, plan.settings);
   TRY(t.replaced, replace_kernels(program, t.plan, options.replace_kernels));
   TRY_STATUS(check_counts(cuda::grid_limits(t.plan, program)));
@@ -236,9 +268,10 @@ Result<TargetContents> build_plan(CudaPlan plan, const TargetJob& job, const too
   std::vector<std::vector<uint8_t>> objects;
   for (size_t i = 0; i < cubins.size(); ++i) {
     const std::string symbol = fmt::format("coil_image_{}", i);
-    host.images.push_back({compilation.images[i].sm, compilation.images[i].kind, symbol, cubins[i].size()});
+    host.images.push_back({compilation.images[i].sm, compilation.images[i].kind, symbol, cubins[i].size(), -1});
     objects.push_back(toolchain::data_object(machine, symbol, cubins[i]));
   }
+  add_foreign_images(program, machine, host, objects);
   const std::string host_text = cuda::host_program_text(t.plan, program, host);
   t.sources.push_back({"host.cc", host_text});
   dump.text("host_cuda.cc", [&] { return host_text; }, LogLevel::code);

@@ -141,6 +141,22 @@ Result<Graph> read_document(Json program, WeightStore& weights, const UserKernel
   return graph;
 }
 
+constexpr uint64_t kMostRegistrations = uint64_t{1} << 30;  // bytes; they hold machine code
+
+// Those that the caller gives, and those that are in the file: Python's coil.triton.save puts them there.
+Result<UserKernels> kernels_of(const ProgramArchive& archive, const UserKernels& given) {
+  UserKernels kernels = given;
+  constexpr std::string_view kEntry = "extra/coil_kernels.json";
+  if (!archive.has(kEntry)) return kernels;
+  TRY(const std::string text, archive.text(kEntry, kMostRegistrations));
+  const auto nothing = [](const std::string& file) -> Result<std::string> {
+    return Error{ErrorCode::user_kernel, fmt::format("'{}': a registration inside of a program names no files", file), "", "give the text as \"text\""};
+  };
+  TRY(const UserKernels inside, parse_user_kernels(text, std::string(kEntry), nothing));
+  kernels.insert(kernels.end(), inside.begin(), inside.end());
+  return kernels;
+}
+
 }  // namespace
 
 static Result<Graph> read_archive(const ZipReader& zip, const ReadOptions& options) {
@@ -157,7 +173,8 @@ static Result<Graph> read_archive(const ZipReader& zip, const ReadOptions& optio
   Graph versions;
   TRY_STATUS(check_version(doc.root(), versions));  // before the weights, whose form depends on it
   TRY(WeightStore weights, WeightStore::open(archive, model, options.check_weights));
-  TRY(Graph graph, read_document(doc.root(), weights, options.kernels));
+  TRY(const UserKernels kernels, kernels_of(archive, options.kernels));
+  TRY(Graph graph, read_document(doc.root(), weights, kernels));
   TRY_STATUS(name_dimensions(graph, archive));
   TRY_STATUS(apply_dim_names(graph, options.dim_names, true));
   TRY_STATUS(verify(graph));

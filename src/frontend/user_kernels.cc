@@ -12,6 +12,7 @@
 #include "base/json_read.h"
 #include "expr/formula.h"
 #include "frontend/schema.h"
+#include "frontend/user_images.h"
 
 namespace coil {
 namespace {
@@ -115,6 +116,7 @@ class Checker {
 
   Status check_configs() {
     if (k_.configs.empty()) k_.configs.emplace_back();
+    if (!k_.initial.empty() && (!k_.cuda || k_.cuda->images.empty())) return wrong(k_.name, "\"initial\" is for images");
     if (k_.configs.size() > kMostConfigs) return wrong(k_.name, fmt::format("{} configurations are too many", k_.configs.size()));
     for (const UserKernel::Config& c : k_.configs) {
       const auto same_name = [](const auto& x, const auto& y) { return x.first == y.first; };
@@ -174,6 +176,13 @@ class Checker {
   }
 
   Status check_cuda(const UserKernelCode& c) const {
+    if (!c.images.empty()) {
+      TRY_STATUS(check_images(k_));
+      for (size_t i = 0; i < c.grids.size(); ++i) {
+        for (const std::string& g : c.grids[i]) TRY_STATUS(check_formula("cuda.grids", g, &k_.configs[i], true));
+      }
+      return ok_status();
+    }
     TRY_STATUS(check_source("CUDA", c));
     if (c.grid.empty() || c.grid.size() > 3) return wrong(k_.name, "cuda.grid is missing", "blocks along one to three axes, e.g. [\"cdiv(out.numel(), BLOCK)\"]");
     for (const std::string& g : c.grid) TRY_STATUS(check_everywhere("cuda.grid", g, true));
@@ -238,7 +247,7 @@ Result<UserKernelCode> parse_code(Json json, const std::string& name, const char
   UserKernelCode c;
   const bool cuda = std::string_view(target) == "cuda";
   std::vector<std::string_view> known = {"source", "text", "file", "entry", "headers", "range", "work"};
-  if (cuda) known = {"source", "text", "file", "entry", "headers", "grid", "block", "shared"};
+  if (cuda) known = {"source", "text", "file", "entry", "headers", "grid", "block", "shared", "images", "grids"};
   TRY_STATUS(check_keys(json, known, name, fmt::format("\"{}\"", target)));
   TRY(const std::string source, text_field(json, "source"));
   TRY(c.source, text_field(json, "text"));
@@ -270,6 +279,7 @@ Result<UserKernelCode> parse_code(Json json, const std::string& name, const char
   TRY(c.work, text_field(json, "work"));
   TRY(c.block, text_field(json, "block"));
   TRY(c.shared, text_field(json, "shared"));
+  if (cuda) TRY_STATUS(parse_images(json, name, c));
   if (auto grid = json.find("grid"); grid && grid->is_array()) {
     TRY(auto list, grid->as_array());
     for (Json item : list) {
@@ -291,11 +301,18 @@ Result<UserKernelCode> parse_code(Json json, const std::string& name, const char
 Result<std::shared_ptr<const UserKernel>> parse_one(Json json, const ReadSource& read) {
   UserKernel k;
   TRY(k.name, text_field(json, "name"));
-  TRY_STATUS(check_keys(json, {"name", "signature", "cpu", "cuda", "configs", "key", "contiguous"}, k.name, "the registration"));
+  TRY_STATUS(check_keys(json, {"name", "signature", "cpu", "cuda", "configs", "key", "contiguous", "initial"}, k.name, "the registration"));
   TRY(k.schema, text_field(json, "signature"));
   TRY(k.key, text_field(json, "key"));
   if (auto v = json.find("contiguous")) {
     TRY(k.contiguous, v->as_bool());
+  }
+  if (auto v = json.find("initial")) {
+    TRY(auto list, v->as_array());
+    for (Json item : list) {
+      TRY(const std::string_view argument, item.as_string());
+      k.initial.emplace_back(argument);
+    }
   }
   if (auto code = json.find("cpu"); code && !code->is_null()) {
     TRY(k.cpu, parse_code(*code, k.name, "cpu", read));

@@ -98,7 +98,7 @@ void lower_node(Session& session, Scope& scope, const Node& node) {
   if (!found) {
     fail(ErrorCode::unsupported_op, fmt::format("coil has no code for the operator {}{}", node.target, numbers_of(scope.graph, node)),
          node.target.starts_with("aten.") || node.target.starts_with("prims.") ? "run `coil check` for all such operators; program.run_decompositions() may replace it"
-                                                                               : "if it is a kernel of your own, give its registration with --kernels; `coil check` names all such operators");
+                                                                               : "if it is a kernel of your own, give its registration with --kernels, or its file with --triton; `coil check` names all such operators");
   }
   session.recorder.set_origins(node.origins);
   Op op(session, scope, node);

@@ -28,7 +28,7 @@ class UserLowering {
       const View v = op_.tensor(a.name);
       results_.push_back({v.dtype, v.sizes});
     }
-    for (const UserKernel::Config& c : k_.configs) call_.launches.push_back(launch(c));
+    for (size_t i = 0; i < k_.configs.size(); ++i) call_.launches.push_back(launch(i));
     if (!k_.key.empty()) call_.key = formula(k_.key);
     const std::string name = k_.name.substr(k_.name.find("::") + 2);
     return op_.rec.user_call(name, std::move(call_), results_);
@@ -82,7 +82,8 @@ class UserLowering {
     return e.value();
   }
 
-  UserCall::Launch launch(const UserKernel::Config& config) {
+  UserCall::Launch launch(size_t number) {
+    const UserKernel::Config& config = k_.configs[number];
     UserCall::Launch l;
     const FormulaNames without = names_;
     for (const auto& [name, value] : config) names_.numbers.emplace(name, op_.pool.index(value));
@@ -91,7 +92,10 @@ class UserLowering {
       l.work = k_.cpu->work.empty() ? usual_work(l.range) : index_max(formula(k_.cpu->work), op_.pool.index(0));
     }
     if (k_.cuda) {
-      for (size_t i = 0; i < 3; ++i) l.grid[i] = i < k_.cuda->grid.size() ? formula(k_.cuda->grid[i]) : op_.pool.index(1);
+      const std::vector<std::string>& grid = k_.cuda->images.empty() ? k_.cuda->grid : k_.cuda->grids[number];
+      for (size_t i = 0; i < 3; ++i) l.grid[i] = i < grid.size() ? formula(grid[i]) : op_.pool.index(1);
+    }
+    if (k_.cuda && k_.cuda->images.empty()) {
       l.block = formula(k_.cuda->block)->as_int();
       if (!k_.cuda->shared.empty()) l.shared = formula(k_.cuda->shared)->as_int();
     }

@@ -20,6 +20,26 @@ struct UserKernelArg {
   bool written = false;     // Tensor(a!)
 };
 
+// Machine code for one chip that another compiler made, of one configuration (Triton; python/coil/triton).
+struct UserImage {
+  struct Param {
+    enum class Kind : uint8_t { pointer, i1, i8, i16, i32, i64, f32, f64, null };  // null: a pointer to nothing, as scratch memory of no bytes
+    Kind kind = Kind::pointer;
+    std::string name;       // of an argument or a result
+    std::string begin;      // pointer: the integer argument that says at which element it begins; empty: at the first
+  };
+  size_t config = 0;
+  int sm = 0;               // 90: sm_90
+  bool ptx = false;         // text that the driver compiles for this chip and later ones
+  std::string symbol, code; // the function's name in it
+  int threads = 0, cluster = 1;
+  int64_t shared = 0;       // dynamic, of a block
+  std::vector<Param> params;
+  // What it was specialised for. Of the images of a configuration and chip the first whose conditions hold is launched; the last has none.
+  bool aligned = false;     // every address is a multiple of 16
+  std::vector<std::string> divisible;  // integer arguments that are multiples of 16
+};
+
 // One target's source. Formulas are of sizes, integer arguments and the configuration's constants (expr/formula.h).
 struct UserKernelCode {
   std::string source, file; // the text; the file's name in messages
@@ -30,6 +50,8 @@ struct UserKernelCode {
   std::vector<std::string> grid;  // CUDA: blocks along x, y, z
   std::string block;        // CUDA: threads of a block; a formula of constants
   std::string shared;       // CUDA: bytes of dynamic shared memory of a block; a formula of constants; empty: none
+  std::vector<UserImage> images;  // CUDA: instead of a source, with their own blocks and shared memory
+  std::vector<std::vector<std::string>> grids;  // of images: the grid of each configuration
 };
 
 struct UserKernel {
@@ -44,6 +66,7 @@ struct UserKernel {
   std::vector<Config> configs;  // at least one; the first serves where nothing was tuned
   std::string key;          // by which number a tuner's choices differ; a formula without constants; empty: the first configuration's range
   bool contiguous = true;   // the kernel sees dense row-major tensors; otherwise inputs have whatever strides they have
+  std::vector<std::string> initial;  // of images: for each result the argument whose elements it holds when the kernel begins, or ""; empty: none does
 
   // What the results are called in the source's messages and in formulas: "out", or "out0", "out1"...
   std::string result_name(int i) const { return returns == 1 ? "out" : "out" + std::to_string(i); }

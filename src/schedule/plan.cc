@@ -40,6 +40,7 @@ class Planner {
       plan_.kernels.push_back({"write_" + o.name, CopyKernel{o.source, o.target}, {"copy"}, {}});
     }
     if (target_.writes_in_place) write_in_place(plan_);
+    change_in_place(plan_);
     mark_beside(plan_.kernels, target_);
     run_by_image(plan_, target_);
     TRY_STATUS(plan_memory(plan_, target_));

@@ -42,6 +42,7 @@ Result<KernelPlan> build_kernels(FusionResult fused, const TargetTraits& target)
 // States and inputs that a pointwise kernel changes element by element are written by that kernel, and not copied at the end: where nothing of the program
 // can fail while it runs, nobody reads the old value later, and each point reads of it only what it writes.
 void write_in_place(KernelPlan& plan);
+void change_in_place(KernelPlan& plan);  // what users' kernels change
 
 // Sets Kernel::beside. On entry it is set for the pieces of one concatenation but the first, which write parts of one buffer.
 void mark_beside(std::vector<Kernel>& kernels, const TargetTraits& target);

@@ -148,6 +148,9 @@ TEST_F(CudaGraph, KernelsStartEarlyWhereTheirCodeWaits) {
   };
   EXPECT_EQ(early(open("0")), 2 * (kWarm + 2));
   EXPECT_EQ(early(open("2")), 2 * kWarm + 1);  // one edge between two kernels
+  // What another compiler made does not wait by itself, and is found in its own image only.
+  EXPECT_EQ(early(open("0", "-DFOREIGN=1")), kWarm + 2);
+  EXPECT_EQ(early(open("2", "-DFOREIGN=1")), kWarm);
   setenv("COIL_CUDA_EARLY", "0", 1);
   EXPECT_EQ(early(open("2")), 0);
   unsetenv("COIL_CUDA_EARLY");

@@ -15,7 +15,9 @@
 #include "decisions.h"
 #include "interrupt.h"
 #include "load_model.h"
+#include "temporary_folder.h"
 #include "terminal.h"
+#include "triton_step.h"
 
 namespace coil::tool {
 namespace {
@@ -23,7 +25,7 @@ namespace {
 struct Arguments {
   std::string model, output, tune_log;
   CompileArguments compile;
-  std::vector<std::string> requirements, shapes;
+  std::vector<std::string> requirements, shapes, triton;
   bool json = false, quiet = false;
 };
 
@@ -153,7 +155,13 @@ Result<int> compile(Arguments& a) {
   if (!a.tune_log.empty() && a.compile.tune == "off") return Error{ErrorCode::bad_option, "--tune-log writes what a tuner timed", "", "add --tune fast or --tune max"};
   if (a.output.empty()) a.output = default_output(a.model);
   const double start = seconds_now();
-  TRY(const ZipReader zip, ZipReader::open(a.model));
+  const TemporaryFolder folder;
+  std::string model = a.model;
+  if (!a.triton.empty()) {
+    if (folder.path.empty()) return Error{ErrorCode::file_unwritable, "no temporary folder can be made", "", "set TMPDIR"};
+    TRY(model, compile_triton(a.model, a.triton, a.compile.target, folder.path));
+  }
+  TRY(const ZipReader zip, ZipReader::open(model));
   std::error_code ignored;
   if (std::filesystem::equivalent(a.model, a.output, ignored)) {
     return Error{ErrorCode::bad_option, fmt::format("the output '{}' is the input", a.output), "",
@@ -194,6 +202,9 @@ Action add_compile(CLI::App& app) {
   app.add_option("-o,--output", a->output, "package to write; default: MODEL.coil.pt2 beside the program")->type_name("FILE");
   add_compile_options(app, a->compile);
   app.add_option("--tune-log", a->tune_log, "write what the tuner timed, a table for each problem")->type_name("FILE");
+  app.add_option("--triton", a->triton, "Python file or module that defines the program's operators with Triton kernels, which COIL_TORCH (python3) compiles (docs/triton.md)")
+      ->allow_extra_args(false)
+      ->type_name("MODULE.py");
   add_threads_option(app, a->compile.threads, "threads of the compiler; default: all that this process may use");
   app.add_option("--require", a->requirements, "what has to hold of the package, such as \"kernels <= 40\", \"fused(attn.q, attn.k)\", \"peak <= 2GB\" (at --shape); exit code 1 where it does not")
       ->allow_extra_args(false)
@@ -211,6 +222,7 @@ Action add_compile(CLI::App& app) {
       "  coil compile model.pt2 --replay model.tune.json      the same package again, on any machine\n"
       "  coil compile model.pt2 --tune max --tune-budget 30s --warm batch=1,8,64 --tune-log tables.txt\n"
       "  coil compile model.pt2 --kernels kernels/ --tune fast   with your own operators, see docs/user_kernels.md\n"
+      "  coil compile model.pt2 --triton ops.py --target cuda:sm_90   with kernels in Triton, see docs/triton.md\n"
       "The package runs with `coil run`, with coil's C library, and in PyTorch: torch._inductor.aoti_load_package.");
   return [a] { return compile(*a); };
 }

@@ -1,8 +1,5 @@
 #include "torch_results.h"
 
-#include <cstdlib>
-#include <filesystem>
-
 #include <fmt/format.h>
 
 #include "arrays.h"
@@ -11,6 +8,7 @@
 #include "base/text.h"
 #include "child.h"
 #include "compiler/call_memory.h"
+#include "temporary_folder.h"
 
 namespace coil::tool {
 namespace {
@@ -39,19 +37,6 @@ tensors = [torch.as_tensor(r).detach().cpu() for r in results if r is not None]
 wide = {torch.bfloat16: torch.float32}
 np.savez(sys.argv[3], **{f"out_{i}": t.to(wide.get(t.dtype, t.dtype)).contiguous().numpy() for i, t in enumerate(tensors)})
 )py";
-
-// A folder that goes with the object.
-struct TemporaryFolder {
-  TemporaryFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "coil-torch-XXXXXX").string();
-    if (mkdtemp(pattern.data())) path = pattern;
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    if (!path.empty()) std::filesystem::remove_all(path, ignored);
-  }
-  std::string path;
-};
 
 }  // namespace
 

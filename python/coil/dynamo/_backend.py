@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import importlib
 import sys
 from typing import Any, Callable, Mapping, Sequence
 
@@ -58,7 +60,17 @@ def compile_fx(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], mode: st
         keep_inference_input_mutations=graphs is None,
     )
     spell_out_flex_attention(gm)
-    return backend(gm, example_inputs)
+    with _operators_kept(example_inputs):
+        return backend(gm, example_inputs)
+
+
+def _operators_kept(example_inputs: Sequence[Any]) -> Any:
+    """On the CPU operators of torch.library.triton_op stay whole: the user may have given them a function for it."""
+    on_gpu = any(isinstance(x, torch.Tensor) and x.device.type == "cuda" for x in example_inputs)
+    config = importlib.import_module("torch._functorch.config")
+    if on_gpu or not hasattr(config, "decompose_custom_triton_ops"):
+        return contextlib.nullcontext()
+    return config.patch(decompose_custom_triton_ops=False)
 
 
 def _inductor_freezes() -> bool:

@@ -16,6 +16,7 @@ from .. import _runtime
 from .._errors import Error, make_error
 from .._registry import may_have_kernel
 from .._stats import stats
+from ..triton import refuse_on_cpu, rewrite_graph
 from ._control import inner_nodes, is_control
 from ._cuda_graphs import CudaGraphs, static_inputs
 from ._decompositions import operator_name
@@ -40,11 +41,17 @@ def compile_graph(gm: GraphModule, example_inputs: Sequence[Any], *, settings: d
     static = static_inputs(gm, kind) if graphs and device.type == "cuda" else []
     settings = dict(settings, target=target_of(device) if device.type in ("cpu", "cuda") else "cpu", name=kind)
     graph_begun(gm, kind)
+    launches: dict[Node, str] = {}  # of Triton kernels that coil does not take
+    if device.type == "cuda":
+        settings["kernels"] = [*settings["kernels"], *rewrite_graph(gm.graph, settings["target"], refused=launches)]
+    else:
+        refuse_on_cpu(gm.graph)
     settle_results(gm.graph)
     draw_masks_first(gm.graph, size_sources(gm.graph))
     if kind == "backward":
         separate_gradients(gm.graph)
     reasons = torch_nodes(gm.graph, device, functools.partial(may_have_kernel, settings), of_pytorch if fallback == "torch" and kind != "inference" else ())
+    reasons.update(launches)
     operators = [n for n in gm.graph.nodes if n.op == "call_function" and not is_number(n) and n.target is not operator.getitem]
     stats.operators += len(operators) + sum(1 for n in operators if is_control(n) for inner in inner_nodes(n) if not is_number(inner))
 
@@ -54,6 +61,9 @@ def compile_graph(gm: GraphModule, example_inputs: Sequence[Any], *, settings: d
         if used and fallback == "error":
             node, reason = next(iter(used.items()))
             raise make_error(102, f"COIL-E102: {node.target}: {reason}\n  hint: options={{\"fallback\": \"torch\"}} runs it in PyTorch")
+        for node, reason in used.items():
+            if getattr(node.target, "namespace", "") == "coil_triton":  # PyTorch cannot run it any more
+                raise make_error(102, f"COIL-E102: {node.target}: {reason}\n  hint: docs/triton.md lists what kernels in Triton may be")
         _count_fallbacks(used, kind)
         graph_split(gm, split, reasons, kind)
         log.debug("%s graph of %d operators: %d programs, %d operators in PyTorch", kind, len(operators), len(programs), len(used))

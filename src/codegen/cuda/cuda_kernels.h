@@ -28,6 +28,7 @@ struct CudaFunction {
   // Of a user's kernel, whose text is a unit by itself: what wrote it, and how coil calls it.
   std::shared_ptr<const UserKernel> user;
   std::string user_call;
+  const UserImage* image = nullptr;   // of `user`: the function is machine code already
   std::string replaced;               // the file of --replace-kernel that the text is from
 };
 
@@ -48,6 +49,7 @@ struct GridWork {
 // One way to compute a kernel of the plan, or some that run beside each other: a launch of a function.
 struct CudaLaunch {
   int function = -1;
+  const UserImage* image = nullptr;   // what the function is, if it is machine code that another compiler made; `args` is empty then
   std::vector<CudaArgs> args;         // one per kernel
   std::string grid_x = "1", grid_y = "1", grid_z = "1";
   GridWork work;                      // that grid_x counts

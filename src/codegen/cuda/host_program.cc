@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "codegen/cuda/grids.h"
+#include "codegen/cuda/images.h"
 #include "codegen/foreign_text.h"
 #include "codegen/host/call_text.h"
 #include "codegen/host/index_text.h"
@@ -70,11 +71,16 @@ class HostWriter {
       rows += fmt::format("    {{{}, {}, {}, {}UL}},\n", i.sm, i.kind, i.symbol, i.bytes);
     }
     text += "static const CudaImage kImages[] = {\n" + rows + "    {}};\nstatic const CudaKernel kKernels[] = {\n";
-    for (const CudaFunction& f : program_.functions) {
-      text += fmt::format("    {{{}, {}, {}, {}, {}}},\n", c_string(f.name), f.threads, f.shared_bytes, f.cluster, message_literal(f.label));
-    }
+    for (size_t f = 0; f < program_.functions.size(); ++f) text += kernel_row(f);
     return text + fmt::format("    {{}}}};\nstatic const CudaCode kCode = {{kImages, {}, kKernels, {}, {}}};\n\n", options_.images.size(), program_.functions.size(),
                               c_string(options_.architectures));
+  }
+
+  std::string kernel_row(size_t number) const {
+    const CudaFunction& f = program_.functions[number];
+    const auto image = std::find_if(options_.images.begin(), options_.images.end(), [&](const HostImage& i) { return i.function == static_cast<int>(number); });
+    const auto only = f.image ? image - options_.images.begin() + 1 : 0;
+    return fmt::format("    {{{}, {}, {}, {}, {}, {}}},\n", c_string(f.name), f.threads, f.shared_bytes, f.cluster, message_literal(f.label), only);
   }
 
   std::string address(BufferId id) const {
@@ -93,12 +99,15 @@ class HostWriter {
       return text + trace_begin_text(k) + fmt::format("    if (const int32_t failed = cd::cuda_copy(call, {}, {}, (uint64_t){}, error)) return failed;\n", address(copy->to),
                                 address(copy->from), host_index(product(*plan_.pool, b.sizes) * byte_size(b.dtype))) + trace_end_text(k) + "  }\n";
     }
-    if (const auto* user = std::get_if<UserCallKernel>(&kernel.def)) text += initial_copies(*user);
+    if (const auto* user = std::get_if<UserCallKernel>(&kernel.def)) {
+      if (!user->def.kernel->cuda->images.empty()) text += image_checks(*user, program_.functions[static_cast<size_t>(call.launches[0].function)].label);
+      text += initial_copies(*user);
+    }
     const auto* t = std::get_if<TemplateKernel>(&kernel.def);
     if (t) text += template_params(plan_, *t, [this](BufferId id) { return address(id); });
     const bool only_params = t && std::holds_alternative<Attention>(t->def);
     text += hook(k, false) + trace_begin_text(k);
-    if (call.launches.size() == 1) return text + launch(call.launches[0], k, t != nullptr, only_params, "    ") + trace_end_text(k) + hook(k, true) + "  }\n";
+    if (call.launches.size() == 1 && call.launches[0].condition.empty()) return text + launch(call.launches[0], k, t != nullptr, only_params, "    ") + trace_end_text(k) + hook(k, true) + "  }\n";
     text += "    ";
     for (const CudaLaunch& l : call.launches) {
       const std::string has = fmt::format("cd::cuda_has(call, {})", l.function);
@@ -109,18 +118,29 @@ class HostWriter {
     return text + trace_end_text(k) + hook(k, true) + "  }\n";
   }
 
+  std::string initial_copy(const UserCallKernel& user, size_t argument, BufferId result) const {
+    const auto& t = std::get<UserCall::Tensor>(user.def.args[argument]);
+    const PlanOperand& o = user.operands[argument];
+    const int64_t bytes = byte_size(plan_.buffer(o.buffer).info.dtype);
+    const Expr begin = substitute_vars(o.offset, std::vector<Expr>(t.sizes.size(), plan_.pool->index(0)));
+    return fmt::format("    if (const int32_t failed = cd::cuda_copy(call, {}, (char*)({}) + {}, (uint64_t){}, error)) return failed;\n", address(result), address(o.buffer),
+                       host_index(begin * bytes), host_index(product(*plan_.pool, t.sizes) * bytes));
+  }
+
   // What a user's kernel changes in place is put there first.
   std::string initial_copies(const UserCallKernel& user) const {
     std::string text;
+    const UserKernel& kernel = *user.def.kernel;
+    for (size_t r = 0; r < kernel.initial.size(); ++r) {
+      for (size_t i = 0; i < kernel.args.size(); ++i) {
+        if (kernel.args[i].name == kernel.initial[r] && user.operands[i].buffer != user.results[r]) text += initial_copy(user, i, user.results[r]);
+      }
+    }
     size_t written = static_cast<size_t>(user.def.kernel->returns);
     for (size_t i = 0; i < user.operands.size(); ++i) {
       const auto* t = std::get_if<UserCall::Tensor>(&user.def.args[i]);
       if (!t || !user.def.kernel->args[i].written) continue;
-      const PlanOperand& o = user.operands[i];
-      const int64_t bytes = byte_size(plan_.buffer(o.buffer).info.dtype);
-      const Expr begin = substitute_vars(o.offset, std::vector<Expr>(t->sizes.size(), plan_.pool->index(0)));
-      text += fmt::format("    if (const int32_t failed = cd::cuda_copy(call, {}, (char*)({}) + {}, (uint64_t){}, error)) return failed;\n", address(user.results[written++]), address(o.buffer),
-                          host_index(begin * bytes), host_index(product(*plan_.pool, t->sizes) * bytes));
+      text += initial_copy(user, i, user.results[written++]);
     }
     return text;
   }
@@ -156,17 +176,24 @@ class HostWriter {
 
   std::string launch(const CudaLaunch& l, size_t k, bool is_template, bool only_params, const std::string& indent) {
     std::string text, grid_x = l.grid_x;
+    if (l.image) {
+      const ImageParams p = image_params(plan_, std::get<UserCallKernel>(plan_.kernels[k].def), *l.image, [this](BufferId id) { return address(id); }, indent);
+      return p.text + enqueue(l, grid_x, p.count, indent);
+    }
     if (l.args.size() > 1) {
       text += joined_args(l, k, indent, grid_x);
     } else if (!only_params) {
       text += fmt::format("{0}{1} args = {{\n{0}    {2}}};\n", indent, args_type(l.args[0]), args_value(l.args[0], k));
     }
     if (!l.setup.empty()) text += indent + l.setup + "\n";
-    const int num_params = is_template && !only_params ? 2 : 1;
+    const size_t num_params = is_template && !only_params ? 2 : 1;
     text += fmt::format("{}const cd::CudaParam params[] = {{{}{}}};\n", indent, is_template ? "{&t, sizeof t}" : "",
                         only_params ? "" : is_template ? ", {&args, sizeof args}" : "{&args, sizeof args}");
-    return text + fmt::format("{}if (const int32_t failed = cd::cuda_launch(call, {}, {}, {}, {}, params, {}, error)) return failed;\n", indent, l.function, grid_x,
-                              l.grid_y, l.grid_z, num_params);
+    return text + enqueue(l, grid_x, num_params, indent);
+  }
+
+  static std::string enqueue(const CudaLaunch& l, const std::string& grid_x, size_t num_params, const std::string& indent) {
+    return fmt::format("{}if (const int32_t failed = cd::cuda_launch(call, {}, {}, {}, {}, params, {}, error)) return failed;\n", indent, l.function, grid_x, l.grid_y, l.grid_z, num_params);
   }
 
   std::string run_function(const std::string& calls) const {

@@ -14,6 +14,7 @@ struct HostImage {
   int kind = 0;              // CudaImage::kind
   std::string symbol;
   uint64_t bytes = 0;
+  int function = -1;         // which one it is of, if another compiler made it; otherwise its functions are found by their names
 };
 
 struct HostOptions {

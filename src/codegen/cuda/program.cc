@@ -7,6 +7,7 @@
 
 #include "base/hash.h"
 #include "codegen/cuda/choices.h"
+#include "codegen/cuda/images.h"
 #include "codegen/cuda/loop_way.h"
 #include "codegen/cuda/loop_context.h"
 #include "codegen/host/call_text.h"
@@ -245,6 +246,7 @@ class ProgramWriter {
   // The configurations that the kernel's choices name, each for its sizes.
   void add_user_launches(const Kernel& k, const UserCallKernel& user, CudaCall& call) {
     const auto add = [&](size_t config, std::string condition) {
+      if (!user.def.kernel->cuda->images.empty()) return add_images(k, user, config, condition, call);
       CudaLaunch l = launch(k, k.name, user_kernel_text(plan_, user, config));
       CudaFunction& f = program_.functions[static_cast<size_t>(l.function)];
       f.user = user.def.kernel;
@@ -262,6 +264,33 @@ class ProgramWriter {
       add(static_cast<size_t>(r.choice.values[0]), last ? "" : fmt::format("{} <= {}L", host_index(k.choices.key), r.up_to));
     }
     if (k.choices.rows.empty()) add(0, "");
+  }
+
+  // Machine code that is there already: the images of the configuration, for each architecture, in the order of how much they expect of
+  // the arguments.
+  void add_images(const Kernel& k, const UserCallKernel& user, size_t config, const std::string& condition, CudaCall& call) {
+    for (const UserImage& image : user.def.kernel->cuda->images) {
+      if (image.config != config || std::find(sms_.begin(), sms_.end(), image.sm) == sms_.end()) continue;
+      const auto [it, fresh] = known_images_.try_emplace({user.def.kernel.get(), &image}, static_cast<int>(program_.functions.size()));
+      CudaLaunch l;
+      l.function = it->second;
+      l.image = &image;
+      l.args = {{}};
+      const std::string own = image_condition(plan_, user, image);
+      l.condition = condition.empty() || own.empty() ? condition + own : condition + " && " + own;
+      const auto& grid = user.def.launches[config].grid;
+      l.grid_x = host_index(grid[0]), l.grid_y = host_index(grid[1]), l.grid_z = host_index(grid[2]);
+      call.launches.push_back(std::move(l));
+      if (!fresh) continue;
+      CudaFunction f;
+      f.name = image.symbol;
+      f.threads = image.threads, f.shared_bytes = image.shared, f.cluster = image.cluster;
+      f.sms = {image.sm};
+      f.label = k.name + (k.origins.empty() || k.origins[0].source.empty() ? "" : " (" + k.origins[0].source + ")");
+      f.user = user.def.kernel;
+      f.image = &image;
+      program_.functions.push_back(std::move(f));
+    }
   }
 
   // In the order in which the host asks them: what a tuner chose (or may tell the program to run), then the own rules, as far as
@@ -340,6 +369,7 @@ class ProgramWriter {
   const std::vector<int>& sms_;
   CudaProgram program_;
   std::map<std::string, int> known_;
+  std::map<std::pair<const UserKernel*, const UserImage*>, int> known_images_;
   size_t joined_until_ = 0;           // kernels before this one are in a launch that is written
 };
 
