@@ -202,7 +202,7 @@ COIL_API coil_status coil_state_save(coil_state* state, void* bytes, size_t* siz
  * of another model or compile; then nothing changes. */
 COIL_API coil_status coil_state_restore(coil_state* state, const void* bytes, size_t size);
 /* The context's calls from now on use this state; NULL: the model's, which all contexts without one share. COIL-E213 for a state of another model, but
- * for that of another program of the package which keeps the same: buffers of the same names, dtypes, shapes and first values.
+ * for that of another program of the package which keeps the same: buffers of the same names, dtypes and shapes (coil_state_create gives it the first values of its own program).
  * The context keeps the state alive. Not while the context runs. */
 COIL_API coil_status coil_context_use_state(coil_context* context, coil_state* state);
 

@@ -179,7 +179,10 @@ void SharedConstants::place(KernelPlan& plan) {
                   {c.k, c.n, c.groups, c.batch, c.batch_stride, c.row_stride, c.col_stride, c.first}};
     const auto [it, fresh] = placed_.try_emplace(key, at);
     c.offset = it->second;
-    if (fresh) at = aligned(at + c.bytes);
+    if (fresh) {
+      at = aligned(at + c.bytes);
+      if (!contents_.insert({hash->second.low, hash->second.high, d.bytes.size()}).second) plan.again_bytes += c.bytes;
+    }
     if (c.offset < plan.constants_base && shared.insert(c.offset).second) plan.shared_bytes += c.bytes;
   }
   plan.state_offset = at;

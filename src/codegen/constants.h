@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 #include <span>
 #include <tuple>
 #include <vector>
@@ -24,6 +25,7 @@ class SharedConstants {
  private:
   using Key = std::tuple<uint64_t, uint64_t, uint64_t, int64_t, std::vector<int64_t>, std::vector<int64_t>, int, std::vector<int64_t>>;
   std::map<Key, uint64_t> placed_;
+  std::set<std::tuple<uint64_t, uint64_t, uint64_t>> contents_;  // hash and size of what is there in some form
   uint64_t end_ = 0;
 };
 

@@ -1,8 +1,6 @@
 // data/coil/manifest.json
 #include <nlohmann/json.hpp>
 
-#include "base/hash.h"
-#include "codegen/constants.h"
 #include "codegen/host/host_program.h"
 #include "package/package_writer.h"
 #include "schedule/shared_states.h"
@@ -104,6 +102,7 @@ Json memory(const KernelPlan& plan) {
               {"inputs", inputs},
               {"outputs", outputs},
               {"arena", buffers}};
+  if (plan.again_bytes > 0) out["again_bytes"] = plan.again_bytes;
   if (plan.shared_bytes > 0) out["shared_bytes"] = plan.shared_bytes;
   return out;
 }
@@ -113,7 +112,7 @@ Json states(const KernelPlan& plan) {
   Json rows = Json::array();
   if (!plan.states) return rows;
   for (const SharedState& s : plan.states->states)
-    rows.push_back({{"name", s.name}, {"dtype", info(s.data.dtype).torch_name}, {"shape", s.data.sizes}, {"offset", s.offset}, {"begins", begins_with_zeros(s.data) ? std::string("zeros") : std::to_string(hash64(dense_bytes(s.data)))}});
+    rows.push_back({{"name", s.name}, {"dtype", info(s.data.dtype).torch_name}, {"shape", s.data.sizes}, {"offset", s.offset}});
   return rows;
 }
 

@@ -178,19 +178,27 @@ Generator::Program::Program(std::shared_ptr<const Model> of, GenerationForm with
 Generator::Program::~Program() = default;
 Generator::~Generator() = default;
 
+Status Generator::fits(const Model& other, const GenerationForm& form) const {
+  if (form.vocabulary != vocabulary()) return wrong_form("it has " + std::to_string(form.vocabulary) + " tokens, the first program " + std::to_string(vocabulary()));
+  if (has_state()) return other.takes_states_of(model());
+  return other.state() ? Status(wrong_form("it keeps a state, and the first program none")) : ok_status();
+}
+
 // What does not generate text (an encoder), or keeps another state, is for its own callers.
 void Generator::add_others(const std::shared_ptr<const Model>& model) {
-  const Package& package = model->package();
-  for (const std::string& name : package.programs) {
-    if (name == package.program) continue;
+  for (const std::string& name : model->package().programs) {
+    if (name == model->package().program) continue;
+    const auto leave_out = [&](const Error& error) { left_out_ += "; its program '" + name + "' is of no use here: " + error.message; };
     auto opened = model->open_program(name);
-    if (!opened.ok()) continue;
+    if (!opened.ok()) {
+      leave_out(opened.error());
+      continue;
+    }
     const auto form = find_generation_form(*opened.value());
-    if (!form.ok()) continue;
-    if (!programs_.empty()) {
-      const Model& first = this->model();
-      const bool same = first.state() ? opened.value()->state() && opened.value()->takes_states_of(first).ok() : !opened.value()->state();
-      if (!same || form.value().vocabulary != vocabulary()) continue;
+    const Status fit = !form.ok() ? Status(form.error()) : programs_.empty() ? ok_status() : fits(*opened.value(), form.value());
+    if (!fit.ok()) {
+      leave_out(fit.error());
+      continue;
     }
     programs_.push_back(std::make_unique<Program>(std::move(opened).value(), form.value()));
   }
@@ -201,13 +209,13 @@ Status Generator::check() const {
   const bool alone = programs_.size() == 1;
   const int64_t least = std::min_element(programs_.begin(), programs_.end(), [](const auto& a, const auto& b) { return a->form.least < b->form.least; })->get()->form.least;
   if (!has_state()) {
-    if (most() == 1) return wrong_form("it takes one token at a time and keeps nothing of those before", "export it with its caches as buffers, or with a dynamic number of tokens");
+    if (most() == 1) return wrong_form("it takes one token at a time and keeps nothing of those before" + left_out_, "export it with its caches as buffers, or with a dynamic number of tokens");
   }
   if (least <= 1) return ok_status();
   const GenerationForm& form = programs_[0]->form;
   const std::string other = ", or put a program for single tokens into the package";
-  if (alone && form.least == form.most) return wrong_form("it takes exactly " + std::to_string(form.most) + " tokens at a time", "export it with a dynamic number of tokens (torch.export.Dim), or for one token" + other);
-  return wrong_form("it takes at least " + std::to_string(least) + " tokens at a time", "export it with min=1 for the number of tokens" + other);
+  if (alone && form.least == form.most) return wrong_form("it takes exactly " + std::to_string(form.most) + " tokens at a time" + left_out_, "export it with a dynamic number of tokens (torch.export.Dim), or for one token" + other);
+  return wrong_form("it takes at least " + std::to_string(least) + " tokens at a time" + left_out_, "export it with min=1 for the number of tokens" + other);
 }
 
 Result<std::shared_ptr<Generator>> Generator::make(std::shared_ptr<const Model> model) {

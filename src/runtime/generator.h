@@ -62,11 +62,14 @@ class Generator {
   };
   Generator() = default;
   Generator(const Generator&) = delete;
+  // Why another program of the package cannot be used beside the first; ok: it can.
+  Status fits(const Model& other, const GenerationForm& form) const;
   void add_others(const std::shared_ptr<const Model>& model);
   Status check() const;
   Program* program_for(int64_t count) const;
 
   std::vector<std::unique_ptr<Program>> programs_;  // never empty
+  std::string left_out_;                            // of the package's other programs: why, for messages
 
  public:
   ~Generator();

@@ -157,11 +157,6 @@ Result<std::vector<ManifestState>> read_states(JsonValue object, const std::vect
       state.sizes.push_back(value);
     }
     TRY(state.offset, item.get_int("offset"));
-    TRY(const JsonValue begins, item.get("begins"));
-    if (begins.is_string()) {
-      TRY(const std::string_view text, begins.as_string());
-      state.begins = text;
-    }
     states.push_back(std::move(state));
   }
   return states;

@@ -60,7 +60,6 @@ struct ManifestState {
   int32_t dtype = 0;
   std::vector<int64_t> sizes;
   int64_t offset = 0;
-  std::string begins;  // "zeros", or a number for the values
 };
 
 struct Target {

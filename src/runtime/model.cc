@@ -243,7 +243,7 @@ uint64_t Model::identity() const {
   if (package_.several) {  // one for all programs that go on with each other's states
     std::string text = std::to_string(package_.identity()) + " " + std::to_string(target_.device_type);
     for (const ManifestState& s : target_.states) {
-      text += "\n" + s.name + " " + std::to_string(s.dtype) + " " + std::to_string(s.offset) + " " + s.begins;
+      text += "\n" + s.name + " " + std::to_string(s.dtype) + " " + std::to_string(s.offset);
       for (const int64_t size : s.sizes) text += " " + std::to_string(size);
     }
     return hash64(text);

@@ -74,14 +74,13 @@ Result<const ZipEntry*> program_manifest(const ZipReader& zip, const std::string
 Status same_states(const std::string& program, const std::vector<ManifestState>& states, const std::string& other, const std::vector<ManifestState>& others) {
   const auto fail = [&](const std::string& why) {
     return Error{ErrorCode::state_mismatch, "the state belongs to the program '" + other + "', and '" + program + "' cannot go on with it: " + why, "",
-                 "programs go on with each other's states where these have the same names, dtypes, shapes and first values"};
+                 "programs go on with each other's states where these have the same names, dtypes and shapes"};
   };
   if (states.empty()) return fail("it keeps no state");
   for (const ManifestState& mine : states) {
     const auto its = std::find_if(others.begin(), others.end(), [&](const ManifestState& s) { return s.name == mine.name; });
     if (its == others.end()) return fail("the other one's has no '" + shown(mine.name) + "'");
     if (its->dtype != mine.dtype || its->sizes != mine.sizes) return fail("'" + shown(mine.name) + "' is " + described(mine) + ", the other one's is " + described(*its));
-    if (its->begins != mine.begins) return fail("'" + shown(mine.name) + "' begins with other values");
     if (its->offset != mine.offset) return fail("'" + shown(mine.name) + "' lies elsewhere");
   }
   return others.size() == states.size() ? ok_status() : Status(fail("the other one's has more"));

@@ -3,7 +3,7 @@
 //   data/coil/manifest.json                   {"format": 2, "coil": "0.1.0", "name": "llama", "programs": ["prefill", "decode"]}
 //   data/coil/programs/NAME/manifest.json     as that of a package of one program (manifest.h), and
 //     "program": "decode",
-//     "states": [{"name": "k", "dtype": "float32", "shape": [1, 2, 64, 8], "offset": 0, "begins": "zeros"}, ...]    a later target may have its own
+//     "states": [{"name": "k", "dtype": "float32", "shape": [1, 2, 64, 8], "offset": 0}, ...]    a later target may have its own
 //   data/constants/coil_cpu.constants         the weights of all programs for a target
 #pragma once
 
@@ -26,7 +26,7 @@ Result<std::vector<std::string>> read_program_names(std::string_view manifest);
 // *chosen: what it is called; "model" in a package of a single program.
 Result<const ZipEntry*> program_manifest(const ZipReader& zip, const std::string& root, const std::string& program, std::vector<std::string>* names, std::string* chosen);
 
-// COIL-E213, with the reason, where these states are not the same: same names, dtypes, shapes, places and beginnings.
+// COIL-E213, with the reason, where these states are not the same: same names, dtypes, shapes and places.
 Status same_states(const std::string& program, const std::vector<ManifestState>& states, const std::string& other, const std::vector<ManifestState>& others);
 
 }  // namespace coil::runtime

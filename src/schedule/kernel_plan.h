@@ -226,6 +226,7 @@ struct KernelPlan {
   uint64_t state_offset = 0;            // of the initial state in the constants blob
   uint64_t constants_base = 0;          // in front of it in the blob: what earlier programs of the package have
   uint64_t shared_bytes = 0;            // of those: what this program reads too
+  uint64_t again_bytes = 0;             // of the constants: weights that are there in another form too, such as the table of a lookup and a product's panels
   std::shared_ptr<const StateLayout> states;  // those of the package's programs; null: the program has its own to itself
 
   const PlanBuffer& buffer(BufferId id) const { return buffers[static_cast<size_t>(id.index)]; }

@@ -14,37 +14,40 @@ uint64_t bytes_of(const TensorData& data) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-bool same_beginning(const TensorData& a, const TensorData& b) {
-  if (a.dtype != b.dtype || a.sizes != b.sizes) return false;
-  if (begins_with_zeros(a) && begins_with_zeros(b)) return true;
-  return a.strides == b.strides && a.offset == b.offset && std::ranges::equal(a.bytes, b.bytes);
-}
-
 struct Group {
   std::vector<SharedState> states;
-  std::vector<size_t> programs;
+  std::vector<std::string> stored;  // names of those that begin with something in one of the programs
+  std::vector<std::pair<size_t, std::vector<SharedState>>> programs;
 
+  SharedState* find(const std::string& name) {
+    const auto found = std::find_if(states.begin(), states.end(), [&](const SharedState& s) { return s.name == name; });
+    return found == states.end() ? nullptr : &*found;
+  }
+  bool is_stored(const SharedState& s) const { return std::find(stored.begin(), stored.end(), s.name) != stored.end(); }
   // Whether all states of a program have the group's form where the group has their names.
-  bool takes(const std::vector<SharedState>& more) const {
+  bool takes(const std::vector<SharedState>& more) {
     return std::all_of(more.begin(), more.end(), [&](const SharedState& s) {
-      const auto known = std::find_if(states.begin(), states.end(), [&](const SharedState& k) { return k.name == s.name; });
-      return known == states.end() || same_beginning(known->data, s.data);
+      const SharedState* known = find(s.name);
+      return !known || (known->data.dtype == s.data.dtype && known->data.sizes == s.data.sizes);
     });
   }
-  void add(const std::vector<SharedState>& more) {
+  void add(size_t program, std::vector<SharedState> more) {
     for (const SharedState& s : more) {
-      if (std::none_of(states.begin(), states.end(), [&](const SharedState& k) { return k.name == s.name; })) states.push_back(s);
+      if (!find(s.name)) states.push_back(s);
+      if (!begins_with_zeros(s.data)) stored.push_back(s.name);
     }
+    programs.emplace_back(program, std::move(more));
   }
-  std::shared_ptr<const StateLayout> layout() && {
-    auto made = std::make_shared<StateLayout>();
-    std::stable_partition(states.begin(), states.end(), [](const SharedState& s) { return !begins_with_zeros(s.data); });
+  // Caches begin empty: what is zero everywhere comes last, and the package does not store it.
+  StateLayout layout() {
+    StateLayout made;
+    std::stable_partition(states.begin(), states.end(), [&](const SharedState& s) { return is_stored(s); });
     for (SharedState& s : states) {
-      s.offset = made->bytes;
-      made->bytes += s.bytes;
-      if (!begins_with_zeros(s.data)) made->stored = made->bytes;
+      s.offset = made.bytes;
+      made.bytes += s.bytes;
+      if (is_stored(s)) made.stored = made.bytes;
     }
-    made->states = std::move(states);
+    made.states = states;
     return made;
   }
 };
@@ -68,16 +71,21 @@ std::vector<std::shared_ptr<const StateLayout>> shared_states(std::span<const Lo
       if (b.kind == BufferInfo::Kind::state) own.push_back({b.name, b.data, 0, bytes_of(b.data)});
     }
     if (own.empty()) continue;
-    auto group = std::find_if(groups.begin(), groups.end(), [&](const Group& g) { return g.takes(own); });
+    auto group = std::find_if(groups.begin(), groups.end(), [&](Group& g) { return g.takes(own); });
     if (group == groups.end()) group = groups.insert(groups.end(), Group{});
-    group->add(own);
-    group->programs.push_back(i);
+    group->add(i, std::move(own));
   }
   std::vector<std::shared_ptr<const StateLayout>> layouts(programs.size());
   for (Group& g : groups) {
-    const std::vector<size_t> members = g.programs;
-    const auto layout = std::move(g).layout();
-    for (const size_t i : members) layouts[i] = layout;
+    const StateLayout common = g.layout();
+    for (const auto& [program, own] : g.programs) {
+      auto layout = std::make_shared<StateLayout>(common);
+      for (SharedState& s : layout->states) {
+        const auto its = std::find_if(own.begin(), own.end(), [&](const SharedState& o) { return o.name == s.name; });
+        if (its != own.end()) s.data = its->data;
+      }
+      layouts[program] = std::move(layout);
+    }
   }
   return layouts;
 }

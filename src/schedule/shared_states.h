@@ -1,5 +1,5 @@
-// One place for each state of all programs of a package: what two programs name alike, with the same type and shape and beginning with the same values,
-// is one state, so that a conversation which one program began goes on in another.
+// One place for each state of all programs of a package: what two programs name alike, with the same type and shape, is one state, so that a conversation
+// which one program began goes on in another. A state begins with the values of the program that it is made for.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ namespace coil {
 
 struct SharedState {
   std::string name;
-  TensorData data;  // what it begins with
+  TensorData data;  // what it begins with, in the layout's program if that has it
   uint64_t offset = 0;
   uint64_t bytes = 0;
 };
@@ -28,8 +28,8 @@ struct StateLayout {
 
 bool begins_with_zeros(const TensorData& data);
 
-// The layout for each program. Programs whose states disagree (one name, but another type, shape or beginning) have layouts of their own; null for
-// programs without a state.
+// The layout for each program. Programs whose states disagree (one name, but another type or shape) have layouts of their own; null for programs without
+// a state.
 std::vector<std::shared_ptr<const StateLayout>> shared_states(std::span<const LoopProgram* const> programs);
 
 }  // namespace coil

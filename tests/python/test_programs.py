@@ -84,6 +84,9 @@ def test_weights_are_stored_once(folder, package):
     alone = packed(folder, "decode.pt2", name="alone")
     single = [size for name, size in entries(alone).items() if name.endswith(".constants")][0]
     assert constants["data/constants/coil_cpu.constants"] < 1.1 * single, "a second copy of the weights"
+    embedding = 256 * 32 * 4
+    told = json.loads(harness.coil_ok("inspect", package, "--json").stdout)["memory"]
+    assert told["again_bytes"] == embedding, "the tied embedding: a table for the lookup, panels for the product"
     model = coil.load(package)
     assert model.programs == ["prefill", "decode"] and model.program == "prefill" and model["decode"].program == "decode"
     text = harness.coil_ok("inspect", package).stdout
@@ -225,6 +228,8 @@ def test_states_of_one_name_and_another_size(folder):
     with pytest.raises(coil.Error, match="COIL-E213"):
         longer.restore(state.save())
     step(state.on(model["decode"]), [1], 0)
+    with pytest.raises(coil.Error, match=r"at least 2 tokens at a time; its program 'longer' is of no use here: .*\[1, 2, 32, 16\]"):
+        coil.llm.Generator(packed(folder, "prefill.pt2", "longer.pt2", name="unfit"))
     # Generation leaves the one that does not fit out.
     generator = coil.llm.Generator(path)
     assert generator.generate(PROMPT, 8) == greedy(PROMPT, 8) and generator._generator.programs == ["prefill", "decode"]
@@ -262,6 +267,27 @@ def test_states_that_one_program_has_and_another_not():
     assert torch.equal(second(x), x + 8 + 18) and torch.equal(model(x), x * 8)
     state.reset()
     assert torch.equal(state.on(second)(x), x + 8 + 18)
+
+
+class From(nn.Module):
+    def __init__(self, first):
+        super().__init__()
+        self.register_buffer("count", torch.tensor([float(first)]))
+
+    def forward(self, x):
+        self.count.add_(1)
+        return x * self.count
+
+
+def test_a_state_begins_as_the_program_that_it_was_made_for():
+    x = torch.ones(1)
+    model = coil.compile({name: torch.export.export(From(first), (x,)) for name, first in (("zero", 0), ("five", 5))})
+    five = model["five"]
+    assert float(model(x)) == 1 and float(five(x)) == 6
+    state, other = model.new_state(), five.new_state()
+    assert [float(state(x)), float(state.on(five)(x))] == [1, 2] and [float(other(x)), float(other.on(model)(x))] == [6, 7]
+    other.reset()
+    assert float(other.on(model)(x)) == 6
 
 
 def test_python_takes_programs_of_every_kind(folder, tmp_path):
@@ -394,3 +420,73 @@ def test_the_same_bytes_each_time(folder, package, tmp_path):
     for name in ("prefill.pt2", "decode.pt2"):
         (tmp_path / name).write_bytes((folder / name).read_bytes())
     assert packed(tmp_path, "prefill.pt2", "decode.pt2").read_bytes() == package.read_bytes()
+
+
+# Programs that have nothing to do with each other, next to each other in the zoo: one package runs each as its own package does.
+def zoo_pairs():
+    import zoo
+
+    names = [name for name in zoo.programs() if zoo.is_made(name)]
+    groups = names[:: max(1, len(names) // 24)]
+    return list(zip(groups[::2], groups[1::2]))
+
+
+@pytest.mark.parametrize("pair", zoo_pairs(), ids="+".join)
+def test_pairs_of_the_zoo(pair, tmp_path):
+    import zoo
+
+    files = []
+    for place, name in zip(("first", "second"), pair):
+        meta = harness.zoo_meta(zoo.folder_of(name))
+        files.append(f"{place}={zoo.folder_of(name) / (name + '.' + meta['forms'][0] + '.pt2')}")
+    package = tmp_path / "pair.coil.pt2"
+    harness.coil_ok("compile", *files, "-q", "-O", "1", "-o", package)
+    for place, name in zip(("first", "second"), pair):
+        folder = zoo.folder_of(name)
+        meta = harness.zoo_meta(folder)
+        tag = next(iter(meta["sets"]))
+        harness.coil_ok("run", package, "--program", place, "--input", folder / f"{tag}.npz", "--output", tmp_path / "out.npz")
+        for found, want in zip(harness.load_outputs(tmp_path / "out.npz"), harness.load_expected(folder / f"{tag}.npz"), strict=True):
+            harness.compare([found], [want], meta["tolerance"], name)
+
+
+@pytest.mark.parametrize("prefill", ["dynamic", "static"])
+@pytest.mark.parametrize("family", ["llama", "qwen3", "gemma3_text"])
+def test_prefill_and_decode_of_transformers(family, prefill, tmp_path):
+    import transformers
+    from transformers.integrations.executorch import TorchExportableModuleWithStaticCache as Exportable
+
+    torch.manual_seed(0)
+    more = {"qwen3": {"head_dim": 16}, "gemma3_text": {"head_dim": 16, "sliding_window": 16}}.get(family, {})
+    config = transformers.AutoConfig.for_model(family, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, vocab_size=211, intermediate_size=96,
+                                               max_position_embeddings=512, pad_token_id=0, bos_token_id=1, eos_token_id=2, tie_word_embeddings=True, **more)
+    config._attn_implementation = "sdpa"
+    model = transformers.AutoModelForCausalLM.from_config(config).float().eval()
+    with torch.no_grad():
+        for p in model.parameters():
+            if p.dim() > 1:
+                p.mul_(3)
+    model.generation_config = transformers.GenerationConfig(use_cache=True, cache_implementation="static", max_length=64, cache_config={"batch_size": 1, "max_cache_len": 64})
+    model.generation_config.pad_token_id = 0
+
+    def export(count, n=None):
+        example = {"input_ids": torch.zeros(1, count, dtype=torch.int64), "cache_position": torch.arange(count)}
+        shapes = {"input_ids": {1: n}, "cache_position": {0: n}} if n is not None else None
+        return torch.export.export(Exportable(model), (), example, dynamic_shapes=shapes, strict=False)
+
+    n = torch.export.Dim("n", min=2, max=63)
+    whole = coil.compile(export(5, torch.export.Dim("n", min=1, max=63)))
+    both = coil.compile({"prefill": export(4) if prefill == "static" else export(5, n), "decode": export(1)})
+    assert both.report["shared_bytes"] > 0.9 * sum(p.numel() * 4 for p in model.parameters()), "weights that are stored twice"
+    prompt, count = [3, 1, 4, 1, 5, 9, 2, 6, 5], 40
+    generator = coil.llm.Generator(both)
+    assert len(generator._generator.programs) == 2
+    found = generator.generate(prompt, count)
+    assert found == coil.llm.Generator(whole).generate(prompt, count)
+    eager, tokens, new = Exportable(model), list(prompt), list(prompt)
+    with torch.no_grad():
+        while len(tokens) < len(prompt) + count:
+            logits = eager(input_ids=torch.tensor([new]), cache_position=torch.arange(len(tokens) - len(new), len(tokens)))
+            new = [int(logits[0, -1].argmax())]
+            tokens += new
+    assert found == tokens[len(prompt):]

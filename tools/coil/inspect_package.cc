@@ -99,6 +99,8 @@ Result<std::string> memory_text(const Json& m, const Style& style) {
   table.add({style.bold("peak of a call"), style.bold(peak), "bytes, the sum of both"});
   table.add(
       {"weights", bytes_text(static_cast<uint64_t>(integer(memory.at("constants_bytes")))), "mapped from the file, shared by all processes"});
+  if (integer_or_zero(memory, "again_bytes") > 0)
+    table.add({"", bytes_text(static_cast<uint64_t>(integer(memory["again_bytes"]))), "of them weights that are stored in another form too: as a lookup and as a product reads them"});
   if (integer_or_zero(memory, "shared_bytes") > 0)
     table.add({"", bytes_text(static_cast<uint64_t>(integer(memory["shared_bytes"]))), "of them shared with earlier programs of the package: stored and mapped once"});
   if (integer_or_zero(memory, "state_bytes") > 0)
