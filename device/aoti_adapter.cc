@@ -5,7 +5,6 @@
 // Ownership as libtorch has it: input handles are ours and every slot is deleted and nulled, also on failure; output handles
 // are handed over. One container may be called from several threads.
 #include <dlfcn.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -76,12 +75,12 @@ int32_t resolve(Shim* shim) {
 // ---- Constants and state ----------------------------------------------------------------------------------------------------
 
 // The path of m.wrapper.constants beside this shared object, m.wrapper.so.
-int32_t constants_path(char* path, size_t size) {
+int32_t constants_path(char* path, size_t size) {  // leaves room for another name of the file
   Dl_info info;
   if (!dladdr(reinterpret_cast<void*>(&constants_path), &info) || !info.dli_fname)
     return fail(304, "the loader does not know this library's path");
   const size_t length = strlen(info.dli_fname);
-  if (length + sizeof ".constants" > size) return fail(304, "the path of the package's library is too long");
+  if (length + sizeof "/coil_aarch64.constants" > size) return fail(304, "the path of the package's library is too long");
   memcpy(path, info.dli_fname, length + 1);
   char* end = path + length;
   if (length > 3 && strcmp(end - 3, ".so") == 0) end -= 3;
@@ -89,18 +88,15 @@ int32_t constants_path(char* path, size_t size) {
   return 0;
 }
 
-// Programs of one package have one blob, which the loader unpacks beside the code: "coil_cpu.constants" instead.
-int32_t shared_constants_path(char* path, size_t size, int32_t device_type) {
+// Programs of one package have one blob, which the loader unpacks beside the code: "coil_cpu.constants" in place of "m.wrapper.constants".
+void shared_constants_path(char* path, int32_t device_type) {
 #if defined(__aarch64__)
-  const char* name = device_type == COIL_CUDA ? "coil_cuda.constants" : "coil_aarch64.constants";
+  const char* name = device_type == COIL_CUDA ? "/coil_cuda.constants" : "/coil_aarch64.constants";
 #else
-  const char* name = device_type == COIL_CUDA ? "coil_cuda.constants" : "coil_cpu.constants";
+  const char* name = device_type == COIL_CUDA ? "/coil_cuda.constants" : "/coil_cpu.constants";
 #endif
   char* slash = strrchr(path, '/');
-  const size_t folder = slash ? static_cast<size_t>(slash - path) + 1 : 0, length = strlen(name);
-  if (folder + length + 1 > size) return fail(304, "the path of the package's library is too long");
-  memcpy(path + folder, name, length + 1);
-  return 0;
+  if (slash) memcpy(slash, name, strlen(name) + 1);
 }
 
 // One of the trailers behind the weights is this program's: there is one for each program that the blob is for.
@@ -120,9 +116,9 @@ int32_t map_constants(Container* c) {
   char path[4096];
   if (constants_path(path, sizeof path)) return 1;
   int file = open(path, O_RDONLY | O_CLOEXEC);
-  const bool shared = file < 0 && errno == ENOENT;
+  const bool shared = file < 0;
   if (shared) {
-    if (shared_constants_path(path, sizeof path, model->device_type)) return 1;
+    shared_constants_path(path, model->device_type);
     file = open(path, O_RDONLY | O_CLOEXEC);
   }
   if (file < 0)
