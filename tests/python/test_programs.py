@@ -3,6 +3,7 @@
 import ctypes
 import importlib.util
 import json
+import subprocess
 import zipfile
 from ctypes import byref, c_char_p, c_void_p
 
@@ -216,6 +217,33 @@ def test_c(library, package, folder):
     for destroy, handle in ((lib.coil_state_destroy, state), (lib.coil_context_destroy, context), (lib.coil_context_destroy, lone),
                             (lib.coil_close, model), (lib.coil_close, other), (lib.coil_close, stranger)):
         destroy(handle)
+
+
+CPP = r"""
+#include <coil/coil.hpp>
+#include <cstdio>
+int main(int, char** v) {
+  coil::Model first(v[1]), decode = first["decode"], chosen(v[1], coil::Options().program("decode"));
+  std::printf("%s %s %s %zu\n", first.program().c_str(), decode.program().c_str(), chosen.program().c_str(), first.programs().size());
+  coil::State state(first);
+  coil::Context context(decode);
+  context.use(state);
+  try {
+    first["no"];
+  } catch (const coil::Exception& e) {
+    std::printf("%d\n", e.code());
+  }
+}
+"""
+
+
+def test_cpp(package, tmp_path):
+    (tmp_path / "main.cc").write_text(CPP)
+    build = harness.BUILD.resolve()
+    subprocess.run(["g++", "-std=c++17", "-Wall", "-Wextra", "-Werror", f"-I{harness.REPO / 'include'}", tmp_path / "main.cc", "-o", tmp_path / "main", f"-L{build}",
+                    "-lcoil_runtime", f"-Wl,-rpath,{build}"], check=True)
+    done = subprocess.run([tmp_path / "main", package], capture_output=True, text=True, check=True)
+    assert done.stdout == "prefill decode decode 2\n402\n"
 
 
 def test_states_of_one_name_and_another_size(folder):
