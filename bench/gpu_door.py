@@ -7,6 +7,7 @@ stays in PyTorch. Needs PyTorch, torchvision and transformers there, and coil's 
   python bench/gpu_door.py --inductor --json out.json
   python bench/gpu_door.py --mode reduce-overhead --inductor
   python bench/gpu_door.py --kernels              # attention and convolutions in training: PyTorch's kernels beside coil's
+  python bench/gpu_door.py --only "gpt2 auto" --inductor --profile 20   # and the busiest kernels of a call, by torch.profiler
 """
 
 import argparse
@@ -97,7 +98,16 @@ def first(y):
     return y
 
 
-def run(case, backends, options, mode=None):
+def busiest(call, rows):
+    """The `rows` busiest kernels of a call: us a call, launches a call, name; in front the sums over all kernels."""
+    from gpu_profile import kernel_times
+
+    times = kernel_times(torch, call, 5)
+    total = [sum(us for us, _ in times.values()), sum(n for _, n in times.values()), "all"]
+    return [total, *([round(us, 1), round(n, 1), name[:110]] for name, (us, n) in list(times.items())[:rows])]
+
+
+def run(case, backends, options, mode=None, profile=0):
     row = {"case": case.name}
     exact_model = case.model(torch.float64)
     nothing = Case(case.name, case.make, case.inputs, loss=case.loss)
@@ -135,6 +145,8 @@ def run(case, backends, options, mode=None):
             torch.cuda.reset_peak_memory_stats()
             row[backend + "_ms"] = round(device_ms(call), 3)
             row[backend + "_peak_MB"] = torch.cuda.max_memory_allocated() >> 20
+            if profile:
+                row[backend + "_kernels"] = busiest(call, profile)
         except Exception as problem:
             row[backend + "_failed"] = f"{type(problem).__name__}: {problem}"[:400]
             traceback.print_exc(limit=4)
@@ -155,6 +167,9 @@ def show(row):
     if "programs" in row:
         parts.append(f"{row['programs']}+{row['cached']} programs, {row['in_pytorch']} of {row['operators']} operators in PyTorch")
     print(" | ".join(parts), flush=True)
+    for backend in ("eager", "inductor", "coil"):
+        for us, launches, name in row.get(backend + "_kernels", []):
+            print(f"      {backend:8} {us:9.1f} us {launches:6.1f} launches  {name}", flush=True)
     for reason, count in sorted(row.get("fallbacks", {}).items(), key=lambda kv: -kv[1])[:12]:
         print(f"      {count} x {reason}", flush=True)
 
@@ -261,6 +276,7 @@ def main():
     parser.add_argument("--inductor", action="store_true")
     parser.add_argument("--kernels", action="store_true", help="in training: coil's attention and convolutions instead of PyTorch's, too")
     parser.add_argument("--mode", help="of torch.compile, for both compilers, such as reduce-overhead")
+    parser.add_argument("--profile", type=int, default=0, metavar="ROWS", help="print so many of the busiest kernels of a call")
     parser.add_argument("--json")
     arguments = parser.parse_args()
     needs.gpu()
@@ -272,7 +288,7 @@ def main():
         if arguments.kernels and case.loss is not None:
             forms += [(" [coil's attention]", {"attention": "coil"}), (" [coil's convolutions]", {"convolutions": "coil"})]
         for suffix, options in forms:
-            row = run(case, backends if not suffix else ["eager", "coil"], options, arguments.mode)
+            row = run(case, backends if not suffix else ["eager", "coil"], options, arguments.mode, arguments.profile)
             row["case"] += suffix + (f" [{arguments.mode}]" if arguments.mode else "")
             show(row)
             rows.append(row)

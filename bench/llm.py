@@ -1,10 +1,11 @@
 """Decoding and prompts of language models: coil's package beside PyTorch's static cache (eager, Inductor) and, where it is installed, llama.cpp.
 
-usage: python bench/llm.py [--shapes tiny,135m] [--dtypes f32,bf16] [--threads 1,2] [--prompt 128] [--tokens 64] [--rounds 3] [--peers eager,inductor]
+usage: python bench/llm.py [--shapes tiny,135m] [--dtypes f32,bf16] [--threads 1,2] [--prompt 128] [--tokens 64] [--rounds 3] [--peers eager,inductor] [--device cuda]
 
 Random weights of real shapes, greedy, batch 1. Rounds are interleaved: every competitor processes the prompt and then generates, in turn. Printed are tokens/s
 of decoding and ms of the prompt (medians, with the quartiles), the share of the memory bandwidth measured in the same run (a copy's reads) that reading
-all weights once a token is, and the package's size beside the weights'. llama.cpp is not run by this program: see docs/performance.md for how to.
+all weights once a token is, and the package's size beside the weights'. On a GPU (--device cuda) the peers'
+steps are CUDA graphs (reduce-overhead), and threads mean nothing. llama.cpp is not run by this program: see docs/performance.md for how to.
 """
 
 import argparse
@@ -35,17 +36,17 @@ DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 CONTEXT = 512
 
 
-def exportable(shape, dtype):
+def exportable(shape, dtype, device="cpu"):
     import transformers
     from transformers.integrations.executorch import TorchExportableModuleWithStaticCache
 
     torch.manual_seed(0)
     config = transformers.LlamaConfig(**SHAPES[shape], max_position_embeddings=2048, tie_word_embeddings=True)
     config._attn_implementation = "sdpa"
-    model = transformers.LlamaForCausalLM(config).to(DTYPES[dtype]).eval()
+    model = transformers.LlamaForCausalLM(config).to(DTYPES[dtype]).eval().to(device)
     model.generation_config = transformers.GenerationConfig(use_cache=True, cache_implementation="static", max_length=CONTEXT, cache_config={"batch_size": 1, "max_cache_len": CONTEXT})
     model.generation_config.pad_token_id = 0
-    return TorchExportableModuleWithStaticCache(model)
+    return TorchExportableModuleWithStaticCache(model).to(device)
 
 
 def weight_bytes(module):
@@ -56,32 +57,39 @@ def weight_bytes(module):
 class Torch:
     """PyTorch's own loop over the same module."""
 
-    def __init__(self, module, compile=None):
-        self.module = torch.compile(module, backend=compile, dynamic=True) if compile else module
+    def __init__(self, module, compile=None, device="cpu"):
+        self.device = device
+        self.module, self.step = module, module
+        if compile and device == "cpu":
+            self.module = self.step = torch.compile(module, backend=compile, dynamic=True)
+        elif compile:  # as PyTorch's users do it: the step alone, of fixed shape, as one CUDA graph
+            self.step = torch.compile(module, backend=compile, mode="reduce-overhead", fullgraph=True)
 
     def run(self, prompt, tokens):
         with torch.no_grad():
             begin = time.perf_counter()
-            logits = self.module(input_ids=torch.tensor([prompt]), cache_position=torch.arange(len(prompt)))
+            logits = self.module(input_ids=torch.tensor([prompt], device=self.device), cache_position=torch.arange(len(prompt), device=self.device))
             token = int(logits[0, -1].argmax())
             first = time.perf_counter() - begin
             for place in range(len(prompt), len(prompt) + tokens - 1):
-                token = int(self.module(input_ids=torch.tensor([[token]]), cache_position=torch.tensor([place]))[0, -1].argmax())
+                step = dict(input_ids=torch.tensor([[token]], device=self.device), cache_position=torch.tensor([place], device=self.device))
+                token = int(self.step(**step)[0, -1].argmax())
         return first, time.perf_counter() - begin - first
 
 
 class Coil:
-    def __init__(self, module, folder, build, threads):
+    def __init__(self, module, folder, build, threads, device="cpu"):
         import coil.llm
 
         n = torch.export.Dim("n", min=1, max=CONTEXT - 1)
         example = {"input_ids": torch.zeros(1, 5, dtype=torch.int64), "cache_position": torch.arange(5)}
+        example = {name: value.to(device) for name, value in example.items()}
         program = torch.export.export(module, (), example, dynamic_shapes={"input_ids": {1: n}, "cache_position": {0: n}}, strict=False)
         torch.export.save(program, folder / "p.pt2")
-        subprocess.run([build / "coil", "compile", folder / "p.pt2", "-q", "-o", folder / "m.coil.pt2"], check=True)
+        subprocess.run([build / "coil", "compile", folder / "p.pt2", "-q", "-o", folder / "m.coil.pt2", *target(device)], check=True)
         (folder / "p.pt2").unlink()
         self.bytes = (folder / "m.coil.pt2").stat().st_size
-        self.generator = coil.llm.Generator(folder / "m.coil.pt2", num_threads=threads)
+        self.generator = coil.llm.Generator(folder / "m.coil.pt2", num_threads=threads, device=device if device != "cpu" else None)
 
     def run(self, prompt, tokens):
         talk = self.generator.conversation(prompt)
@@ -92,8 +100,24 @@ class Coil:
         return first, time.perf_counter() - begin - first
 
 
-def bandwidth(threads):
-    """Bytes a second of reading 256 MB, by numpy's sums over parts on so many threads."""
+def target(device):
+    if device == "cpu":
+        return []
+    return ["--target", "cuda:sm_{}{}".format(*torch.cuda.get_device_capability())]
+
+
+def bandwidth(threads, device="cpu"):
+    """Bytes a second of reading 256 MB by numpy's sums over parts on so many threads; on a GPU: of a copy of 2 GB, read and written."""
+    if device != "cpu":
+        data = torch.empty(1 << 30, dtype=torch.int8, device=device)
+        other = torch.empty_like(data)
+        events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+        for _ in range(3):
+            events[0].record()
+            other.copy_(data)
+            events[1].record()
+            torch.cuda.synchronize()
+        return 2 * data.nbytes / (events[0].elapsed_time(events[1]) * 1e-3)
     from concurrent.futures import ThreadPoolExecutor
 
     data = np.ones(32 << 20)
@@ -121,6 +145,8 @@ def main():
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--peers", default="eager")
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--keep", type=pathlib.Path, help="folder in which the packages stay")
     parser.add_argument("--json", help="file for the numbers")
     parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path(os.environ.get("COIL_BUILD", "build")))
     options = parser.parse_args()
@@ -130,10 +156,10 @@ def main():
         for shape in options.shapes.split(","):
             for dtype in options.dtypes.split(","):
                 with tempfile.TemporaryDirectory() as folder:
-                    module = exportable(shape, dtype)
-                    competitors = {"coil": Coil(module, pathlib.Path(folder), options.build, threads)}
+                    module = exportable(shape, dtype, options.device)
+                    competitors = {"coil": Coil(module, options.keep or pathlib.Path(folder), options.build, threads, options.device)}
                     for peer in filter(None, options.peers.split(",")):
-                        competitors[peer] = Torch(exportable(shape, dtype), None if peer == "eager" else peer)
+                        competitors[peer] = Torch(exportable(shape, dtype, options.device), None if peer == "eager" else peer, options.device)
                     prompt = [(7 * i + 3) % SHAPES[shape]["vocab_size"] for i in range(options.prompt)]
                     times = {name: [] for name in competitors}
                     for competitor in competitors.values():
@@ -141,7 +167,7 @@ def main():
                     for _ in range(options.rounds):
                         for name, competitor in competitors.items():
                             times[name].append(competitor.run(prompt, options.tokens))
-                    weights, read = weight_bytes(module), bandwidth(threads)
+                    weights, read = weight_bytes(module), bandwidth(threads, options.device)
                     for name, runs in times.items():
                         rates = [(options.tokens - 1) / rest for _, rest in runs]
                         share = statistics.median(rates) * weights / read

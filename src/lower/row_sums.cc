@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "loop/guard_positions.h"
 #include "loop/reduced_span.h"
 #include "lower/formula.h"
 
@@ -24,9 +25,8 @@ struct Sorted {
   Expr as_number(Expr index) const { return op.pool.cast(index, DType::i64); }
   // The position as an index, brought into the range.
   Expr index(Expr position) const {
-    const Expr last = op.pool.op(ScalarOp::sub, {as_number(count), number(1)});
-    const Expr inside = op.pool.op(ScalarOp::maximum, {op.pool.op(ScalarOp::minimum, {position, last}), number(0)});
-    return op.pool.checked_index(inside, index_max(count, op.pool.index(1)));
+    const Expr bound = index_max(count, op.pool.index(1));
+    return op.pool.checked_index(clamped_position(position, bound), bound);
   }
   Expr exists(Expr position) const { return op.pool.op(ScalarOp::lt, {position, as_number(count)}); }
   Expr row_at(Expr position) const { return op.rec.at(rows, std::vector<Expr>{index(position)}); }
@@ -36,7 +36,7 @@ Expr none_of(Op& op, const RowSums& sums) { return sums.none ? sums.none : op.co
 
 // The value of the row at a sorted position.
 Expr value_at(const Sorted& sorted, const RowSums& sums, Expr position, Expr column) {
-  const Expr number = sorted.op.pool.checked_index(sorted.op.rec.at(sorted.order, std::vector<Expr>{sorted.index(position)}), index_max(sorted.count, sorted.op.pool.index(1)));
+  const Expr number = sorted.index(sorted.op.rec.at(sorted.order, std::vector<Expr>{sorted.index(position)}));
   return sums.value(from_row_major(number, sums.domain), column);
 }
 
@@ -189,6 +189,28 @@ View by_routine(Op& op, const RowSums& sums, int64_t how) {
   return op.rec.library(sums.name, std::move(call), inputs, {{sums.type, {sums.rows, sums.columns}}})[0];
 }
 
+// Whether each row of the table may look at all writes: a kernel alone then takes less time than sorting the writes first, unless there are very many. A
+// number of writes that the call decides is mostly far below its bound (a decoder's step writes one row of a cache).
+bool each_looks_at_all(const RowSums& sums, Expr writes) {
+  const int64_t most = const_int(writes) ? int64_t{1} << 24 : int64_t{1} << 32;
+  const std::optional<int64_t> rows = upper_bound(sums.rows), n = upper_bound(writes);
+  return is_const(sums.columns, 1) && !sums.source && rows && n && *n <= most / std::max<int64_t>(*rows, 1);
+}
+
+// Values that need no memory, such as the numbers of the writes: the table by one reduction, if there are few of them.
+std::optional<View> by_looking_at_all(Op& op, const RowSums& sums) {
+  ExprPool& p = op.pool;
+  if (sums.before || !each_looks_at_all(sums, count(p, sums.domain))) return std::nullopt;
+  const Expr none = none_of(op, sums);
+  if (none != identity_of(p, sums.reduce, sums.type) && sums.reduce != ReduceOp::max) return std::nullopt;
+  Sizes k;
+  for (size_t d = 0; d < sums.domain.size(); ++d) k.push_back(p.var(static_cast<int32_t>(d)));
+  if (any_of(sums.value(k, p.index(0)), [](Expr e) { return e->kind == ExprKind::load; })) return std::nullopt;
+  return op.rec.reduce(sums.name, sums.reduce, sums.type, {sums.rows, sums.columns}, sums.domain, [&](Coordinates c, Coordinates b) {
+    return p.select(p.op(ScalarOp::eq, {sums.row(b), p.cast(c[0], DType::i64)}), sums.value(b, c[1]), none);
+  });
+}
+
 }  // namespace
 
 ScalarOp pairwise(ReduceOp reduce) {
@@ -207,6 +229,7 @@ bool many_rows(Expr rows, Expr count) {
 
 View summed_rows(Op& op, const RowSums& sums) {
   if (op.session.library && has_routine(sums)) return by_routine(op, sums, number_of(sums.reduce));
+  if (const std::optional<View> made = by_looking_at_all(op, sums)) return *made;
   ExprPool& p = op.pool;
   const Expr rows_count = count(p, sums.domain);
   const View keys = op.rec.pointwise(sums.name + ".row", DType::i64, {rows_count}, [&](Coordinates c) { return sums.row(from_row_major(c[0], sums.domain)); });
