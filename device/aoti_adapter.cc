@@ -75,12 +75,12 @@ int32_t resolve(Shim* shim) {
 // ---- Constants and state ----------------------------------------------------------------------------------------------------
 
 // The path of m.wrapper.constants beside this shared object, m.wrapper.so.
-int32_t constants_path(char* path, size_t size) {
+int32_t constants_path(char* path, size_t size) {  // leaves room for another name of the file
   Dl_info info;
   if (!dladdr(reinterpret_cast<void*>(&constants_path), &info) || !info.dli_fname)
     return fail(304, "the loader does not know this library's path");
   const size_t length = strlen(info.dli_fname);
-  if (length + sizeof ".constants" > size) return fail(304, "the path of the package's library is too long");
+  if (length + sizeof "/coil_aarch64.constants" > size) return fail(304, "the path of the package's library is too long");
   memcpy(path, info.dli_fname, length + 1);
   char* end = path + length;
   if (length > 3 && strcmp(end - 3, ".so") == 0) end -= 3;
@@ -88,19 +88,46 @@ int32_t constants_path(char* path, size_t size) {
   return 0;
 }
 
+// Programs of one package have one blob, which the loader unpacks beside the code: "coil_cpu.constants" in place of "m.wrapper.constants".
+void shared_constants_path(char* path, int32_t device_type) {
+#if defined(__aarch64__)
+  const char* name = device_type == COIL_CUDA ? "/coil_cuda.constants" : "/coil_aarch64.constants";
+#else
+  const char* name = device_type == COIL_CUDA ? "/coil_cuda.constants" : "/coil_cpu.constants";
+#endif
+  char* slash = strrchr(path, '/');
+  if (slash) memcpy(slash, name, strlen(name) + 1);
+}
+
+// One of the trailers behind the weights is this program's: there is one for each program that the blob is for.
+bool has_trailer(const uint8_t* blob, uint64_t bytes, const CoilModel* model) {
+  CoilConstantsTrailer t;
+  for (uint64_t end = bytes; end >= model->constants_bytes + sizeof t; end -= sizeof t) {
+    memcpy(&t, blob + end - sizeof t, sizeof t);
+    if (memcmp(t.magic, COIL_CONSTANTS_MAGIC, sizeof t.magic) != 0) return false;
+    if (t.hash == model->constants_hash) return true;
+  }
+  return false;
+}
+
 int32_t map_constants(Container* c) {
   const CoilModel* model = c->model;
   if (!model->constants_bytes) return 0;
   char path[4096];
   if (constants_path(path, sizeof path)) return 1;
-  const int file = open(path, O_RDONLY | O_CLOEXEC);
+  int file = open(path, O_RDONLY | O_CLOEXEC);
+  const bool shared = file < 0;
+  if (shared) {
+    shared_constants_path(path, model->device_type);
+    file = open(path, O_RDONLY | O_CLOEXEC);
+  }
   if (file < 0)
     return fail(301, "cannot open the constants of the model, %s; the package lacks them or was unpacked without them", path);
   struct stat status;
   const bool known = fstat(file, &status) == 0;
   const uint64_t bytes = known ? static_cast<uint64_t>(status.st_size) : 0;
   const bool trailer = bytes == model->constants_bytes + sizeof(CoilConstantsTrailer);
-  if (!trailer && bytes != model->constants_bytes) {
+  if (shared ? bytes < model->constants_bytes : !trailer && bytes != model->constants_bytes) {
     close(file);
     return fail(301, "%s has %llu bytes, the code expects %llu; compile the package again", path,
                 static_cast<unsigned long long>(bytes), static_cast<unsigned long long>(model->constants_bytes));
@@ -110,12 +137,7 @@ int32_t map_constants(Container* c) {
   if (data == MAP_FAILED) return fail(401, "cannot map %s (%llu bytes)", path, static_cast<unsigned long long>(bytes));
   c->constants = static_cast<const uint8_t*>(data);
   c->mapped_bytes = bytes;
-  if (trailer) {
-    CoilConstantsTrailer t;
-    memcpy(&t, c->constants + model->constants_bytes, sizeof t);
-    if (memcmp(t.magic, COIL_CONSTANTS_MAGIC, sizeof t.magic) != 0 || t.hash != model->constants_hash)
-      return fail(301, "%s belongs to another compile of the model; compile the package again", path);
-  }
+  if ((shared || trailer) && !has_trailer(c->constants, bytes, model)) return fail(301, "%s belongs to another compile of the model; compile the package again", path);
   return 0;
 }
 

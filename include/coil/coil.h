@@ -115,6 +115,7 @@ typedef struct coil_options {
                          can run. COIL-E303: the package has no code for it, COIL-E306: no CUDA driver, COIL-E307:
                          no such device */
   int32_t verify;      /* coil_verify: whether weights are compared with the package's checksums; a wrong one is COIL-E010. Code always is */
+  const char* program; /* of a package of several, by its name; NULL: the first one. COIL-E402, with the names, where there is none of it */
 } coil_options;
 
 /* One dimension. A fixed one has min == max and symbol NULL. A dynamic one has the user's word for it ("batch"), or, when it is
@@ -147,6 +148,15 @@ COIL_API size_t coil_dtype_bytes(int32_t dtype);
 COIL_API coil_status coil_open(const char* path, const coil_options* options, coil_model** model);
 /* The same from memory that stays valid and unchanged until coil_close. Align it to 64 bytes to spare a copy of the weights. */
 COIL_API coil_status coil_open_memory(const void* bytes, size_t size, const coil_options* options, coil_model** model);
+/* A package may hold several programs (coil compile prefill.pt2 decode.pt2): their number and their names, in the package's order. One that holds a single
+ * program without a name has "model". NULL where there is no such program. */
+COIL_API int32_t coil_num_programs(const coil_model* model);
+COIL_API const char* coil_program_name(const coil_model* model, int32_t i);
+/* The name of the program that the model is. */
+COIL_API const char* coil_model_program(const coil_model* model);
+/* Another program of the same package, on the same device and threads. Their weights are in memory once, and where both keep the same state, a coil_state
+ * of either may be used with both. COIL-E402 where there is no program of that name. */
+COIL_API coil_status coil_open_program(const coil_model* model, const char* name, coil_model** program);
 /* Gives up the model; it stays alive as long as a context of it does. NULL is fine. Not while another call uses this handle. */
 COIL_API void coil_close(coil_model* model);
 
@@ -191,7 +201,8 @@ COIL_API coil_status coil_state_save(coil_state* state, void* bytes, size_t* siz
 /* Puts a state to what was saved, in this process or another, from the same package on the same kind of device. COIL-E213 when the bytes are damaged or
  * of another model or compile; then nothing changes. */
 COIL_API coil_status coil_state_restore(coil_state* state, const void* bytes, size_t size);
-/* The context's calls from now on use this state; NULL: the model's, which all contexts without one share. COIL-E213 for a state of another model.
+/* The context's calls from now on use this state; NULL: the model's, which all contexts without one share. COIL-E213 for a state of another model, but
+ * for that of another program of the package which keeps the same: buffers of the same names, dtypes and shapes (coil_state_create gives it the first values of its own program).
  * The context keeps the state alive. Not while the context runs. */
 COIL_API coil_status coil_context_use_state(coil_context* context, coil_state* state);
 

@@ -175,16 +175,22 @@ class Options {
     c_.verify = which;
     return *this;
   }
+  // Of a package of several programs, by its name.
+  Options& program(std::string name) {
+    program_ = std::move(name);
+    return *this;
+  }
   // Valid as long as these options are not changed.
   coil_options c_options() const {
     coil_options c = c_;
     c.device = device_.empty() ? nullptr : device_.c_str();
+    c.program = program_.empty() ? nullptr : program_.c_str();
     return c;
   }
 
  private:
   coil_options c_ = {};
-  std::string device_;
+  std::string device_, program_;
 };
 
 // An open package. Copies share it.
@@ -216,6 +222,21 @@ class Model {
     for (std::size_t i = 0; i < list.size(); i++) check(coil_output_info(get(), static_cast<std::int32_t>(i), &list[i]));
     return list;
   }
+  // The programs of the package, and which of them this is.
+  std::vector<std::string> programs() const {
+    std::vector<std::string> names(static_cast<std::size_t>(coil_num_programs(get())));
+    for (std::size_t i = 0; i < names.size(); i++) names[i] = coil_program_name(get(), static_cast<std::int32_t>(i));
+    return names;
+  }
+  std::string program() const { return coil_model_program(get()); }
+  // Another program of the package, which has the weights, and as far as they are the same the states, in common with this one.
+  Model operator[](const std::string& name) const {
+    coil_model* model = nullptr;
+    check(coil_open_program(get(), name.c_str(), &model));
+    Model other;
+    other.model_.reset(model, coil_close);
+    return other;
+  }
   // Where output i stands among all flattened results of the program, those that are None included.
   std::int32_t output_position(std::int32_t i) const { return coil_output_position(get(), i); }
   std::string isa() const { return coil_isa(get()); }
@@ -226,6 +247,7 @@ class Model {
   coil_model* get() const { return model_.get(); }
 
  private:
+  Model() = default;
   std::shared_ptr<coil_model> model_;
 };
 

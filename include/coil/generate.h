@@ -44,7 +44,9 @@ typedef struct coil_sampling {
   void* owner;                 /* passed to allow */
 } coil_sampling;
 
-/* COIL-E105: the program is not of such a form; the text says which input or result is in the way. The generator keeps the model. */
+/* COIL-E105: the program is not of such a form; the text says which input or result is in the way. The generator keeps the model. Of a package
+ * of several programs it uses all that generate text and keep the same state, each for as many tokens as it takes; a model that was opened by its program's
+ * name (coil_options.program, coil_open_program) is used alone. */
 COIL_API coil_status coil_generator_create(coil_model* model, coil_generator** generator);
 COIL_API void coil_generator_destroy(coil_generator* generator);
 /* How many tokens there are; 0 for NULL. */

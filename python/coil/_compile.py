@@ -65,7 +65,8 @@ def compile(  # noqa: A001
     """Compiles a program and returns it as a callable.
 
     `program`: the path of a file of `torch.export.save` (or its bytes), an `ExportedProgram`, or an `nn.Module` (or a function),
-    which is exported with `args`, `kwargs` and `dynamic_shapes` first.
+    which is exported with `args`, `kwargs` and `dynamic_shapes` first. Or several programs by their names, {"prefill": program, "decode": "decode.pt2"}
+    (paths, bytes, ExportedPrograms): one package, in which equal weights are stored once; `model["decode"]` chooses.
     `output`: where to write the package as well; `Model.save` writes it later.
     `target`: what the package holds code for: "cpu" (the default), "cpu:x86-64-v3", "cuda:sm_90", several with commas.
     `device`: where to run it; None: the first target that this machine can run. With a CUDA device and no target, the code is
@@ -89,9 +90,32 @@ def compile(  # noqa: A001
     return Model(_runtime.Model.open_memory(package, device, num_threads), package=package, report=report)
 
 
+def _compile_several(programs: Mapping[str, Any], output: str | None, settings: dict) -> tuple[Any, dict]:
+    compiler = importlib.import_module("coil._compiler")
+    settings["name"] = settings["name"] or (_stem(output) if output else "model")
+    torch = sys.modules.get("torch")
+    sources, kept = [], []
+    for name, program in programs.items():
+        if isinstance(program, (str, os.PathLike)):
+            sources.append((name, os.fspath(program)))
+        elif isinstance(program, (bytes, bytearray, memoryview)):
+            sources.append((name, program))
+        elif torch is not None and isinstance(program, torch.export.ExportedProgram):
+            source, owner = importlib.import_module("coil._program").exported_source(program)
+            sources.append((name, source))
+            kept.append(owner)
+        else:
+            raise TypeError(f"program '{name}': expected a path, the bytes of a .pt2 or an ExportedProgram, got {type(program)}")
+    return compiler.compile_programs(sources, output, settings)
+
+
 def _compile_any(program: Any, output: str | None, args: Any, kwargs: Any, dynamic_shapes: Any, settings: dict) -> tuple[Any, dict]:
     compiler = importlib.import_module("coil._compiler")
     replaceable = settings.pop("replaceable_constants")
+    if isinstance(program, Mapping):
+        if replaceable or args is not None or kwargs is not None or dynamic_shapes is not None:
+            raise option_error("args, kwargs, dynamic_shapes and replaceable_constants are for a single program", "export each program first")
+        return _compile_several(program, output, settings)
     if replaceable and isinstance(program, (str, os.PathLike, bytes, bytearray, memoryview)):
         program = _load_program(program)
     if isinstance(program, (str, os.PathLike)):

@@ -13,6 +13,9 @@ def compile_file(path: str, output: str | None, settings: dict[str, Any]) -> tup
 def compile_archive(archive: Any, output: str | None, settings: dict[str, Any]) -> tuple[Package | None, dict[str, Any]]: ...
 def compile_json(json: str, weights: Mapping[str, Weight], output: str | None,
                  settings: dict[str, Any]) -> tuple[Package | None, dict[str, Any]]: ...
+def compile_programs(programs: list[tuple[str, Any]], output: str | None,
+                     settings: dict[str, Any]) -> tuple[Package | None, dict[str, Any]]:
+    """A package of several: (name, and a path, the bytes of a .pt2, or a program's JSON with its weights) of each."""
 def unsupported(json: str, settings: dict[str, Any]) -> list[tuple[str, str, str, bool]]:
     """(node, operator, problem) of each node that cannot be compiled."""
 

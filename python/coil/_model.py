@@ -222,6 +222,21 @@ class Model:
         with open(self._path, "rb") as file:  # type: ignore[arg-type]
             return file.read()
 
+    def __getitem__(self, program: str) -> "Model":
+        """Another program of the same package, by its name: the weights are in memory once. COIL-E402 where there is none of it."""
+        runtime = self._runtime.open_program(program)
+        return Model(runtime, path=self._path, package=self._package)
+
+    @property
+    def programs(self) -> list[str]:
+        """What the package calls its programs; ["model"] where there is one without a name."""
+        return self._runtime.programs
+
+    @property
+    def program(self) -> str:
+        """Which of them this is."""
+        return self._runtime.program
+
     def save(self, path: str | os.PathLike) -> None:
         """Writes the package, for `coil.load`, `coil run`, the C library, or `torch._inductor.aoti_load_package`.
 
@@ -298,6 +313,10 @@ class State:
         """A state of its own with the same contents."""
         return State(self.model, self._state.fork())
 
+    def on(self, model: Model) -> "State":
+        """The same state, called with another program of the package. COIL-E213 at the call where that program keeps another one."""
+        return State(model, self._state)
+
     def reset(self) -> None:
         """Back to what the exported program begins with."""
         self._state.reset()
@@ -318,14 +337,15 @@ def _check_fixed(name: str, position: int, found: Any, wanted: Any) -> None:
                               "  hint: leave it as it was, or export the program again with the other value")
 
 
-def load(path: str | os.PathLike, device: Any = None, *, num_threads: int = 0, verify: bool = False) -> Model:
+def load(path: str | os.PathLike, device: Any = None, *, num_threads: int = 0, verify: bool = False, program: str = "") -> Model:
     """Opens a package that coil compiled.
 
     `device`: "cpu", "cuda", "cuda:1" (or a torch.device); None: the first of the package's targets that this machine can run.
     `num_threads`: of a call; 0: what this process may use, in a pool that all models share.
     `verify`: compare the weights with their checksum, which reads all of them (code always is, and weights up to 64 KiB).
+    `program`: of a package of several, by its name; "": the first one. `model["decode"]` is another one of the same package.
     """
-    return Model(_runtime.Model.open(os.fspath(path), _device_text(device), num_threads, verify), path=os.fspath(path))
+    return Model(_runtime.Model.open(os.fspath(path), _device_text(device), num_threads, verify, program), path=os.fspath(path))
 
 
 def _device_text(device: Any) -> str:

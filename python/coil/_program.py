@@ -20,18 +20,25 @@ def _plain(tensor: Any) -> bool:
     return isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided and type(tensor) in (torch.Tensor, torch.nn.Parameter)
 
 
-def compile_exported(program: Any, output: str | None, settings: dict) -> tuple[Any, dict]:
-    """(package or None, report)."""
-    compiler = importlib.import_module("coil._compiler")
+def exported_source(program: Any) -> Any:
+    """What `_compiler.compile_programs` takes for an ExportedProgram: (JSON, weights), or the bytes of torch.export.save; and what keeps it alive."""
     tensors = {**program.constants, **program.state_dict}
     if not all(_plain(t) for t in tensors.values()):  # objects, tensor subclasses: PyTorch's own form says what they are
         file = io.BytesIO()
         torch.export.save(program, file)
-        return compiler.compile_archive(file.getbuffer(), output, settings)
+        return file.getbuffer(), file
     # One copy on the CPU for each storage that is elsewhere; those on the CPU are read where they are.
     local = {name: tensor.detach().resolve_neg().resolve_conj().cpu() for name, tensor in tensors.items()}
-    weights = {name: weight_row(tensor) for name, tensor in local.items()}
-    return compiler.compile_json(program_json(program), weights, output, settings)
+    return (program_json(program), {name: weight_row(tensor) for name, tensor in local.items()}), local
+
+
+def compile_exported(program: Any, output: str | None, settings: dict) -> tuple[Any, dict]:
+    """(package or None, report)."""
+    compiler = importlib.import_module("coil._compiler")
+    source, kept = exported_source(program)
+    if isinstance(source, tuple):
+        return compiler.compile_json(source[0], source[1], output, settings)
+    return compiler.compile_archive(source, output, settings)
 
 
 def program_json(program: Any) -> str:

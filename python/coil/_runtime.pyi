@@ -45,11 +45,17 @@ class Model:
     """An open package. Shared by any number of threads."""
 
     @staticmethod
-    def open(path: str, device: str = "", threads: int = 0, verify: bool = False) -> Model: ...
+    def open(path: str, device: str = "", threads: int = 0, verify: bool = False, program: str = "") -> Model: ...
     @staticmethod
     def open_memory(package: Any, device: str = "", threads: int = 0) -> Model:
         """`package`: an object with the buffer protocol, kept as long as the model."""
 
+    def open_program(self, name: str) -> Model:
+        """Another program of the same package."""
+    @property
+    def programs(self) -> list[str]: ...
+    @property
+    def program(self) -> str: ...
     def run(self, flat: Sequence[Any], state: State | None = None) -> list[Any]:
         """One call: a list or tuple of the inputs in order; tensors of the first one's kind out. On this state, None: the model's."""
 
@@ -99,6 +105,8 @@ class Generator:
 
     @property
     def vocabulary(self) -> int: ...
+    @property
+    def programs(self) -> list[str]: ...
     @property
     def tokens_per_call(self) -> int: ...
     @property

@@ -2,6 +2,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -16,6 +17,7 @@
 #include "frontend/program_reader.h"
 #include "interruptible.h"
 #include "lower/lower.h"
+#include "package/package_writer.h"
 
 namespace coil::python {
 namespace {
@@ -117,15 +119,17 @@ nb::dict report_of(const CompileReport& r, double read_seconds) {
   d["functions"] = r.functions;
   d["code_bytes"] = r.code_bytes;
   d["constants_bytes"] = r.constants_bytes;
+  d["shared_bytes"] = r.shared_bytes;
   d["arena_bytes"] = r.arena_formula;
   d["hints"] = nb::cast(r.hints);
   d["tuning"] = r.tuning ? nb::module_::import_("json").attr("loads")(tune::record_text(*r.tuning)) : nb::object(nb::none());
   return d;
 }
 
-// (package or None, report). `make_source` runs without the interpreter's lock, as everything that takes time, and Ctrl-C ends it.
+// (package or None, report). `make_sources` runs without the interpreter's lock, as everything that takes time, and Ctrl-C ends it. names: of a package
+// of several programs; empty for one of a single program.
 template <class F>
-nb::tuple compile_with(F make_source, const std::optional<std::string>& output, const nb::dict& settings) {
+nb::tuple compile_sources(F make_sources, const std::vector<std::string>& names, const std::optional<std::string>& output, const nb::dict& settings) {
   const Settings s = settings_of(settings);
   auto package = std::make_unique<Package>();
   CompileReport report;
@@ -138,20 +142,30 @@ nb::tuple compile_with(F make_source, const std::optional<std::string>& output, 
     options.checkpoint = [&process] { process.checkpoint(); };
     options.tune.progress = [&process](double) { process.checkpoint(); };
     const double start = now();
-    const Source source = make_source(s.read);
+    const std::vector<Source> sources = make_sources(s.read);
     read_seconds = now() - start;
     process.checkpoint();
+    std::vector<NamedProgram> programs;
+    for (size_t i = 0; i < names.size(); ++i) programs.push_back({names[i], &sources[i].graph()});
     if (output) {
-      report = value_or_throw(compile_to_file(source.graph(), *output, options));
+      report = value_or_throw(names.empty() ? compile_to_file(sources[0].graph(), *output, options) : compile_programs_to_file(programs, *output, options));
     } else {
-      package->bytes = value_or_throw(compile_to_memory(source.graph(), options, &report));
+      package->bytes = value_or_throw(names.empty() ? compile_to_memory(sources[0].graph(), options, &report) : compile_programs_to_memory(programs, options, &report));
     }
     if (report.tuning && !s.compile.record.empty()) throw_if(save_record(s.compile.record, *report.tuning));
+    for (const tune::Record& more : report.more_tunings) {
+      if (!s.compile.record.empty()) throw_if(save_record(s.compile.record, more));
+    }
     if (options.cache) cache_note = options.cache->distrust();
   });
   if (!cache_note.empty() && PyErr_WarnEx(PyExc_RuntimeWarning, ("coil: " + cache_note).c_str(), 1) < 0) throw nb::python_error();
   const nb::object result = output ? nb::none() : nb::cast(package.release(), nb::rv_policy::take_ownership);
   return nb::make_tuple(result, report_of(report, read_seconds));
+}
+
+template <class F>
+nb::tuple compile_with(F make_source, const std::optional<std::string>& output, const nb::dict& settings) {
+  return compile_sources([&](const ReadOptions& o) { return std::vector<Source>{make_source(o)}; }, {}, output, settings);
 }
 
 nb::tuple compile_file(const std::string& path, const std::optional<std::string>& output, const nb::dict& settings) {
@@ -169,6 +183,50 @@ nb::tuple compile_archive(nb::handle archive, const std::optional<std::string>& 
 nb::tuple compile_json(const std::string& json, const std::map<std::string, Weight>& weights, const std::optional<std::string>& output,
                        const nb::dict& settings) {
   return compile_with([&](const ReadOptions& o) { return Source::json(json, weights, o); }, output, settings);
+}
+
+// A source that is read later, without the interpreter's lock; what it is read from is kept by the caller.
+struct LaterSource {
+  std::string path;
+  std::span<const uint8_t> archive;
+  std::string json;
+  std::map<std::string, Weight> weights;
+
+  Source read(const ReadOptions& options) const {
+    if (!path.empty()) return Source::file(path, options);
+    return json.empty() ? Source::archive(archive, options) : Source::json(json, weights, options);
+  }
+};
+
+// [(name, path, the bytes of a .pt2, or (JSON text, weights))]
+nb::tuple compile_programs(const std::vector<std::pair<std::string, nb::object>>& programs, const std::optional<std::string>& output, const nb::dict& settings) {
+  std::vector<std::string> names;
+  std::vector<LaterSource> sources;
+  std::vector<Py_buffer> buffers(programs.size());
+  const auto release = [&buffers](void*) {
+    for (Py_buffer& b : buffers) PyBuffer_Release(&b);
+  };
+  const std::unique_ptr<void, decltype(release)> guard(buffers.data(), release);
+  for (size_t i = 0; i < programs.size(); ++i) {
+    const auto& [name, source] = programs[i];
+    names.push_back(name);
+    LaterSource& later = sources.emplace_back();
+    if (nb::isinstance<nb::str>(source)) {
+      later.path = nb::cast<std::string>(source);
+    } else if (nb::isinstance<nb::tuple>(source)) {
+      std::tie(later.json, later.weights) = nb::cast<std::tuple<std::string, std::map<std::string, Weight>>>(source);
+    } else {
+      if (PyObject_GetBuffer(source.ptr(), &buffers[i], PyBUF_SIMPLE)) throw nb::python_error();
+      later.archive = {static_cast<const uint8_t*>(buffers[i].buf), static_cast<size_t>(buffers[i].len)};
+    }
+  }
+  throw_if(check_program_names(names));
+  const auto read = [&](const ReadOptions& o) {
+    std::vector<Source> all;
+    for (const LaterSource& later : sources) all.push_back(later.read(o));
+    return all;
+  };
+  return compile_sources(read, names, output, settings);
 }
 
 // [(node, operator, problem, whether coil has no code for the operator at all)] of the nodes that cannot be compiled.
@@ -200,6 +258,7 @@ NB_MODULE(_compiler, m) {
   m.def("compile_file", &coil::python::compile_file, "path"_a, "output"_a.none(), "settings"_a);
   m.def("compile_archive", &coil::python::compile_archive, "archive"_a, "output"_a.none(), "settings"_a);
   m.def("compile_json", &coil::python::compile_json, "json"_a, "weights"_a, "output"_a.none(), "settings"_a);
+  m.def("compile_programs", &coil::python::compile_programs, "programs"_a, "output"_a.none(), "settings"_a);
   m.def("unsupported", &coil::python::unsupported, "json"_a, "settings"_a);
   m.def("check_kernel", [](const std::string& registration) { coil::python::value_or_throw(coil::user_kernels({registration}, {})); }, "registration"_a);
   m.def("has_lowering", [](const std::string& target) { return coil::has_lowering(target); }, "target"_a);

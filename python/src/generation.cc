@@ -107,8 +107,9 @@ void add_generation(nb::module_& m) {
   nb::class_<Sampling>(m, "Sampling");
   m.def("make_sampling", &make_sampling, "temperature"_a, "top_k"_a, "top_p"_a, "min_p"_a, "repetition_penalty"_a, "seed"_a, "bias"_a, "allow"_a.none());
   nb::class_<Generator>(m, "Generator")
-      .def_prop_ro("vocabulary", [](const Generator& g) { return g.form().vocabulary; })
-      .def_prop_ro("tokens_per_call", [](const Generator& g) { return g.form().most; })
+      .def_prop_ro("vocabulary", [](const Generator& g) { return g.vocabulary(); })
+      .def_prop_ro("tokens_per_call", [](const Generator& g) { return g.most(); })
+      .def_prop_ro("programs", [](const Generator& g) { return g.programs(); })
       .def_prop_ro("has_state", [](const Generator& g) { return g.has_state(); });
   m.def("make_generator", &make_generator, "model"_a, nb::keep_alive<0, 1>());
   nb::class_<Talk>(m, "Conversation")

@@ -34,11 +34,12 @@ class Bytes {
 
 using Options = runtime::ModelOptions;
 
-std::unique_ptr<CallableModel> open_file(const std::string& path, const std::string& device, int threads, bool verify) {
+std::unique_ptr<CallableModel> open_file(const std::string& path, const std::string& device, int threads, bool verify, const std::string& program) {
   Options options;
   if (verify) options.verify = runtime::Verify::all;
   options.num_threads = threads;
   options.device = device;
+  options.program = program;
   std::shared_ptr<runtime::Model> model;
   {
     nb::gil_scoped_release release;
@@ -60,6 +61,15 @@ std::unique_ptr<CallableModel> open_memory(nb::object package, const std::string
   Bytes* kept = bytes.release();
   const nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<Bytes*>(p); });
   return std::make_unique<CallableModel>(std::move(model), owner);
+}
+
+std::unique_ptr<CallableModel> open_program(const CallableModel& c, const std::string& name) {
+  std::shared_ptr<runtime::Model> model;
+  {
+    nb::gil_scoped_release release;
+    model = value_or_throw(c.model().open_program(name));
+  }
+  return std::make_unique<CallableModel>(std::move(model), nb::none());
 }
 
 void save(const CallableModel& c, const std::string& path) {
@@ -219,8 +229,11 @@ NB_MODULE(_runtime, m) {
       .def("restore", &coil::python::restore_state, "saved"_a);
   m.def("report_json", &coil::python::report_json, "model"_a, "profile"_a, "title"_a, "record"_a = "");
   nb::class_<CallableModel>(m, "Model", nb::is_weak_referenceable())
-      .def_static("open", &coil::python::open_file, "path"_a, "device"_a = "", "threads"_a = 0, "verify"_a = false)
+      .def_static("open", &coil::python::open_file, "path"_a, "device"_a = "", "threads"_a = 0, "verify"_a = false, "program"_a = "")
       .def_static("open_memory", &coil::python::open_memory, "package"_a, "device"_a = "", "threads"_a = 0)
+      .def("open_program", &coil::python::open_program, "name"_a, nb::keep_alive<0, 1>())
+      .def_prop_ro("programs", [](const CallableModel& c) { return c.model().package().programs; })
+      .def_prop_ro("program", [](const CallableModel& c) { return c.model().package().program; })
       .def("run", &CallableModel::run, "flat"_a, "state"_a.none() = nb::none())
       .def("new_state", &CallableModel::new_state)
       .def_prop_ro("state_bytes", [](const CallableModel& c) { return c.model().code().state_bytes; })

@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <set>
 
+#include "base/hash.h"
 #include "loop/memory.h"
+#include "schedule/shared_states.h"
 #include "templates/packing.h"
 
 namespace coil {
@@ -161,9 +164,35 @@ void layout_constants(KernelPlan& plan) {
   plan.constants_bytes = at + plan.state_stored;
 }
 
+void SharedConstants::place(KernelPlan& plan) {
+  std::map<std::pair<const uint8_t*, size_t>, Hash128> hashes;
+  std::set<uint64_t> shared;
+  plan.constants_base = end_;
+  plan.shared_bytes = 0;
+  uint64_t at = end_;
+  for (PlanConstant& c : plan.constants) {
+    const TensorData& d = plan.buffer(c.buffer).info.data;
+    c.bytes = packed_size(plan, c);
+    const auto [hash, unknown] = hashes.try_emplace({d.bytes.data(), d.bytes.size()});
+    if (unknown) hash->second = hash128(d.bytes);
+    const Key key{hash->second.low, hash->second.high, d.bytes.size(), d.offset, d.sizes, d.strides, static_cast<int>(c.packing) * 64 + static_cast<int>(d.dtype),
+                  {c.k, c.n, c.groups, c.batch, c.batch_stride, c.row_stride, c.col_stride, c.first}};
+    const auto [it, fresh] = placed_.try_emplace(key, at);
+    c.offset = it->second;
+    if (fresh) {
+      at = aligned(at + c.bytes);
+      if (!contents_.insert({hash->second.low, hash->second.high, d.bytes.size()}).second) plan.again_bytes += c.bytes;
+    }
+    if (c.offset < plan.constants_base && shared.insert(c.offset).second) plan.shared_bytes += c.bytes;
+  }
+  plan.state_offset = at;
+  plan.constants_bytes = at + plan.state_stored;
+  end_ = aligned(plan.constants_bytes);
+}
+
 Status write_constants(const KernelPlan& plan, const std::function<Status(std::span<const uint8_t>)>& sink) {
   const std::vector<uint8_t> zeros(kAlignment, 0);
-  uint64_t at = 0;
+  uint64_t at = plan.constants_base;
   const auto pad = [&](uint64_t to) -> Status {
     while (at < to) {
       const uint64_t n = std::min<uint64_t>(kAlignment, to - at);
@@ -183,6 +212,12 @@ Status write_constants(const KernelPlan& plan, const std::function<Status(std::s
     TRY_STATUS(put(c.offset, constant_bytes(plan, c)));
   }
   TRY_STATUS(pad(plan.state_offset));
+  if (plan.states) {  // those of other programs too
+    for (const SharedState& s : plan.states->states) {
+      if (s.offset < plan.state_stored) TRY_STATUS(put(plan.state_offset + s.offset, dense_bytes(s.data)));
+    }
+    return pad(plan.constants_bytes);
+  }
   for (const PlanBuffer& b : plan.buffers) {
     if (b.info.kind != BufferInfo::Kind::state) continue;
     const auto place = static_cast<uint64_t>(b.placement.offset->as_int());

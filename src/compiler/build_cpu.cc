@@ -136,13 +136,18 @@ TargetTraits cpu_traits(const CompileOptions& options, const KeepPackings& keep,
   TargetTraits traits = cpu::traits({options.winograd, keep});
   if (way) way->apply(traits);
   leave_out(traits, options.without);
+  traits.states = options.states;
   return traits;
 }
 
 Result<CpuPlan> plan_cpu(const LoopProgram& loops, const CompileOptions& options, const KeepPackings& keep, const FusionWay* way) {
   CpuPlan p;
   TRY(p.plan, schedule(loops, cpu_traits(options, keep, way)));
-  layout_constants(p.plan);
+  if (options.constants) {
+    options.constants->place(p.plan);
+  } else {
+    layout_constants(p.plan);
+  }
   p.program = cpu::generate_kernels(p.plan);
   return p;
 }

@@ -192,12 +192,17 @@ Result<CudaPlan> plan_cuda(const TargetJob& job, int tuned_sm, std::function<std
   traits.tf32 = options.tf32;
   if (way) way->apply(traits);
   leave_out(traits, options.without);
+  traits.states = options.states;
   TRY(p.plan, schedule(job.loops, traits));
   if (p.plan.pool->num_symbols() > kMostSymbols)
     return Error{ErrorCode::unsupported_feature,
                  fmt::format("the program has {} dynamic dimensions, and kernels for CUDA have parameters for at most {}", p.plan.pool->num_symbols() - 1, kMostSymbols - 1), "",
                  "give dimensions that are equal one torch.export.Dim, make some of them fixed, or compile for the CPU"};
-  layout_constants(p.plan);
+  if (options.constants) {
+    options.constants->place(p.plan);
+  } else {
+    layout_constants(p.plan);
+  }
   TRY_STATUS(check_counts(size_limits(p.plan, true)));
   return p;
 }

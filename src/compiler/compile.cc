@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/without_memory.h"
+#include "codegen/constants.h"
 #include "codegen/host/host_program.h"
 #include "compiler/build_target.h"
 #include "compiler/dump.h"
@@ -17,6 +18,7 @@
 #include "lower/pipeline.h"
 #include "package/package_writer.h"
 #include "passes/pipeline.h"
+#include "schedule/shared_states.h"
 
 namespace coil {
 namespace {
@@ -50,11 +52,15 @@ Result<Graph> simplify(Graph graph, const CompileOptions& options, const Dump& d
   return run_passes(std::move(graph), passes);
 }
 
-// A target's turn in a compile: the package's first target has no suffix to its stages and dumps, a later one has " cuda" and "_cuda".
+// A program's and a target's turn in a compile: a suffix of stages and dumps names the program of a package of several, and a later target: " decode cuda".
 struct Turn {
   const TargetChoice& choice;
   std::string suffix;
-  std::string dump_name(std::string_view stage) const { return fmt::format("{}{}{}", stage, suffix.empty() ? "" : "_", suffix.empty() ? "" : suffix.substr(1)); }
+  std::string dump_name(std::string_view stage) const {
+    std::string name = std::string(stage) + suffix;
+    std::replace(name.begin(), name.end(), ' ', '_');
+    return name;
+  }
 };
 
 // The program as a target's code will compute it.
@@ -77,28 +83,72 @@ Result<LoopProgram> loops_for(const Turn& turn, const Graph& graph, const Compil
   return loops;
 }
 
-// One target's part of a package. Nothing that was done for another target has an influence on it.
-Result<TargetContents> compile_target(const Turn& turn, const Graph& graph, const CompileOptions& options, const Dump& dump, Stopwatch& watch, CompileReport& report) {
+// One target's part of a program. Nothing that was done for another target has an influence on it.
+Result<TargetContents> compile_target(const Turn& turn, const LoopProgram& loops, const Graph& graph, const CompileOptions& options, const Dump& dump, Stopwatch& watch,
+                                      CompileReport& report) {
   const Target& target = *turn.choice.target;
   const StageDone lap = [&](const std::string& stage) { watch.lap(stage + turn.suffix); };
-  TRY(const LoopProgram loops, loops_for(turn, graph, options, dump, lap));
   report.loops += loops.loops.size();
-  const TargetJob job{loops, graph, options, turn.choice.architectures};
   const tune::Record* record = options.tune.replay ? &*options.tune.replay : nullptr;
+  std::optional<tune::Record> tuned;
   if (options.tune.mode != TuneOptions::Mode::off) {
-    TRY(report.tuning, target.tune(job));
-    record = report.tuning->untimed ? nullptr : &*report.tuning;
+    CompileOptions alone = options;  // what is timed shares nothing with other programs
+    alone.states = nullptr;
+    alone.constants = nullptr;
+    TRY(tuned, target.tune({loops, graph, alone, turn.choice.architectures}));
+    record = tuned->untimed ? nullptr : &*tuned;
     lap("tune");
   }
-  TRY(TargetContents built, target.build(job, record, dump, lap));
+  TRY(TargetContents built, target.build({loops, graph, options, turn.choice.architectures}, record, dump, lap));
+  if (tuned && report.tuning) report.more_tunings.push_back(*std::move(tuned));
+  else if (tuned) report.tuning = std::move(tuned);
   report.kernels += built.plan.kernels.size();
   const std::vector<std::string> hints = target.hints(built.plan);
   report.hints.insert(report.hints.end(), hints.begin(), hints.end());
   report.functions += built.num_functions;
   report.code_bytes += built.code.size();
-  report.constants_bytes += built.plan.constants_bytes;
+  report.constants_bytes += built.plan.constants_bytes - built.plan.constants_base;
+  report.shared_bytes += built.plan.shared_bytes;
   if (report.arena_formula.empty()) report.arena_formula = size_text(built.plan.arena_bytes);
   return built;
+}
+
+// A program on its way into a package.
+struct Part {
+  std::string suffix;  // " decode"; empty: the package's only program
+  Graph simplified;
+  PackageContents contents;
+};
+
+// One target's part of all programs: what they have in common is found when all are lowered, and before any is built.
+Status compile_parts(const TargetChoice& choice, bool first, bool last, std::vector<Part>& parts, const CompileOptions& options, const Dump& dump, Stopwatch& watch, CompileReport& report) {
+  const std::string name(choice.target->names.name);
+  std::vector<Turn> turns;
+  std::vector<Graph> graphs;
+  std::vector<LoopProgram> loops;
+  for (Part& part : parts) {
+    turns.push_back({choice, part.suffix + (first ? "" : " " + name)});
+    // Canonical orders of expressions follow their creation: what one target makes of the program must not decide how the next one's is ordered.
+    graphs.push_back(last ? std::move(part.simplified) : with_own_pool(part.simplified));
+    const Turn& turn = turns.back();
+    TRY(LoopProgram lowered, loops_for(turn, graphs.back(), options, dump, [&](const std::string& stage) { watch.lap(stage + turn.suffix); }));
+    loops.push_back(std::move(lowered));
+  }
+  const bool named = !parts[0].contents.program.empty();
+  std::vector<const LoopProgram*> all;
+  for (const LoopProgram& l : loops) all.push_back(&l);
+  const auto states = named ? shared_states(all) : std::vector<std::shared_ptr<const StateLayout>>(parts.size());
+  CompileOptions own = options;
+  own.constants = std::make_shared<SharedConstants>();
+  for (size_t i = 0; i < parts.size(); ++i) {
+    own.states = states[i];
+    TRY(TargetContents built, compile_target(turns[i], loops[i], graphs[i], own, dump, watch, report));
+    // PyTorch looks for the files of "model" by the beginning of their names: the others must not begin like it.
+    if (named) built.model = (first ? "" : name + "-") + parts[i].contents.program;
+    else if (!first) built.model = name;
+    parts[i].contents.targets.push_back(std::move(built));
+  }
+  return ok_status();
 }
 
 // The folder of all entries, in archives that others unpack.
@@ -107,37 +157,62 @@ bool is_folder_name(std::string_view name) {
   return name.size() <= 200 && name != "." && name != ".." && std::all_of(name.begin(), name.end(), plain);
 }
 
-Result<CompileReport> compile(const Graph& graph, ZipWriter& zip, const CompileOptions& options) {
+// What goes into a package beside code: the program's interface.
+Result<Part> begin_part(const NamedProgram& program, const CompileOptions& options, const Dump& dump, CompileReport& report) {
+  Part part;
+  part.suffix = program.name.empty() ? "" : " " + program.name;
+  TRY(part.simplified, simplify(*program.graph, options, dump));
+  report.graph_nodes += part.simplified.nodes.size();
+  part.contents.name = options.name.empty() ? "model" : options.name;
+  part.contents.program = program.name;
+  part.contents.fixed_inputs = fixed_arguments(part.simplified);
+  part.contents.argument_names = part.simplified.forward_arg_names;
+  part.contents.torch_version = part.simplified.torch_version;
+  return part;
+}
+
+Result<CompileReport> compile(std::span<const NamedProgram> programs, ZipWriter& zip, const CompileOptions& options) {
   if (!is_folder_name(options.name))
     return Error{ErrorCode::bad_option, fmt::format("'{}' cannot be the name of a package", options.name), "", "a word of at most 200 letters, digits, '_', '-' and '.'"};
   CompileReport report;
   Stopwatch watch(report, options.checkpoint);
   const Dump dump(options.dump_folder, options.log);
 
-  dump.text("graph", [&] { return to_string(graph); });
-  TRY(Graph simplified, simplify(graph, options, dump));
-  report.graph_nodes = simplified.nodes.size();
-  watch.lap("simplify");
-
-  PackageContents contents;
-  contents.name = options.name.empty() ? "model" : options.name;
-  contents.fixed_inputs = fixed_arguments(simplified);
-  contents.argument_names = simplified.forward_arg_names;
-  contents.torch_version = simplified.torch_version;
-  for (const TargetChoice& choice : options.targets) {
-    const bool first = contents.targets.empty(), last = &choice == &options.targets.back();
-    const std::string name(choice.target->names.name);
-    // Canonical orders of expressions follow their creation: what one target makes of the program must not decide how the next one's is ordered.
-    const Graph own = last ? std::move(simplified) : with_own_pool(simplified);
-    TRY(TargetContents built, compile_target({choice, first ? "" : " " + name}, own, options, dump, watch, report));
-    // PyTorch looks for the files of "model" by the beginning of their names: the others must not begin like it.
-    if (!first) built.model = name;
-    contents.targets.push_back(std::move(built));
+  std::vector<Part> parts;
+  for (const NamedProgram& program : programs) {
+    dump.text(program.name.empty() ? "graph" : "graph_" + program.name, [&] { return to_string(*program.graph); });
+    auto part = begin_part(program, options, dump, report);
+    if (!part.ok()) return program.name.empty() ? std::move(part).error() : std::move(part).error().with_context("program '" + program.name + "'");
+    parts.push_back(std::move(part).value());
+    watch.lap("simplify" + parts.back().suffix);
   }
-  TRY(report.replaced, check_replacements(contents.targets, options.replace_kernels));
-  TRY_STATUS(write_package(zip, contents));
+  for (const TargetChoice& choice : options.targets) {
+    const bool first = &choice == &options.targets.front(), last = &choice == &options.targets.back();
+    TRY_STATUS(compile_parts(choice, first, last, parts, options, dump, watch, report));
+  }
+  std::vector<PackageContents> contents;
+  for (Part& part : parts) contents.push_back(std::move(part.contents));
+  std::vector<const TargetContents*> targets;
+  for (const PackageContents& c : contents) {
+    for (const TargetContents& t : c.targets) targets.push_back(&t);
+  }
+  TRY(report.replaced, check_replacements(targets, options.replace_kernels));
+  TRY_STATUS(programs[0].name.empty() ? write_package(zip, contents[0]) : write_package(zip, std::span<const PackageContents>(contents)));
   watch.lap("package");
   return report;
+}
+
+Status check_programs(std::span<const NamedProgram> programs, const CompileOptions& options) {
+  std::vector<std::string> folders, names;
+  for (const NamedProgram& p : programs) names.push_back(p.name);
+  TRY_STATUS(check_program_names(names));
+  for (const TargetChoice& choice : options.targets) {
+    for (const std::string& name : names) folders.push_back((&choice == &options.targets.front() ? "" : std::string(choice.target->names.name) + "-") + name);
+  }
+  std::sort(folders.begin(), folders.end());
+  const auto twice = std::adjacent_find(folders.begin(), folders.end());
+  if (twice == folders.end()) return ok_status();
+  return Error{ErrorCode::bad_option, fmt::format("a program called '{}' and another one's code for another target would have one folder", *twice), "", "rename the program: NAME=FILE.pt2"};
 }
 
 }  // namespace
@@ -149,22 +224,42 @@ Result<LoopProgram> loops_of(const Graph& simplified, const Target& target, cons
   return loops_for({choice, ""}, simplified, options, Dump("", options.log), [](const std::string&) {});
 }
 
-Result<CompileReport> compile_to_file(const Graph& graph, const std::string& path, const CompileOptions& options) {
+static Result<CompileReport> compile_into_file(std::span<const NamedProgram> programs, const std::string& path, const CompileOptions& options) {
   return or_no_memory([&]() -> Result<CompileReport> {
     TRY(ZipWriter zip, ZipWriter::create(path));
-    TRY(CompileReport report, compile(graph, zip, options));
+    TRY(CompileReport report, compile(programs, zip, options));
     TRY_STATUS(zip.finish());
     return report;
   });
 }
 
-Result<std::vector<uint8_t>> compile_to_memory(const Graph& graph, const CompileOptions& options, CompileReport* report) {
+static Result<std::vector<uint8_t>> compile_into_memory(std::span<const NamedProgram> programs, const CompileOptions& options, CompileReport* report) {
   return or_no_memory([&]() -> Result<std::vector<uint8_t>> {
     ZipWriter zip = ZipWriter::in_memory();
-    TRY(CompileReport done, compile(graph, zip, options));
+    TRY(CompileReport done, compile(programs, zip, options));
     if (report) *report = std::move(done);
     return zip.finish_in_memory();
   });
+}
+
+Result<CompileReport> compile_to_file(const Graph& graph, const std::string& path, const CompileOptions& options) {
+  const NamedProgram only{"", &graph};
+  return compile_into_file({&only, 1}, path, options);
+}
+
+Result<std::vector<uint8_t>> compile_to_memory(const Graph& graph, const CompileOptions& options, CompileReport* report) {
+  const NamedProgram only{"", &graph};
+  return compile_into_memory({&only, 1}, options, report);
+}
+
+Result<CompileReport> compile_programs_to_file(std::span<const NamedProgram> programs, const std::string& path, const CompileOptions& options) {
+  TRY_STATUS(check_programs(programs, options));
+  return compile_into_file(programs, path, options);
+}
+
+Result<std::vector<uint8_t>> compile_programs_to_memory(std::span<const NamedProgram> programs, const CompileOptions& options, CompileReport* report) {
+  TRY_STATUS(check_programs(programs, options));
+  return compile_into_memory(programs, options, report);
 }
 
 namespace {

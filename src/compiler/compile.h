@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,6 +23,8 @@
 namespace coil {
 
 class Target;
+class SharedConstants;
+struct StateLayout;
 
 // A target of a package and the architectures that it is compiled for, in the target's own order ("v3", "v4"); see compiler/target.h.
 struct TargetChoice {
@@ -62,6 +65,8 @@ struct CompileOptions {
   Log log;
   std::string dump_folder;                      // COIL_DUMP: texts of every stage; empty: none
   std::function<void(std::string_view stage, size_t done, size_t total)> progress;
+  std::shared_ptr<const StateLayout> states;    // of compile_programs: where the program's states lie
+  std::shared_ptr<SharedConstants> constants;   // ... and the weights of the programs before it
   std::function<void()> checkpoint;             // called often, by any thread; an exception from it ends the compile and comes out of it
 };
 
@@ -73,12 +78,23 @@ struct StageTime {
 struct CompileReport {
   std::vector<StageTime> stages;
   size_t graph_nodes = 0, loops = 0, kernels = 0, functions = 0;
-  uint64_t code_bytes = 0, constants_bytes = 0, package_bytes = 0;
+  uint64_t code_bytes = 0, constants_bytes = 0, package_bytes = 0;  // of all programs and targets
+  uint64_t shared_bytes = 0;           // of weights that a later program has in common with an earlier one: not in constants_bytes
+  std::vector<tune::Record> more_tunings;  // of later programs
   std::string arena_formula;
   std::optional<tune::Record> tuning;  // what the tuner found
   std::vector<std::string> replaced;   // functions whose text --replace-kernel gave
   std::vector<std::string> hints;      // what in the program's shapes costs speed on the CPU
 };
+
+// One of a package's programs, by its name there.
+struct NamedProgram {
+  std::string name;
+  const Graph* graph = nullptr;
+};
+// A package of several programs, which have their weights and their states in common as far as these are the same. Names: bad_option.
+Result<CompileReport> compile_programs_to_file(std::span<const NamedProgram> programs, const std::string& path, const CompileOptions& options);
+Result<std::vector<uint8_t>> compile_programs_to_memory(std::span<const NamedProgram> programs, const CompileOptions& options, CompileReport* report = nullptr);
 
 // Errors are those of the reader and the lowerings, and file_unwritable. The file appears only when it is complete.
 Result<CompileReport> compile_to_file(const Graph& graph, const std::string& path, const CompileOptions& options);

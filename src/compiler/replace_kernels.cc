@@ -98,12 +98,13 @@ Result<std::vector<TargetContents::Replaced>> replace_kernels(cuda::CudaProgram&
   return replace(program.functions, uses, plan, replacements);
 }
 
-Result<std::vector<std::string>> check_replacements(const std::vector<TargetContents>& targets, const std::vector<KernelReplacement>& replacements) {
+Result<std::vector<std::string>> check_replacements(const std::vector<const TargetContents*>& targets, const std::vector<KernelReplacement>& replacements) {
   std::vector<std::string> names;
   for (const KernelReplacement& r : replacements) {
     bool found = false;
     std::vector<std::string> all;
-    for (const TargetContents& t : targets) {
+    for (const TargetContents* target : targets) {
+      const TargetContents& t = *target;
       for (size_t k = 0; k < t.plan.kernels.size(); ++k) {
         if (!t.functions[k].empty() && std::find(all.begin(), all.end(), t.functions[k]) == all.end()) all.push_back(t.functions[k]);
         if (t.replaced.empty() || t.replaced[k].kernel != r.kernel) continue;

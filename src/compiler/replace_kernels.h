@@ -17,6 +17,6 @@ Result<std::vector<TargetContents::Replaced>> replace_kernels(cpu::CpuProgram& p
 Result<std::vector<TargetContents::Replaced>> replace_kernels(cuda::CudaProgram& program, const KernelPlan& plan, const std::vector<KernelReplacement>& replacements);
 
 // Each has a place in some target: the functions that were replaced. bad_option for one that has none.
-Result<std::vector<std::string>> check_replacements(const std::vector<TargetContents>& targets, const std::vector<KernelReplacement>& replacements);
+Result<std::vector<std::string>> check_replacements(const std::vector<const TargetContents*>& targets, const std::vector<KernelReplacement>& replacements);
 
 }  // namespace coil

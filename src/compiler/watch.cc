@@ -51,7 +51,7 @@ Result<WatchedBuild> build_watched(const Graph& graph, const CompileOptions& giv
   package.fixed_inputs = fixed_arguments(build.graph);
   package.argument_names = build.graph.forward_arg_names;
   package.targets.push_back(std::move(contents));
-  TRY(const std::vector<std::string> replaced, check_replacements(package.targets, options.replace_kernels));
+  TRY(const std::vector<std::string> replaced, check_replacements({&package.targets[0]}, options.replace_kernels));
   ZipWriter zip = ZipWriter::in_memory();
   TRY_STATUS(write_package(zip, package));
   build.plan = std::move(package.targets[0].plan);

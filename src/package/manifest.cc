@@ -3,6 +3,7 @@
 
 #include "codegen/host/host_program.h"
 #include "package/package_writer.h"
+#include "schedule/shared_states.h"
 #include "schedule/work.h"
 
 namespace coil {
@@ -95,12 +96,24 @@ Json memory(const KernelPlan& plan) {
     for (Expr s : b.info.sizes) shape.push_back(size_text(s));
     buffers.push_back({{"name", b.info.name}, {"dtype", name(b.info.dtype)}, {"shape", shape}, {"offset", size_text(b.placement.offset)}, {"buffer", i}});
   }
-  return {{"arena_bytes", size_text(plan.arena_bytes)},
-          {"constants_bytes", plan.constants_bytes},
-          {"state_bytes", plan.state_bytes},
-          {"inputs", inputs},
-          {"outputs", outputs},
-          {"arena", buffers}};
+  Json out = {{"arena_bytes", size_text(plan.arena_bytes)},
+              {"constants_bytes", plan.constants_bytes - plan.constants_base + plan.shared_bytes},
+              {"state_bytes", plan.state_bytes},
+              {"inputs", inputs},
+              {"outputs", outputs},
+              {"arena", buffers}};
+  if (plan.again_bytes > 0) out["again_bytes"] = plan.again_bytes;
+  if (plan.shared_bytes > 0) out["shared_bytes"] = plan.shared_bytes;
+  return out;
+}
+
+// Of a program in a package of several: what its state consists of, which others can go on with if theirs is the same.
+Json states(const KernelPlan& plan) {
+  Json rows = Json::array();
+  if (!plan.states) return rows;
+  for (const SharedState& s : plan.states->states)
+    rows.push_back({{"name", s.name}, {"dtype", info(s.data.dtype).torch_name}, {"shape", s.data.sizes}, {"offset", s.offset}});
+  return rows;
 }
 
 Json symbols(const KernelPlan& plan) {
@@ -159,6 +172,10 @@ std::string manifest_text(const PackageContents& c) {
             {"constants_hash", first.constants_hash},
             {"kernels", kernels(first)},
             {"not_fused", notes(plan)}};
+  if (!c.program.empty()) {
+    m["program"] = c.program;
+    m["states"] = states(plan);
+  }
   m["licenses"] = Json::array();
   for (const LicensedPart* p : parts_of(c)) m["licenses"].push_back({{"name", p->name}, {"version", p->version}, {"license", p->license}});
   if (!plan.none_results.empty()) m["none_results"] = plan.none_results;
@@ -170,11 +187,19 @@ std::string manifest_text(const PackageContents& c) {
     if (t.graphs) target["graphs"] = true;
     if (!t.tuned_isa.empty()) target["tuned_for"] = t.tuned_isa;
     // What is above is the first target's; a later one has its own.
+    if (&t != &first && !c.program.empty()) target["states"] = states(t.plan);
     if (&t != &first) {
       target.update({{"symbols", symbols(t.plan)}, {"memory", memory(t.plan)}, {"constants_hash", t.constants_hash}, {"kernels", kernels(t)}, {"not_fused", notes(t.plan)}});
     }
     m["targets"].push_back(std::move(target));
   }
+  return m.dump(1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string programs_text(std::span<const PackageContents> programs) {
+  Json names = Json::array();
+  for (const PackageContents& c : programs) names.push_back(c.program);
+  const Json m = {{"format", 2}, {"coil", COIL_VERSION}, {"name", programs[0].name}, {"torch", programs[0].torch_version}, {"programs", names}};
   return m.dump(1, ' ', false, Json::error_handler_t::replace);
 }
 

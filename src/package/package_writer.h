@@ -1,6 +1,7 @@
 // Writes the `.pt2` that coil's runtime and stock PyTorch load: code, constants, manifest, metadata. Same input, same bytes.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -46,9 +47,10 @@ struct TargetContents {
   std::vector<std::string> members;        // of the library's archive, that are in the code: notice.h knows whose they are
 };
 
-// Everything that goes into a package.
+// Everything that goes into a package, or into one with several programs for one of them.
 struct PackageContents {
   std::string name = "model";              // the archive's root folder
+  std::string program;                     // what the package calls the program; empty: it is the only one, and has no name
   std::vector<TargetContents> targets;     // at least one; the first is the one that stock PyTorch finds by itself
   std::vector<FixedArgument> fixed_inputs;
   std::vector<std::string> argument_names;  // of the program's call, positional ones first
@@ -56,12 +58,19 @@ struct PackageContents {
 };
 
 Status write_package(ZipWriter& zip, const PackageContents& contents);
+// A package of named programs, which have the same targets in the same order, each with its constants in one blob (codegen/constants.h).
+Status write_package(ZipWriter& zip, std::span<const PackageContents> programs);
+
+// What programs of a package may be called, and how many there may be; the runtime has the same rules. bad_option.
+Status check_program_names(std::span<const std::string> names);
 
 // Whose code is in it.
 std::vector<const LicensedPart*> parts_of(const PackageContents& contents);
 
 // data/coil/manifest.json; the part that the runtime reads is described in runtime/manifest.h.
 std::string manifest_text(const PackageContents& contents);
+// The same of a package of several programs, each of which has a manifest of its own: data/coil/programs/NAME/manifest.json.
+std::string programs_text(std::span<const PackageContents> programs);
 
 // Identity of the constants blob: of its sources' bytes and how they are packed.
 uint64_t constants_identity(const KernelPlan& plan);

@@ -68,7 +68,7 @@ class Reporter {
  private:
   Status read_manifest() {
     const ZipReader& zip = model_.archive();
-    TRY(const ZipEntry* entry, zip.get(model_.name() + "/data/coil/manifest.json"));
+    TRY(const ZipEntry* entry, zip.get(model_.package().manifest_entry));
     TRY(const std::string text, zip.read_text(*entry, kMaxText));
     manifest_ = Json::parse(text, nullptr, false);
     if (!manifest_.is_object() || !manifest_.contains("kernels")) return bad(model_, "it is not what coil writes");
@@ -211,10 +211,11 @@ class Reporter {
   Result<Json> sources(Json* kernels) const {
     Json files = Json::object();
     const ZipReader& zip = model_.archive();
+    const std::string folder = std::string(kSourceFolder) + (model_.package().several ? model_.package().program + "/" : "");
     for (const ZipEntry& e : zip.entries()) {
-      const size_t at = e.name.find(kSourceFolder);
+      const size_t at = e.name.find(folder);
       if (at == std::string::npos) continue;
-      TRY(files[e.name.substr(at + kSourceFolder.size())], zip.read_text(e, kMaxText));
+      TRY(files[e.name.substr(at + folder.size())], zip.read_text(e, kMaxText));
     }
     if (files.contains("host.cc")) add_calls(files["host.cc"].get_ref<const std::string&>(), kernels);
     return functions_of(files);

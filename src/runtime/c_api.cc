@@ -62,7 +62,17 @@ coil::Result<ModelOptions> options_of(const coil_options* options) {
   }
   if (known.verify < COIL_VERIFY_SMALL || known.verify > COIL_VERIFY_NONE)
     return Error{ErrorCode::bad_option, "coil_options.verify is " + std::to_string(known.verify) + ", expected one of coil_verify"};
-  return ModelOptions{known.num_threads, known.parallel_for, known.pool, known.device ? known.device : "", static_cast<coil::runtime::Verify>(known.verify)};
+  return ModelOptions{known.num_threads, known.parallel_for, known.pool, known.device ? known.device : "", static_cast<coil::runtime::Verify>(known.verify), known.program ? known.program : ""};
+}
+
+coil_status give_model(coil::Result<std::shared_ptr<Model>> opened, coil_model** out) {
+  if (!opened.ok()) return fail(opened.error());
+  auto model = std::make_unique<coil_model>();
+  model->model = std::move(opened).value();
+  model->input_dims = dims_of(model->model->manifest().inputs);
+  model->output_dims = dims_of(model->model->manifest().outputs);
+  *out = model.release();
+  return COIL_OK;
 }
 
 template <class F>
@@ -72,14 +82,7 @@ coil_status open_with(const coil_options* options, coil_model** out, F open) {
   try {
     const auto known = options_of(options);
     if (!known.ok()) return fail(known.error());
-    auto opened = open(known.value());
-    if (!opened.ok()) return fail(opened.error());
-    auto model = std::make_unique<coil_model>();
-    model->model = std::move(opened).value();
-    model->input_dims = dims_of(model->model->manifest().inputs);
-    model->output_dims = dims_of(model->model->manifest().outputs);
-    *out = model.release();
-    return COIL_OK;
+    return give_model(open(known.value()), out);
   } catch (...) {
     return fail_exception();
   }
@@ -173,6 +176,22 @@ coil_status coil_open_memory(const void* bytes, size_t size, const coil_options*
   if (!bytes) return fail_null("the package's address");
   return open_with(options, model,
                    [&](const ModelOptions& o) { return Model::open_memory({static_cast<const uint8_t*>(bytes), size}, o); });
+}
+
+int32_t coil_num_programs(const coil_model* model) { return model ? static_cast<int32_t>(model->model->package().programs.size()) : 0; }
+const char* coil_program_name(const coil_model* model, int32_t i) {
+  if (!model || i < 0 || i >= coil_num_programs(model)) return nullptr;
+  return model->model->package().programs[static_cast<size_t>(i)].c_str();
+}
+const char* coil_model_program(const coil_model* model) { return model ? model->model->package().program.c_str() : ""; }
+
+coil_status coil_open_program(const coil_model* model, const char* name, coil_model** program) try {
+  if (!model) return fail_null("the model");
+  if (!name || !program) return fail_null(name ? "the place for the model" : "the program's name");
+  *program = nullptr;
+  return give_model(model->model->open_program(name), program);
+} catch (...) {
+  return fail_exception();
 }
 
 void coil_close(coil_model* model) { delete model; }

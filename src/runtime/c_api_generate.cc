@@ -75,8 +75,8 @@ coil_status coil_generator_create(coil_model* model, coil_generator** generator)
   return fail_exception();
 }
 void coil_generator_destroy(coil_generator* generator) { delete generator; }
-int64_t coil_generator_vocabulary(const coil_generator* generator) { return generator ? generator->generator->form().vocabulary : 0; }
-int64_t coil_generator_tokens_per_call(const coil_generator* generator) { return generator ? generator->generator->form().most : 0; }
+int64_t coil_generator_vocabulary(const coil_generator* generator) { return generator ? generator->generator->vocabulary() : 0; }
+int64_t coil_generator_tokens_per_call(const coil_generator* generator) { return generator ? generator->generator->most() : 0; }
 
 coil_status coil_conversation_create(coil_generator* generator, const coil_sampling* sampling, coil_conversation** conversation) try {
   if (!generator) return fail_null("the generator");

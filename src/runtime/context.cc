@@ -139,7 +139,7 @@ Status Context::prepare() {
 }
 
 Status Context::use(std::shared_ptr<State> state) {
-  if (state && &state->model() != model_.get()) return Error{ErrorCode::state_mismatch, "the state belongs to another model", "", "make it with coil_state_create of the context's model"};
+  if (state) TRY_STATUS(model_->takes_states_of(state->model()));
   own_state_ = std::move(state);
   state_ = own_state_ ? own_state_.get() : model_->state();
   return ok_status();

@@ -48,7 +48,7 @@ Status Conversation::set_sampling(Sampling sampling) {
 }
 
 Status Conversation::append(std::span<const int64_t> tokens) {
-  const int64_t vocabulary = generator_->form().vocabulary;
+  const int64_t vocabulary = generator_->vocabulary();
   for (const int64_t t : tokens) {
     if (t < 0 || t >= vocabulary)
       return Error{ErrorCode::input_value, "token " + std::to_string(t) + " is not in the vocabulary of " + std::to_string(vocabulary), "", "use the tokenizer that the model was trained with"};
@@ -61,7 +61,6 @@ Status Conversation::append(std::span<const int64_t> tokens) {
 Status Conversation::process(int64_t rows, std::vector<float>* logits) {
   const auto count = static_cast<int64_t>(tokens_.size());
   if (count == 0) return Error{ErrorCode::input_value, "the conversation is empty", "", "append a prompt (or the token that begins texts)"};
-  const GenerationForm& form = generator_->form();
   const std::span<const int64_t> all(tokens_);
   const auto call = [&](int64_t begin, int64_t n, int64_t wanted) -> Status {
     Status status = generator_->call(all.subspan(static_cast<size_t>(begin), static_cast<size_t>(n)), begin, state_, wanted, logits);
@@ -72,14 +71,14 @@ Status Conversation::process(int64_t rows, std::vector<float>* logits) {
     return error;
   };
   if (!state_) {
-    if (count > form.most) return Error{ErrorCode::input_value, "the conversation has " + std::to_string(count) + " tokens, the program takes at most " + std::to_string(form.most), "", "shorten it (truncate)"};
+    if (count > generator_->most()) return Error{ErrorCode::input_value, "the conversation has " + std::to_string(count) + " tokens, the program takes at most " + std::to_string(generator_->most()), "", "shorten it (truncate)"};
     return call(0, count, rows);
   }
   // The last token is processed again where only its logits are wanted: caches by place hold the same row after it.
   const int64_t from = std::min(processed_, count - rows);
   for (int64_t at = from; at < count;) {
-    int64_t n = std::min(count - at, form.most);
-    if (at + n < count) n = std::min(n, std::max<int64_t>(count - rows - at, 1));  // rows that are wanted come from one call
+    const int64_t n = generator_->piece(count - at, rows);
+    if (n == 0) return Error{ErrorCode::input_value, "no program takes the last " + std::to_string(rows) + " tokens in one call", "", ""};
     TRY_STATUS(call(at, n, at + n == count ? rows : 1));
     at += n;
     processed_ = at;
@@ -108,11 +107,12 @@ std::vector<int64_t> Conversation::repetition(int64_t count) const {
 Result<std::vector<int64_t>> Conversation::generate(int64_t count, std::span<const int64_t> stop, int64_t draft) {
   std::vector<int64_t> made;
   const auto ends = [&](int64_t token) { return std::find(stop.begin(), stop.end(), token) != stop.end(); };
-  const int64_t vocabulary = generator_->form().vocabulary;
+  const int64_t vocabulary = generator_->vocabulary();
   while (static_cast<int64_t>(made.size()) < count) {
     std::vector<int64_t> guess;
-    const int64_t room = std::min({draft, count - static_cast<int64_t>(made.size()) - 1, generator_->form().most - 1});
+    const int64_t room = std::min({draft, count - static_cast<int64_t>(made.size()) - 1, generator_->most() - 1});
     if (room > 0 && static_cast<int64_t>(tokens_.size()) > kRepeated) guess = repetition(room);
+    while (!guess.empty() && !generator_->takes(static_cast<int64_t>(guess.size()) + 1)) guess.pop_back();
     const size_t before = tokens_.size();
     tokens_.insert(tokens_.end(), guess.begin(), guess.end());
     const Status processed = process(static_cast<int64_t>(guess.size()) + 1, &logits_);
@@ -169,7 +169,7 @@ Status Conversation::restore(std::span<const uint8_t> bytes) {
   if (head.processed < 0 || static_cast<uint64_t>(head.processed) > head.tokens) return damaged("it has more tokens processed than there are");
   std::vector<int64_t> tokens(head.tokens);
   if (!tokens.empty()) std::memcpy(tokens.data(), bytes.data() + sizeof head, tokens.size() * sizeof(int64_t));
-  const int64_t vocabulary = generator_->form().vocabulary;
+  const int64_t vocabulary = generator_->vocabulary();
   if (std::any_of(tokens.begin(), tokens.end(), [&](int64_t t) { return t < 0 || t >= vocabulary; })) return damaged("a token is not in the vocabulary");
   const std::span<const uint8_t> state = bytes.subspan(sizeof head + tokens.size() * sizeof(int64_t));
   if (state_) {

@@ -52,13 +52,8 @@ Result<GenerationForm> find_generation_form(const Model& model) {
   }
   if (form.tokens < 0) return wrong_form("it has no input for tokens");
   const ManifestDim& n = inputs[static_cast<size_t>(form.tokens)].dims.back();
+  form.least = std::max<int64_t>(n.min, 1);
   form.most = n.max;
-  form.exact = n.min == n.max;
-  if (form.exact && form.most != 1)
-    return wrong_form("it takes exactly " + std::to_string(form.most) + " tokens at a time", "export it with a dynamic number of tokens (torch.export.Dim), or for one token");
-  if (form.exact && !model.state()) return wrong_form("it takes one token at a time and keeps nothing of those before", "export it with its caches as buffers, or with a dynamic number of tokens");
-  if (!form.exact && n.min > 1)
-    return wrong_form("it takes at least " + std::to_string(n.min) + " tokens at a time", "export it with min=1 for the number of tokens");
   const std::vector<ManifestTensor>& outputs = model.manifest().outputs;
   for (size_t i = 0; i < outputs.size() && form.logits < 0; ++i) {
     if (is_float(outputs[i].dtype) && !outputs[i].dims.empty() && outputs[i].dims.size() <= 3 && outputs[i].dims.back().min == outputs[i].dims.back().max) form.logits = static_cast<int32_t>(i);
@@ -149,41 +144,120 @@ class Generator::Call {
 // An idle call, or a new one; idle again at the end.
 class Generator::Lease {
  public:
-  explicit Lease(Generator& generator) : generator_(generator) {
+  explicit Lease(Program& program) : program_(program) {
     {
-      std::lock_guard lock(generator.mutex_);
-      if (!generator.idle_.empty()) {
-        call_ = std::move(generator.idle_.back());
-        generator.idle_.pop_back();
+      std::lock_guard lock(program_.mutex);
+      if (!program_.idle.empty()) {
+        call_ = std::move(program_.idle.back());
+        program_.idle.pop_back();
       }
     }
-    if (!call_) call_ = std::make_unique<Call>(generator.model_);
+    if (!call_) call_ = std::make_unique<Call>(program_.model);
   }
   ~Lease() {
     call_->drop_state();
-    std::lock_guard lock(generator_.mutex_);
-    generator_.idle_.push_back(std::move(call_));
+    std::lock_guard lock(program_.mutex);
+    program_.idle.push_back(std::move(call_));
   }
   Lease(const Lease&) = delete;
   Lease& operator=(const Lease&) = delete;
   Call* operator->() const { return call_.get(); }
 
  private:
-  Generator& generator_;
+  Program& program_;
   std::unique_ptr<Call> call_;
 };
 
-Generator::Generator(std::shared_ptr<const Model> model, GenerationForm form) : model_(std::move(model)), form_(form) {}
+Generator::Program::Program(std::shared_ptr<const Model> of, GenerationForm with) : model(std::move(of)), form(with) {}
+Generator::Program::~Program() = default;
 Generator::~Generator() = default;
 
+Status Generator::fits(const Model& other, const GenerationForm& form) const {
+  if (form.vocabulary != vocabulary()) return wrong_form("it has " + std::to_string(form.vocabulary) + " tokens, the first program " + std::to_string(vocabulary()));
+  if (has_state()) return other.takes_states_of(model());
+  return other.state() ? Status(wrong_form("it keeps a state, and the first program none")) : ok_status();
+}
+
+// What does not generate text (an encoder), or keeps another state, is for its own callers.
+void Generator::add_others(const std::shared_ptr<const Model>& model) {
+  for (const std::string& name : model->package().programs) {
+    if (name == model->package().program) continue;
+    const auto leave_out = [&](const Error& error) { left_out_ += "; its program '" + name + "' is of no use here: " + error.message; };
+    auto opened = model->open_program(name);
+    if (!opened.ok()) {
+      leave_out(opened.error());
+      continue;
+    }
+    const auto form = find_generation_form(*opened.value());
+    const Status fit = !form.ok() ? Status(form.error()) : programs_.empty() ? ok_status() : fits(*opened.value(), form.value());
+    if (!fit.ok()) {
+      leave_out(fit.error());
+      continue;
+    }
+    programs_.push_back(std::make_unique<Program>(std::move(opened).value(), form.value()));
+  }
+}
+
+// Text grows by one token at a time.
+Status Generator::check() const {
+  const bool alone = programs_.size() == 1;
+  const int64_t least = std::min_element(programs_.begin(), programs_.end(), [](const auto& a, const auto& b) { return a->form.least < b->form.least; })->get()->form.least;
+  if (!has_state()) {
+    if (most() == 1) return wrong_form("it takes one token at a time and keeps nothing of those before" + left_out_, "export it with its caches as buffers, or with a dynamic number of tokens");
+  }
+  if (least <= 1) return ok_status();
+  const GenerationForm& form = programs_[0]->form;
+  const std::string other = ", or put a program for single tokens into the package";
+  if (alone && form.least == form.most) return wrong_form("it takes exactly " + std::to_string(form.most) + " tokens at a time" + left_out_, "export it with a dynamic number of tokens (torch.export.Dim), or for one token" + other);
+  return wrong_form("it takes at least " + std::to_string(least) + " tokens at a time" + left_out_, "export it with min=1 for the number of tokens" + other);
+}
+
 Result<std::shared_ptr<Generator>> Generator::make(std::shared_ptr<const Model> model) {
-  TRY(const GenerationForm form, find_generation_form(*model));
-  return std::shared_ptr<Generator>(new Generator(std::move(model), form));
+  std::shared_ptr<Generator> made(new Generator);
+  const auto form = find_generation_form(*model);
+  if (form.ok()) made->programs_.push_back(std::make_unique<Program>(model, form.value()));
+  if (model->package().several && !model->chosen()) made->add_others(model);
+  if (made->programs_.empty()) return form.error();
+  TRY_STATUS(made->check());
+  return made;
+}
+
+std::vector<std::string> Generator::programs() const {
+  std::vector<std::string> names;
+  for (const auto& p : programs_) names.push_back(p->model->package().program);
+  return names;
+}
+
+int64_t Generator::most() const {
+  int64_t most = 1;
+  for (const auto& p : programs_) most = std::max(most, p->form.most);
+  return most;
+}
+
+// Of those that take as many, the one that takes the fewest: it was made for that.
+Generator::Program* Generator::program_for(int64_t count) const {
+  Program* best = nullptr;
+  for (const auto& p : programs_) {
+    if (count >= p->form.least && count <= p->form.most && (!best || p->form.most < best->form.most)) best = p.get();
+  }
+  return best;
+}
+
+int64_t Generator::piece(int64_t left, int64_t rows) const {
+  int64_t best = 0;
+  for (const auto& p : programs_) {
+    int64_t n = std::min(left, p->form.most);
+    if (n < left) n = std::min(n, std::max<int64_t>(left - rows, 1));  // rows that are wanted come from one call
+    if (n >= p->form.least) best = std::max(best, n);
+  }
+  return best;
 }
 
 Status Generator::call(std::span<const int64_t> tokens, int64_t begin, const std::shared_ptr<State>& state, int64_t rows, std::vector<float>* logits) {
-  Lease lease(*this);
-  return lease->run(form_, tokens, begin, state, rows, logits);
+  Program* program = program_for(static_cast<int64_t>(tokens.size()));
+  if (!program) return Error{ErrorCode::input_value, "no program takes " + std::to_string(tokens.size()) + " tokens in a call", "", ""};
+  Lease lease(*program);
+  return lease->run(program->form, tokens, begin, state, rows, logits);
 }
 
 }  // namespace coil::runtime

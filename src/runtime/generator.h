@@ -20,8 +20,7 @@ namespace coil::runtime {
 // How a program takes tokens and gives logits.
 struct GenerationForm {
   int32_t tokens = -1, places = -1, logits = -1;  // inputs and output; places -1: there is none
-  int64_t most = 1;                               // tokens of a call
-  bool exact = false;                             // each call takes exactly `most`
+  int64_t least = 1, most = 1;                    // tokens of a call
   int64_t vocabulary = 0;
 };
 // COIL-E105: the program is not of such a form; says which input or result is in the way.
@@ -30,12 +29,21 @@ Result<GenerationForm> find_generation_form(const Model& model);
 // Immutable but for idle contexts, of which there are as many as there were ever calls at a time. Thread-safe.
 class Generator {
  public:
+  // With a package of several programs, those that generate text and keep the same state are used side by side, each for as many tokens as it takes: one
+  // for prompts, one for single tokens. A model that was opened by its program's name is used alone.
   static Result<std::shared_ptr<Generator>> make(std::shared_ptr<const Model> model);
 
-  const Model& model() const { return *model_; }
-  const std::shared_ptr<const Model>& shared_model() const { return model_; }
-  const GenerationForm& form() const { return form_; }
-  bool has_state() const { return model_->state() != nullptr; }
+  const Model& model() const { return *programs_[0]->model; }  // whose states conversations have
+  const std::shared_ptr<const Model>& shared_model() const { return programs_[0]->model; }
+  int64_t vocabulary() const { return programs_[0]->form.vocabulary; }
+  bool has_state() const { return model().state() != nullptr; }
+  // The names of the programs in use, and the most tokens that a call of one takes.
+  std::vector<std::string> programs() const;
+  int64_t most() const;
+  // Whether some program takes so many tokens in one call.
+  bool takes(int64_t count) const { return program_for(count) != nullptr; }
+  // How many of `left` tokens the next call is for, if the last call has to take at least `rows` of them. 0: no program goes on.
+  int64_t piece(int64_t left, int64_t rows) const;
 
   // Calls the program with tokens from place `begin` on, on a state (null for programs without). logits: room for the last `rows` tokens' logits.
   Status call(std::span<const int64_t> tokens, int64_t begin, const std::shared_ptr<State>& state, int64_t rows, std::vector<float>* logits);
@@ -43,12 +51,25 @@ class Generator {
  private:
   class Call;
   class Lease;
-  Generator(std::shared_ptr<const Model> model, GenerationForm form);
+  struct Program {
+    std::shared_ptr<const Model> model;
+    GenerationForm form;
+    std::mutex mutex;
+    std::vector<std::unique_ptr<Call>> idle;
 
-  std::shared_ptr<const Model> model_;
-  GenerationForm form_;
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<Call>> idle_;
+    Program(std::shared_ptr<const Model> of, GenerationForm with);
+    ~Program();
+  };
+  Generator() = default;
+  Generator(const Generator&) = delete;
+  // Why another program of the package cannot be used beside the first; ok: it can.
+  Status fits(const Model& other, const GenerationForm& form) const;
+  void add_others(const std::shared_ptr<const Model>& model);
+  Status check() const;
+  Program* program_for(int64_t count) const;
+
+  std::vector<std::unique_ptr<Program>> programs_;  // never empty
+  std::string left_out_;                            // of the package's other programs: why, for messages
 
  public:
   ~Generator();

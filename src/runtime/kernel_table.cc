@@ -44,7 +44,7 @@ JsonValue part_of(JsonValue manifest, const Model& model) {
 
 void read_into(KernelTable* table, const Model& model) {
   const ZipReader& zip = model.archive();
-  const ZipEntry* entry = zip.find(model.name() + "/data/coil/manifest.json");
+  const ZipEntry* entry = zip.find(model.package().manifest_entry);
   if (!entry) return;
   auto text = zip.read_text(*entry, kMaxManifest);
   if (!text.ok()) return;

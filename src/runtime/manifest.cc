@@ -141,11 +141,25 @@ Result<FixedInput> read_fixed_input(JsonValue item) {
   return input;
 }
 
-// The folder's name goes into the names of entries: nothing that could lead elsewhere.
-bool is_folder_name(std::string_view name) {
-  return !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
-  });
+// Those of the manifest, or of a target.
+Result<std::vector<ManifestState>> read_states(JsonValue object, const std::vector<ManifestState>& none) {
+  if (!object.find("states")) return none;
+  std::vector<ManifestState> states;
+  TRY(const std::vector<JsonValue> list, list_or_none(object, "states"));
+  for (JsonValue item : list) {
+    ManifestState state;
+    TRY(state.name, item.get_string("name"));
+    TRY(const JsonValue dtype, item.get("dtype"));
+    TRY(state.dtype, dtype_of(dtype));
+    TRY(const JsonArray shape, item.get_array("shape"));
+    for (JsonValue size : shape) {
+      TRY(const int64_t value, size.as_int());
+      state.sizes.push_back(value);
+    }
+    TRY(state.offset, item.get_int("offset"));
+    states.push_back(std::move(state));
+  }
+  return states;
 }
 
 // Of the manifest or of a target; `none` when it has none.
@@ -158,7 +172,7 @@ Result<std::string> read_formula(JsonValue object, const std::string& none) {
   return std::string(text);
 }
 
-Result<Target> read_target(JsonValue item, const std::string& formula) {
+Result<Target> read_target(JsonValue item, const std::string& formula, const std::vector<ManifestState>& states) {
   Target target;
   TRY(const std::string_view device, item.get_string("device"));
   if (device != "cpu" && device != "cuda") return item.error("unknown device '" + std::string(device) + "'");
@@ -175,6 +189,7 @@ Result<Target> read_target(JsonValue item, const std::string& formula) {
     target.architectures.emplace_back(name);
   }
   TRY(target.arena_formula, read_formula(item, formula));
+  TRY(target.states, read_states(item, states));
   return target;
 }
 
@@ -199,9 +214,10 @@ Result<std::vector<Target>> read_targets(JsonValue root) {
   std::vector<Target> targets;
   TRY(const std::vector<JsonValue> list, list_or_none(root, "targets"));
   TRY(const std::string formula, read_formula(root, ""));
+  TRY(const std::vector<ManifestState> states, read_states(root, {}));
   for (JsonValue item : list) {
     if (item.is_string()) continue;  // "cpu:x86-64-v3" of packages for the CPU only
-    TRY(Target target, read_target(item, formula));
+    TRY(Target target, read_target(item, formula, states));
     targets.push_back(std::move(target));
   }
   if (targets.empty()) targets.emplace_back().arena_formula = formula;
@@ -209,6 +225,12 @@ Result<std::vector<Target>> read_targets(JsonValue root) {
 }
 
 }  // namespace
+
+bool is_folder_name(std::string_view name) {
+  return !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+  });
+}
 
 Result<Manifest> parse_manifest(std::string_view json) {
   TRY(const JsonDoc document, JsonDoc::parse(json, "data/coil/manifest.json"));

@@ -54,12 +54,21 @@ struct ManifestTensor {
   std::string number;   // of an output: "int", "float", "bool", or empty for a tensor
 };
 
+// A buffer that the program changes from call to call, of a program in a package of several (programs.h).
+struct ManifestState {
+  std::string name;
+  int32_t dtype = 0;
+  std::vector<int64_t> sizes;
+  int64_t offset = 0;
+};
+
 struct Target {
   int32_t device_type = 0;  // COIL_CPU, COIL_CUDA
   std::string machine = "x86-64";  // of a CPU
   std::string model = "model";
   std::vector<std::string> architectures;  // "sm_90", or "v3"
   std::string arena_formula;               // or empty
+  std::vector<ManifestState> states;       // in packages of several programs
 };
 
 struct FixedInput {
@@ -80,5 +89,8 @@ struct Manifest {
 };
 
 Result<Manifest> parse_manifest(std::string_view json);
+
+// What a folder of the package may be called: its name goes into the names of entries, and nothing may lead elsewhere.
+bool is_folder_name(std::string_view name);
 
 }  // namespace coil::runtime

@@ -2,6 +2,8 @@
 #include "runtime/model.h"
 
 #include <cstring>
+#include <map>
+#include <tuple>
 
 #include "base/cpu_limits.h"
 #include "base/env.h"
@@ -9,6 +11,7 @@
 #include "base/host_machine.h"
 #include "runtime/kernel_table.h"
 #include "runtime/profile.h"
+#include "runtime/programs.h"
 
 namespace coil::runtime {
 namespace {
@@ -28,6 +31,47 @@ Status check_tensors(const char* kind, const CoilTensorDesc* code, int32_t count
                    what + ": '" + tensor.name + "' (" + std::to_string(i) + ") differs in name, dtype or rank"};
   }
   return ok_status();
+}
+
+// A blob of several programs: long enough, and one of the trailers at its end is this program's.
+Status check_shared_constants(const CoilModel& code, std::span<const uint8_t> blob) {
+  if (code.constants_bytes == 0) return ok_status();
+  if (blob.size() < code.constants_bytes)
+    return Error{ErrorCode::bad_package, "the programs' constants have " + std::to_string(blob.size()) + " bytes, the code expects at least " + std::to_string(code.constants_bytes)};
+  CoilConstantsTrailer t;
+  for (uint64_t end = blob.size(); end >= code.constants_bytes + sizeof t; end -= sizeof t) {
+    std::memcpy(&t, blob.data() + end - sizeof t, sizeof t);
+    if (std::memcmp(t.magic, COIL_CONSTANTS_MAGIC, sizeof t.magic) != 0) break;
+    if (t.hash == code.constants_hash) return ok_status();
+  }
+  return Error{ErrorCode::bad_package, "the constants belong to another compile of the program", "", "compile the programs again"};
+}
+
+// Weights on a device; those that several programs of a package have in common are there once.
+Result<std::shared_ptr<const Buffer>> upload_constants(const std::shared_ptr<const CudaDevice>& cuda, std::span<const uint8_t> blob, bool shared) {
+  struct Uploaded {
+    std::shared_ptr<const CudaDevice> device;  // outlives the memory
+    Buffer memory;
+  };
+  using Key = std::tuple<const uint8_t*, size_t, int32_t>;
+  static std::mutex mutex;
+  static auto* const known = new std::map<Key, std::weak_ptr<const Buffer>>;
+  const std::lock_guard lock(mutex);  // two that open programs of one package at a time upload once
+  const Key key{blob.data(), blob.size(), cuda->id().index};
+  if (shared) {
+    std::erase_if(*known, [](const auto& entry) { return entry.second.expired(); });
+    if (const auto found = known->find(key); found != known->end()) {
+      if (auto uploaded = found->second.lock()) return uploaded;
+    }
+  }
+  auto made = std::make_shared<Uploaded>(Uploaded{cuda, Buffer(*cuda)});
+  const auto bytes = static_cast<int64_t>(blob.size());
+  CoilError error{};
+  if (!made->memory.reserve(bytes, &error)) return error_of(error).with_context("no memory for " + std::to_string(bytes) + " bytes of weights");
+  if (cuda->upload(made->memory.data(), blob.data(), bytes, &error)) return error_of(error);
+  std::shared_ptr<const Buffer> buffer(made, &made->memory);
+  if (shared) (*known)[key] = buffer;
+  return buffer;
 }
 
 // The blob is exactly what the code expects, with or without the trailer that names its compile.
@@ -65,15 +109,39 @@ void serial_loop(void*, int64_t count, int64_t, CoilChunkFn body, void* context)
 }  // namespace
 
 Result<std::shared_ptr<Model>> Model::open(const std::string& path, const ModelOptions& options) {
-  TRY(Package package, open_package(path));
+  TRY(Package package, open_package(path, options.program));
   auto model = make(std::move(package), options);
   if (!model.ok() && model.error().where.empty()) model.error().where = path;
   return model;
 }
 
 Result<std::shared_ptr<Model>> Model::open_memory(std::span<const uint8_t> bytes, const ModelOptions& options) {
-  TRY(Package package, read_package(bytes));
+  TRY(Package package, read_package(bytes, options.program));
   return make(std::move(package), options);
+}
+
+Result<std::shared_ptr<Model>> Model::open_program(const std::string& program) const {
+  TRY(Package package, read_package(package_.zip, program));
+  ModelOptions options = options_;
+  options.program = package.program;
+  options.device = device_->id().type == COIL_CUDA ? "cuda:" + std::to_string(device_->id().index) : "cpu";
+  if (pool_ && options.num_threads > 1) {  // the same threads
+    options.num_threads = pool_->num_threads();
+    options.parallel_for = ThreadPool::run_loop;
+    options.pool = pool_.get();
+  }
+  TRY(std::shared_ptr<Model> model, make(std::move(package), options));
+  model->pool_ = pool_;
+  return model;
+}
+
+Status Model::takes_states_of(const Model& other) const {
+  if (this == &other) return ok_status();
+  const bool package = package_.several && package_.zip == other.package_.zip;
+  if (!package) return Error{ErrorCode::state_mismatch, "the state belongs to another model", "", "make it with coil_state_create of the context's model"};
+  if (device_->id().type != other.device_->id().type || device_->id().index != other.device_->id().index)
+    return Error{ErrorCode::state_mismatch, "the state is on " + other.device_->text() + ", the program on " + device_->text(), "", "open both on one device"};
+  return same_states(package_.program, target_.states, other.package_.program, other.target_.states);
 }
 
 // The targets are tried in the package's order; those of another kind of device than the wished one, and of other machines, are left out. When none
@@ -120,6 +188,7 @@ Result<std::shared_ptr<Model>> Model::make_for(const Package& package, const Tar
     TRY(cuda, CudaDevice::open(device.index));
   }
   std::shared_ptr<Model> model(new Model(package, target, std::move(part), std::move(code), std::move(cuda)));
+  model->options_ = options;
   TRY_STATUS(model->check());
   TRY_STATUS(model->load_on_device());
   TRY_STATUS(model->init_state());
@@ -134,8 +203,7 @@ Model::Model(Package package, Target target, PackagePart part, Code code, std::s
       code_(std::move(code)),
       cuda_(std::move(cuda)),
       device_(cuda_ ? static_cast<const Device*>(cuda_.get()) : &cpu_device()),
-      isa_(cuda_ ? cuda_->architecture() : code_.isa()),
-      uploaded_(*device_) {}
+      isa_(cuda_ ? cuda_->architecture() : code_.isa()) {}
 
 Model::~Model() {
   if (!cuda_) return;
@@ -153,11 +221,8 @@ Status Model::load_on_device() {
   CoilError error{};
   if (code.load_device(cuda_->id().index, &loaded_, &error)) return error_of(error);
   if (!code.constants_bytes) return ok_status();
-  const int64_t bytes = static_cast<int64_t>(code.constants_bytes);
-  if (!uploaded_.reserve(bytes, &error))
-    return error_of(error).with_context("no memory for " + std::to_string(bytes) + " bytes of weights");
-  if (cuda_->upload(uploaded_.data(), constants_, bytes, &error)) return error_of(error);
-  constants_ = uploaded_.data();
+  TRY(uploaded_, upload_constants(cuda_, package_.several ? part_.constants : part_.constants.first(code.constants_bytes), package_.several));
+  constants_ = uploaded_->data();
   return ok_status();
 }
 
@@ -165,7 +230,7 @@ Status Model::check() const {
   const CoilModel& code = this->code();
   TRY_STATUS(check_tensors("inputs", code.inputs, code.num_inputs, manifest().inputs));
   TRY_STATUS(check_tensors("outputs", code.outputs, code.num_outputs, manifest().outputs));
-  return check_constants(code, part_.constants);
+  return package_.several ? check_shared_constants(code, part_.constants) : check_constants(code, part_.constants);
 }
 
 Status Model::init_state() {
@@ -175,6 +240,14 @@ Status Model::init_state() {
 }
 
 uint64_t Model::identity() const {
+  if (package_.several) {  // one for all programs that go on with each other's states
+    std::string text = std::to_string(package_.identity()) + " " + std::to_string(target_.device_type);
+    for (const ManifestState& s : target_.states) {
+      text += "\n" + s.name + " " + std::to_string(s.dtype) + " " + std::to_string(s.offset);
+      for (const int64_t size : s.sizes) text += " " + std::to_string(size);
+    }
+    return hash64(text);
+  }
   const uint64_t parts[] = {code().constants_hash, hash64(part_.code)};
   return hash64(std::span(reinterpret_cast<const uint8_t*>(parts), sizeof parts));
 }

@@ -28,6 +28,7 @@ struct ModelOptions {
   void* pool = nullptr;
   std::string device;  // "cpu", "cuda", "cuda:1"; empty: the package's first target that the machine can run
   Verify verify = Verify::small;
+  std::string program;  // of a package of several, by its name; empty: the first one
 };
 
 class Model {
@@ -35,6 +36,8 @@ class Model {
   static Result<std::shared_ptr<Model>> open(const std::string& path, const ModelOptions& options = {});
   // `bytes` (a package) must stay valid and unchanged as long as the model lives.
   static Result<std::shared_ptr<Model>> open_memory(std::span<const uint8_t> bytes, const ModelOptions& options = {});
+  // Another program of the same package, on the same device and threads: weights are neither mapped nor uploaded again. COIL-E402.
+  Result<std::shared_ptr<Model>> open_program(const std::string& program) const;
   ~Model();
 
   const CoilModel& code() const { return code_.model(); }
@@ -45,6 +48,10 @@ class Model {
   const std::string& name() const { return package_.name; }
   const CoilHost& host() const { return host_; }
   const ZipReader& archive() const { return *package_.zip; }
+  const Package& package() const { return package_; }
+  bool chosen() const { return !options_.program.empty(); }  // opened by its program's name
+  // Whether contexts of this model may use a state of that one: it is the same program, or another one of the package that keeps the same. COIL-E213.
+  Status takes_states_of(const Model& other) const;
 
   const Device& device() const { return *device_; }
   const CudaDevice* cuda() const { return cuda_.get(); }   // null on the CPU
@@ -80,7 +87,8 @@ class Model {
   std::string isa_;
   void* loaded_ = nullptr;
   const uint8_t* constants_ = nullptr;
-  Buffer uploaded_;  // the constants on a CUDA device
+  std::shared_ptr<const Buffer> uploaded_;  // the constants on a CUDA device; of all programs of a package
+  ModelOptions options_;
   std::unique_ptr<State> state_;
   std::shared_ptr<ThreadPool> pool_;
   CoilHost host_ = {1, nullptr, nullptr};

@@ -1,9 +1,17 @@
 // See package.h.
 #include "runtime/package.h"
 
-#include <cstring>
+#include <sys/stat.h>
 
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <tuple>
+
+#include "base/hash.h"
 #include "runtime/buffer.h"
+#include "runtime/programs.h"
 
 namespace coil::runtime {
 namespace {
@@ -61,22 +69,73 @@ Result<std::span<const uint8_t>> constants_of(const ZipReader& zip, const ZipEnt
   return std::span<const uint8_t>(owner->data(), bytes.size());
 }
 
-Result<Package> read(ZipReader archive) {
+// What is open, by the file: whoever has it open keeps it; here are only ways to find it.
+struct OpenFiles {
+  using Key = std::tuple<std::string, uint64_t, uint64_t, int64_t, int64_t, int64_t, int64_t, int64_t>;
+  std::mutex mutex;
+  std::map<Key, std::weak_ptr<const ZipReader>> files;
+
+  static OpenFiles& all() {
+    static OpenFiles* const made = new OpenFiles;  // models may outlive the statics of this library
+    return *made;
+  }
+};
+
+Result<std::shared_ptr<const ZipReader>> open_archive(const std::string& path) {
+  struct stat s;
+  std::optional<OpenFiles::Key> key;
+  if (stat(path.c_str(), &s) == 0 && S_ISREG(s.st_mode))
+    key = OpenFiles::Key{path, s.st_dev, s.st_ino, s.st_size, s.st_mtim.tv_sec, s.st_mtim.tv_nsec, s.st_ctim.tv_sec, s.st_ctim.tv_nsec};
+  OpenFiles& open = OpenFiles::all();
+  if (key) {
+    const std::lock_guard lock(open.mutex);
+    const auto known = open.files.find(*key);
+    if (known != open.files.end()) {
+      if (auto zip = known->second.lock()) return zip;
+    }
+  }
+  TRY(ZipReader archive, ZipReader::open(path));
+  auto zip = std::make_shared<const ZipReader>(std::move(archive));
+  if (key) {
+    const std::lock_guard lock(open.mutex);
+    std::erase_if(open.files, [](const auto& entry) { return entry.second.expired(); });
+    open.files[*key] = zip;
+  }
+  return zip;
+}
+
+// The weights of all programs of a package, for one target.
+std::string shared_constants_entry(const std::string& root, const Target& target) {
+  const std::string kind = target.device_type == COIL_CUDA ? "cuda" : target.machine == "x86-64" ? "cpu" : target.machine;
+  return root + "/data/constants/coil_" + kind + ".constants";
+}
+
+}  // namespace
+
+Result<Package> read_package(std::shared_ptr<const ZipReader> archive, const std::string& program) {
   Package package;
-  package.zip = std::make_shared<const ZipReader>(std::move(archive));
+  package.zip = std::move(archive);
   const ZipReader& zip = *package.zip;
   if (zip.entries().empty()) return Error{ErrorCode::bad_package, "the archive is empty", zip.name()};
   const std::string& first = zip.entries().front().name;
   package.name = first.substr(0, first.find('/'));
   // The manifest says which versions can read the rest.
-  const ZipEntry* manifest = zip.find(package.name + "/data/coil/manifest.json");
+  TRY(const ZipEntry* manifest, program_manifest(zip, package.name, program, &package.programs, &package.program));
   if (!manifest) return missing_entry(zip, package.name, "data/coil/manifest.json");
+  package.manifest_entry = manifest->name;
+  package.several = package.manifest_entry != package.name + "/data/coil/manifest.json";
   TRY(const std::string text, zip.read_text(*manifest, kMaxManifest));
   TRY(package.manifest, parse_manifest(text));
   return package;
 }
 
-}  // namespace
+uint64_t Package::identity() const {
+  std::string text;
+  for (const ZipEntry& e : zip->entries()) {
+    if (e.name.ends_with("/manifest.json")) text += e.name + " " + std::to_string(e.crc) + "\n";
+  }
+  return hash64(text);
+}
 
 Result<PackagePart> Package::part(const Target& target, Verify verify) const {
   PackagePart part;
@@ -85,22 +144,22 @@ Result<PackagePart> Package::part(const Target& target, Verify verify) const {
   const ZipEntry* code = zip->find(stem + ".so");
   if (!code) return missing_entry(*zip, name, stem.substr(name.size() + 1) + ".so");
   TRY(part.code, checked(*zip, *code, kMaxCode, &part.owners));
-  if (const ZipEntry* constants = zip->find(stem + ".constants")) {
+  if (const ZipEntry* constants = zip->find(several ? shared_constants_entry(name, target) : stem + ".constants")) {
     TRY(part.constants, constants_of(*zip, *constants, verify, &part.owners));
   }
   return part;
 }
 
-Result<Package> open_package(const std::string& path) {
-  TRY(ZipReader zip, ZipReader::open(path));
-  auto package = read(std::move(zip));
+Result<Package> open_package(const std::string& path, const std::string& program) {
+  TRY(std::shared_ptr<const ZipReader> zip, open_archive(path));
+  auto package = read_package(std::move(zip), program);
   if (!package.ok() && package.error().where.empty()) package.error().where = path;
   return package;
 }
 
-Result<Package> read_package(std::span<const uint8_t> bytes) {
+Result<Package> read_package(std::span<const uint8_t> bytes, const std::string& program) {
   TRY(ZipReader zip, ZipReader::from_bytes(bytes, "package in memory"));
-  return read(std::move(zip));
+  return read_package(std::make_shared<const ZipReader>(std::move(zip)), program);
 }
 
 }  // namespace coil::runtime

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <memory>
 #include <string>
 #include <variant>
 #include <vector>
@@ -203,6 +204,8 @@ struct LateMemory {
   Expr bytes;
 };
 
+struct StateLayout;  // shared_states.h
+
 struct KernelPlan {
   std::shared_ptr<ExprPool> pool;
   std::vector<PlanBuffer> buffers;
@@ -221,6 +224,10 @@ struct KernelPlan {
   uint64_t state_stored = 0;            // of them: what lies in front, and is not all zero when the program begins
   uint64_t constants_bytes = 0;
   uint64_t state_offset = 0;            // of the initial state in the constants blob
+  uint64_t constants_base = 0;          // in front of it in the blob: what earlier programs of the package have
+  uint64_t shared_bytes = 0;            // of those: what this program reads too
+  uint64_t again_bytes = 0;             // of the constants: weights that are there in another form too, such as the table of a lookup and a product's panels
+  std::shared_ptr<const StateLayout> states;  // those of the package's programs; null: the program has its own to itself
 
   const PlanBuffer& buffer(BufferId id) const { return buffers[static_cast<size_t>(id.index)]; }
   PlanBuffer& buffer(BufferId id) { return buffers[static_cast<size_t>(id.index)]; }

@@ -11,13 +11,10 @@
 #include "expr/written_size.h"
 #include "schedule/read_order.h"
 #include "schedule/schedule.h"
+#include "schedule/shared_states.h"
 
 namespace coil {
 namespace {
-
-bool is_zero(const TensorData& data) {
-  return std::all_of(data.bytes.begin(), data.bytes.end(), [](uint8_t byte) { return byte == 0; });
-}
 
 constexpr int64_t kAlignment = 64;  // one cache line, and the widest vector
 // Budgets: formulas stay as long as someone may read them, and all of them linear in the program.
@@ -157,6 +154,7 @@ class MemoryPlanner {
       if (plan_.outputs[i].kind != LoopOutput::Kind::user) continue;
       plan_.buffer(plan_.outputs[i].source).placement = {Placement::Kind::output, static_cast<int>(user++), Expr()};
     }
+    if (target_.states) return place_shared_states();
     place_states(false);
     plan_.state_stored = plan_.state_bytes;
     place_states(true);
@@ -165,11 +163,21 @@ class MemoryPlanner {
   // Caches begin empty: what is zero comes last, and the package does not store it.
   void place_states(bool zero) {
     for (PlanBuffer& b : plan_.buffers) {
-      if (b.info.kind != BufferInfo::Kind::state || is_zero(b.info.data) != zero) continue;
+      if (b.info.kind != BufferInfo::Kind::state || begins_with_zeros(b.info.data) != zero) continue;
       uint64_t bytes = static_cast<uint64_t>(byte_size(b.info.dtype));
       for (Expr s : b.info.sizes) bytes *= static_cast<uint64_t>(s->as_int());
       b.placement = {Placement::Kind::state, -1, pool().index(static_cast<int64_t>(plan_.state_bytes))};
       plan_.state_bytes += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    }
+  }
+
+  void place_shared_states() {
+    plan_.states = target_.states;
+    plan_.state_bytes = plan_.states->bytes;
+    plan_.state_stored = plan_.states->stored;
+    for (PlanBuffer& b : plan_.buffers) {
+      if (b.info.kind != BufferInfo::Kind::state) continue;
+      b.placement = {Placement::Kind::state, -1, pool().index(static_cast<int64_t>(plan_.states->find(b.info.name)->offset))};
     }
   }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -49,6 +50,8 @@ struct TargetTraits {
   // Bytes of scratch that a template needs, over the symbols and `workers`; invalid: none. All fields of the kernel but `scratch` and
   // the epilogue are set; the plan has its buffers, without places.
   std::function<Expr(const KernelPlan& plan, const TemplateKernel& kernel)> template_scratch;
+  // Where the states lie that a package's programs have in common; null: the program has them to itself.
+  std::shared_ptr<const StateLayout> states;
 };
 
 }  // namespace coil

@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "runtime/manifest.h"
+#include "runtime/programs.h"
 
 namespace coil::tool {
 namespace {
@@ -56,12 +57,34 @@ std::string root_folder(const ZipReader& zip) {
   return plain ? root : "model";
 }
 
-Result<Json> read_manifest(const ZipReader& zip) {
+namespace {
+
+struct ChosenManifest {
+  const ZipEntry* entry = nullptr;
+  std::vector<std::string> names;
+};
+
+Result<ChosenManifest> chosen_manifest(const ZipReader& zip, const std::string& program) {
   const ZipEntry* entry = manifest_entry(zip);
   if (!entry)
     return Error{ErrorCode::bad_package, "the package lacks data/coil/manifest.json: it was not made by coil", zip.name(),
                  "compile the program with coil"};
-  TRY(const std::string text, zip.read_text(*entry, kMaxManifest));
+  ChosenManifest chosen;
+  std::string name;
+  TRY(chosen.entry, runtime::program_manifest(zip, entry->name.substr(0, entry->name.size() - kManifest.size()), program, &chosen.names, &name));
+  return chosen;
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> program_names(const ZipReader& zip) {
+  TRY(ChosenManifest chosen, chosen_manifest(zip, ""));
+  return std::move(chosen.names);
+}
+
+Result<Json> read_manifest(const ZipReader& zip, const std::string& program) {
+  TRY(const ChosenManifest chosen, chosen_manifest(zip, program));
+  TRY(const std::string text, zip.read_text(*chosen.entry, kMaxManifest));
   TRY_STATUS(runtime::parse_manifest(text));
   Json manifest = Json::parse(text, nullptr, false);
   if (manifest.is_discarded()) return Error{ErrorCode::bad_json, "data/coil/manifest.json is malformed", zip.name(), ""};
@@ -71,7 +94,7 @@ Result<Json> read_manifest(const ZipReader& zip) {
 Json manifest_of_target(const Json& manifest, const Json& target) {
   Json own = manifest;
   if (!target.is_object()) return own;
-  for (const char* key : {"symbols", "memory", "constants_hash", "kernels", "not_fused"}) {
+  for (const char* key : {"symbols", "memory", "constants_hash", "kernels", "not_fused", "states"}) {
     if (target.contains(key)) own[key] = target[key];
   }
   return own;

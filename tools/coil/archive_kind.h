@@ -26,7 +26,10 @@ ArchiveKind archive_kind(const ZipReader& zip);
 std::string root_folder(const ZipReader& zip);
 
 // A package's manifest, checked as the runtime checks it. bad_package, package_version, bad_json.
-Result<Json> read_manifest(const ZipReader& zip);
+// Of a package of several programs, that of one, by its name; empty: the first one. COIL-E402 where there is none of that name.
+Result<Json> read_manifest(const ZipReader& zip, const std::string& program = "");
+// What a package calls its programs; one name in a package of a single program.
+Result<std::vector<std::string>> program_names(const ZipReader& zip);
 
 // What f makes of a package's manifest, of which the runtime checked only its own part: bad_package where the rest is not what coil writes.
 template <class F>

@@ -266,6 +266,7 @@ Action add_bench(CLI::App& app) {
   app.add_option("--repeat", a->repeat, "measure this many calls instead")->check(CLI::Range(1, 1'000'000'000))->type_name("N");
   app.add_option("--warmup", a->warmup, "calls before the measurement")->check(CLI::Range(0, 1'000'000))->type_name("N");
   add_device_option(app, a->device);
+  add_program_option(app, a->compile.program);
   add_threads_option(app, a->threads, "threads of a call; default: all that this process may use");
   add_compile_options(app, a->compile);
   app.add_flag("--json", a->json, "print the numbers as JSON");

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <memory>
 
@@ -15,6 +16,7 @@
 #include "decisions.h"
 #include "interrupt.h"
 #include "load_model.h"
+#include "package/package_writer.h"
 #include "temporary_folder.h"
 #include "terminal.h"
 #include "triton_step.h"
@@ -23,11 +25,51 @@ namespace coil::tool {
 namespace {
 
 struct Arguments {
-  std::string model, output, tune_log;
+  std::vector<std::string> models;
+  std::string model, output, tune_log;  // model: of a single program, or all of them for people
   CompileArguments compile;
   std::vector<std::string> requirements, shapes, triton;
   bool json = false, quiet = false;
 };
+
+// The folder of all entries of a package: a plain word from its file's name.
+std::string output_stem(const std::string& path) {
+  std::string stem = std::filesystem::path(path).filename().string();
+  for (const std::string_view suffix : {".pt2", ".coil"}) {
+    if (stem.ends_with(suffix)) stem.resize(stem.size() - suffix.size());
+  }
+  for (char& c : stem) {
+    if (!std::isalnum(static_cast<unsigned char>(c)) && c != '_' && c != '-') c = '_';
+  }
+  return stem.empty() || stem.size() > 100 ? "model" : stem;
+}
+
+// A program of a package of several: NAME=FILE, or the file's stem.
+struct ProgramFile {
+  std::string name, path;
+};
+
+ProgramFile program_file(const std::string& text) {
+  std::error_code ignored;
+  const size_t equals = text.find('=');
+  if (equals != std::string::npos && !std::filesystem::exists(text, ignored)) return {text.substr(0, equals), text.substr(equals + 1)};
+  std::string stem = std::filesystem::path(text).filename().string();
+  if (stem.ends_with(".pt2")) stem.resize(stem.size() - 4);
+  return {stem, text};
+}
+
+// What the command line names. A name that is given makes a package of programs of a single one too.
+struct ProgramFiles {
+  std::vector<ProgramFile> files;
+  bool named = false;
+};
+
+ProgramFiles program_files(const std::vector<std::string>& texts) {
+  ProgramFiles all;
+  for (const std::string& text : texts) all.files.push_back(program_file(text));
+  all.named = texts.size() > 1 || all.files[0].path != texts[0];
+  return all;
+}
 
 // model.pt2 -> model.coil.pt2, beside it
 std::string default_output(const std::string& model) {
@@ -55,6 +97,7 @@ Json to_json(const Arguments& a, const CompileReport& r, const CompileOptions& o
           {"functions", r.functions},
           {"code_bytes", r.code_bytes},
           {"constants_bytes", r.constants_bytes},
+          {"shared_bytes", r.shared_bytes},
           {"package_bytes", bytes},
           {"arena_bytes", r.arena_formula}};
 }
@@ -135,11 +178,13 @@ std::string summary(const Arguments& a, const CompileReport& r, const CompileOpt
   Table sizes;
   sizes.add({"package", fmt::format("{}: code {}, weights {}", bytes_text(bytes), bytes_text(r.code_bytes),
                                     bytes_text(r.constants_bytes))});
+  if (r.shared_bytes > 0) sizes.add({"", fmt::format("programs have {} of weights in common, which are stored once", bytes_text(r.shared_bytes))});
   sizes.add({"scratch memory of a call", fmt::format("{} bytes", r.arena_formula)});
   for (const std::string& name : r.replaced) sizes.add({"replaced kernel", shown(name)});
   text += sizes.text();
   if (!r.tuning) return text;
   text += tuning_text(*r.tuning, options.cache != nullptr, style);
+  for (const tune::Record& more : r.more_tunings) text += tuning_text(more, options.cache != nullptr, style);
   for (const std::string& hint : r.hints) text += fmt::format("  hint: {}\n", shown(hint));
   return text;
 }
@@ -147,35 +192,78 @@ std::string summary(const Arguments& a, const CompileReport& r, const CompileOpt
 // The record for machines, with what it had of other programs; the tables for readers.
 Status write_tuning(const Arguments& a, const CompileReport& report) {
   if (!report.tuning) return ok_status();
-  if (!a.tune_log.empty()) TRY_STATUS(write_file(a.tune_log, std::string_view(tune::record_tables(*report.tuning))));
-  return a.compile.record.empty() ? ok_status() : save_record(a.compile.record, *report.tuning);
+  std::string tables = tune::record_tables(*report.tuning);
+  for (const tune::Record& more : report.more_tunings) tables += "\n" + tune::record_tables(more);
+  if (!a.tune_log.empty()) TRY_STATUS(write_file(a.tune_log, std::string_view(tables)));
+  if (a.compile.record.empty()) return ok_status();
+  TRY_STATUS(save_record(a.compile.record, *report.tuning));
+  for (const tune::Record& more : report.more_tunings) TRY_STATUS(save_record(a.compile.record, more));
+  return ok_status();
+}
+
+// Reads and compiles what the command line names.
+Result<CompileReport> compile_files(const Arguments& a, const ProgramFiles& given, CompileOptions& options, Progress& progress, double* read_seconds) {
+  std::vector<ZipReader> archives;  // outlive the programs' weights
+  std::vector<ProgramInput> inputs;
+  std::vector<NamedProgram> programs;
+  std::vector<std::string> names;
+  for (const ProgramFile& f : given.files) names.push_back(f.name);
+  if (given.named) TRY_STATUS(check_program_names(names));
+  for (const ProgramFile& f : given.files) {
+    progress.begin("reading " + f.path, 0);
+    TRY(ZipReader zip, ZipReader::open(f.path));
+    archives.push_back(std::move(zip));
+    TRY(ProgramInput input, read_input_program(archives.back(), a.compile));
+    *read_seconds += input.read_seconds;
+    inputs.push_back(std::move(input));
+  }
+  if (!given.named) {
+    options.name = inputs[0].name;
+    return compile_to_file(inputs[0].graph, a.output, options);
+  }
+  options.name = output_stem(a.output);
+  for (size_t i = 0; i < names.size(); ++i) programs.push_back({names[i], &inputs[i].graph});
+  return compile_programs_to_file(programs, a.output, options);
+}
+
+// The programs with their Triton kernels compiled, each in a folder that lives as long as `folders`; the programs themselves without --triton.
+Result<ProgramFiles> with_triton(ProgramFiles given, const Arguments& a, std::vector<std::unique_ptr<TemporaryFolder>>& folders) {
+  if (a.triton.empty()) return given;
+  for (ProgramFile& f : given.files) {
+    folders.push_back(std::make_unique<TemporaryFolder>());
+    const std::string& folder = folders.back()->path;
+    if (folder.empty()) return Error{ErrorCode::file_unwritable, "no temporary folder can be made", "", "set TMPDIR"};
+    TRY(f.path, compile_triton(f.path, a.triton, a.compile.target, folder));
+  }
+  return given;
 }
 
 Result<int> compile(Arguments& a) {
   if (!a.tune_log.empty() && a.compile.tune == "off") return Error{ErrorCode::bad_option, "--tune-log writes what a tuner timed", "", "add --tune fast or --tune max"};
-  if (a.output.empty()) a.output = default_output(a.model);
-  const double start = seconds_now();
-  const TemporaryFolder folder;
-  std::string model = a.model;
-  if (!a.triton.empty()) {
-    if (folder.path.empty()) return Error{ErrorCode::file_unwritable, "no temporary folder can be made", "", "set TMPDIR"};
-    TRY(model, compile_triton(a.model, a.triton, a.compile.target, folder.path));
+  const ProgramFiles given = program_files(a.models);
+  const std::vector<ProgramFile>& files = given.files;
+  a.model = fmt::format("{}", fmt::join(a.models, " "));
+  if (a.output.empty()) {
+    if (files.size() > 1) return Error{ErrorCode::bad_option, "a package of several programs needs a name of its own", "", "give it with -o, such as -o model.coil.pt2"};
+    a.output = default_output(files[0].path);
   }
-  TRY(const ZipReader zip, ZipReader::open(model));
+  const double start = seconds_now();
   std::error_code ignored;
-  if (std::filesystem::equivalent(a.model, a.output, ignored)) {
+  for (const ProgramFile& f : files) {
+    TRY(const ZipReader readable, ZipReader::open(f.path));
+    if (!std::filesystem::equivalent(f.path, a.output, ignored)) continue;
     return Error{ErrorCode::bad_option, fmt::format("the output '{}' is the input", a.output), "",
                  "choose another name with -o"};
   }
+  std::vector<std::unique_ptr<TemporaryFolder>> folders;
+  TRY(const ProgramFiles ready, with_triton(given, a, folders));
   clean_up_on_signals(a.output);
   Progress progress(a.quiet ? Progress::Mode::never : Progress::mode_from_env());
   TRY(CompileOptions options, compile_options(a.compile, progress));
-  progress.begin("reading " + a.model, 0);
-  TRY(const ProgramInput program, read_input_program(zip, a.compile));
-  options.name = program.name;
-  TRY(CompileReport report, compile_to_file(program.graph, a.output, options));
+  double read_seconds = 0;
+  TRY(CompileReport report, compile_files(a, ready, options, progress, &read_seconds));
   progress.finish();
-  report.stages.insert(report.stages.begin(), {"read", program.read_seconds});
+  report.stages.insert(report.stages.begin(), {"read", read_seconds});
   const double seconds = seconds_now() - start;
   TRY_STATUS(write_tuning(a, report));
   if (options.cache && !options.cache->distrust().empty()) note(options.cache->distrust());
@@ -198,7 +286,9 @@ Result<int> compile(Arguments& a) {
 
 Action add_compile(CLI::App& app) {
   auto a = std::make_shared<Arguments>();
-  app.add_option("model", a->model, "exported program (.pt2 of torch.export.save)")->required()->type_name("MODEL.pt2");
+  app.add_option("model", a->models, "exported program (.pt2 of torch.export.save); several, or NAME=MODEL.pt2: programs of one package, which have their weights in common")
+      ->required()
+      ->type_name("MODEL.pt2");
   app.add_option("-o,--output", a->output, "package to write; default: MODEL.coil.pt2 beside the program")->type_name("FILE");
   add_compile_options(app, a->compile);
   app.add_option("--tune-log", a->tune_log, "write what the tuner timed, a table for each problem")->type_name("FILE");
@@ -216,6 +306,7 @@ Action add_compile(CLI::App& app) {
       "Examples:\n"
       "  coil compile model.pt2\n"
       "  coil compile model.pt2 -o /tmp/model.coil.pt2 --dim batch=x:0 --dim seq=ids:1\n"
+      "  coil compile prefill.pt2 decode.pt2 -o model.coil.pt2   one package of two programs\n"
       "  coil compile model.pt2 --target cpu:x86-64-v3        one instruction set: half the time and size\n"
       "  coil compile model.pt2 --target cpu,cuda:sm_90       for both; needs NVRTC (COIL_NVRTC), but no GPU\n"
       "  coil compile model.pt2 --tune fast --record model.tune.json\n"

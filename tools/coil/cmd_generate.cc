@@ -92,7 +92,7 @@ Result<int> generate(const Arguments& a) {
   TRY(const std::vector<int64_t> prompt, prompt_of(a));
   TRY(const LoadedModel loaded, load_model(a.model, a.compile, a.threads, a.device));
   TRY(auto generator, runtime::Generator::make(loaded.model));
-  if (a.bytes && generator->form().vocabulary > 256) note(fmt::format("--bytes: the model has {} tokens, those above 255 are no bytes", generator->form().vocabulary));
+  if (a.bytes && generator->vocabulary() > 256) note(fmt::format("--bytes: the model has {} tokens, those above 255 are no bytes", generator->vocabulary()));
   TRY(auto talk, runtime::Conversation::make(generator, a.sampling));
   TRY_STATUS(talk->append(prompt));
   if (a.bytes && !a.json) std::fputs(a.prompt.c_str(), stdout);
@@ -128,6 +128,7 @@ Action add_generate(CLI::App& app) {
   app.add_option("--seed", a->sampling.seed, "the same seed gives the same text; default: 0")->type_name("N");
   app.add_option("--draft", a->draft, "try so many tokens of an earlier repetition in one step: the same text in fewer steps; default: 0")->check(CLI::Range(0, 256))->type_name("N");
   add_device_option(app, a->device);
+  add_program_option(app, a->compile.program);
   add_threads_option(app, a->threads, "threads of a step; default: all that this process may use");
   add_compile_options(app, a->compile);
   app.add_flag("--json", a->json, "print tokens and times as JSON, at the end");

@@ -6,6 +6,7 @@
 
 #include "command.h"
 #include "inspect.h"
+#include "options.h"
 
 namespace coil::tool {
 namespace {
@@ -20,6 +21,7 @@ Result<int> inspect(const InspectArguments& a) {
 Action add_inspect(CLI::App& app) {
   auto a = std::make_shared<InspectArguments>();
   app.add_option("model", a->model, "package, or exported program")->required()->type_name("MODEL");
+  add_program_option(app, a->program);
   app.add_flag("--kernels", a->kernels, "the kernels, with the operators and source lines that each of them computes");
   app.add_flag("--memory", a->memory, "the formula of a call's memory, and the buffers of its scratch space");
   app.add_flag("--fusion", a->fusion, "which operations were not fused, and why");

@@ -128,6 +128,7 @@ Action add_profile(CLI::App& app) {
   app.add_flag("--counters", a->counters, "the processor's cycles, instructions and cache misses too (in the trace and with --json), where the system gives them");
   app.add_flag("--no-limits", a->no_limits, "do not measure what the machine can do");
   add_device_option(app, a->device);
+  add_program_option(app, a->compile.program);
   add_threads_option(app, a->threads, "threads of a call; default: all that this process may use");
   add_compile_options(app, a->compile);
   app.add_flag("--json", a->json, "print the numbers as JSON");

@@ -80,6 +80,7 @@ Action add_report(CLI::App& app) {
   app.add_option("--warmup", a->warmup, "calls before those")->check(CLI::Range(0, 1'000'000))->type_name("N");
   app.add_option("--times", a->record, "a tuning record (--record of `coil compile`): what the variants of each kernel took")->type_name("FILE");
   add_device_option(app, a->device);
+  add_program_option(app, a->compile.program);
   add_threads_option(app, a->threads, "threads of a call; default: all that this process may use");
   add_compile_options(app, a->compile);
   app.add_flag("--json", a->json, "print the report's data instead of writing a page");

@@ -171,6 +171,7 @@ Action add_run(CLI::App& app) {
   app.add_option("-o,--output", a->output, "archive to write: out_0, out_1, ..., flattened in the program's order; None results have no entry")
       ->type_name("FILE.npz");
   add_device_option(app, a->device);
+  add_program_option(app, a->compile.program);
   add_threads_option(app, a->threads, "threads of the call; default: all that this process may use");
   add_compile_options(app, a->compile);
   app.add_flag("--verify", a->verify, "verify the checksum of all weights first (that of code and of weights up to 64 KiB always is)");

@@ -9,7 +9,7 @@
 namespace coil::tool {
 
 struct InspectArguments {
-  std::string model, source;
+  std::string model, source, program;
   std::vector<std::string> shapes, requirements;
   bool kernels = false, memory = false, fusion = false, entries = false, licenses = false, json = false, all_sources = false;
 };

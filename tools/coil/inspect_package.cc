@@ -99,6 +99,10 @@ Result<std::string> memory_text(const Json& m, const Style& style) {
   table.add({style.bold("peak of a call"), style.bold(peak), "bytes, the sum of both"});
   table.add(
       {"weights", bytes_text(static_cast<uint64_t>(integer(memory.at("constants_bytes")))), "mapped from the file, shared by all processes"});
+  if (integer_or_zero(memory, "again_bytes") > 0)
+    table.add({"", bytes_text(static_cast<uint64_t>(integer(memory["again_bytes"]))), "of them weights that are stored in another form too: as a lookup and as a product reads them"});
+  if (integer_or_zero(memory, "shared_bytes") > 0)
+    table.add({"", bytes_text(static_cast<uint64_t>(integer(memory["shared_bytes"]))), "of them shared with earlier programs of the package: stored and mapped once"});
   if (integer_or_zero(memory, "state_bytes") > 0)
     table.add({"state", bytes_text(static_cast<uint64_t>(integer(memory["state_bytes"]))), "mutated buffers, one copy per loaded model"});
   return style.bold("Memory") + "\n" + table.text();
@@ -208,13 +212,14 @@ std::string entries_text(const ZipReader& zip, const Style& style) {
   return style.bold("Entries") + "\n" + table.text();
 }
 
-Result<std::vector<std::pair<std::string, std::string>>> read_sources(const ZipReader& zip) {
+Result<std::vector<std::pair<std::string, std::string>>> read_sources(const ZipReader& zip, const Json& m) {
+  const std::string folder = std::string(kSourceFolder) + (m.contains("program") ? m["program"].get<std::string>() + "/" : "");
   std::vector<std::pair<std::string, std::string>> sources;
   for (const ZipEntry& e : zip.entries()) {
-    const size_t at = e.name.find(kSourceFolder);
+    const size_t at = e.name.find(folder);
     if (at == std::string::npos) continue;
     TRY(std::string text, zip.read_text(e, kMaxSource));
-    sources.emplace_back(e.name.substr(at + kSourceFolder.size()), std::move(text));
+    sources.emplace_back(e.name.substr(at + folder.size()), std::move(text));
   }
   return sources;
 }
@@ -240,7 +245,7 @@ std::string function_text(const std::string& text, const std::string& name) {
 
 // The code of what `wanted` names: a file, a function, or kernels by a part of their names.
 Result<std::string> source_text(const ZipReader& zip, const Json& m, const std::string& wanted) {
-  TRY(const auto sources, read_sources(zip));
+  TRY(const auto sources, read_sources(zip, m));
   std::string text, names;
   for (const auto& [file, content] : sources) {
     names += (names.empty() ? "" : ", ") + file;
@@ -315,15 +320,35 @@ Result<std::string> target_details(const Json& m, const InspectArguments& a, con
   return text;
 }
 
-}  // namespace
+// Which programs there are, and which of them go on with each other's states.
+Result<std::string> programs_text(const ZipReader& zip, const std::vector<std::string>& names, const Style& style) {
+  Table table;
+  std::vector<std::pair<std::string, Json>> states;  // the first program that keeps these
+  for (const std::string& name : names) {
+    TRY(const Json manifest, read_manifest(zip, name));
+    const Json& memory = manifest.at("memory");
+    const int64_t weights = integer(memory.at("constants_bytes")), shared = integer_or_zero(memory, "shared_bytes"), state = integer_or_zero(memory, "state_bytes");
+    std::string kept = "no state";
+    if (state > 0) {
+      const Json own = manifest.value("states", Json::array());
+      const auto same = std::find_if(states.begin(), states.end(), [&](const auto& s) { return s.second == own; });
+      kept = same == states.end() ? "state " + bytes_text(static_cast<uint64_t>(state)) : "the state of " + same->first;
+      if (same == states.end()) states.emplace_back(name, own);
+    }
+    table.add({style.bold(name), count_text(manifest.at("kernels").size(), "kernel"),
+               fmt::format("weights {}{}", bytes_text(static_cast<uint64_t>(weights)), shared > 0 ? ", of which " + bytes_text(static_cast<uint64_t>(shared)) + " are an earlier program's too" : ""), kept});
+  }
+  return style.bold("Programs") + "\n" + table.text();
+}
 
-Result<int> inspect_package(const ZipReader& zip, const InspectArguments& a) {
-  TRY(const Json manifest, read_manifest(zip));
+Result<int> inspect_program_of(const ZipReader& zip, const InspectArguments& a, const std::vector<std::string>& names) {
+  TRY(const Json manifest, read_manifest(zip, a.program));
   TRY(const std::vector<Requirement> requirements, check_requirements(manifest, a.requirements, a.shapes));
   const int code = report_requirements(requirements);
   if (a.json) {
     TRY(Json json, to_json(zip, manifest, a));
     for (const Requirement& r : requirements) json["requirements"].push_back({{"requirement", r.text}, {"met", r.met}, {"found", r.found}});
+    if (manifest.contains("program")) json["programs"] = names;
     put(json_text(json));
     return code;
   }
@@ -344,6 +369,10 @@ Result<int> inspect_package(const ZipReader& zip, const InspectArguments& a) {
   text += fmt::format("  from PyTorch {}; {}; {}\n", m.value("torch", "?"),
                       targets_text(m),
                       count_text(m.at("kernels").size(), "kernel"));
+  if (m.contains("program")) {
+    TRY(const std::string programs, programs_text(zip, names, style));
+    text += programs + style.bold("Program " + m["program"].get<std::string>()) + (names.size() > 1 ? "  (another one: --program NAME)" : "") + "\n";
+  }
   text += interface_text(m, style);
   const Json targets = m.value("targets", Json::array());
   const bool several = targets.size() > 1 && targets[0].is_object();
@@ -355,6 +384,13 @@ Result<int> inspect_package(const ZipReader& zip, const InspectArguments& a) {
   if (a.entries) text += entries_text(zip, style);
   put(text);
   return code;
+}
+
+}  // namespace
+
+Result<int> inspect_package(const ZipReader& zip, const InspectArguments& a) {
+  TRY(const std::vector<std::string> names, program_names(zip));
+  return inspect_program_of(zip, a, names);
 }
 
 }  // namespace coil::tool

@@ -4,6 +4,8 @@
 
 #include <chrono>
 
+#include "base/text.h"
+
 namespace coil::tool {
 // The kernels and the memory that the manifest tells are those of the target that was opened.
 void choose_target(LoadedModel& loaded) {
@@ -24,8 +26,11 @@ Result<LoadedModel> load_model(const std::string& path, const CompileArguments& 
   if (verify) options.verify = runtime::Verify::all;
   options.num_threads = threads;
   options.device = device;
+  options.program = arguments.program;
   TRY(const ZipReader zip, ZipReader::open(path));
   if (archive_kind(zip) == ArchiveKind::program) {
+    if (!arguments.program.empty())
+      return Error{ErrorCode::bad_option, fmt::format("--program {}: {} is an exported program, not a package of several", shown(arguments.program), path), "", "leave --program out"};
     CompileArguments compile = arguments;
     if (compile.threads == 0) compile.threads = threads;
     return compile_and_load(zip, std::move(compile), options);
@@ -34,7 +39,7 @@ Result<LoadedModel> load_model(const std::string& path, const CompileArguments& 
   const double start = seconds_now();
   TRY(loaded.model, runtime::Model::open(path, options));
   loaded.load_seconds = seconds_now() - start;
-  TRY(loaded.manifest, read_manifest(zip));
+  TRY(loaded.manifest, read_manifest(zip, arguments.program));
   choose_target(loaded);
   return loaded;
 }

@@ -14,6 +14,10 @@ void add_device_option(CLI::App& app, std::string& device) {
   app.add_option("--device", device, "cpu, cuda or cuda:N; default: the package's first target that this machine can run")->type_name("DEVICE");
 }
 
+void add_program_option(CLI::App& app, std::string& program) {
+  app.add_option("--program", program, "which program of a package of several; default: the first one")->type_name("NAME");
+}
+
 void add_kernels_option(CLI::App& app, CompileArguments& a) {
   app.add_option("--kernels", a.kernels, "your own kernels for the program's operators: a JSON file, or a folder of them (docs/user_kernels.md)")
       ->allow_extra_args(false)

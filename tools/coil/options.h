@@ -28,11 +28,13 @@ struct CompileArguments {
   int tune_threads = 0;
   std::vector<std::string> warm;
   std::vector<std::string> kernels;  // files or folders of user kernels
+  std::string program;               // of a package of several
 };
 
 void add_compile_options(CLI::App& app, CompileArguments& arguments);
 void add_kernels_option(CLI::App& app, CompileArguments& arguments);
 void add_device_option(CLI::App& app, std::string& device);
+void add_program_option(CLI::App& app, std::string& program);
 void add_threads_option(CLI::App& app, int& threads, const char* help);
 
 // With COIL_DEBUG, COIL_DUMP, COIL_SKIP and COIL_THREADS; the progress line is `progress`, which must outlive the options.

@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 from torch.library import triton_op, wrap_triton
 
-tolerance = 1e-5
+tolerance = 1e-4  # a sum of thousands of numbers of both signs
 dims = ({1: "tokens"}, {0: "tokens"}, {0: "tokens"})
 
 
