@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -168,7 +169,10 @@ class Generator::Lease {
   ~Lease() {
     call_->drop_state();
     std::lock_guard lock(generator_.mutex_);
-    generator_.idle_.push_back(std::move(call_));
+    try {
+      generator_.idle_.push_back(std::move(call_));
+    } catch (const std::bad_alloc&) {  // the next one makes it anew
+    }
   }
   Lease(const Lease&) = delete;
   Lease& operator=(const Lease&) = delete;
