@@ -50,3 +50,14 @@ op("lerp_of_layouts", lambda x, y, w: (torch.lerp(x, y, w), torch.lerp(x.mT, y, 
 # Beside 765 the exponential of 18 is no normal number of double precision; a row that ends higher must not take the digits of its beginning.
 op("logcumsumexp_far_below", lambda x, b: (torch.logcumsumexp(x, 1), torch.logcumsumexp(x.flip(1), 1), torch.logcumsumexp(x.double() - 400, 1), torch.logcumsumexp(b * 3.0, 0)),
    lambda: (torch.tensor([[18.0, 18, 17, 25, 765, 3, 764], [-600, -601, 5, 5, 700, -20, float("-inf")], [float("-inf"), -1e4, 3, 1, 2, 2, 2]]), torch.tensor([6, 5, 8, 255, 254, 0, 255], dtype=U8)))
+
+
+def sines(x):
+    """More of them than a kernel of CUDA has inlined."""
+    y, z = x, x.double()
+    for _ in range(7):
+        y, z = y.sin() + y.cos() * 0.5, z.cos() + z.tan().clamp(-1, 1) * 0.5
+    return y, z
+
+
+op("many_sines", sines, lambda: (torch.cat([rand(37) * 9, torch.tensor([0.0, -0.0, 1e6, -3e7, float("inf"), float("nan")])]),))
