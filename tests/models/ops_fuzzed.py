@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from case import BF16, BOOL, F32, U8, rand, registry
+from case import BF16, BOOL, F16, F32, F64, U8, rand, registry
 
 PROGRAMS, add = registry(__file__)
 
@@ -61,3 +61,15 @@ def sines(x):
 
 
 op("many_sines", sines, lambda: (torch.cat([rand(37) * 9, torch.tensor([0.0, -0.0, 1e6, -3e7, float("inf"), float("nan")])]),))
+
+
+# Integers lose digits where they are looked up among floating-point numbers; unsigned ones are looked up among nothing else.
+def look_up(a, u, b):
+    return tuple(torch.bucketize(x, b.to(d), right=r) for x in (a, u) for d in (F16, BF16, F32, F64) for r in (False, True)) + (torch.searchsorted(u, b), torch.searchsorted(a, b.to(F16)))
+
+
+op("searches_among_floats", look_up, lambda: (torch.tensor([1, 3, 257, 2049, 2050, 60001, 65535]), torch.tensor([1, 3, 257, 2049, 2050, 60001, 65535]).to(torch.uint16),
+                                               torch.tensor([1.0, 2.5, 257, 2049, 60000])))
+op("products_of_no_bools", lambda a, b, c: (a @ b, torch.mm(b.T, a.T), torch.bmm(a[None], b[None]), torch.mv(a, b[:, 0]), F.linear(a, b.T), torch.mm(c[:0], c)),
+   lambda: (torch.ones(2, 0, dtype=BOOL), torch.ones(0, 3, dtype=BOOL), torch.ones(4, 4, dtype=BOOL)))
+op("first_of_a_running_log_sum", lambda x: (torch.logcumsumexp(x, 1)[:, 0] == x[:, 0], torch.logcumsumexp(x, 1)), lambda: (torch.softmax(rand(9, 7), 0),))
