@@ -73,3 +73,16 @@ op("searches_among_floats", look_up, lambda: (torch.tensor([1, 3, 257, 2049, 205
 op("products_of_no_bools", lambda a, b, c: (a @ b, torch.mm(b.T, a.T), torch.bmm(a[None], b[None]), torch.mv(a, b[:, 0]), F.linear(a, b.T), torch.mm(c[:0], c)),
    lambda: (torch.ones(2, 0, dtype=BOOL), torch.ones(0, 3, dtype=BOOL), torch.ones(4, 4, dtype=BOOL)))
 op("first_of_a_running_log_sum", lambda x: (torch.logcumsumexp(x, 1)[:, 0] == x[:, 0], torch.logcumsumexp(x, 1)), lambda: (torch.softmax(rand(9, 7), 0),))
+
+
+def windows_written(x, y, z):
+    """Windows of a tensor, of a part of one and of a transposed one."""
+    x, y, z = x.clone(), y.clone(), z.clone()
+    x.unfold(1, 2, 3).add_(1)
+    y[1:].unfold(-1, 2, 2).mul_(2)
+    z.t().unfold(0, 1, 2).zero_()
+    return x, y, z
+
+
+op("windows_written", windows_written, lambda: (rand(3, 8), rand(4, 7), rand(5, 6)))
+PROGRAMS[-1].forms = ("aten",)  # PyTorch's decomposition makes zeros of what is in no window
