@@ -76,13 +76,13 @@ sanitize: deps
 	@ninja -C build-sanitize -j$(JOBS) all_tests
 	@ASAN_OPTIONS=detect_leaks=1 python3 tools/run_tests.py --build build-sanitize --no-pytest
 
-# Random calls of the C API against a reference, under AddressSanitizer: CALLS of them, from SEED on.
+# Random calls of the C API, of states and of conversations against references, under AddressSanitizer: CALLS of them, from SEED on.
 CALLS ?= 100000
 SEED ?= 1
 fuzz-calls: deps
 	@CC=clang-19 CXX=clang++-19 tools/configure.sh build-sanitize -DCMAKE_BUILD_TYPE=Debug -DCOIL_SANITIZE=address,undefined -DCOIL_BUILD_BENCH=OFF
 	@ninja -C build-sanitize -j$(JOBS) runtime_tests
-	@COIL_FUZZ_CALLS=$(CALLS) COIL_FUZZ_SEED=$(SEED) build-sanitize/runtime_tests --gtest_filter='RandomCalls.*:Outputs.*'
+	@COIL_FUZZ_CALLS=$(CALLS) COIL_FUZZ_SEED=$(SEED) build-sanitize/runtime_tests --gtest_filter='Random*:Outputs.*'
 
 # Threads: the pool, contexts and caches. (ThreadSanitizer does not follow a fork of several threads: those tests are left out.)
 sanitize-threads: deps

@@ -93,6 +93,7 @@ struct Operand {
   DType type;
   bool single;  // of rank 0: perhaps a number of Python's, which takes the tensors' type
   bool none;    // without elements
+  size_t rank;
 };
 
 // Nothing for a node with numbers, or on a device, that the table does not know.
@@ -105,7 +106,7 @@ std::vector<Operand> operands_of(const Op& op) {
       const TensorType& type = op.graph.value(id).tensor();
       known = known && !is_float8(type.dtype) && !is_wide_unsigned(type.dtype) && type.device == DeviceType::cpu;
       const bool none = std::any_of(type.sizes.begin(), type.sizes.end(), [](Expr n) { return is_const(n, 0); });
-      found.push_back({op.node.arg_names[i], type.dtype, type.sizes.empty(), none});
+      found.push_back({op.node.arg_names[i], type.dtype, type.sizes.empty(), none, type.sizes.size()});
     };
     if (const ValueId* id = std::get_if<ValueId>(&op.node.args[i])) add(*id);
     if (const auto* ids = std::get_if<std::vector<ValueId>>(&op.node.args[i])) std::for_each(ids->begin(), ids->end(), add);
@@ -123,8 +124,17 @@ void same_type(const Op& op, DType a, DType b) {
   fail(ErrorCode::unsupported_dtype, fmt::format("{} takes tensors of one dtype, not {} and {}", op.node.target, coil::name(a), coil::name(b)), "convert one of them in the model");
 }
 
+// Eager multiplies matrices of booleans where there is nothing to add up, and says that it cannot anywhere else.
+bool is_empty_product(const Op& op, const std::vector<Operand>& operands) {
+  constexpr std::string_view kProducts[] = {"aten.mm.default", "aten.bmm.default", "aten.matmul.default", "aten.mv.default", "aten.linear.default", "aten.linalg_matmul.default"};
+  return std::find(std::begin(kProducts), std::end(kProducts), op.node.target) != std::end(kProducts) &&
+         std::all_of(operands.begin(), operands.end(), [](const Operand& o) { return is_bool(o.type); }) &&
+         std::any_of(operands.begin(), operands.end(), [](const Operand& o) { return o.none; }) && operands[0].rank + operands[1].rank > 2;
+}
+
 // One rule of the table.
 void check(const Op& op, const Rule& rule, const std::vector<Operand>& operands) {
+  if (is_empty_product(op, operands)) return;
   for (std::string_view kinds = rule.kinds; !kinds.empty();) {
     std::string_view limit = next(kinds, ' ');
     const std::string_view argument = next(limit, ':');

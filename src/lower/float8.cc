@@ -8,6 +8,7 @@
 
 #include "lower/families.h"
 #include "lower/formula.h"
+#include "lower/half_rounding.h"
 #include "lower/names.h"
 
 namespace coil::lowering {
@@ -216,5 +217,7 @@ const Table& float8_table() {
   static const Table instance = make_table(table());
   return instance;
 }
+
+Val rounded_to_half(Val x, DType type) { return rounded(x, type); }
 
 }  // namespace coil::lowering

@@ -180,6 +180,17 @@ Views slice_scatter(Op& op) {
 Views select_scatter(Op& op) {
   View x = op.tensor("self"), src = op.tensor("src");
   const size_t dim = wrap_dim(op.integer("dim"), x.rank());
+  if (!op.is_scalar("index")) {  // a number that is read from data
+    const View index = op.tensor("index");
+    if (index.rank() != 0) fail(ErrorCode::bad_program, op.node.target + ": the index has dimensions");
+    const Expr position = wrapped_position(op, index.body, x.sizes.at(dim));
+    const TensorType& out = op.out();
+    return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
+      std::vector<Expr> at(c.begin(), c.end());
+      at.erase(at.begin() + static_cast<std::ptrdiff_t>(dim));
+      return masked(op.pool.op(ScalarOp::eq, {c[dim], position}), as(read(src, at), out.dtype), as(op.rec.at(x, c), out.dtype));
+    })};
+  }
   return {overwritten(op, x, unsqueezed(op, src, dim), dim, wrapped(op.index("index"), x.sizes[dim]), op.pool.index(1), 1)};
 }
 

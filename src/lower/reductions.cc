@@ -161,8 +161,11 @@ Views logcumsumexp(Op& op) {
   View running = op.rec.scan("logcumsumexp.running", ScanOp::max, type, out.sizes, dim, [&](Coordinates c) { return as(op.rec.at(x, c), type); });
   return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
     const Expr sum = op.rec.at(sums, c), digits = p.op(ScalarOp::sub, {p.op(ScalarOp::log, {sum}), p.constant(kAbove, DType::f64)});
-    const Expr result = p.op(ScalarOp::add, {as(digits, type), shift(c)});
-    return p.select(p.op(ScalarOp::lt, {sum, p.constant(kLeast, DType::f64)}), as(op.rec.at(running, c), type), result);
+    const Expr result = as(p.op(ScalarOp::add, {digits, as(shift(c), DType::f64)}), type);
+    // The first one is itself, to the last digit, as in eager: it may be looked up among what it comes from.
+    const Expr first = p.op(ScalarOp::eq, {c[static_cast<size_t>(dim)], p.index(0)});
+    const Expr alone = p.op(ScalarOp::logical_or, {first, p.op(ScalarOp::lt, {sum, p.constant(kLeast, DType::f64)})});
+    return p.select(alone, as(op.rec.at(running, c), type), result);
   })};
 }
 

@@ -410,9 +410,10 @@ Views along_dim(Op& op, const char* source_arg, bool add) {
     at[dim] = j;
     return as(src.rank() == 0 ? src.body : op.rec.at(src, at), out.dtype);
   };
-  const auto place = [&](Expr k) { return place_in(op, index, k, x.sizes[dim], false); };
+  const bool wraps = op.node.target.starts_with("aten.index_fill.");  // it alone counts from the end too
+  const auto place = [&](Expr k) { return place_in(op, index, k, x.sizes[dim], wraps); };
   if (!add) check_positions(op, x.sizes[dim], index.sizes, [&](Coordinates k) { return place(k[0]); });  // as eager does
-  auto hit = [&](Expr coordinate, Expr j) { return reaches(op, op.rec.at(index, std::vector<Expr>{j}), coordinate, x.sizes[dim], false); };
+  auto hit = [&](Expr coordinate, Expr j) { return reaches(op, op.rec.at(index, std::vector<Expr>{j}), coordinate, x.sizes[dim], wraps); };
   if (add) {
     const DType type = is_float(out.dtype) ? accumulate_type(out.dtype) : out.dtype;
     const Writes w{out.sizes, {n}, [&](Coordinates c, Coordinates j) { return hit(c[dim], j[0]); }, SliceWrites{dim, place}};

@@ -1,4 +1,5 @@
 // Searches: isin, bucketize, searchsorted.
+#include "lower/half_rounding.h"
 #include "lower/written_positions.h"
 
 namespace coil::lowering {
@@ -28,13 +29,19 @@ struct Positions {
 
   Expr number(int64_t v) const { return op.pool.constant_int(v, DType::i64); }
 
+  // A number in the type that is compared in. Integers, and what a kernel has in 32 bits yet, lose digits there, and then are the same as others.
+  Expr compared(Expr e) const {
+    const bool rounds = byte_size(type) == 2 && is_float(type) && !(e->kind == ExprKind::load && e->dtype == type);
+    return as(rounds ? rounded_to_half(Val(as(e, DType::f32)), type).e : e, type);
+  }
+
   // Whether the value's position is behind the row's element `at`: not (element >= value), to the right not (element > value).
   Expr behind(Expr value, Coordinates c, Expr at) const {
     std::vector<Expr> place;
     if (rows.rank() > 1) place.assign(c.begin(), c.end() - 1);
     place.push_back(at);
     if (sorter) place.back() = op.pool.checked_index(as(op.rec.at(*sorter, place), DType::i64), size);
-    const Expr element = as(op.rec.at(rows, place), type);
+    const Expr element = compared(op.rec.at(rows, place));
     return op.pool.op(ScalarOp::logical_not, {op.pool.op(right ? ScalarOp::gt : ScalarOp::ge, {element, value})});
   }
 };
@@ -55,7 +62,7 @@ Views found_by_halves(const Positions& s) {
   const int rounds = rounds_of(s.size);
   const Expr size = p.cast(s.size, DType::i64), last = p.op(ScalarOp::sub, {size, s.number(1)});
   return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
-    const Expr value = as(read(s.values, c), s.type);
+    const Expr value = s.compared(read(s.values, c));
     Expr begin = s.number(0), end = size;
     for (int round = 0; round < rounds; ++round) {
       const Expr middle = p.op(ScalarOp::shr, {p.op(ScalarOp::add, {begin, end}), s.number(1)});

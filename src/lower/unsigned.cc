@@ -146,6 +146,16 @@ bool has_numbers(const Graph& graph, const Node& node) {
     return id.valid() && graph.value(id).is_tensor() && (is_float(graph.value(id).tensor().dtype) || is_complex(graph.value(id).tensor().dtype));
   });
   if (floats || listed(kModular, name) || listed(kOrdered, name) || listed(kMeasured, name)) return true;
+  // Searches promote to floating-point numbers, and to nothing else.
+  if (name == "bucketize" || name == "searchsorted") {
+    const auto any = [&](auto wanted) {
+      return std::any_of(node.args.begin(), node.args.end(), [&](const Argument& a) {
+        const ValueId* id = std::get_if<ValueId>(&a);
+        return id && id->valid() && graph.value(*id).is_tensor() && wanted(graph.value(*id).tensor().dtype);
+      });
+    };
+    return any([](DType d) { return is_float(d); }) && !any([](DType d) { return d == DType::u64; });
+  }
   const bool longest = std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId id) {
     return id.valid() && graph.value(id).is_tensor() && graph.value(id).tensor().dtype == DType::u64;
   });

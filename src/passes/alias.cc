@@ -138,6 +138,7 @@ class Writer {
       if (s && l && provably_nonnegative(*s)) return slice(arg("dim"), *s, *s + *l, one);
     }
     if (name == "split" || name == "split_with_sizes" || name == "chunk") return split();
+    if (name == "unfold") return unfolded();
     return unsupported();
   }
 
@@ -180,6 +181,19 @@ class Writer {
     auto size = [&](size_t i) { return graph_.value(view_.outputs[i]).tensor().sizes[d]; };
     const Expr start = start_of(graph_, view_, output_, d);
     return slice(pool().index(static_cast<int64_t>(d)), start, start + size(output_), pool().index(1));
+  }
+
+  // Windows that have nothing in common: a strided view of the base. (Eager writes to no others either.)
+  Result<ValueId> unfolded() {
+    const std::optional<int64_t> dim = int_arg(view_, "dimension"), size = int_arg(view_, "size"), step = int_arg(view_, "step");
+    const int64_t rank = static_cast<int64_t>(type_.sizes.size());
+    if (!dim || !size || !step || *dim < -rank || *dim >= rank || *step < *size || type_.strides.size() != type_.sizes.size()) return unsupported();
+    std::vector<Expr> strides = type_.strides;
+    Expr& along = strides[static_cast<size_t>(*dim < 0 ? *dim + rank : *dim)];
+    const Expr within = along;
+    along = along * pool().index(*step);
+    strides.push_back(within);
+    return add("aten.as_strided_scatter.default", {{"self", base_}, {"src", written_}, {"size", graph_.value(view_.outputs[output_]).tensor().sizes}, {"stride", strides}, {"storage_offset", NoneArg{}}});
   }
 
   GraphBuilder& builder_;

@@ -132,10 +132,17 @@ coil_status coil_conversation_generate(coil_conversation* conversation, int64_t 
   if (!made || (count > 0 && !tokens)) return fail_null(made ? "the array for the tokens" : "the place for their number");
   if (count < 0 || num_stop < 0 || draft < 0 || (num_stop > 0 && !stop)) return fail(Error{ErrorCode::bad_option, "count, num_stop and draft are 0 or more", "", ""});
   Conversation& c = *conversation->conversation;
-  const size_t before = c.tokens().size();
+  struct Told {  // also where memory runs out on the way
+    const std::vector<int64_t>& all;
+    int64_t *tokens, *made;
+    size_t before = all.size();
+    ~Told() {
+      *made = static_cast<int64_t>(all.size() - before);
+      std::copy(all.begin() + static_cast<std::ptrdiff_t>(before), all.end(), tokens);
+    }
+  };
+  const Told told{c.tokens(), tokens, made};
   const auto all = c.generate(count, {stop, static_cast<size_t>(num_stop)}, draft);
-  *made = static_cast<int64_t>(c.tokens().size() - before);
-  std::copy(c.tokens().begin() + static_cast<std::ptrdiff_t>(before), c.tokens().end(), tokens);
   return all.ok() ? COIL_OK : fail(all.error());
 } catch (...) {
   return fail_exception();

@@ -99,9 +99,24 @@ std::vector<int64_t> Conversation::repetition(int64_t count) const {
   for (int64_t at = n - kRepeated - 1; at >= 0; --at) {
     if (!std::equal(tokens_.end() - kRepeated, tokens_.end(), tokens_.begin() + at)) continue;
     const int64_t begin = at + kRepeated;
-    return {tokens_.begin() + begin, tokens_.begin() + std::min(begin + count, n)};
+    return {tokens_.begin() + begin, tokens_.begin() + begin + std::min(count, n - begin)};
   }
   return {};
+}
+
+// Logits of the last token and of each guess behind it. The guesses are gone when it ends, be it for want of memory.
+Status Conversation::process_with(const std::vector<int64_t>& guess) {
+  struct Guessed {
+    Conversation& c;
+    size_t before = c.tokens_.size();
+    ~Guessed() {
+      c.tokens_.resize(before);
+      c.processed_ = std::min(c.processed_, static_cast<int64_t>(before));
+    }
+  };
+  const Guessed guessed{*this};
+  tokens_.insert(tokens_.end(), guess.begin(), guess.end());
+  return process(static_cast<int64_t>(guess.size()) + 1, &logits_);
 }
 
 Result<std::vector<int64_t>> Conversation::generate(int64_t count, std::span<const int64_t> stop, int64_t draft) {
@@ -113,11 +128,7 @@ Result<std::vector<int64_t>> Conversation::generate(int64_t count, std::span<con
     const int64_t room = std::min({draft, count - static_cast<int64_t>(made.size()) - 1, generator_->most() - 1});
     if (room > 0 && static_cast<int64_t>(tokens_.size()) > kRepeated) guess = repetition(room);
     while (!guess.empty() && !generator_->takes(static_cast<int64_t>(guess.size()) + 1)) guess.pop_back();
-    const size_t before = tokens_.size();
-    tokens_.insert(tokens_.end(), guess.begin(), guess.end());
-    const Status processed = process(static_cast<int64_t>(guess.size()) + 1, &logits_);
-    tokens_.resize(before);
-    processed_ = std::min(processed_, static_cast<int64_t>(before));
+    const Status processed = process_with(guess);
     if (!processed.ok() && !guess.empty()) {  // guesses may reach behind the caches' end
       draft = 0;
       continue;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -157,7 +158,10 @@ class Generator::Lease {
   ~Lease() {
     call_->drop_state();
     std::lock_guard lock(program_.mutex);
-    program_.idle.push_back(std::move(call_));
+    try {
+      program_.idle.push_back(std::move(call_));
+    } catch (const std::bad_alloc&) {  // the next one makes it anew
+    }
   }
   Lease(const Lease&) = delete;
   Lease& operator=(const Lease&) = delete;

@@ -103,6 +103,7 @@ class Conversation {
  private:
   Conversation(std::shared_ptr<Generator> generator, Sampling sampling) : generator_(std::move(generator)), sampling_(std::move(sampling)) {}
   Status process(int64_t rows, std::vector<float>* logits);
+  Status process_with(const std::vector<int64_t>& guess);
   std::vector<int64_t> repetition(int64_t count) const;
 
   std::shared_ptr<Generator> generator_;

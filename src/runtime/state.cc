@@ -182,7 +182,7 @@ Result<std::vector<uint8_t>> State::save() {
   header.runs = runs.size();
   std::vector<uint8_t> saved(sizeof header + runs.size() * sizeof(SavedRun));
   std::memcpy(saved.data(), &header, sizeof header);
-  std::memcpy(saved.data() + sizeof header, runs.data(), runs.size() * sizeof(SavedRun));
+  if (!runs.empty()) std::memcpy(saved.data() + sizeof header, runs.data(), runs.size() * sizeof(SavedRun));
   for (const SavedRun& run : runs) saved.insert(saved.end(), data + run.begin, data + run.begin + run.bytes);
   return saved;
 }
@@ -197,7 +197,7 @@ Status State::restore(const uint8_t* bytes, size_t size) {
     return Error{ErrorCode::state_mismatch, "the saved state belongs to another model, or to another compile of this one", "", "restore it with the package that it was saved from"};
   if (header.runs > (size - sizeof header) / sizeof(SavedRun)) return damaged("it ends within its table");
   std::vector<SavedRun> runs(header.runs);
-  std::memcpy(runs.data(), bytes + sizeof header, runs.size() * sizeof(SavedRun));
+  if (!runs.empty()) std::memcpy(runs.data(), bytes + sizeof header, runs.size() * sizeof(SavedRun));
   uint64_t end = 0, rest = size - sizeof header - runs.size() * sizeof(SavedRun);
   for (const SavedRun& run : runs) {
     if (run.begin < end || run.begin > header.bytes || run.bytes > header.bytes - run.begin || run.bytes > rest) return damaged("its table does not fit what follows");

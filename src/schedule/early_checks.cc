@@ -6,7 +6,7 @@
 
 #include "loop/guard_positions.h"
 #include "schedule/lets.h"
-#include "schedule/renumber.h"
+#include "schedule/work.h"
 
 namespace coil {
 namespace {
@@ -25,11 +25,7 @@ class EarlyChecks::Finder {
  public:
   explicit Finder(const KernelPlan& plan) : plan_(plan), writer_(plan.buffers.size(), -1) {
     for (size_t n = 0; n < plan.kernels.size(); ++n) {
-      renumbered(plan.kernels[n], [&](BufferId id) {
-        int& first = writer_[static_cast<size_t>(id.index)];
-        if (first < 0) first = static_cast<int>(n);
-        return id;
-      });
+      for (const BufferId id : kernel_work(plan, plan.kernels[n]).writes) writer_[static_cast<size_t>(id.index)] = static_cast<int>(n);
     }
   }
 
@@ -145,7 +141,7 @@ class EarlyChecks::Finder {
   }
 
   const KernelPlan& plan_;
-  std::vector<int> writer_;  // the kernel that makes a computed buffer is the first that touches it
+  std::vector<int> writer_;  // the last kernel that stores to each buffer: a concatenation has one for each part
   Lets lets_;
   int kernel_ = 0;
   EarlyChecks found_;

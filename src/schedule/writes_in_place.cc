@@ -10,6 +10,7 @@
 #include "schedule/renumber.h"
 #include "schedule/row_writes.h"
 #include "schedule/schedule.h"
+#include "schedule/work.h"
 
 namespace coil {
 namespace {
@@ -48,16 +49,18 @@ class InPlaceWrites {
   // Which kernels touch each buffer, in their order.
   void find_users() {
     users_.assign(plan_.buffers.size(), {});
+    makers_.assign(plan_.buffers.size(), 0);
     for (size_t n = 0; n < plan_.kernels.size(); ++n) {
       renumbered(plan_.kernels[n], [&](BufferId id) {
         std::vector<int>& list = users_[static_cast<size_t>(id.index)];
         if (list.empty() || list.back() != static_cast<int>(n)) list.push_back(static_cast<int>(n));
         return id;
       });
+      for (const BufferId id : kernel_work(plan_, plan_.kernels[n]).writes) ++makers_[static_cast<size_t>(id.index)];
     }
   }
 
-  // The kernel that makes a computed buffer is the first that touches it.
+  // The kernel that makes a computed buffer (if it is one alone) is the first that touches it.
   int writer(BufferId id) const { return users(id).front(); }
 
   // Follows the new value of a state back to the state: kernels that change some elements of what the one before has made, or one that makes each
@@ -66,7 +69,7 @@ class InPlaceWrites {
     std::vector<std::pair<int, std::optional<RowWrite>>> writers;
     std::vector<BufferId> made;
     for (BufferId now = copy.from; now != copy.to;) {
-      if (!fits(now, copy.to)) return false;
+      if (!fits(now, copy.to) || makers_[static_cast<size_t>(now.index)] != 1) return false;  // the parts of a concatenation have a kernel each
       const int n = writer(now);
       const auto* loop = std::get_if<LoopKernel>(&plan_.kernels[static_cast<size_t>(n)].def);
       if (!loop || n <= last_needed) return false;
@@ -177,6 +180,7 @@ class InPlaceWrites {
 
   KernelPlan& plan_;
   std::vector<std::vector<int>> users_;
+  std::vector<int> makers_;                   // how many kernels store to each buffer
   std::vector<BufferId> to_;                  // in whose memory each buffer is
   std::map<int, std::vector<Write>> writes_;  // of kernels that write in place
 };

@@ -92,6 +92,7 @@ cache("two_writes", two_writes, (7, 5), lambda: (at(3), at(3), rand(1, 5), rand(
 cache("grown", grown, (7, 5), lambda: (at(0), rand(1, 5)))
 cache("moved", moved, (7, 5), lambda: (at(2), rand(1, 5)))
 cache("shifted", shifted, (7, 5), lambda: (rand(1, 5),))
+cache("filled_from_the_end", lambda c, p: c.index_fill_(0, p, 3), (6, 4), lambda: (at(-1, 2),))
 cache("ring", ring, (7, 5), lambda: (at(17), rand(1, 5)))
 
 

@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from case import BF16, BOOL, F32, U8, rand, registry
+from case import BF16, BOOL, F16, F32, F64, U8, rand, registry
 
 PROGRAMS, add = registry(__file__)
 
@@ -50,3 +50,39 @@ op("lerp_of_layouts", lambda x, y, w: (torch.lerp(x, y, w), torch.lerp(x.mT, y, 
 # Beside 765 the exponential of 18 is no normal number of double precision; a row that ends higher must not take the digits of its beginning.
 op("logcumsumexp_far_below", lambda x, b: (torch.logcumsumexp(x, 1), torch.logcumsumexp(x.flip(1), 1), torch.logcumsumexp(x.double() - 400, 1), torch.logcumsumexp(b * 3.0, 0)),
    lambda: (torch.tensor([[18.0, 18, 17, 25, 765, 3, 764], [-600, -601, 5, 5, 700, -20, float("-inf")], [float("-inf"), -1e4, 3, 1, 2, 2, 2]]), torch.tensor([6, 5, 8, 255, 254, 0, 255], dtype=U8)))
+
+
+def sines(x):
+    """More of them than a kernel of CUDA has inlined."""
+    y, z = x, x.double()
+    for _ in range(7):
+        y, z = y.sin() + y.cos() * 0.5, z.cos() + z.tan().clamp(-1, 1) * 0.5
+    return y, z
+
+
+op("many_sines", sines, lambda: (torch.cat([rand(37) * 9, torch.tensor([0.0, -0.0, 1e6, -3e7, float("inf"), float("nan")])]),))
+
+
+# Integers lose digits where they are looked up among floating-point numbers; unsigned ones are looked up among nothing else.
+def look_up(a, u, b):
+    return tuple(torch.bucketize(x, b.to(d), right=r) for x in (a, u) for d in (F16, BF16, F32, F64) for r in (False, True)) + (torch.searchsorted(u, b), torch.searchsorted(a, b.to(F16)))
+
+
+op("searches_among_floats", look_up, lambda: (torch.tensor([1, 3, 257, 2049, 2050, 60001, 65535]), torch.tensor([1, 3, 257, 2049, 2050, 60001, 65535]).to(torch.uint16),
+                                               torch.tensor([1.0, 2.5, 257, 2049, 60000])))
+op("products_of_no_bools", lambda a, b, c: (a @ b, torch.mm(b.T, a.T), torch.bmm(a[None], b[None]), torch.mv(a, b[:, 0]), F.linear(a, b.T), torch.mm(c[:0], c)),
+   lambda: (torch.ones(2, 0, dtype=BOOL), torch.ones(0, 3, dtype=BOOL), torch.ones(4, 4, dtype=BOOL)))
+op("first_of_a_running_log_sum", lambda x: (torch.logcumsumexp(x, 1)[:, 0] == x[:, 0], torch.logcumsumexp(x, 1)), lambda: (torch.softmax(rand(9, 7), 0),))
+
+
+def windows_written(x, y, z):
+    """Windows of a tensor, of a part of one and of a transposed one."""
+    x, y, z = x.clone(), y.clone(), z.clone()
+    x.unfold(1, 2, 3).add_(1)
+    y[1:].unfold(-1, 2, 2).mul_(2)
+    z.t().unfold(0, 1, 2).zero_()
+    return x, y, z
+
+
+op("windows_written", windows_written, lambda: (rand(3, 8), rand(4, 7), rand(5, 6)))
+PROGRAMS[-1].forms = ("aten",)  # PyTorch's decomposition makes zeros of what is in no window

@@ -223,7 +223,7 @@ TEST(Opening, LeavesNothing) {
   for (int i = 0; i < 1000; i++) round(i);
   const Held after = held();
   EXPECT_EQ(after.files, before.files);
-  EXPECT_LE(after.mappings, before.mappings + 4);  // of the C library's heap
+  EXPECT_LE(after.mappings, before.mappings + (COIL_COUNTS_ALLOCATIONS ? 4 : 100));  // of the C library's heap; a sanitizer's keeps what is freed
   EXPECT_LE(after.kilobytes, before.kilobytes + (COIL_COUNTS_ALLOCATIONS ? 2048 : 65536));  // a sanitizer keeps what is freed for a while
 }
 
@@ -248,7 +248,7 @@ TEST(Calls, LeaveNothing) {
   const Held after = held();
   EXPECT_EQ(refused, (calls + 49) / 50);
   EXPECT_EQ(after.files, before.files);
-  EXPECT_LE(after.mappings, before.mappings + 1);
+  EXPECT_LE(after.mappings, before.mappings + (COIL_COUNTS_ALLOCATIONS ? 1 : 100));
   EXPECT_LE(after.kilobytes, before.kilobytes + (COIL_COUNTS_ALLOCATIONS ? 256 : 65536));
   coil_context_destroy(context);
   coil_close(model);

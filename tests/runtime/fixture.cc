@@ -120,6 +120,11 @@ std::string manifest_of(const std::string& model) {
       "inputs": [{"name": "x", "dtype": "float32", "shape": ["n"]}],
       "outputs": [{"name": "kept", "dtype": "float32", "shape": ["u0"]}, {"name": "doubled", "dtype": "float32", "shape": ["n"]}]})";
   }
+  if (model == "TALK") {
+    return head + R"("symbols": [{"name": "n", "min": 1, "max": 8}],
+      "inputs": [{"name": "tokens", "dtype": "int64", "shape": ["n"], "min": [1], "max": [8]}, {"name": "places", "dtype": "int64", "shape": ["n"], "min": [1], "max": [8]}],
+      "outputs": [{"name": "logits", "dtype": "float32", "shape": ["n", 13]}]})";
+  }
   if (model == "CUDA") {
     return head + R"("symbols": [{"name": "batch", "min": 1, "max": 1000}, {"name": "n", "min": 0, "max": 9}],
       "inputs": [{"name": "x", "dtype": "float32", "shape": ["batch", 4]}, {"name": "ids", "dtype": "int64", "shape": ["batch"]},

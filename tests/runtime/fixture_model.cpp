@@ -9,6 +9,8 @@
 //   f32[side*side + 1],
 //                  total of all sizes even -> y: f32[2*side, batch] with strides [1, 2*side] = x[:, 0, 0, :].T * step + tail[0]
 //   MODEL_LATE     x: f32[n], n in 0..4096 -> kept = x[x > 0], a size that only the data decides, doubled: f32[n] = 2 * x
+//   MODEL_TALK     tokens, places: int64[n], n in 1..8 -> logits: f32[n, 13], which all rows of the cache (a state of 40 numbers, zero at the
+//                  beginning) up to the place decide; a place behind the cache fails before anything is written
 // -DBAD_ABI: the version of another coil. -DLEVELS=..: instruction sets. -DFAILS: run fails with an assertion.
 #include "host_support.h"
 
@@ -103,6 +105,34 @@ int32_t run(const CoilCall* call, CoilError*) {
   return 0;
 }
 
+#elif defined(MODEL_TALK)
+constexpr char kInSpec[] = SPEC(LEAF ", " LEAF);
+constexpr char kOutSpec[] = "[1, " LEAF "]";
+constexpr int64_t kRows = 40, kVocabulary = 13;
+constexpr uint64_t kConstantsBytes = 0, kStateOffset = 0, kStateBytes = kRows * sizeof(int64_t);
+const cd::Symbol kSymbols[] = {{"n", 1, 8}};
+const cd::Size kSizes[] = {cd::symbol(0)};
+const cd::Input kInputs[] = {{"tokens", COIL_INT64, 1, kSizes}, {"places", COIL_INT64, 1, kSizes}};
+const cd::Signature kSignature = {kInputs, 2, kSymbols, 1, nullptr, nullptr, 0, 0};
+const CoilTensorDesc kOutputs[] = {{"logits", COIL_FLOAT32, 2}};
+void output_shape(const int64_t* s, int32_t, int64_t* sizes, int64_t* strides) { sizes[0] = s[0], sizes[1] = strides[0] = kVocabulary, strides[1] = 1; }
+int64_t arena_bytes(const int64_t*, int32_t) { return 0; }
+int32_t run(const CoilCall* call, CoilError* error) {
+  const int64_t* tokens = static_cast<const int64_t*>(call->inputs[0]);
+  const int64_t* places = static_cast<const int64_t*>(call->inputs[1]);
+  int64_t* rows = reinterpret_cast<int64_t*>(call->state);
+  for (int64_t i = 0; i < call->symbols[0]; i++) {
+    if (places[i] < 0 || places[i] >= kRows) return cd::fail(error, 210, "an index is out of range");
+  }
+  for (int64_t i = 0; i < call->symbols[0]; i++) rows[places[i]] = tokens[i] + 1;
+  for (int64_t i = 0; i < call->symbols[0]; i++) {
+    uint64_t mixed = 0;
+    for (int64_t at = 0; at <= places[i]; at++) mixed = mixed * 31 + static_cast<uint64_t>(rows[at]);
+    for (int64_t v = 0; v < kVocabulary; v++) static_cast<float*>(call->outputs[0])[i * kVocabulary + v] = static_cast<float>((mixed * 131 + static_cast<uint64_t>(v)) * 2654435761u % 4096) / 512 - 4;
+  }
+  return 0;
+}
+
 #elif defined(MODEL_LATE)
 constexpr char kInSpec[] = SPEC(LEAF);
 constexpr char kOutSpec[] = TUPLE(LEAF ", " LEAF);
@@ -186,6 +216,8 @@ const CoilTensorDesc kInputDescs[] = {
 #if defined(MODEL_MASKED) || defined(MODEL_LAYOUT)
     {kInputs[1].name, kInputs[1].dtype, kInputs[1].ndim},
     {kInputs[2].name, kInputs[2].dtype, kInputs[2].ndim},
+#elif defined(MODEL_TALK)
+    {kInputs[1].name, kInputs[1].dtype, kInputs[1].ndim},
 #endif
 };
 

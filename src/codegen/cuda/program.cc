@@ -334,12 +334,25 @@ class ProgramWriter {
     return l;
   }
 
+  // Functions whose code is long are called, and not inlined, where a kernel has many of them: their bodies cost NVRTC more than all the rest.
+  static void call_long_functions(std::string& body) {
+    constexpr size_t kMostInlined = 12;
+    const std::string names[] = {"cd::sin(", "cd::cos(", "cd::tan("};
+    size_t count = 0;
+    for (const std::string& name : names) {
+      for (size_t at = body.find(name); at != std::string::npos; at = body.find(name, at + 1)) ++count;
+    }
+    if (count <= kMostInlined) return;
+    for (const std::string& name : names) replace_all(body, name, "cd::called::" + name.substr(4));
+  }
+
   CudaLaunch launch(const Kernel& k, std::string name, KernelText t, std::vector<int> sms = {}, const std::string& comment = "") {
     if (sms.empty()) sms = sms_;
     CudaLaunch l;
     l.args = {{t.buffers, t.aligned, t.divisible, ""}};
     l.grid_x = t.grid_x, l.grid_y = t.grid_y, l.grid_z = t.grid_z;
     l.work = t.work;
+    call_long_functions(t.body);
     const auto [it, fresh] = known_.try_emplace(t.body, static_cast<int>(program_.functions.size()));
     l.function = it->second;
     if (!fresh) {
