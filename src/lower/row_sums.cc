@@ -189,12 +189,12 @@ View by_routine(Op& op, const RowSums& sums, int64_t how) {
   return op.rec.library(sums.name, std::move(call), inputs, {{sums.type, {sums.rows, sums.columns}}})[0];
 }
 
-// Whether each row of the table may look at all writes: a kernel alone then takes less time than sorting the writes first, unless there are very many. A
-// number of writes that the call decides is mostly far below its bound (a decoder's step writes one row of a cache).
+// Whether each row of the table may look at all writes, whose number the call decides: a kernel alone takes less time than sorting them first, unless there
+// are very many, and mostly there are far fewer than may be (a decoder's step writes one row of a cache). An empty table would check no position.
 bool each_looks_at_all(const RowSums& sums, Expr writes) {
-  const int64_t most = const_int(writes) ? int64_t{1} << 24 : int64_t{1} << 32;
+  constexpr int64_t kMost = int64_t{1} << 32;
   const std::optional<int64_t> rows = upper_bound(sums.rows), n = upper_bound(writes);
-  return is_const(sums.columns, 1) && !sums.source && rows && n && *n <= most / std::max<int64_t>(*rows, 1);
+  return !const_int(writes) && is_const(sums.columns, 1) && !sums.source && provably_nonnegative(sums.rows - 1) && rows && n && *n <= kMost / std::max<int64_t>(*rows, 1);
 }
 
 // Values that need no memory, such as the numbers of the writes: the table by one reduction, if there are few of them.

@@ -1,6 +1,6 @@
 // Packages of several programs: what they are called, and whether one goes on with the state of another.
 //
-//   data/coil/manifest.json                   {"format": 2, "coil": "0.1.0", "name": "llama", "programs": ["prefill", "decode"]}
+//   data/coil/manifest.json                   {"format": 2, "name": "llama", "programs": ["prefill", "decode"]}
 //   data/coil/programs/NAME/manifest.json     as that of a package of one program (manifest.h), and
 //     "program": "decode",
 //     "states": [{"name": "k", "dtype": "float32", "shape": [1, 2, 64, 8], "offset": 0}, ...]    a later target may have its own
