@@ -37,6 +37,21 @@ def test_fused_and_not_fused(made):
     assert explain(program, "--fusion", "gelu", "mul") == explain(package, "--fusion", "gelu", "mul")
 
 
+def test_memory_of_equal_layers_is_told_once(tmp_path):
+    torch = pytest.importorskip("torch")
+
+    class Layers(torch.nn.Module):
+        def forward(self, x):
+            for _ in range(2):
+                x = torch.nn.functional.scaled_dot_product_attention(x, x.flip(2), x.sin())
+            return x
+
+    torch.export.save(torch.export.export(Layers(), (torch.randn(1, 4, 300, 64),)), tmp_path / "layers.pt2")
+    coil_ok("compile", tmp_path / "layers.pt2", "-q", "-o", tmp_path / "layers.coil.pt2")
+    told = [line for line in explain(tmp_path / "layers.coil.pt2", "--memory").splitlines() if line.startswith("attention_scratch")]
+    assert len(told) == 1 and told[0].endswith("2 times one after the other.")
+
+
 def test_what_an_option_kept_apart(made, tmp_path):
     program, _, _ = made
     value = "gelu"

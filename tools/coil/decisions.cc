@@ -6,8 +6,11 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <map>
 #include <regex>
 #include <set>
+#include <string>
+#include <tuple>
 
 #include "base/cpu_limits.h"
 #include "base/text.h"
@@ -189,8 +192,10 @@ Result<std::string> memory_sentences(const Json& manifest, const std::vector<std
   struct Owner {
     std::string name, type;
     int64_t bytes = 0, offset = 0;
+    int times = 1;  // buffers of one kind at one place, one after the other: the scratch memory of each layer's attention
   };
   std::vector<Owner> owners;
+  std::map<std::tuple<std::string, std::string, int64_t>, size_t> known;
   for (const Json& b : memory.value("arena", Json::array())) {
     Owner o{b.at("name").get<std::string>(), b.at("dtype").get<std::string>() + shape_text(b.at("shape")), static_cast<int64_t>(dtype_bytes_of(b.at("dtype").get<std::string>())), 0};
     for (const Json& s : b.at("shape")) {
@@ -198,11 +203,13 @@ Result<std::string> memory_sentences(const Json& manifest, const std::vector<std
       if (__builtin_mul_overflow(o.bytes, n, &o.bytes)) o.bytes = INT64_MAX;
     }
     TRY(o.offset, sizes.evaluate(b.at("offset")));
-    owners.push_back(std::move(o));
+    const auto [same, first] = known.try_emplace({o.name, o.type, o.offset}, owners.size());
+    if (first) owners.push_back(std::move(o));
+    else ++owners[same->second].times;
   }
   std::stable_sort(owners.begin(), owners.end(), [](const Owner& x, const Owner& y) { return x.bytes > y.bytes; });
   if (owners.size() > 5) owners.resize(5);
-  for (const Owner& o : owners) text += fmt::format("{} ({}) takes {} of it, at {}.\n", shown(o.name), shown(o.type), bytes_text(static_cast<uint64_t>(o.bytes)), o.offset);
+  for (const Owner& o : owners) text += fmt::format("{} ({}) takes {} of it, at {}{}.\n", shown(o.name), shown(o.type), bytes_text(static_cast<uint64_t>(o.bytes)), o.offset, o.times > 1 ? fmt::format(", {} times one after the other", o.times) : "");
   return text + fmt::format("The weights have {}, which all processes share{}.\n", bytes_text(static_cast<uint64_t>(need.constants)), need.state > 0 ? "; the state has " + bytes_text(static_cast<uint64_t>(need.state)) : "");
 }
 
