@@ -17,6 +17,12 @@ Expr wrapped_position(Op& op, Expr position, Expr size) {
   return checked_position(op, op.pool.select(op.pool.op(ScalarOp::lt, {p, zero}), from_end, p), size);
 }
 
+Expr position_from_data(Op& op, const char* name, Expr size) {
+  const View position = op.tensor(name);
+  if (position.rank() != 0) fail(ErrorCode::bad_program, op.node.target + ": the " + name + " has dimensions");
+  return wrapped_position(op, position.body, size);
+}
+
 namespace {
 
 // x at positions(c) for each c. A view that is the same along a dimension says nothing of the positions there: they are checked on their own then.

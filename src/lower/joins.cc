@@ -181,9 +181,7 @@ Views select_scatter(Op& op) {
   View x = op.tensor("self"), src = op.tensor("src");
   const size_t dim = wrap_dim(op.integer("dim"), x.rank());
   if (!op.is_scalar("index")) {  // a number that is read from data
-    const View index = op.tensor("index");
-    if (index.rank() != 0) fail(ErrorCode::bad_program, op.node.target + ": the index has dimensions");
-    const Expr position = wrapped_position(op, index.body, x.sizes.at(dim));
+    const Expr position = position_from_data(op, "index", x.sizes.at(dim));
     const TensorType& out = op.out();
     return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
       std::vector<Expr> at(c.begin(), c.end());

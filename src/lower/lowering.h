@@ -268,6 +268,8 @@ Operand renumbered(ExprPool& pool, Operand operand, const std::vector<size_t>& t
 View matrix_product(Op& op, const std::string& name, DType dtype, const View& a, const View& b, size_t num_batch);
 // A position that is data, as ATen's advanced indexing takes it: negative ones count from the end.
 Expr wrapped_position(Op& op, Expr position, Expr size);
+// The same of the argument `name`, where that is a tensor of one number: a position that is read from data.
+Expr position_from_data(Op& op, const char* name, Expr size);
 // A position that is data as an index below `size`; another one fails the call, unless it stands in a branch that is not taken.
 Expr checked_position(Op& op, Expr position, Expr size);
 // --- sizes from data (data_sizes.cc)

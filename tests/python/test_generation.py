@@ -16,6 +16,7 @@ from torch import nn
 import coil
 import coil.llm
 import harness
+import small_decoders
 from coil.llm.serve import make_server
 
 spec = importlib.util.spec_from_file_location("decoder", harness.REPO / "examples/generate/decoder.py")
@@ -475,23 +476,11 @@ FAMILIES = {
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_static_caches_of_transformers(family, strict, tmp_path):
-    import transformers
     from transformers.integrations.executorch import TorchExportableModuleWithStaticCache as Exportable
 
     if strict and family not in ("llama", "qwen3"):
         pytest.skip("one way of exporting is enough for the other families")
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 211, "intermediate_size": 96,
-             "max_position_embeddings": 512, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, **FAMILIES[family]}
-    config = transformers.AutoConfig.for_model(family, **{k: v for k, v in sizes.items() if v is not None})
-    config._attn_implementation = "sdpa"
-    model = transformers.AutoModelForCausalLM.from_config(config).float().eval()
-    with torch.no_grad():
-        for p in model.parameters():
-            if p.dim() > 1:
-                p.mul_(3)
-    model.generation_config = transformers.GenerationConfig(use_cache=True, cache_implementation="static", max_length=64, cache_config={"batch_size": 1, "max_cache_len": 64})
-    model.generation_config.pad_token_id = 0
+    model = small_decoders.decoder(family, **FAMILIES[family])
     n = torch.export.Dim("n", min=1, max=63)
     example = {"input_ids": torch.zeros(1, 5, dtype=torch.int64), "cache_position": torch.arange(5)}
     saved = torch.export.export(Exportable(model), (), example, dynamic_shapes={"input_ids": {1: n}, "cache_position": {0: n}}, strict=strict)
@@ -499,13 +488,7 @@ def test_static_caches_of_transformers(family, strict, tmp_path):
     harness.coil_ok("compile", tmp_path / "m.export.pt2", "-q", "-O", "1", "-o", tmp_path / "m.pt2")
     prompt, count = [3, 1, 4, 1, 5, 9, 2, 6], 40
     found = coil.llm.Generator(tmp_path / "m.pt2").generate(prompt, count)
-    eager, tokens, new = Exportable(model), list(prompt), list(prompt)
-    with torch.no_grad():
-        while len(tokens) < len(prompt) + count:
-            logits = eager(input_ids=torch.tensor([new]), cache_position=torch.arange(len(tokens) - len(new), len(tokens)))
-            new = [int(logits[0, -1].argmax())]
-            tokens += new
-    assert found == tokens[len(prompt):]
+    assert found == small_decoders.greedy(Exportable(model), prompt, count)
     copies = [line for line in harness.coil_ok("inspect", tmp_path / "m.pt2", "--kernels").stdout.splitlines() if line.split()[-2:] == ["copy", "copy"]]
     assert not copies or family == "mixtral"  # grouped products may fail while they run
 

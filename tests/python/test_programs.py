@@ -16,6 +16,7 @@ import capi
 import coil
 import coil.llm
 import harness
+import small_decoders
 
 spec = importlib.util.spec_from_file_location("decoder", harness.REPO / "examples/generate/decoder.py")
 decoder = importlib.util.module_from_spec(spec)
@@ -481,21 +482,10 @@ def test_pairs_of_the_zoo(pair, tmp_path):
 @pytest.mark.parametrize("prefill", ["dynamic", "static"])
 @pytest.mark.parametrize("family", ["llama", "qwen3", "gemma3_text"])
 def test_prefill_and_decode_of_transformers(family, prefill, tmp_path):
-    import transformers
     from transformers.integrations.executorch import TorchExportableModuleWithStaticCache as Exportable
 
-    torch.manual_seed(0)
     more = {"qwen3": {"head_dim": 16}, "gemma3_text": {"head_dim": 16, "sliding_window": 16}}.get(family, {})
-    config = transformers.AutoConfig.for_model(family, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, vocab_size=211, intermediate_size=96,
-                                               max_position_embeddings=512, pad_token_id=0, bos_token_id=1, eos_token_id=2, tie_word_embeddings=True, **more)
-    config._attn_implementation = "sdpa"
-    model = transformers.AutoModelForCausalLM.from_config(config).float().eval()
-    with torch.no_grad():
-        for p in model.parameters():
-            if p.dim() > 1:
-                p.mul_(3)
-    model.generation_config = transformers.GenerationConfig(use_cache=True, cache_implementation="static", max_length=64, cache_config={"batch_size": 1, "max_cache_len": 64})
-    model.generation_config.pad_token_id = 0
+    model = small_decoders.decoder(family, tie_word_embeddings=True, **more)
 
     def export(count, n=None):
         example = {"input_ids": torch.zeros(1, count, dtype=torch.int64), "cache_position": torch.arange(count)}
@@ -511,10 +501,4 @@ def test_prefill_and_decode_of_transformers(family, prefill, tmp_path):
     assert len(generator._generator.programs) == 2
     found = generator.generate(prompt, count)
     assert found == coil.llm.Generator(whole).generate(prompt, count)
-    eager, tokens, new = Exportable(model), list(prompt), list(prompt)
-    with torch.no_grad():
-        while len(tokens) < len(prompt) + count:
-            logits = eager(input_ids=torch.tensor([new]), cache_position=torch.arange(len(tokens) - len(new), len(tokens)))
-            new = [int(logits[0, -1].argmax())]
-            tokens += new
-    assert found == tokens[len(prompt):]
+    assert found == small_decoders.greedy(Exportable(model), prompt, count)

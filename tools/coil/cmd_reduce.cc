@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <cstdlib>
 #include <filesystem>
 #include <memory>
 
@@ -15,6 +14,7 @@
 #include "interrupt.h"
 #include "load_model.h"
 #include "reducer.h"
+#include "temporary_folder.h"
 #include "terminal.h"
 
 namespace coil::tool {
@@ -35,19 +35,6 @@ std::string own_path() {
   std::error_code ignored;
   return std::filesystem::read_symlink("/proc/self/exe", ignored).string();
 }
-
-// A folder for the parts that are tried, which goes with the object.
-struct Workplace {
-  Workplace() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "coil-reduce-XXXXXX").string();
-    if (mkdtemp(pattern.data())) path = pattern;
-  }
-  ~Workplace() {
-    std::error_code ignored;
-    if (!path.empty()) std::filesystem::remove_all(path, ignored);
-  }
-  std::string path;
-};
 
 // Whether the program in the folder fails as the whole does. In a process of its own: it may crash.
 Result<bool> fails(const Arguments& a, const std::string& folder) {
@@ -94,7 +81,7 @@ Result<int> reduce(const Arguments& a) {
   TRY_STATUS(check(a));
   TRY(const ZipReader zip, ZipReader::open(a.model));
   if (archive_kind(zip) == ArchiveKind::package) return Error{ErrorCode::bad_option, "this is a package: what is reduced is the program", a.model, "give the program that it was compiled from"};
-  const Workplace work;
+  const TemporaryFolder work;  // for the parts that are tried
   if (work.path.empty()) return Error{ErrorCode::file_unwritable, "no temporary folder can be made", "", "set TMPDIR"};
   Progress silent, progress(a.json ? Progress::Mode::never : Progress::mode_from_env());
   TRY(const ProgramInput program, read_input_program(zip, a.compile));
