@@ -310,6 +310,13 @@ CD_FN T log1p(T x) {
   return select(eq(x, (T)0), x, result);
 }
 
+// log(exp(a) + exp(b)): of one number and -inf, the identity of running sums, that number to the last digit.
+template <class T>
+CD_FN T log_sum(T a, T b) {
+  T high = maximum(a, b), low = minimum(a, b);
+  return select(isinf(high), high, high + log1p(exp(low - high)));
+}
+
 // ---- Activations ------------------------------------------------------------------------------------------------------------
 
 template <class T>

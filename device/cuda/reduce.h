@@ -31,6 +31,15 @@ struct Minimum {
   }
 };
 
+// log(exp(a) + exp(b)): of one number and -inf, the identity, that number to the last digit.
+struct LogSum {
+  template <class T>
+  static __device__ __forceinline__ T combine(T a, T b) {
+    const T high = maximum(a, b), low = minimum(a, b);
+    return isinf(high) ? high : high + log1p(exp(low - high));
+  }
+};
+
 // Whether (x, xi) goes before (a, ai): NaN is the extreme, of equals the earlier one counts.
 template <class T>
 CD_FN bool argmax_better(T a, i64 ai, T x, i64 xi) {

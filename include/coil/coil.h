@@ -229,7 +229,7 @@ COIL_API void coil_context_destroy(coil_context* context);
  * Memory that the context gave is valid until its next run (also one that fails), which may still read it as an input: the outputs of one run may be
  * inputs of the next.
  * A result whose size only data decides (torch.nonzero) is best passed without data: with data, its size must be the one that comes out.
- * An input that the program writes to must overlap no other tensor of the call.
+ * An input that the program writes to must overlap no other tensor of the call: COIL-E209 otherwise.
  * The same inputs give the same bits, on any number of threads.
  * On CUDA this is coil_run_on with the device's default stream. */
 COIL_API coil_status coil_run(coil_context* context, const coil_tensor* inputs, int32_t num_inputs, coil_tensor* outputs,

@@ -9,6 +9,7 @@
  *
  * The package is a program of any of these forms (with caches as buffers of the program, or without):
  *   tokens [1, n] or [n], int64 or int32 [, their places [n], [1, n] or that of the first as a number] -> logits [1, n, V], [n, V], [1, V] or [V]
+ *   tokens [slots, n], their places [slots, n] -> logits [slots, n, V], for several conversations in a call
  * where n is 1 or dynamic. Tokens are numbers; text is the caller's affair (a tokenizer). On the CPU and on CUDA.
  *
  * Errors are those of coil.h: COIL_OK or the number of a code, and coil_last_error(). A call that fails leaves the conversation's tokens as they were, and
@@ -51,8 +52,11 @@ COIL_API coil_status coil_generator_create(coil_model* model, coil_generator** g
 COIL_API void coil_generator_destroy(coil_generator* generator);
 /* How many tokens there are; 0 for NULL. */
 COIL_API int64_t coil_generator_vocabulary(const coil_generator* generator);
-/* Tokens that one call of the program takes at most: 1 for programs of single steps. */
+/* Tokens that one call of the program takes at most (of a conversation): 1 for programs of single steps. */
 COIL_API int64_t coil_generator_tokens_per_call(const coil_generator* generator);
+/* Conversations that one call serves: 1, or the slots of a program whose tokens are [slots, n], places [slots, n] ([slots] where n is 1), logits
+ * [slots, n, V] ([slots, V] where n is 1) and caches [slots, ...] by place. */
+COIL_API int64_t coil_generator_conversations_per_call(const coil_generator* generator);
 
 /* An empty conversation. sampling: NULL for the most likely token, always; its arrays are copied, `owner` has to live as long as the conversation. */
 COIL_API coil_status coil_conversation_create(coil_generator* generator, const coil_sampling* sampling, coil_conversation** conversation);
@@ -69,6 +73,11 @@ COIL_API coil_status coil_conversation_next(coil_conversation* conversation, int
  * tokens were added before. */
 COIL_API coil_status coil_conversation_generate(coil_conversation* conversation, int64_t count, const int64_t* stop, int32_t num_stop, int64_t draft,
                                                 int64_t* tokens, int64_t* made);
+/* One more token for each of `count` different conversations, of any lengths, in as few calls of the program as its slots allow; the same tokens as each gets
+ * alone. Of each conversation at most `most` tokens that are not processed yet are (0: as many as a call takes), so that a long prompt does not hold up the
+ * others: tokens[i] is -1 while some are left, for the next step. statuses: COIL_OK or the number of a code for each, or NULL; one that fails does so
+ * alone. Returns the first of these that is not COIL_OK. */
+COIL_API coil_status coil_conversations_step(coil_conversation* const* conversations, int64_t count, int64_t most, int64_t* tokens, coil_status* statuses);
 /* How many tokens the conversation has, and the first `count` of them. */
 COIL_API int64_t coil_conversation_length(const coil_conversation* conversation);
 COIL_API coil_status coil_conversation_tokens(const coil_conversation* conversation, int64_t* tokens, int64_t count);

@@ -23,12 +23,17 @@ inline void throw_if(const Status& status) {
   if (!status.ok()) throw PythonError{status.error()};
 }
 
+// The exception itself, for callers that collect several.
+inline nanobind::object exception_of(const Error& error) {
+  return nanobind::module_::import_("coil._errors").attr("make_error")(static_cast<int>(error.code), error.to_string(), error.message, error.node);
+}
+
 // Once in each module.
 inline void translate_errors() {
   nanobind::register_exception_translator([](const std::exception_ptr& pointer, void*) {
     const auto raise = [](const Error& error) {
       try {
-        const nanobind::object made = nanobind::module_::import_("coil._errors").attr("make_error")(static_cast<int>(error.code), error.to_string(), error.message, error.node);
+        const nanobind::object made = exception_of(error);
         PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(made.ptr())), made.ptr());
       } catch (nanobind::python_error& broken) {
         broken.restore();

@@ -58,6 +58,35 @@ class Talk {
   std::vector<int64_t> tokens() {
     return locked([&] { return conversation_->tokens(); });
   }
+  void watch(int64_t count) {
+    locked([&] { conversation_->watch(count); });
+  }
+  // For each new token: (token, logarithm of its probability), those of the most likely ones.
+  std::vector<std::pair<std::pair<int64_t, float>, std::vector<std::pair<int64_t, float>>>> chances() {
+    return locked([&] {
+      std::vector<std::pair<std::pair<int64_t, float>, std::vector<std::pair<int64_t, float>>>> rows;
+      for (const auto& c : conversation_->chances()) rows.emplace_back(c.chosen, c.best);
+      return rows;
+    });
+  }
+  // The new token, -1, or the error of each.
+  static nb::list step(const std::vector<Talk*>& talks, int64_t most) {
+    std::vector<Result<int64_t>> results;
+    {
+      nb::gil_scoped_release release;
+      std::vector<Talk*> order(talks);
+      std::sort(order.begin(), order.end());
+      order.erase(std::unique(order.begin(), order.end()), order.end());
+      std::vector<std::unique_lock<std::mutex>> locks;
+      for (Talk* t : order) locks.emplace_back(t->mutex_);
+      std::vector<Conversation*> all;
+      for (Talk* t : talks) all.push_back(t->conversation_.get());
+      results = Conversation::step(all, most);
+    }
+    nb::list made;
+    for (const auto& r : results) made.append(r.ok() ? nb::object(nb::int_(r.value())) : exception_of(r.error()));
+    return made;
+  }
   void set_sampling(Sampling sampling) {
     throw_if(locked([&] { return conversation_->set_sampling(std::move(sampling)); }));
   }
@@ -109,6 +138,7 @@ void add_generation(nb::module_& m) {
   nb::class_<Generator>(m, "Generator")
       .def_prop_ro("vocabulary", [](const Generator& g) { return g.vocabulary(); })
       .def_prop_ro("tokens_per_call", [](const Generator& g) { return g.most(); })
+      .def_prop_ro("conversations_per_call", [](const Generator& g) { return std::max<int64_t>(g.slots(), 1); })
       .def_prop_ro("programs", [](const Generator& g) { return g.programs(); })
       .def_prop_ro("has_state", [](const Generator& g) { return g.has_state(); });
   m.def("make_generator", &make_generator, "model"_a, nb::keep_alive<0, 1>());
@@ -120,7 +150,10 @@ void add_generation(nb::module_& m) {
       .def("save", &Talk::save)
       .def("restore", &Talk::restore, "saved"_a)
       .def("set_sampling", &Talk::set_sampling, "sampling"_a)
+      .def("watch", &Talk::watch, "count"_a)
+      .def_prop_ro("chances", &Talk::chances)
       .def_prop_ro("tokens", &Talk::tokens);
+  m.def("step_conversations", &Talk::step, "conversations"_a, "most"_a);
   m.def("make_conversation", &make_talk, "generator"_a, "sampling"_a, nb::keep_alive<0, 1>());
 }
 

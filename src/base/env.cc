@@ -12,6 +12,7 @@ constexpr EnvVar kEnvVars[] = {
     {"ATEN_CPU_CAPABILITY", "the machine's", "PyTorch's variable (default, avx2, avx512): how the 4-bit weights lie that it packed for its CPU kernels."},
     {"COIL_CACHE", "~/.cache/coil/results", "Where compiled kernels and the tuner's choices are kept: a folder, redis://[user:password@]host:port, rediss:// for TLS, or off; behind shared: where others may write and are trusted."},
     {"COIL_CACHE_KEY", "unset", "A key that all who use a cache have, or file:PATH of one: only entries that were made with it are used."},
+    {"COIL_CODE", "unset", "Folder in which the runtime keeps the code of packages that it loads, as files that debuggers and profilers open."},
     {"COIL_COLOR", "auto", "Colour in the terminal: auto, always or never."},
     {"COIL_CUBLASLT", "libcublasLt.so.13 or .12", "The cuBLASLt that CUDA packages may use; a missing file: none."},
     {"COIL_CUDA_DRIVER", "libcuda.so.1", "The CUDA driver library that the runtime and CUDA packages load."},
@@ -20,16 +21,20 @@ constexpr EnvVar kEnvVars[] = {
     {"COIL_CUDA_SYNC", "0", "1 waits for each CUDA kernel, so that an error names the one that failed. Slow."},
     {"COIL_CUDA_TRACE", "0", "1 prints a line for each shape that cuBLASLt or cuDNN is asked to compute, and for each CUDA graph."},
     {"COIL_CUDNN", "libcudnn.so.9", "The cuDNN that CUDA packages may use; a missing file: none."},
+    {"COIL_CUPTI", "libcupti.so.13 or .12", "NVIDIA's tracing library, for the times of kernels in profiles; a missing file: none, the times are those between events."},
     {"COIL_DEBUG", "0",
      "1 stages and times, 2 kernels, 3 decisions with reasons, 4 generated code, 5 IR between passes, 6 every rewrite; 5@NAME keeps what "
      "belongs to the pass or kernel NAME."},
+    {"COIL_DEBUG_INFO", "unset", "Folder for the generated texts of what is compiled; its code has line tables that lead debuggers and profilers there (as --debug-info)."},
     {"COIL_DUMP", "unset", "Folder that receives numbered files of every stage of a compilation."},
     {"COIL_GOLDEN_UPDATE", "unset", "Tests write their golden files instead of comparing."},
     {"COIL_ISA", "best of the machine", "Instruction set that the runtime chooses from a package: v3 or v4."},
     {"COIL_NVRTC", "libnvrtc.so.13 or .12", "NVIDIA's run-time compiler, which compiling for CUDA loads."},
+    {"COIL_NVTX", "calls", "What has a range in nsys, ncu and other tools of NVTX: calls, kernels (which are then enqueued one by one, not as a graph), or 0 for nothing."},
     {"COIL_ONEDNN", "libdnnl.so.3 or .2", "The oneDNN that the CPU's tuner may try, and packages whose tuning chose it; a missing file: none."},
     {"COIL_ONEDNN_TRACE", "0", "1 prints what oneDNN is asked to compute."},
     {"COIL_OPENMP", "auto", "Whether loops run on the threads of PyTorch's OpenMP team: auto (while these spin beside the runtime's own), always, never."},
+    {"COIL_PERF", "unset", "Folder that receives jit-PID.dump and perf-PID.map, which tell `perf` of the kernels of the packages that the process loads."},
     {"COIL_PROFILE", "unset", "File that receives a trace of this process's first calls, kernel by kernel, for ui.perfetto.dev."},
     {"COIL_PROFILE_CALLS", "100", "How many calls COIL_PROFILE traces."},
     {"COIL_PROFILE_COUNTERS", "0", "1 adds the processor's counters to COIL_PROFILE, where the system allows that."},
@@ -38,6 +43,7 @@ constexpr EnvVar kEnvVars[] = {
     {"COIL_SKIP", "unset", "Comma-separated passes to leave out, to bisect a wrong result."},
     {"COIL_THREADS", "usable CPUs", "Threads of a call, and of a compilation; affinity and cgroup limits are the default."},
     {"COIL_TORCH", "unset", "Python interpreter with PyTorch, for `coil diff --torch`, the tools that compare with it, and `coil compile --triton`."},
+    {"NVTX_INJECTION64_PATH", "unset", "NVTX's variable: the library of a tool that wants ranges; nsys and ncu set it."},
 };
 
 const EnvVar& row(std::string_view name) {

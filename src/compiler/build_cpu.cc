@@ -11,10 +11,12 @@
 #include "base/parallel.h"
 #include "codegen/constants.h"
 #include "codegen/cpu/cpu_kernels.h"
+#include "compiler/debug_info.h"
 #include "compiler/replace_kernels.h"
 #include "compiler/without.h"
 #include "device/model_abi.h"
 #include "schedule/schedule.h"
+#include "toolchain/code_map.h"
 #include "toolchain/compile.h"
 #include "toolchain/embedded.h"
 #include "toolchain/link.h"
@@ -122,8 +124,9 @@ toolchain::CompileRequest host_request(const HostMachine& machine, const std::st
   return host;
 }
 
-Result<std::vector<uint8_t>> link_model(const HostMachine& machine, std::vector<toolchain::LinkInput> inputs, const std::vector<std::string>& more_exports, std::vector<std::string>* members) {
+Result<std::vector<uint8_t>> link_model(const HostMachine& machine, std::vector<toolchain::LinkInput> inputs, const std::vector<std::string>& more_exports, std::vector<std::string>* members, bool strip) {
   toolchain::LinkRequest link;
+  link.strip = strip;
   link.machine = &machine;
   link.inputs = std::move(inputs);
   link.exports = {"coil_model", "AOTInductor*"};
@@ -213,18 +216,23 @@ Result<TargetContents> build_plan(CpuPlan plan, const TargetJob& job, HostOption
   const std::string host_text = host_program_text(t.plan, kernels, host);
   done("generate");
 
+  const std::vector<KernelUnit> units = kernel_units(kernels);
+  for (const KernelUnit& unit : units) t.sources.push_back(unit.source);
+  t.sources.push_back({"host.cc", host_text});
+  const DebugInfo debug(options.debug_folder, t.sources);
+  TRY_STATUS(debug.write(t.sources));
   std::vector<toolchain::CompileRequest> requests;
-  for (const KernelUnit& unit : kernel_units(kernels)) {
-    t.sources.push_back(unit.source);
+  for (const KernelUnit& unit : units) {
     for (const std::string& isa : job.architectures) {
       toolchain::CompileRequest r = unit_request(unit);
       r.cpu = host.machine->level(isa)->full_name;
       r.opt_level = options.opt_level;
+      debug.add_to(r);
       requests.push_back(std::move(r));
     }
   }
   requests.push_back(host_request(*host.machine, host_text));
-  t.sources.push_back({"host.cc", host_text});
+  debug.add_to(requests.back());
   for (const GeneratedSource& s : t.sources) dump.text(s.name, [&] { return s.text; }, LogLevel::code);
   const int threads = options.threads > 0 ? options.threads : allowed_cpus();
   TRY(const std::vector<toolchain::Bytes> objects,
@@ -239,7 +247,11 @@ Result<TargetContents> build_plan(CpuPlan plan, const TargetJob& job, HostOption
   std::vector<std::string> exports;
   if (!host.timed.empty()) exports.push_back(COIL_TUNING_SYMBOL);
   if (host.watched) exports.push_back(COIL_WATCH_SYMBOL);
-  TRY(t.code, link_model(*host.machine, std::move(inputs), exports, library_routines(t.plan).empty() ? nullptr : &t.members));
+  TRY(t.code, link_model(*host.machine, std::move(inputs), exports, library_routines(t.plan).empty() ? nullptr : &t.members, !debug.wanted()));
+  if (debug.wanted()) {
+    TRY(const toolchain::CodeMap map, toolchain::code_map(t.code));
+    t.code_map = code_map_text(map);
+  }
   done("build");
   return t;
 }

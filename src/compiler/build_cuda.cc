@@ -13,6 +13,7 @@
 #include "codegen/cuda/host_program.h"
 #include "codegen/host/limits.h"
 #include "compiler/cuda_target.h"
+#include "compiler/debug_info.h"
 #include "compiler/replace_kernels.h"
 #include "compiler/without.h"
 #include "device/model_abi.h"
@@ -101,7 +102,7 @@ Compilation compilation_of(const cuda::CudaProgram& program, const std::vector<s
     c.sources.push_back({name, text + "\n" + u.body});
     for (const Image& image : images_of(u, wanted)) {
       const bool ptx = image.kind == kPtx;
-      c.requests.push_back({name, c.sources.back().text, ptx ? fmt::format("compute_{}", image.sm) : arch_name(image.sm), ptx, {}, "", ""});
+      c.requests.push_back({name, c.sources.back().text, ptx ? fmt::format("compute_{}", image.sm) : arch_name(image.sm), ptx, {}, "", "", false});
       if (u.user) add_user(c.requests.back(), *u.user);
       c.images.push_back(image);
     }
@@ -260,6 +261,11 @@ Result<TargetContents> build_plan(CudaPlan plan, const TargetJob& job, const too
   Compilation compilation = compilation_of(program, job.architectures);
   t.sources = std::move(compilation.sources);
   for (const GeneratedSource& s : t.sources) dump.text(s.name, [&] { return s.text; }, LogLevel::code);
+  const DebugInfo debug(options.debug_folder, t.sources);
+  TRY_STATUS(debug.write(t.sources));
+  if (debug.wanted()) {
+    for (toolchain::CudaRequest& r : compilation.requests) r.source = debug.placed({r.name, r.source}), r.lines = true;
+  }
   TRY(const std::vector<toolchain::Bytes> cubins, compile_all(compilation, options, nvrtc));
 
   const HostMachine& machine = this_machine();  // of the program that launches the kernels

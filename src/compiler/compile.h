@@ -64,6 +64,7 @@ struct CompileOptions {
   std::vector<KernelReplacement> replace_kernels;  // edited kernels; each names one of some target
   Log log;
   std::string dump_folder;                      // COIL_DUMP: texts of every stage; empty: none
+  std::string debug_folder;                     // --debug-info: where the generated texts lie that the code's line tables name; empty: no such tables
   std::function<void(std::string_view stage, size_t done, size_t total)> progress;
   std::shared_ptr<const StateLayout> states;    // of compile_programs: where the program's states lie
   std::shared_ptr<SharedConstants> constants;   // ... and the weights of the programs before it

@@ -193,6 +193,7 @@ Result<CompileOptions> compile_options(const CompileSettings& settings) {
   TRY_STATUS(read_tuning(settings, options));
   TRY(options.cache, cache::Cache::from_env());
   options.dump_folder = settings.dump.empty() ? env("COIL_DUMP").value_or("") : settings.dump;
+  options.debug_folder = settings.debug_folder.empty() ? env("COIL_DEBUG_INFO").value_or("") : settings.debug_folder;
   options.skip_passes = settings.skip;
   options.without = settings.without;
   TRY_STATUS(check_without(options.without));

@@ -29,6 +29,7 @@ struct CompileSettings {
   std::string record;              // a tuning record to take known choices from, if the file exists; the caller writes it afterwards
   std::string replay;              // a tuning record that has all choices
   std::string dump;                // a folder for the texts of every stage; empty: COIL_DUMP
+  std::string debug_folder;        // a folder for the texts that line tables of the code name; empty: COIL_DEBUG_INFO
 };
 
 // With COIL_DEBUG, COIL_DUMP, COIL_SKIP and COIL_THREADS. bad_option.

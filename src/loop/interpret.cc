@@ -40,6 +40,12 @@ void write_block(DType dtype, uint8_t* memory, int64_t at, const BlockView& bloc
   });
 }
 
+// log(exp(a) + exp(b))
+double log_sum(double a, double b) {
+  const double high = std::isnan(a) || a > b ? a : b, low = std::isnan(a) || a > b ? b : a;
+  return std::isinf(high) ? high : high + std::log1p(std::exp(low - high));
+}
+
 // A reduction in progress.
 struct Accumulator {
   ReduceOp op;
@@ -51,7 +57,7 @@ struct Accumulator {
   void start() {
     position = seen = 0;
     const double inf = std::numeric_limits<double>::infinity();
-    f = op == ReduceOp::prod ? 1 : op == ReduceOp::max ? -inf : op == ReduceOp::min ? inf : 0;
+    f = op == ReduceOp::prod ? 1 : op == ReduceOp::max || op == ReduceOp::log_sum ? -inf : op == ReduceOp::min ? inf : 0;
     i = op == ReduceOp::prod || op == ReduceOp::all ? 1 : 0;
     if (op == ReduceOp::max) i = type == DType::u8 ? 0 : INT64_MIN >> (64 - 8 * byte_size(type));
     if (op == ReduceOp::min) i = type == DType::u8 ? 255 : INT64_MAX >> (64 - 8 * byte_size(type));
@@ -64,6 +70,7 @@ struct Accumulator {
       case ReduceOp::prod: f *= x; break;
       case ReduceOp::max: f = std::isnan(f) || f > x ? f : x; break;
       case ReduceOp::min: f = std::isnan(f) || f < x ? f : x; break;
+      case ReduceOp::log_sum: f = log_sum(f, x); break;
       case ReduceOp::any: i = i || x != 0; break;
       case ReduceOp::all: i = i && x != 0; break;
       case ReduceOp::argmax:
@@ -85,6 +92,7 @@ struct Accumulator {
       case ReduceOp::prod: i = static_cast<int64_t>(static_cast<uint64_t>(i) * static_cast<uint64_t>(x)); break;
       case ReduceOp::max: i = std::max(i, x); break;
       case ReduceOp::min: i = std::min(i, x); break;
+      case ReduceOp::log_sum: break;  // of floats alone
       case ReduceOp::any: i = i || x; break;
       case ReduceOp::all: i = i && x; break;
       case ReduceOp::argmax:
@@ -238,7 +246,7 @@ Status Interpreter::run_scan(const Loop& loop, const Scan& def) {
   const TensorData& out = get(loop.outputs[0]);
   const size_t dim = static_cast<size_t>(def.dim);
   const int64_t stride = out.strides[dim], length = out.sizes[dim];
-  const ReduceOp op = def.op == ScanOp::sum ? ReduceOp::sum : def.op == ScanOp::prod ? ReduceOp::prod : def.op == ScanOp::max ? ReduceOp::max : ReduceOp::min;
+  const ReduceOp op = step_of(def.op);
   std::vector<Accumulator> acc(static_cast<size_t>(stride), Accumulator{op, is_float(def.body->dtype), def.body->dtype});
   return evaluate(def.body, out.sizes, [&](const BlockView& b) {
     for (int64_t i = 0; i < b.count; ++i) {

@@ -120,6 +120,17 @@ Gemm in_batches(const GroupedGemm& def) {
   return g;
 }
 
+ReduceOp step_of(ScanOp op) {
+  switch (op) {
+    case ScanOp::sum: return ReduceOp::sum;
+    case ScanOp::prod: return ReduceOp::prod;
+    case ScanOp::max: return ReduceOp::max;
+    case ScanOp::min: return ReduceOp::min;
+    case ScanOp::log_sum: return ReduceOp::log_sum;
+  }
+  return ReduceOp::sum;
+}
+
 const char* template_name(const LoopDef& def) {
   return std::visit(Overload{
                         [](const Gemm&) { return "gemm"; },

@@ -45,7 +45,8 @@ struct TensorFace {
 };
 TensorFace face(const BufferInfo& buffer);
 
-enum class ReduceOp : uint8_t { sum, prod, max, min, any, all, argmax, argmin };
+// log_sum: log(exp(a) + exp(b)), of scans alone.
+enum class ReduceOp : uint8_t { sum, prod, max, min, any, all, argmax, argmin, log_sum };
 
 struct Pointwise {
   Expr body;
@@ -59,8 +60,9 @@ struct Reduction {
   Expr body;
 };
 
-enum class ScanOp : uint8_t { sum, prod, max, min };
-// Inclusive scan of the body along dimension `dim` of the buffer.
+enum class ScanOp : uint8_t { sum, prod, max, min, log_sum };
+ReduceOp step_of(ScanOp op);
+// Inclusive scan of the body along dimension `dim` of the buffer. log_sum: of floats.
 struct Scan {
   ScanOp op = ScanOp::sum;
   int dim = 0;

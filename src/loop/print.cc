@@ -7,8 +7,8 @@
 namespace coil {
 namespace {
 
-const char* const kReduceNames[] = {"sum", "prod", "max", "min", "any", "all", "argmax", "argmin"};
-const char* const kScanNames[] = {"sum", "prod", "max", "min"};
+const char* const kReduceNames[] = {"sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "log_sum"};
+const char* const kScanNames[] = {"sum", "prod", "max", "min", "log_sum"};
 
 class Printer {
  public:

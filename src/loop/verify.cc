@@ -87,6 +87,9 @@ class Verifier {
     if (!free_type && ref.body->dtype != compute_type(dtype)) {
       return wrong("the body of '{}' is {}, the buffer {}", name, coil::name(ref.body->dtype), coil::name(dtype));
     }
+    if (reduction && reduction->op == ReduceOp::log_sum) return wrong("'{}' is a logarithm of a sum that is no scan", name);
+    const Scan* scan = std::get_if<Scan>(&loop.def);
+    if (scan && scan->op == ScanOp::log_sum && !is_float(ref.body->dtype)) return wrong("'{}' is a logarithm of a sum of {}", name, coil::name(ref.body->dtype));
     std::string problem;
     visit(ref.body, [&](Expr e) {
       if (e->kind == ExprKind::temp) problem = "mentions a kernel's temporary";

@@ -12,16 +12,20 @@ namespace {
 
 constexpr double kPi = 3.14159265358979323846;
 
+// A function that is 1 at 0, to the last digit, as in eager: the series gives it but for its rounding.
+constexpr double kNearZero = 0x1p-54;  // 1 less that much is 1
+Val one_at_zero(Val x, Val value) { return select(abs(x) < kNearZero, 1.0, value); }
+
 // exp(-|x|) I0(x), exp(-|x|) I1(x)
 Val i0e(Val x) {
   Val a = abs(x);
-  return select(a <= 8.0, fitted(kI0eNear, a, 0, 8), fitted(kI0eFar, 1.0 / a, 0, 0.125) / sqrt(a));
+  return one_at_zero(a, select(a <= 8.0, fitted(kI0eNear, a, 0, 8), fitted(kI0eFar, 1.0 / a, 0, 0.125) / sqrt(a)));
 }
 
 Val i1e(Val x) {
   Val a = abs(x);
-  Val far = fitted(kI1eFar, 1.0 / a, 0, 0.125) / sqrt(a);
-  return select(a <= 8.0, fitted(kI1eNear, a, 0, 8) * x, select(x < 0.0, -far, far));
+  Val value = select(a <= 8.0, fitted(kI1eNear, a, 0, 8) * a, fitted(kI1eFar, 1.0 / a, 0, 0.125) / sqrt(a));
+  return select(x < 0.0, -value, value);  // of -0 the positive one, as ATen
 }
 
 // Of infinity NaN, as ATen.
@@ -40,7 +44,7 @@ Val far_wave(std::span<const double> p, std::span<const double> q, Val x, double
 
 Val j0(Val x) {
   Val a = abs(x);
-  return select(a <= 8.0, fitted(kJ0Near, a * a, 0, 64), far_wave(kP0Far, kQ0Far, a, kPi / 4, false));
+  return one_at_zero(a, select(a <= 8.0, fitted(kJ0Near, a * a, 0, 64), far_wave(kP0Far, kQ0Far, a, kPi / 4, false)));
 }
 
 Val j1(Val x) {
@@ -91,7 +95,7 @@ Val spherical_j0(Val x) {
 Val erfcx(Val x) {
   Val a = abs(x), t = 2.0 / (a + 2.0);
   Val value = fitted(kErfcx, t, 0, 1) * t;
-  return select(x < 0.0, 2.0 * exp(x * x) - value, value);
+  return one_at_zero(x, select(x < 0.0, 2.0 * exp(x * x) - value, value));
 }
 
 // Relative accuracy in both tails.

@@ -29,7 +29,7 @@ constexpr Movement kMovement[] = {
     {"atleast_2d"}, {"atleast_3d"}, {"_reshape_copy"}, {"pixel_shuffle"}, {"pixel_unshuffle"}, {"channel_shuffle"}, {"native_channel_shuffle"},
     // joins, padding, creation, conversion
     {"cat"}, {"concat"}, {"concatenate"}, {"stack"}, {"hstack"}, {"vstack"}, {"dstack"}, {"column_stack"}, {"diff", "self prepend append"},
-    {"diag_embed"}, {"diag"}, {"as_strided_scatter", "self src"}, {"slice_scatter", "self src"}, {"select_scatter", "self src"}, {"diagonal_scatter", "self src"}, {"pad"},
+    {"diag_embed"}, {"diag"}, {"as_strided_scatter", "self src"}, {"slice_scatter", "self src"}, {"select_scatter", "self src"}, {"diagonal_scatter", "self src"}, {"fill_diagonal", "fill_value"}, {"pad"},
     {"constant_pad_nd", "value"}, {"reflection_pad1d"}, {"reflection_pad2d"}, {"reflection_pad3d"}, {"replication_pad1d"}, {"replication_pad2d"},
     {"replication_pad3d"}, {"replication_pad1d_backward"}, {"replication_pad2d_backward"}, {"replication_pad3d_backward"}, {"reflection_pad1d_backward"}, {"reflection_pad2d_backward"}, {"reflection_pad3d_backward"}, {"zeros"}, {"_efficientzerotensor"}, {"zeros_like"}, {"new_zeros"}, {"empty"}, {"empty_like"}, {"new_empty"}, {"empty_strided"},
     {"new_empty_strided"}, {"empty_permuted"}, {"zero"}, {"ones"}, {"ones_like"}, {"new_ones"}, {"full"}, {"full_like"}, {"new_full"}, {"fill"},

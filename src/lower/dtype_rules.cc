@@ -124,12 +124,22 @@ void same_type(const Op& op, DType a, DType b) {
   fail(ErrorCode::unsupported_dtype, fmt::format("{} takes tensors of one dtype, not {} and {}", op.node.target, coil::name(a), coil::name(b)), "convert one of them in the model");
 }
 
+const TensorType* first_result(const Op& op) {
+  if (op.node.outputs.empty() || !op.graph.value(op.node.outputs[0]).is_tensor()) return nullptr;
+  return &op.graph.value(op.node.outputs[0]).tensor();
+}
+
 // Eager multiplies matrices of booleans where there is nothing to add up, and says that it cannot anywhere else.
 bool is_empty_product(const Op& op, const std::vector<Operand>& operands) {
-  constexpr std::string_view kProducts[] = {"aten.mm.default", "aten.bmm.default", "aten.matmul.default", "aten.mv.default", "aten.linear.default", "aten.linalg_matmul.default"};
-  return std::find(std::begin(kProducts), std::end(kProducts), op.node.target) != std::end(kProducts) &&
-         std::all_of(operands.begin(), operands.end(), [](const Operand& o) { return is_bool(o.type); }) &&
-         std::any_of(operands.begin(), operands.end(), [](const Operand& o) { return o.none; }) && operands[0].rank + operands[1].rank > 2;
+  constexpr std::string_view kProducts[] = {"aten.mm.default", "aten.bmm.default", "aten.matmul.default", "aten.mv.default", "aten.linear.default", "aten.linalg_matmul.default",
+                                            "aten.inner.default", "aten.tensordot.default"};
+  constexpr std::string_view kAddedTo[] = {"aten.addmm.default", "aten.baddbmm.default", "aten.addbmm.default"};  // alpha is no boolean: only a result of nothing has one
+  const auto listed = [&](const auto& list) { return std::find(std::begin(list), std::end(list), op.node.target) != std::end(list); };
+  if (!std::all_of(operands.begin(), operands.end(), [](const Operand& o) { return is_bool(o.type); })) return false;
+  const TensorType* result = first_result(op);
+  if (listed(kAddedTo)) return result && std::any_of(result->sizes.begin(), result->sizes.end(), [](Expr n) { return is_const(n, 0); });
+  return (listed(kProducts) || op.node.target == "aten.addmv.default") && std::any_of(operands.begin(), operands.end(), [](const Operand& o) { return o.none; }) &&
+         operands[0].rank + operands[1].rank > 2;
 }
 
 // One rule of the table.
@@ -168,11 +178,6 @@ void check_normalisation(const Op& op, const std::vector<Operand>& operands) {
 }
 
 // None where the node has no results, or nobody wants the first, as of a gradient.
-const TensorType* first_result(const Op& op) {
-  if (op.node.outputs.empty() || !op.graph.value(op.node.outputs[0]).is_tensor()) return nullptr;
-  return &op.graph.value(op.node.outputs[0]).tensor();
-}
-
 // Integers are not scaled by fractions.
 void check_factors(const Op& op) {
   if (!is_packet(op, {"aten.add.", "aten.sub.", "aten.rsub."})) return;
@@ -193,7 +198,7 @@ constexpr struct {
     {"aten.masked_fill.Scalar", "value"}, {"aten.masked_fill_.Scalar", "value"}, {"aten.index_fill.int_Scalar", "value"}, {"aten.index_fill_.int_Scalar", "value"},
     {"aten.threshold.", "threshold"}, {"aten.threshold.", "value"}, {"aten.threshold_.", "threshold"}, {"aten.threshold_.", "value"},
     {"aten.constant_pad_nd.", "value"}, {"aten.pad.", "value"}, {"aten.scatter.value", "value"}, {"aten.scatter_.value", "value"},
-    {"aten.fill.Scalar", "value"}, {"aten.fill_.Scalar", "value"}, {"aten.full.", "fill_value"}, {"aten.full_like.", "fill_value"}, {"aten.new_full.", "fill_value"},
+    {"aten.fill.Scalar", "value"}, {"aten.fill_.Scalar", "value"}, {"aten.full.", "fill_value"}, {"aten.fill_diagonal", "fill_value"}, {"aten.full_like.", "fill_value"}, {"aten.new_full.", "fill_value"},
     {"aten._unsafe_masked_index.", "fill"}, {"aten.add.", "alpha"}, {"aten.add_.", "alpha"}, {"aten.sub.", "alpha"}, {"aten.sub_.", "alpha"}, {"aten.rsub.", "alpha"},
     {"aten.where.ScalarOther", "other"}, {"aten.where.ScalarSelf", "self"},
 };
@@ -314,7 +319,7 @@ void check_bias(const Op& op, const std::vector<Operand>& operands) {
 // A sum of products of booleans is none, nor is a place among them searched. (With a single element inner only multiplies.)
 void check_booleans(const Op& op, const std::vector<Operand>& operands) {
   const bool searches = is_packet(op, {"aten.bucketize.", "aten.searchsorted."});
-  if (!searches && !is_packet(op, {"aten.inner."})) return;
+  if ((!searches && !is_packet(op, {"aten.inner."})) || is_empty_product(op, operands)) return;
   const size_t most = std::min<size_t>(operands.size(), 2);  // a search's third is a sorter
   for (size_t i = 0; i < most; ++i) {
     if (!is_bool(operands[i].type) || (!searches && operands[i].single)) return;

@@ -79,7 +79,7 @@ View reduced_to(Op& op, const View& v, std::string& letters, const std::string& 
   }
   letters = left;
   if (dims.empty()) return x;
-  return reduced(op, "einsum.sum", ReduceOp::sum, x.dtype, x, dims, false);
+  return reduced(op, "einsum.sum", is_bool(x.dtype) ? ReduceOp::any : ReduceOp::sum, x.dtype, x, dims, false);
 }
 
 // One product, with the result's letters in `letters`.
@@ -94,7 +94,11 @@ View multiply(Op& op, const View& a_in, const View& b_in, std::string la, std::s
   for (char c : lb) {
     if (!has(la, c)) n += c;
   }
-  if (!k.empty() && is_bool(a.dtype)) fail(ErrorCode::unsupported_dtype, "aten.einsum.default takes no products of booleans with a sum over them", "convert the tensors in the model");
+  // Eager adds up no booleans: where letters of one element, or of none, are summed over there is nothing to add.
+  const auto summed = [&](auto holds) { return std::count_if(k.begin(), k.end(), [&](char c) { return holds(a.sizes[la.find(c)]) || holds(b.sizes[lb.find(c)]); }); };
+  const auto nothing = [](const View& v) { return std::any_of(v.sizes.begin(), v.sizes.end(), [](Expr n) { return is_const(n, 0); }); };
+  const bool single = summed([](Expr n) { return is_const(n, 1); }) == std::ssize(k);
+  if (is_bool(a.dtype) && !single && !nothing(a) && !nothing(b)) fail(ErrorCode::unsupported_dtype, "aten.einsum.default takes no products of booleans with a sum over them", "convert the tensors in the model");
   letters = batch + m + n;
   View x = arranged(op, a, la, batch + m + k), y = arranged(op, b, lb, batch + k + n);
   auto size_of = [&](const std::string& s, const View& v, const std::string& order) {

@@ -118,7 +118,7 @@ constexpr Movement kMovement[] = {
     {"view_copy"}, {"_reshape_alias"}, {"reshape_as"}, {"view_as"}, {"flatten"}, {"unflatten"}, {"ravel"}, {"squeeze"}, {"squeeze_copy"}, {"unsqueeze"},
     {"unsqueeze_copy"}, {"atleast_1d"}, {"atleast_2d"}, {"atleast_3d"}, {"_reshape_copy"}, {"pixel_shuffle"}, {"pixel_unshuffle"}, {"channel_shuffle"},
     {"cat"}, {"concat"}, {"concatenate"}, {"stack"}, {"hstack"}, {"vstack"}, {"dstack"}, {"column_stack"}, {"slice_scatter", "self src"},
-    {"select_scatter", "self src"}, {"diagonal_scatter", "self src"}, {"as_strided_scatter", "self src"}, {"constant_pad_nd", "value"}, {"pad", "value"},
+    {"select_scatter", "self src"}, {"diagonal_scatter", "self src"}, {"fill_diagonal", "fill_value"}, {"as_strided_scatter", "self src"}, {"constant_pad_nd", "value"}, {"pad", "value"},
     {"empty"}, {"empty_like"}, {"new_empty"}, {"empty_strided"}, {"new_empty_strided"}, {"empty_permuted"}, {"full", "fill_value"},
     {"full_like", "fill_value"}, {"new_full", "fill_value"}, {"fill", "value"}, {"scalar_tensor", "s"}, {"_assert_tensor_metadata"},
     {"index_select"}, {"embedding"}, {"index"}, {"_unsafe_index"}, {"where", "self other"},

@@ -208,6 +208,28 @@ Views diagonal_scatter(Op& op) {
   })};
 }
 
+// With `wrap` the diagonal of a high matrix begins anew, a row left out, at each of its ends: in memory, where eager counts, each (columns + 1)th element.
+Views fill_diagonal(Op& op) {
+  const View x = op.tensor("self"), value = op.operand("fill_value");
+  const TensorType& out = op.out();
+  if (x.rank() < 2) fail(ErrorCode::bad_program, op.node.target + " of a tensor of fewer than two dimensions");
+  const Expr rows = x.sizes[0], columns = x.sizes[1];
+  for (size_t d = 1; x.rank() > 2 && d < x.rank(); ++d) {
+    const Expr same = op.pool.op(ScalarOp::eq, {x.sizes[d], rows});
+    if (!same->is_constant()) op.rec.check(op.name, op.node.target + ": dimensions of different sizes (" + where(op.node) + ")", same);
+    else if (same->as_int() == 0) fail(ErrorCode::bad_program, op.node.target + ": more than two dimensions have to be of one size");
+  }
+  const bool wraps = x.rank() == 2 && op.flag("wrap") && !provably_nonnegative(columns + 1 - rows);
+  const TensorType& type = op.graph.value(std::get<ValueId>(*op.node.find("self"))).tensor();
+  if (wraps && (type.strides.size() != 2 || !provably_equal(type.strides[0], columns) || !is_const(type.strides[1], 1)))
+    fail(ErrorCode::unsupported_feature, op.node.target + " that wraps around in a matrix whose rows do not follow each other in memory", "make it contiguous");
+  return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
+    Expr hit = op.pool.op(ScalarOp::eq, {wraps ? floor_mod(c[0] - c[1], columns + 1) : c[0] - c[1], op.pool.index(0)});
+    for (size_t d = 2; d < c.size(); ++d) hit = both(hit, op.pool.op(ScalarOp::eq, {c[0], c[d]}));
+    return masked(hit, as(op.rec.at(value, {}), out.dtype), as(op.rec.at(x, c), out.dtype));
+  })};
+}
+
 }  // namespace
 
 void add_joins(Table& table) {
@@ -238,6 +260,7 @@ void add_joins(Table& table) {
   table["aten.slice_scatter.default"] = slice_scatter;
   table["aten.select_scatter.default"] = select_scatter;
   table["aten.diagonal_scatter.default"] = diagonal_scatter;
+  table["aten.fill_diagonal.default"] = fill_diagonal;
 }
 
 }  // namespace coil::lowering

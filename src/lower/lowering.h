@@ -71,6 +71,7 @@ class Op {
 
   const TensorType& out(size_t i = 0) const;
   bool has(std::string_view arg) const;  // there and not None
+  View value(ValueId id) const;  // a tensor of the graph, or an integer as a view of rank 0
   View tensor(std::string_view arg) const;
   std::optional<View> maybe_tensor(std::string_view arg) const;
   Views tensors(std::string_view arg) const;
@@ -112,7 +113,6 @@ class Op {
  private:
   View promoted(std::string_view arg, View v) const;
   const Argument& argument(std::string_view arg) const;
-  View value(ValueId id) const;
   std::optional<Expr> index_of(const Argument& a) const;
   [[noreturn]] void wrong(std::string_view arg, std::string_view wanted) const;
 

@@ -10,12 +10,13 @@ namespace {
 
 // Integers and products of nothing have no template: a plain sum.
 View summed_product(Op& op, const std::string& name, DType dtype, const View& a, const View& b, size_t num_batch, Sizes sizes) {
-  return op.rec.reduce(name, ReduceOp::sum, dtype, std::move(sizes), {a.sizes.back()}, [&](Coordinates c, Coordinates k) {
+  const bool booleans = is_bool(dtype);
+  return op.rec.reduce(name, booleans ? ReduceOp::any : ReduceOp::sum, dtype, std::move(sizes), {a.sizes.back()}, [&](Coordinates c, Coordinates k) {
     std::vector<Expr> at_a(c.begin(), c.end() - 1), at_b(c.begin(), c.begin() + static_cast<long>(num_batch));
     at_a.push_back(k[0]);
     at_b.push_back(k[0]);
     at_b.push_back(c.back());
-    return op.pool.op(ScalarOp::mul, {as(op.rec.at(a, at_a), dtype), as(op.rec.at(b, at_b), dtype)});
+    return op.pool.op(booleans ? ScalarOp::logical_and : ScalarOp::mul, {as(op.rec.at(a, at_a), dtype), as(op.rec.at(b, at_b), dtype)});
   });
 }
 
@@ -106,6 +107,7 @@ View combined(Op& op, const View& self, const View& product) {
     if (scale) e = p.op(ScalarOp::mul, {e, op.scalar("alpha", out.dtype)});
     if (!use_self) return e;
     Expr s = as(read(addend, c), out.dtype);
+    if (is_bool(out.dtype)) return p.op(ScalarOp::logical_or, {e, s});
     if (scale_self) s = p.op(ScalarOp::mul, {s, op.scalar("beta", out.dtype)});
     return p.op(ScalarOp::add, {e, s});
   });

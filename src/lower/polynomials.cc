@@ -1,4 +1,4 @@
-// Orthogonal polynomials of degree n, in double precision: Chebyshev's by their closed forms, the others by their recurrences.
+// Orthogonal polynomials of degree n, in double precision: Chebyshev's of high degrees by their closed forms, the others by their recurrences.
 #include <cmath>
 
 #include "lower/formula.h"
@@ -40,18 +40,35 @@ Val third_kind(Val x, Val n) {
 // sin((n + 1/2) t) / sin(t / 2): the third kind mirrored
 Val fourth_kind(Val x, Val n) { return sign_of(n) * third_kind(-x, n); }
 
-using Polynomial = Val (*)(Val, Val);
+struct Chebyshev {
+  Val (*first)(Val x);  // degree 1
+  Val (*closed)(Val x, Val n);
+};
 
-// The degree is data: cut to a whole number; 0 below degree 0.
-Val with_degree(Polynomial f, Val x, Val n) {
-  Val degree = trunc(n);
-  Val value = select(equal(degree, 0.0), 1.0, f(x, max(degree, 0.0)));
-  return select(degree < 0.0, 0.0, value);
+// The degree is data: cut to a whole number; 0 below degree 0. Low degrees are added up as eager does it, which is exact where the numbers are; of
+// infinity differences of infinities come out from degree 3 on.
+Val with_degree(const Chebyshev& kind, Val x, Val n) {
+  constexpr int kLow = 6;
+  Val degree = trunc(n), before = x.like(1), now = kind.first(x);
+  Val value = select(degree <= 0.0, select(degree < 0.0, 0.0, before), now);
+  for (int k = 2; k <= kLow; ++k) {
+    Val next = (x + x) * now - before;
+    before = now;
+    now = next;
+    value = select(degree >= static_cast<double>(k), now, value);
+  }
+  Val far = select(isinf(x), std::nan(""), kind.closed(x, max(degree, 0.0)));
+  return select(degree > static_cast<double>(kLow), far, value);
 }
 
-Lowering closed_form(Polynomial f, bool shifted) {
-  return function_row(Function2([f, shifted](Val x, Val n) { return with_degree(f, shifted ? x * 2.0 - 1.0 : x, n); }), DType::f64);
+Lowering closed_form(const Chebyshev& kind, bool shifted) {
+  return function_row(Function2([kind, shifted](Val x, Val n) { return with_degree(kind, shifted ? x * 2.0 - 1.0 : x, n); }), DType::f64);
 }
+
+constexpr Chebyshev kFirstKind = {[](Val x) { return x; }, first_kind};
+constexpr Chebyshev kSecondKind = {[](Val x) { return x * 2.0; }, second_kind};
+constexpr Chebyshev kThirdKind = {[](Val x) { return x * 2.0 - 1.0; }, third_kind};
+constexpr Chebyshev kFourthKind = {[](Val x) { return x * 2.0 + 1.0; }, fourth_kind};
 
 // p(k + 1) from p(k), p(k - 1) and x
 using Step = Val (*)(double k, Val x, Val now, Val before);
@@ -99,10 +116,10 @@ void add_polynomials(Table& table) {
     auto add = [&](const std::string& name, const Lowering& lowering) { table["aten.special_" + name + overload] = lowering; };
     for (bool shifted : {false, true}) {
       const std::string prefix = shifted ? "shifted_chebyshev_polynomial_" : "chebyshev_polynomial_";
-      add(prefix + "t", closed_form(first_kind, shifted));
-      add(prefix + "u", closed_form(second_kind, shifted));
-      add(prefix + "v", closed_form(third_kind, shifted));
-      add(prefix + "w", closed_form(fourth_kind, shifted));
+      add(prefix + "t", closed_form(kFirstKind, shifted));
+      add(prefix + "u", closed_form(kSecondKind, shifted));
+      add(prefix + "v", closed_form(kThirdKind, shifted));
+      add(prefix + "w", closed_form(kFourthKind, shifted));
     }
     add("hermite_polynomial_h", [](Op& op) { return by_recurrence(op, kHermite); });
     add("hermite_polynomial_he", [](Op& op) { return by_recurrence(op, kHermiteE); });

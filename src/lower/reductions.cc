@@ -136,39 +136,6 @@ Views scan(Op& op, ScanOp kind) {
   return {op.rec.scan(op.name, kind, out.dtype, out.sizes, dim, [&](Coordinates c) { return as(op.rec.at(x, c), out.dtype); })};
 }
 
-Views logcumsumexp(Op& op) {
-  View x = op.tensor("self");
-  const TensorType& out = op.out();
-  if (x.rank() == 0) return {x};
-  const int dim = static_cast<int>(wrap_dim(op.integer("dim"), x.rank()));
-  const DType type = accumulate_type(out.dtype);
-  ExprPool& p = op.pool;
-  const auto finite = [&](Expr e) { return p.op(ScalarOp::logical_not, {p.op(ScalarOp::logical_or, {p.op(ScalarOp::isnan, {e}), p.op(ScalarOp::isinf, {e})})}); };
-  // Relative to the largest finite number of the whole row. In double precision the sums reach from exp(kAbove) for it down to 1350 below it
-  // with all their digits; what is lower still is lost beside nothing but itself, and the running maximum stands for it (too small by at most
-  // the logarithm of how many there are).
-  constexpr double kAbove = 650, kLeast = 1e-300;
-  View top = reduced(op, "logcumsumexp.max", ReduceOp::max, type, x, {static_cast<size_t>(dim)}, true,
-                     [&](Expr e, Coordinates) { return p.select(finite(as(e, type)), as(e, type), lowest(p, type)); });
-  const auto shift = [&](Coordinates c) {
-    Expr m = as(read(top, c), type);
-    return p.select(p.op(ScalarOp::isinf, {m}), op.constant(0, type), m);
-  };
-  View sums = op.rec.scan("logcumsumexp.sum", ScanOp::sum, DType::f64, out.sizes, dim, [&](Coordinates c) {
-    const Expr below = as(p.op(ScalarOp::sub, {as(op.rec.at(x, c), type), shift(c)}), DType::f64);
-    return p.op(ScalarOp::exp, {p.op(ScalarOp::add, {below, p.constant(kAbove, DType::f64)})});
-  });
-  View running = op.rec.scan("logcumsumexp.running", ScanOp::max, type, out.sizes, dim, [&](Coordinates c) { return as(op.rec.at(x, c), type); });
-  return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
-    const Expr sum = op.rec.at(sums, c), digits = p.op(ScalarOp::sub, {p.op(ScalarOp::log, {sum}), p.constant(kAbove, DType::f64)});
-    const Expr result = as(p.op(ScalarOp::add, {digits, as(shift(c), DType::f64)}), type);
-    // The first one is itself, to the last digit, as in eager: it may be looked up among what it comes from.
-    const Expr first = p.op(ScalarOp::eq, {c[static_cast<size_t>(dim)], p.index(0)});
-    const Expr alone = p.op(ScalarOp::logical_or, {first, p.op(ScalarOp::lt, {sum, p.constant(kLeast, DType::f64)})});
-    return p.select(alone, as(op.rec.at(running, c), type), result);
-  })};
-}
-
 // The running extreme and where it was last met (NaN stays the extreme).
 Views scan_with_position(Op& op, bool largest) {
   View x = cheap(op, op.tensor("self"));
@@ -234,7 +201,7 @@ void add_reductions(Table& table) {
   table["aten.cummin.default"] = [](Op& op) { return scan_with_position(op, false); };
   table["aten.nansum.default"] = [](Op& op) { return nan_sum(op, false); };
   table["aten.nanmean.default"] = [](Op& op) { return nan_sum(op, true); };
-  for (const char* target : {"aten.logcumsumexp.default", "aten._logcumsumexp.default"}) table[target] = logcumsumexp;
+  for (const char* target : {"aten.logcumsumexp.default", "aten._logcumsumexp.default"}) table[target] = [](Op& op) { return scan(op, ScanOp::log_sum); };
 }
 
 }  // namespace coil::lowering

@@ -387,9 +387,7 @@ Views as_strided_scatter(Op& op) {
       return masked(op.pool.op(ScalarOp::ge, {w, i64(op, 0)}), as(op.rec.at(src, at), x.dtype), op.rec.at(flat, c));
     });
   }
-  std::vector<size_t> back(x.rank());
-  for (size_t i = 0; i < back.size(); ++i) back[storage.order[i]] = i;
-  return {permuted(op, reshaped(op, result, x.sizes), back)};
+  return {op.rec.view(result, storage.places.sizes, [&](Coordinates c) { return std::vector<Expr>{op.rec.at(storage.places, c)}; })};
 }
 
 // index_copy, index_add, index_fill: one vector of positions along a dimension.

@@ -20,7 +20,8 @@ Val log_gamma(Val x) {
   Val value = (z + 0.5) * log(t) - t + (log(sum) + 0.5 * std::log(2 * kPi));
   // sin(pi x) by the distance to the nearest integer, so that poles are exact.
   Val sine = abs(sin((x - round(x)) * kPi));
-  return select(isinf(x), HUGE_VAL, select(small, log(kPi / sine) - value, value));
+  value = select(small, log(kPi / sine) - value, value);
+  return select(isinf(x), HUGE_VAL, select(either(equal(x, 1.0), equal(x, 2.0)), 0.0, value));
 }
 
 namespace {
@@ -168,6 +169,7 @@ Val ndtri(Val p) {
     x = x - u / (1.0 + x * u * 0.5);
   }
   Val value = select(p > 0.5, -x, x);
+  value = select(equal(p, 0.5), 0.0, value);
   value = select(equal(p, 0.0), -HUGE_VAL, select(equal(p, 1.0), HUGE_VAL, value));
   return select(either(p < 0.0, p > 1.0), std::nan(""), value);
 }

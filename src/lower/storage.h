@@ -6,14 +6,15 @@
 namespace coil::lowering {
 
 struct Storage {
-  View elements;              // the tensor with its dimensions in the order of memory: row-major order is that of the storage
-  std::vector<size_t> order;  // dimension i of `elements` is order[i] of the tensor
-  Expr offset;                // the argument `storage_offset`: from the storage's first element
+  View elements;  // the tensor, or the one that it is a part of, with its dimensions in the order of memory: row-major order is that of the storage
+  Expr offset;    // the argument `storage_offset`, or where the tensor begins: from the storage's first element
+  View places;    // of the tensor's elements: row-major numbers (index expressions) in `elements`
 };
 
 // Dimensions from the one with the largest strides to the one with the smallest. Refuses tensors with gaps.
 std::vector<size_t> memory_order(Op& op, const TensorType& type);
-// Of the argument `self`. Refuses tensors with gaps, and an offset of its own where `self` is a later part of another tensor, or may be.
+// Of the argument `self`. Where it is a part of another tensor of the program, that one's elements are the storage. Refuses tensors with gaps
+// otherwise, and an offset where the tensor may be a part of something that the program does not show (a branch's operand).
 // A program's input has to begin where its storage does then: mark_counted_inputs() says so to those who call it.
 Storage storage_of_self(Op& op);
 // What is seen with these sizes and strides has to lie in the tensor: more of its storage is not known. Refused, or a check of the call.

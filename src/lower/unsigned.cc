@@ -9,6 +9,7 @@
 
 #include "lower/families.h"
 #include "lower/formula.h"
+#include "lower/half_rounding.h"
 #include "lower/names.h"
 
 namespace coil::lowering {
@@ -30,7 +31,7 @@ constexpr Movement kMovement[] = {
     {"_reshape_alias"}, {"reshape_as"}, {"view_as"}, {"flatten"}, {"unflatten"}, {"ravel"}, {"squeeze"}, {"squeeze_copy"}, {"unsqueeze"}, {"unsqueeze_copy"},
     {"atleast_1d"}, {"atleast_2d"}, {"atleast_3d"}, {"_reshape_copy"}, {"pixel_shuffle"}, {"pixel_unshuffle"}, {"block_diag"}, {"cartesian_prod"},
     {"combinations"}, {"diagflat"}, {"diag"}, {"diag_embed"}, {"_chunk_cat"}, {"cat"}, {"concat"}, {"concatenate"}, {"stack"}, {"hstack"}, {"vstack"}, {"dstack"},
-    {"column_stack"}, {"slice_scatter", "self src"}, {"select_scatter", "self src"}, {"diagonal_scatter", "self src"}, {"as_strided_scatter", "self src"},
+    {"column_stack"}, {"slice_scatter", "self src"}, {"select_scatter", "self src"}, {"diagonal_scatter", "self src"}, {"fill_diagonal", "fill_value"}, {"as_strided_scatter", "self src"},
     {"constant_pad_nd", "value"}, {"pad", "value"}, {"empty"}, {"empty_like"}, {"new_empty"}, {"empty_strided"}, {"new_empty_strided"}, {"empty_permuted"},
     {"zeros"}, {"zeros_like"}, {"new_zeros"}, {"zero"}, {"ones"}, {"ones_like"}, {"new_ones"}, {"full", "fill_value"}, {"full_like", "fill_value"},
     {"new_full", "fill_value"}, {"fill", "value"}, {"scalar_tensor", "s"}, {"_assert_tensor_metadata"}, {"index_select"}, {"gather"}, {"take_along_dim"},
@@ -92,6 +93,15 @@ bool is_wide_value(const Graph& graph, ValueId id, DType* type = nullptr) {
   return true;
 }
 
+bool is_search(const Node& node) { return packet(node.target) == "bucketize" || packet(node.target) == "searchsorted"; }
+
+bool has_tensor_of(const Graph& graph, const Node& node, const std::function<bool(DType)>& wanted) {
+  return std::any_of(node.args.begin(), node.args.end(), [&](const Argument& a) {
+    const ValueId* id = std::get_if<ValueId>(&a);
+    return id && id->valid() && graph.value(*id).is_tensor() && wanted(graph.value(*id).tensor().dtype);
+  });
+}
+
 // Whether a tensor among the node's arguments is of floats, and so what it compares or computes with.
 bool meets_floats(const Op& op) {
   return std::any_of(op.node.args.begin(), op.node.args.end(), [&](const Argument& a) {
@@ -99,6 +109,13 @@ bool meets_floats(const Op& op) {
     const ValueId* id = std::get_if<ValueId>(&a);
     return id && id->valid() && op.graph.value(*id).is_tensor() && is_float(op.graph.value(*id).tensor().dtype);
   });
+}
+
+// The type of 16 bits that a search compares in: that of its tensors of floats, if they have one.
+std::optional<DType> half_beside(const Op& op) {
+  const auto has = [&](DType type) { return has_tensor_of(op.graph, op.node, [type](DType d) { return d == type; }); };
+  if (has(DType::f32) || has(DType::f64)) return std::nullopt;
+  return has(DType::f16) ? std::optional(DType::f16) : has(DType::bf16) ? std::optional(DType::bf16) : std::nullopt;
 }
 
 // A row for other numbers, run for these.
@@ -115,8 +132,14 @@ Views as_numbers(Op& op, const Lowering& row) {
   const std::vector<TensorType> given = outs;
   const bool in_order = !floats && listed(kOrdered, name);
   if (floats || listed(kMeasured, name) || (!wide && meets_floats(op))) {
-    const bool both_words = std::any_of(outs.begin(), outs.end(), [](const TensorType& t) { return byte_size(part_type(t.dtype)) == 8; });
-    op.see([both_words](const View& v) { return v.dtype == DType::u64 ? as_floats(v, both_words ? DType::f64 : DType::f32) : as_integers(v); });
+    const bool both_words = is_search(op.node) ? has_tensor_of(op.graph, op.node, [](DType d) { return d == DType::f64; })
+                                               : std::any_of(outs.begin(), outs.end(), [](const TensorType& t) { return byte_size(part_type(t.dtype)) == 8; });
+    const std::optional<DType> half = is_search(op.node) ? half_beside(op) : std::nullopt;
+    op.see([both_words, half](const View& v) {
+      if (v.dtype != DType::u64) return as_integers(v);
+      View seen = as_floats(v, both_words ? DType::f64 : DType::f32);
+      return half ? View{*half, seen.sizes, as(rounded_to_half(Val(seen.body), *half).e, *half)} : seen;
+    });
   } else if (in_order) {
     bool long_numbers = false;
     for (const Argument& a : op.node.args) {
@@ -147,14 +170,9 @@ bool has_numbers(const Graph& graph, const Node& node) {
   });
   if (floats || listed(kModular, name) || listed(kOrdered, name) || listed(kMeasured, name)) return true;
   // Searches promote to floating-point numbers, and to nothing else.
-  if (name == "bucketize" || name == "searchsorted") {
-    const auto any = [&](auto wanted) {
-      return std::any_of(node.args.begin(), node.args.end(), [&](const Argument& a) {
-        const ValueId* id = std::get_if<ValueId>(&a);
-        return id && id->valid() && graph.value(*id).is_tensor() && wanted(graph.value(*id).tensor().dtype);
-      });
-    };
-    return any([](DType d) { return is_float(d); }) && !any([](DType d) { return d == DType::u64; });
+  if (is_search(node)) {
+    const Argument* number = node.find("self");
+    return has_tensor_of(graph, node, [](DType d) { return is_float(d); }) || (number && std::holds_alternative<double>(*number));
   }
   const bool longest = std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId id) {
     return id.valid() && graph.value(id).is_tensor() && graph.value(id).tensor().dtype == DType::u64;

@@ -107,9 +107,15 @@ Json memory(const KernelPlan& plan) {
   return out;
 }
 
-// Of a program in a package of several: what its state consists of, which others can go on with if theirs is the same.
+// What the state consists of: other programs of the package go on with it if theirs is the same, and several conversations have parts of it.
 Json states(const KernelPlan& plan) {
   Json rows = Json::array();
+  for (const PlanBuffer& b : plan.buffers) {
+    if (plan.states || b.placement.kind != Placement::Kind::state) continue;
+    Json sizes = Json::array();
+    for (Expr s : b.info.sizes) sizes.push_back(s->as_int());
+    rows.push_back({{"name", b.info.name}, {"dtype", info(b.info.dtype).torch_name}, {"shape", sizes}, {"offset", b.placement.offset->as_int()}});
+  }
   if (!plan.states) return rows;
   for (const SharedState& s : plan.states->states)
     rows.push_back({{"name", s.name}, {"dtype", info(s.data.dtype).torch_name}, {"shape", s.data.sizes}, {"offset", s.offset}});
@@ -172,10 +178,9 @@ std::string manifest_text(const PackageContents& c) {
             {"constants_hash", first.constants_hash},
             {"kernels", kernels(first)},
             {"not_fused", notes(plan)}};
-  if (!c.program.empty()) {
-    m["program"] = c.program;
-    m["states"] = states(plan);
-  }
+  if (!c.program.empty()) m["program"] = c.program;
+  const bool has_states = !c.program.empty() || plan.state_bytes > 0;
+  if (has_states) m["states"] = states(plan);
   m["licenses"] = Json::array();
   for (const LicensedPart* p : parts_of(c)) m["licenses"].push_back({{"name", p->name}, {"version", p->version}, {"license", p->license}});
   if (!plan.none_results.empty()) m["none_results"] = plan.none_results;
@@ -187,7 +192,7 @@ std::string manifest_text(const PackageContents& c) {
     if (t.graphs) target["graphs"] = true;
     if (!t.tuned_isa.empty()) target["tuned_for"] = t.tuned_isa;
     // What is above is the first target's; a later one has its own.
-    if (&t != &first && !c.program.empty()) target["states"] = states(t.plan);
+    if (&t != &first && has_states) target["states"] = states(t.plan);
     if (&t != &first) {
       target.update({{"symbols", symbols(t.plan)}, {"memory", memory(t.plan)}, {"constants_hash", t.constants_hash}, {"kernels", kernels(t)}, {"not_fused", notes(t.plan)}});
     }

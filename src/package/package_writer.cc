@@ -101,6 +101,7 @@ Status write_head(ZipWriter& zip, const std::string& root) {
 
 Status write_sources(ZipWriter& zip, const std::string& root, const PackageContents& c) {
   for (const TargetContents& t : c.targets) {
+    if (!t.code_map.empty()) TRY_STATUS(zip.add(root + "data/coil/debug/" + t.model + ".json", t.code_map));
     const std::string folder = root + "data/coil/src/" + (c.program.empty() ? "" : c.program + "/") + (c.targets.size() > 1 ? t.name + "/" : "");
     for (const GeneratedSource& s : t.sources) TRY_STATUS(zip.add(folder + s.name, s.text));
   }

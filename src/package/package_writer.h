@@ -36,6 +36,7 @@ struct TargetContents {
   };
   std::vector<Replaced> replaced;          // of each kernel, or none: nothing is replaced
   std::vector<uint8_t> code;               // the shared object
+  std::string code_map;                    // with debug information: where its functions are (compiler/debug_info.h); empty: without
   uint64_t constants_hash = 0;
   std::string architectures_key;           // "isas", "architectures": the manifest's word for the next
   std::vector<std::string> architectures;  // "v3", "v4"; "sm_90"

@@ -19,6 +19,7 @@ constexpr std::pair<std::string_view, std::string_view> kRenamedOps[] = {
     {"aten.dropout_.default", "aten.dropout.default"},   {"aten.floor_divide_.Tensor", "aten.floor_divide.default"},
     {"aten.bernoulli_.float", "aten.bernoulli.p"},       {"aten.bernoulli_.Tensor", "aten.bernoulli.Tensor"},
     {"aten.embedding_renorm_.default", "aten.embedding_renorm.default"},
+    {"aten.fill_diagonal_.default", "aten.fill_diagonal.default"},
     {"aten.normal_.default", "aten.normal_functional.default"},
     {"aten.pow_.Scalar", "aten.pow.Tensor_Scalar"},      {"aten.pow_.Tensor", "aten.pow.Tensor_Tensor"},
 };

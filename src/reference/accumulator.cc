@@ -11,6 +11,7 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Long sums are added up in blocks (codegen/sum_blocks.h): no chain of additions is longer.
 constexpr int64_t kLongestChain = 512;
+constexpr double kLogSumRoundoffs = 32;  // of an exponential, a logarithm and two sums
 
 int64_t lowest(DType type) { return is_bool(type) || type == DType::u8 ? 0 : INT64_MIN >> (64 - 8 * byte_size(type)); }
 int64_t highest(DType type) { return is_bool(type) ? 1 : type == DType::u8 ? 255 : INT64_MAX >> (64 - 8 * byte_size(type)); }
@@ -19,7 +20,7 @@ int64_t highest(DType type) { return is_bool(type) ? 1 : type == DType::u8 ? 255
 
 Accumulator::Accumulator(ReduceOp op, DType type) : op_(op), type_(type) {
   const bool one = op == ReduceOp::prod || op == ReduceOp::all;
-  value_.f = op == ReduceOp::max ? -kInfinity : op == ReduceOp::min ? kInfinity : one ? 1 : 0;
+  value_.f = op == ReduceOp::max || op == ReduceOp::log_sum ? -kInfinity : op == ReduceOp::min ? kInfinity : one ? 1 : 0;
   value_.i = op == ReduceOp::max ? lowest(type) : op == ReduceOp::min ? highest(type) : one ? 1 : 0;
 }
 
@@ -50,6 +51,14 @@ void Accumulator::add_place(const Num& x) {
   if (x.e > 0) unsure_ = true;
 }
 
+// The result moves by no more than its operands do.
+void Accumulator::add_logarithm(const Num& x) {
+  const bool over = std::isnan(value_.f) || value_.f > x.f;
+  const double high = over ? value_.f : x.f, low = over ? x.f : value_.f, e = std::max(value_.e, x.e);
+  value_.f = std::isinf(high) ? high : high + std::log1p(std::exp(low - high));
+  value_.e = std::isfinite(value_.f) ? e + kLogSumRoundoffs * unit_roundoff(type_) * (std::fabs(value_.f) + 1) : std::isinf(e) ? e : 0;
+}
+
 void Accumulator::add(const Num& x) {
   switch (op_) {
     case ReduceOp::sum:
@@ -75,6 +84,7 @@ void Accumulator::add(const Num& x) {
     }
     case ReduceOp::argmax:
     case ReduceOp::argmin: add_place(x); break;
+    case ReduceOp::log_sum: add_logarithm(x); break;
   }
   ++count_;
 }

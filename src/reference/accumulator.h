@@ -16,6 +16,7 @@ class Accumulator {
  private:
   void add_extreme(const Num& x);
   void add_place(const Num& x);
+  void add_logarithm(const Num& x);
 
   ReduceOp op_;
   DType type_;

@@ -150,7 +150,7 @@ Status Interpreter::run_scan(const Loop& loop, const Scan& def) {
   std::vector<Num> out = room(loop.outputs[0], &domain);
   const auto dim = static_cast<size_t>(def.dim);
   const int64_t stride = dense_strides(domain)[dim], length = domain[dim];
-  const ReduceOp op = def.op == ScanOp::sum ? ReduceOp::sum : def.op == ScanOp::prod ? ReduceOp::prod : def.op == ScanOp::max ? ReduceOp::max : ReduceOp::min;
+  const ReduceOp op = step_of(def.op);
   std::vector<Accumulator> acc(static_cast<size_t>(stride), Accumulator(op, def.body->dtype));
   TRY_STATUS(evaluate(def.body, domain, tensor_of_, symbol_of_, [&](int64_t first, std::span<const Num> v) {
     for (size_t i = 0; i < v.size(); ++i) {

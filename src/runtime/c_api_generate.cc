@@ -77,6 +77,7 @@ coil_status coil_generator_create(coil_model* model, coil_generator** generator)
 void coil_generator_destroy(coil_generator* generator) { delete generator; }
 int64_t coil_generator_vocabulary(const coil_generator* generator) { return generator ? generator->generator->vocabulary() : 0; }
 int64_t coil_generator_tokens_per_call(const coil_generator* generator) { return generator ? generator->generator->most() : 0; }
+int64_t coil_generator_conversations_per_call(const coil_generator* generator) { return generator ? std::max<int64_t>(generator->generator->slots(), 1) : 0; }
 
 coil_status coil_conversation_create(coil_generator* generator, const coil_sampling* sampling, coil_conversation** conversation) try {
   if (!generator) return fail_null("the generator");
@@ -144,6 +145,26 @@ coil_status coil_conversation_generate(coil_conversation* conversation, int64_t 
   const Told told{c.tokens(), tokens, made};
   const auto all = c.generate(count, {stop, static_cast<size_t>(num_stop)}, draft);
   return all.ok() ? COIL_OK : fail(all.error());
+} catch (...) {
+  return fail_exception();
+}
+
+coil_status coil_conversations_step(coil_conversation* const* conversations, int64_t count, int64_t most, int64_t* tokens, coil_status* statuses) try {
+  if (count < 0 || most < 0) return fail(Error{ErrorCode::bad_option, "count and most are 0 or more", "", ""});
+  if (count > 0 && (!conversations || !tokens)) return fail_null(conversations ? "the array for the tokens" : "the array of conversations");
+  std::vector<Conversation*> all;
+  for (int64_t i = 0; i < count; ++i) {
+    if (!conversations[i]) return fail_null("a conversation");
+    all.push_back(conversations[i]->conversation.get());
+  }
+  const auto results = Conversation::step(all, most);
+  const Error* first = nullptr;
+  for (size_t i = 0; i < results.size(); ++i) {
+    tokens[i] = results[i].ok() ? results[i].value() : -1;
+    if (statuses) statuses[i] = results[i].ok() ? COIL_OK : static_cast<coil_status>(results[i].error().code);
+    if (!first && !results[i].ok()) first = &results[i].error();
+  }
+  return first ? fail(*first) : COIL_OK;
 } catch (...) {
   return fail_exception();
 }

@@ -10,6 +10,7 @@
 #include "runtime/counters.h"
 #include "runtime/cuda_marks.h"
 #include "runtime/model.h"
+#include "runtime/nvtx.h"
 
 namespace coil::runtime {
 namespace {
@@ -41,25 +42,41 @@ struct CallRecorder::Loop {
 };
 
 CallRecorder::CallRecorder(std::shared_ptr<const Model> model)
-    : held_(std::move(model)), model_(*held_), table_(model_.kernel_table()), lanes_(static_cast<size_t>(std::max(model_.host().num_workers, 1))) {}
+    : held_(std::move(model)), model_(*held_), table_(model_.kernel_table()), lanes_(static_cast<size_t>(std::max(model_.host().num_workers, 1))) {
+  const Nvtx* nvtx = Nvtx::get();
+  if (!nvtx || !nvtx->of_kernels()) return;
+  nvtx_ = nvtx;
+  ranges_ = range_names(*table_);
+}
 
 CallRecorder::~CallRecorder() = default;
 
+bool CallRecorder::is_captured(void* stream) const {
+  const cd::CudaDriver& driver = model_.cuda()->driver();
+  const cd::CudaScope scope(&driver, model_.cuda()->context());
+  int32_t capturing = 0;
+  return driver.is_capturing(stream, &capturing) != cd::kCudaSuccess || capturing;
+}
+
 bool CallRecorder::begin(void* stream) {
   profiles_ = take_profiles(model_);
-  if (profiles_.empty()) return false;
+  if (profiles_.empty() && !nvtx_) return false;
   call_ = CallRecord{};
   call_.table = table_;
   call_.model = held_;
   call_.thread = this_thread();
   call_.stream = stream;
-  if (model_.cuda()) {
+  marked_ = false;
+  if (profiles_.empty()) {
+    if (model_.cuda() && is_captured(stream)) return false;
+  } else if (model_.cuda()) {
     if (!marks_) marks_ = CudaMarks::make(*model_.cuda());
     if (!marks_ || !marks_->begin(stream)) {  // captured: its kernels do not run now
       for (auto& profile : profiles_) profile->add(nullptr);
       profiles_.clear();
       return false;
     }
+    marked_ = true;
   } else if (std::any_of(profiles_.begin(), profiles_.end(), [](const auto& p) { return p->options().counters; })) {
     if (!counters_) counters_ = std::make_unique<Counters>();
     call_.counted = counters_->start();  // of this thread; a context may go from thread to thread
@@ -82,7 +99,8 @@ void CallRecorder::begin_kernel(const CoilTrace* trace, int32_t kernel, int32_t 
     }
   }
   if (worker == 0) r.current_.store(kernel, std::memory_order_relaxed);
-  if (r.marks_) r.marks_->mark();
+  if (r.nvtx_) r.nvtx_->push(static_cast<size_t>(kernel) < r.ranges_.size() ? r.ranges_[static_cast<size_t>(kernel)].c_str() : "kernel");
+  if (r.marked_) r.marks_->begin_kernel();
   if (r.call_.counted && worker == 0) r.counters_->read(span.counters);
   span.begin = ticks_now();
   if (!keep(lane.kernels, span)) lane.lost = true;
@@ -93,7 +111,8 @@ void CallRecorder::end_kernel(const CoilTrace* trace, int32_t kernel, int32_t wo
   auto& r = *static_cast<CallRecorder*>(trace->owner);
   Lane& lane = r.lane(worker);
   if (worker == 0) r.current_.store(-1, std::memory_order_relaxed);
-  if (r.marks_) r.marks_->mark();
+  if (r.marked_) r.marks_->end_kernel();
+  if (r.nvtx_) r.nvtx_->pop();
   if (lane.kernels.empty() || lane.kernels.back().kernel != kernel) return;  // its begin was left out
   KernelSpan& span = lane.kernels.back();
   span.end = now;
@@ -156,12 +175,15 @@ void CallRecorder::merge() {
 void CallRecorder::finish(int32_t failed) noexcept {
   call_.end = ticks_now();
   call_.failed = failed;
+  if (nvtx_ && failed && current_.load(std::memory_order_relaxed) >= 0) nvtx_->pop();  // it failed in a kernel
+  current_.store(-1, std::memory_order_relaxed);
+  if (profiles_.empty()) return;
   if (!call_.computed) call_.computed = call_.placed;  // it failed before its kernels
   std::shared_ptr<const CallRecord> record;
   try {
     merge();
-    if (marks_) {
-      marks_->times(call_.begin, failed != 0, &call_.kernels);
+    if (marked_) {
+      call_.clock = marks_->times(call_.begin, failed != 0, &call_.kernels);
       call_.end = ticks_now();
     }
     record = std::make_shared<const CallRecord>(call_);

@@ -12,13 +12,14 @@ namespace coil::runtime {
 
 class CudaMarks;
 class Counters;
+class Nvtx;
 
 class CallRecorder {
  public:
   explicit CallRecorder(std::shared_ptr<const Model> model);
   ~CallRecorder();
 
-  // False: nobody wants this call. Then nothing else is called. `stream` of CUDA models.
+  // False: nobody wants this call's kernels. Then nothing else is called. `stream` of CUDA models.
   bool begin(void* stream);
   void checked() { call_.checked = ticks_now(); }
   void placed() { call_.placed = ticks_now(); }
@@ -42,7 +43,7 @@ class CallRecorder {
   static void watched_chunk(void* context, int64_t begin, int64_t end, int32_t worker);
   Lane& lane(int32_t worker) { return lanes_[static_cast<size_t>(worker) < lanes_.size() ? static_cast<size_t>(worker) : 0]; }
   void merge();
-  void put_device_times();
+  bool is_captured(void* stream) const;
 
   const std::shared_ptr<const Model> held_;
   const Model& model_;
@@ -53,6 +54,9 @@ class CallRecorder {
   const CoilHost* host_ = nullptr;   // that of the call under way
   std::atomic<int32_t> current_{-1};  // the kernel that runs on all threads
   std::unique_ptr<CudaMarks> marks_;
+  bool marked_ = false;              // the call under way has marks
+  const Nvtx* nvtx_ = nullptr;       // a tool that wants a range for each kernel
+  std::vector<std::string> ranges_;  // their names
   std::unique_ptr<Counters> counters_;
 };
 

@@ -1,9 +1,11 @@
 // See code.h.
 #include "runtime/code.h"
 
+#include <ctype.h>
 #include <dlfcn.h>
 #include <elf.h>
 #include <errno.h>
+#include <link.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -15,6 +17,8 @@
 #include <mutex>
 #include <utility>
 
+#include "base/env.h"
+#include "base/files.h"
 #include "base/hash.h"
 #include "base/host_machine.h"
 
@@ -87,6 +91,21 @@ Result<std::string> path_of(int file) {
   return path + "/" + std::to_string(file);
 }
 
+// The code as a file for others to open. One that is loaded keeps its own: the loader knows files by their paths.
+Result<std::string> kept_file(const std::string& folder, std::span<const uint8_t> bytes, const std::string& name) {
+  static std::mutex mutex;
+  static auto* const loaded = new std::map<std::string, int>;
+  std::string stem = name.substr(name.rfind(':') + 1).substr(0, 100);
+  std::replace_if(stem.begin(), stem.end(), [](char c) { return !(isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-'); }, '_');
+  std::string path = folder + "/" + stem + "-" + hex(hash128(bytes)).substr(0, 12);
+  const std::lock_guard lock(mutex);
+  if (const int times = (*loaded)[path]++; times > 0) path += "." + std::to_string(times + 1);
+  path += ".so";
+  if (const Status written = write_file(path, bytes); !written.ok())
+    return Error{ErrorCode::bad_option, "COIL_CODE: " + written.error().message, path, "name a folder that can be written to, or unset COIL_CODE"};
+  return path;
+}
+
 }  // namespace
 
 // What is loaded, by its bytes. Whoever holds the code keeps it; here are only ways to find it.
@@ -125,6 +144,10 @@ Result<Code> Code::load(std::span<const uint8_t> shared_object, const std::strin
 }
 
 Status Code::Loaded::open(std::span<const uint8_t> shared_object, const std::string& name) {
+  if (const auto folder = env("COIL_CODE")) {
+    TRY(const std::string path, kept_file(*folder, shared_object, name));
+    return load_file(path);
+  }
   const File file{anonymous_file(name)};
   if (file.number < 0)
     return Error{ErrorCode::load_failed,
@@ -132,6 +155,10 @@ Status Code::Loaded::open(std::span<const uint8_t> shared_object, const std::str
                  "allow memfd_create (sysctl vm.memfd_noexec, seccomp) or raise the limit of open files"};
   TRY_STATUS(write_all(file.number, shared_object));
   TRY(const std::string path, path_of(file.number));
+  return load_file(path);
+}
+
+Status Code::Loaded::load_file(const std::string& path) {
   errno = 0;
   handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle) return ok_status();
@@ -168,6 +195,11 @@ Status Code::Loaded::choose() {
 }
 
 void* Code::symbol(const char* name) const { return dlsym(loaded_->handle, name); }
+
+uint64_t Code::address() const {
+  link_map* map = nullptr;
+  return dlinfo(loaded_->handle, RTLD_DI_LINKMAP, &map) == 0 && map ? map->l_addr : 0;
+}
 
 Code::Loaded::~Loaded() {
   if (handle) dlclose(handle);

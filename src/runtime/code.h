@@ -1,6 +1,7 @@
 // A package's machine code, loaded from memory: the shared object goes into an anonymous file that only this process sees, so
 // that nothing is written to a disk and no path is needed. Code of the same bytes is loaded once, however many models have it open;
 // what differs between models (constants, state, devices, streams) comes with each call. No descriptor stays open.
+// COIL_CODE=FOLDER: for debuggers and profilers, which open what is loaded by its path, the shared object goes into FOLDER/NAME-HASH.so instead.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +23,7 @@ class Code {
   const CoilModel& model() const { return loaded_->model; }
   const char* isa() const { return loaded_->isa; }
   void* symbol(const char* name) const;  // null: the code does not export it
+  uint64_t address() const;              // where the library begins in memory; 0: unknown
 
  private:
   struct Loaded {
@@ -29,6 +31,7 @@ class Code {
     Loaded(const Loaded&) = delete;
     ~Loaded();
     Status open(std::span<const uint8_t> shared_object, const std::string& name);
+    Status load_file(const std::string& path);
     Status choose();
 
     void* handle = nullptr;

@@ -8,6 +8,8 @@
 #include <optional>
 #include <string>
 
+#include "runtime/nvtx.h"
+
 namespace coil::runtime {
 namespace {
 
@@ -130,6 +132,10 @@ Context::Context(std::shared_ptr<const Model> model)
       arena_(model_->device()) {
   outputs_.reserve(static_cast<size_t>(code_.num_outputs));
   for (int32_t i = 0; i < code_.num_outputs; i++) outputs_.emplace_back(model_->device());
+  const std::vector<ManifestTensor>& inputs = model_->manifest().inputs;
+  for (int32_t i = 0; i < code_.num_inputs && static_cast<size_t>(i) < inputs.size(); i++) {
+    if (inputs[static_cast<size_t>(i)].mutated) written_inputs_.push_back(i);
+  }
 }
 
 Status Context::prepare() {
@@ -151,6 +157,19 @@ int32_t Context::bind(const CoilTensorView* inputs, int32_t num_inputs, int32_t 
   if (num_outputs != code_.num_outputs)
     return fail(error, ErrorCode::output_mismatch, "the program has %d outputs, the caller passes %d", code_.num_outputs,
                 num_outputs);
+  return check_written(inputs, error);
+}
+
+// What the program writes to of its inputs no other input may show: it is read in any order.
+int32_t Context::check_written(const CoilTensorView* inputs, CoilError* error) const {
+  for (const int32_t i : written_inputs_) {
+    const Span written = span_of(inputs[i]);
+    for (int32_t j = 0; j < code_.num_inputs; j++) {
+      if (i == j || !written.meets(span_of(inputs[j]))) continue;
+      return fail(error, ErrorCode::output_mismatch, "input '%s' (%d), which the program writes to: its memory overlaps that of input '%s' (%d); pass a copy of one of them",
+                  code_.inputs[i].name, i, code_.inputs[j].name, j);
+    }
+  }
   return 0;
 }
 
@@ -439,6 +458,7 @@ int32_t Context::run(const CoilTensorView* inputs, int32_t num_inputs, CoilTenso
 [[gnu::noinline, gnu::cold]] int32_t Context::run_recorded(const CoilTensorView* inputs, int32_t num_inputs, CoilTensorView* outputs, int32_t num_outputs,
                                                            CoilError* error, void* stream) {
   if (!recorder_) recorder_ = std::make_unique<CallRecorder>(model_);
+  const NvtxRange range(Nvtx::get(), model_->name().c_str());
   watching_ = recorder_->begin(stream) ? recorder_.get() : nullptr;
   struct End {
     Context& context;

@@ -69,6 +69,7 @@ class Context {
   int32_t run_call(const CoilTensorView* inputs, int32_t num_inputs, CoilTensorView* outputs, int32_t num_outputs, CoilError* error, void* stream);
   int32_t run_recorded(const CoilTensorView* inputs, int32_t num_inputs, CoilTensorView* outputs, int32_t num_outputs, CoilError* error, void* stream);
   int32_t bind(const CoilTensorView* inputs, int32_t num_inputs, int32_t num_outputs, CoilError* error);
+  int32_t check_written(const CoilTensorView* inputs, CoilError* error) const;
   void set_shape(int32_t i, const int64_t* sizes, const int64_t* strides);
   const int64_t* dims_of(int32_t i, bool ours) const;
   void shape_output(int32_t i, const int64_t* symbols);
@@ -100,6 +101,7 @@ class Context {
   std::vector<void*> input_data_;
   std::vector<void*> output_data_;
   std::vector<Output> outputs_;
+  std::vector<int32_t> written_inputs_;
   Buffer arena_;
   std::vector<Buffer> late_;                      // scratch memory that the code asks for once it knows its size
   size_t num_late_ = 0;                           // of them in use

@@ -18,12 +18,23 @@ struct SavedHead {
 };
 constexpr char kMagic[8] = {'C', 'O', 'I', 'L', 'T', 'A', 'L', 'K'};
 
+// Where in the conversation a call failed.
+Error at_tokens(Error error, int64_t begin, int64_t count) {
+  error.message = "token " + std::to_string(begin) + (count > 1 ? " to " + std::to_string(begin + count - 1) : "") + " of the conversation: " + error.message;
+  error.hint = "where a position is out of range the caches are full: shorten the conversation (truncate), or export the model with longer ones";
+  return error;
+}
+
+Error empty() { return Error{ErrorCode::input_value, "the conversation is empty", "", "append a prompt (or the token that begins texts)"}; }
+
 }  // namespace
 
 Result<std::unique_ptr<Conversation>> Conversation::make(std::shared_ptr<Generator> generator, Sampling sampling) {
   TRY_STATUS(check(sampling));
   std::unique_ptr<Conversation> made(new Conversation(std::move(generator), std::move(sampling)));
-  if (made->generator_->has_state()) {
+  if (made->generator_->all_slots()) {
+    TRY(made->slot_, made->generator_->all_slots()->take());
+  } else if (made->generator_->has_state()) {
     TRY(auto state, State::make(made->generator_->model()));
     made->state_ = std::move(state);
   }
@@ -32,10 +43,13 @@ Result<std::unique_ptr<Conversation>> Conversation::make(std::shared_ptr<Generat
 
 Result<std::unique_ptr<Conversation>> Conversation::fork() {
   std::unique_ptr<Conversation> other(new Conversation(generator_, sampling_));
-  if (state_) {
+  if (slot_) {
+    TRY(other->slot_, slot_->fork());
+  } else if (state_) {
     TRY(auto state, state_->fork());
     other->state_ = std::move(state);
   }
+  other->watched_ = watched_;
   other->tokens_ = tokens_;
   other->processed_ = processed_;
   return other;
@@ -57,40 +71,47 @@ Status Conversation::append(std::span<const int64_t> tokens) {
   return ok_status();
 }
 
+// One call of the program, with tokens from `begin` on; logits of the last `rows` of them.
+Status Conversation::process_piece(int64_t begin, int64_t count, int64_t rows, std::vector<float>* logits) {
+  const std::span<const int64_t> piece = std::span<const int64_t>(tokens_).subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
+  const SlotWork work = {slot_.get(), piece, begin, rows, logits};
+  const Status status = slot_ ? generator_->call({&work, 1}) : generator_->call(piece, begin, state_, rows, logits);
+  if (status.ok()) processed_ = begin + count;
+  return status.ok() || status.error().code != ErrorCode::input_value ? status : Status(at_tokens(status.error(), begin, count));
+}
+
 // Calls the program with what is new, in pieces of as many tokens as it takes; logits of the last `rows` tokens.
 Status Conversation::process(int64_t rows, std::vector<float>* logits) {
   const auto count = static_cast<int64_t>(tokens_.size());
-  if (count == 0) return Error{ErrorCode::input_value, "the conversation is empty", "", "append a prompt (or the token that begins texts)"};
-  const std::span<const int64_t> all(tokens_);
-  const auto call = [&](int64_t begin, int64_t n, int64_t wanted) -> Status {
-    Status status = generator_->call(all.subspan(static_cast<size_t>(begin), static_cast<size_t>(n)), begin, state_, wanted, logits);
-    if (status.ok() || status.error().code != ErrorCode::input_value) return status;
-    Error error = std::move(status).error();
-    error.message = "token " + std::to_string(begin) + (n > 1 ? " to " + std::to_string(begin + n - 1) : "") + " of the conversation: " + error.message;
-    error.hint = "where a position is out of range the caches are full: shorten the conversation (truncate), or export the model with longer ones";
-    return error;
-  };
-  if (!state_) {
+  if (count == 0) return empty();
+  if (!generator_->has_state()) {
     if (count > generator_->most()) return Error{ErrorCode::input_value, "the conversation has " + std::to_string(count) + " tokens, the program takes at most " + std::to_string(generator_->most()), "", "shorten it (truncate)"};
-    return call(0, count, rows);
+    return process_piece(0, count, rows, logits);
   }
   // The last token is processed again where only its logits are wanted: caches by place hold the same row after it.
-  const int64_t from = std::min(processed_, count - rows);
-  for (int64_t at = from; at < count;) {
+  for (int64_t at = std::min(processed_, count - rows); at < count;) {
     const int64_t n = generator_->piece(count - at, rows);
     if (n == 0) return Error{ErrorCode::input_value, "no program takes the last " + std::to_string(rows) + " tokens in one call", "", ""};
-    TRY_STATUS(call(at, n, at + n == count ? rows : 1));
+    TRY_STATUS(process_piece(at, n, at + n == count ? rows : 1, logits));
     at += n;
-    processed_ = at;
   }
   return ok_status();
 }
 
-Result<int64_t> Conversation::next() {
-  TRY_STATUS(process(1, &logits_));
-  TRY(const int64_t token, sample(logits_, tokens_, sampling_));
+// The next token, by the logits of the last one; it is added.
+Result<int64_t> Conversation::choose(std::span<float> logits) {
+  std::vector<float> before;
+  if (watched_ >= 0) before.assign(logits.begin(), logits.end());
+  TRY(const int64_t token, sample(logits, tokens_, sampling_));
   tokens_.push_back(token);
+  if (watched_ >= 0) chances_.push_back(chances_of(before, token, watched_));
   return token;
+}
+
+Result<int64_t> Conversation::next() {
+  chances_.clear();
+  TRY_STATUS(process(1, &logits_));
+  return choose(logits_);
 }
 
 // What followed the last tokens when they came before, latest first; empty if they did not.
@@ -121,6 +142,7 @@ Status Conversation::process_with(const std::vector<int64_t>& guess) {
 
 Result<std::vector<int64_t>> Conversation::generate(int64_t count, std::span<const int64_t> stop, int64_t draft) {
   std::vector<int64_t> made;
+  chances_.clear();
   const auto ends = [&](int64_t token) { return std::find(stop.begin(), stop.end(), token) != stop.end(); };
   const int64_t vocabulary = generator_->vocabulary();
   while (static_cast<int64_t>(made.size()) < count) {
@@ -136,8 +158,7 @@ Result<std::vector<int64_t>> Conversation::generate(int64_t count, std::span<con
     TRY_STATUS(processed);
     // Each token is chosen as if the ones before had come one by one; the guesses are right as long as they are what is chosen.
     for (size_t i = 0; i <= guess.size(); ++i) {
-      TRY(const int64_t token, sample(std::span(logits_).subspan(i * static_cast<size_t>(vocabulary), static_cast<size_t>(vocabulary)), tokens_, sampling_));
-      tokens_.push_back(token);
+      TRY(const int64_t token, choose(std::span(logits_).subspan(i * static_cast<size_t>(vocabulary), static_cast<size_t>(vocabulary))));
       made.push_back(token);
       if (ends(token)) return made;
       if (i == guess.size() || token != guess[i]) break;
@@ -145,6 +166,66 @@ Result<std::vector<int64_t>> Conversation::generate(int64_t count, std::span<con
     }
   }
   return made;
+}
+
+// One call with at most `most` tokens that are not processed yet; -1 while some are left.
+Result<int64_t> Conversation::advance(int64_t most) {
+  const auto count = static_cast<int64_t>(tokens_.size());
+  if (count == 0) return empty();
+  const int64_t from = std::min(processed_, count - 1);
+  if (!generator_->has_state() || count - from <= most) return next();
+  const int64_t n = generator_->piece(std::min(most, count - from), 1);
+  if (n == 0) return next();
+  TRY_STATUS(process_piece(from, n, 1, &logits_));
+  if (processed_ < count) return -1;
+  return choose(logits_);
+}
+
+// Those of `members`, which are in one block: a single call, or one for each where that fails.
+void Conversation::step_block(std::span<Conversation* const> all, int64_t most, std::span<const size_t> members, std::vector<Result<int64_t>>* results) {
+  std::vector<SlotWork> works;
+  for (const size_t i : members) {
+    Conversation& c = *all[i];
+    const auto count = static_cast<int64_t>(c.tokens_.size()), from = std::min(c.processed_, count - 1), n = std::min({most, count - from, c.generator_->most()});
+    works.push_back({c.slot_.get(), std::span<const int64_t>(c.tokens_).subspan(static_cast<size_t>(from), static_cast<size_t>(n)), from, 1, &c.logits_});
+  }
+  const Status status = all[members[0]]->generator_->call(works);
+  for (size_t k = 0; k < members.size(); ++k) {
+    Conversation& c = *all[members[k]];
+    Result<int64_t>& result = (*results)[members[k]];
+    const auto begin = works[k].begin, count = static_cast<int64_t>(works[k].tokens.size());
+    if (!status.ok() && members.size() > 1 && status.error().code == ErrorCode::input_value) {
+      step_block(all, most, {&members[k], 1}, results);
+    } else if (!status.ok()) {
+      result = status.error().code == ErrorCode::input_value ? at_tokens(status.error(), begin, count) : status.error();
+    } else {
+      c.processed_ = begin + count;
+      if (c.processed_ == static_cast<int64_t>(c.tokens_.size())) result = c.choose(c.logits_);
+    }
+  }
+}
+
+std::vector<Result<int64_t>> Conversation::step(std::span<Conversation* const> all, int64_t most) {
+  std::vector<Result<int64_t>> results(all.size(), int64_t{-1});
+  std::vector<std::pair<const SlotBlock*, std::vector<size_t>>> blocks;
+  if (most <= 0) most = INT64_MAX;
+  for (size_t i = 0; i < all.size(); ++i) {
+    Conversation& c = *all[i];
+    c.chances_.clear();
+    if (std::find(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(i), &c) != all.begin() + static_cast<std::ptrdiff_t>(i)) {
+      results[i] = Error{ErrorCode::bad_option, "a conversation is there twice in a step", "", ""};
+    } else if (c.tokens_.empty()) {
+      results[i] = empty();
+    } else if (!c.slot_) {
+      results[i] = c.advance(most);
+    } else {
+      const auto same = std::find_if(blocks.begin(), blocks.end(), [&](const auto& b) { return b.first == &c.slot_->block(); });
+      if (same == blocks.end()) blocks.push_back({&c.slot_->block(), {i}});
+      else same->second.push_back(i);
+    }
+  }
+  for (const auto& [block, members] : blocks) step_block(all, most, members, &results);
+  return results;
 }
 
 Status Conversation::truncate(int64_t count) {
@@ -163,8 +244,8 @@ Result<std::vector<uint8_t>> Conversation::save() {
   std::vector<uint8_t> bytes(sizeof head + tokens_.size() * sizeof(int64_t));
   std::memcpy(bytes.data(), &head, sizeof head);
   if (!tokens_.empty()) std::memcpy(bytes.data() + sizeof head, tokens_.data(), tokens_.size() * sizeof(int64_t));
-  if (state_) {
-    TRY(const std::vector<uint8_t> state, state_->save());
+  if (generator_->has_state()) {
+    TRY(const std::vector<uint8_t> state, slot_ ? slot_->save() : state_->save());
     bytes.insert(bytes.end(), state.begin(), state.end());
   }
   return bytes;
@@ -183,7 +264,9 @@ Status Conversation::restore(std::span<const uint8_t> bytes) {
   const int64_t vocabulary = generator_->vocabulary();
   if (std::any_of(tokens.begin(), tokens.end(), [&](int64_t t) { return t < 0 || t >= vocabulary; })) return damaged("a token is not in the vocabulary");
   const std::span<const uint8_t> state = bytes.subspan(sizeof head + tokens.size() * sizeof(int64_t));
-  if (state_) {
+  if (slot_) {
+    TRY_STATUS(slot_->restore(state, head.processed, head.processed > 0 ? tokens[static_cast<size_t>(head.processed) - 1] : 0));
+  } else if (state_) {
     TRY_STATUS(state_->restore(state.data(), state.size()));
   } else if (!state.empty()) {
     return damaged("something follows its end");

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -31,10 +32,30 @@ Error wrong_form(const std::string& what, const std::string& hint = "generation 
 
 // [n] or [1, n].
 bool is_row(const ManifestTensor& t) { return t.dims.size() == 1 || (t.dims.size() == 2 && (is_one(t.dims[0]) || t.dims[0].min <= 1)); }
+// [slots, n]; 0: it is not.
+int64_t slots_of(const ManifestTensor& t) { return t.dims.size() == 2 && t.dims[0].min == t.dims[0].max && t.dims[0].min > 1 ? t.dims[0].min : 0; }
 
 void widen(int32_t dtype, std::span<const uint16_t> from, float* to) {
   if (dtype == COIL_FLOAT16) std::transform(from.begin(), from.end(), to, [](uint16_t bits) { return from_f16(bits); });
   else std::transform(from.begin(), from.end(), to, [](uint16_t bits) { return from_bf16(bits); });
+}
+
+// Programs of several conversations: what their other inputs and results have to be beside tokens [slots, n].
+Status check_slots_form(const Model& model, const GenerationForm& form) {
+  const auto has = [](const ManifestTensor& t, std::initializer_list<int64_t> sizes) {
+    return t.dims.size() == sizes.size() && std::equal(sizes.begin(), sizes.end(), t.dims.begin(), [](int64_t size, const ManifestDim& d) { return size < 0 || (d.min == size && d.max == size); });
+  };
+  const std::string slots = std::to_string(form.slots);
+  if (form.places < 0) return wrong_form("tokens of " + slots + " conversations have places, and it has no input for them", "give it an input 'positions' [" + slots + ", n]");
+  const ManifestTensor& places = model.manifest().inputs[static_cast<size_t>(form.places)];
+  if (!has(places, {form.slots, -1}) && !(form.most == 1 && has(places, {form.slots})))
+    return wrong_form("its input '" + places.name + "' does not give the places of the tokens of " + slots + " conversations", "make it [" + slots + ", n], as the tokens");
+  const ManifestTensor& logits = model.manifest().outputs[static_cast<size_t>(form.logits)];
+  if (!has(logits, {form.slots, form.most == 1 ? 1 : -1, -1}) && !(form.most == 1 && has(logits, {form.slots, -1})))
+    return wrong_form("its result '" + logits.name + "' is not the logits of the tokens of " + slots + " conversations", "make it [" + slots + ", n, vocabulary]: conversations have different lengths");
+  if (form.most > 1 && logits.dims[1].min == logits.dims[1].max && logits.dims[1].max != form.most)
+    return wrong_form("its result '" + logits.name + "' has no logits for each token", "conversations have different lengths, so that their last tokens stand at different places");
+  return check_slots(model, form.slots);
 }
 
 }  // namespace
@@ -48,7 +69,7 @@ Result<GenerationForm> find_generation_form(const Model& model) {
     const bool place = named(t.name, kPlaceNames) || (!named(t.name, kTokenNames) && form.tokens >= 0);
     int32_t& role = place ? form.places : form.tokens;
     if (role >= 0) return wrong_form("its inputs '" + inputs[static_cast<size_t>(role)].name + "' and '" + t.name + "' seem to be for the same");
-    if (!(is_row(t) || (place && t.dims.empty()))) return wrong_form("its input '" + t.name + "' has rank " + std::to_string(t.dims.size()));
+    if (!(is_row(t) || slots_of(t) > 0 || (place && t.dims.empty()))) return wrong_form("its input '" + t.name + "' has rank " + std::to_string(t.dims.size()));
     role = static_cast<int32_t>(i);
   }
   if (form.tokens < 0) return wrong_form("it has no input for tokens");
@@ -61,6 +82,8 @@ Result<GenerationForm> find_generation_form(const Model& model) {
   }
   if (form.logits < 0) return wrong_form("none of its results are logits (floats whose last dimension is the vocabulary)");
   form.vocabulary = outputs[static_cast<size_t>(form.logits)].dims.back().max;
+  form.slots = slots_of(inputs[static_cast<size_t>(form.tokens)]);
+  if (form.slots > 0) TRY_STATUS(check_slots_form(model, form));
   return form;
 }
 
@@ -69,23 +92,25 @@ class Generator::Call {
  public:
   explicit Call(const std::shared_ptr<const Model>& model) : context_(model), memory_(model->device()) {}
 
-  Status run(const GenerationForm& form, std::span<const int64_t> tokens, int64_t begin, const std::shared_ptr<State>& state, int64_t rows, std::vector<float>* logits) {
+  // tokens and places: [rows * count], where rows is 1 or the slots. wanted: those of the rows * count whose logits are asked for, rising.
+  Status run(const GenerationForm& form, std::span<const int64_t> tokens, std::span<const int64_t> places, const std::shared_ptr<State>& state, std::span<const int64_t> wanted,
+             std::vector<float>* logits) {
     const Model& model = context_.model();
-    const auto count = static_cast<int64_t>(tokens.size());
+    const int64_t all = static_cast<int64_t>(tokens.size()), rows = std::max<int64_t>(form.slots, 1);
     TRY_STATUS(context_.use(state));
     std::vector<CoilTensorView> inputs(model.manifest().inputs.size());
-    const int64_t room = (8 * count + kAlignment - 1) / kAlignment * kAlignment;  // of each input
+    const int64_t room = (8 * all + kAlignment - 1) / kAlignment * kAlignment;  // of each input
     CoilError error{};
     if (!memory_.reserve(2 * room, &error)) return error_of(error);
     host_.assign(static_cast<size_t>(2 * room), 0);
-    int64_t used = set(&inputs[static_cast<size_t>(form.tokens)], model.manifest().inputs[static_cast<size_t>(form.tokens)], 0, token_sizes_, count, [&](int64_t i) { return tokens[static_cast<size_t>(i)]; });
+    int64_t used = set(&inputs[static_cast<size_t>(form.tokens)], model.manifest().inputs[static_cast<size_t>(form.tokens)], 0, token_sizes_, rows, tokens);
     if (form.places >= 0)
-      used = std::max(used, set(&inputs[static_cast<size_t>(form.places)], model.manifest().inputs[static_cast<size_t>(form.places)], room, place_sizes_, count, [&](int64_t i) { return begin + i; }));
+      used = std::max(used, set(&inputs[static_cast<size_t>(form.places)], model.manifest().inputs[static_cast<size_t>(form.places)], room, place_sizes_, rows, places));
     if (model.device().copy(memory_.data(), host_.data(), used, nullptr, &error)) return error_of(error);
     std::vector<CoilTensorView> outputs(static_cast<size_t>(model.code().num_outputs));
     if (context_.run(inputs.data(), static_cast<int32_t>(inputs.size()), outputs.data(), static_cast<int32_t>(outputs.size()), &error)) return error_of(error);
-    TRY_STATUS(take(outputs[static_cast<size_t>(form.logits)], form.vocabulary, rows, logits));  // waits for them
-    if (context_.synchronise(&error)) return error_of(error);                                    // what the call has found
+    TRY_STATUS(take(outputs[static_cast<size_t>(form.logits)], form.vocabulary, all, wanted, logits));  // waits for them
+    if (context_.synchronise(&error)) return error_of(error);                                           // what the call has found
     return ok_status();
   }
   void drop_state() { (void)context_.use(nullptr); }
@@ -94,21 +119,21 @@ class Generator::Call {
   static constexpr int64_t kAlignment = 256;
 
   // An input at `at` of the memory on the device, unless it is a number that the host reads. Returns the end of what has to be copied there.
-  template <class F>
-  int64_t set(CoilTensorView* view, const ManifestTensor& info, int64_t at, int64_t (&sizes)[2], int64_t count, F value) {
+  int64_t set(CoilTensorView* view, const ManifestTensor& info, int64_t at, int64_t (&sizes)[3], int64_t rows, std::span<const int64_t> values) {
     const bool number = info.dims.empty(), by_host = number && info.scalar;
-    const int64_t n = number ? 1 : count;
+    if (number) values = values.first(1);
+    const auto n = static_cast<int64_t>(values.size());
     uint8_t* to = host_.data() + at;
     for (int64_t i = 0; i < n; ++i) {
-      const int64_t wide = value(i);
+      const int64_t wide = values[static_cast<size_t>(i)];
       const auto narrow = static_cast<int32_t>(wide);
       if (info.dtype == COIL_INT64) std::memcpy(to + 8 * i, &wide, 8);
       else std::memcpy(to + 4 * i, &narrow, 4);
     }
-    sizes[0] = 1, sizes[1] = n;
+    sizes[0] = rows, sizes[1] = n / rows, sizes[2] = n;
     const Device& device = by_host ? cpu_device() : context_.model().device();
     view->data = (by_host ? host_.data() : static_cast<uint8_t*>(memory_.data())) + at;
-    view->sizes = info.dims.size() == 2 ? sizes : sizes + 1;
+    view->sizes = info.dims.size() == 2 ? sizes : sizes + 2;
     view->ndim = static_cast<int32_t>(info.dims.size());
     view->dtype = info.dtype;
     view->device_type = device.id().type;
@@ -116,21 +141,24 @@ class Generator::Call {
     return by_host ? 0 : at + n * (info.dtype == COIL_INT64 ? 8 : 4);
   }
 
-  // The last rows of logits, as floats.
-  Status take(const CoilTensorView& view, int64_t vocabulary, int64_t rows, std::vector<float>* logits) {
+  // The wanted rows of logits, as floats. The program gives them for all tokens of the call, or for the last ones.
+  Status take(const CoilTensorView& view, int64_t vocabulary, int64_t all, std::span<const int64_t> wanted, std::vector<float>* logits) {
     int64_t have = 1;
     for (int32_t d = 0; d + 1 < view.ndim; ++d) have *= view.sizes[d];
-    if (have < rows) return wrong_form("it gives the logits of " + std::to_string(have) + " tokens where those of " + std::to_string(rows) + " are asked for");
+    if (!wanted.empty() && wanted.front() < all - have)
+      return wrong_form("it gives the logits of " + std::to_string(have) + " tokens where those of " + std::to_string(all - wanted.front()) + " are asked for");
     const int64_t width = view.dtype == COIL_FLOAT32 ? 4 : 2, row = view.ndim > 1 && view.strides ? view.strides[view.ndim - 2] : vocabulary;
-    if (view.strides && view.strides[view.ndim - 1] != 1) return wrong_form("its logits are not contiguous");
-    logits->resize(static_cast<size_t>(rows * vocabulary));
+    const bool apart = view.strides && view.ndim == 3 && view.sizes[0] > 1 && view.strides[0] != view.sizes[1] * row;
+    if (view.strides && (view.strides[view.ndim - 1] != 1 || apart)) return wrong_form("its logits are not contiguous");
+    logits->resize(wanted.size() * static_cast<size_t>(vocabulary));
     if (width == 2) fetched_.resize(static_cast<size_t>(vocabulary));
     CoilError error{};
-    for (int64_t r = 0; r < rows; ++r) {
-      const uint8_t* from = static_cast<const uint8_t*>(view.data) + (have - rows + r) * row * width;
-      float* to = logits->data() + r * vocabulary;
+    float* to = logits->data();
+    for (const int64_t r : wanted) {
+      const uint8_t* from = static_cast<const uint8_t*>(view.data) + (have - all + r) * row * width;
       if (context_.model().device().copy(width == 4 ? static_cast<void*>(to) : fetched_.data(), from, vocabulary * width, context_.stream(), &error)) return error_of(error);
       if (width == 2) widen(view.dtype, fetched_, to);
+      to += vocabulary;
     }
     return ok_status();
   }
@@ -139,7 +167,7 @@ class Generator::Call {
   Buffer memory_;  // of the inputs
   std::vector<uint8_t> host_;
   std::vector<uint16_t> fetched_;  // logits of 16 bits
-  int64_t token_sizes_[2] = {}, place_sizes_[2] = {};
+  int64_t token_sizes_[3] = {}, place_sizes_[3] = {};
 };
 
 // An idle call, or a new one; idle again at the end.
@@ -178,6 +206,7 @@ Generator::~Generator() = default;
 
 Status Generator::fits(const Model& other, const GenerationForm& form) const {
   if (form.vocabulary != vocabulary()) return wrong_form("it has " + std::to_string(form.vocabulary) + " tokens, the first program " + std::to_string(vocabulary()));
+  if (form.slots != slots()) return wrong_form("it serves " + std::to_string(std::max<int64_t>(form.slots, 1)) + " conversations in a call, the first program " + std::to_string(std::max<int64_t>(slots(), 1)));
   if (has_state()) return other.takes_states_of(model());
   return other.state() ? Status(wrong_form("it keeps a state, and the first program none")) : ok_status();
 }
@@ -209,7 +238,7 @@ Status Generator::check() const {
   if (!has_state()) {
     if (most() == 1) return wrong_form("it takes one token at a time and keeps nothing of those before" + left_out_, "export it with its caches as buffers, or with a dynamic number of tokens");
   }
-  if (least <= 1) return ok_status();
+  if (least <= 1 || slots() > 0) return ok_status();  // rows of several conversations are filled up
   const GenerationForm& form = programs_[0]->form;
   const std::string other = ", or put a program for single tokens into the package";
   if (alone && form.least == form.most) return wrong_form("it takes exactly " + std::to_string(form.most) + " tokens at a time" + left_out_, "export it with a dynamic number of tokens (torch.export.Dim), or for one token" + other);
@@ -223,6 +252,7 @@ Result<std::shared_ptr<Generator>> Generator::make(std::shared_ptr<const Model> 
   if (model->package().several && !model->chosen()) made->add_others(model);
   if (made->programs_.empty()) return form.error();
   TRY_STATUS(made->check());
+  if (made->slots() > 0) made->slots_ = std::make_shared<Slots>(made->programs_[0]->model, made->slots());
   return made;
 }
 
@@ -247,12 +277,20 @@ Generator::Program* Generator::program_for(int64_t count) const {
   return best;
 }
 
+Generator::Program* Generator::program_at_least(int64_t count) const {
+  Program* best = nullptr;
+  for (const auto& p : programs_) {
+    if (p->form.most >= count && (!best || p->form.most < best->form.most)) best = p.get();
+  }
+  return best;
+}
+
 int64_t Generator::piece(int64_t left, int64_t rows) const {
   int64_t best = 0;
   for (const auto& p : programs_) {
     int64_t n = std::min(left, p->form.most);
     if (n < left) n = std::min(n, std::max<int64_t>(left - rows, 1));  // rows that are wanted come from one call
-    if (n >= p->form.least) best = std::max(best, n);
+    if (n >= p->form.least || slots() > 0) best = std::max(best, n);
   }
   return best;
 }
@@ -260,8 +298,53 @@ int64_t Generator::piece(int64_t left, int64_t rows) const {
 Status Generator::call(std::span<const int64_t> tokens, int64_t begin, const std::shared_ptr<State>& state, int64_t rows, std::vector<float>* logits) {
   Program* program = program_for(static_cast<int64_t>(tokens.size()));
   if (!program) return Error{ErrorCode::input_value, "no program takes " + std::to_string(tokens.size()) + " tokens in a call", "", ""};
+  std::vector<int64_t> places(tokens.size()), wanted(static_cast<size_t>(rows));
+  std::iota(places.begin(), places.end(), begin);
+  std::iota(wanted.begin(), wanted.end(), static_cast<int64_t>(tokens.size()) - rows);
   Lease lease(*program);
-  return lease->run(program->form, tokens, begin, state, rows, logits);
+  return lease->run(program->form, tokens, places, state, wanted, logits);
+}
+
+Status Generator::call(std::span<const SlotWork> works) {
+  int64_t count = 1;
+  for (const SlotWork& w : works) count = std::max(count, static_cast<int64_t>(w.tokens.size()));
+  Program* program = program_at_least(count);
+  if (!program) return Error{ErrorCode::input_value, "no program takes " + std::to_string(count) + " tokens in a call", "", ""};
+  count = std::max(count, program->form.least);
+  SlotBlock& block = works[0].slot->block();
+  std::lock_guard lock(block.mutex);
+  // Rows that have less to do compute their last token again, at its place: the caches hold the same row after it.
+  std::vector<int64_t> tokens(static_cast<size_t>(count * slots())), places(tokens.size()), wanted;
+  const auto fill = [&](int64_t row, std::span<const int64_t> with, int64_t begin, int64_t last) {
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t at = std::min<int64_t>(i, std::max<int64_t>(static_cast<int64_t>(with.size()) - 1, 0));
+      tokens[static_cast<size_t>(row * count + i)] = with.empty() ? last : with[static_cast<size_t>(at)];
+      places[static_cast<size_t>(row * count + i)] = begin + at;
+    }
+  };
+  for (int64_t row = 0; row < slots(); ++row) {
+    const SlotBlock::Use& use = block.uses[static_cast<size_t>(row)];
+    const auto work = std::find_if(works.begin(), works.end(), [&](const SlotWork& w) { return w.slot->row() == row; });
+    if (work == works.end()) {
+      fill(row, {}, std::max<int64_t>(use.length - 1, 0), use.last);
+      continue;
+    }
+    fill(row, work->tokens, work->begin, 0);
+    const auto own = static_cast<int64_t>(work->tokens.size());
+    for (int64_t r = own - work->rows; r < own; ++r) wanted.push_back(row * count + r);
+  }
+  std::vector<float> logits;
+  {
+    Lease lease(*program);
+    TRY_STATUS(lease->run(program->form, tokens, places, block.state, wanted, &logits));
+  }
+  for (const SlotWork& w : works) {
+    const auto first = std::lower_bound(wanted.begin(), wanted.end(), w.slot->row() * count) - wanted.begin();
+    const auto from = logits.begin() + first * vocabulary();
+    if (w.logits) w.logits->assign(from, from + w.rows * vocabulary());
+    block.uses[static_cast<size_t>(w.slot->row())] = {true, w.begin + static_cast<int64_t>(w.tokens.size()), w.tokens.back()};
+  }
+  return ok_status();
 }
 
 }  // namespace coil::runtime

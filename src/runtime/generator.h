@@ -2,6 +2,10 @@
 //   tokens [1, n] (or [n]) -> logits of all tokens of the vocabulary after each, or after the last, [1, n, V], [1, V], [n, V], [V]
 // with or without a second integer input that gives the tokens' places (rank 1 [n], rank 2 [1, n], or the first one's place as a number). n is 1 or
 // dynamic. Programs that keep their caches as state are given new tokens only; those without a state all of them, each time.
+//
+// With tokens [slots, n], places [slots, n] (or [slots], where n is 1) and logits [slots, n, V] (or [slots, V], where n is 1), and caches [slots, ...] whose
+// rows are by place, a call serves as many conversations, each with its own places. A conversation then has a slot of a state (slots.h). What a row
+// of a call computes does not depend on the others, so its tokens are those that it gets alone. Rows with less to do compute their last token again.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +18,7 @@
 #include "runtime/context.h"
 #include "runtime/model.h"
 #include "runtime/sampler.h"
+#include "runtime/slots.h"
 
 namespace coil::runtime {
 
@@ -22,9 +27,19 @@ struct GenerationForm {
   int32_t tokens = -1, places = -1, logits = -1;  // inputs and output; places -1: there is none
   int64_t least = 1, most = 1;                    // tokens of a call
   int64_t vocabulary = 0;
+  int64_t slots = 0;  // conversations of a call; 0: a single one, in a state of its own
 };
 // COIL-E105: the program is not of such a form; says which input or result is in the way.
 Result<GenerationForm> find_generation_form(const Model& model);
+
+// What a call is to compute for one conversation of several.
+struct SlotWork {
+  Slot* slot = nullptr;
+  std::span<const int64_t> tokens;  // new ones, at least one
+  int64_t begin = 0;                // the place of the first
+  int64_t rows = 0;                 // of the last ones the logits are wanted
+  std::vector<float>* logits = nullptr;
+};
 
 // Immutable but for idle contexts, of which there are as many as there were ever calls at a time. Thread-safe.
 class Generator {
@@ -37,6 +52,9 @@ class Generator {
   const std::shared_ptr<const Model>& shared_model() const { return programs_[0]->model; }
   int64_t vocabulary() const { return programs_[0]->form.vocabulary; }
   bool has_state() const { return model().state() != nullptr; }
+  // Conversations that a call serves; 0: one.
+  int64_t slots() const { return programs_[0]->form.slots; }
+  const std::shared_ptr<Slots>& all_slots() const { return slots_; }
   // The names of the programs in use, and the most tokens that a call of one takes.
   std::vector<std::string> programs() const;
   int64_t most() const;
@@ -47,6 +65,8 @@ class Generator {
 
   // Calls the program with tokens from place `begin` on, on a state (null for programs without). logits: room for the last `rows` tokens' logits.
   Status call(std::span<const int64_t> tokens, int64_t begin, const std::shared_ptr<State>& state, int64_t rows, std::vector<float>* logits);
+  // One call for conversations in slots of one block, with at most most() tokens each. What fails leaves all of them as they were.
+  Status call(std::span<const SlotWork> works);
 
  private:
   class Call;
@@ -67,9 +87,11 @@ class Generator {
   void add_others(const std::shared_ptr<const Model>& model);
   Status check() const;
   Program* program_for(int64_t count) const;
+  Program* program_at_least(int64_t count) const;
 
   std::vector<std::unique_ptr<Program>> programs_;  // never empty
   std::string left_out_;                            // of the package's other programs: why, for messages
+  std::shared_ptr<Slots> slots_;                    // of programs that serve several conversations in a call
 
  public:
   ~Generator();
@@ -90,6 +112,14 @@ class Conversation {
   // At most `count` more tokens, the last one from `stop` if one of these comes. `draft` tokens of an earlier repetition of the last few are tried at a
   // time (0: none): the same tokens in fewer calls, for programs whose state is caches by place.
   Result<std::vector<int64_t>> generate(int64_t count, std::span<const int64_t> stop, int64_t draft = 0);
+  // One more token for each of several conversations, of any lengths, in as few calls as their slots allow: of each, at most `most` tokens that are not
+  // processed yet are (0: as many as a call takes), so that long prompts do not hold up the others. The new token; -1 where some are left to be processed,
+  // by the next step. The same as next() of each; a conversation that fails does so alone. None may be there twice.
+  static std::vector<Result<int64_t>> step(std::span<Conversation* const> all, int64_t most = 0);
+  // Of each token that the last call of next(), generate() or step() has added: the logarithm of its probability and those of the `count` most likely
+  // tokens, by the model's own logits, which nothing has changed. -1: no longer.
+  void watch(int64_t count) { watched_ = count; }
+  const std::vector<TokenChances>& chances() const { return chances_; }
   // Forgets all but the first `count` tokens. COIL-E402 where there are not as many. For states that are caches by place: later rows are written anew.
   Status truncate(int64_t count);
   // Tokens and state as bytes, and back. COIL-E213 as State::restore.
@@ -103,15 +133,22 @@ class Conversation {
  private:
   Conversation(std::shared_ptr<Generator> generator, Sampling sampling) : generator_(std::move(generator)), sampling_(std::move(sampling)) {}
   Status process(int64_t rows, std::vector<float>* logits);
+  Status process_piece(int64_t begin, int64_t count, int64_t rows, std::vector<float>* logits);
+  Result<int64_t> choose(std::span<float> logits);
+  Result<int64_t> advance(int64_t most);
+  static void step_block(std::span<Conversation* const> all, int64_t most, std::span<const size_t> members, std::vector<Result<int64_t>>* results);
   Status process_with(const std::vector<int64_t>& guess);
   std::vector<int64_t> repetition(int64_t count) const;
 
   std::shared_ptr<Generator> generator_;
   Sampling sampling_;
-  std::shared_ptr<State> state_;
+  std::shared_ptr<State> state_;  // or
+  std::unique_ptr<Slot> slot_;
   std::vector<int64_t> tokens_;
   int64_t processed_ = 0;  // of them; the state is after these
   std::vector<float> logits_;
+  int64_t watched_ = -1;
+  std::vector<TokenChances> chances_;
 };
 
 }  // namespace coil::runtime

@@ -54,7 +54,7 @@ struct ManifestTensor {
   std::string number;   // of an output: "int", "float", "bool", or empty for a tensor
 };
 
-// A buffer that the program changes from call to call, of a program in a package of several (programs.h).
+// A buffer that the program changes from call to call.
 struct ManifestState {
   std::string name;
   int32_t dtype = 0;
@@ -68,7 +68,7 @@ struct Target {
   std::string model = "model";
   std::vector<std::string> architectures;  // "sm_90", or "v3"
   std::string arena_formula;               // or empty
-  std::vector<ManifestState> states;       // in packages of several programs
+  std::vector<ManifestState> states;       // may be absent from packages of one program that were made before
 };
 
 struct FixedInput {

@@ -10,6 +10,7 @@
 #include "base/hash.h"
 #include "base/host_machine.h"
 #include "runtime/kernel_table.h"
+#include "runtime/perf_dump.h"
 #include "runtime/profile.h"
 #include "runtime/programs.h"
 
@@ -193,6 +194,7 @@ Result<std::shared_ptr<Model>> Model::make_for(const Package& package, const Tar
   TRY_STATUS(model->load_on_device());
   TRY_STATUS(model->init_state());
   TRY_STATUS(model->init_threads(options));
+  TRY_STATUS(tell_perf(*model));
   return model;
 }
 

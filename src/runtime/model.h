@@ -42,6 +42,8 @@ class Model {
 
   const CoilModel& code() const { return code_.model(); }
   void* symbol(const char* name) const { return code_.symbol(name); }  // of the code; null: it exports none of that name
+  uint64_t code_address() const { return code_.address(); }  // what the addresses in the library are counted from; 0: unknown
+  std::span<const uint8_t> code_bytes() const { return part_.code; }  // the library as it is in the package
   const std::string& isa() const { return isa_; }  // "x86-64-v4", "sm_90"
   const Manifest& manifest() const { return package_.manifest; }
   const Target& target() const { return target_; }  // which of the manifest's it is

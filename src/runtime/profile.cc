@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "runtime/cupti.h"
 #include "runtime/model.h"
 
 namespace coil::runtime {
@@ -23,6 +24,7 @@ Registry& registry() {
 }  // namespace
 
 std::atomic<int32_t> watchers{0};
+static std::atomic<int32_t> profiles_under_way{0};
 
 Profile::Profile(const Model* model, const ProfileOptions& options, std::function<void(Profile&)> done)
     : model_(model), options_(options), done_(std::move(done)) {}
@@ -33,6 +35,7 @@ std::shared_ptr<Profile> Profile::start(const Model* model, const ProfileOptions
     const std::lock_guard lock(registry().mutex);
     registry().profiles.push_back(profile);
   }
+  profiles_under_way.fetch_add(1);
   watchers.fetch_add(1, std::memory_order_relaxed);
   return profile;
 }
@@ -44,6 +47,7 @@ void Profile::stop() {
     stopped_ = true;
   }
   watchers.fetch_sub(1, std::memory_order_relaxed);
+  if (profiles_under_way.fetch_sub(1) == 1) Cupti::rest();
 }
 
 Profile::~Profile() {

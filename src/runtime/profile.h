@@ -44,6 +44,7 @@ struct CallRecord {
   uint64_t begin = 0, checked = 0, placed = 0, computed = 0, end = 0;
   int32_t failed = 0;           // the error's number
   const void* stream = nullptr;  // on CUDA
+  const char* clock = "host";    // whose times the kernels have: "host", "CUDA events", "CUPTI"
   bool traced = false;          // the package tells of its kernels
   bool counted = false;         // KernelSpan::counters are there
   std::vector<int64_t> sizes;   // the call's; then those of kernels that have their own

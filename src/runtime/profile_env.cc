@@ -11,6 +11,7 @@
 
 #include "base/env.h"
 #include "base/files.h"
+#include "runtime/nvtx.h"
 #include "runtime/profile.h"
 
 namespace coil::runtime {
@@ -117,6 +118,8 @@ Status check_folder(const std::string& path) {
 }
 
 Status start() {
+  TRY_STATUS(Nvtx::check_environment());
+  if (Nvtx::get()) watchers.fetch_add(1);  // every call has a range
   const auto path = env("COIL_PROFILE");
   const auto signal = env("COIL_PROFILE_SIGNAL");
   if (!path) return signal ? Status(wrong("COIL_PROFILE_SIGNAL is set and COIL_PROFILE is not", "set COIL_PROFILE to the file for the trace")) : ok_status();

@@ -1,6 +1,6 @@
 // A profile's sums: for each model and kernel the calls, the time of a call that is its own, what it moved and computed. JSON:
 //   {"dropped_calls": 0, "counters": "why there are none",
-//    "models": [{"model", "package", "device", "isa", "threads", "calls", "failed_calls",
+//    "models": [{"model", "package", "device", "isa", "threads", "clock", "calls", "failed_calls",     clock: CallRecord's
 //                "call_us", "least_us", "median_us", "most_us",                                  of a whole call: mean, least, ...
 //                "check_us", "place_us", "kernels_us", "host_us",                                means; host: what no kernel ran in
 //                "sizes": {"batch": 8},                                                          of the last call
@@ -29,6 +29,7 @@ struct KernelSums {
 struct ModelSums {
   std::shared_ptr<const KernelTable> table;
   int64_t failed = 0, counted = 0;
+  const char* clock = "host";
   std::vector<double> call_ns;
   double check = 0, place = 0, kernels = 0;
   std::vector<int64_t> sizes;
@@ -95,6 +96,7 @@ void add_call(ModelSums& m, const CallRecord& c, const TickScale& scale, Amounts
   m.check += ns(c.begin, c.checked);
   m.place += ns(c.checked, c.placed);
   m.counted += c.counted;
+  m.clock = c.clock;
   m.sizes.assign(c.sizes.begin(), c.sizes.begin() + static_cast<ptrdiff_t>(std::min(c.sizes.size(), c.table->symbols.size())));
   const std::vector<double> parts = parts_of_time(c.kernels);
   for (size_t i = 0; i < c.kernels.size(); ++i) {
@@ -137,7 +139,7 @@ std::string kernel_json(const ModelSums& m, int32_t number, const KernelSums& k,
 std::string model_json(ModelSums& m) {
   JsonMembers out;
   const KernelTable& t = *m.table;
-  out.text("model", t.model).text("package", t.path).text("device", t.device).text("isa", t.isa).integer("threads", t.threads);
+  out.text("model", t.model).text("package", t.path).text("device", t.device).text("isa", t.isa).integer("threads", t.threads).text("clock", m.clock);
   out.integer("calls", static_cast<int64_t>(m.call_ns.size())).integer("failed_calls", m.failed);
   const double calls = static_cast<double>(std::max<size_t>(m.call_ns.size(), 1));
   double sum = 0;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <string>
 
 namespace coil::runtime {
@@ -148,6 +149,24 @@ Result<int64_t> sample(std::span<float> logits, std::span<const int64_t> tokens,
     if (u < 0) return c.token;
   }
   return left.back().token;
+}
+
+TokenChances chances_of(std::span<const float> logits, int64_t chosen, int64_t best) {
+  const float largest = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (const float x : logits) sum += std::exp(static_cast<double>(x) - largest);
+  const double all = largest + std::log(sum);
+  const auto chance = [&](int64_t t) { return std::pair(t, static_cast<float>(static_cast<double>(logits[static_cast<size_t>(t)]) - all)); };
+  std::vector<int64_t> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto count = std::min<size_t>(static_cast<size_t>(std::max<int64_t>(best, 0)), order.size());
+  std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count), order.end(), [&](int64_t a, int64_t b) {
+    const float x = logits[static_cast<size_t>(a)], y = logits[static_cast<size_t>(b)];
+    return x != y ? x > y : a < b;
+  });
+  TokenChances made{chance(chosen), {}};
+  for (size_t i = 0; i < count; ++i) made.best.push_back(chance(order[i]));
+  return made;
 }
 
 }  // namespace coil::runtime

@@ -37,4 +37,11 @@ Philox philox(uint64_t key, uint64_t counter);
 // The token after `tokens`. logits: of all tokens, changed. COIL-E210 when no number is left to choose from: NaN, or nothing is allowed.
 Result<int64_t> sample(std::span<float> logits, std::span<const int64_t> tokens, const Sampling& sampling);
 
+// A token that was chosen, and the most likely ones, by falling probability; with the logarithms of their probabilities.
+struct TokenChances {
+  std::pair<int64_t, float> chosen;
+  std::vector<std::pair<int64_t, float>> best;
+};
+TokenChances chances_of(std::span<const float> logits, int64_t chosen, int64_t best);
+
 }  // namespace coil::runtime

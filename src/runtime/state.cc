@@ -9,55 +9,24 @@
 #include <cstring>
 
 #include "runtime/model.h"
+#include "runtime/saved_state.h"
 
 namespace coil::runtime {
 namespace {
-
-constexpr int64_t kPage = 4096;  // of saved states, and the least of any machine that coil runs on
-
-// A saved state: this, then `runs` pairs of where bytes lie and how many they are, rising, then those bytes.
-struct SavedHeader {
-  char magic[8];
-  uint64_t identity;  // of the package's code and constants
-  uint64_t bytes;
-  uint64_t runs;
-};
-struct SavedRun {
-  uint64_t begin, bytes;
-};
-constexpr char kMagic[8] = {'C', 'O', 'I', 'L', 'S', 'T', 'A', '1'};
-
-bool is_zero(const uint8_t* data, int64_t bytes) { return bytes == 0 || (data[0] == 0 && std::memcmp(data, data + 1, static_cast<size_t>(bytes - 1)) == 0); }
-
-// Neighbouring pages for which `wanted` holds are one run.
-template <class F>
-std::vector<SavedRun> runs_of_pages(int64_t bytes, F wanted) {
-  std::vector<SavedRun> runs;
-  for (int64_t at = 0; at < bytes; at += kPage) {
-    const int64_t n = std::min(kPage, bytes - at);
-    if (!wanted(at, n)) continue;
-    if (!runs.empty() && runs.back().begin + runs.back().bytes == static_cast<uint64_t>(at)) {
-      runs.back().bytes += static_cast<uint64_t>(n);
-    } else {
-      runs.push_back({static_cast<uint64_t>(at), static_cast<uint64_t>(n)});
-    }
-  }
-  return runs;
-}
 
 // Which pages of an anonymous mapping have been written to: the kernel's table tells (bit 63: in memory, bit 62: swapped out). All of them where it
 // cannot be read.
 std::vector<SavedRun> touched(const uint8_t* data, int64_t bytes) {
   const std::vector<SavedRun> all = {{0, static_cast<uint64_t>(bytes)}};
-  if (sysconf(_SC_PAGESIZE) != kPage) return all;
+  if (sysconf(_SC_PAGESIZE) != kSavedPage) return all;
   const int file = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
   if (file < 0) return all;
-  std::vector<uint64_t> entries(static_cast<size_t>((bytes + kPage - 1) / kPage));
+  std::vector<uint64_t> entries(static_cast<size_t>((bytes + kSavedPage - 1) / kSavedPage));
   const auto size = static_cast<ssize_t>(entries.size() * sizeof(uint64_t));
-  const ssize_t got = pread(file, entries.data(), static_cast<size_t>(size), static_cast<off_t>(reinterpret_cast<uintptr_t>(data) / kPage * sizeof(uint64_t)));
+  const ssize_t got = pread(file, entries.data(), static_cast<size_t>(size), static_cast<off_t>(reinterpret_cast<uintptr_t>(data) / kSavedPage * sizeof(uint64_t)));
   close(file);
   if (got != size) return all;
-  return runs_of_pages(bytes, [&](int64_t at, int64_t) { return (entries[static_cast<size_t>(at / kPage)] >> 62) != 0; });
+  return runs_of_pages(bytes, [&](int64_t at, int64_t) { return (entries[static_cast<size_t>(at / kSavedPage)] >> 62) != 0; });
 }
 
 uint64_t stored_bytes(const CoilModel& code) { return std::min(code.state_bytes, code.constants_bytes - code.state_offset); }
@@ -168,52 +137,70 @@ Result<std::vector<uint8_t>> State::save() {
     TRY_STATUS(copy(fetched.data(), data_, bytes_));
     data = fetched.data();
   }
-  std::vector<SavedRun> runs;
-  for (const SavedRun& part : model_.cuda() ? std::vector<SavedRun>{{0, static_cast<uint64_t>(bytes_)}} : touched(data, bytes_)) {
-    for (SavedRun run : runs_of_pages(static_cast<int64_t>(part.bytes), [&](int64_t at, int64_t n) { return !is_zero(data + part.begin + at, n); })) {
-      run.begin += part.begin;
-      runs.push_back(run);
-    }
-  }
-  SavedHeader header{};
-  std::memcpy(header.magic, kMagic, sizeof kMagic);
-  header.identity = model_.identity();
-  header.bytes = static_cast<uint64_t>(bytes_);
-  header.runs = runs.size();
-  std::vector<uint8_t> saved(sizeof header + runs.size() * sizeof(SavedRun));
-  std::memcpy(saved.data(), &header, sizeof header);
-  if (!runs.empty()) std::memcpy(saved.data() + sizeof header, runs.data(), runs.size() * sizeof(SavedRun));
-  for (const SavedRun& run : runs) saved.insert(saved.end(), data + run.begin, data + run.begin + run.bytes);
-  return saved;
+  return save_bytes(model_.identity(), data, bytes_, model_.cuda() ? std::vector<SavedRun>{{0, static_cast<uint64_t>(bytes_)}} : touched(data, bytes_));
 }
 
 Status State::restore(const uint8_t* bytes, size_t size) {
-  const auto damaged = [](const char* what) { return Error{ErrorCode::state_mismatch, std::string("the saved state is damaged: ") + what, "", "save it again"}; };
-  SavedHeader header;
-  if (size < sizeof header) return damaged("it is shorter than its head");
-  std::memcpy(&header, bytes, sizeof header);
-  if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0) return damaged("it does not begin as one");
-  if (header.identity != model_.identity() || header.bytes != static_cast<uint64_t>(bytes_))
-    return Error{ErrorCode::state_mismatch, "the saved state belongs to another model, or to another compile of this one", "", "restore it with the package that it was saved from"};
-  if (header.runs > (size - sizeof header) / sizeof(SavedRun)) return damaged("it ends within its table");
-  std::vector<SavedRun> runs(header.runs);
-  if (!runs.empty()) std::memcpy(runs.data(), bytes + sizeof header, runs.size() * sizeof(SavedRun));
-  uint64_t end = 0, rest = size - sizeof header - runs.size() * sizeof(SavedRun);
-  for (const SavedRun& run : runs) {
-    if (run.begin < end || run.begin > header.bytes || run.bytes > header.bytes - run.begin || run.bytes > rest) return damaged("its table does not fit what follows");
-    end = run.begin + run.bytes;
-    rest -= run.bytes;
-  }
-  if (rest != 0) return damaged("something follows its end");
+  TRY(const SavedState saved, read_saved({bytes, size}, model_.identity(), bytes_));
   std::lock_guard lock(mutex_);
   TRY_STATUS(wait());
   TRY_STATUS(fill(nullptr, 0));
-  const uint8_t* from = bytes + sizeof header + runs.size() * sizeof(SavedRun);
-  for (const SavedRun& run : runs) {
+  const uint8_t* from = saved.bytes;
+  for (const SavedRun& run : saved.runs) {
     TRY_STATUS(copy(data_ + run.begin, from, static_cast<int64_t>(run.bytes)));
     from += run.bytes;
   }
   return wait();
+}
+
+Status State::read(int64_t begin, std::span<uint8_t> to) {
+  std::lock_guard lock(mutex_);
+  TRY_STATUS(wait());
+  return copy(to.data(), data_ + begin, static_cast<int64_t>(to.size()));
+}
+
+Status State::write(int64_t begin, std::span<const uint8_t> from) {
+  std::lock_guard lock(mutex_);
+  TRY_STATUS(wait());
+  if (model_.cuda()) {
+    TRY_STATUS(copy(data_ + begin, from.data(), static_cast<int64_t>(from.size())));
+    return wait();
+  }
+  // Pages that are zero stay without memory.
+  for (int64_t at = 0, size = static_cast<int64_t>(from.size()); at < size;) {
+    const int64_t n = std::min(size - at, kSavedPage - (begin + at) % kSavedPage);
+    if (!(is_zero(from.data() + at, n) && is_zero(data_ + begin + at, n))) std::memcpy(data_ + begin + at, from.data() + at, static_cast<size_t>(n));
+    at += n;
+  }
+  return ok_status();
+}
+
+Status State::reset(int64_t begin, int64_t bytes) {
+  std::lock_guard lock(mutex_);
+  TRY_STATUS(wait());
+  const auto stored = static_cast<int64_t>(stored_bytes(model_.code()));
+  const int64_t known = std::clamp<int64_t>(stored - begin, 0, bytes);  // of the part, in the package; the rest is zero
+  const uint8_t* from = model_.constants() + model_.code().state_offset + begin;
+  if (model_.cuda()) {
+    const cd::CudaScope scope(&model_.cuda()->driver(), model_.cuda()->context());
+    CoilError error{};
+    if (const auto result = model_.cuda()->driver().fill(reinterpret_cast<cd::CudaAddress>(data_) + static_cast<cd::CudaAddress>(begin), 0, static_cast<size_t>(bytes), nullptr)) {
+      cd::cuda_fail(&model_.cuda()->driver(), result, &error, "cannot clear a part of the state");
+      return error_of(error);
+    }
+    if (known > 0) TRY_STATUS(copy(data_ + begin, from, known));
+    return wait();
+  }
+  const int64_t page = sysconf(_SC_PAGESIZE), first = (begin + page - 1) / page * page, end = (begin + bytes) / page * page;
+  if (first < end) {
+    madvise(data_ + first, static_cast<size_t>(end - first), MADV_DONTNEED);
+    std::memset(data_ + begin, 0, static_cast<size_t>(first - begin));
+    std::memset(data_ + end, 0, static_cast<size_t>(begin + bytes - end));
+  } else {
+    std::memset(data_ + begin, 0, static_cast<size_t>(bytes));
+  }
+  if (known > 0) std::memcpy(data_ + begin, from, static_cast<size_t>(known));
+  return ok_status();
 }
 
 }  // namespace coil::runtime

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "base/result.h"
@@ -31,6 +32,11 @@ class State {
   Result<std::vector<uint8_t>> save();
   // COIL-E213: the bytes are damaged, or of another model or another compile of it; the state is then as it was.
   Status restore(const uint8_t* bytes, size_t size);
+
+  // A part of it, which lies within: into the host's memory, from there, and back to what the exported program begins with.
+  Status read(int64_t begin, std::span<uint8_t> to);
+  Status write(int64_t begin, std::span<const uint8_t> from);
+  Status reset(int64_t begin, int64_t bytes);
 
   const Model& model() const { return model_; }
   int64_t bytes() const { return bytes_; }

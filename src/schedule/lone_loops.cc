@@ -58,10 +58,7 @@ LoopKernel scan_kernel(const LoopProgram& program, const Loop& l, const Scan& sc
   step.kind = Stmt::Kind::scan;
   step.inner = true;
   step.temp = TempId(0);
-  step.op = scan.op == ScanOp::sum    ? ReduceOp::sum
-            : scan.op == ScanOp::prod ? ReduceOp::prod
-            : scan.op == ScanOp::max  ? ReduceOp::max
-                                      : ReduceOp::min;
+  step.op = step_of(scan.op);
   step.dtype = compute_type(out.dtype);
   step.value = substitute_vars(linearise(program, scan.body), renumber);
   Stmt store;

@@ -114,8 +114,9 @@ Result<Bytes> Nvrtc::compile(const CudaRequest& r) const {
     ~Owner() { f.destroy(&p); }
   } owner{*f_, program};
   const std::string arch = "--gpu-architecture=" + r.arch;
-  const char* const options[] = {arch.c_str(), "--std=c++20", "-default-device"};
-  status = f_->compile(program, static_cast<int>(std::size(options)), options);
+  std::vector<const char*> options = {arch.c_str(), "--std=c++20", "-default-device"};
+  if (r.lines) options.push_back("-lineinfo");
+  status = f_->compile(program, static_cast<int>(options.size()), options.data());
   if (status) {
     size_t size = 0;
     f_->log_size(program, &size);
@@ -144,7 +145,7 @@ Result<std::vector<Bytes>> Nvrtc::compile_all(std::span<const CudaRequest> reque
     std::string headers;
     for (const VirtualFile& h : r.headers) headers += fmt::format("{} {} ", h.path, hex(hash128(h.text)));
     const cache::Key key = {"cubin", fmt::format("{} of text {}", r.name, hex(hash128(r.source))),
-                            {{"nvrtc", version_}, {"headers", headers}, {"architecture", r.arch}, {"ptx", r.ptx ? "yes" : "no"}, {"device headers", device_headers}, {"coil", COIL_VERSION}}};
+                            {{"nvrtc", version_}, {"headers", headers}, {"architecture", r.arch}, {"ptx", r.ptx ? "yes" : "no"}, {"lines", r.lines ? "yes" : "no"}, {"device headers", device_headers}, {"coil", COIL_VERSION}}};
     std::optional<Bytes> known = cache ? cache->get(key) : std::nullopt;
     if (known) {
       results[i].emplace(std::move(*known));

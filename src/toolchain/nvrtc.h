@@ -23,6 +23,7 @@ struct CudaRequest {
   std::vector<VirtualFile> headers; // that the source includes beside the embedded ones
   std::string user_kernel;          // as CompileRequest's
   std::string user_hint;
+  bool lines = false;               // line tables, for profilers and debuggers
 };
 
 class Nvrtc {

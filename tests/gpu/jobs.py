@@ -5,6 +5,7 @@ names, also one JSON object a line: {"stage": text, ...fields of the row so far}
 with "retire": true ends the worker (its CUDA context is of no more use).
 """
 
+import itertools
 import json
 import os
 import queue
@@ -104,18 +105,20 @@ def do(worker, item):
 
 def run(command, items, workers, on_row, deadline=None, start_seconds=120):
     """Does all items, in order of start. on_row(item, row) is called for each, one at a time. Items have "limit" (seconds) and may
-    have "fresh": a worker of its own. After the deadline (time.monotonic) what has not started is a row "not run"."""
+    have "fresh": a worker of its own; neighbours of one "group" go to one worker. After the deadline (time.monotonic) what has not
+    started is a row "not run"."""
     waiting, lock = queue.SimpleQueue(), threading.Lock()
-    for item in items:
-        waiting.put(item)
+    for _, group in itertools.groupby(items, key=lambda item: item.get("group", id(item))):
+        waiting.put(list(group))
 
     def serve():
-        worker = None
+        worker, group = None, []
         while True:
             try:
-                item = waiting.get_nowait()
+                group = group or waiting.get_nowait()
             except queue.Empty:
                 break
+            item = group.pop(0)
             start = time.monotonic()
             if deadline and start > deadline:
                 row, good = {"status": "not run", "text": "the time budget was used up"}, True

@@ -5,6 +5,9 @@ ARCHITECTURES: {name: (family, function)}; the function gives (module, args, kwa
 
 import torch
 
+from architecture_families import FAMILIES, OPTIONS, TIMM
+from architecture_networks import NETWORKS
+
 ARCHITECTURES = {}
 
 
@@ -124,7 +127,7 @@ def _timm(name, size=64, family="CNN", **options):
         import timm
 
         model = timm.create_model(name, pretrained=False, num_classes=10, **options)
-        head = model.get_classifier()
+        head = model.get_classifier() if hasattr(model, "get_classifier") else None
         if isinstance(head, torch.nn.Linear) and not head.weight.any():  # zeros by default: all results would be equal
             torch.nn.init.normal_(head.weight)
         return model, (image(size),), {}
@@ -327,3 +330,11 @@ def _quantised_autoencoder():
 for _name, _make in (("unet2d", _unet), ("unet2d_condition", _unet_conditional), ("autoencoder_kl", _autoencoder), ("dit", _diffusion_transformer), ("sd3", _stable_diffusion_3),
                      ("vq", _quantised_autoencoder)):
     add(f"diffusers/{_name}", "diffusion", _make)
+
+
+# ---- one member of each family that is not above, and networks that no library has
+
+for _name, _size, _family, _sized in TIMM:
+    _timm(_name, _size, _family, **({"img_size": _size} if _sized else {}), **OPTIONS.get(_name, {}))
+for _name, (_family, _make) in {**FAMILIES, **NETWORKS}.items():
+    add(_name, _family, _make)

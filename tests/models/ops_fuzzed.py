@@ -3,6 +3,8 @@
 import torch
 import torch.nn.functional as F
 
+from torch.export import Dim
+
 from case import BF16, BOOL, F16, F32, F64, U8, rand, registry
 
 PROGRAMS, add = registry(__file__)
@@ -86,3 +88,33 @@ def windows_written(x, y, z):
 
 op("windows_written", windows_written, lambda: (rand(3, 8), rand(4, 7), rand(5, 6)))
 PROGRAMS[-1].forms = ("aten",)  # PyTorch's decomposition makes zeros of what is in no window
+
+
+# What lies further below a row's largest number than double precision reaches keeps its digits.
+op("logcumsumexp_thousands_below", lambda x, y: (x.logcumsumexp(1), x.flip(1).logcumsumexp(1), x.logcumsumexp(0), x.double().logcumsumexp(1), y.logcumsumexp(0), y[:0].logcumsumexp(0), y[:, :0].logcumsumexp(0)),
+   lambda: (torch.tensor([[-5000.0, -5000, -4000, -4001, 0, -3, 2000, 2000], [1e30, -1e38, 3, float("inf"), 1, 2, 3, 4], [float("-inf"), float("-inf"), -1e5, -1e5, float("nan"), 1, 2, 3]]),
+            rand(700, 3, dtype=F16) * 9000), dynamic=(None, {0: Dim.AUTO}), sets={"short": lambda: (rand(3, 8) * 4000, rand(1, 3, dtype=F16))})
+
+
+def exact(x):
+    """Numbers that eager gives to the last digit: what follows may look for them."""
+    s = torch.special
+    one, zero, half, two = x * 0 + 1, x * 0, x * 0 + 0.5, x * 0 + 2
+    ones = [f(zero) for f in (s.i0, s.i0e, s.bessel_j0, s.modified_bessel_i0, s.erfcx, s.spherical_bessel_j0, torch.sinc, s.erfc)]
+    zeros = [*[f(zero) for f in (s.i1, s.i1e, s.bessel_j1, s.modified_bessel_i1, s.erf)], torch.lgamma(one), torch.lgamma(two), s.ndtri(half), s.logit(half), s.i0e(one / 0), s.i1e(one / 0)]
+    families = [f(p, n) for f in (s.chebyshev_polynomial_t, s.chebyshev_polynomial_u, s.chebyshev_polynomial_v, s.chebyshev_polynomial_w, s.shifted_chebyshev_polynomial_t)
+                for p in (zero, half, one, -one, two) for n in range(7)]
+    return torch.stack([y == 1 for y in ones]), torch.stack([y == 0 for y in zeros]), torch.stack([y == y.round() for y in families]), torch.stack(families)
+
+
+op("exact_points", exact, lambda: (rand(3, dtype=F64),), tolerance=1e-12)
+op("counted_behind_parts", lambda x: ((x * 2)[1:].as_strided((2, 2), (6, 1), 1), (x + 1)[1:, 2:].as_strided((2, 2), (6, 1)), (x + 1).select(1, 2).as_strided((3,), (1,), 0), (x + 1).diagonal().as_strided((3,), (2,)),
+                                      (x + 1).split(2)[1].as_strided((3,), (2,)), (x + 1).t()[2:][:, 1:].unsqueeze(0).as_strided((3, 2), (2, 6)),
+                                      (x + 1)[1:, 1:].as_strided_scatter(torch.zeros(2, 2), (2, 2), (6, 1), 8)), lambda: (rand(4, 6),))
+op("diagonals_filled", lambda x, y, z, b: (x.clone().fill_diagonal_(2), x.clone().fill_diagonal_(2, wrap=True), x.t().clone(memory_format=torch.contiguous_format).fill_diagonal_(2, wrap=True), x.t().clone().fill_diagonal_(3),
+                                           y.clone().fill_diagonal_(-1.5), z.clone().fill_diagonal_(7, wrap=True), b.clone().fill_diagonal_(True)),
+   lambda: (rand(9, 3), rand(4, 4, 4), torch.zeros(8, 2, dtype=torch.int64), torch.zeros(0, 3, dtype=BOOL)))
+op("products_of_single_bools", lambda a, b, c, d: (torch.einsum("ij,jk->ik", a, b), torch.einsum("ij,jk->ik", c, d), torch.inner(c, d.T), torch.tensordot(c, d, 1), torch.einsum("i,j->ij", a[:, 0], b[0]), torch.addmm(a[:0], a[:0], b[:, :1])),
+   lambda: (torch.tensor([[True], [False]]), torch.tensor([[True, False, True]]), torch.ones(2, 0, dtype=BOOL), torch.ones(0, 3, dtype=BOOL)))
+op("searches_of_long_unsigned", lambda u, v: tuple(torch.searchsorted(u, v.to(d), right=r) for d in (F16, BF16, F32, F64) for r in (False, True)) + (torch.bucketize(u, v), torch.searchsorted(u, 5.5), torch.bucketize(v.double(), u, out_int32=True)),
+   lambda: (torch.tensor([1, 5, 2**53 + 1, 2**60 + 1, -(2**62), -5]).to(torch.uint64), torch.tensor([0, 5, 5.5, 1e4, 9e15, 1.3e19])))

@@ -12,6 +12,8 @@ import sys
 import tempfile
 import zipfile
 
+import numpy as np
+
 import harness
 
 EMULATION = harness.REPO / "tests/cuda_emulation"
@@ -179,6 +181,44 @@ class Emulated:
         call = [sys.executable, script, runtime, self.package, inputs, out, str(shift)]
         done = subprocess.run(call, capture_output=True, text=True, env=self.environment())
         return done, harness.load_outputs(out) if done.returncode == 0 else None
+
+
+class StatefulProgram:
+    """An exported program on an emulated device that keeps its states from call to call, as a function of tensors: what it writes to of them has
+    changed afterwards. Errors of the compiler and of calls are RuntimeErrors."""
+
+    def __init__(self, exported):
+        import torch
+
+        self.torch, self.process, self.folder = torch, None, tempfile.TemporaryDirectory(prefix="coil-emulated-")
+        where = pathlib.Path(self.folder.name)
+        torch.export.save(exported, where / "model.pt2")
+        program = Emulated(where / "model.pt2", where)
+        if program.compiled.returncode:
+            raise RuntimeError(program.compiled.stderr.strip())
+        script, runtime = pathlib.Path(__file__).with_name("emulated_states.py"), harness.BUILD / "libcoil_runtime.so"
+        self.process = subprocess.Popen([sys.executable, script, runtime, program.package], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=program.environment())
+
+    def __call__(self, *tensors):
+        calls, results = pathlib.Path(self.folder.name, "calls.npz"), pathlib.Path(self.folder.name, "results.npz")
+        np.savez(calls, **{f"in_{i}": t.detach().numpy() for i, t in enumerate(tensors)})
+        self.process.stdin.write(f"{calls} {results}\n")
+        self.process.stdin.flush()
+        if self.process.stdout.readline() != "done\n":
+            raise AssertionError(f"COIL-E901: the process of an emulated device ended, exit code {self.process.wait()}")
+        with np.load(results) as file:
+            for i, t in enumerate(tensors):
+                t.copy_(self.torch.from_numpy(file[f"after_{i}"]).reshape(t.shape))
+            if "error" in file:
+                raise RuntimeError(str(file["error"]))
+            return [self.torch.from_numpy(file[f"out_{i}"]) for i in range(sum(name.startswith("out_") for name in file))]
+
+    def __del__(self):
+        if self.process:
+            self.process.stdin.close()
+            self.process.wait(60)
+            self.process.stdout.close()
+        self.folder.cleanup()
 
 
 def run_sets(model, sets, sm=90, shift=0, level="-O0"):

@@ -19,6 +19,7 @@
 #include "package/package_writer.h"
 #include "temporary_folder.h"
 #include "terminal.h"
+#include "time_requirement.h"
 #include "triton_step.h"
 
 namespace coil::tool {
@@ -29,7 +30,9 @@ struct Arguments {
   std::string model, output, tune_log;  // model: of a single program, or all of them for people
   CompileArguments compile;
   std::vector<std::string> requirements, shapes, triton;
-  bool json = false, quiet = false;
+  std::string program;  // that requirements are about
+  TimeRecord record;
+  bool json = false, quiet = false, debug_info = false;
 };
 
 // The folder of all entries of a package: a plain word from its file's name.
@@ -70,6 +73,9 @@ ProgramFiles program_files(const std::vector<std::string>& texts) {
   all.named = texts.size() > 1 || all.files[0].path != texts[0];
   return all;
 }
+
+// model.coil.pt2 -> model.coil.debug, beside it
+std::string debug_folder(const std::string& output) { return (output.ends_with(".pt2") ? output.substr(0, output.size() - 4) : output) + ".debug"; }
 
 // model.pt2 -> model.coil.pt2, beside it
 std::string default_output(const std::string& model) {
@@ -181,6 +187,7 @@ std::string summary(const Arguments& a, const CompileReport& r, const CompileOpt
   if (r.shared_bytes > 0) sizes.add({"", fmt::format("programs have {} of weights in common, which are stored once", bytes_text(r.shared_bytes))});
   sizes.add({"scratch memory of a call", fmt::format("{} bytes", r.arena_formula)});
   for (const std::string& name : r.replaced) sizes.add({"replaced kernel", shown(name)});
+  if (!options.debug_folder.empty()) sizes.add({"debug information", "its lines are those of the texts in " + shown(options.debug_folder)});
   text += sizes.text();
   if (!r.tuning) return text;
   text += tuning_text(*r.tuning, options.cache != nullptr, style);
@@ -238,6 +245,21 @@ Result<ProgramFiles> with_triton(ProgramFiles given, const Arguments& a, std::ve
   return given;
 }
 
+// Of the program that --program names, the first one otherwise.
+Result<int> meets_requirements(const Arguments& a, const ZipReader& package) {
+  TRY(const std::vector<std::string> names, program_names(package));
+  if (names.size() > 1 && a.program.empty()) note(fmt::format("--require is about {}, the first of {} programs; --program chooses", names[0], names.size()));
+  TRY(const Json manifest, read_manifest(package, a.program));
+  const Parted parted = part_requirements(a.requirements);
+  TRY(std::vector<Requirement> requirements, check_requirements(manifest, parted.others, a.shapes));
+  MeasureArguments measure;
+  measure.shapes = a.shapes;
+  measure.compile.program = a.program;
+  TRY(const std::vector<Requirement> times, check_times(a.output, measure, parted.times, a.record));
+  requirements.insert(requirements.end(), times.begin(), times.end());
+  return report_requirements(requirements);
+}
+
 Result<int> compile(Arguments& a) {
   if (!a.tune_log.empty() && a.compile.tune == "off") return Error{ErrorCode::bad_option, "--tune-log writes what a tuner timed", "", "add --tune fast or --tune max"};
   const ProgramFiles given = program_files(a.models);
@@ -247,6 +269,7 @@ Result<int> compile(Arguments& a) {
     if (files.size() > 1) return Error{ErrorCode::bad_option, "a package of several programs needs a name of its own", "", "give it with -o, such as -o model.coil.pt2"};
     a.output = default_output(files[0].path);
   }
+  if (a.debug_info) a.compile.debug_folder = debug_folder(a.output);
   const double start = seconds_now();
   std::error_code ignored;
   for (const ProgramFile& f : files) {
@@ -277,9 +300,7 @@ Result<int> compile(Arguments& a) {
     put(summary(a, report, options, bytes, seconds));
   }
   if (a.requirements.empty()) return 0;
-  TRY(const Json manifest, read_manifest(package));
-  TRY(const std::vector<Requirement> requirements, check_requirements(manifest, a.requirements, a.shapes));
-  return report_requirements(requirements);
+  return meets_requirements(a, package);
 }
 
 }  // namespace
@@ -296,9 +317,13 @@ Action add_compile(CLI::App& app) {
       ->allow_extra_args(false)
       ->type_name("MODULE.py");
   add_threads_option(app, a->compile.threads, "threads of the compiler; default: all that this process may use");
+  app.add_flag("--debug-info", a->debug_info, "keep line tables and symbols in the code, and write the generated texts that they name beside the package (MODEL.coil.debug), for gdb, perf, nsys and ncu");
   app.add_option("--require", a->requirements, "what has to hold of the package, such as \"kernels <= 40\", \"fused(attn.q, attn.k)\", \"peak <= 2GB\" (at --shape); exit code 1 where it does not")
       ->allow_extra_args(false)
       ->type_name("CONDITION");
+  app.add_option("--program", a->program, "which of several programs --require is about; default: the first one")->type_name("NAME");
+  app.add_option("--time-record", a->record.path, "the record that \"time <= 1.2 * record\" compares with; default: MODEL.coil.times.json beside the package")->type_name("FILE");
+  app.add_flag("--update-times", a->record.update, "write the times that --require measures into that record");
   app.add_option("--shape", a->shapes, "size of a dynamic dimension for --require")->allow_extra_args(false)->type_name("DIM=SIZE");
   app.add_flag("--json", a->json, "print the summary as JSON");
   app.add_flag("-q,--quiet", a->quiet, "print nothing but errors");

@@ -8,7 +8,10 @@
 #include "command.h"
 #include "decisions.h"
 #include "load_model.h"
+#include "measured.h"
+#include "report/slow.h"
 #include "terminal.h"
+#include "time_requirement.h"
 
 namespace coil::tool {
 namespace {
@@ -16,15 +19,35 @@ namespace {
 struct Arguments {
   std::string model;
   std::vector<std::string> fusion, choices, shapes, requirements;
-  CompileArguments compile;
-  bool memory = false, json = false;
+  MeasureArguments measure;  // its compile is how a program is compiled
+  TimeRecord record;
+  bool memory = false, json = false, why_slow = false;
 };
 
 // The manifest of a package, or of what a program compiles to.
 Result<Json> manifest_of(const Arguments& a) {
   TRY(const ZipReader zip, ZipReader::open(a.model));
-  if (archive_kind(zip) == ArchiveKind::package) return read_manifest(zip);
-  return manifest_of_program(zip, a.compile);
+  const std::string& program = a.measure.compile.program;
+  if (archive_kind(zip) == ArchiveKind::package) return read_manifest(zip, program);
+  if (!program.empty()) return Error{ErrorCode::bad_option, fmt::format("--program {}: {} is an exported program, not a package of several", shown(program), shown(a.model)), "", "leave --program out"};
+  return manifest_of_program(zip, a.measure.compile);
+}
+
+// Which of several programs it is about, where nobody said so.
+Result<std::string> which_program(const Arguments& a) {
+  TRY(const ZipReader zip, ZipReader::open(a.model));
+  if (archive_kind(zip) != ArchiveKind::package || !a.measure.compile.program.empty()) return std::string();
+  TRY(const std::vector<std::string> names, program_names(zip));
+  return names.size() < 2 ? std::string() : fmt::format("Of {} programs ({}) this is about {}; --program chooses.\n", names.size(), shown(fmt::format("{}", fmt::join(names, ", "))), shown(names[0]));
+}
+
+Result<std::string> slow_sentences(const Arguments& a) {
+  MeasureArguments measure = a.measure;
+  measure.shapes = a.shapes;
+  TRY(const std::string text, measured_report(measure, a.model));
+  std::string sentences;
+  for (const std::string& s : report::why_slow(Json::parse(text))) sentences += shown(s) + "\n";
+  return sentences;
 }
 
 // What there is to ask about.
@@ -37,6 +60,7 @@ std::string overview(const Json& m) {
 
 Result<int> explain(const Arguments& a) {
   TRY(const Json manifest, manifest_of(a));
+  TRY(std::string about, which_program(a));
   std::string text;
   const auto add = [&](Result<std::string> more) -> Status {
     if (!more.ok()) return more.error();
@@ -45,9 +69,15 @@ Result<int> explain(const Arguments& a) {
   };
   if (!a.fusion.empty()) TRY_STATUS(add(fusion_sentence(manifest, a.fusion[0], a.fusion[1])));
   for (const std::string& kernel : a.choices) TRY_STATUS(add(choice_sentence(manifest, kernel)));
-  if (!a.shapes.empty()) TRY_STATUS(add(size_sentences(manifest, a.shapes)));
+  if (a.why_slow) TRY_STATUS(add(slow_sentences(a)));
+  if (!a.shapes.empty() && !a.why_slow) TRY_STATUS(add(size_sentences(manifest, a.shapes)));
   if (a.memory) TRY_STATUS(add(memory_sentences(manifest, a.shapes)));
-  TRY(const std::vector<Requirement> requirements, check_requirements(manifest, a.requirements, a.shapes));
+  const Parted parted = part_requirements(a.requirements);
+  TRY(std::vector<Requirement> requirements, check_requirements(manifest, parted.others, a.shapes));
+  MeasureArguments measure = a.measure;
+  measure.shapes = a.shapes;
+  TRY(const std::vector<Requirement> times, check_times(a.model, measure, parted.times, a.record));
+  requirements.insert(requirements.end(), times.begin(), times.end());
   if (text.empty() && a.requirements.empty()) text = overview(manifest);
   if (a.json) {
     Json rows = Json::array();
@@ -57,7 +87,7 @@ Result<int> explain(const Arguments& a) {
     for (const Requirement& r : requirements) {
       if (r.met) text += fmt::format("requirement '{}' is met: {}\n", shown(r.text), shown(r.found));
     }
-    put(text);
+    put(about + text);
   }
   return report_requirements(requirements);
 }
@@ -74,7 +104,15 @@ Action add_explain(CLI::App& app) {
   app.add_option("--require", a->requirements, "what has to hold, such as \"kernels <= 40\", \"fused(attn.q, attn.k)\", \"peak <= 2GB\"; exit code 1 where it does not")
       ->allow_extra_args(false)
       ->type_name("CONDITION");
-  add_compile_options(app, a->compile);
+  app.add_flag("--why-slow", a->why_slow, "what a call's time is made of, and what bounds the busiest kernels: of calls that are made here (with --input or --size, random inputs otherwise)");
+  app.add_option("-i,--input", a->measure.inputs, "inputs of the calls, as for `coil run`")->allow_extra_args(false)->type_name("FILE");
+  app.add_option("--times", a->measure.record, "a tuning record (--record of `coil compile`): what the variants of each kernel took")->type_name("FILE");
+  app.add_option("--time-record", a->record.path, "the record that \"time <= 1.2 * record\" compares with; default: MODEL.times.json beside the model")->type_name("FILE");
+  app.add_flag("--update-times", a->record.update, "write the times that are measured into that record");
+  add_device_option(app, a->measure.device);
+  add_program_option(app, a->measure.compile.program);
+  add_threads_option(app, a->measure.threads, "threads of a call; default: all that this process may use");
+  add_compile_options(app, a->measure.compile);
   app.add_flag("--json", a->json, "print the sentences and requirements as JSON");
   app.footer(
       "Examples:\n"
@@ -82,7 +120,9 @@ Action add_explain(CLI::App& app) {
       "  coil explain model.coil.pt2 --fusion layer_norm linear\n"
       "  coil explain model.coil.pt2 --choice conv2d --size batch=64 --memory\n"
       "  coil explain model.coil.pt2 --require \"kernels <= 40\" --require \"peak <= 2GB\"\n"
-      "Everything comes from what the compilation recorded; nothing is decided again.");
+      "  coil explain model.coil.pt2 --why-slow --input inputs.npz\n"
+      "  coil explain model.coil.pt2 --require \"time(batch=1) <= 1.2 * record\"\n"
+      "Everything comes from what the compilation recorded, and from calls where times are asked for; nothing is decided again.");
   return [a] { return of_manifest(a->model, [&] { return explain(*a); }); };
 }
 

@@ -5,9 +5,10 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "archive_kind.h"
 #include "base/files.h"
 #include "command.h"
-#include "example_call.h"
+#include "measured.h"
 #include "report/report.h"
 #include "terminal.h"
 
@@ -15,39 +16,16 @@ namespace coil::tool {
 namespace {
 
 struct Arguments {
-  std::vector<std::string> models, inputs, shapes;
-  std::string device, output = "report.html", record;
-  CompileArguments compile;
-  int threads = 0, calls = 20, warmup = 3;
+  std::vector<std::string> models;
+  std::string output = "report.html";
+  MeasureArguments measure;
   bool json = false;
 };
-
-Result<std::string> report_of(const Arguments& a, const std::string& path) {
-  TRY(const LoadedModel loaded, load_model(path, a.compile, a.threads, a.device));
-  TRY(Sizes sizes, Sizes::read(loaded.manifest));
-  CallInputs inputs;
-  TRY_STATUS(example_inputs(a.inputs, a.shapes, loaded, sizes, &inputs));
-  const report::Limits limits = report::measure_limits(*loaded.model);
-  runtime::Context context(loaded.model);
-  TRY(const DeviceInputs on_device, DeviceInputs::make(*loaded.model, inputs));
-  Caller caller(context, on_device);
-  for (int i = 0; i < a.warmup; ++i) TRY_STATUS(caller.call());
-  TRY_STATUS(caller.synchronise());
-  const auto profile = runtime::Profile::start(loaded.model.get(), {a.calls, false});
-  for (int i = 0; i < a.calls; ++i) TRY_STATUS(caller.call());
-  TRY_STATUS(caller.synchronise());
-  profile->stop();
-  report::ReportOptions options{path, ""};
-  if (!a.record.empty()) {
-    TRY(options.record, read_text_file(a.record));
-  }
-  return report::report_json(*loaded.model, *profile, limits, options);
-}
 
 Result<int> report(const Arguments& a) {
   std::vector<std::string> reports;
   for (const std::string& path : a.models) {
-    TRY(reports.emplace_back(), of_manifest(path, [&] { return report_of(a, path); }));
+    TRY(reports.emplace_back(), of_manifest(path, [&] { return measured_report(a.measure, path); }));
   }
   if (a.json) {
     Json all = Json::array();
@@ -74,15 +52,15 @@ Action add_report(CLI::App& app) {
   auto a = std::make_shared<Arguments>();
   app.add_option("model", a->models, "package, or exported program (compiled in memory first); two are shown side by side")->required()->expected(1, 2)->type_name("MODEL");
   app.add_option("-o,--output", a->output, "the page; default: report.html")->type_name("FILE");
-  app.add_option("--shape", a->shapes, "size of a dynamic dimension; default: 8, or the nearest size in range")->allow_extra_args(false)->type_name("DIM=SIZE");
-  app.add_option("-i,--input", a->inputs, "real inputs instead of random ones, as for `coil run`")->allow_extra_args(false)->type_name("FILE");
-  app.add_option("--calls", a->calls, "how many calls are measured")->check(CLI::Range(1, 1'000'000))->type_name("N");
-  app.add_option("--warmup", a->warmup, "calls before those")->check(CLI::Range(0, 1'000'000))->type_name("N");
-  app.add_option("--times", a->record, "a tuning record (--record of `coil compile`): what the variants of each kernel took")->type_name("FILE");
-  add_device_option(app, a->device);
-  add_program_option(app, a->compile.program);
-  add_threads_option(app, a->threads, "threads of a call; default: all that this process may use");
-  add_compile_options(app, a->compile);
+  app.add_option("--shape", a->measure.shapes, "size of a dynamic dimension; default: 8, or the nearest size in range")->allow_extra_args(false)->type_name("DIM=SIZE");
+  app.add_option("-i,--input", a->measure.inputs, "real inputs instead of random ones, as for `coil run`")->allow_extra_args(false)->type_name("FILE");
+  app.add_option("--calls", a->measure.calls, "how many calls are measured")->check(CLI::Range(1, 1'000'000))->type_name("N");
+  app.add_option("--warmup", a->measure.warmup, "calls before those")->check(CLI::Range(0, 1'000'000))->type_name("N");
+  app.add_option("--times", a->measure.record, "a tuning record (--record of `coil compile`): what the variants of each kernel took")->type_name("FILE");
+  add_device_option(app, a->measure.device);
+  add_program_option(app, a->measure.compile.program);
+  add_threads_option(app, a->measure.threads, "threads of a call; default: all that this process may use");
+  add_compile_options(app, a->measure.compile);
   app.add_flag("--json", a->json, "print the report's data instead of writing a page");
   app.footer(
       "Examples:\n"

@@ -270,7 +270,7 @@ Result<Requirement> check(const Json& manifest, const std::string& text, const s
     return Requirement{text, fused != m[1].matched, why.substr(0, why.find('\n'))};
   }
   if (!std::regex_match(text, m, kAmount)) return bad_requirement(text, "it is no requirement");
-  if (m[1] == "time") return bad_requirement(text, "times are not compared yet; `coil bench --json` measures them");
+  if (m[1] == "time") return bad_requirement(text, "this command calls nothing; `coil explain` and `coil compile` measure times");
   TRY(Sizes sizes, sizes_of(manifest, shapes));
   TRY(const auto found, quantity(manifest, m[1], m[2], sizes));
   if (!found) return bad_requirement(text, fmt::format("nothing is called '{}'", shown(m[1].str())));

@@ -29,6 +29,7 @@ struct CompileArguments {
   std::vector<std::string> warm;
   std::vector<std::string> kernels;  // files or folders of user kernels
   std::string program;               // of a package of several
+  std::string debug_folder;          // for the generated texts, with debug information in the code
 };
 
 void add_compile_options(CLI::App& app, CompileArguments& arguments);

@@ -87,6 +87,7 @@ Result<CompileOptions> compile_options(const CompileArguments& arguments, Progre
   settings.graphs = arguments.graphs;
   settings.tf32 = arguments.tf32;
   settings.winograd = arguments.winograd;
+  settings.debug_folder = arguments.debug_folder;
   settings.tune = arguments.tune;
   settings.tune_budget = arguments.tune_budget;
   settings.tune_memory = arguments.tune_memory;

@@ -7,8 +7,9 @@ import os
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from .. import _runtime
-from .._errors import make_error
+from .._errors import Error, make_error
 from .._model import Model, load
+from ._pieces import Pieces
 from ._tokenizer import TextCodec, codec_of
 
 
@@ -38,7 +39,8 @@ class Generator:
     """A language model's package, and how its program is called.
 
     Takes programs of tokens [1, n] or [n] (int64 or int32), and perhaps their places, to logits [1, n, V], [n, V], [1, V] or [V], where n is 1 or
-    dynamic, with caches as buffers or without any. Raises COIL-E105 for others, with what is in the way.
+    dynamic, with caches as buffers or without any; or of several conversations in a call, tokens [slots, n], places [slots, n] and caches [slots, ...] to
+    logits [slots, n, V]. Raises COIL-E105 for others, with what is in the way.
 
     `model`: a path, or a `coil.Model`. `tokenizer`: a tokenizer.json, "bytes", or an object with `encode` and `decode`; None: tokens only.
     """
@@ -57,6 +59,18 @@ class Generator:
     def tokens_per_call(self) -> int:
         """Tokens that one call of the program takes at most."""
         return self._generator.tokens_per_call
+
+    @property
+    def conversations_per_call(self) -> int:
+        """Conversations that one call of the program serves: 1, or the slots of a program with tokens [slots, n] and caches [slots, ...]."""
+        return self._generator.conversations_per_call
+
+    def step(self, conversations: Sequence["Conversation"], most: int = 0) -> list[int | None | Error]:
+        """One more token for each of several conversations of any lengths, in as few calls of the program as its slots allow; the same tokens as each
+        gets alone. Of each, at most `most` tokens that are not processed yet are (0: as many as a call takes), so that a long prompt does not hold up
+        the others: None for one that has some left. What a conversation raises alone is its entry."""
+        made = _runtime.step_conversations([c._conversation for c in conversations], most)
+        return [None if token == -1 else token for token in made]  # type: ignore[misc]
 
     @property
     def codec(self) -> TextCodec:
@@ -109,23 +123,21 @@ class Conversation:
 
     def stream(self, tokens: int = 100, *, stop: Sequence[int] = (), stop_text: Sequence[str] = (), draft: int = 0) -> Iterator[str]:
         """Pieces of text as they come, without what ends it: a token of `stop`, or a text of `stop_text`."""
-        codec, made, given = self.generator.codec, [], 0
-        held = max((len(t) for t in stop_text), default=1) - 1
-        while len(made) < tokens:
-            step = self.generate(min(draft + 1, tokens - len(made)), stop=stop, draft=draft)
-            ended = step[-1] in stop
-            made += step[:-1] if ended else step
-            text = codec.decode(made)
-            at = min((i for i in (text.find(t, max(0, given - held)) for t in stop_text) if i >= 0), default=-1)
-            if at >= 0:
-                text, ended = text[:at], True
-            # A character whose bytes are not all there yet is not given, nor what may be the beginning of a text that ends it.
-            ready = len(text) if ended or len(made) >= tokens else max(given, len(text.rstrip("\ufffd")) - held)
-            if ready > given:
-                yield text[given:ready]
-                given = ready
-            if ended:
-                return
+        pieces = Pieces(self.generator.codec, tokens, stop, stop_text)
+        while pieces.reason is None and pieces.tokens < tokens:
+            piece = pieces.add(self.generate(min(draft + 1, tokens - pieces.tokens), stop=stop, draft=draft))
+            if piece:
+                yield piece
+
+    def watch(self, count: int | None) -> None:
+        """From now on `chances` tells of each new token how likely it was, and which `count` tokens were the most likely ones. None: no longer."""
+        self._conversation.watch(-1 if count is None else count)
+
+    @property
+    def chances(self) -> list[tuple[tuple[int, float], list[tuple[int, float]]]]:
+        """Of each token that the last call added, if it is watched: (token, logarithm of its probability), and the same of the most likely ones, by the
+        model's own logits (no temperature, no bias)."""
+        return self._conversation.chances
 
     def fork(self) -> "Conversation":
         """Another conversation that goes on from here."""

@@ -2,25 +2,32 @@
 
     python -m coil.llm serve model.coil.pt2 --tokenizer tokenizer.json --port 8000
 
-Requests run side by side, each on a conversation of its own; the model's calls take turns, one token of each conversation after the other. A prompt that
-begins as an earlier request's text goes on from a copy of that conversation. Listens on this machine only unless told otherwise; there is no password.
+Requests run side by side, each on a conversation of its own, and come and go while others go on: each step makes one token of each, in one call of
+programs that serve several conversations, else in turns; long prompts are read in pieces beside the others' steps. A prompt that begins as an earlier
+request's text goes on from that conversation. A client that goes away ends its request. Listens on this machine only unless told otherwise; there is no
+password.
 """
 
 from __future__ import annotations
 
-import collections
 import json
-import threading
+import select
+import socket
 import time
 import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Iterator
+from typing import Any, Callable, Iterator
 
 from .._errors import Error, InputError, OptionError
-from ._generator import Conversation, Generator, Sampling
+from ._batch import Batch, Chances, Request
+from ._generator import Generator, Sampling
 
 MOST_BODY = 16 << 20  # bytes of a request
-KEPT = 16             # conversations that later prompts may go on from
+MOST_CHANCES = 20     # tokens whose probabilities a client may ask for at each place
+
+# What changes the answer and is not there: refused unless it says nothing. Others (user, store, metadata, ...) are ignored.
+_ABSENT: dict[str, tuple] = {"presence_penalty": (0,), "frequency_penalty": (0,), "echo": (False,), "suffix": ("",), "tools": ([],), "functions": ([],),
+                             "response_format": ({"type": "text"},), "modalities": (["text"],)}
 
 
 class BadRequest(Exception):
@@ -54,37 +61,19 @@ def chat_text(messages: Any) -> str:
 
 
 class Service:
-    """A generator behind the protocol; `handle` is independent of HTTP."""
+    """A generator behind the protocol; `handle` is independent of HTTP. `close` ends its thread."""
 
     def __init__(self, generator: Generator, name: str | None = None, chat_template: Any = chat_text, stop: tuple[int, ...] = ()):
         self.generator = generator
         self.name = name or generator.model.name
         self.chat_template = chat_template
         self.stop = stop
-        self._turn = threading.Lock()  # of the model: a step of each conversation after the other
-        self._kept: collections.OrderedDict[tuple[int, ...], Conversation] = collections.OrderedDict()
-        self._kept_lock = threading.Lock()
+        self.batch = Batch(generator)
 
-    def _begin(self, tokens: list[int], sampling: Sampling) -> Conversation:
-        """A conversation of these tokens, from the longest kept one that they begin with."""
-        with self._kept_lock:
-            best = max((known for known in self._kept if len(known) < len(tokens) and tuple(tokens[: len(known)]) == known), key=len, default=None)
-            found = self._kept[best] if best else None
-        if found is None:
-            return self.generator.conversation(tokens, sampling)
-        with self._turn:
-            talk = found.fork()
-        talk.set_sampling(sampling)
-        talk.append(tokens[len(best):])  # type: ignore[arg-type]
-        return talk
+    def close(self) -> None:
+        self.batch.close()
 
-    def _keep(self, talk: Conversation) -> None:
-        with self._kept_lock:
-            self._kept[tuple(talk.tokens)] = talk
-            while len(self._kept) > KEPT:
-                self._kept.popitem(last=False)
-
-    def _request(self, body: dict, chat: bool) -> tuple[list[int], int, Sampling, list[str]]:
+    def _request(self, body: dict, chat: bool) -> Request:
         codec = self.generator.codec
         if chat:
             text = self.chat_template(body.get("messages"))
@@ -102,6 +91,9 @@ class Service:
             raise BadRequest("the prompt is empty")
         if _number(body, "n", 1, 1, 1 << 16) != 1 or _number(body, "best_of", 1, 1, 1 << 16) != 1:
             raise BadRequest("'n' and 'best_of' are 1 here: send several requests")
+        for name, nothing in _ABSENT.items():
+            if body.get(name) is not None and body[name] not in nothing:
+                raise BadRequest(f"'{name}' is not supported here")
         most = body.get("max_completion_tokens", body.get("max_tokens"))
         count = int(_number({"max_tokens": most}, "max_tokens", 16 if not chat else 256, 1, 1 << 20))
         stop = body.get("stop") or []
@@ -120,45 +112,34 @@ class Service:
                             top_k=int(_number(body, "top_k", 0, 0, 1 << 40)), min_p=_number(body, "min_p", 0.0, 0, 0.999),
                             repetition_penalty=_number(body, "repetition_penalty", 1.0, 1e-3, 1e3), bias=biases,
                             seed=int(seed) if isinstance(seed, (int, float)) else uuid.uuid4().int & (2**64 - 1))
-        return tokens, count, sampling, stop
+        if chat:
+            wanted = body.get("logprobs") or False
+            if not isinstance(wanted, bool):
+                raise BadRequest("'logprobs' of a chat is true or false; 'top_logprobs' says how many")
+            chances = int(_number(body, "top_logprobs", 0, 0, MOST_CHANCES)) if wanted else None
+        else:
+            chances = None if body.get("logprobs") in (None, False) else int(_number(body, "logprobs", 0, 0, MOST_CHANCES))
+        return Request(tokens, count, sampling, self.stop, stop, chances)
 
-    def _pieces(self, talk: Conversation, count: int, stop: list[str], end: dict) -> Iterator[str]:
-        """Text as it comes; the lock of the model is taken for each step, so that conversations take turns."""
-        begin = len(talk.tokens)
-        original = talk.generate
-
-        def step(tokens: int = 1, **options: Any) -> list[int]:
-            with self._turn:
-                return original(tokens, **options)
-
-        talk.generate = step  # type: ignore[method-assign]
-        made = 0
-        for piece in talk.stream(count, stop=self.stop, stop_text=stop):
-            made += len(piece)
-            yield piece
-        tokens = talk.tokens
-        end["tokens"] = len(tokens) - begin
-        end["reason"] = "length" if end["tokens"] >= count and tokens[-1] not in self.stop else "stop"
-        del talk.generate
-        self._keep(talk)
-
-    def handle(self, body: dict, chat: bool) -> tuple[bool, Iterator[dict]]:
-        """(whether it streams, the answer's objects). Raises BadRequest; errors of the model come from the iterator."""
-        tokens, count, sampling, stop = self._request(body, chat)
+    def handle(self, body: dict, chat: bool, gone: Callable[[], bool] | None = None) -> tuple[bool, Iterator[dict]]:
+        """(whether it streams, the answer's objects). Raises BadRequest; errors of the model come from the iterator, which ends early where `gone()` says
+        that the client has left."""
+        request = self._request(body, chat)
         streams = bool(body.get("stream"))
         if body.get("model") not in (None, self.name):
             raise BadRequest(f"there is no model '{body.get('model')}' here, but '{self.name}'")
         head = {"id": ("chatcmpl-" if chat else "cmpl-") + uuid.uuid4().hex, "created": int(time.time()), "model": self.name,
                 "object": ("chat.completion" if chat else "text_completion") + (".chunk" if chat and streams else "")}
-        talk = self._begin(tokens, sampling)
-        end: dict = {}
-        pieces = self._pieces(talk, count, stop, end)
+        pieces = self.batch.submit(request).pieces(gone)
+        place = [0]  # of the next token's text in the whole, in characters
 
-        def usage() -> dict:
-            return {"prompt_tokens": len(tokens), "completion_tokens": end["tokens"], "total_tokens": len(tokens) + end["tokens"]}
+        def usage(count: int) -> dict:
+            return {"prompt_tokens": len(request.prompt), "completion_tokens": count, "total_tokens": len(request.prompt) + count}
 
-        def choice(text: str | None, reason: str | None) -> dict:
+        def choice(text: str | None, reason: str | None, chances: list[Chances]) -> dict:
             row: dict = {"index": 0, "finish_reason": reason, "logprobs": None}
+            if request.chances is not None and (chances or reason is None):
+                row["logprobs"] = self._chances(chances, chat, place)
             if not chat:
                 row["text"] = text or ""
             elif streams:
@@ -168,22 +149,45 @@ class Service:
             return row
 
         def whole() -> Iterator[dict]:
-            text = "".join(pieces)
-            yield {**head, "choices": [choice(text, end["reason"])], "usage": usage()}
+            parts = list(pieces)
+            if parts and parts[-1].reason:
+                chances = [c for p in parts for c in p.chances]
+                yield {**head, "choices": [choice("".join(p.text for p in parts), parts[-1].reason, chances)], "usage": usage(parts[-1].tokens)}
 
-        def parts() -> Iterator[dict]:
+        def events() -> Iterator[dict]:
             for piece in pieces:
-                yield {**head, "choices": [choice(piece, None)]}
-            yield {**head, "choices": [choice(None, end["reason"])]}
-            options = body.get("stream_options")
-            if isinstance(options, dict) and options.get("include_usage"):
-                yield {**head, "choices": [], "usage": usage()}
+                if piece.text or piece.chances:
+                    yield {**head, "choices": [choice(piece.text, None, piece.chances)]}
+                if piece.reason is None:
+                    continue
+                yield {**head, "choices": [choice(None, piece.reason, [])]}
+                options = body.get("stream_options")
+                if isinstance(options, dict) and options.get("include_usage"):
+                    yield {**head, "choices": [], "usage": usage(piece.tokens)}
 
-        return streams, parts() if streams else whole()
+        return streams, events() if streams else whole()
+
+    def _chances(self, chances: list[Chances], chat: bool, place: list[int]) -> dict:
+        """How likely tokens were, in the form of chats or of completions. Tokens are told by their text: of those with the same one the likeliest."""
+        def text(token: int) -> str:
+            return self.generator.codec.decode([token])
+
+        if chat:
+            def row(token: int, chance: float) -> dict:
+                return {"token": text(token), "logprob": chance, "bytes": list(text(token).encode())}
+
+            return {"content": [{**row(*chosen), "top_logprobs": [row(*b) for b in best]} for chosen, best in chances], "refusal": None}
+        offsets = []
+        for (token, _), _ in chances:
+            offsets.append(place[0])
+            place[0] += len(text(token))
+        return {"tokens": [text(t) for (t, _), _ in chances], "token_logprobs": [c for (_, c), _ in chances],
+                "top_logprobs": [{text(t): c for t, c in reversed(best)} for _, best in chances], "text_offset": offsets}
 
 
-def _handler(service: Service) -> type[BaseHTTPRequestHandler]:
+def _handler(of: Service) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
+        service = of
         protocol_version = "HTTP/1.1"
         timeout = 60
 
@@ -203,7 +207,7 @@ def _handler(service: Service) -> type[BaseHTTPRequestHandler]:
 
         def do_GET(self) -> None:
             if self.path.rstrip("/") == "/v1/models":
-                self._send(200, {"object": "list", "data": [{"id": service.name, "object": "model", "created": 0, "owned_by": "coil"}]})
+                self._send(200, {"object": "list", "data": [{"id": self.service.name, "object": "model", "created": 0, "owned_by": "coil"}]})
             else:
                 self._fail(404, f"there is nothing at {self.path[:200]}")
 
@@ -221,13 +225,22 @@ def _handler(service: Service) -> type[BaseHTTPRequestHandler]:
             return body
 
         def do_POST(self) -> None:
+            try:
+                self._answer()
+            except OSError:  # the client went away
+                self.close_connection = True
+
+        def _answer(self) -> None:
             chat = self.path.rstrip("/") == "/v1/chat/completions"
             try:
                 body = self._body()
                 if not chat and self.path.rstrip("/") != "/v1/completions":
                     return self._fail(404, f"there is nothing at {self.path[:200]}")
-                streams, answer = service.handle(body, chat)
-                first = next(answer)  # errors before the first piece have a status of their own
+                streams, answer = self.service.handle(body, chat, self._gone)
+                first = next(answer, None)  # errors before the first piece have a status of their own
+                if first is None:  # the client or the service has gone
+                    self.close_connection = True
+                    return None if self._gone() else self._fail(503, "the service is closed", "server_error")
             except BadRequest as error:
                 return self._fail(400, str(error))
             except (InputError, OptionError) as error:
@@ -248,9 +261,16 @@ def _handler(service: Service) -> type[BaseHTTPRequestHandler]:
                     self._event(value)
             except Error as error:
                 self._event({"error": {"message": str(error), "type": "server_error", "param": None, "code": error.code}})
-            except OSError:
-                return  # the client went away
+            finally:
+                answer.close()  # type: ignore[attr-defined]
             self.wfile.write(b"data: [DONE]\n\n")
+
+        def _gone(self) -> bool:
+            """Whether the client has closed the connection: then there is something to read, and it is nothing."""
+            try:
+                return bool(select.select([self.connection], [], [], 0)[0]) and self.connection.recv(1, socket.MSG_PEEK) == b""
+            except (OSError, ValueError):
+                return True
 
         def _event(self, value: dict) -> None:
             self.wfile.write(b"data: " + json.dumps(value).encode() + b"\n\n")
@@ -261,6 +281,13 @@ def _handler(service: Service) -> type[BaseHTTPRequestHandler]:
 
 def make_server(generator: Generator, host: str = "127.0.0.1", port: int = 8000, **options: Any) -> ThreadingHTTPServer:
     """A server that is not running yet: `serve_forever()`, `shutdown()`. Port 0: any that is free (`server_address`). `options` are those of Service."""
-    server = ThreadingHTTPServer((host, port), _handler(Service(generator, **options)))
-    server.daemon_threads = True
-    return server
+    service = Service(generator, **options)
+
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+
+        def server_close(self) -> None:
+            super().server_close()
+            service.close()
+
+    return Server((host, port), _handler(service))

@@ -27,7 +27,7 @@ std::string identity(ReduceOp op, DType d) {
     case ReduceOp::prod: return "(" + type + ")1";
     case ReduceOp::any: return "false";
     case ReduceOp::all: return "true";
-    case ReduceOp::max: case ReduceOp::argmax: return extreme(compute_type(d), true);
+    case ReduceOp::max: case ReduceOp::argmax: case ReduceOp::log_sum: return extreme(compute_type(d), true);
     case ReduceOp::min: case ReduceOp::argmin: return extreme(compute_type(d), false);
   }
   return "";
@@ -43,6 +43,7 @@ const char* step(ReduceOp op) {
     case ReduceOp::all: return "logical_and";
     case ReduceOp::argmax: return "argmax_better";
     case ReduceOp::argmin: return "argmin_better";
+    case ReduceOp::log_sum: return "log_sum";
   }
   return "";
 }
@@ -57,8 +58,8 @@ ReduceText ReduceText::make(const Stmt& s, int number, bool vector, int vectors,
   r.accumulator = "acc" + std::to_string(number);
   r.result = "total" + std::to_string(number);
   r.op = s.op;
-  // As eager does it, running sums and products are not rounded from step to step.
-  const bool running = s.kind == Stmt::Kind::scan && (s.op == ReduceOp::sum || s.op == ReduceOp::prod) && is_float(s.value->dtype);
+  // As eager does it, running sums, products and logarithms of sums are not rounded from step to step.
+  const bool running = s.kind == Stmt::Kind::scan && (s.op == ReduceOp::sum || s.op == ReduceOp::prod || s.op == ReduceOp::log_sum) && is_float(s.value->dtype);
   r.operand = running ? DType::f64 : s.value->dtype;
   r.vector = vector;
   r.vectors = vectors;

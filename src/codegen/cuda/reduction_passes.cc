@@ -17,6 +17,7 @@ const char* op_type(ReduceOp op) {
     case ReduceOp::min: case ReduceOp::all: return "cd::Minimum";
     case ReduceOp::argmax: return "cd::Argmax";
     case ReduceOp::argmin: return "cd::Argmin";
+    case ReduceOp::log_sum: return "cd::LogSum";
   }
   return "";
 }
@@ -42,7 +43,7 @@ std::string identity(ReduceOp op, DType d) {
   switch (op) {
     case ReduceOp::sum: return fmt::format("({})0", register_type(d));
     case ReduceOp::prod: return fmt::format("({})1", register_type(d));
-    case ReduceOp::max: case ReduceOp::argmax: return extreme(d, true);
+    case ReduceOp::max: case ReduceOp::argmax: case ReduceOp::log_sum: return extreme(d, true);
     case ReduceOp::min: case ReduceOp::argmin: return extreme(d, false);
     case ReduceOp::any: return "false";
     case ReduceOp::all: return "true";
@@ -52,7 +53,7 @@ std::string identity(ReduceOp op, DType d) {
 
 // A running sum of one thread is one long chain: it goes in float64, as eager's does on the CPU.
 DType accumulated_type(const Stmt& s) {
-  const bool running = s.kind == Stmt::Kind::scan && (s.op == ReduceOp::sum || s.op == ReduceOp::prod) && is_float(s.value->dtype);
+  const bool running = s.kind == Stmt::Kind::scan && (s.op == ReduceOp::sum || s.op == ReduceOp::prod || s.op == ReduceOp::log_sum) && is_float(s.value->dtype);
   return running ? DType::f64 : s.value->dtype;
 }
 

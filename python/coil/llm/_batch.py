@@ -1,0 +1,179 @@
+"""Many requests on one generator at a time: a thread steps all conversations together, so that requests come and go while others go on."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import queue
+import threading
+from typing import Any, Iterator, Sequence
+
+from .._errors import Error
+from ._generator import Conversation, Generator, Sampling
+from ._pieces import Pieces
+
+MOST_ACTIVE = 64  # conversations that are stepped at a time, where calls serve one each
+KEPT = 16         # conversations that later prompts may go on from
+CHUNK = 64        # tokens of a prompt in a step, where others wait for theirs
+
+Chances = tuple[tuple[int, float], list[tuple[int, float]]]
+
+
+@dataclasses.dataclass
+class Piece:
+    """A part of a continuation: text, and how likely its tokens were if that is asked for."""
+
+    text: str
+    chances: list[Chances]
+    reason: str | None
+    """Why it is the last one: "stop", "length"; None: it is not."""
+    tokens: int
+    """So many there are until here."""
+
+
+class Request:
+    """A prompt whose continuation is asked for."""
+
+    def __init__(self, prompt: list[int], tokens: int, sampling: Sampling, stop: Sequence[int] = (), stop_text: Sequence[str] = (), chances: int | None = None):
+        self.prompt, self.tokens, self.sampling, self.stop, self.stop_text, self.chances = prompt, tokens, sampling, stop, stop_text, chances
+        self._answers: queue.SimpleQueue[Piece | BaseException | None] = queue.SimpleQueue()
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        """Nobody wants the rest: the conversation is given up before the next step."""
+        self.cancelled = True
+
+    def pieces(self, gone: Any = None) -> Iterator[Piece]:
+        """As they come; the last one has a reason. Raises what the conversation raises. `gone()`: whether nobody waits any more; asked now and then."""
+        try:
+            while True:
+                try:
+                    answer = self._answers.get(timeout=None if gone is None else 0.25)
+                except queue.Empty:
+                    if gone():
+                        return
+                    continue
+                if answer is None:
+                    return
+                if isinstance(answer, BaseException):
+                    raise answer
+                yield answer
+                if answer.reason:
+                    return
+        finally:
+            self.cancel()
+
+
+class _Active:
+    def __init__(self, request: Request, talk: Conversation, generator: Generator):
+        self.request, self.talk, self.begin = request, talk, len(request.prompt)
+        self.pieces = Pieces(generator.codec, request.tokens, request.stop, request.stop_text)
+        self.chances: list[Chances] = []
+
+
+class Batch:
+    """Serves requests until `close`. Any thread may submit. As many conversations are stepped at a time as a call serves (others wait their turn), or
+    MOST_ACTIVE where calls serve one each. A prompt that begins as an earlier text goes on from that conversation."""
+
+    def __init__(self, generator: Generator):
+        self.generator = generator
+        self._slots = generator.conversations_per_call if generator.conversations_per_call > 1 else 0
+        self._waiting: collections.deque[Request] = collections.deque()
+        self._wake = threading.Condition()
+        self._closed = False
+        self._active: list[_Active] = []
+        self._kept: collections.OrderedDict[tuple[int, ...], Conversation] = collections.OrderedDict()
+        self._thread = threading.Thread(target=self._serve, name="coil.llm", daemon=True)
+        self._thread.start()
+
+    def submit(self, request: Request) -> Request:
+        with self._wake:
+            if self._closed:
+                request._answers.put(None)
+            self._waiting.append(request)
+            self._wake.notify()
+        return request
+
+    def close(self) -> None:
+        """Ends requests that are under way."""
+        with self._wake:
+            self._closed = True
+            self._wake.notify()
+        self._thread.join()
+
+    @property
+    def active(self) -> int:
+        """Conversations that are being stepped."""
+        return len(self._active)
+
+    def _serve(self) -> None:
+        while True:
+            with self._wake:
+                while not (self._closed or self._waiting or self._active):
+                    self._wake.wait()
+                if self._closed:
+                    break
+            self._admit()
+            self._step()
+        for request in [a.request for a in self._active] + list(self._waiting):
+            request._answers.put(None)
+        self._active.clear()
+        self._kept.clear()
+
+    def _admit(self) -> None:
+        while self._waiting and len(self._active) < (self._slots or MOST_ACTIVE):
+            request = self._waiting.popleft()
+            if request.cancelled:
+                continue
+            try:
+                self._active.append(_Active(request, self._begin(request), self.generator))
+            except Exception as error:  # of this request alone
+                request._answers.put(error)
+
+    def _begin(self, request: Request) -> Conversation:
+        """A conversation of the prompt, from the longest kept one that it begins with."""
+        tokens = request.prompt
+        best = max((known for known in self._kept if len(known) < len(tokens) and tuple(tokens[: len(known)]) == known), key=len, default=None)
+        if best is None:
+            while self._slots and self._kept and len(self._active) + len(self._kept) >= self._slots:
+                self._kept.popitem(last=False)
+            talk = self.generator.conversation(tokens, request.sampling)
+        else:  # slots are few: the kept conversation itself goes on
+            talk = self._kept.pop(best) if self._slots else self._kept[best].fork()
+            talk.set_sampling(request.sampling)
+            talk.append(tokens[len(best):])
+        talk.watch(request.chances)
+        return talk
+
+    def _step(self) -> None:
+        self._active = [a for a in self._active if not a.request.cancelled]
+        if not self._active:
+            return
+        results = self.generator.step([a.talk for a in self._active], CHUNK if len(self._active) > 1 else 0)
+        left = []
+        for one, result in zip(self._active, results):
+            try:
+                if isinstance(result, Error):
+                    raise result
+                over = result is not None and self._give(one, result)
+            except Exception as error:
+                one.request._answers.put(error)
+                over = True
+            if not over:
+                left.append(one)
+        self._active = left
+
+    def _give(self, one: _Active, token: int) -> bool:
+        """Whether the request is over."""
+        one.chances += one.talk.chances
+        text, reason = one.pieces.add([token]), one.pieces.reason
+        if text or reason:
+            one.request._answers.put(Piece(text, one.chances, reason, one.pieces.tokens))
+            one.chances = []
+        if reason is None:
+            return False
+        one.talk.watch(None)
+        self._kept[tuple(one.talk.tokens)] = one.talk
+        while len(self._kept) > (min(KEPT, self._slots // 2) if self._slots else KEPT):
+            self._kept.popitem(last=False)
+        return True

@@ -1,0 +1,112 @@
+"""tests/matrix: a seeded sample of its cells, and the machinery: that wrong numbers are seen, that lists are whole, that a run goes on where it stopped."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import harness
+
+sys.path.insert(0, str(harness.REPO / "tests/matrix"))
+import cells
+import judge
+import run
+import subjects
+import table
+
+SEED = int(os.environ.get("COIL_MATRIX_SEED", "1"))
+SAMPLE, BUDGET = 24, 75  # cells; seconds in which the last one starts
+
+
+def options(folder, *arguments):
+    return run.parse(["--results", str(folder / "rows.jsonl"), "--jobs", str(harness.JOBS), *map(str, arguments)])
+
+
+def test_a_sample(tmp_path):
+    """Each cell is right or has its reason; none is wrong, raises, or ends its process."""
+    given = options(tmp_path, "--sample", SAMPLE, "--seed", SEED, "--budget", BUDGET, "--limit", 120)
+    rows = run.run(given, run.wanted_cells(given))
+    bad = {name: row for name, row in rows.items() if row["status"] in ("wrong", "error", "crash", "timeout", "refused")}
+    assert not bad, table.text(bad, 0)
+    assert sum(row["status"] == "right" for row in rows.values()) >= SAMPLE // 4, table.text(rows, 0)
+    assert all(row.get("text") for row in rows.values() if row["status"] != "right")
+
+
+def test_a_run_goes_on_where_it_stopped(tmp_path):
+    given = options(tmp_path, "--only", "zoo:sin_mm_cos", "--target", "cpu", "--direction", "forward", "--sizes", "static")
+    wanted = run.wanted_cells(given)
+    assert len(wanted) == len(cells.DOORS) * len(cells.DTYPES)
+    first = run.run(given, wanted)
+    assert {row["status"] for row in first.values()} == {"right"}, table.text(first, 0)
+    lines = given.results.read_text().splitlines()
+    changed = json.loads(lines[0]) | {"status": "wrong", "text": "planted"}
+    given.results.write_text("\n".join([json.dumps(changed), *lines[1:-1], lines[-1][:20]]))
+    again = run.run(given, wanted)
+    assert again[changed["id"]]["text"] == "planted"  # it was known
+    assert again[json.loads(lines[-1])["id"]]["status"] == "right"  # its line was cut short
+    given.retry = True
+    assert run.run(given, wanted)[changed["id"]]["status"] == "right"
+    shown = table.text(again, 1)
+    assert "planted" in shown and "zoo:sin_mm_cos" in shown
+    assert table.summary(again)[0].startswith("| door | target |")
+
+
+def test_what_is_asked_for():
+    done = subprocess.run([sys.executable, harness.REPO / "tests/matrix/run.py", "--dtype", "float8"], capture_output=True, text=True)
+    assert done.returncode == 2 and "float8: not of float32, bfloat16, float16, autocast" in done.stderr
+    names = subjects.names()
+    assert sum(n.startswith("arch:") for n in names) >= 120 and sum(n.startswith("zoo:") for n in names) >= 300
+    one, two = (run.wanted_cells(run.parse(["--sample", "40", "--seed", str(seed)])) for seed in (5, 6))
+    assert len(one) == len(two) == 40 and set(one) != set(two)
+    assert one == run.wanted_cells(run.parse(["--sample", "40", "--seed", "5"]))
+    assert all(cells.Cell.of(c.id) == c for c in one)
+
+
+@pytest.mark.parametrize("direction", ["forward", "gradients"])
+def test_wrong_numbers_are_seen(direction):
+    torch.manual_seed(0)
+    exact = [torch.randn(30, dtype=torch.float64), torch.randn(4, 5, dtype=torch.float64)]
+    eager = [e.float() for e in exact]
+    ask = lambda found: (judge.forward if direction == "forward" else judge.gradients)(found, eager, exact, "float32")["status"]
+    assert ask(eager) == "right"
+    assert ask([eager[0] * (1 + 1e-7), eager[1]]) == "right"
+    for spoil in (lambda t: t * 1.01, lambda t: t.double(), lambda t: t.t(), lambda t: torch.where(t == t.max(), float("nan"), t), lambda t: t.roll(1, 0)):
+        assert ask([eager[0], spoil(eager[1])]) == "wrong"
+    assert ask(eager[:1]) == "wrong"
+
+
+def test_gradients_may_be_as_rough_as_eagers():
+    torch.manual_seed(0)
+    exact = [torch.randn(300, dtype=torch.float64)]
+    noise = lambda much: [(exact[0] + much * torch.randn(300)).bfloat16()]
+    ask = lambda found: judge.gradients(found, noise(0.05), exact, "bfloat16")["status"]
+    assert ask(noise(0.05)) == "right" and ask(noise(0.2)) == "wrong"
+    nothing = [torch.zeros(300, dtype=torch.float64), exact[0]]  # a gradient that is zero but for rounding
+    rows = judge.gradients([torch.full((300,), 1e-9), exact[0].float()], [torch.full((300,), 1e-10), exact[0].float()], nothing, "float32")
+    assert rows["status"] == "right"
+
+
+def test_integers_are_compared():
+    a = torch.tensor([1, 2, 3])
+    assert judge.forward([a], [a], None, "float32")["status"] == "right"
+    assert judge.forward([a + 1], [a], None, "float32")["status"] == "wrong"
+
+
+def test_every_family_is_there():
+    """One list of architectures, of all families of timm and torchvision."""
+    timm = pytest.importorskip("timm")
+    import torchvision
+    from architecture_list import ARCHITECTURES
+
+    known = {timm.models._registry._model_to_module[n.split("/")[1]] for n in ARCHITECTURES if n.startswith("timm/")}
+    assert not set(timm.list_modules()) - known
+    families = {torchvision.models.get_model_builder(n).__module__ for n in torchvision.models.list_models(module=torchvision.models)}
+    ours = {torchvision.models.get_model_builder(n.split("/")[1]).__module__ for n in ARCHITECTURES
+            if n.startswith("torchvision/") and n.split("/")[1] in torchvision.models.list_models()}
+    assert not families - ours - {"torchvision.models.vision_transformer"}  # "vit": a small one of its class
+    assert sum(n.startswith("transformers/") for n in ARCHITECTURES) >= 40
+    for kind in ("recommender", "graph network", "recurrent", "state space", "speech", "diffusion", "video", "optical flow"):
+        assert sum(family == kind for family, _ in ARCHITECTURES.values()) >= 2, kind

@@ -1,0 +1,21 @@
+// Calls of a model, measured kernel by kernel beside what the machine can do: for `coil report` and `coil explain --why-slow`.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "options.h"
+
+namespace coil::tool {
+
+struct MeasureArguments {
+  std::vector<std::string> inputs, shapes;
+  std::string device, record;  // record: a tuning record's file, or empty
+  CompileArguments compile;
+  int threads = 0, calls = 20, warmup = 3;
+};
+
+// report::report_json of calls made here. Errors are those of load_model and of the calls.
+Result<std::string> measured_report(const MeasureArguments& arguments, const std::string& path);
+
+}  // namespace coil::tool
