@@ -29,6 +29,7 @@ def settings_of(options: Mapping[str, Any] | None, target: str) -> dict:
         given[key] = str(given[key] or "")
     # {"batch": [1, 8, 64]} is --warm batch=1,8,64.
     given["warm"] = [f"{name}={','.join(map(str, sizes))}" for name, sizes in dict(given["warm"]).items()]
+    given["tf32"] = _tf32_text(given["tf32"])
     skip = given["skip"]
     given["skip"] = skip.split(",") if isinstance(skip, str) else list(skip)
     # {"batch": "x:0"} as on the command line; the reader takes it the other way round.
@@ -36,6 +37,15 @@ def settings_of(options: Mapping[str, Any] | None, target: str) -> dict:
     given["kernels"], given["kernel_files"] = registrations(given["kernels"])
     given["target"] = target
     return given
+
+
+def _tf32_text(given: Any) -> str:
+    """What --tf32 says. True: all; "products" or "convolutions": of these alone."""
+    if isinstance(given, str) and given in ("no", "products", "convolutions", "all"):
+        return given
+    if not isinstance(given, bool):
+        raise option_error(f"'tf32' is {given!r}", 'True, False, "products" or "convolutions"')
+    return "all" if given else "no"
 
 
 def host_target(device: str) -> str:
@@ -72,7 +82,7 @@ def compile(  # noqa: A001
     `device`: where to run it; None: the first target that this machine can run. With a CUDA device and no target, the code is
     for that device.
     `options`: what the command line has: {"dims": {"batch": "x:0"}, "opt_level": 0..3, "threads": N, "skip": ["pass"],
-    "libraries": False, "graphs": False, "tf32": True, "winograd": False, "name": "of the package", "tune": "fast" or "max", "tune_budget": "30s",
+    "libraries": False, "graphs": False, "tf32": True (or "products", "convolutions"), "winograd": False, "name": "of the package", "tune": "fast" or "max", "tune_budget": "30s",
     "warm": {"batch": [1, 8, 64]}, "record": "tuning.json", "replay": "tuning.json"}; {"dump": "folder"} for the texts of every stage;
     and {"replaceable_constants": True}, for weights that `Model.load_constants` can replace (needs PyTorch to compile, and calls are slower).
     `num_threads`: of a call; 0: what this process may use.

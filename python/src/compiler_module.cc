@@ -51,7 +51,7 @@ Settings settings_of(const nb::dict& d) {
   s.compile.threads = nb::cast<int>(d["threads"]);
   s.compile.libraries = nb::cast<bool>(d["libraries"]);
   s.compile.graphs = nb::cast<bool>(d["graphs"]);
-  s.compile.tf32 = nb::cast<bool>(d["tf32"]);
+  s.compile.tf32 = nb::cast<std::string>(d["tf32"]);
   s.compile.winograd = nb::cast<bool>(d["winograd"]);
   s.compile.tune = nb::cast<std::string>(d["tune"]);
   s.compile.tune_budget = nb::cast<std::string>(d["tune_budget"]);

@@ -17,6 +17,7 @@
 #include "frontend/program_reader.h"
 #include "graph/graph.h"
 #include "loop/loop.h"
+#include "loop/tf32.h"
 #include "ops/int4_block.h"
 #include "tune/record.h"
 
@@ -52,7 +53,7 @@ struct CompileOptions {
   std::vector<TargetChoice> targets = default_targets();  // in the package's order: what stock PyTorch loads is the first
   bool libraries = true;                        // CUDA code may use cuBLASLt and cuDNN where the machine has them, what the tuner of the CPU makes oneDNN
   bool graphs = true;                           // repeated calls of CUDA code may become CUDA graphs
-  bool tf32 = false;                            // CUDA code may round the factors of float32 products and convolutions to TensorFloat-32
+  Tf32 tf32;                                    // which factors CUDA code may round to TensorFloat-32
   bool winograd = true;                         // 3x3 convolutions on the CPU may be computed by Winograd's filtering
   Int4Block int4_block;                         // of weights that PyTorch packed
   int threads = 0;                              // of the compiler; 0: as many as it may use

@@ -187,7 +187,9 @@ Result<CompileOptions> compile_options(const CompileSettings& settings) {
   options.opt_level = settings.opt_level;
   options.libraries = settings.libraries;
   options.graphs = settings.graphs;
-  options.tf32 = settings.tf32;
+  const std::optional<Tf32> tf32 = tf32_by_name(settings.tf32);
+  if (!tf32) return bad(fmt::format("tf32 is '{}', expected no, products, convolutions or all", settings.tf32));
+  options.tf32 = *tf32;
   options.winograd = settings.winograd;
   options.int4_block = int4_block();
   TRY_STATUS(read_tuning(settings, options));

@@ -20,7 +20,7 @@ struct CompileSettings {
   bool libraries = true;
   bool winograd = true;  // 3x3 convolutions on the CPU by Winograd's filtering, where that is faster
   bool graphs = true;  // CUDA graphs of repeated calls
-  bool tf32 = false;   // float32 products and convolutions in CUDA code on tensor cores
+  std::string tf32 = "no";         // float32 arithmetic in CUDA code on tensor cores: "no", "products", "convolutions", "all"
   std::string tune = "off";        // off, fast, max
   std::string tune_budget;         // "30s", "2m", "500ms"; empty: the mode's own
   std::string tune_memory;         // "64MB", "1GiB", bytes; empty: no bound

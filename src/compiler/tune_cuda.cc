@@ -77,7 +77,7 @@ class CudaTuningTarget : public TuningTarget {
     return out;
   }
 
-  std::vector<cache::Field> cache_fields() const override { return {{"libraries", options_.libraries ? "yes" : "no"}, {"tf32", options_.tf32 ? "yes" : "no"}}; }
+  std::vector<cache::Field> cache_fields() const override { return {{"libraries", options_.libraries ? "yes" : "no"}, {"tf32", std::string(name(options_.tf32))}}; }
 
   double ready_seconds() const override { return kReadySeconds + load_seconds(plan()); }
 

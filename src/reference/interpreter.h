@@ -8,12 +8,13 @@
 #include <string>
 #include <vector>
 
+#include "loop/tf32.h"
 #include "reference/evaluate.h"
 
 namespace coil::reference {
 
 struct Arithmetic {
-  bool tf32 = false;      // float32 factors of products and convolutions may be rounded to 10 bits of mantissa
+  Tf32 tf32;              // which float32 factors may be rounded to 10 bits of mantissa
   bool winograd = false;  // 3x3 convolutions may be computed by Winograd's filtering
 };
 
@@ -69,7 +70,7 @@ class Interpreter {
   DType type_of(BufferId buffer) const { return program_.buffer(buffer).dtype; }
   // As a value of the buffer's type that may or may not have been rounded to it.
   void store(BufferId buffer, std::vector<Num> values);
-  void store_product(BufferId buffer, DType read, const struct Products& sums, double chain);
+  void store_product(BufferId buffer, DType read, const struct Products& sums, double chain, bool tf32);
   std::vector<Num> room(BufferId buffer, std::vector<int64_t>* sizes = nullptr) const;
 
   const LoopProgram& program_;

@@ -56,12 +56,12 @@ Result<Values> Interpreter::gathered(const Operand& operand, const std::vector<i
   return out;
 }
 
-// `read`: the type of the factors; chain: how many terms.
-void Interpreter::store_product(BufferId buffer, DType read, const Products& sums, double chain) {
+// `read`: the type of the factors; chain: how many terms; tf32: float32 factors may have been rounded.
+void Interpreter::store_product(BufferId buffer, DType read, const Products& sums, double chain, bool tf32) {
   std::vector<Num> out(sums.f.size());
   const bool whole = !is_float(type_of(buffer)) || is_int(read);
   const double u = unit_roundoff(read == DType::f64 ? DType::f64 : DType::f32);
-  const double factors = arithmetic_.tf32 && read == DType::f32 ? 2 * kTf32Roundoff : 0;
+  const double factors = tf32 && read == DType::f32 ? 2 * kTf32Roundoff : 0;
   for (size_t i = 0; i < out.size(); ++i) {
     const double e = sums.e[i] + (whole ? 0 : (2 * chain * u + factors) * sums.size[i]);
     out[i].f = sums.f[i];
@@ -120,7 +120,7 @@ Status Interpreter::run_gemm(const Loop& loop, const Gemm& def) {
       sums.add(row * columns, a.f[at], a.e.empty() ? 0 : a.e[at], b.f.data() + other, from(b.e, other), columns);
     }
   }
-  store_product(loop.outputs[0], type_of(def.a.buffer), sums, static_cast<double>(depth));
+  store_product(loop.outputs[0], type_of(def.a.buffer), sums, static_cast<double>(depth), arithmetic_.tf32.products);
   return ok_status();
 }
 
@@ -144,7 +144,7 @@ Status Interpreter::run_grouped(const Loop& loop, const GroupedGemm& def) {
     }
     begin = end;
   }
-  store_product(loop.outputs[0], type_of(def.a.buffer), sums, static_cast<double>(K));
+  store_product(loop.outputs[0], type_of(def.a.buffer), sums, static_cast<double>(K), arithmetic_.tf32.products);
   return ok_status();
 }
 
@@ -204,7 +204,7 @@ Status Interpreter::run_conv(const Loop& loop, const Conv2d& def) {
       for (int64_t i = 0; i < out[2] * out[3] && winograd; ++i) sums.e[static_cast<size_t>((n * out[1] + o) * out[2] * out[3] + i)] += growth;
     }
   }
-  store_product(loop.outputs[0], type_of(def.x.buffer), sums, static_cast<double>(ic * kh * kw));
+  store_product(loop.outputs[0], type_of(def.x.buffer), sums, static_cast<double>(ic * kh * kw), arithmetic_.tf32.convolutions);
   return ok_status();
 }
 
@@ -220,7 +220,7 @@ Status Interpreter::run_attention(const Loop& loop, const Attention& def) {
     TRY(mask, gathered(*def.mask, {B, H, Q, K}, {0, 1, 2, 3}));
   }
   const DType read = type_of(def.q.buffer);
-  const double u = unit_roundoff(read == DType::f64 ? DType::f64 : DType::f32), rounding = byte_size(read) == 2 ? unit_roundoff(read) : arithmetic_.tf32 ? kTf32Roundoff : 0;
+  const double u = unit_roundoff(read == DType::f64 ? DType::f64 : DType::f32), rounding = byte_size(read) == 2 ? unit_roundoff(read) : arithmetic_.tf32.products ? kTf32Roundoff : 0;
   const bool boolean = def.mask && is_bool(type_of(def.mask->buffer));
   const double none = -std::numeric_limits<double>::infinity(), error_of_scores = (static_cast<double>(D) + 8) * 2 * u + (byte_size(read) == 2 ? 0 : 2 * rounding);
   const auto error = [](const Values& x, size_t at) { return x.e.empty() ? 0.0 : x.e[at]; };

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "loop/loop.h"
+#include "loop/tf32.h"
 
 namespace coil {
 
@@ -219,7 +220,7 @@ struct KernelPlan {
   Expr arena_bytes;                     // over the symbols and `workers`
   std::vector<LateMemory> late_memory;
   SymbolId workers;                     // the number of workers, as a symbol
-  bool tf32 = false;                    // float32 products and convolutions may round their factors to 10 bits of mantissa (TensorFloat-32)
+  Tf32 tf32;                            // which float32 arithmetic may round its factors to 10 bits of mantissa
   uint64_t state_bytes = 0;
   uint64_t state_stored = 0;            // of them: what lies in front, and is not all zero when the program begins
   uint64_t constants_bytes = 0;

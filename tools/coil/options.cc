@@ -36,7 +36,9 @@ void add_compile_options(CLI::App& app, CompileArguments& a) {
                         "never use cuBLASLt and cuDNN (CUDA) or oneDNN (tuned CPU code), even where they are faster");
   app.add_flag_callback("--no-graphs", [&a] { a.graphs = false; },
                         "never turn repeated calls into CUDA graphs: launch kernels one by one");
-  app.add_flag("--tf32", a.tf32, "let CUDA code round the operands of float32 products and convolutions to TensorFloat-32 (10 bits of mantissa) and use the tensor cores");
+  app.add_flag("--tf32{all}", a.tf32,
+               "let CUDA code round the operands of float32 products and convolutions to TensorFloat-32 (10 bits of mantissa) and use the tensor cores; "
+               "--tf32=products, --tf32=convolutions: of these alone");
   app.add_flag_callback("--no-winograd", [&a] { a.winograd = false; },
                         "compute 3x3 convolutions on the CPU by direct sums only: 2 to 4 times slower, but an infinity or NaN does not spread to the surrounding pixels");
   app.add_option("--tune", a.tune, "time variants of each kernel on this machine, inside the whole program, and keep the fastest: fast (10 s), max (60 s)")

@@ -23,7 +23,8 @@ struct CompileArguments {
   std::vector<std::string> replace_kernels;  // "NAME=file.cc"
   int threads = 0;
   int opt_level = 3;
-  bool libraries = true, graphs = true, tf32 = false, winograd = true;
+  bool libraries = true, graphs = true, winograd = true;
+  std::string tf32 = "no";
   std::string tune = "off", tune_budget, tune_memory, record, replay;
   int tune_threads = 0;
   std::vector<std::string> warm;

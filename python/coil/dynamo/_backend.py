@@ -18,6 +18,7 @@ from ._cuda_graphs import CudaGraphs
 from ._decompositions import decompositions
 from ._flex import spell_out_flex_attention
 from ._graph import compile_graph
+from ._layout import convolutions_in_tf32
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
@@ -33,7 +34,8 @@ def compile_fx(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], mode: st
     "attention", "convolutions": in training on CUDA these are PyTorch's ("torch", default) or coil's ("coil", without breaks of the graph);
     "freeze": inference holds the module's weights as they are at the first call (by default as torch._inductor.config.freezing says);
     "opt_level", "threads", "libraries", "graphs", "tf32", "skip", "tune", "tune_budget" as on the command line; "kernels" as
-    coil.compile has it. "tf32" is by default what `torch.set_float32_matmul_precision` says ("high" and "medium": yes).
+    coil.compile has it. "tf32" is by default what PyTorch's settings say: for products `torch.set_float32_matmul_precision` ("high" and "medium": yes),
+    for convolutions `torch.backends.cudnn.allow_tf32`, which is True unless it was changed.
     """
     _check_mode(mode or "default")
     given = dict(options or {})
@@ -86,11 +88,14 @@ def _one_of(given: dict[str, Any], name: str, default: str, other: str) -> str:
     return value
 
 
-def _tf32_allowed() -> bool:
+def _tf32_allowed() -> str:
+    """Of products and convolutions, as eager PyTorch would compute them."""
     try:
-        return torch.get_float32_matmul_precision() != "highest"
+        products = torch.get_float32_matmul_precision() != "highest"
     except RuntimeError:  # it was set in PyTorch's other way, for products alone
-        return torch.backends.cuda.matmul.fp32_precision == "tf32"
+        products = torch.backends.cuda.matmul.fp32_precision == "tf32"
+    convolutions = convolutions_in_tf32()
+    return "all" if products and convolutions else "products" if products else "convolutions" if convolutions else "no"
 
 
 @functools.lru_cache(maxsize=None)

@@ -21,6 +21,8 @@ from ._control import inner_nodes, is_control
 from ._cuda_graphs import CudaGraphs, static_inputs
 from ._decompositions import operator_name
 from ._freeze import FrozenGraph, weights_of
+from ._layout import lay_images_channels_last
+from ._products import write_products
 from ._program import Program, build_programs, find_problems
 from ._results import settle_results
 from ._rewrite import draw_masks_first, separate_gradients
@@ -35,22 +37,27 @@ def compile_graph(gm: GraphModule, example_inputs: Sequence[Any], *, settings: d
                   graphs: CudaGraphs | None, kind: str) -> Callable[[list], Any]:
     """A boxed function of the graph's inputs. `fallback`: "torch" or "error"; `of_pytorch`: what training on CUDA takes from PyTorch;
     `freeze`: inference takes the module's weights as they are at the first call; `graphs`: what the graph launches is recorded."""
-    del example_inputs  # the graph's placeholders say the same
     stats.graphs += 1
     device = graph_device(gm.graph)
     static = static_inputs(gm, kind) if graphs and device.type == "cuda" else []
     settings = dict(settings, target=target_of(device) if device.type in ("cpu", "cuda") else "cpu", name=kind)
     graph_begun(gm, kind)
-    launches: dict[Node, str] = {}  # of Triton kernels that coil does not take
-    if device.type == "cuda":
-        settings["kernels"] = [*settings["kernels"], *rewrite_graph(gm.graph, settings["target"], refused=launches)]
-    else:
-        refuse_on_cpu(gm.graph)
     settle_results(gm.graph)
     draw_masks_first(gm.graph, size_sources(gm.graph))
+    own = of_pytorch if fallback == "torch" and kind != "inference" else ()
+    if kind != "inference":
+        _lay_out(gm, example_inputs, own, device, kind)
+    launches: dict[Node, str] = {}  # of Triton kernels that coil does not take
+    if device.type == "cuda":
+        registrations = rewrite_graph(gm.graph, settings["target"], refused=launches)
+        settings["kernels"] = [*settings["kernels"], *registrations]
+        if registrations:
+            settle_results(gm.graph)
+    else:
+        refuse_on_cpu(gm.graph)
     if kind == "backward":
         separate_gradients(gm.graph)
-    reasons = torch_nodes(gm.graph, device, functools.partial(may_have_kernel, settings), of_pytorch if fallback == "torch" and kind != "inference" else ())
+    reasons = torch_nodes(gm.graph, device, functools.partial(may_have_kernel, settings), own)
     reasons.update(launches)
     operators = [n for n in gm.graph.nodes if n.op == "call_function" and not is_number(n) and n.target is not operator.getitem]
     stats.operators += len(operators) + sum(1 for n in operators if is_control(n) for inner in inner_nodes(n) if not is_number(inner))
@@ -72,6 +79,19 @@ def compile_graph(gm: GraphModule, example_inputs: Sequence[Any], *, settings: d
 
     weights = weights_of(gm.graph) if freeze and kind == "inference" else {}
     return FrozenGraph(weights, build) if weights else build({})
+
+
+def _lay_out(gm: GraphModule, inputs: Sequence[Any], of_pytorch: Collection[str], device: torch.device, kind: str) -> None:
+    """The graph's images as PyTorch's convolutions want them. Of a forward graph AOTAutograd is told how results lie: the backward graph is given them so."""
+    context = torch._guards.TracingContext.try_get()
+    metadata = context.fw_metadata if context else None
+    reported = context.output_strides if context and kind == "forward" else None
+    first_saved = metadata.num_forward if metadata and reported is not None else None
+    graph, strides = lay_images_channels_last(gm.graph, inputs, of_pytorch, device, first_saved)
+    write_products(graph, of_pytorch, device)
+    gm.graph = graph
+    if strides and reported is not None:
+        reported.extend(strides)
 
 
 def target_of(device: torch.device) -> str:

@@ -47,7 +47,7 @@ templates::CudaGemmFacts gemm_facts(const KernelPlan& plan, const TemplateKernel
   const Expr a = k.operands[0].offset, b = k.operands[1].offset;
   templates::CudaGemmFacts f;
   f.dtype = plan.buffer(k.operands[0].buffer).info.dtype;
-  f.tf32 = plan.tf32 && f.dtype == DType::f32;
+  f.tf32 = plan.tf32.products && f.dtype == DType::f32;
   f.batch = product(pool, g.batch), f.m = product(pool, g.m), f.n = product(pool, g.n), f.k = product(pool, g.k);
   f.a_batch = merged(a, 0, g.batch), f.a_row = merged(a, m0, g.m), f.a_col = merged(a, k0, g.k);
   f.b_batch = merged(b, 0, g.batch), f.b_row = merged(b, k0, g.k), f.b_col = merged(b, n0, g.n);
@@ -68,7 +68,7 @@ templates::CudaGroupedFacts grouped_facts(const KernelPlan& plan, const Template
 templates::CudaConvFacts conv_facts(const KernelPlan& plan, const TemplateKernel& k, const Conv2d& c) {
   templates::CudaConvFacts f;
   f.dtype = plan.buffer(k.operands[0].buffer).info.dtype;
-  f.tf32 = plan.tf32 && f.dtype == DType::f32;
+  f.tf32 = plan.tf32.convolutions && f.dtype == DType::f32;
   f.def = c;
   f.result_sizes = k.result_sizes;
   const Expr x = k.operands[0].offset;

@@ -1,0 +1,97 @@
+"""Convolutions of training graphs that are matrix products: those with windows of one pixel over images with their channels last.
+
+PyTorch's convolutions cut a graph into coil's programs. These need not: pixels are the rows of a product, and what stands around them is computed with it.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, Collection
+
+import torch
+from torch.fx import Graph, Node
+
+from ._split import base_of
+
+aten = torch.ops.aten
+
+_ONE, _NONE = [1, 1], [0, 0]
+
+
+def write_products(graph: Graph, of_pytorch: Collection[str], device: torch.device) -> None:
+    """Changes the graph. The gradients of weights stay convolutions': sums over all pixels, for which cuDNN has kernels of its own."""
+    if device.type != "cuda" or "convolutions" not in of_pytorch:
+        return
+    for node in list(graph.nodes):
+        if node.target is aten.convolution.default and _is_product(node, node.args[0], node.args[1], node.args[3:]):
+            _Writer(graph, node).forward()
+        elif node.target is aten.convolution_backward.default and _is_product(node, node.args[1], node.args[2], node.args[4:]) and node.args[10][0]:  # type: ignore[index]
+            _Writer(graph, node).gradient()
+
+
+def _is_product(node: Node, image: Any, weight: Any, parameters: tuple) -> bool:
+    """`parameters`: stride, padding, dilation, transposed, output_padding, groups, ..."""
+    stride, padding, _, transposed, _, groups = parameters[:6]
+    x, w = image.meta["val"], weight.meta["val"]
+    if base_of(weight).op == "get_attr" or len(x.shape) != 4 or transposed or groups != 1:
+        return False
+    if not all(isinstance(n, int) for n in (*x.shape, *x.stride())) or x.numel() == 0:
+        return False
+    lies_so = all(t.is_contiguous(memory_format=torch.channels_last) for t in (x, *(n.meta["val"] for n in node.args[:1])))  # type: ignore[union-attr]
+    return list(w.shape[2:]) == _ONE and list(stride) == _ONE and list(padding) == _NONE and lies_so and x.dtype in (torch.bfloat16, torch.float16)
+
+
+class _Writer:
+    """Nodes in front of `node`, with the values that tracing finds."""
+
+    def __init__(self, graph: Graph, node: Node) -> None:
+        self.graph, self.node = graph, node
+        value = node.meta["val"]
+        self.mode = (value[0] if isinstance(value, (list, tuple)) else value).fake_mode
+
+    def forward(self) -> None:
+        image, weight, bias = self.node.args[:3]
+        matrix = self.op(aten.t.default, self.matrix(weight))
+        rows = self.op(aten.mm.default, self.rows(image), matrix) if bias is None else self.op(aten.addmm.default, bias, self.rows(image), matrix)
+        self.node.replace_all_uses_with(self.images(rows, image))
+        self.graph.erase_node(self.node)
+
+    def gradient(self) -> None:
+        """Of the image and the bias; the convolution's own operator keeps the weight's."""
+        gradient, _, weight = self.node.args[:3]
+        of_image, of_weight, of_bias = self.node.args[10]  # type: ignore[misc]
+        parts = {user.args[1]: user for user in self.node.users if user.target is operator.getitem}
+        assert of_image
+        made = {0: self.images(self.op(aten.mm.default, self.rows(gradient), self.matrix(weight)), gradient)}
+        if of_bias:
+            made[2] = self.op(aten.sum.dim_IntList, gradient, [0, 2, 3])
+        for place, value in made.items():
+            if place in parts:
+                parts[place].replace_all_uses_with(value)
+                self.graph.erase_node(parts[place])
+        if 1 in parts and of_weight:
+            arguments = list(self.node.args)
+            arguments[10] = [False, True, False]
+            self.node.args = tuple(arguments)
+            self.node.meta["val"] = (None, self.node.meta["val"][1], None)
+        else:
+            self.graph.erase_node(self.node)
+
+    def op(self, target: Any, *args: Any) -> Node:
+        with self.mode:
+            value = target(*torch.fx.map_arg(args, lambda n: n.meta["val"]))
+        with self.graph.inserting_before(self.node):
+            made = self.graph.call_function(target, args)
+        made.meta.update(self.node.meta, val=value)
+        return made
+
+    def rows(self, image: Any) -> Node:
+        n, c, h, w = image.meta["val"].shape
+        return self.op(aten.view.default, self.op(aten.permute.default, image, [0, 2, 3, 1]), [n * h * w, c])
+
+    def matrix(self, weight: Any) -> Node:
+        return self.op(aten.view.default, weight, list(weight.meta["val"].shape[:2]))
+
+    def images(self, rows: Node, like: Any) -> Node:
+        n, _, h, w = like.meta["val"].shape
+        return self.op(aten.permute.default, self.op(aten.view.default, rows, [n, h, w, rows.meta["val"].shape[1]]), [0, 3, 1, 2])
