@@ -4,6 +4,7 @@
 // rows of their own in complex_pointwise.cc, complex_reductions.cc, fft.cc and linalg*.cc; an operator with neither is refused.
 #include <algorithm>
 
+#include "lower/aliases.h"
 #include "lower/families.h"
 #include "lower/names.h"
 
@@ -132,6 +133,7 @@ const Table& complex_table() {
     add_complex_ranges(t);
     add_fft(t);
     add_linalg(t);
+    add_aliases(t);
     return t;
   }();
   return instance;

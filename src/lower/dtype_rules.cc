@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "lower/aliases.h"
+
 namespace coil::lowering {
 namespace {
 
@@ -62,7 +64,7 @@ std::vector<const Rule*> rules_of(const Op& op) {
     for (auto it = first; it != last; ++it) found.push_back(it->second);
   };
   const std::string ending = op.dtype("dtype") ? "+dtype" : "";
-  take(op.node.target + ending);
+  take(std::string(known_name(op.node.target)) + ending);
   if (found.empty()) {
     std::string in_place = op.node.target;
     if (const size_t dot = in_place.rfind('.'); dot != std::string::npos) take(in_place.insert(dot, "_") + ending);

@@ -10,6 +10,7 @@
 
 #include "expr/written_size.h"
 #include "loop/amounts.h"
+#include "lower/aliases.h"
 #include "lower/dtype_rules.h"
 #include "lower/size_rules.h"
 #include "lower/families.h"
@@ -36,6 +37,7 @@ Table make_table() {
                    add_higher_order, add_fft, add_linalg, add_quantization, add_packed_products, add_reinterpret}) {
     add(t);
   }
+  add_aliases(t);
   return t;
 }
 

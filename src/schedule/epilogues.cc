@@ -71,11 +71,18 @@ std::optional<std::vector<Expr>> inverse(Expr load, const std::vector<Expr>& buf
   return vars;
 }
 
-// Another shape of images, lines or volumes, or another order of dimensions: lanes are channels as they were.
-bool keeps_channels(const LoopProgram& program, const Loop& loop, const std::vector<Expr>& point) {
+// Another shape or another order of dimensions, as behind a reshape or a permutation: lanes are those of the template as they were, which are channels of
+// images and columns of products. What a product's epilogue writes lies along its columns; of convolutions any order is written.
+bool keeps_lanes(const LoopProgram& program, const Loop& loop, const Loop& next, const std::vector<Expr>& point) {
   ExprPool& pool = *program.pool;
-  if (!std::holds_alternative<Conv2d>(loop.def)) return false;
-  return program.buffer(loop.outputs[0]).sizes[1] == pool.index(1) || std::find(point.begin(), point.end(), pool.var(1)) != point.end();
+  const std::vector<Expr>& sizes = program.buffer(loop.outputs[0]).sizes;
+  const bool product = std::holds_alternative<Gemm>(loop.def);
+  if (!product && !std::holds_alternative<Conv2d>(loop.def)) return false;
+  const size_t lane = product ? sizes.size() - 1 : 1;
+  const auto along = std::find(point.begin(), point.end(), pool.var(static_cast<int>(lane)));
+  if (!product) return sizes[lane] == pool.index(1) || along != point.end();
+  const std::vector<Expr>& strides = program.buffer(next.outputs[0]).strides;
+  return along != point.end() && !strides.empty() && strides[static_cast<size_t>(along - point.begin())] == pool.index(1);
 }
 
 }  // namespace
@@ -126,7 +133,7 @@ Epilogues find_epilogues(const LoopProgram& program, std::vector<FusionNote>& no
         break;
       }
       const std::optional<std::vector<Expr>> moved = epilogue_point(program, program.loops[static_cast<size_t>(next)], result, point);
-      if (!moved || !(*moved == point || keeps_channels(program, loop, *moved))) {
+      if (!moved || !(*moved == point || keeps_lanes(program, loop, program.loops[static_cast<size_t>(next)], *moved))) {
         notes.push_back({name, next_name, "the consumer reads the template's result at other coordinates"});
         break;
       }

@@ -2,7 +2,7 @@
 
 import torch
 
-from case import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, registry
+from case import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, rand, registry
 
 PROGRAMS, add = registry(__file__)
 C64, C128 = torch.complex64, torch.complex128
@@ -34,3 +34,14 @@ add("bits_dynamic", lambda x: (x.view(U8), x.view(I64), x.view(F16).view(I16)), 
     sets={"more": lambda: (torch.randint(-99, 99, (9, 6), dtype=I32),)})
 # Two numbers of 16 bits in one of 32, and quantised bytes unpacked: what programs use it for.
 add("bits_packed", lambda a, b: (torch.stack([a, b], -1).view(I32), torch.stack([a, b], -1).view(I32).squeeze(-1).unsqueeze(-1).view(BF16).float()), lambda: (torch.randn(6).to(BF16), torch.randn(6).to(BF16)))
+
+
+def other_names(x, y, z):
+    """Operators that have two names, by the less common one; torch.export keeps it."""
+    s = torch.special
+    return (torch.clip(x, y, y + 1), torch.clip(x, min=y), torch.divide(x, y, rounding_mode="floor"), torch.divide(x, 3, rounding_mode="trunc"), torch.row_stack((x[0], y)),
+            torch.row_stack((z, z)), s.logit(y.sigmoid()), s.logit(y, eps=0.1), s.round(x * 3), s.round(x * 3, decimals=1), s.xlogy(x, y.abs()), s.xlogy(x, 2.0), s.xlogy(2, y.abs()), s.log_softmax(x, 1),
+            s.softmax(x, 0), s.softmax(x, 1, dtype=torch.float64), s.log_softmax(x, 1, dtype=torch.float64))
+
+
+add("other_names", other_names, lambda: (rand(3, 4), rand(3, 4), torch.complex(rand(2, 3), rand(2, 3))))

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.export import Dim
 
-from case import Lazy, rand, registry
+from case import BF16, I64, Lazy, rand, registry
 
 PROGRAMS, op = registry(__file__)
 B = Dim("batch", min=1, max=64)
@@ -32,3 +32,22 @@ op("winograd_dynamic_batch", Lazy(lambda: Block(32, 32)), img(3, 32, 20, 24), dy
 op("winograd_dynamic_image", Lazy(lambda: nn.Conv2d(32, 32, 3, padding=1)), img(1, 32, 40, 48),
    dynamic=({2: Dim("height", min=8, max=64), 3: Dim("width", min=8, max=64)},), sets={"small": img(1, 32, 9, 8), "large": img(1, 32, 63, 64)})
 op("winograd_many_channels", Lazy(lambda: nn.Conv2d(272, 64, 3, padding=1)), img(1, 272, 24, 24))
+
+
+def products_as_images(x, w, b, r):
+    """Rows of pixels times a matrix, and images of the results: their channels are the columns, in the order of memory or not."""
+    n, c, h, v = x.shape
+    rows = x.permute(0, 2, 3, 1).reshape(-1, c)
+    image = lambda y: y.view(n, h, v, -1).permute(0, 3, 1, 2)
+    kept = rows @ (w + 1)
+    return (image(rows @ w), image(rows @ (w * 2) + b), (image(rows @ (w * 3)) + r).relu(), image((rows @ (w * 4)).relu()).contiguous(), image(rows @ (w * 5)).permute(2, 3, 0, 1), image(kept),
+            image(kept).sum((0, 2, 3)), (rows @ (w * 6)).view(n, h, v, 2, -1).permute(3, 0, 1, 2, 4), (rows @ (w * 7)).t(), (rows @ (w * 8)).view(n * h, v, -1).transpose(0, 1))
+
+
+def pixels(n, dtype=torch.float32):
+    return lambda: (rand(n, 9, 5, 4, dtype=dtype), rand(9, 8, dtype=dtype), rand(8, dtype=dtype), rand(n, 8, 5, 4, dtype=dtype).contiguous(memory_format=torch.channels_last))
+
+
+op("products_as_images", products_as_images, pixels(2), dynamic=({0: B}, None, None, {0: B}), sets={"one": pixels(1), "many": pixels(40)})
+op("products_as_images_bf16", products_as_images, pixels(2, BF16))
+op("products_as_images_i64", products_as_images, pixels(2, I64))

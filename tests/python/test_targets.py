@@ -47,6 +47,8 @@ def part(path, target, of_several):
                  for old, new in folders.items() for entry in archive.namelist() if entry.startswith(root + old)}
     for key in ("symbols", "memory", "constants_hash", "kernels", "not_fused"):
         manifest[key] = own.pop(key, manifest[key])
+    if "states" in manifest:
+        manifest["states"] = own.pop("states", manifest["states"])
     del manifest["targets"], manifest["licenses"], own["model"]  # whose code is in the package: of all targets together
     return files, manifest, own
 

@@ -53,7 +53,7 @@ def same(model, fast, inputs, **options):
 
 FAMILIES = {
     "llama": {}, "qwen2": {}, "qwen3": {"head_dim": 16}, "phi3": {}, "olmo2": {}, "granite": {}, "smollm3": {},
-    "mistral": {"sliding_window": 6}, "gemma2": {"head_dim": 16, "sliding_window": 6}, "gemma3_text": {"head_dim": 16, "sliding_window": 6},
+    "mistral": {"sliding_window": 6}, "gemma3_text": {"head_dim": 16, "sliding_window": 6},
     "gpt2": {"n_embd": 64, "n_layer": 2, "n_head": 4, "hidden_size": None, "num_hidden_layers": None, "num_attention_heads": None, "num_key_value_heads": None, "intermediate_size": None,
              "max_position_embeddings": None, "n_positions": 256},
     "gpt_neox": {"num_key_value_heads": None}, "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2},

@@ -19,6 +19,7 @@ from typing import Any, Callable
 import sympy
 import torch
 from torch.fx import Node
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from .. import _runtime
 from .._errors import Error, InputError, InternalError, make_error
@@ -29,7 +30,7 @@ from ._control import graph_behind
 from ._decompositions import operator_name
 from ._results import read_nodes
 from ._serialize import CannotSerialize, ProgramWriter, sizes_expression
-from ._split import STRIDED, Split, base_of, is_number, is_view, producer, writes_input
+from ._split import STRIDED, Split, base_of, is_number, is_view, producer, readers, writes_input
 from ._stages import folder_for, program_compiled
 from ._support import is_dense, unknown_operators
 
@@ -231,7 +232,7 @@ def _write(split: Split, level: int, nodes: list[Node], frozen: dict[Node, torch
 
 def _outputs(split: Split, members: set[Node]) -> list[Node]:
     """What others read of a program. Of a view, its base, which they take their own view of; but a view that alone is read, and
-    dense, is computed as such."""
+    dense, is computed as such: unless it is all of a base that the program reads itself, which would then be stored twice."""
     wanted: list[Node] = []
 
     def outside(user: Node) -> bool:
@@ -251,15 +252,23 @@ def _outputs(split: Split, members: set[Node]) -> list[Node]:
     for node in split.level:
         if node in members:
             visit(node)
-    readers: dict[Node, list[Node]] = {}
+    by_base: dict[Node, list[Node]] = {}
     for node in wanted:
-        readers.setdefault(base_of(node), []).append(node)
-    return [nodes[0] if len(nodes) == 1 and _can_be_computed(nodes[0]) and not split_reads(nodes[0], split) else base for base, nodes in readers.items()]
+        by_base.setdefault(base_of(node), []).append(node)
+    return [nodes[0] if len(nodes) == 1 and _can_be_computed(nodes[0]) and not split_reads(nodes[0], split) and not _is_stored_anyway(nodes[0], base, members) else base
+            for base, nodes in by_base.items()]
 
 
 def split_reads(node: Node, split: Split) -> bool:
     """Whether another of coil's programs, or an operator that looks at the storage, reads this view: it takes the base."""
     return is_view(node) and any(user in split.level and (split.is_coil(user) or user.target in STRIDED) for user in node.users)
+
+
+def _is_stored_anyway(node: Node, base: Node, members: set[Node]) -> bool:
+    """Whether a view has all elements of its base, and one of the program's operators reads that, or a view of it."""
+    whole, part = base.meta["val"], node.meta["val"]
+    return node is not base and isinstance(whole, torch.Tensor) and statically_known_true(whole.numel() == part.numel()) and is_dense(whole) and \
+        any(reader in members for reader in readers(base))
 
 
 def _can_be_computed(node: Node) -> bool:

@@ -1,0 +1,129 @@
+"""Training graphs with their images' channels last (coil.dynamo's _layout and _products): the same numbers, the strides that tracing says, what the user
+gets as eager lays it. The rewriting asks for CUDA tensors; here it is told that these are some, and PyTorch runs the graphs on the CPU."""
+
+import functools
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+import harness
+
+sys.path.insert(0, str(harness.BUILD / "python"))
+
+aten = torch.ops.aten
+CUDA = torch.device("cuda")
+
+
+def same_strides(a, b):
+    return all(size < 2 or x == y for size, x, y in zip(a.shape, a.stride(), b.stride()))
+
+
+class Checked(torch.fx.Interpreter):
+    """Runs a graph and compares each value's strides with those that it was laid out with."""
+
+    def run_node(self, n):
+        value = super().run_node(n)
+        told = n.meta.get("val")
+        if isinstance(value, torch.Tensor) and isinstance(told, torch.Tensor) and n.op == "call_function":
+            assert same_strides(value, told), (n.format_node(), value.stride(), told.stride())
+        return value
+
+
+def backend(seen, kinds=("convolutions",)):
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+    from coil.dynamo import _graph
+    from coil.dynamo._decompositions import decompositions
+
+    def compile_one(gm, inputs, kind):
+        _graph.settle_results(gm.graph)
+        _graph._lay_out(gm, inputs, kinds, CUDA, kind)
+        gm.graph.lint()
+        seen.extend((kind, node) for node in gm.graph.nodes)
+
+        def call(arguments):
+            values = list(arguments)
+            arguments.clear()
+            return Checked(gm).run(*values)
+
+        call._boxed_call = True
+        return call
+
+    return aot_autograd(fw_compiler=functools.partial(compile_one, kind="forward"), bw_compiler=functools.partial(compile_one, kind="backward"),
+                        decompositions=decompositions, partition_fn=min_cut_rematerialization_partition)
+
+
+class Views(nn.Module):
+    """Reads of images' memory: reshapes that need rows, slices, two results of one image."""
+
+    def forward(self, x):
+        return x.flatten(2).transpose(1, 2), x[:, ::2].reshape(x.shape[0], -1), x.mean((2, 3)), x
+
+
+def conv(*arguments, **options):
+    return nn.Conv2d(*arguments, **options)
+
+
+NETWORKS = {
+    "plain": lambda: nn.Sequential(conv(3, 8, 3), nn.ReLU(), conv(8, 16, 3, stride=2), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(144, 5)),
+    "norms": lambda: nn.Sequential(conv(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.GELU(), conv(8, 8, 1), nn.GroupNorm(2, 8), nn.SiLU(), conv(8, 4, 1, bias=False)),
+    "depthwise": lambda: nn.Sequential(conv(3, 12, 1), conv(12, 12, 3, groups=12, padding=1), nn.Hardswish(), conv(12, 6, 1), nn.AdaptiveAvgPool2d(1)),
+    "grouped": lambda: nn.Sequential(conv(3, 16, 3), conv(16, 16, 3, groups=4), nn.ReLU(), conv(16, 8, 1)),
+    "transposed": lambda: nn.Sequential(conv(3, 8, 3), nn.ConvTranspose2d(8, 6, 2, stride=2), nn.LeakyReLU(), conv(6, 4, 1)),
+    "views": lambda: nn.Sequential(conv(3, 8, 3), Views()),
+    "upsampled": lambda: nn.Sequential(conv(3, 8, 1), nn.Upsample(scale_factor=2), nn.PixelShuffle(2), conv(2, 4, 3)),
+    "lines": lambda: nn.Sequential(nn.Flatten(2), nn.Conv1d(3, 4, 3), nn.ReLU()),
+}
+
+
+def results(model, x):
+    y = model(x)
+    tensors = [t for t in (y if isinstance(y, tuple) else (y,))]
+    sum(t.float().square().sum() for t in tensors).backward()
+    return [t.detach() for t in tensors] + [x.grad, *(p.grad for p in model.parameters())]
+
+
+@pytest.mark.parametrize("size", [(2, 3, 16, 16), (1, 3, 16, 16), (3, 3, 17, 15)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_same_in_other_strides(name, dtype, size):
+    if name == "plain" and size[2] != 16:
+        pytest.skip("its last layer counts its inputs")
+    if name == "norms" and dtype == torch.bfloat16:
+        pytest.skip("PyTorch's gradient of batch norm on the CPU wants one type")
+    torch.manual_seed(0)
+    model = NETWORKS[name]().to(dtype).train()
+    x = torch.randn(size).to(dtype).requires_grad_()
+    expected = results(model, x)
+    model.zero_grad()
+    x.grad = None
+    torch._dynamo.reset()
+    seen = []
+    found = results(torch.compile(model, backend=backend(seen)), x)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.shape == theirs.shape and same_strides(ours, theirs)
+        assert (ours.float() - theirs.float()).abs().max() <= (1e-4 if dtype == torch.float32 else 6e-2) * theirs.float().abs().max().clamp_min(1e-3)
+    convolutions = [node for _, node in seen if node.target in (aten.convolution.default, aten.convolution_backward.default)]
+    moved = [node for node in convolutions if node.args[0].meta["val"].is_contiguous(memory_format=torch.channels_last)]
+    assert bool(moved) == (name != "lines"), "images whose convolutions are PyTorch's have their channels last"
+    images = [node for _, node in seen if node.target is aten.permute.default and node.args[1] == [0, 3, 1, 2] and node.args[0].args[0].target in (aten.mm.default, aten.addmm.default)]
+    assert bool(images) == (dtype == torch.bfloat16 and name in ("depthwise", "grouped", "upsampled", "transposed"))
+
+
+def test_nothing_moves_where_convolutions_are_coils():
+    seen = []
+    torch._dynamo.reset()
+    x = torch.randn(2, 3, 16, 16, requires_grad=True)
+    results(torch.compile(NETWORKS["grouped"](), backend=backend(seen, ())), x)
+    assert not any(node.args[0].meta["val"].is_contiguous(memory_format=torch.channels_last) for _, node in seen if node.target is aten.convolution.default)
+
+
+def test_exact_float32_keeps_its_strides(monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    seen = []
+    torch._dynamo.reset()
+    results(torch.compile(NETWORKS["grouped"](), backend=backend(seen)), torch.randn(2, 3, 16, 16, requires_grad=True))
+    assert not any(node.args[0].meta["val"].is_contiguous(memory_format=torch.channels_last) for _, node in seen if node.target is aten.convolution.default)
