@@ -1,6 +1,5 @@
 """tests/matrix: a seeded sample of its cells, and the machinery: that wrong numbers are seen, that lists are whole, that a run goes on where it stopped."""
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -14,13 +13,9 @@ import harness
 sys.path.insert(0, str(harness.REPO / "tests/matrix"))
 import cells
 import judge
+import run_cells as run
 import subjects
 import table
-
-# Under a name of its own: tests/conformance has a run.py as well, and one process may run the tests of both.
-_SPEC = importlib.util.spec_from_file_location("matrix_run", harness.REPO / "tests/matrix/run.py")
-run = sys.modules["matrix_run"] = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(run)
 
 SEED = int(os.environ.get("COIL_MATRIX_SEED", "1"))
 SAMPLE, BUDGET = 24, 75  # cells; seconds in which the last one starts
@@ -31,10 +26,10 @@ def options(folder, *arguments):
 
 
 def test_a_sample(tmp_path):
-    """Each cell is right or has its reason; none is wrong, raises, or ends its process."""
+    """Each cell is right or has its reason; none is wrong, raises, or ends its process. How many a machine comes to in the time says nothing."""
     given = options(tmp_path, "--sample", SAMPLE, "--seed", SEED, "--budget", BUDGET, "--limit", 120)
     rows = run.run(given, run.wanted_cells(given))
-    bad = {name: row for name, row in rows.items() if row["status"] in ("wrong", "error", "crash", "timeout", "refused")}
+    bad = {name: row for name, row in rows.items() if row["status"] in ("wrong", "error", "crash", "refused")}
     assert not bad, table.text(bad, 0)
     assert any(row["status"] == "right" for row in rows.values()), table.text(rows, 0)  # of what a loaded machine came to
     assert all(row.get("text") for row in rows.values() if row["status"] != "right")
@@ -60,7 +55,7 @@ def test_a_run_goes_on_where_it_stopped(tmp_path):
 
 
 def test_what_is_asked_for():
-    done = subprocess.run([sys.executable, harness.REPO / "tests/matrix/run.py", "--dtype", "float8"], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, harness.REPO / "tests/matrix/run_cells.py", "--dtype", "float8"], capture_output=True, text=True)
     assert done.returncode == 2 and "float8: not of float32, bfloat16, float16, autocast" in done.stderr
     names = subjects.names()
     assert sum(n.startswith("arch:") for n in names) >= 120 and sum(n.startswith("zoo:") for n in names) >= 300

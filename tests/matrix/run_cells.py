@@ -1,14 +1,14 @@
 """The matrix: every program of the zoo and every architecture, through every door, on every target, in every type, forward and with gradients,
 with fixed and with dynamic sizes.
 
-usage: python tests/matrix/run.py [--door D,..] [--target T,..] [--dtype T,..] [--direction D,..] [--sizes S,..] [--only WORD ...]
+usage: python tests/matrix/run_cells.py [--door D,..] [--target T,..] [--dtype T,..] [--direction D,..] [--sizes S,..] [--only WORD ...]
            [--sample N [--seed S]] [--jobs N] [--limit SECONDS] [--budget SECONDS] [--results FILE.jsonl] [--fresh] [--retry] [--device cuda:0]
            [--json FILE] [--table FILE]
 
 Cells are done in worker processes, each within a time limit; a crash costs one cell. Each is a line of the results file when it is known, and a
 second run goes on where the first stopped (--fresh: anew; --retry: what was not right). Prints a table in which every cell that is not right has
 its reason. CUDA is emulated on the CPU, for packages; with --device cuda:0 it is that GPU, through every door. Exit code 1 when a cell is wrong,
-crashes or raises. The whole (hours): nice python tests/matrix/run.py --jobs $(nproc) --json matrix.json"""
+crashes or raises. The whole (hours): nice python tests/matrix/run_cells.py --jobs $(nproc) --json matrix.json"""
 
 import argparse
 import json
