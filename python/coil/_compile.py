@@ -14,7 +14,7 @@ from ._model import Model, _device_text
 from ._registry import registrations
 
 OPTIONS: dict[str, Any] = {"dims": {}, "opt_level": 2, "threads": 0, "skip": (), "libraries": True, "graphs": True, "tf32": False, "winograd": True, "name": "", "tune": "off",
-                           "tune_budget": "", "tune_memory": "", "tune_threads": 0, "warm": {}, "record": "", "replay": "", "dump": "", "replaceable_constants": False, "kernels": None}
+                           "tune_budget": "", "tune_memory": "", "tune_threads": 0, "warm": {}, "record": "", "replay": "", "dump": "", "debug_info": "", "replaceable_constants": False, "kernels": None}
 
 
 def settings_of(options: Mapping[str, Any] | None, target: str) -> dict:
@@ -23,7 +23,9 @@ def settings_of(options: Mapping[str, Any] | None, target: str) -> dict:
     for key in given:
         if key not in OPTIONS:
             raise option_error(f"there is no option '{key}'", "options: " + ", ".join(OPTIONS))
-    for key in ("record", "replay", "dump"):
+    for key in ("record", "replay", "dump", "debug_info"):
+        if not isinstance(given[key], (str, os.PathLike)):
+            raise option_error(f"'{key}' is {given[key]!r}", "a path")
         given[key] = os.fspath(given[key])
     for key in ("tune_budget", "tune_memory"):
         given[key] = str(given[key] or "")
@@ -84,6 +86,7 @@ def compile(  # noqa: A001
     `options`: what the command line has: {"dims": {"batch": "x:0"}, "opt_level": 0..3, "threads": N, "skip": ["pass"],
     "libraries": False, "graphs": False, "tf32": True (or "products", "convolutions"), "winograd": False, "name": "of the package", "tune": "fast" or "max", "tune_budget": "30s",
     "warm": {"batch": [1, 8, 64]}, "record": "tuning.json", "replay": "tuning.json"}; {"dump": "folder"} for the texts of every stage;
+    {"debug_info": "folder"} for line tables in the code, and the generated texts that they name in the folder;
     and {"replaceable_constants": True}, for weights that `Model.load_constants` can replace (needs PyTorch to compile, and calls are slower).
     `num_threads`: of a call; 0: what this process may use.
     `kernels`: kernels of the user's operators in the program: what `coil.register_kernel` gave, or files or folders of registrations; None: all

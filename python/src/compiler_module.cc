@@ -61,6 +61,7 @@ Settings settings_of(const nb::dict& d) {
   s.compile.record = nb::cast<std::string>(d["record"]);
   s.compile.replay = nb::cast<std::string>(d["replay"]);
   s.compile.dump = nb::cast<std::string>(d["dump"]);
+  s.compile.debug_folder = nb::cast<std::string>(d["debug_info"]);
   s.compile.skip = nb::cast<std::vector<std::string>>(d["skip"]);
   s.read.dim_names = nb::cast<std::map<std::string, std::string>>(d["dims"]);
   s.name = nb::cast<std::string>(d["name"]);

@@ -179,6 +179,15 @@ static Status check_counts(const std::vector<SizeLimit>& limits) {
   return ok_status();
 }
 
+TargetTraits cuda_traits(const cuda::CudaSettings& settings, const CompileOptions& options, const FusionWay* way) {
+  TargetTraits traits = cuda::traits(settings);
+  traits.tf32 = options.tf32;
+  if (way) way->apply(traits);
+  leave_out(traits, options.without);
+  traits.states = options.states;
+  return traits;
+}
+
 Result<CudaPlan> plan_cuda(const TargetJob& job, int tuned_sm, std::function<std::vector<Choice>(const std::string& problem)> choices, const FusionWay* way) {
   const CompileOptions& options = job.options;
   CudaPlan p;
@@ -189,12 +198,7 @@ Result<CudaPlan> plan_cuda(const TargetJob& job, int tuned_sm, std::function<std
   p.settings.libraries = options.libraries;
   p.settings.tuned_sm = tuned_sm;
   p.settings.choices = std::move(choices);
-  TargetTraits traits = cuda::traits(p.settings);
-  traits.tf32 = options.tf32;
-  if (way) way->apply(traits);
-  leave_out(traits, options.without);
-  traits.states = options.states;
-  TRY(p.plan, schedule(job.loops, traits));
+  TRY(p.plan, schedule(job.loops, cuda_traits(p.settings, options, way)));
   if (p.plan.pool->num_symbols() > kMostSymbols)
     return Error{ErrorCode::unsupported_feature,
                  fmt::format("the program has {} dynamic dimensions, and kernels for CUDA have parameters for at most {}", p.plan.pool->num_symbols() - 1, kMostSymbols - 1), "",
@@ -239,7 +243,14 @@ Status build_cubins(const CudaPlan& plan, const TargetJob& job, const toolchain:
   return ok_status();
 }
 
-Result<TargetContents> build_plan(CudaPlan plan, const TargetJob& job, const toolchain::Nvrtc& nvrtc, std::vector<bool> timed, const Dump& dump, const StageDone& done) {
+// Of each kernel, the last one that its launch computes.
+static std::vector<size_t> last_of_launches(const cuda::CudaProgram& program) {
+  std::vector<size_t> last(program.calls.size());
+  for (size_t k = last.size(); k-- > 0;) last[k] = k + 1 < last.size() && program.calls[k + 1].joined ? last[k + 1] : k;
+  return last;
+}
+
+Result<TargetContents> build_plan(CudaPlan plan, const TargetJob& job, const toolchain::Nvrtc& nvrtc, CudaHooks hooks, const Dump& dump, const StageDone& done) {
   const CompileOptions& options = job.options;
   TargetContents t = contents_of(cuda_target(), job.architectures);
   t.needs = {"libcuda.so.1"};
@@ -253,8 +264,9 @@ Result<TargetContents> build_plan(CudaPlan plan, const TargetJob& job, const too
   for (const cuda::CudaCall& c : program.calls) {
     t.functions.push_back(c.joined ? t.functions.back() : c.launches.empty() ? "" : program.functions[static_cast<size_t>(c.launches[0].function)].name);
   }
-  t.graphs = options.graphs && !t.plan.kernels.empty() && timed.empty();
-  if (plan.settings.tuned_sm && timed.empty()) t.tuned_isa = fmt::format("sm_{}", plan.settings.tuned_sm);
+  if (hooks.launched_with) *hooks.launched_with = last_of_launches(program);
+  t.graphs = options.graphs && !t.plan.kernels.empty() && !hooks.any();
+  if (plan.settings.tuned_sm && !hooks.any()) t.tuned_isa = fmt::format("sm_{}", plan.settings.tuned_sm);
   t.constants_hash = constants_identity(t.plan);
   done("generate");
 
@@ -273,7 +285,8 @@ Result<TargetContents> build_plan(CudaPlan plan, const TargetJob& job, const too
   host.in_spec = job.graph.in_spec;
   host.out_spec = job.graph.out_spec;
   host.graphs = t.graphs;
-  host.timed = std::move(timed);
+  host.timed = std::move(hooks.timed);
+  host.watched = hooks.launched_with != nullptr;
   host.constants_hash = t.constants_hash;
   host.architectures = fmt::format("{}", fmt::join(t.architectures, ", "));
   std::vector<std::vector<uint8_t>> objects;
@@ -293,6 +306,7 @@ Result<TargetContents> build_plan(CudaPlan plan, const TargetJob& job, const too
   for (const toolchain::LinkInput& o : device_library(machine, sets)) inputs.push_back(o);
   std::vector<std::string> exports;
   if (!host.timed.empty()) exports.push_back(COIL_TUNING_SYMBOL);
+  if (host.watched) exports.push_back(COIL_WATCH_SYMBOL);
   TRY(t.code, link_model(machine, std::move(inputs), exports));
   done("build");
   return t;

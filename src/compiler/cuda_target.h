@@ -47,8 +47,18 @@ std::function<std::vector<Choice>(const std::string& problem)> choices_of(const 
 // "sm_90" of a record's hardware; 0: it is not of a GPU.
 int record_sm(const tune::Record& record);
 
-// Compiles and links. timed: HostOptions::timed; dump, done: as of Target::build.
-Result<TargetContents> build_plan(CudaPlan plan, const TargetJob& job, const toolchain::Nvrtc& nvrtc, std::vector<bool> timed, const Dump& dump, const StageDone& done);
+// The scheduler's traits of such a plan; way: as of plan_cuda.
+TargetTraits cuda_traits(const cuda::CudaSettings& settings, const CompileOptions& options, const FusionWay* way);
+
+// Builds that are not for packages.
+struct CudaHooks {
+  std::vector<bool> timed;                        // a tuner's: HostOptions::timed
+  std::vector<size_t>* launched_with = nullptr;   // a watched one: becomes WatchedBuild::launched_with
+  bool any() const { return !timed.empty() || launched_with; }
+};
+
+// Compiles and links. dump, done: as of Target::build.
+Result<TargetContents> build_plan(CudaPlan plan, const TargetJob& job, const toolchain::Nvrtc& nvrtc, CudaHooks hooks, const Dump& dump, const StageDone& done);
 
 // The cubins of a plan, for their being in the cache.
 Status build_cubins(const CudaPlan& plan, const TargetJob& job, const toolchain::Nvrtc& nvrtc);

@@ -4,6 +4,7 @@
 #include <cctype>
 #include <filesystem>
 #include <map>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -115,6 +116,7 @@ class Writer {
       : build_(build), isa_(level_here(architectures).name), full_name_(level_here(architectures).full_name), model_(std::move(model)), folder_(std::move(folder)) {}
 
   Status headers() {
+    if (build_.cuda) return ok_status();
     for (const toolchain::EmbeddedFile& f : toolchain::embedded_files()) {
       if (!f.path.starts_with("device/") || !f.path.ends_with(".h") || f.path.starts_with("device/cuda/")) continue;
       TRY_STATUS(write(folder_ + "/include/" + std::string(f.path.substr(7)), f.text()));
@@ -125,18 +127,38 @@ class Writer {
   void input(BufferId id, TensorData data) { contents_[id] = std::move(data); }
 
   Status after(size_t k, const std::vector<int64_t>& symbols, const std::vector<Written>& written) {
-    const cpu::CpuLaunch& launch = build_.program.launches[k];
     const Kernel& kernel = build_.plan.kernels[k];
-    const bool own = launch.function >= 0 && launch.items && !std::holds_alternative<TemplateKernel>(kernel.def) && !std::holds_alternative<UserCallKernel>(kernel.def);
-    if (own) TRY_STATUS(program(k, symbols, written));
-    else if (!std::holds_alternative<ControlMark>(kernel.def)) programs_.left_out.push_back(kernel.name);
-    for (const Written& w : written) contents_[w.buffer] = w.data;
+    if (runs_alone(k)) TRY_STATUS(program(k, symbols, written));
+    else if (!std::holds_alternative<ControlMark>(kernel.def) && !written.empty()) add_part(k, written[0].buffer);
+    for (const Written& w : written) {
+      contents_[w.buffer] = w.data;
+      computed_.insert(w.buffer);
+    }
     return ok_status();
   }
 
   KernelPrograms done() { return std::move(programs_); }
 
  private:
+  bool runs_alone(size_t k) const {
+    if (build_.cuda) return false;
+    const cpu::CpuLaunch& launch = build_.program.launches[k];
+    const auto& def = build_.plan.kernels[k].def;
+    return launch.function >= 0 && launch.items && !std::holds_alternative<TemplateKernel>(def) && !std::holds_alternative<UserCallKernel>(def);
+  }
+
+  void add_part(size_t k, BufferId value) {
+    KernelPart part;
+    part.name = build_.plan.kernels[k].name;
+    part.function = build_.functions[k];
+    std::string plain = part.function.empty() ? part.name : part.function;
+    for (char& c : plain) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+    part.folder = fmt::format("kernels/{:03}_{}", k, plain);
+    part.value = build_.plan.buffer(value).info.name;
+    for (BufferId id : computed_) part.given.emplace_back(build_.plan.buffer(id).info.name, contents_.at(id));
+    programs_.parts.push_back(std::move(part));
+  }
+
   Status write(const std::string& path, std::string_view text) {
     std::error_code wrong;
     std::filesystem::create_directories(std::filesystem::path(path).parent_path(), wrong);
@@ -205,6 +227,7 @@ class Writer {
   const WatchedBuild& build_;
   const std::string isa_, full_name_, model_, folder_;
   std::map<BufferId, TensorData> contents_;
+  std::set<BufferId> computed_;  // those of them that kernels wrote
   KernelPrograms programs_;
 };
 

@@ -9,9 +9,18 @@
 
 namespace coil {
 
+// A kernel that has no text which runs by itself: code of the device library (with or without a generated end), of a user, of a GPU. What it computes is a part
+// of the program, which can be cut out (tools/coil/save_difference.h).
+struct KernelPart {
+  std::string name, function;        // function: empty where there is none
+  std::string folder;                // below the one that was given; not made yet
+  std::string value;                 // the buffer that it writes
+  std::vector<std::pair<std::string, TensorData>> given;  // what the kernels before it wrote, by the buffers' names
+};
+
 struct KernelPrograms {
-  std::vector<std::string> folders;   // below the one that was given
-  std::vector<std::string> left_out;  // kernels that are calls of the device library, and the like
+  std::vector<std::string> folders;  // below the one that was given
+  std::vector<KernelPart> parts;
 };
 
 // Runs the program and writes FOLDER/include and FOLDER/kernels/NNN_FUNCTION/{kernel.cc, main.cc, Makefile, *.bin}. model: its path, for the Makefiles. Errors:

@@ -66,7 +66,13 @@ NpyArray array_of(const TensorData& t) {
 
 }  // namespace
 
-Result<NamedTensors> values_of_program(const Graph& graph, const CompileOptions& given, std::span<const CoilTensorView> inputs) {
+Result<NamedTensors> values_of_program(const Graph& graph, const CompileOptions& options, std::span<const CoilTensorView> inputs) {
+  std::vector<TensorData> tensors;
+  for (const CoilTensorView& v : inputs) tensors.push_back(borrowed(v));
+  return values_of_program(graph, options, tensors);
+}
+
+Result<NamedTensors> values_of_program(const Graph& graph, const CompileOptions& given, const std::vector<TensorData>& inputs) {
   CompileOptions options = given;
   options.skip_passes.clear();
   for (const Pass& p : graph_passes()) {
@@ -75,9 +81,7 @@ Result<NamedTensors> values_of_program(const Graph& graph, const CompileOptions&
   TRY(const Graph plain, simplified(with_own_pool(graph), options));
   const Graph all = with_all_results(plain);
   TRY(const LoopProgram loops, lower(all, {.library = false, .int4_block = options.int4_block}));
-  std::vector<TensorData> tensors;
-  for (const CoilTensorView& v : inputs) tensors.push_back(borrowed(v));
-  TRY(const std::vector<TensorData> results, interpret(loops, tensors));
+  TRY(const std::vector<TensorData> results, interpret(loops, inputs));
   NamedTensors out;
   size_t next = 0;
   for (const LoopOutput& o : loops.outputs) {
@@ -129,10 +133,7 @@ Result<std::string> value_after(const Graph& graph, const Target& target, const 
   return std::string();
 }
 
-Status save_program(const ProgramDocument& document, const NamedTensors& values, const Graph& graph, std::span<const CoilTensorView> inputs, const std::string& folder) {
-  std::error_code wrong;
-  std::filesystem::create_directories(folder, wrong);
-  if (wrong) return Error{ErrorCode::file_unwritable, fmt::format("cannot make the folder '{}': {}", shown(folder), wrong.message()), "", ""};
+Result<NamedTensors> inputs_of(const ProgramDocument& document, const NamedTensors& values, const Graph& graph, std::span<const CoilTensorView> inputs) {
   std::map<std::string, TensorData> called;
   size_t next = 0;
   for (const GraphInput& in : graph.inputs) {
@@ -140,13 +141,22 @@ Status save_program(const ProgramDocument& document, const NamedTensors& values,
     if (next < inputs.size()) called[graph.value(in.value).name] = borrowed(inputs[next]);
     ++next;
   }
-  NamedArrays arrays;
+  NamedTensors out;
   for (const std::string& name : document.inputs()) {
     const auto value = values.find(name);
     const auto given = called.find(name);
     if (value == values.end() && given == called.end()) return Error{ErrorCode::unsupported_feature, fmt::format("the contents of '{}' are not known", shown(name)), "", ""};
-    arrays.emplace_back(fmt::format("in_{}", arrays.size()), array_of(value != values.end() ? value->second : given->second));
+    out[name] = value != values.end() ? value->second : given->second;
   }
+  return out;
+}
+
+Status save_program(const ProgramDocument& document, const NamedTensors& inputs, const std::string& folder) {
+  std::error_code wrong;
+  std::filesystem::create_directories(folder, wrong);
+  if (wrong) return Error{ErrorCode::file_unwritable, fmt::format("cannot make the folder '{}': {}", shown(folder), wrong.message()), "", ""};
+  NamedArrays arrays;
+  for (const std::string& name : document.inputs()) arrays.emplace_back(fmt::format("in_{}", arrays.size()), array_of(inputs.at(name)));
   TRY_STATUS(document.write(folder + "/program.pt2"));
   return write_npz(folder + "/inputs.npz", arrays);
 }

@@ -99,7 +99,7 @@ class CudaTuningTarget : public TuningTarget {
     contents.name = "tuning";
     contents.fixed_inputs = fixed_arguments(graph_);
     contents.argument_names = graph_.forward_arg_names;
-    TRY(TargetContents target, build_plan(std::move(build), job_, *nvrtc, std::move(timed), Dump("", options_.log), [](const std::string&) {}));
+    TRY(TargetContents target, build_plan(std::move(build), job_, *nvrtc, {std::move(timed)}, Dump("", options_.log), [](const std::string&) {}));
     contents.targets.push_back(std::move(target));
     ZipWriter zip = ZipWriter::in_memory();
     TRY_STATUS(write_package(zip, contents));

@@ -10,22 +10,18 @@
 #include "base/zip_writer.h"
 #include "codegen/host/watch_text.h"
 #include "compiler/cpu_target.h"
+#include "compiler/cuda_target.h"
+#include "compiler/device_call.h"
 #include "compiler/replace_kernels.h"
 #include "package/package_writer.h"
 #include "schedule/schedule.h"
 
 namespace coil {
 
-Result<WatchedBuild> build_watched(const Graph& graph, const CompileOptions& given) {
-  CompileOptions options = given;
+namespace {
+
+Result<TargetContents> build_for_cpu(const LoopProgram& loops, const CompileOptions& options, WatchedBuild& build) {
   const TargetChoice& choice = options.targets[0];
-  if (choice.target != &target_for(this_machine()))
-    return Error{ErrorCode::bad_option, fmt::format("kernels are compared one by one on this machine's processor, not for {}", choice.target->names.label), "",
-                 "leave out --target, or name a level of this machine's CPU"};
-  options.without.emplace_back("images");
-  WatchedBuild build;
-  TRY(build.graph, simplified(graph, options));
-  TRY(const LoopProgram loops, loops_of(build.graph, *choice.target, options));
   const tune::Record* record = options.tune.replay ? &*options.tune.replay : nullptr;
   const FusionWay* way = nullptr;
   KeepPackings keep;
@@ -44,7 +40,41 @@ Result<WatchedBuild> build_watched(const Graph& graph, const CompileOptions& giv
   }
   build.program = plan.program;
   const TargetJob job{loops, build.graph, options, choice.architectures};
-  TRY(TargetContents contents, build_plan(std::move(plan), job, std::move(host), Dump("", options.log), [](const std::string&) {}));
+  return build_plan(std::move(plan), job, std::move(host), Dump("", options.log), [](const std::string&) {});
+}
+
+Result<TargetContents> build_for_cuda(const LoopProgram& loops, const CompileOptions& options, WatchedBuild& build) {
+  const TargetChoice& choice = options.targets[0];
+  const TargetJob job{loops, build.graph, options, choice.architectures};
+  const tune::Record* record = options.tune.replay ? &*options.tune.replay : nullptr;
+  const FusionWay* way = nullptr;
+  std::function<std::vector<Choice>(const std::string& problem)> choices;
+  if (record) {
+    TRY(way, recorded_way(*record, loops));
+    choices = choices_of(*record);
+  }
+  TRY(CudaPlan plan, plan_cuda(job, record ? record_sm(*record) : 0, std::move(choices), way));
+  build.loops = laid_out(loops, cuda_traits(plan.settings, options, way));
+  if (record) TRY_STATUS(apply_record(plan, *record));
+  TRY(const std::shared_ptr<const toolchain::Nvrtc> nvrtc, toolchain::Nvrtc::load());
+  return build_plan(std::move(plan), job, *nvrtc, {{}, &build.launched_with}, Dump("", options.log), [](const std::string&) {});
+}
+
+}  // namespace
+
+Result<WatchedBuild> build_watched(const Graph& graph, const CompileOptions& given) {
+  CompileOptions options = given;
+  const TargetChoice& choice = options.targets[0];
+  const bool cuda = choice.target == &cuda_target();
+  if (!cuda && choice.target != &target_for(this_machine()))
+    return Error{ErrorCode::bad_option, fmt::format("kernels are compared one by one on this machine's processor or GPU, not for {}", choice.target->names.label), "",
+                 "leave out --target, or name a level of this machine's CPU"};
+  options.without.emplace_back("images");
+  WatchedBuild build;
+  build.cuda = cuda;
+  TRY(build.graph, simplified(graph, options));
+  TRY(const LoopProgram loops, loops_of(build.graph, *choice.target, options));
+  TRY(TargetContents contents, cuda ? build_for_cuda(loops, options, build) : build_for_cpu(loops, options, build));
   build.functions = contents.functions;
   PackageContents package;
   package.name = "watched";
@@ -56,6 +86,7 @@ Result<WatchedBuild> build_watched(const Graph& graph, const CompileOptions& giv
   TRY_STATUS(write_package(zip, package));
   build.plan = std::move(package.targets[0].plan);
   build.package = zip.finish_in_memory();
+  for (size_t k = build.launched_with.size(); k < build.plan.kernels.size(); ++k) build.launched_with.push_back(k);
   for (size_t b = 0; b < build.loops.buffers.size(); ++b) CHECK(build.loops.buffers[b].name == build.plan.buffers[b].info.name, "the plan has other buffers");
   return build;
 }
@@ -91,7 +122,7 @@ struct Crowded {
 
 class Watcher {
  public:
-  Watcher(const WatchedBuild& build, const AfterKernel& after) : build_(build), after_(after) {}
+  Watcher(const WatchedBuild& build, const runtime::Device& device, const AfterKernel& after) : build_(build), device_(device), after_(after) {}
 
   static void hook(void* owner, int32_t kernel, void* const* results, const long* symbols) { static_cast<Watcher*>(owner)->see(static_cast<size_t>(kernel), results, symbols); }
 
@@ -99,6 +130,8 @@ class Watcher {
   void see(size_t kernel, void* const* results, const long* symbols) {
     if (problem_) return;
     try {
+      CoilError error = {};
+      if (device_.synchronise_all(&error)) throw error;
       const std::vector<int64_t> values(symbols, symbols + build_.plan.pool->num_symbols());
       std::vector<Written> written;
       const std::vector<BufferId> buffers = results_of(build_.plan, kernel);
@@ -109,15 +142,21 @@ class Watcher {
     }
   }
 
-  void rethrow() const {
-    if (problem_) std::rethrow_exception(problem_);
+  // What the device reported, or what `after` threw.
+  Status problem() const {
+    if (!problem_) return ok_status();
+    try {
+      std::rethrow_exception(problem_);
+    } catch (const CoilError& error) {
+      return runtime::error_of(error);
+    }
   }
 
  private:
   Written copy(BufferId id, const void* from, const std::vector<int64_t>& symbols) const {
     const BufferInfo& b = build_.plan.buffer(id).info;
     const auto size_of = [&](Expr e) { return evaluate_index(e, [&](SymbolId s) { return symbols[static_cast<size_t>(s.index)]; }); };
-    Written out{id, {}, from};
+    Written out{id, {}, {}};
     out.data.dtype = b.dtype;
     int64_t last = 0;
     bool empty = false;
@@ -128,13 +167,18 @@ class Watcher {
       last += (out.data.sizes.back() - 1) * out.data.strides.back();
     }
     const auto bytes = std::make_shared<std::vector<uint8_t>>(empty ? 0 : static_cast<size_t>((last + 1) * byte_size(b.dtype)));
-    if (!bytes->empty()) std::memcpy(bytes->data(), from, bytes->size());
+    out.read_again = [this, from, size = static_cast<int64_t>(bytes->size())](uint8_t* to) {
+      CoilError error = {};
+      if (size > 0 && device_.copy(to, from, size, nullptr, &error)) throw error;
+    };
+    out.read_again(bytes->data());
     out.data.bytes = *bytes;
     out.data.owner = bytes;
     return out;
   }
 
   const WatchedBuild& build_;
+  const runtime::Device& device_;
   const AfterKernel& after_;
   std::exception_ptr problem_;
 };
@@ -145,7 +189,6 @@ Status run_watched(const WatchedBuild& build, std::span<const CoilTensorView> in
   Backwards backwards{std::max(threads, 3)};
   Crowded crowded{2 * std::max(threads, allowed_cpus()) + 2};
   runtime::ModelOptions options;
-  options.device = "cpu";
   options.num_threads = threads;
   if (order != Order::threads) {
     options.parallel_for = order == Order::backwards ? Backwards::run : Crowded::run;
@@ -155,16 +198,18 @@ Status run_watched(const WatchedBuild& build, std::span<const CoilTensorView> in
   TRY(const std::shared_ptr<runtime::Model> model, runtime::Model::open_memory(build.package, options));
   auto* table = static_cast<CoilWatch*>(model->symbol(COIL_WATCH_SYMBOL));
   CHECK(table, "a watched build exports its table");
-  Watcher watcher(build, after);
+  Watcher watcher(build, model->device(), after);
   table->owner = &watcher;
   table->hook = Watcher::hook;
   runtime::Context context(model);
   std::vector<CoilTensorView> outputs(static_cast<size_t>(model->code().num_outputs));
   CoilError error = {};
-  const int32_t code = context.run(inputs.data(), static_cast<int32_t>(inputs.size()), outputs.data(), static_cast<int32_t>(outputs.size()), &error);
+  TRY(const DeviceTensors there, DeviceTensors::make(*model, inputs));
+  const int32_t code = context.run(there.views().data(), static_cast<int32_t>(there.views().size()), outputs.data(), static_cast<int32_t>(outputs.size()), &error);
   table->hook = nullptr;
-  watcher.rethrow();
+  TRY_STATUS(watcher.problem());
   if (code != 0) return Error{static_cast<ErrorCode>(code), error.message, "", ""};
+  if (context.synchronise(&error)) return runtime::error_of(error);
   return ok_status();
 }
 

@@ -1,4 +1,4 @@
-// A build of a program for the CPU that shows what each kernel wrote, beside the loops that its plan comes from.
+// A build of a program that shows what each kernel wrote, beside the loops that its plan comes from.
 #pragma once
 
 #include <functional>
@@ -19,22 +19,24 @@ struct WatchedBuild {
   LoopProgram loops;                   // as it was fused: its buffers are the plan's first ones
   KernelPlan plan;
   std::vector<std::string> functions;  // of each kernel; empty: none
-  cpu::CpuProgram program;             // as it was generated
+  std::vector<size_t> launched_with;   // of each kernel, the last one that its launch computes: itself, or on CUDA one of those beside it
+  bool cuda = false;                   // it runs there
+  cpu::CpuProgram program;             // for the CPU: as it was generated
   std::vector<uint8_t> package;        // what a model is opened from
 };
 
-// The program for the first target of the options, which must be this machine's CPU (bad_option otherwise). Kernels run one after the other, never
-// image by image. Errors as of a compile.
+// The program for the first target of the options: this machine's CPU, or CUDA (bad_option otherwise). Kernels run one after the other, never image by
+// image. Errors as of a compile.
 Result<WatchedBuild> build_watched(const Graph& graph, const CompileOptions& options);
 
 // What a kernel wrote into a buffer: a copy.
 struct Written {
   BufferId buffer;
   TensorData data;
-  const void* address = nullptr;
+  std::function<void(uint8_t* to)> read_again;  // what is there now; until the call ends
 };
 
-// How the loops of a call are handed out to threads.
+// How the loops of a call are handed out to the CPU's threads.
 enum class Order : uint8_t { threads, backwards, crowded };
 
 // Calls the program on these inputs. after: of each kernel (of control flow as a whole, by its last mark), with the sizes' values.

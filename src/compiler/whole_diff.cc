@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "compiler/call_memory.h"
+#include "compiler/device_call.h"
 #include "compiler/target.h"
 #include "loop/interpret.h"
 #include "lower/pipeline.h"
@@ -89,19 +90,24 @@ double default_tolerance(DType dtype) {
   }
 }
 
-Result<std::vector<CallResult>> call_package(std::span<const uint8_t> package, std::span<const CoilTensorView> inputs, int threads) {
+Result<std::vector<CallResult>> call_package(std::span<const uint8_t> package, std::span<const CoilTensorView> inputs, int threads, const std::string& program) {
   runtime::ModelOptions options;
-  options.device = "cpu";
+  options.program = program;
   options.num_threads = threads;
   TRY(const std::shared_ptr<runtime::Model> model, runtime::Model::open_memory(package, options));
-  OwnInputs own(inputs);
+  const OwnInputs own(inputs);
+  TRY(const DeviceTensors there, DeviceTensors::make(*model, own.views));
   runtime::Context context(model);
   std::vector<CoilTensorView> outputs(static_cast<size_t>(model->code().num_outputs));
   CoilError error = {};
-  const int32_t code = context.run(own.views.data(), static_cast<int32_t>(own.views.size()), outputs.data(), static_cast<int32_t>(outputs.size()), &error);
+  const int32_t code = context.run(there.views().data(), static_cast<int32_t>(there.views().size()), outputs.data(), static_cast<int32_t>(outputs.size()), &error);
   if (code != 0) return Error{static_cast<ErrorCode>(code), error.message, "", ""};
   std::vector<CallResult> results;
-  for (size_t i = 0; i < outputs.size(); ++i) results.push_back({model->code().outputs[i].name, copy_of(outputs[i])});
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    TRY(TensorData data, fetched(model->device(), outputs[i]));
+    results.push_back({model->code().outputs[i].name, std::move(data)});
+  }
+  if (context.synchronise(&error)) return runtime::error_of(error);  // what kernels report that run later than the call
   return results;
 }
 

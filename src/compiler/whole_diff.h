@@ -17,8 +17,8 @@ struct CallResult {
   TensorData data;  // complex numbers as pairs of their parts
 };
 
-// Runs a package on copies of the inputs, on this machine's CPU.
-Result<std::vector<CallResult>> call_package(std::span<const uint8_t> package, std::span<const CoilTensorView> inputs, int threads);
+// Runs a package on copies of the inputs, on the first of its targets' devices that this machine has. program: which one of a package of several; empty: the first.
+Result<std::vector<CallResult>> call_package(std::span<const uint8_t> package, std::span<const CoilTensorView> inputs, int threads, const std::string& program = "");
 
 struct ResultDiff {
   size_t result = 0;

@@ -83,11 +83,13 @@ ProgramDocument::ProgramDocument(ProgramDocument&&) noexcept = default;
 ProgramDocument& ProgramDocument::operator=(ProgramDocument&&) noexcept = default;
 ProgramDocument::~ProgramDocument() = default;
 
-Result<ProgramDocument> ProgramDocument::open(const ZipReader& zip, const Graph& graph) {
+Result<ProgramDocument> ProgramDocument::open(const ZipReader& zip, const Graph& graph, const std::string& program) {
   const ProgramArchive archive(zip);
   std::string entry = "serialized_exported_program.json";
   for (std::string_view name : archive.list("models/")) {
-    if (name.ends_with(".json")) entry = std::string(name);
+    if (!name.ends_with(".json")) continue;
+    // As the reader chooses: "model" or the only one where nobody says which.
+    if (program.empty() ? entry != "models/model.json" : name == "models/" + program + ".json") entry = std::string(name);
   }
   TRY(const std::string text, archive.text(entry, kMostText));
   ProgramDocument document;

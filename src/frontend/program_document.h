@@ -16,8 +16,9 @@ namespace coil {
 
 class ProgramDocument {
  public:
-  // graph: the same file's, which has the weights. Errors: those of reading an archive; unsupported_feature for a layout that is not written.
-  static Result<ProgramDocument> open(const ZipReader& zip, const Graph& graph);
+  // graph: the same file's, which has the weights; program: which one of an archive of several, as ReadOptions::model_name. Errors: those of reading an
+  // archive; unsupported_feature for a layout that is not written.
+  static Result<ProgramDocument> open(const ZipReader& zip, const Graph& graph, const std::string& program = "");
   ProgramDocument(const ProgramDocument&);
   ProgramDocument& operator=(const ProgramDocument&);
   ProgramDocument(ProgramDocument&&) noexcept;

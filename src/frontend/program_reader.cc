@@ -9,6 +9,7 @@
 #include "frontend/dim_names.h"
 #include "frontend/graph_reader.h"
 #include "frontend/guards.h"
+#include "frontend/program_names.h"
 #include "frontend/signature.h"
 #include "frontend/user_kernels.h"
 #include "frontend/weights.h"
@@ -25,13 +26,18 @@ Error unsupported_archive(std::string message, std::string hint) {
 }
 
 // "models/model.json" -> "model"
-Result<std::string> choose_model(const ProgramArchive& archive, const std::string& wanted) {
+std::vector<std::string> models_of(const ProgramArchive& archive) {
   std::vector<std::string> models;
   for (std::string_view entry : archive.list("models/")) {
     std::string_view stem = entry.substr(7);
     if (!stem.ends_with(".json") || stem.find('/') != std::string_view::npos) continue;
     models.emplace_back(stem.substr(0, stem.size() - 5));
   }
+  return models;
+}
+
+Result<std::string> choose_model(const ProgramArchive& archive, const std::string& wanted) {
+  const std::vector<std::string> models = models_of(archive);
   for (const std::string& m : models) {
     if (m == (wanted.empty() ? "model" : wanted)) return m;
   }
@@ -39,8 +45,13 @@ Result<std::string> choose_model(const ProgramArchive& archive, const std::strin
   if (models.empty())
     return unsupported_archive("the archive holds no exported program (models/*.json)",
                                "make one with torch.export.save(torch.export.export(model, args), path)");
-  return unsupported_archive(fmt::format("the archive holds the programs {}; which one is meant?", fmt::join(models, ", ")),
-                             "name one of them");
+  std::vector<std::string> names;
+  for (const std::string& m : models) names.push_back(shown(m));
+  if (!wanted.empty())
+    return Error{ErrorCode::bad_option, fmt::format("there is no program '{}' in the archive", shown(wanted)), archive.file_name(),
+                 models.size() == 1 ? "it holds a single program: leave --program out" : fmt::format("its programs: {}", fmt::join(names, ", "))};
+  return unsupported_archive(fmt::format("the archive holds the programs {}; which one is meant?", fmt::join(names, ", ")),
+                             "name one of them: --program " + names[0]);
 }
 
 // The layout before PyTorch 2.8: everything at the top, weights pickled.
@@ -158,6 +169,8 @@ Result<UserKernels> kernels_of(const ProgramArchive& archive, const UserKernels&
 }
 
 }  // namespace
+
+std::vector<std::string> programs_in(const ZipReader& zip) { return models_of(ProgramArchive(zip)); }
 
 static Result<Graph> read_archive(const ZipReader& zip, const ReadOptions& options) {
   ProgramArchive archive(zip);

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "report/time_text.h"
+
 namespace coil::report {
 namespace {
 
@@ -21,6 +23,12 @@ constexpr double kOneThread = 1.15;    // time of all threads beside that of the
 std::string text_of(const char* format, double a, double b = 0) {
   char text[256];
   std::snprintf(text, sizeof text, format, a, b);
+  return text;
+}
+
+std::string text_of(const char* format, double a, const std::string& b) {
+  char text[256];
+  std::snprintf(text, sizeof text, format, a, b.c_str());
   return text;
 }
 
@@ -55,7 +63,7 @@ class Adviser {
   void host() {
     const double host = call_.value("host_us", 0.0);
     if (host < kHostShare * us_) return;
-    add(text_of("%.0f %% of a call (%.3g us) is the host's: checking inputs, finding memory, going from kernel to kernel. Larger batches make it matter less.", 100 * host / us_, host), host, {});
+    add(text_of("%.0f %% of a call (%s) is the host's: checking inputs, finding memory, going from kernel to kernel. Larger batches make it matter less.", 100 * host / us_, time_text(host)), host, {});
   }
 
   void short_kernels() {
@@ -76,7 +84,7 @@ class Adviser {
       return product && roof > 0 && roof < kLowRoof * took ? took - roof / kLowRoof : 0.0;
     });
     if (us < kWorthSaying * us_) return;
-    add(text_of("%.0f products and convolutions stay below 40 %% of what the machine can do; %.0f us of a call lie there. ", static_cast<double>(kernels.size()), us) +
+    add(text_of("%.0f products and convolutions stay below 40 %% of what the machine can do; %s of a call lie there. ", static_cast<double>(kernels.size()), time_text(us)) +
             (tuned ? "They were tuned already: look for small or odd sizes (batch, channels) in their shapes." : "Tuning times their variants: coil compile --tune fast."),
         us, kernels);
   }
@@ -99,7 +107,7 @@ class Adviser {
     std::vector<int> kernels;
     const double us = sum(&kernels, [](const Json& k) { return k.contains("flops") && k["flops"].get<double>() == 0 && k.value("bytes", 0.0) > 0 ? k["us"].get<double>() : 0.0; });
     if (us < kWorthSaying * us_) return;
-    add(text_of("%.0f kernels compute nothing and only move data: %.3g us of a call. They are transposes, concatenations, gathers and changes of type that no neighbour could take in.", static_cast<double>(kernels.size()), us), us, kernels);
+    add(text_of("%.0f kernels compute nothing and only move data: %s of a call. They are transposes, concatenations, gathers and changes of type that no neighbour could take in.", static_cast<double>(kernels.size()), time_text(us)), us, kernels);
   }
 
   const Json& report_;

@@ -6,6 +6,8 @@
 #include <map>
 #include <set>
 
+#include "report/time_text.h"
+
 namespace coil::report {
 namespace {
 
@@ -20,11 +22,6 @@ std::string number(const char* format, double value) {
   char text[64];
   std::snprintf(text, sizeof text, format, value);
   return text;
-}
-
-std::string time_text(double us) {
-  if (us >= 1e6) return number("%.3g s", us * 1e-6);
-  return us >= 1e3 ? number("%.3g ms", us * 1e-3) : number("%.3g us", us);
 }
 
 std::string percent(double share) { return number(share < 0.0095 ? "%.1f %%" : "%.0f %%", 100 * share); }

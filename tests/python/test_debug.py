@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 import planted
-from harness import DIGITS, DIGITS_TEST, assert_refused, coil, coil_json, coil_ok
+from harness import COIL, DIGITS, DIGITS_TEST, assert_refused, coil, coil_json, coil_ok
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +46,7 @@ def test_kernels_run_alone(made):
     dump, text, program, inputs = made
     folders = sorted((dump / "kernels").iterdir())
     assert folders and all(f"kernels/{f.name}" in text for f in folders)
+    folders = [f for f in folders if (f / "main.cc").exists()]
     clang = next((c for c in ("clang++-21", "clang++-20", "clang++-19", "clang++-18") if shutil.which(c)), None)
     if not clang or not shutil.which("make"):
         pytest.skip("no clang 18 or later")
@@ -64,6 +65,23 @@ def test_kernels_run_alone(made):
     assert done.returncode == 2 and "elements differ" in done.stdout
     function = folder.name.split("_", 1)[1]
     assert coil("diff", program, "-i", inputs, "-q", "--replace-kernel", f"{function}={folder / 'kernel.cc'}").returncode == 1
+
+
+def test_template_kernels_have_programs_too(made, tmp_path):
+    """What is code of the device library runs as the part of the program that it computes; its generated end can be edited."""
+    dump, text, program, inputs = made
+    parts = [f for f in sorted((dump / "kernels").iterdir()) if (f / "program.pt2").exists()]
+    assert len(parts) >= 3 and "has no program of its own" not in text
+    environment = dict(os.environ, PATH=f"{COIL.parent}:{os.environ['PATH']}", COIL_CACHE="off")
+    run = lambda folder: subprocess.run(["make", "-s", "run"], cwd=folder, capture_output=True, text=True, env=environment)  # noqa: E731
+    done = run(parts[0])
+    assert done.returncode == 0 and "compared, all within their bounds" in done.stdout and "median of" in done.stdout, done.stdout + done.stderr
+    edited = next((f for f in parts if (f / "kernel.cc").exists() and planted.wrong_constant((f / "kernel.cc").read_text()) and "EDITED = --replace" in (f / "Makefile").read_text()), None)
+    if edited:
+        copy = shutil.copytree(edited, tmp_path / "edited")
+        (copy / "kernel.cc").write_text(planted.wrong_constant((copy / "kernel.cc").read_text()))
+        done = run(copy)
+        assert done.returncode == 2 and "wrong kernel" in done.stdout
 
 
 def test_what_is_asked_wrongly_is_refused(tmp_path):

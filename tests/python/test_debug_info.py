@@ -96,3 +96,32 @@ def test_gdb_stops_in_a_kernel(package, tmp_path):
                           capture_output=True, text=True, timeout=200, env={"COIL_CODE": str(tmp_path), "PATH": "/usr/bin:/bin", "DEBUGINFOD_URLS": ""})
     assert f"{kernel}_v" in done.stdout and ".debug/" in done.stdout and "kernels_0.cc:" in done.stdout, done.stdout[-3000:] + done.stderr[-2000:]
     assert "const coil_args& a" in done.stdout
+
+
+def texts_in(folder):
+    """The generated files that a folder of debug information holds."""
+    return [p.name for p in folder.rglob("*.cc")]
+
+
+def test_python_has_it_as_an_option(tmp_path):
+    """The package is the command's, and the texts lie where the option says."""
+    coil = pytest.importorskip("coil")
+    plain = coil.compile(PROGRAM, tmp_path / "plain.coil.pt2")
+    model = coil.compile(PROGRAM, tmp_path / "m.coil.pt2", options={"debug_info": tmp_path / "texts"})
+    assert {"kernels_0.cc", "host.cc"} <= set(texts_in(tmp_path / "texts"))
+    assert (tmp_path / "m.coil.pt2").stat().st_size > (tmp_path / "plain.coil.pt2").stat().st_size
+    assert [i.name for i in model.inputs] == [i.name for i in plain.inputs]
+    bench(tmp_path / "m.coil.pt2", COIL_PERF=str(tmp_path))
+    lines = [file for *_, own in records(next(tmp_path.glob("jit-*.dump"))) for _, file, _ in own]
+    assert any(file.startswith(str(tmp_path / "texts")) for file in lines)
+    with pytest.raises(coil.Error, match="'debug_info' is True"):
+        coil.compile(PROGRAM, options={"debug_info": True})
+
+
+def test_torch_compile_has_it_as_an_option(tmp_path):
+    torch = pytest.importorskip("torch")
+    torch._dynamo.reset()
+    f = torch.compile(lambda x: torch.softmax(x * 1.375, -1), backend="coil", options={"debug_info": str(tmp_path / "texts")})
+    x = torch.randn(3, 40)
+    torch.testing.assert_close(f(x), torch.softmax(x * 1.375, -1))
+    assert {"kernels_0.cc", "host.cc"} <= set(texts_in(tmp_path / "texts"))

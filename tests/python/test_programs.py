@@ -425,7 +425,7 @@ def test_run_bench_and_profile_choose(package, tmp_path):
     harness.coil_ok("profile", package, "--program", "decode", "--input", tmp_path / "one.npz")
     source = harness.coil_ok("inspect", package, "--program", "decode", "--source", "host.cc").stdout
     assert source != harness.coil_ok("inspect", package, "--source", "host.cc").stdout
-    assert "exported program" in harness.coil("run", package.parent / "decode.pt2", "--program", "decode").stderr
+    assert "leave --program out" in harness.coil("run", package.parent / "decode.pt2", "--program", "decode").stderr
 
 
 def test_x86_and_cuda_code(folder):

@@ -360,6 +360,25 @@ def test_command_line(tmp_path):
     harness.assert_refused(command(model, "--target", "cuda:sm_90"), "--triton", code=102)
 
 
+@pytest.mark.parametrize("text, line, what, hint", [
+    ("import torch\nnothing\n", 2, "NameError", "mend the file"),
+    ("def f(:\n", 1, "SyntaxError", "mend the file"),
+    ("import module_that_nobody_has\n", 1, "ModuleNotFoundError", "install 'module_that_nobody_has'"),
+    ("import sys\n\nsys.exit(3)\n", 3, "SystemExit", "mend the file"),
+    ("def f():\n    raise ValueError('\x1b[31m \u00e9')\nf()\n", 2, "ValueError", "mend the file"),
+])
+def test_a_file_that_fails_is_named_with_its_line(tmp_path, text, line, what, hint):
+    """The hint is about the file, not about the Python that ran it."""
+    from triton_kernels import softmax
+
+    torch.export.save(exported(softmax.Model(), softmax.example("cpu"), softmax.dims), tmp_path / "model.pt2")
+    (tmp_path / "ops.py").write_text(text)
+    done = command(tmp_path / "model.pt2", "--triton", tmp_path / "ops.py", "--target", "cuda:sm_90", "-o", tmp_path / "x.coil.pt2")
+    harness.assert_refused(done, what, f"ops.py:{line}", hint, code=402)
+    assert "set COIL_TORCH to" not in done.stderr and "\x1b" not in done.stderr
+    harness.assert_refused(command(tmp_path / "model.pt2", "--triton", "module_that_nobody_has", "--target", "cuda:sm_90"), "path of a Python file", code=402)
+
+
 def test_saved_programs(tmp_path):
     """coil.triton.save writes what the command compiles without Python."""
     from triton_kernels import softmax

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
+#include "archive_option.h"
 #include "base/text.h"
 #include "command.h"
 #include "compiler/bisect.h"
@@ -154,7 +155,7 @@ Result<int> bisect(const Arguments& a) {
   options.name = program.name;
   TRY(const std::vector<uint8_t> package, compile_to_memory(with_own_pool(program.graph), options));
   CallInputs inputs;
-  TRY_STATUS(gather_for_package(a.inputs, package, a.threads, &inputs));
+  TRY_STATUS(gather_for_package(a.inputs, package, &inputs));
   const auto times = std::make_shared<Times>();
   Question q;
   if (a.slow) {
@@ -187,6 +188,7 @@ Action add_bisect(CLI::App& app) {
   app.add_option("--limit", a->limit_ms, "--slow: milliseconds that a call may take; default: 10 % less than it does")->check(CLI::PositiveNumber)->type_name("MS");
   app.add_option("--tolerance", a->tolerance, "as for `coil diff`")->check(CLI::Range(1e-15, 1e3))->type_name("X");
   add_threads_option(app, a->threads, "threads of the calls; default: all that this process may use");
+  add_archive_option(app, a->compile.program);
   add_compile_options(app, a->compile);
   app.add_flag("--json", a->json, "print what was found as JSON");
   app.footer(

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
+#include "archive_option.h"
 #include "base/text.h"
 #include "command.h"
 #include "load_model.h"
@@ -83,6 +84,7 @@ Action add_check(CLI::App& app) {
   app.add_option("--dim", a->compile.dims, "name a dynamic dimension, by symbol (batch=s77) or input (batch=x:0)")
       ->allow_extra_args(false)
       ->type_name("NAME=WHICH");
+  add_archive_option(app, a->compile.program);
   add_kernels_option(app, a->compile);
   app.add_flag("--json", a->json, "print the rows as JSON");
   app.add_flag("--operators", a->operators, "list the operators that coil has code for, without a model");

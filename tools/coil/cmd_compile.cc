@@ -14,6 +14,7 @@
 #include "command.h"
 #include "compile_log.h"
 #include "decisions.h"
+#include "frontend/program_names.h"
 #include "interrupt.h"
 #include "load_model.h"
 #include "package/package_writer.h"
@@ -220,7 +221,9 @@ Result<CompileReport> compile_files(const Arguments& a, const ProgramFiles& give
     progress.begin("reading " + f.path, 0);
     TRY(ZipReader zip, ZipReader::open(f.path));
     archives.push_back(std::move(zip));
-    TRY(ProgramInput input, read_input_program(archives.back(), a.compile));
+    CompileArguments compile = a.compile;
+    if (!given.named || programs_in(archives.back()).size() > 1) compile.program = a.program;
+    TRY(ProgramInput input, read_input_program(archives.back(), compile));
     *read_seconds += input.read_seconds;
     inputs.push_back(std::move(input));
   }
@@ -249,12 +252,13 @@ Result<ProgramFiles> with_triton(ProgramFiles given, const Arguments& a, std::ve
 Result<int> meets_requirements(const Arguments& a, const ZipReader& package) {
   TRY(const std::vector<std::string> names, program_names(package));
   if (names.size() > 1 && a.program.empty()) note(fmt::format("--require is about {}, the first of {} programs; --program chooses", names[0], names.size()));
-  TRY(const Json manifest, read_manifest(package, a.program));
+  const std::string program = names.size() > 1 ? a.program : "";
+  TRY(const Json manifest, read_manifest(package, program));
   const Parted parted = part_requirements(a.requirements);
   TRY(std::vector<Requirement> requirements, check_requirements(manifest, parted.others, a.shapes));
   MeasureArguments measure;
   measure.shapes = a.shapes;
-  measure.compile.program = a.program;
+  measure.compile.program = program;
   TRY(const std::vector<Requirement> times, check_times(a.output, measure, parted.times, a.record));
   requirements.insert(requirements.end(), times.begin(), times.end());
   return report_requirements(requirements);
@@ -321,7 +325,7 @@ Action add_compile(CLI::App& app) {
   app.add_option("--require", a->requirements, "what has to hold of the package, such as \"kernels <= 40\", \"fused(attn.q, attn.k)\", \"peak <= 2GB\" (at --shape); exit code 1 where it does not")
       ->allow_extra_args(false)
       ->type_name("CONDITION");
-  app.add_option("--program", a->program, "which of several programs --require is about; default: the first one")->type_name("NAME");
+  app.add_option("--program", a->program, "which program of an archive of several is compiled; of a package of several, which one --require is about (default: the first one)")->type_name("NAME");
   app.add_option("--time-record", a->record.path, "the record that \"time <= 1.2 * record\" compares with; default: MODEL.coil.times.json beside the package")->type_name("FILE");
   app.add_flag("--update-times", a->record.update, "write the times that --require measures into that record");
   app.add_option("--shape", a->shapes, "size of a dynamic dimension for --require")->allow_extra_args(false)->type_name("DIM=SIZE");

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "archive_option.h"
 #include "base/files.h"
 #include "base/text.h"
 #include "command.h"
@@ -13,6 +14,7 @@
 #include "diff_text.h"
 #include "line_diff.h"
 #include "load_model.h"
+#include "part_program.h"
 #include "terminal.h"
 
 namespace coil::tool {
@@ -131,13 +133,20 @@ Status make(const Arguments& a) {
   options.dump_folder.clear();
   TRY(const WatchedBuild build, build_watched(with_own_pool(program.graph), options));
   CallInputs inputs;
-  TRY_STATUS(gather_for_package(a.inputs, build.package, 1, &inputs));
+  TRY_STATUS(gather_for_package(a.inputs, build.package, &inputs));
   std::error_code ignored;
   const std::string model = std::filesystem::absolute(a.path, ignored).string();
   TRY(const KernelPrograms made, write_kernel_programs(build, options.targets[0].architectures, inputs.views, model, a.output));
-  if (a.json) return ok_status();
-  for (const std::string& folder : made.folders) put(fmt::format("  {}/{}: make run\n", shown(a.output), folder));
-  for (const std::string& name : made.left_out) put(fmt::format("  {} has no program of its own: it is a call of the device library, with or without a generated end\n", shown(name)));
+  std::string told;
+  for (const std::string& folder : made.folders) told += fmt::format("  {}/{}: make run\n", shown(a.output), folder);
+  const PartSource source{zip, program.graph, build, options, a.compile, inputs.views, model};
+  for (const KernelPart& part : made.parts) {
+    const Status written = write_part(source, part, a.output);
+    if (written.ok()) told += fmt::format("  {}/{}: make run\n", shown(a.output), part.folder);
+    else if (written.error().code == ErrorCode::unsupported_feature) told += fmt::format("  {} has no program of its own: {}\n", shown(part.name), shown(written.error().message));
+    else return written.error();
+  }
+  if (!a.json) put(told);
   return ok_status();
 }
 
@@ -160,6 +169,7 @@ Action add_debug(CLI::App& app) {
   app.add_option("-i,--input", a->inputs, "of a program: inputs of a call, as for `coil run`; each kernel becomes a program of its own in DIR/kernels")->allow_extra_args(false)->type_name("FILE");
   app.add_option("--stage", a->stage, "print one stage, by its name or number, and what it changed")->type_name("NAME");
   app.add_flag("--changes", a->changes, "print what each stage changed");
+  add_archive_option(app, a->compile.program);
   add_compile_options(app, a->compile);
   app.add_flag("--json", a->json, "print the list of stages as JSON");
   app.footer(

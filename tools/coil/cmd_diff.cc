@@ -3,7 +3,9 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <memory>
 
 #include "arrays.h"
@@ -12,6 +14,7 @@
 #include "compiler/kernel_diff.h"
 #include "compiler/whole_diff.h"
 #include "diff_text.h"
+#include "frontend/program_names.h"
 #include "load_model.h"
 #include "save_difference.h"
 #include "terminal.h"
@@ -86,24 +89,43 @@ std::string to_text(const Arguments& a, const WatchedBuild& build, const Found& 
   return text;
 }
 
-Result<std::vector<CallResult>> results_of_package(const std::string& path, std::span<const CoilTensorView> inputs, int threads) {
-  TRY(const ZipReader zip, ZipReader::open(path));
-  if (archive_kind(zip) != ArchiveKind::package) return Error{ErrorCode::bad_option, "--against names neither a target nor a package", path, "a package of `coil compile`, or cpu:x86-64-v3"};
-  return call_package(zip.bytes(), inputs, threads);
+// Which program of a package of several `--against` is about: the one that --program names, or that has the model's file name, as `coil compile` names them.
+Result<std::string> program_of_package(const Arguments& a, const ZipReader& package) {
+  TRY(const std::vector<std::string> names, program_names(package));
+  if (names.size() < 2) return std::string();
+  const std::string stem = std::filesystem::path(a.model).stem().string();
+  const std::string wanted = a.compile.program.empty() ? stem : a.compile.program;
+  if (std::find(names.begin(), names.end(), wanted) != names.end()) return wanted;
+  return Error{ErrorCode::bad_option, fmt::format("the package holds the programs {}, and none of them is '{}'", shown(fmt::format("{}", fmt::join(names, ", "))), shown(wanted)), a.against,
+               "--program says which one the model is compared with"};
+}
+
+Result<std::vector<CallResult>> results_of_package(const Arguments& a, std::span<const CoilTensorView> inputs) {
+  TRY(const ZipReader zip, ZipReader::open(a.against));
+  if (archive_kind(zip) != ArchiveKind::package) return Error{ErrorCode::bad_option, "--against names neither a target nor a package", a.against, "a package of `coil compile`, or cpu:x86-64-v3"};
+  TRY(const std::string program, program_of_package(a, zip));
+  return call_package(zip.bytes(), inputs, a.threads, program);
+}
+
+// What the reader and PyTorch are asked for. Where the model is a single program, --program is about the package beside it.
+std::string program_of_model(const Arguments& a, const ZipReader& model) {
+  const std::vector<std::string> names = programs_in(model);
+  const bool single = names.size() < 2 && std::find(names.begin(), names.end(), a.compile.program) == names.end();
+  return single && !a.against.empty() && !a.against.starts_with("cpu") ? std::string() : a.compile.program;
 }
 
 // The whole program, from its inputs to its results.
-Status compare_whole(const Arguments& a, const Graph& graph, const CompileOptions& options, std::span<const CoilTensorView> inputs, Found& f) {
+Status compare_whole(const Arguments& a, const std::string& program, const Graph& graph, const CompileOptions& options, std::span<const CoilTensorView> inputs, Found& f) {
   TRY(const std::vector<uint8_t> package, compile_to_memory(graph, options));
   TRY(const std::vector<CallResult> found, call_package(package, inputs, a.threads));
   const bool target = a.against.starts_with("cpu");
   if (a.torch) {
     f.beside = "PyTorch";
-    TRY(const std::vector<CallResult> expected, results_of_torch(a.model, inputs));
+    TRY(const std::vector<CallResult> expected, results_of_torch(a.model, program, inputs));
     TRY(f.results, diff_results(expected, found, a.tolerance));
   } else if (!a.against.empty() && !target) {
     f.beside = a.against;
-    TRY(const std::vector<CallResult> expected, results_of_package(a.against, inputs, a.threads));
+    TRY(const std::vector<CallResult> expected, results_of_package(a, inputs));
     TRY(f.results, diff_results(expected, found, a.tolerance));
   } else {
     Result<std::vector<ResultDiff>> results = diff_with_reference(graph, options, inputs, found, a.tolerance);
@@ -132,6 +154,7 @@ Result<int> diff(const Arguments& a) {
   }
   CompileArguments compile = a.compile;
   if (a.against.starts_with("cpu")) compile.target = a.against;
+  compile.program = program_of_model(a, zip);
   Progress progress(a.quiet || a.json ? Progress::Mode::never : Progress::mode_from_env());
   TRY(const ProgramInput program, read_input_program(zip, compile));
   TRY(CompileOptions options, compile_options(compile, progress));
@@ -139,12 +162,12 @@ Result<int> diff(const Arguments& a) {
   TRY(const WatchedBuild build, build_watched(with_own_pool(program.graph), options));
   progress.finish();
   CallInputs inputs;
-  TRY_STATUS(gather_for_package(a.inputs, build.package, a.threads, &inputs));
+  TRY_STATUS(gather_for_package(a.inputs, build.package, &inputs));
   Found f;
   if (!a.whole) TRY_STATUS(compare_kernels(a, build, options, inputs.views, f));
   // What no kernel did wrong, a pass may have, or the order in which the package runs its kernels.
-  if (!a.kernels && (a.whole || !f.kernels.first || a.torch || !a.against.empty())) TRY_STATUS(compare_whole(a, program.graph, options, inputs.views, f));
-  if (!a.save.empty() && f.kernels.first) TRY_STATUS(save_difference(zip, program.graph, build, options, *f.kernels.first, inputs.views, a.save));
+  if (!a.kernels && (a.whole || !f.kernels.first || a.torch || !a.against.empty())) TRY_STATUS(compare_whole(a, compile.program, program.graph, options, inputs.views, f));
+  if (!a.save.empty() && f.kernels.first) TRY_STATUS(save_difference(zip, compile.program, program.graph, build, options, *f.kernels.first, inputs.views, a.save));
   if (a.json) put(json_text(to_json(a, build, f)));
   else if (!a.quiet) put(to_text(a, build, f));
   return f.different() > 0 ? 1 : 0;
@@ -161,6 +184,7 @@ Action add_diff(CLI::App& app) {
   app.add_flag("--all", a->all, "go on after the first kernel that is wrong");
   app.add_option("--against", a->against, "compare the results with those of another package on the same inputs; or compile for another level of the CPU (cpu:x86-64-v3)")->type_name("PACKAGE|TARGET");
   app.add_flag("--torch", a->torch, "compare the results with eager PyTorch's (COIL_TORCH or python3, which needs PyTorch)");
+  app.add_option("--program", a->compile.program, "which program, of an archive or of the package of --against that holds several; default: the one of the model's file name")->type_name("NAME");
   app.add_option("--save", a->save, "write the part of the program that the wrong kernel computes, and what it was given: FOLDER/program.pt2 and FOLDER/inputs.npz")->type_name("FOLDER");
   app.add_option("--tolerance", a->tolerance, "how far results of the whole program may be off, as a part of their largest number; default: 1e-3 (float32), 5e-2 (16-bit types), 1e-9 (float64), and 1e-2 beside the reference, whose bound is tighter")
       ->check(CLI::Range(1e-15, 1e3))

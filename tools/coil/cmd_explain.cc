@@ -27,9 +27,7 @@ struct Arguments {
 // The manifest of a package, or of what a program compiles to.
 Result<Json> manifest_of(const Arguments& a) {
   TRY(const ZipReader zip, ZipReader::open(a.model));
-  const std::string& program = a.measure.compile.program;
-  if (archive_kind(zip) == ArchiveKind::package) return read_manifest(zip, program);
-  if (!program.empty()) return Error{ErrorCode::bad_option, fmt::format("--program {}: {} is an exported program, not a package of several", shown(program), shown(a.model)), "", "leave --program out"};
+  if (archive_kind(zip) == ArchiveKind::package) return read_manifest(zip, a.measure.compile.program);
   return manifest_of_program(zip, a.measure.compile);
 }
 

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "archive_option.h"
 #include "base/text.h"
 #include "child.h"
 #include "command.h"
@@ -86,7 +87,7 @@ Result<int> reduce(const Arguments& a) {
   Progress silent, progress(a.json ? Progress::Mode::never : Progress::mode_from_env());
   TRY(const ProgramInput program, read_input_program(zip, a.compile));
   TRY(CompileOptions options, compile_options(a.compile, silent));
-  TRY(const ProgramDocument whole, ProgramDocument::open(zip, program.graph));
+  TRY(const ProgramDocument whole, ProgramDocument::open(zip, program.graph, a.compile.program));
   CallInputs inputs;
   TRY_STATUS(gather_for_program(a.inputs, program.graph, options, &inputs));
   NamedTensors values;
@@ -97,8 +98,9 @@ Result<int> reduce(const Arguments& a) {
   progress.begin("trying parts of the program", static_cast<size_t>(a.most));
   const auto shows = [&](const ProgramDocument& part) -> Result<bool> {
     progress.step(count_text(part.num_nodes(), "operator"));
-    const Status saved = save_program(part, values, program.graph, inputs.views, work.path);
-    if (!saved.ok()) return saved.error().code == ErrorCode::unsupported_feature ? Result<bool>(false) : Result<bool>(saved.error());
+    const Result<NamedTensors> given = inputs_of(part, values, program.graph, inputs.views);
+    if (!given.ok()) return false;
+    TRY_STATUS(save_program(part, given.value(), work.path));
     return fails(a, work.path);
   };
   Reducer reducer(whole, known, shows, a.most);
@@ -106,6 +108,7 @@ Result<int> reduce(const Arguments& a) {
   Reduced r;
   r.nodes_before = whole.num_nodes();
   if (!found) return Error{ErrorCode::bad_option, "the program does not fail as a file of its own: nothing can be left out", a.model, "does the command of --test end with 0 where the program fails?"};
+  TRY(const NamedTensors given, inputs_of(reducer.part(), values, program.graph, inputs.views));
   ProgramDocument part = reducer.part();
   if (a.anonymous) {
     ProgramDocument other = part;
@@ -114,7 +117,7 @@ Result<int> reduce(const Arguments& a) {
     if (r.anonymous) part = std::move(other);
   }
   progress.finish();
-  TRY_STATUS(save_program(part, values, program.graph, inputs.views, a.output));
+  TRY_STATUS(save_program(part, given, a.output));
   r.nodes = part.num_nodes();
   r.tests = reducer.tests();
   r.inputs = part.inputs();
@@ -139,6 +142,7 @@ Action add_reduce(CLI::App& app) {
   app.add_flag("--anonymous", a->anonymous, "other weights of the same mean and deviation, and no source lines, if it still fails with them");
   app.add_option("--most", a->most, "so many tests at most; default: 400")->check(CLI::Range(1, 100000))->type_name("N");
   app.add_option("--timeout", a->timeout, "seconds that a test may take; default: 60")->check(CLI::Range(0.1, 86400.0))->type_name("SECONDS");
+  add_archive_option(app, a->compile.program);
   add_kernels_option(app, a->compile);
   app.add_option("--dim", a->compile.dims, "name a dynamic dimension, by symbol (batch=s77) or input (batch=x:0)")->allow_extra_args(false)->type_name("NAME=WHICH");
   app.add_flag("--json", a->json, "print the summary as JSON");

@@ -97,14 +97,11 @@ Status gather_for_program(const std::vector<std::string>& arguments, const Graph
   return gather_inputs(arguments, interface, manifest, inputs);
 }
 
-Status gather_for_package(const std::vector<std::string>& arguments, std::span<const uint8_t> package, int threads, CallInputs* inputs) {
-  runtime::ModelOptions options;
-  options.device = "cpu";
-  options.num_threads = threads;
-  TRY(const std::shared_ptr<runtime::Model> model, runtime::Model::open_memory(package, options));
+Status gather_for_package(const std::vector<std::string>& arguments, std::span<const uint8_t> package, CallInputs* inputs) {
   TRY(const ZipReader zip, ZipReader::from_bytes(package, "the program"));
   TRY(const Json manifest, read_manifest(zip));
-  return gather_inputs(arguments, *model, manifest, inputs);
+  TRY(const runtime::Manifest interface, runtime::parse_manifest(manifest.dump()));
+  return gather_inputs(arguments, interface, manifest, inputs);
 }
 
 }  // namespace coil::tool

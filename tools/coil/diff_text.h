@@ -21,6 +21,6 @@ Json result_json(const ResultDiff& r);
 // The inputs of a call of a program, without running any of its code: its interface alone is compiled.
 Status gather_for_program(const std::vector<std::string>& arguments, const Graph& graph, const CompileOptions& options, CallInputs* inputs);
 // The inputs of a call of a package in memory, as gather_inputs takes them.
-Status gather_for_package(const std::vector<std::string>& arguments, std::span<const uint8_t> package, int threads, CallInputs* inputs);
+Status gather_for_package(const std::vector<std::string>& arguments, std::span<const uint8_t> package, CallInputs* inputs);
 
 }  // namespace coil::tool

@@ -14,6 +14,9 @@ struct InspectArguments {
   bool kernels = false, memory = false, fusion = false, entries = false, licenses = false, json = false, all_sources = false;
 };
 
+// The generated code of what `wanted` names: a file, a function, or kernels by a part of their names. m: the package's manifest.
+Result<std::string> source_text(const ZipReader& package, const Json& m, const std::string& wanted);
+
 // Print to standard output, return the exit code. Json::exception when the manifest lacks what coil writes.
 Result<int> inspect_package(const ZipReader& zip, const InspectArguments& arguments);
 Result<int> inspect_program(const ZipReader& zip, const InspectArguments& arguments);

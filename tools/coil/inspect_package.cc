@@ -243,7 +243,8 @@ std::string function_text(const std::string& text, const std::string& name) {
   return text.substr(begin, end == std::string::npos ? std::string::npos : end + 3 - begin);
 }
 
-// The code of what `wanted` names: a file, a function, or kernels by a part of their names.
+}  // namespace
+
 Result<std::string> source_text(const ZipReader& zip, const Json& m, const std::string& wanted) {
   TRY(const auto sources, read_sources(zip, m));
   std::string text, names;
@@ -273,6 +274,8 @@ Result<std::string> source_text(const ZipReader& zip, const Json& m, const std::
   return Error{ErrorCode::bad_option, fmt::format("--source '{}': no kernel and no generated file has this name", wanted), "",
                "see --kernels for the kernels; the files are " + names};
 }
+
+namespace {
 
 Result<Json> to_json(const ZipReader& zip, const Json& m, const InspectArguments& a) {
   Json entries = Json::array();

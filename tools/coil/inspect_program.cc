@@ -142,6 +142,7 @@ std::string to_text(const Json& d) {
 
 Result<int> inspect_program(const ZipReader& zip, const InspectArguments& a) {
   ReadOptions options;
+  options.model_name = a.program;
   options.check_weights = false;  // nothing is computed with them
   Result<Graph> graph = read_program(zip, options);
   if (!graph.ok()) {

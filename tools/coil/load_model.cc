@@ -4,8 +4,6 @@
 
 #include <chrono>
 
-#include "base/text.h"
-
 namespace coil::tool {
 // The kernels and the memory that the manifest tells are those of the target that was opened.
 void choose_target(LoadedModel& loaded) {
@@ -29,8 +27,6 @@ Result<LoadedModel> load_model(const std::string& path, const CompileArguments& 
   options.program = arguments.program;
   TRY(const ZipReader zip, ZipReader::open(path));
   if (archive_kind(zip) == ArchiveKind::program) {
-    if (!arguments.program.empty())
-      return Error{ErrorCode::bad_option, fmt::format("--program {}: {} is an exported program, not a package of several", shown(arguments.program), path), "", "leave --program out"};
     CompileArguments compile = arguments;
     if (compile.threads == 0) compile.threads = threads;
     return compile_and_load(zip, std::move(compile), options);

@@ -13,12 +13,16 @@
 namespace coil::tool {
 namespace {
 
-// Arguments: the program, the inputs, where the results go. Tensor inputs are in_0, in_1, ... in the program's order.
+// Arguments: the program, the inputs, where the results go, and which program of an archive of several (empty: the only one). Tensor inputs are in_0, in_1, ... in the program's order.
 constexpr const char* kScript = R"py(
 import sys
 import numpy as np
 import torch
-program = torch.export.load(sys.argv[1])
+if sys.argv[4]:
+    from torch.export.pt2_archive._package import load_pt2
+    program = load_pt2(sys.argv[1]).exported_programs[sys.argv[4]]
+else:
+    program = torch.export.load(sys.argv[1])
 arrays = np.load(sys.argv[2])
 types = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
 leaves, taken = [], 0
@@ -40,7 +44,7 @@ np.savez(sys.argv[3], **{f"out_{i}": t.to(wide.get(t.dtype, t.dtype)).contiguous
 
 }  // namespace
 
-Result<std::vector<CallResult>> results_of_torch(const std::string& program, std::span<const CoilTensorView> inputs) {
+Result<std::vector<CallResult>> results_of_torch(const std::string& program, const std::string& name, std::span<const CoilTensorView> inputs) {
   const TemporaryFolder folder;
   if (folder.path.empty()) return Error{ErrorCode::file_unwritable, "no temporary folder can be made", "", "set TMPDIR"};
   NamedArrays arrays;
@@ -48,7 +52,7 @@ Result<std::vector<CallResult>> results_of_torch(const std::string& program, std
   const std::string in = folder.path + "/in.npz", out = folder.path + "/out.npz";
   TRY_STATUS(write_npz(in, arrays));
   const std::string python = env("COIL_TORCH").value_or("python3");
-  TRY(const ChildResult child, run_child({python, "-c", kScript, program, in, out}));
+  TRY(const ChildResult child, run_child({python, "-c", kScript, program, in, out, name}));
   if (child.exit_code != 0)
     return Error{ErrorCode::bad_option, fmt::format("--torch: {} ended with {}:\n{}", shown(python), child.exit_code, shown(child.output, Lines::keep)), "", "set COIL_TORCH to a Python that has PyTorch"};
   TRY(const NamedArrays found, read_npz(out));

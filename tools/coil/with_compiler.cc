@@ -120,6 +120,7 @@ Result<ProgramInput> read_input_program(const ZipReader& zip, const CompileArgum
   ReadOptions options;
   TRY(options.dim_names, dim_names(arguments));
   TRY(options.kernels, user_kernels({}, arguments.kernels));
+  options.model_name = arguments.program;
   Result<Graph> graph = read_program(zip, options);
   if (!graph.ok()) {
     if (graph.error().where.empty()) graph.error().where = zip.name();
@@ -138,7 +139,9 @@ Result<Json> manifest_of_program(const ZipReader& zip, const CompileArguments& a
   return read_manifest(package);
 }
 
-Result<LoadedModel> compile_and_load(const ZipReader& zip, CompileArguments arguments, const runtime::ModelOptions& options) {
+Result<LoadedModel> compile_and_load(const ZipReader& zip, CompileArguments arguments, const runtime::ModelOptions& given) {
+  runtime::ModelOptions options = given;
+  options.program.clear();  // it was about the archive; what is compiled is a package of one
   if (options.device.starts_with("cuda") && arguments.target.find("cuda") == std::string::npos) {
     TRY(arguments.target, target_of(options.device));
   }

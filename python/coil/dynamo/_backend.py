@@ -33,8 +33,8 @@ def compile_fx(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], mode: st
     `options`: "fallback": "torch" (default) runs operators that coil has no code for in PyTorch, "error" refuses the graph;
     "attention", "convolutions": in training on CUDA these are PyTorch's ("torch", default) or coil's ("coil", without breaks of the graph);
     "freeze": inference holds the module's weights as they are at the first call (by default as torch._inductor.config.freezing says);
-    "opt_level", "threads", "libraries", "graphs", "tf32", "skip", "tune", "tune_budget" as on the command line; "kernels" as
-    coil.compile has it. "tf32" is by default what PyTorch's settings say: for products `torch.set_float32_matmul_precision` ("high" and "medium": yes),
+    "opt_level", "threads", "libraries", "graphs", "tf32", "skip", "tune", "tune_budget" as on the command line; "dump", "debug_info" and
+    "kernels" as coil.compile has them. "tf32" is by default what PyTorch's settings say: for products `torch.set_float32_matmul_precision` ("high" and "medium": yes),
     for convolutions `torch.backends.cudnn.allow_tf32`, which is True unless it was changed.
     """
     _check_mode(mode or "default")

@@ -8,6 +8,7 @@ import importlib.util
 import os
 import re
 import sys
+import traceback
 import warnings
 import zipfile
 from typing import Any
@@ -34,10 +35,19 @@ def check_operators(path: str) -> None:
             raise Unusable(f"--triton: no module defines the program's operator {name}\n  hint: name the Python file that does with --triton")
 
 
+def _import_named(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the user's module does
+        missing = isinstance(error, ModuleNotFoundError) and error.name == name.partition(".")[0]
+        hint = "give the path of a Python file (ops.py), or set PYTHONPATH to where the module is" if missing else f"mend the module: `{sys.executable} -m {name}` has to run without an error"
+        raise Unusable(f"--triton: importing '{name}' ended with {type(error).__name__}: {error}\n  hint: {hint}") from error
+
+
 def load_module(path: str) -> Any:
     """A file, or the name of a module; it defines operators as it is run."""
     if not path.endswith(".py"):
-        return importlib.import_module(path)
+        return _import_named(path)
     name = os.path.splitext(os.path.basename(path))[0]
     if not os.path.isfile(path):
         raise Unusable(f"--triton: there is no file '{path}'")
@@ -46,8 +56,23 @@ def load_module(path: str) -> Any:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the user's file does
+        raise Unusable(f"--triton: {path} ended with {type(error).__name__}: {error}\n" + _place_and_hint(error, path)) from error
     return module
+
+
+def _place_and_hint(error: BaseException, path: str) -> str:
+    """The deepest line of the file that the error passed through, and what to do about it."""
+    line = error.lineno if isinstance(error, SyntaxError) and error.filename and os.path.samefile(error.filename, path) else None
+    for frame in traceback.extract_tb(error.__traceback__):
+        if frame.filename == os.path.abspath(path) or frame.filename == path:
+            line = frame.lineno
+    place = f"  at {path}:{line}\n" if line else ""
+    if isinstance(error, ModuleNotFoundError):
+        return place + f"  hint: install '{error.name}' for {sys.executable}, or let COIL_TORCH name a Python that has it"
+    return place + f"  hint: mend the file: `{sys.executable} {path}` has to run without an error"
 
 
 def main() -> int:

@@ -10,6 +10,7 @@
 #include "codegen/host/call_text.h"
 #include "codegen/host/index_text.h"
 #include "codegen/host/interface_text.h"
+#include "codegen/host/watch_text.h"
 
 namespace coil::cuda {
 namespace {
@@ -28,14 +29,14 @@ class HostWriter {
     std::string calls, functions, open;
     size_t count = 0, number = 0;
     for (size_t k = 0; k < plan_.kernels.size(); ++k) {
-      open += kernel_call(k);
+      open += kernel_call(k) + watch(k);
       if (++count < kCallsOfAFunction) continue;
       functions += call_function(number, open);
       calls += fmt::format("  if (const int32_t failed = calls_{}(call, s, error)) return failed;\n", number++);
       open.clear();
       count = 0;
     }
-    return prologue() + tuning() + tables() + interface_text(plan_, true, grid_limits(plan_, program_)) + functions + run_function(calls + open) + model();
+    return prologue() + tuning() + (options_.watched ? watch_table() : "") + tables() + interface_text(plan_, true, grid_limits(plan_, program_)) + functions + run_function(calls + open) + model();
   }
 
  private:
@@ -62,6 +63,18 @@ class HostWriter {
     std::string results;
     for (BufferId id : written_buffers(plan_.kernels[k])) results += address(id) + ", ";
     return fmt::format("    void* const results[] = {{{}nullptr}};\n    if (coil_tuning.hook) coil_tuning.hook(coil_tuning.owner, {}, results);\n", results, k);
+  }
+
+  // What the launch of kernel k wrote, of itself and of those that run beside it.
+  std::string watch(size_t k) const {
+    if (!options_.watched || program_.calls[k].joined) return "";
+    std::string text;
+    for (size_t j = k; j == k || (j < plan_.kernels.size() && program_.calls[j].joined); ++j) {
+      std::string results;
+      for (BufferId id : results_of(plan_, j)) results += address(id) + ", ";
+      text += fmt::format("  if (coil_watch.hook) {{\n    void* const results[] = {{{}nullptr}};\n    coil_watch.hook(coil_watch.owner, {}, results, s);\n  }}\n", results, j);
+    }
+    return text;
   }
 
   std::string tables() const {

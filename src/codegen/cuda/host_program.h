@@ -23,6 +23,7 @@ struct HostOptions {
   std::vector<HostImage> images;
   std::string architectures;      // "sm_90, sm_80"
   std::vector<bool> timed;        // for a tuner (see CoilTuning): which kernels it times. Empty: a package's program
+  bool watched = false;           // a build that shows what each kernel wrote (see CoilWatch)
   bool graphs = true;             // calls may become CUDA graphs (device/cuda_graph.h)
 };
 

@@ -1,0 +1,17 @@
+// Microseconds as people read them: "35 us", "160 ms", "1.5 s".
+#pragma once
+
+#include <cstdio>
+#include <string>
+
+namespace coil::report {
+
+inline std::string time_text(double us) {
+  char text[64];
+  if (us >= 1e6) std::snprintf(text, sizeof text, "%.3g s", us * 1e-6);
+  else if (us >= 1e3) std::snprintf(text, sizeof text, "%.3g ms", us * 1e-3);
+  else std::snprintf(text, sizeof text, "%.3g us", us);
+  return text;
+}
+
+}  // namespace coil::report

@@ -1,0 +1,74 @@
+#include "part_program.h"
+
+#include <fmt/format.h>
+
+#include "base/files.h"
+#include "inspect.h"
+#include "load_model.h"
+#include "save_difference.h"
+
+namespace coil::tool {
+namespace {
+
+constexpr const char* kMakefile = R"mk(# make run: the part of the program that {name} computes, on its inputs, beside the reference; and how long a call takes.
+{about}COIL = coil
+OPTIONS = {options}
+EDITED = {edited}
+
+run:
+	$(COIL) diff program.pt2 -i inputs.npz --kernels-only $(OPTIONS) $(EDITED)
+	$(COIL) bench program.pt2 -i inputs.npz $(OPTIONS) $(EDITED)
+
+package:
+	$(COIL) compile {model} $(OPTIONS) {replaced} -o edited.coil.pt2
+
+.PHONY: run package
+)mk";
+
+// In single quotes, for a shell in a Makefile.
+std::string quoted(const std::string& text) {
+  std::string out = "'";
+  for (const char c : text) out += c == '\'' ? "'\\''" : c == '$' ? "$$" : std::string(1, c);
+  return out + "'";
+}
+
+// Whether the part's own compile has the function, so that it can be replaced there too.
+Result<bool> has_function(const std::string& program, const PartSource& from, const std::string& function) {
+  TRY(const ZipReader zip, ZipReader::open(program));
+  CompileArguments arguments = from.arguments;
+  arguments.program.clear();
+  arguments.dims.clear();
+  TRY(const Json manifest, manifest_of_program(zip, arguments));
+  for (const Json& k : manifest.at("kernels")) {
+    if (k.at("function") == function) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Status write_part(const PartSource& from, const KernelPart& part, const std::string& folder) {
+  const std::string at = folder + "/" + part.folder;
+  KernelDifference what;
+  what.value = part.value;
+  what.given = part.given;
+  TRY_STATUS(save_difference(from.zip, from.arguments.program, from.graph, from.build, from.options, what, from.inputs, at));
+  const bool cuda = from.build.cuda;
+  const std::string file = cuda ? "kernel.cu" : "kernel.cc";
+  std::string edited, replaced, about = "# It is code of the device library as it is: there is no generated text to edit.\n";
+  if (!part.function.empty()) {
+    TRY(const ZipReader package, ZipReader::from_bytes(from.build.package, "the program"));
+    TRY(const Json manifest, read_manifest(package));
+    TRY(const std::string text, source_text(package, manifest, part.function));
+    TRY_STATUS(write_file(at + "/" + file, std::string_view(text)));
+    replaced = fmt::format("--replace-kernel {}={}", part.function, file);
+    TRY(const bool same, has_function(at + "/program.pt2", from, part.function));
+    if (same) edited = replaced;
+    about = fmt::format("# {}: {}\n", file, same ? "to be edited. make package: the model with it." : "to be edited for make package, the model with it. The part alone is compiled to other text.");
+  }
+  const std::string options = from.arguments.target == "cpu" ? "" : "--target " + quoted(from.arguments.target);
+  return write_file(at + "/Makefile", std::string_view(fmt::format(fmt::runtime(kMakefile), fmt::arg("name", part.folder.substr(part.folder.rfind('/') + 1)), fmt::arg("about", about),
+                                                                   fmt::arg("options", options), fmt::arg("edited", edited), fmt::arg("model", quoted(from.model)), fmt::arg("replaced", replaced))));
+}
+
+}  // namespace coil::tool
