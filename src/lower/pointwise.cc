@@ -1,5 +1,6 @@
 // Elementwise arithmetic: one row per operator.
 #include "lower/data_checks.h"
+#include "lower/half_rounding.h"
 #include "lower/lowering.h"
 
 namespace coil::lowering {
@@ -165,9 +166,15 @@ Views divide(Op& op) {
   return {map2(op, op.operand("self"), op.operand("other"), binary(scalar))};
 }
 
+// Numbers of 16 bits are compared as memory has them. A kernel has 32 bits of them, and of one number that is computed in two kernels not the same:
+// a gradient looks for the maximum among what it computes anew. Which side of zero a number is on, no rounding changes.
 Views compare(Op& op, ScalarOp scalar) {
   const DType common = result_type(op, {"self", "other"});
-  return {map2(op, op.operand("self"), op.operand("other"), binary(scalar), ordered(common))};
+  const bool rounds = is_float(common) && byte_size(common) == 2 && !op.is_number("other", 0);
+  return {map2(op, op.operand("self"), op.operand("other"), [&](Expr a, Expr b) {
+    const auto number = [&](Expr e) { return rounds ? rounded_to_half(Val(as(e, DType::f32)), common).e : e; };
+    return op.pool.op(scalar, {number(a), number(b)});
+  }, ordered(common))};
 }
 
 Views logical(Op& op, ScalarOp scalar) {

@@ -9,6 +9,7 @@ import warnings
 
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 SEED = 1234
@@ -64,6 +65,47 @@ def eager(module, sets, dtype, direction, device="cpu"):
     """One list of tensors for each set; None: nothing to differentiate."""
     module = copy.deepcopy(module)
     return [call(module, module, *fresh(s), dtype, direction, device) for s in sets]
+
+
+class InFloat64(TorchDispatchMode):
+    """What a program asks to be of fewer bits (`x.float()`) is float64: else its result in float64 would have eager's own roundings."""
+
+    WIDE = {torch.float32: torch.float64, torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.complex64: torch.complex128}
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        return function(*args, **{k: self.WIDE.get(v, v) if isinstance(v, torch.dtype) else v for k, v in (kwargs or {}).items()})
+
+
+def exact(module, sets, direction, device="cpu"):
+    """Eager's results in float64, of a module and arguments that are in it."""
+    default = torch.get_default_dtype()
+    try:
+        torch.set_default_dtype(torch.float64)
+        with InFloat64():
+            return eager(module, sets, "float64", direction, device)
+    finally:
+        torch.set_default_dtype(default)
+
+
+LAST_BIT = {"float32": 2.0 ** -23, "float16": 2.0 ** -10, "bfloat16": 2.0 ** -7, "autocast": 2.0 ** -7}
+
+
+def nudged(module, sets, dtype, seed):
+    """The module and its arguments, every number of parameters and arguments moved by about a unit in its last place."""
+    source = torch.Generator().manual_seed(seed)
+
+    def nudge(v):
+        if not isinstance(v, torch.Tensor) or not v.is_floating_point():
+            return v
+        step = torch.rand(v.shape, generator=source, dtype=torch.float64).mul(2).sub(1).mul(LAST_BIT[dtype]).add(1).to(v.device)
+        return torch.empty_like(v, requires_grad=False).copy_(v.detach().double() * step)
+
+    module = copy.deepcopy(module)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            if parameter.is_floating_point():
+                parameter.copy_(nudge(parameter))
+    return module, [tree_map(nudge, s) for s in sets]
 
 
 class Flat(nn.Module):

@@ -12,6 +12,7 @@ import harness
 
 sys.path.insert(0, str(harness.REPO / "tests/matrix"))
 import cells
+import doors
 import judge
 import run_cells as run
 import subjects
@@ -87,6 +88,35 @@ def test_gradients_may_be_as_rough_as_eagers():
     nothing = [torch.zeros(300, dtype=torch.float64), exact[0]]  # a gradient that is zero but for rounding
     rows = judge.gradients([torch.full((300,), 1e-9), exact[0].float()], [torch.full((300,), 1e-10), exact[0].float()], nothing, "float32")
     assert rows["status"] == "right"
+
+
+def test_a_gradient_may_jump_where_eagers_does():
+    """The side of a ReLU is decided by a rounding: eager's gradients for numbers that differ in their last bit are the measure."""
+    module = torch.nn.Sequential(torch.nn.Linear(64, 8), torch.nn.ReLU())
+    torch.manual_seed(0)
+    x = torch.randn(4, 64)
+    with torch.no_grad():
+        module[0].bias.sub_(module[0](x)[0])  # the first row is zero, but for roundings
+    sets = [((x,), {})]
+    other = doors.eager(*doors.nudged(module, sets, "float32", 100), "float32", "gradients")[0]
+    eager, exact = (f[0] for f in (doors.eager(module, sets, "float32", "gradients"),
+                                   doors.exact(module.double(), [((x.double(),), {})], "gradients")))
+    others = [doors.eager(*doors.nudged(module.float(), sets, "float32", seed), "float32", "gradients")[0] for seed in range(6)]
+    assert judge.gradients(other, eager, exact, "float32")["status"] == "wrong"
+    assert judge.gradients(other, eager, exact, "float32", others)["status"] == "right"
+    assert judge.gradients([g * 3 for g in other], eager, exact, "float32", others)["status"] == "wrong"
+
+
+def test_the_reference_is_float64_throughout():
+    class Narrowing(torch.nn.Module):
+        def forward(self, x):
+            return (x.float().exp() + torch.full((3,), 0.1)).to(torch.bfloat16) + torch.arange(3, dtype=torch.float32) / 3
+
+    x = torch.tensor([0.1, 0.2, 0.3], dtype=torch.float64)
+    found = doors.exact(Narrowing(), [((x,), {})], "forward")[0][0]
+    assert found.dtype == torch.float64
+    assert torch.equal(found, x.exp() + 0.1 + torch.arange(3, dtype=torch.float64) / 3)
+    assert torch.get_default_dtype() == torch.float32
 
 
 def test_integers_are_compared():

@@ -10,7 +10,6 @@ from typing import Any, Callable, Mapping, Sequence
 
 import torch
 from torch._dynamo.backends.common import aot_autograd
-from torch._functorch.partitioners import min_cut_rematerialization_partition
 
 from .._compile import settings_of
 from .._errors import option_error
@@ -19,6 +18,7 @@ from ._decompositions import decompositions
 from ._flex import spell_out_flex_attention
 from ._graph import compile_graph
 from ._layout import convolutions_in_tf32
+from ._partition import partition
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
@@ -57,7 +57,7 @@ def compile_fx(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], mode: st
         bw_compiler=functools.partial(compiler, kind="backward"),
         inference_compiler=functools.partial(compiler, kind="inference"),
         decompositions=decompositions,
-        partition_fn=min_cut_rematerialization_partition,
+        partition_fn=partition,
         # What inputs become is written by coil's kernels. Recorded graphs of CUDA do not take writes to any memory.
         keep_inference_input_mutations=graphs is None,
     )
