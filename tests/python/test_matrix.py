@@ -92,19 +92,13 @@ def test_gradients_may_be_as_rough_as_eagers():
 
 def test_a_gradient_may_jump_where_eagers_does():
     """The side of a ReLU is decided by a rounding: eager's gradients for numbers that differ in their last bit are the measure."""
-    module = torch.nn.Sequential(torch.nn.Linear(64, 8), torch.nn.ReLU())
-    torch.manual_seed(0)
-    x = torch.randn(4, 64)
-    with torch.no_grad():
-        module[0].bias.sub_(module[0](x)[0])  # the first row is zero, but for roundings
-    sets = [((x,), {})]
-    other = doors.eager(*doors.nudged(module, sets, "float32", 100), "float32", "gradients")[0]
-    eager, exact = (f[0] for f in (doors.eager(module, sets, "float32", "gradients"),
-                                   doors.exact(module.double(), [((x.double(),), {})], "gradients")))
-    others = [doors.eager(*doors.nudged(module.float(), sets, "float32", seed), "float32", "gradients")[0] for seed in range(6)]
-    assert judge.gradients(other, eager, exact, "float32")["status"] == "wrong"
-    assert judge.gradients(other, eager, exact, "float32", others)["status"] == "right"
-    assert judge.gradients([g * 3 for g in other], eager, exact, "float32", others)["status"] == "wrong"
+    eager = [torch.linspace(1, 2, 64).reshape(8, 8), torch.ones(8)]
+    exact = [g.double() for g in eager]
+    off = [torch.cat((g[:1] * 0, g[1:])) for g in eager]  # as if the first unit were below zero
+    others = [[g.clone() for g in eager], off, [g * (1 + 1e-7) for g in eager]]
+    assert judge.gradients(off, eager, exact, "float32")["status"] == "wrong"
+    assert judge.gradients(off, eager, exact, "float32", others)["status"] == "right"
+    assert judge.gradients([g * 3 for g in off], eager, exact, "float32", others)["status"] == "wrong"
 
 
 def test_the_reference_is_float64_throughout():
