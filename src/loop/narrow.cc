@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "loop/guard_positions.h"
 #include "loop/simplify_body.h"
 #include "loop/visit.h"
 
@@ -59,7 +60,7 @@ std::optional<std::vector<char>> checked_dims(const LoopProgram& program, const 
   const size_t rank = program.buffer(loop.outputs[0]).sizes.size();
   for (const BodyRef& ref : bodies(program, loop)) {
     visit(ref.body, [&](Expr e) {
-      if (!e->is_op(ScalarOp::checked_index)) return;
+      if (!e->is_op(ScalarOp::checked_index) || never_fails(e)) return;
       if (!found) found.emplace(rank);
       for (size_t d = 0; d < rank; ++d) found->at(d) = found->at(d) || depends_on_var(e, static_cast<int32_t>(d));
       if (const auto* concat = std::get_if<Concat>(&loop.def)) found->at(static_cast<size_t>(concat->dim)) = 1;  // there are others in other pieces
@@ -99,10 +100,14 @@ namespace {
 
 using Ranges = std::vector<DimRange>;
 
-// What each variable of the result becomes.
-std::vector<Expr> elements(ExprPool& pool, const Ranges& ranges) {
+// What each variable of the result becomes. Where all is wanted it stays: a body's variable may run further than the result's dimension (one of six
+// sorted numbers is kept).
+std::vector<Expr> elements(ExprPool& pool, const Ranges& ranges, const std::vector<Expr>& sizes) {
   std::vector<Expr> at;
-  for (size_t d = 0; d < ranges.size(); ++d) at.push_back(ranges[d].element(pool.var(static_cast<int32_t>(d))));
+  for (size_t d = 0; d < ranges.size(); ++d) {
+    const Expr var = pool.var(static_cast<int32_t>(d));
+    at.push_back(is_whole(ranges[d], sizes[d]) ? var : ranges[d].element(var));
+  }
   return at;
 }
 
@@ -111,10 +116,10 @@ void narrow_operand(Operand& o, const std::vector<Expr>& at) {
 }
 
 // A part of one piece is no concatenation any more.
-LoopDef narrowed_concat(Concat d, const Ranges& ranges, Expr size, ExprPool& pool) {
+LoopDef narrowed_concat(Concat d, const Ranges& ranges, const std::vector<Expr>& sizes, ExprPool& pool) {
   const auto dim = static_cast<size_t>(d.dim);
-  if (!is_whole(ranges[dim], size)) d.pieces = *pieces_in(d, ranges[dim]);
-  std::vector<Expr> at = elements(pool, ranges);
+  if (!is_whole(ranges[dim], sizes[dim])) d.pieces = *pieces_in(d, ranges[dim]);
+  std::vector<Expr> at = elements(pool, ranges, sizes);
   at[dim] = pool.var(d.dim);
   for (Concat::Piece& piece : d.pieces) piece.body = substitute_vars(piece.body, at);
   if (d.pieces.size() == 1) return Pointwise{d.pieces[0].body};
@@ -152,12 +157,12 @@ void narrow_attention(Attention& d, const Ranges& ranges, const std::vector<Expr
 
 void narrow(LoopProgram& program, Loop& loop, const std::vector<DimRange>& ranges) {
   ExprPool& pool = *program.pool;
-  const std::vector<Expr> at = elements(pool, ranges), sizes = program.buffer(loop.outputs[0]).sizes;
+  const std::vector<Expr> sizes = program.buffer(loop.outputs[0]).sizes, at = elements(pool, ranges, sizes);
   for (BufferId id : loop.outputs) {
     for (size_t d = 0; d < ranges.size(); ++d) program.buffer(id).sizes[d] = ranges[d].count;
   }
   if (const auto* concat = std::get_if<Concat>(&loop.def)) {
-    loop.def = narrowed_concat(*concat, ranges, sizes[static_cast<size_t>(concat->dim)], pool);
+    loop.def = narrowed_concat(*concat, ranges, sizes, pool);
     return;
   }
   std::visit(Overload{

@@ -123,3 +123,34 @@ def test_what_is_written_is_whole(tmp_path):
         given = x.numpy().copy()
         expected = module(x).numpy()
         assert np.allclose(model.run(given)[0], expected, atol=1e-6) and np.array_equal(given, x.numpy())
+
+
+@pytest.mark.parametrize("k,largest", [(1, True), (1, False), (2, True)])
+def test_the_largest_of_some_rows(tmp_path, k, largest):
+    """The one of six was looked for among one, where some rows alone are read."""
+    import torch
+
+    class Best(torch.nn.Module):
+        def forward(self, x):
+            return x.topk(k, 1, largest=largest).values[1:2], (x * 2).topk(k, 1, largest=largest).indices[:, :, 3:5]
+
+    path = exported(Best(), (torch.zeros(4, 6, 33),), tmp_path / "best.pt2")
+    harness.coil_ok("compile", path, "-o", tmp_path / "b.pt2")
+    x = torch.randn(4, 6, 33, generator=torch.Generator().manual_seed(0))
+    for got, want in zip(capi.Model(LIBRARY, tmp_path / "b.pt2").run(x.numpy()), Best()(x)):
+        assert np.array_equal(got, want.numpy())
+
+
+def test_values_of_one_column(tmp_path):
+    """Attention whose values have one column where queries and keys have more, and some of whose queries are read."""
+    import torch
+
+    class Few(torch.nn.Module):
+        def forward(self, q, k, v, mask):
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)[:, :, :3]
+
+    draw = torch.Generator().manual_seed(0)
+    args = tuple(torch.randn(2, 3, n, width, generator=draw) for n, width in ((17, 8), (17, 8), (17, 1))) + (torch.randn(17, 17, generator=draw),)
+    harness.coil_ok("compile", exported(Few(), args, tmp_path / "few.pt2"), "-o", tmp_path / "f.pt2")
+    (got,) = capi.Model(LIBRARY, tmp_path / "f.pt2").run(*[a.numpy() for a in args])
+    assert np.allclose(got, Few()(*args).numpy(), atol=1e-5)
