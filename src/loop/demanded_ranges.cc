@@ -49,12 +49,12 @@ class DemandedRanges {
     for (const Loop& loop : program_.loops) hold(loop);
     // Readers come after what they read.
     for (size_t i = program_.loops.size(); i-- > 0;) {
-      if (original_) keep_checks(i);
-      if (original_ && split_columns_) split_columns(i);
+      keep_checks(i);
+      if (narrower_ && split_columns_) split_columns(i);
       narrow_loop(program_.loops[i]);
       collect(program_.loops[i]);
     }
-    if (!original_) return std::move(program_);
+    if (!narrower_) return std::move(program_);
     insert_added();
     for (Loop& loop : program_.loops) move_reads(program_, loop, narrowed_);
     return dead_loops(std::move(program_));
@@ -152,7 +152,7 @@ class DemandedRanges {
   }
 
   void cut(Loop& loop, Ranges ranges) {
-    if (!original_) original_ = std::make_unique<const LoopProgram>(program_);
+    narrower_ = true;
     narrow(program_, loop, ranges);
     kept_.push_back(std::make_unique<const Ranges>(std::move(ranges)));
     for (BufferId id : loop.outputs) narrowed_[static_cast<size_t>(id.index)] = kept_.back().get();
@@ -266,26 +266,6 @@ class DemandedRanges {
 
   // --- what may end the call
 
-  // Whether all of it was read along the dimensions in question.
-  bool was_whole(BufferId id, const std::vector<char>& dims) {
-    const Demand& before = original_demand(id);
-    return !before.any || !is_cut(before, dims, original_->buffer(id).sizes);  // what no coordinates read is read as a whole
-  }
-
-  // What the loops read of it by coordinates before anything was cut.
-  const Demand& original_demand(BufferId id) {
-    if (before_.empty()) {
-      before_.resize(original_->buffers.size());
-      for (const Loop& loop : original_->loops) {
-        for (const ReadAt& read : reads_at(*original_, loop)) {
-          const std::vector<Expr>& sizes = original_->buffer(read.buffer).sizes;
-          join(before_[static_cast<size_t>(read.buffer.index)], ranges_of(read, sizes), sizes);
-        }
-      }
-    }
-    return before_.at(static_cast<size_t>(id.index));
-  }
-
   static bool is_cut(const Demand& d, const std::vector<char>& dims, const std::vector<Expr>& sizes) {
     for (size_t i = 0; d.any && i < sizes.size(); ++i) {
       if (is_whole(d.ranges[i], sizes[i])) continue;
@@ -294,17 +274,17 @@ class DemandedRanges {
     return !d.any;
   }
 
-  // Less of it is read than before, or nothing: what it checks on the way is to be checked all the same.
+  // Less of it is read than there is, or nothing: eager checks all of it, and so what it checks on the way is to be checked all the same.
   void keep_checks(size_t number) {
     const Loop& loop = program_.loops[number];
     if (defines_whole(loop.def)) {  // its results may differ in rank
       const bool wanted = std::any_of(loop.outputs.begin(), loop.outputs.end(), [&](BufferId id) { return demand(id).any; });
-      if (!wanted) add_check(loop.outputs[0]);
+      if (narrower_ && !wanted) add_check(loop.outputs[0]);
       return;
     }
     const Demand wanted = wanted_of(loop);
     const std::optional<std::vector<char>> dims = checked_dims(program_, loop);
-    if (dims && is_cut(wanted, *dims, sizes_of(loop.outputs[0])) && was_whole(loop.outputs[0], *dims)) split_checks(number, *dims);
+    if (dims && is_cut(wanted, *dims, sizes_of(loop.outputs[0]))) split_checks(number, *dims);
   }
 
   void add_check(BufferId id) {
@@ -342,7 +322,7 @@ class DemandedRanges {
 
   LoopProgram program_;
   const bool split_columns_;
-  std::unique_ptr<const LoopProgram> original_;      // null as long as all is whole
+  bool narrower_ = false;  // than it was: something has been cut
   std::vector<Demand> demand_;
   std::vector<std::unique_ptr<const Ranges>> kept_;
   NarrowedBuffers narrowed_;
@@ -354,7 +334,6 @@ class DemandedRanges {
   };
   std::vector<std::vector<Reader>> readers_;  // by buffer; these three are made when first needed
   std::vector<size_t> producer_;              // by buffer: the loop whose first result it is
-  std::vector<Demand> before_;                // by buffer
   std::unordered_set<std::string> names_;     // of all buffers
 };
 

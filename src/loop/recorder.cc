@@ -78,8 +78,8 @@ Expr Recorder::recorded(Expr body, DType dtype, size_t rank, std::span<const Exp
 }
 
 View Recorder::input(std::string name, DType dtype, std::vector<Expr> sizes, std::vector<Expr> strides) {
-  int position = 0;
-  for (const LoopInput& in : program_.inputs) position += in.buffer.valid();
+  const auto before = std::find_if(program_.inputs.rbegin(), program_.inputs.rend(), [](const LoopInput& in) { return in.buffer.valid(); });
+  const int position = before == program_.inputs.rend() ? 0 : program_.buffer(before->buffer).input + 1;
   BufferInfo info;
   info.kind = BufferInfo::Kind::input;
   info.name = name;

@@ -11,6 +11,7 @@
 #include "expr/written_size.h"
 #include "loop/amounts.h"
 #include "lower/aliases.h"
+#include "loop/unread_checks.h"
 #include "lower/dtype_rules.h"
 #include "lower/size_rules.h"
 #include "lower/families.h"
@@ -174,6 +175,9 @@ void add_inputs(Session& session, Scope& scope) {
 
 }  // namespace
 
+// Lowers them and says which loop is each one's first.
+std::vector<size_t> begins_of_nodes(Session& session, Scope& scope);
+
 const Table& table() {
   static const Table instance = make_table();
   return instance;
@@ -187,8 +191,12 @@ std::string short_name(std::string_view target) {
   return std::string(target);
 }
 
-void lower_nodes(Session& session, Scope& scope) {
+void lower_nodes(Session& session, Scope& scope) { begins_of_nodes(session, scope); }
+
+std::vector<size_t> begins_of_nodes(Session& session, Scope& scope) {
+  std::vector<size_t> begins;
   for (const Node& node : scope.graph.nodes) {
+    begins.push_back(session.recorder.program().loops.size());
     try {
       lower_node(session, scope, node);
     } catch (LowerError& e) {
@@ -197,6 +205,7 @@ void lower_nodes(Session& session, Scope& scope) {
       throw LowerError{located({ErrorCode::bad_program, node.target + ": an argument has too few elements or dimensions", {}, {}}, node)};
     }
   }
+  return begins;
 }
 
 }  // namespace lowering
@@ -239,17 +248,18 @@ Result<LoopProgram> lower(const Graph& graph, const LowerOptions& options) {
   session.library = options.library;
   session.int4_block = options.int4_block;
   lowering::Scope scope{graph, lowering::Views(graph.values.size())};
+  std::vector<size_t> begins;
   try {
     lowering::add_inputs(session, scope);
     lowering::mark_counted_inputs(graph, session.recorder.program().inputs);
-    lowering::lower_nodes(session, scope);
+    begins = lowering::begins_of_nodes(session, scope);
     lowering::add_outputs(session, scope);
     lowering::add_random_update(session);
   } catch (lowering::LowerError& e) {
     return std::move(e.error);
   }
   session.recorder.program().checks = graph.checks;
-  TRY(LoopProgram program, remove_dead(session.recorder.take()));
+  TRY(LoopProgram program, remove_dead(keep_unread_checks(session.recorder.take(), begins)));
   TRY_STATUS(check_data_sizes(program));
   TRY_STATUS(check_all_amounts(program));
   return program;

@@ -7,11 +7,23 @@
 namespace coil {
 namespace {
 
+// Operators that read or write at positions from data: eager refuses wrong ones though nobody reads the result (loop/unread_checks.h).
+bool takes_positions(std::string_view target) {
+  static constexpr std::string_view kNames[] = {"_embedding_bag", "_embedding_bag_forward_only", "_unsafe_index", "_unsafe_index_put", "cross_entropy_loss", "embedding", "embedding_bag",
+                                                "gather", "index", "index_add", "index_copy", "index_fill", "index_put", "index_reduce", "index_select", "max_unpool2d",
+                                                "max_unpool3d", "multi_margin_loss", "multilabel_margin_loss", "nll_loss", "nll_loss2d", "nll_loss2d_forward", "nll_loss_forward",
+                                                "nll_loss_nd", "one_hot", "put", "scatter", "scatter_add", "scatter_reduce", "take", "take_along_dim"};
+  if (!target.starts_with("aten.")) return false;
+  const std::string_view name = target.substr(5, target.find('.', 5) - 5);
+  return std::binary_search(std::begin(kNames), std::end(kNames), name);
+}
+
 // Operators whose results may be unused and whose effect still counts. Unknown namespaces may do anything.
 bool has_effect(const Node& node) {
   std::string_view t = node.target;
   if (t == "coil.read_size") return !node.binds.empty();  // of a number that is no size nothing is left
   if (node.outputs.empty() || !node.binds.empty() || t.find("_assert") != std::string_view::npos) return true;
+  if (takes_positions(t)) return true;
   return !t.starts_with("aten.") && !t.starts_with("prims.") && !t.starts_with("quantized_decomposed.") && !t.starts_with("torch_nn.") &&
          !t.starts_with("higher_order.");
 }

@@ -176,7 +176,7 @@ def judged(program, compile):
         if fed and got and others.random() < 0.5:
             i = others.choice(fed)
             theirs[U], ours[U] = want[i].clone(), got[i]
-        overlaps = program["overlaps"] and inputs_first > 0 and others.random() < 0.3
+        overlaps = program["overlaps"] and inputs_first > 0 and others.random() < 0.3 and compile is not on_emulated_cuda  # which gets copies of its own
         if overlaps:
             theirs[U], ours[U] = theirs[0].view_as(theirs[0]), ours[0].view_as(ours[0])
         try:
@@ -198,8 +198,6 @@ def judged(program, compile):
             if any(not torch.equal(a, b) for a, b in zip(ours[:inputs_first], before)):
                 return f"WRONG: call {number} fails and has changed an input"
             continue
-        if want is None and (inputs[-5].numel() == 0 or any(f".{whole}" in line for line in program["lines"] for whole in ("zero_()", "copy_(u)", "copy_(b"))):
-            return "trivial: what nobody reads is not computed, and so not checked"
         if want is None:
             return f"WRONG: call {number} does not raise"
         got = [torch.as_tensor(g) for g in (got if isinstance(got, (tuple, list)) else [got])]

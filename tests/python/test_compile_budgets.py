@@ -85,6 +85,14 @@ def test_time_is_linear(shape, n, tmp_path):
     assert large["cpu"] < 4 * 1.6 * small["cpu"] + 0.5, f"{small['cpu']:.2f} s for {n} nodes, {large['cpu']:.2f} s for {4 * n}"
 
 
+def test_many_outputs_of_one_shape(tmp_path):
+    """Each had a case of its own in the host program's text: clang took 800 MB for 40,000 of them."""
+    program = SHAPES["same_outputs"](40_000).save(tmp_path / "p.pt2")
+    code, message, memory = harness.coil_measured("compile", program, "-o", tmp_path / "p.coil.pt2", "--target", "cpu:x86-64-v3", "-O0", "--threads", 1)
+    assert code == 0, message
+    assert memory < (256 << 10) + 64 * program.stat().st_size // 1024, f"{memory} KB"
+
+
 def test_many_sines_on_cuda(tmp_path):
     """Within one kernel too: inlined, each of them took NVRTC 80 ms, and 530 MB all together."""
     program = SHAPES["diamonds"](250).save(tmp_path / "p.pt2")

@@ -191,7 +191,7 @@ class HostWriter {
     const std::string name = fmt::format("calls_{}", num_call_functions_++);
     functions_ += call_function(name, level.calls);
     const auto given = [](bool has, const char* what) { return has ? what : ""; };
-    level.text += fmt::format("  if (const int32_t wrong = {}(call, error, host, s, flags{}{})) return wrong;\n", name, given(has_late_outputs(plan_), ", made"),
+    level.text += fmt::format("  if (const int32_t wrong = {}(call, error, host, s, flags{}{})) return wrong;\n", name, given(late_outputs_, ", made"),
                               given(!plan_.late_memory.empty(), ", late"));
     level.calls.clear();
     level.count = 0;
@@ -201,7 +201,7 @@ class HostWriter {
     const auto taken = [](bool has, const char* what) { return has ? what : ""; };
     return fmt::format(
         "__attribute__((noinline, optnone)) static int32_t {}(const cd::TracedCall* call, CoilError* error, const CoilHost* host, long* s, int* flags{}{}) {{\n  (void)call, (void)error, (void)host, (void)s, (void)flags;\n"
-        "{}{}  return 0;\n}}\n\n", name, taken(has_late_outputs(plan_), ", void** made"), taken(!plan_.late_memory.empty(), ", uint8_t** late"), one_thread(), calls);
+        "{}{}  return 0;\n}}\n\n", name, taken(late_outputs_, ", void** made"), taken(!plan_.late_memory.empty(), ", uint8_t** late"), one_thread(), calls);
   }
 
   std::string one_thread() const { return tuning() ? "  const CoilHost one_thread = {1, nullptr, nullptr};\n" : ""; }
@@ -424,7 +424,7 @@ class HostWriter {
         "extern \"C\" __attribute__((visibility(\"default\"))) const CoilModel* coil_model(void) {{ return &kModel; }}\n",
         plan_.inputs.size(), outputs, plan_.pool->num_symbols() - 1, c_string(options_.in_spec), c_string(options_.out_spec), plan_.constants_bytes,
         options_.constants_hash, plan_.state_offset, plan_.state_bytes,
-        reads_sizes(plan_) ? 1 : 0, has_late_outputs(plan_) ? "kLateOutputs" : "nullptr");
+        reads_sizes(plan_) ? 1 : 0, late_outputs_ ? "kLateOutputs" : "nullptr");
   }
 
   const KernelPlan& plan_;
@@ -432,6 +432,7 @@ class HostWriter {
   const HostOptions& options_;
   std::string functions_;  // of kernels that run image by image
   bool in_images_ = false;
+  const bool late_outputs_ = has_late_outputs(plan_);
   size_t num_call_functions_ = 0;
   std::optional<AfterReads> after_reads_;  // made when first needed
   std::vector<Choice> ways_ = {Choice{}};

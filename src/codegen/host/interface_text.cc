@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <unordered_map>
 
 #include "codegen/foreign_text.h"
 #include "codegen/host/host_program.h"
@@ -87,8 +88,15 @@ class InterfaceWriter {
     return fmt::format("cd::expr({})", expressions_.size() - 1);
   }
 
+  static std::vector<const ExprNode*> nodes_of(const std::vector<Expr>& values) {
+    std::vector<const ExprNode*> nodes;
+    for (Expr e : values) nodes.push_back(e.node());
+    return nodes;
+  }
+
   std::string input_tables() {
     std::string sizes, rows, descs;
+    std::map<std::vector<const ExprNode*>, int> firsts;  // inputs of the same sizes and strides share them
     int n = 0;
     for (const LoopInput& in : plan_.inputs) {
       if (!in.buffer.valid()) {
@@ -98,17 +106,17 @@ class InterfaceWriter {
       }
       const TensorFace b = face(plan_.buffer(in.buffer).info);
       const int rank = static_cast<int>(b.sizes.size()), dtype = info(b.dtype).shim_number;
-      const int first = n;
-      for (Expr e : b.sizes) sizes += fmt::format("    {},\n", size(e));
-      n += rank;
-      std::string strides = "nullptr";
-      if (rank > 0 && b.strides != contiguous_strides(*plan_.pool, b.sizes)) {
-        strides = fmt::format("kSizes + {}", n);
-        for (Expr e : b.strides) sizes += fmt::format("    {},\n", size(e));
-        n += rank;
+      const bool strided = rank > 0 && b.strides != contiguous_strides(*plan_.pool, b.sizes);
+      std::vector<Expr> measures = b.sizes;
+      if (strided) measures.insert(measures.end(), b.strides.begin(), b.strides.end());
+      const auto [first, is_new] = firsts.try_emplace(nodes_of(measures), n);
+      if (is_new) {
+        for (Expr e : measures) sizes += fmt::format("    {},\n", size(e));
+        n += static_cast<int>(measures.size());
       }
+      const std::string strides = strided ? fmt::format("kSizes + {}", first->second + rank) : "nullptr";
       const std::string last = in.exact_strides ? fmt::format(", -1, {}, true", cuda_ ? "COIL_CUDA" : "COIL_CPU") : cuda_ ? ", -1, COIL_CUDA" : "";
-      rows += fmt::format("    {{{}, {}, {}, kSizes + {}, {}{}}},\n", message_literal(in.name), dtype, rank, first, strides, last);
+      rows += fmt::format("    {{{}, {}, {}, kSizes + {}, {}{}}},\n", message_literal(in.name), dtype, rank, first->second, strides, last);
       descs += fmt::format("    {{{}, {}, {}}},\n", c_string(in.name), dtype, rank);
     }
     const std::string empty_size = n ? "" : "    cd::fixed(0),\n";
@@ -217,23 +225,33 @@ class InterfaceWriter {
     return any ? "static const uint8_t kLateOutputs[] = {" + flags + "};\n" : "";
   }
 
+  // What sets the sizes and strides of an output of this shape.
+  static std::string shape_text(const TensorFace& b) {
+    std::string text;
+    for (size_t d = 0; d < b.sizes.size(); ++d) {
+      text += fmt::format("      sizes[{}] = {};\n      strides[{}] = {};\n", d, host_index(b.sizes[d]), d, host_index(b.strides[d]));
+    }
+    return text;
+  }
+
   std::string outputs() const {
-    std::string descs, cases;
-    int n = 0;
+    std::string descs, cases, table;
+    std::unordered_map<std::string, size_t> shapes;  // outputs of one shape share its case: of 100,000 cases clang alone took 1.3 GB
+    size_t n = 0;
     for (const LoopOutput& o : plan_.outputs) {
       if (o.kind != LoopOutput::Kind::user) continue;
       const TensorFace b = face(plan_.buffer(o.source).info);
       descs += fmt::format("    {{{}, {}, {}}},\n", c_string(o.name), info(b.dtype).shim_number, b.sizes.size());
-      cases += fmt::format("    case {}:\n", n++);
-      for (size_t d = 0; d < b.sizes.size(); ++d) {
-        cases += fmt::format("      sizes[{}] = {};\n      strides[{}] = {};\n", d, host_index(b.sizes[d]), d, host_index(b.strides[d]));
-      }
-      cases += "      break;\n";
+      const std::string text = shape_text(b);
+      const auto [shape, is_new] = shapes.try_emplace(text, shapes.size());
+      if (is_new) cases += fmt::format("    case {}:\n{}      break;\n", shape->second, text);
+      table += fmt::format("{},{}", shape->second, ++n % 32 ? " " : "\n    ");
     }
+    const bool shared = shapes.size() < n;
     return "static const CoilTensorDesc kOutputDescs[] = {\n" + descs + (descs.empty() ? "    {},\n" : "") +
-           "};\n" + late_outputs() + of_cases(static_cast<size_t>(n)) + "static void output_shape(const int64_t* s, int32_t i, int64_t* sizes, int64_t* strides) {\n  (void)s, (void)sizes, (void)strides;\n"
-           "  switch (i) {\n" +
-           cases + "  }\n}\n";
+           "};\n" + late_outputs() + (shared ? "static const int32_t kShapes[] = {\n    " + table + "};\n" : "") + of_cases(shapes.size()) +
+           "static void output_shape(const int64_t* s, int32_t i, int64_t* sizes, int64_t* strides) {\n  (void)s, (void)sizes, (void)strides;\n"
+           "  switch (" + (shared ? "kShapes[i]" : "i") + ") {\n" + cases + "  }\n}\n";
   }
 
   const KernelPlan& plan_;
