@@ -10,9 +10,9 @@
 
 #include "expr/written_size.h"
 #include "loop/amounts.h"
-#include "lower/aliases.h"
 #include "loop/unread_checks.h"
 #include "lower/dtype_rules.h"
+#include "lower/aliases.h"
 #include "lower/size_rules.h"
 #include "lower/families.h"
 #include "lower/lowering.h"
