@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <tuple>
 
 #include "schedule/early_checks.h"
 #include "schedule/renumber.h"
@@ -32,7 +33,7 @@ class InPlaceWrites {
     std::vector<bool> gone(plan_.kernels.size(), false);
     for (size_t n = 0; n < plan_.kernels.size(); ++n) {
       const auto* copy = std::get_if<CopyKernel>(&plan_.kernels[n].def);
-      if (copy && !kept.contains(copy->from.index)) gone[n] = place(*copy, static_cast<int>(n), checks->last_needed());
+      if (copy && !kept.contains(copy->from.index)) gone[n] = place(*copy, static_cast<int>(n), *checks);
     }
     apply(gone, *checks);
   }
@@ -65,14 +66,15 @@ class InPlaceWrites {
 
   // Follows the new value of a state back to the state: kernels that change some elements of what the one before has made, or one that makes each
   // element of the old one. All of them then work in the state's memory. Those that write run behind all checks: a call that fails changes nothing.
-  bool place(const CopyKernel& copy, int at, int last_needed) {
+  bool place(const CopyKernel& copy, int at, const EarlyChecks& checks) {
     std::vector<std::pair<int, std::optional<RowWrite>>> writers;
     std::vector<BufferId> made;
     for (BufferId now = copy.from; now != copy.to;) {
       if (!fits(now, copy.to) || makers_[static_cast<size_t>(now.index)] != 1) return false;  // the parts of a concatenation have a kernel each
       const int n = writer(now);
       const auto* loop = std::get_if<LoopKernel>(&plan_.kernels[static_cast<size_t>(n)].def);
-      if (!loop || n <= last_needed) return false;
+      if (!loop || n <= checks.last_needed()) return false;
+      if (reduces(*loop) && !checks.empty()) return false;  // what is stored behind a reduction is stored without a condition
       std::optional<RowWrite> rows = find_row_write(*loop, now);
       if (rows && rows->old != copy.to && plan_.buffer(rows->old).info.kind != BufferInfo::Kind::computed) rows.reset();
       if (!rows && !stores_where_it_reads(*loop, now, copy.to)) return false;
@@ -98,23 +100,25 @@ class InPlaceWrites {
     return std::all_of(users(old).begin(), users(old).end(), [&](int user) { return user <= made || user == copy; });
   }
 
-  // Each point of a pointwise kernel reads of `old` no element but the one whose new value it stores.
+  // Each point reads of `old` no element but the one whose new value it stores: the points of a pointwise kernel, or what a kernel with reductions does
+  // for each point between its passes (a running mean behind the sums of a batch).
   static bool stores_where_it_reads(const LoopKernel& k, BufferId made, BufferId old) {
-    if (k.num_outer != static_cast<int>(k.axes.size()) || k.sequential || !k.scratch.empty()) return false;
-    Expr offset;
+    if (k.sequential || !k.scratch.empty()) return false;
+    const Stmt* store = nullptr;
     for (const Stmt& s : k.stmts) {
-      if (s.kind != Stmt::Kind::let && s.kind != Stmt::Kind::store) return false;
+      if (s.kind == Stmt::Kind::scan || (s.kind == Stmt::Kind::reduce && !s.inner)) return false;
       if (s.kind != Stmt::Kind::store || s.buffer != made) continue;
-      if (offset || s.condition) return false;
-      offset = s.offset;
+      if (store || s.condition || (reduces(k) && s.inner)) return false;
+      store = &s;
     }
-    if (!offset) return false;
+    if (!store) return false;
     bool same = true;
     for (const Stmt& s : k.stmts) {
+      const bool in_time = !reduces(k) || (!s.inner && s.phase <= store->phase);
       for (Expr e : {s.value, s.offset, s.condition}) {
         if (!e) continue;
         visit(e, [&](Expr n) {
-          if (n->kind == ExprKind::load && n->id == old.index) same = same && n->args[0] == offset;
+          if (n->kind == ExprKind::load && n->id == old.index) same = same && in_time && n->args[0] == store->offset;
           if (n->kind == ExprKind::load && n->id == made.index) same = false;
         });
       }
@@ -122,13 +126,16 @@ class InPlaceWrites {
     return same;
   }
 
-  // All stores behind all that is read.
+  static bool reduces(const LoopKernel& k) { return k.num_outer != static_cast<int>(k.axes.size()); }
+
+  // All stores of a point behind all that is read there; between two passes those of that place.
   static void store_last(LoopKernel& k) {
     int32_t next = 0;
     for (const Stmt& s : k.stmts) next = std::max(next, s.temp.index + 1);
-    std::vector<Stmt> first, stores;
+    const auto passes = [&](const Stmt& s) { return reduces(k) && s.inner; };
+    std::vector<Stmt> stmts;
     for (Stmt s : k.stmts) {
-      if (s.kind == Stmt::Kind::store && any_of(s.value, [](Expr n) { return n->kind == ExprKind::load; })) {
+      if (s.kind == Stmt::Kind::store && !passes(s) && any_of(s.value, [](Expr n) { return n->kind == ExprKind::load; })) {
         Stmt let;
         let.kind = Stmt::Kind::let;
         let.inner = s.inner, let.phase = s.phase;
@@ -136,12 +143,13 @@ class InPlaceWrites {
         let.value = s.value;
         let.dtype = s.value->dtype;
         s.value = s.value->pool->temp(let.temp, let.dtype);
-        first.push_back(std::move(let));
+        stmts.push_back(std::move(let));
       }
-      (s.kind == Stmt::Kind::store ? stores : first).push_back(std::move(s));
+      stmts.push_back(std::move(s));
     }
-    k.stmts = std::move(first);
-    k.stmts.insert(k.stmts.end(), stores.begin(), stores.end());
+    const auto rank = [&](const Stmt& s) { return std::tuple(s.phase, passes(s), !passes(s) && s.kind == Stmt::Kind::store); };
+    std::stable_sort(stmts.begin(), stmts.end(), [&](const Stmt& a, const Stmt& b) { return rank(a) < rank(b); });
+    k.stmts = std::move(stmts);
   }
 
   void apply(const std::vector<bool>& gone, const EarlyChecks& checks) {

@@ -126,3 +126,24 @@ class Counted(nn.Module):
 
 op("cache_kept", Lazy(Kept), lambda: (at(3), rand(1, 4)))
 op("cache_counted", Lazy(Counted), lambda: (rand(1, 4),))
+
+
+class Running(torch.nn.Module):
+    """Statistics of a batch behind its sums, as a batch norm keeps them: of each point of what is left of the sums."""
+
+    def __init__(self, read=False):
+        super().__init__()
+        self.read = read
+        self.register_buffer("mean", torch.zeros(5))
+        self.register_buffer("largest", torch.ones(5))
+
+    def forward(self, x):
+        mean = (x * self.mean).mean(0) if self.read else x.mean(0)
+        self.mean.copy_(0.9 * self.mean + 0.1 * mean)
+        self.largest.copy_(torch.maximum(self.largest, x.amax(0)))
+        return x - mean
+
+
+op("cache_statistics", Lazy(Running), lambda: (rand(7, 5),))
+op("cache_statistics_large", Lazy(Running), lambda: (rand(700, 5),))
+op("cache_statistics_read", Lazy(lambda: Running(True)), lambda: (rand(7, 5),))

@@ -12,7 +12,7 @@ import zoo
 
 NAMES = [name for name in zoo.programs() if name.startswith("cache_")]
 # New values need old ones that are written in the same call, so the state is copied.
-COPIED = {"cache_put_added", "cache_moved", "cache_grown", "cache_shifted", "cache_kept"}
+COPIED = {"cache_put_added", "cache_moved", "cache_grown", "cache_shifted", "cache_kept", "cache_statistics_read"}
 
 
 def zoo_names(name=None, **_):

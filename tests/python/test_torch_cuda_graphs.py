@@ -7,8 +7,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from coil._compile import settings_of
+from coil.dynamo._cuda_graphs import with_writes_behind, write_behind, written_inputs
 from coil.dynamo._decompositions import decompositions
 from coil.dynamo._program import _ask
+from coil.dynamo._sink import sink
 from coil.dynamo._split import Split
 from coil.dynamo._support import torch_nodes
 
@@ -34,3 +36,73 @@ def test_convolutions_whose_weights_come_with_the_call(dtype):
     kept = {n: reason for n, reason in torch_nodes(graph, device, of_pytorch=("convolutions",)).items() if reason}
     assert [n.target for n in kept] == [torch.ops.aten.convolution.default] * 2
     assert set(kept.values()) == {"training takes PyTorch's convolutions"}
+
+
+def traced(function, *shapes):
+    with FakeTensorMode():
+        return make_fx(function, decomposition_table=decompositions(), tracing_mode="fake")(*[torch.empty(s, device="cuda") for s in shapes]).graph
+
+
+def test_writes_to_inputs_that_move_are_results():
+    """Statistics stay where they are and are written by the recorded graph; what a caller gives anew each time is written behind it."""
+    def program(x, statistics):
+        twice, less = x * 2, statistics * 0.9
+        result = twice + less
+        x.copy_(twice)
+        statistics.copy_(less)
+        return (result,)
+
+    graph = traced(program, (4,), (4,))
+    assert [n.target for n in graph.nodes].count(torch.ops.aten.copy_.default) == 2
+    assert write_behind(graph, [1]) == [0]
+    graph.lint()
+    assert [n.target for n in graph.nodes].count(torch.ops.aten.copy_.default) == 1 and written_inputs(graph) == [1]
+    x, statistics = torch.arange(4.0), torch.ones(4)
+    run = with_writes_behind(lambda inputs: (inputs[0] * 0 + 7, inputs[0] * 2), [0])
+    result, = run([x, statistics])
+    assert torch.equal(x, torch.arange(4.0) * 2) and torch.equal(result, torch.full((4,), 7.0))
+
+
+def levels(graph, torch_targets):
+    nodes = [n for n in graph.nodes if n.op == "call_function"]
+    split = Split(graph, {n for n in nodes if n.target in torch_targets})
+    first = dict(split.level)
+    return split, first, sink(graph, split)
+
+
+def test_masks_are_computed_where_they_are_read():
+    """A comparison of what the forward graph has saved belongs to the program that reads it, not to the first."""
+    def backward(saved, grad, w):
+        for _ in range(2):
+            grad = torch.ops.aten.convolution(torch.where(saved <= 0, 0.0, grad), w, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1)
+        return (torch.where(saved <= 1, 0.0, grad),)
+
+    graph = traced(backward, (2, 4, 5, 5), (2, 4, 5, 5), (4, 4, 3, 3))
+    split, first, sunk = levels(graph, {torch.ops.aten.convolution.default})
+    last = [n for n in graph.nodes if n.target is torch.ops.aten.le.Scalar][-1]
+    where = next(iter(last.users))
+    assert first[last] == 0 and sunk.level[last] == sunk.level[where] > 0
+    assert last in sunk.programs[sunk.level[where]] and last not in sunk.programs[0]
+
+
+@pytest.mark.parametrize("what", ["reduction", "output", "torch", "written"])
+def test_what_stays_where_it_is(what):
+    """A sum of a large tensor, what the graph gives or PyTorch reads, and reads of an input that is written before."""
+    def backward(saved, grad, w):
+        sums = saved.sum((2, 3), keepdim=True) if what == "reduction" else saved * 3
+        grad = torch.ops.aten.convolution(grad, w, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1)
+        if what == "torch":
+            grad = torch.ops.aten.convolution(sums, w, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1)
+        if what == "written":
+            saved.copy_(w.sum() + torch.zeros_like(saved))
+        result = grad * sums
+        return (result, sums) if what == "output" else (result,)
+
+    graph = traced(backward, (2, 4, 5, 5), (2, 4, 5, 5), (4, 4, 3, 3))
+    split, first, sunk = levels(graph, {torch.ops.aten.convolution.default})
+    node = next(n for n in graph.nodes if n.target in (torch.ops.aten.sum.dim_IntList, torch.ops.aten.mul.Tensor))
+    if what == "written":  # level of the write: behind all reads of the old value
+        copy = next(n for n in graph.nodes if n.target is torch.ops.aten.copy_.default)
+        assert sunk.level[node] <= sunk.level[copy]
+    else:
+        assert sunk.level[node] == first[node]

@@ -58,8 +58,7 @@ def compile_fx(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], mode: st
         inference_compiler=functools.partial(compiler, kind="inference"),
         decompositions=decompositions,
         partition_fn=partition,
-        # What inputs become is written by coil's kernels. Recorded graphs of CUDA do not take writes to any memory.
-        keep_inference_input_mutations=graphs is None,
+        keep_inference_input_mutations=True,  # what inputs become is written by coil's kernels
     )
     spell_out_flex_attention(gm)
     with _operators_kept(example_inputs):

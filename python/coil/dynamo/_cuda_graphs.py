@@ -8,9 +8,9 @@ import logging
 from typing import Any, Callable, Iterable, Sequence
 
 import torch
-from torch.fx import GraphModule
+from torch.fx import Graph, GraphModule
 
-from ._split import tensors_of
+from ._split import tensors_of, writes_input
 
 log = logging.getLogger("coil")
 
@@ -23,7 +23,7 @@ class CudaGraphs:
 
     def record(self, call: Callable[[list], Any], gm: GraphModule, kind: str, static: Sequence[int], models: Iterable[Any]) -> Callable[[list], Any]:
         """`call` as a recorded function; as it is, with a note, where the graph has what cannot be recorded."""
-        reason = "its forward graph is not" if kind == "backward" and not self.recorded_forward else obstacle(gm)
+        reason = "its forward graph is not" if kind == "backward" and not self.recorded_forward else obstacle(gm, static)
         if reason:
             log.info("%s graph: not recorded as a CUDA graph: %s", kind, reason)
             return _beside_recorded(call, gm) if kind == "backward" and self.recorded_forward else call
@@ -42,10 +42,34 @@ def static_inputs(gm: GraphModule, kind: str) -> list[int]:
     return list(context.fw_metadata.static_input_indices or []) if context and context.fw_metadata else []
 
 
-def obstacle(gm: GraphModule) -> str:
+def write_behind(graph: Graph, static: Sequence[int]) -> list[int]:
+    """Takes writes to inputs that lie elsewhere in each call out of a graph: what they become is a further result, which is copied behind the replay.
+    The inputs by their positions, in the order of these results. What stays where it is (statistics of a batch norm) is written by the graph."""
+    inputs = [n for n in graph.nodes if n.op == "placeholder"]
+    output = next(n for n in graph.nodes if n.op == "output")
+    moved, results = [], list(output.args[0])
+    for node in list(graph.nodes):
+        if writes_input(node) and not node.users and inputs.index(node.args[0]) not in static:
+            moved.append(inputs.index(node.args[0]))
+            results.append(node.args[1])
+            graph.erase_node(node)
+    if moved:
+        output.args = (tuple(results),)
+    return moved
+
+
+def written_inputs(graph: Graph) -> list[int]:
+    """The inputs that a graph writes to, by their positions."""
+    inputs = [n for n in graph.nodes if n.op == "placeholder"]
+    return sorted({inputs.index(node.args[0]) for node in graph.nodes if writes_input(node)})
+
+
+def obstacle(gm: GraphModule, static: Sequence[int]) -> str:
     """Why a graph cannot be recorded; "" if it can."""
     from torch._inductor.utils import get_first_incompatible_cudagraph_node
 
+    if not set(written_inputs(gm.graph)) <= set(static):
+        return "it writes to an input that lies elsewhere in each call, and reads it again"
     devices = {t.device for node in gm.graph.nodes for t in tensors_of(node.meta.get("val"))}
     if any(device.type != "cuda" for device in devices):
         return "it has tensors on the CPU"
@@ -62,17 +86,33 @@ def _recorded(call: Callable[[list], Any], gm: GraphModule, kind: str, static: S
     device = next(t.device for node in gm.graph.nodes for t in tensors_of(node.meta.get("val")))
     output = next(n for n in gm.graph.nodes if n.op == "output")
     traces = [value.stack_trace if isinstance(value, torch.fx.Node) else None for value in output.args[0]]
-    placeholders = get_placeholder_info(gm.graph)
+    placeholders, written = get_placeholder_info(gm.graph), tuple(written_inputs(gm.graph))
     replay: Callable[[list], Any] | None = None
 
     def run(inputs: list) -> Any:
         nonlocal replay
         if replay is None:  # now the sizes are numbers, each combination of which is recorded
             replay = cudagraphify_impl(call, inputs, static, device_index=device.index, stack_traces=traces, is_backward=kind == "backward",
-                                       is_inference=kind == "inference", placeholders=placeholders)
+                                       is_inference=kind == "inference", placeholders=placeholders, mutated_input_idxs=written)
         for model in models:  # a replay has no call of ours that would say what an earlier one's kernels have found in the data
             model.check()
         return replay(inputs)
+
+    run._boxed_call = True  # type: ignore[attr-defined]
+    return run
+
+
+def with_writes_behind(call: Callable[[list], Any], moved: Sequence[int]) -> Callable[[list], Any]:
+    """A call of a graph whose writes write_behind() has taken out."""
+    if not moved:
+        return call
+
+    def run(inputs: list) -> Any:
+        written = [inputs[i] for i in moved]
+        results = call(inputs)
+        for tensor, value in zip(written, results[-len(moved):], strict=True):
+            tensor.copy_(value)
+        return results[: -len(moved)]
 
     run._boxed_call = True  # type: ignore[attr-defined]
     return run

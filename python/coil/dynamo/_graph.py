@@ -18,7 +18,7 @@ from .._registry import may_have_kernel
 from .._stats import stats
 from ..triton import refuse_on_cpu, rewrite_graph
 from ._control import inner_nodes, is_control
-from ._cuda_graphs import CudaGraphs, static_inputs
+from ._cuda_graphs import CudaGraphs, static_inputs, with_writes_behind, write_behind
 from ._decompositions import operator_name
 from ._freeze import FrozenGraph, weights_of
 from ._layout import lay_images_channels_last
@@ -26,6 +26,7 @@ from ._products import write_products
 from ._program import Program, build_programs, find_problems
 from ._results import settle_results
 from ._rewrite import draw_masks_first, separate_gradients
+from ._sink import sink
 from ._split import Split, is_number, is_view, size_sources
 from ._stages import graph_begun, graph_split
 from ._support import graph_device, torch_nodes
@@ -39,7 +40,8 @@ def compile_graph(gm: GraphModule, example_inputs: Sequence[Any], *, settings: d
     `freeze`: inference takes the module's weights as they are at the first call; `graphs`: what the graph launches is recorded."""
     stats.graphs += 1
     device = graph_device(gm.graph)
-    static = static_inputs(gm, kind) if graphs and device.type == "cuda" else []
+    records = graphs if device.type == "cuda" else None
+    static = static_inputs(gm, kind) if records else []
     settings = dict(settings, target=target_of(device) if device.type in ("cpu", "cuda") else "cpu", name=kind)
     graph_begun(gm, kind)
     settle_results(gm.graph)
@@ -47,6 +49,7 @@ def compile_graph(gm: GraphModule, example_inputs: Sequence[Any], *, settings: d
     own = of_pytorch if fallback == "torch" and kind != "inference" else ()
     if kind != "inference":
         _lay_out(gm, example_inputs, own, device, kind)
+    moved = write_behind(gm.graph, static) if records else []
     launches: dict[Node, str] = {}  # of Triton kernels that coil does not take
     if device.type == "cuda":
         registrations = rewrite_graph(gm.graph, settings["target"], refused=launches)
@@ -75,7 +78,7 @@ def compile_graph(gm: GraphModule, example_inputs: Sequence[Any], *, settings: d
         graph_split(gm, split, reasons, kind)
         log.debug("%s graph of %d operators: %d programs, %d operators in PyTorch", kind, len(operators), len(programs), len(used))
         call = _assemble(gm, split, programs)
-        return graphs.record(call, gm, kind, static, {p.model for p in programs.values()}) if graphs and device.type == "cuda" else call
+        return with_writes_behind(records.record(call, gm, kind, static, {p.model for p in programs.values()}), moved) if records else call
 
     weights = weights_of(gm.graph) if freeze and kind == "inference" else {}
     return FrozenGraph(weights, build) if weights else build({})
@@ -118,7 +121,7 @@ def _compile_programs(gm: GraphModule, settings: dict, device: torch.device, rea
     """Compiles what coil takes. Nodes that turn out to be refused are added to `reasons`, and the rest is split anew."""
     done: dict[tuple[Node, ...], Program] = {}
     while True:
-        split = Split(gm.graph, set(reasons))
+        split = sink(gm.graph, Split(gm.graph, set(reasons)))
         refused: dict[Node, str] = {}
         new = {level: nodes for level, nodes in split.programs.items() if tuple(nodes) not in done}
         for level, made in build_programs(split, new, settings, device, frozen).items():

@@ -26,6 +26,7 @@ _EXACT = {aten.gather.default, aten.index.Tensor, aten.index_select.default, ate
 
 def partition(joint: GraphModule, inputs: Any, **settings: Any) -> tuple[GraphModule, GraphModule]:
     keep_what_is_compared(joint.graph)
+    forget_unread_statistics(joint.graph)
     return min_cut_rematerialization_partition(joint, inputs, **settings)
 
 
@@ -39,6 +40,16 @@ def keep_what_is_compared(graph: Graph) -> None:
             source = _source(operand)
             if source is not None and source.op == "call_function" and _is_floating(source):
                 source.meta.setdefault("recompute", CheckpointPolicy.MUST_SAVE)
+
+
+def forget_unread_statistics(graph: Graph) -> None:
+    """The gradient of a batch norm in training is given the running statistics and does not read them. Without these arguments the forward graph
+    has nothing to hand over: it writes the new statistics where they belong, and nowhere else."""
+    for node in graph.nodes:
+        if node.target is aten.native_batch_norm_backward.default and node.args[7] is True:
+            arguments = list(node.args)
+            arguments[3] = arguments[4] = None
+            node.args = tuple(arguments)
 
 
 def _source(value: Any) -> Node | None:

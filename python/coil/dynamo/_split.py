@@ -113,6 +113,10 @@ class Split:
                     # Sizes are expressions inside of coil's programs, not values that they wait for.
                     level = _round_up(max([self.level[n] for n in node.all_input_nodes if not is_number(n)], default=0), odd=False)
                 self.level[node] = level
+        self.group(graph)
+
+    def group(self, graph: torch.fx.Graph) -> None:
+        """The programs, by the levels of their operators."""
         self.programs: dict[int, list[Node]] = {}
         for node in graph.nodes:
             if node in self.level and self.is_coil(node):

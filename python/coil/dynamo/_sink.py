@@ -1,0 +1,97 @@
+"""Operators computed in the program that reads them, rather than in the first that could compute them.
+
+A level is the earliest possible one. In a backward graph, where what the forward one has saved is known from the beginning, that is too early: the
+masks of all ReLUs, say, would be computed first, written to memory, and read again one by one by the programs between PyTorch's convolutions.
+"""
+
+from __future__ import annotations
+
+from typing import Iterator
+
+import torch
+from torch.fx import Graph, Node
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+from ._split import Split, base_of, is_number, producer, writes_input
+
+
+def sink(graph: Graph, split: Split) -> Split:
+    """The split, in which operators of coil's that only later programs read have the level of the first of these."""
+    for node in reversed(graph.nodes):
+        later = _first_reader(node, split)
+        if later is not None:
+            for member in _cone(node, later, split):
+                split.level[member] = later
+    split.group(graph)
+    return split
+
+
+def _first_reader(node: Node, split: Split) -> int | None:
+    """The level of the first program that reads the node's results, if only coil's operators do and it is a later one."""
+    if not _moves(node, split):
+        return None
+    levels = [split.level[reader] if split.is_coil(reader) else -1 for reader in _readers(node, split)]
+    first = min(levels, default=-1)
+    return first if first > split.level[node] else None
+
+
+def _moves(node: Node, split: Split) -> bool:
+    return node in split.level and split.is_coil(node) and not _writes(node)
+
+
+def _writes(node: Node) -> bool:
+    return not isinstance(node.target, torch._ops.OpOverload) or node.target._schema.is_mutable
+
+
+def _readers(node: Node, split: Split) -> Iterator[Node]:
+    """The operators behind views, elements of lists and numbers, and the graph's output."""
+    for user in node.users:
+        if user.op == "output" or user in split.level and (split.is_coil(user) or split.is_torch(user) or split.asks_for_tensor(user)):
+            yield user
+        elif user in split.level:
+            yield from _readers(user, split)
+
+
+def _cone(node: Node, later: int, split: Split) -> list[Node]:
+    """The node and what it alone needs, if all of it can be computed at a later level from what is in memory then, without holding more than is saved:
+    inputs of the graph, and values that are read as late anyway. Nothing if there is something else."""
+    members: dict[Node, None] = {}
+
+    def add(member: Node) -> bool:
+        members[member] = None
+        return all(available(source, member) for source in {_memory(n) for n in member.all_input_nodes})
+
+    def available(source: Node, member: Node) -> bool:
+        if source in members or source not in split.level or is_number(source):
+            return True
+        others = [reader for reader in _readers(source, split) if reader not in members]
+        if any(_writes(reader) and (split.is_torch(reader) or writes_input(reader) and split.level[reader] < later) for reader in others if reader.op != "output"):
+            return False
+        if any(reader.op == "output" or split.level[reader] >= later for reader in others):
+            return True
+        if source.op != "call_function":
+            return _no_larger(source, member)
+        return not others and _moves(source, split) and add(source)
+
+    return list(members) if add(node) else []
+
+
+def _memory(node: Node) -> Node:
+    """The operator or the input whose memory a node's value is."""
+    while True:
+        behind = producer(base_of(node))
+        if behind is node:
+            return node
+        node = behind
+
+
+def _no_larger(source: Node, node: Node) -> bool:
+    """Whether keeping the source longer takes no more memory than keeping the node's results, by their numbers of elements."""
+    theirs, ours = _elements(source), _elements(node)
+    return theirs is None or (ours is not None and statically_known_true(theirs <= ours))
+
+
+def _elements(node: Node) -> int | torch.SymInt | None:
+    value = node.meta.get("val")
+    tensors = [t for t in (value if isinstance(value, (list, tuple)) else [value]) if isinstance(t, torch.Tensor)]
+    return sum(t.numel() for t in tensors) if tensors else None
