@@ -33,7 +33,7 @@ WRITES = [
     "c[1:3] = u[:2]", "c[-1] = w", "c[:, 2] = u[:, 1]", "c[::2] += 1", "c[1:, :2].copy_(u[1:, 2:])", "c.select(1, 0).add_(u[:, 0])", "c.fill_diagonal_(1)",
     "c.copy_(torch.slice_scatter(c, u[:2], 0, 1, 3))", "c.copy_(torch.select_scatter(c, w, 0, 2))",
     "c.copy_(torch.cat([c[1:], w[None]]))", "c.copy_(torch.cat([w[None], c[:-1]]))", "c[1:] = c[:-1].clone()", "c.copy_(c.flip(0))", "c.copy_(c.roll(1, 0))",
-    "c.add_(u)", "c.mul_(0.5 * one)", "c.copy_(u)", "c.copy_(c * 2 - u)", "c.zero_()", "c.addcmul_(u, u)", "c.copy_(c[u.sum(1).argsort()])", "c.lerp_(u, 0.5 * one)",
+    "c.add_(u)", "c.mul_(0.5 * one)", "c.copy_(u)", "c.copy_(c * 2 - u)", "c.zero_()", "c.addcmul_(u, u)", "c.copy_(c[u[:, 0].argsort(stable=True)])", "c.lerp_(u, 0.5 * one)",
     "c.copy_(c * 0.9 + (u[:, :, None] * w).sum(2))", "c.mul_(0.9 * one).add_((u[:, None] - u[:, :, None]).abs().amax(2))", "c.copy_((c[:, :, None] * w).sum(2) + c)",
     "c.copy_(c.index_select(0, p0))", "c.index_copy_(0, p, c[p] + v)", "c.index_copy_(0, p, c[p.flip(0)])", "c.index_copy_(0, p, v * c.sum())", "c[q] = c[q - 1]",
     "c[q] = c.mean(0)", "c.index_add_(0, p, c[p])", "c.cumsum_(0)", "c.copy_(torch.softmax(c, 1))", "c.copy_((c @ c.t())[:, :4])",
