@@ -87,6 +87,11 @@ struct Slots {
   u64 value[2][kSlots];
   i64 index[2][kSlots];
 };
+// The same for sums alone, of which no place is asked.
+template <int kSlots>
+struct ValueSlots {
+  u64 value[2][kSlots];
+};
 template <class T>
 CD_FN void put(u64* slot, T x) {
   *(T*)slot = x;
@@ -166,6 +171,28 @@ CD_FN V column_reduce(V x, S& slots, int set) {
 #pragma unroll
   for (int i = 1; i < Y; ++i) x = Op::combine(x, get<V>(&slots.value[set][i * X + column]));
   return x;
+}
+// The same where each thread has parts of W results side by side: warps join their lines, then one thread each column's warps.
+template <class Op, int X, int Y, int W, class S, class V>
+CD_FN void columns_reduce(V (&x)[W], S& slots, int set) {
+  constexpr int kWarps = X * Y / 32, kWide = X * W;
+  static_assert(X <= 32 && X * Y % 32 == 0);
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, column = lane % X * W;
+#pragma unroll
+  for (int v = 0; v < W; ++v) {
+#pragma unroll
+    for (int mask = 16; mask >= X; mask /= 2) x[v] = Op::combine(x[v], shuffle_xor(x[v], mask));
+    if (lane < X) put(&slots.value[set][warp * kWide + column + v], x[v]);
+  }
+  __syncthreads();
+  for (int c = threadIdx.x; c < kWide; c += X * Y) {
+    V total = get<V>(&slots.value[set][c]);
+    for (int w = 1; w < kWarps; ++w) total = Op::combine(total, get<V>(&slots.value[set][w * kWide + c]));
+    put(&slots.value[set][kWarps * kWide + c], total);
+  }
+  __syncthreads();
+#pragma unroll
+  for (int v = 0; v < W; ++v) x[v] = get<V>(&slots.value[set][kWarps * kWide + column + v]);
 }
 template <class Op, int X, int Y, class S, class V>
 CD_FN i64 column_reduce_index(V x, i64 xi, S& slots, int set) {

@@ -36,7 +36,9 @@ class Splitter {
     const Work work = work_of(loop, r);
     const int64_t points = typical(product(pool(), r.domain));
     if (target_.narrows_reductions && short_spans(loop, points)) return false;
-    return work.units * 2 <= target_.parallel_points && work.points >= target_.split_points && number_of_parts(work, r) > 1;
+    if (work.units * 2 > target_.parallel_points || work.points < target_.split_points) return false;
+    const std::vector<Cut> found = cuts(work, r);
+    return std::any_of(found.begin(), found.end(), [](const Cut& c) { return c.parts > 1; });
   }
 
   // What the target hands out of a reduction that is left whole: units, and the points of each.
@@ -99,11 +101,33 @@ class Splitter {
     return best;
   }
 
-  // Enough for all units, each with enough to do; for a constant length one that divides it, into whole vectors if it can be, if there
-  // is any near.
-  int64_t number_of_parts(const Work& work, const Reduction& r) const {
-    const Expr length = r.domain[dimension_to_cut(r)];
-    int64_t parts = std::min({target_.split_parts, target_.parallel_points * 4 / work.units, work.points / (target_.split_points / 16), typical(length)});
+  struct Cut {
+    size_t dimension;
+    int64_t parts;
+  };
+
+  // One dimension into enough parts for all units, each with enough to do; or, if it has few, as many of the outermost ones whole and a piece of the next,
+  // so that parts are contiguous in memory.
+  std::vector<Cut> cuts(const Work& work, const Reduction& r) const {
+    const int64_t wanted = std::min({target_.split_parts, target_.parallel_points * 4 / work.units, work.points / (target_.split_points / 16)});
+    const size_t dimension = dimension_to_cut(r);
+    const Cut one{dimension, even_parts(r.domain[dimension], std::min(wanted, typical(r.domain[dimension])))};
+    std::vector<Cut> several;
+    int64_t made = 1;
+    for (size_t d = 0; d < r.domain.size() && one.parts * 2 <= wanted; ++d) {
+      const Expr length = r.domain[d];
+      if (!length->is_constant() || made * 2 > wanted) break;
+      int64_t parts = std::min(wanted / made, length->as_int());
+      while (length->as_int() % parts != 0) --parts;
+      if (parts > 1) several.push_back({d, parts});
+      made *= parts;
+      if (parts < length->as_int()) break;
+    }
+    return made >= one.parts * 2 ? several : std::vector<Cut>{one};
+  }
+
+  // Of a constant length a number that divides it, into whole vectors if it can be, if there is any near.
+  static int64_t even_parts(Expr length, int64_t parts) {
     if (!length->is_constant()) return parts;
     for (const int64_t whole : {8, 1}) {
       for (int64_t p = parts; p > parts / 2; --p) {
@@ -117,37 +141,36 @@ class Splitter {
   void add_parts(Loop& loop, Reduction& r) {
     const BufferInfo out = program_.buffer(loop.outputs[0]);
     const auto rank = static_cast<int>(out.sizes.size());
-    const size_t cut = dimension_to_cut(r);
-    const Expr length = r.domain[cut];
-    const int64_t parts = number_of_parts(work_of(loop, r), r);
-    const Expr chunk = ceil_div(length, pool().index(parts));
+    const std::vector<Cut> pieces = cuts(work_of(loop, r), r);
 
     BufferInfo partial;
     partial.name = out.name + "_parts";
     partial.dtype = out.dtype == DType::f16 || out.dtype == DType::bf16 ? DType::f32 : out.dtype;  // parts are not rounded
     partial.sizes = out.sizes;
-    partial.sizes.push_back(pool().index(parts));
+    for (const Cut& c : pieces) partial.sizes.push_back(pool().index(c.parts));
     partial.strides = contiguous_strides(pool(), partial.sizes);
     const BufferId id(program_.buffers.size());
     program_.buffers.push_back(partial);
 
-    // Variables: the result's, the part's number, then the reduced ones, that of the cut dimension within its part.
+    // Variables: the result's, the parts' numbers, then the reduced ones, those of cut dimensions within their parts.
     std::vector<Expr> vars;
     for (int v = 0; v < rank; ++v) vars.push_back(pool().var(v));
-    const Expr part = pool().var(rank);
-    Expr at;
-    for (size_t d = 0; d < r.domain.size(); ++d) {
-      const Expr v = pool().var(rank + 1 + static_cast<int>(d));
-      vars.push_back(d == cut ? at = part * chunk + v : v);
-    }
+    const int first_reduced = rank + static_cast<int>(pieces.size());
+    for (size_t d = 0; d < r.domain.size(); ++d) vars.push_back(pool().var(first_reduced + static_cast<int>(d)));
     Reduction first;
     first.op = r.op;
     first.domain = r.domain;
-    first.domain[cut] = chunk;
-    first.body = substitute_vars(r.body, vars);
-    if (!(chunk * parts == length)) {
-      first.body = pool().op(ScalarOp::masked, {index_less(at, length), first.body, identity_of(pool(), r.op, r.body->dtype)});
+    Expr inside;
+    for (size_t c = 0; c < pieces.size(); ++c) {
+      const size_t d = pieces[c].dimension;
+      const Expr length = r.domain[d], chunk = ceil_div(length, pool().index(pieces[c].parts));
+      Expr& at = vars[static_cast<size_t>(rank) + d];
+      at = pool().var(rank + static_cast<int>(c)) * chunk + at;
+      first.domain[d] = chunk;
+      if (!(chunk * pieces[c].parts == length)) inside = index_less(at, length);
     }
+    first.body = substitute_vars(r.body, vars);
+    if (inside) first.body = pool().op(ScalarOp::masked, {inside, first.body, identity_of(pool(), r.op, r.body->dtype)});
     Loop step;
     step.def = std::move(first);
     step.outputs = {id};
@@ -156,9 +179,12 @@ class Splitter {
     program_.loops.push_back(std::move(step));
 
     std::vector<Expr> coordinates(vars.begin(), vars.begin() + rank);
-    coordinates.push_back(part);
+    r.domain.clear();
+    for (size_t c = 0; c < pieces.size(); ++c) {
+      coordinates.push_back(pool().var(rank + static_cast<int>(c)));
+      r.domain.push_back(pool().index(pieces[c].parts));
+    }
     r.body = pool().load(id, partial.dtype, coordinates);
-    r.domain = {pool().index(parts)};
   }
 
   LoopProgram program_;

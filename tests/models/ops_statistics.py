@@ -82,3 +82,18 @@ op("variance_columns", lambda x: (x.var(0), torch.var_mean(x, (0, 1))), lambda: 
 op("variance_specials", lambda x, y: (torch.where(y > 1, float("inf"), x).var(0), torch.where(y > 1, float("nan"), x).var(0), (x * 1e18).var(0), (x * 1e-18).std(0)),
    lambda: (rand(9001, 4), rand(9001, 4)))
 op("variance_few", lambda x: (x[:, :1].var(1), x[:, :0].var(1), x[:, :2].var(1, correction=5)), lambda: (rand(3, 9),))
+
+
+def of_columns(x):
+    """Results of neighbouring columns, of which a thread of a GPU may have several."""
+    return x.sum(0), x.amax(0), x.amin(0), (x > 0.9).any(0), (x < 0.9).all(0), (x * 2 - 1).square().mean(0)
+
+
+for dtype, columns in ((F32, 64), (F32, 6), (BF16, 36), (BF16, 260), (F16, 33), (F64, 10)):
+    op(f"columns_{str(dtype)[6:]}_{columns}", of_columns, lambda dtype=dtype, columns=columns: (rand(700, columns, dtype=dtype),))
+op("columns_dynamic", of_columns, lambda: (rand(700, 24),), dynamic=({0: Dim("rows", min=2, max=2000), 1: Dim("columns", min=2, max=100)},))
+op("columns_positions", lambda x: (x.argmax(0), x.argmin(0), x.max(0).values, x.sum(0)), lambda: (rand(700, 24),))
+op("columns_specials", lambda x, y: of_columns(torch.where(y > 1, float("nan"), x)), lambda: (rand(700, 16), rand(700, 16)))
+op("columns_of_groups", lambda x: (x.sum(1), x.amax((0, 2))), lambda: (rand(3, 500, 2, 40, dtype=BF16),))
+op("columns_of_images", lambda x, g: ((x * g).sum((0, 2, 3)), x.amax((0, 2, 3)), (x + g).sum((0, 2))), lambda: (image(12, 8, 60, 44, last=True), image(12, 8, 60, 44, last=True)))
+op("columns_in_two_steps", lambda x: (x.sum((0, 1, 2)), x.prod(0).sum((0, 1)), x.amin((1, 2))), lambda: (rand(5, 90, 110, 6, low=0.5, high=1.2),))

@@ -17,7 +17,7 @@ enum LoopWayKind : int32_t {
   kPointsWay,  // threads of a block, points of a thread
   kTilesWay,   // points: a side of the tiles
   kRowWay,     // threads of a row
-  kColumnWay,  // threads of a column
+  kColumnWay,  // threads of a column; points: columns of a thread, 0 for one
   kThreadWay,  // threads of a block; each reduces by itself
   kScanWay     // threads of a row, at most
 };

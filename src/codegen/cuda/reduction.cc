@@ -1,7 +1,8 @@
 // Kernels with reductions and scans. Three ways to hand out the work:
 //   row      a group of threads (a warp, or a block of up to 1024) shares one outer point; for reductions along contiguous memory.
 //            Values that several passes read stay in registers when the row is short enough.
-//   column   a block is 32 outer points wide (contiguous in memory) and shares the reduced axes among its lines of threads
+//   column   a block is some outer points wide (contiguous in memory; a thread has one, or some side by side) and shares the reduced axes among its
+//            lines of threads
 //   thread   every thread has an outer point of its own: short reduced axes, as in pooling
 #include <algorithm>
 #include <bit>
@@ -14,7 +15,8 @@
 
 namespace coil::cuda {
 
-constexpr int kScanThreads = 256, kThreadBlock = 128;  // the own rules'
+constexpr int kScanThreads = 256, kThreadBlock = 128, kWideColumns = 4;  // the own rules'
+constexpr int kMostSlots = 48 * 1024 / 16;  // of two sets of 8 bytes, in the shared memory that every kernel has
 
 ReductionWriter::ReductionWriter(const KernelPlan& plan, const LoopKernel& k, const LoopWay* way)
     : plan_(plan), narrow_(narrow_kernel(k)), k_(narrow_ ? narrow_->kernel : k), c_(loop_context(plan, k_)) {
@@ -28,7 +30,8 @@ KernelText ReductionWriter::run() {
   std::string main = frame_code();
   main += way_ == Way::scan ? scan_code() : phases();
   const int slots = way_ == Way::column ? block_threads() : 32;
-  const std::string shared = needs_slots_ ? fmt::format("  __shared__ cd::Slots<{}> slots;\n", slots) : "";
+  const std::string kept = wide_columns() ? fmt::format("ValueSlots<{}>", wide_slots()) : fmt::format("Slots<{}>", slots);
+  const std::string shared = needs_slots_ ? fmt::format("  __shared__ cd::{} slots;\n", kept) : "";
   KernelText t = finish(c_, kernel_frame(c_, written_buffers(k_.stmts), bounds()) + shared + main + "}\n");
   t.headers = {"cuda/reduce.h"};
   t.threads = block_threads();
@@ -72,6 +75,7 @@ void ReductionWriter::choose_way() {
   } else if (lane_ >= 0 && outer_score_ > inner_score && k_.scratch.empty()) {
     way_ = outer >= 65536 && n <= 1024 ? Way::thread : Way::column;
     lines_ = n >= 256 ? 32 : 8;
+    if (way_ == Way::column && n >= 256) widen_columns(kWideColumns);
   } else {
     way_ = Way::row;
     choose_row(n, bound, 0);
@@ -104,6 +108,11 @@ void ReductionWriter::take_way(const LoopWay& way) {
       way_ = Way::column;
       possible_ = !k_.sequential && lane_ >= 0 && k_.scratch.empty();
       lines_ = way.threads;
+      if (possible_ && way.points > 1) {
+        possible_ = widen_columns(way.points) && width_ == way.points && way.threads * columns_ >= 32 && way.threads * columns_ <= 1024;
+        lines_ = way.threads;
+        possible_ = possible_ && wide_slots() <= kMostSlots;
+      }
       return;
     case kThreadWay:
       way_ = Way::thread;
@@ -120,7 +129,7 @@ void ReductionWriter::take_way(const LoopWay& way) {
 LoopWay ReductionWriter::way() const {
   switch (way_) {
     case Way::row: return {kRowWay, threads_, 0};
-    case Way::column: return {kColumnWay, lines_, 0};
+    case Way::column: return {kColumnWay, lines_, width_ > 1 ? width_ : 0};
     case Way::thread: return {kThreadWay, threads_, 0};
     case Way::scan: return {kScanWay, threads_, 0};
   }
@@ -231,7 +240,7 @@ void ReductionWriter::find_kept_values() {
 
 int ReductionWriter::block_threads() const {
   if (way_ == Way::thread) return threads_;
-  if (way_ == Way::column) return kColumns * lines_;
+  if (way_ == Way::column) return columns_ * lines_;
   if (way_ == Way::row && threads_ == 32) return 256;
   return threads_;
 }
@@ -256,7 +265,7 @@ GridWork ReductionWriter::grid() const {
   switch (way_) {
     case Way::thread: return {outer_points(), block_threads()};
     case Way::column: {
-      Expr blocks = ceil_div(axis(lane_).size, pool().index(kColumns));
+      Expr blocks = ceil_div(axis(lane_).size, pool().index(columns_ * width_));
       for (int a = 0; a < k_.num_outer; ++a) {
         if (a != lane_) blocks = blocks * axis(a).size;
       }
@@ -281,18 +290,20 @@ std::string ReductionWriter::frame_code() {
     return text + take_apart("point", order, {});
   }
   if (way_ == Way::column) {
-    text = fmt::format("  const int line = threadIdx.x / {};\n", kColumns);
+    text = fmt::format("  const int line = threadIdx.x / {};\n", columns_);
     std::vector<int> order;
     if (lane_ >= 0) order.push_back(lane_);
     for (int a = k_.num_outer - 1; a >= 0; --a) {
       if (a != lane_) order.push_back(a);
     }
     text += fmt::format("  const {0} block = blockIdx.x;\n", ix);
-    const std::string v = axis(lane_).name, blocks = index(ceil_div(axis(lane_).size, pool().index(kColumns)));
+    const std::string v = axis(lane_).name, blocks = index(ceil_div(axis(lane_).size, pool().index(columns_ * width_)));
     // The last block of a line may hang over: its idle columns compute the last one again and store nothing.
     text += take_apart("block", order, blocks);
-    text += fmt::format("  const {0} {1}_wish = {1}_block * {2} + threadIdx.x % {2}, {1} = {1}_wish < {3} ? {1}_wish : {3} - 1;\n"
-                        "  const bool active = {1}_wish < {3};\n", ix, v, kColumns, index(axis(lane_).size));
+    const std::string first = wide_columns() ? fmt::format("{0}_block * {1} + threadIdx.x % {2} * {3}", v, columns_ * width_, columns_, width_)
+                                              : fmt::format("{0}_block * {1} + threadIdx.x % {1}", v, columns_);
+    text += fmt::format("  const {0} {1}_wish = {2}, {1} = {1}_wish < {3} ? {1}_wish : {4};\n  const bool active = {1}_wish < {3};\n", ix, v, first, index(axis(lane_).size),
+                        wide_columns() ? "0" : index(axis(lane_).size) + " - 1");
     return text;
   }
   if (way_ == Way::row && threads_ == 32) {

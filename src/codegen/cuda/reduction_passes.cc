@@ -90,9 +90,13 @@ std::string ReductionWriter::keep_array(const std::string& name, DType dtype) {
 }
 
 std::string ReductionWriter::outer_statements(const std::vector<const Stmt*>& stmts) {
-  std::string before, after, stores;
-  Emitter emitter(c_, {&before, &before, "  ", "  ", -1, 1}, temps_);
-  const std::string only = way_ == Way::thread ? "" : way_ == Way::column ? "  if (line == 0 && active) {\n" : "  if (y == 0) {\n";
+  if (wide_columns()) return outer_of_columns(stmts);
+  return outer_code(stmts, way_ == Way::thread ? "" : way_ == Way::column ? "line == 0 && active" : "y == 0", "  ");
+}
+
+std::string ReductionWriter::outer_code(const std::vector<const Stmt*>& stmts, const std::string& only, const std::string& indent) {
+  std::string before, stores;
+  Emitter emitter(c_, {&before, &before, indent, indent, -1, 1}, temps_);
   std::vector<const Stmt*> written;
   for (const Stmt* s : stmts) {
     if (s->kind == Stmt::Kind::let) {
@@ -102,14 +106,15 @@ std::string ReductionWriter::outer_statements(const std::vector<const Stmt*>& st
     emitter.value(s->value);  // computed by all, stored by one
     written.push_back(s);
   }
-  Emitter::Place place = {&stores, &stores, only.empty() ? "  " : "    ", only.empty() ? "  " : "    ", -1, 1};
+  const std::string inside_indent = indent + (only.empty() ? "" : "  ");
+  Emitter::Place place = {&stores, &stores, inside_indent, inside_indent, -1, 1};
   for (const Stmt* s : written) {
     const TempText t = emitter.value(s->value);
     Emitter inside(c_, place, temps_);
     stores += fmt::format("{}cd::store1({} + {}, {});\n", place.before_indent, c_.names.pointer(s->buffer), inside.index(s->offset), t.text);
   }
   if (stores.empty()) return before;
-  return before + only + stores + (only.empty() ? "" : "  }\n");
+  return before + (only.empty() ? stores : fmt::format("{0}if ({1}) {{\n{2}{0}}}\n", indent, only, stores));
 }
 
 std::string ReductionWriter::inner_pass(const std::vector<const Stmt*>& stmts, int phase) {
@@ -118,9 +123,10 @@ std::string ReductionWriter::inner_pass(const std::vector<const Stmt*>& stmts, i
   for (const Stmt* s : stmts) {
     if (s->kind != Stmt::Kind::reduce && s->kind != Stmt::Kind::scan) continue;
     const std::string name = "acc" + std::to_string(c_.next_name++);
-    accumulators.push_back({s, name});
+    accumulators.push_back({s, name, wide_columns() ? "[v]" : ""});
     const DType type = accumulated_type(*s);
-    text += fmt::format("  {} {} = {};\n", register_type(type), name, identity(s->op, type));
+    if (wide_columns()) text += fmt::format("  {0} {1}[{2}];\n#pragma unroll\n  for (int v = 0; v < {2}; ++v) {1}[v] = {3};\n", register_type(type), name, width_, identity(s->op, type));
+    else text += fmt::format("  {} {} = {};\n", register_type(type), name, identity(s->op, type));
     if (by_index(s->op)) text += fmt::format("  cd::i64 {}i = 9223372036854775807ll;\n", name);
   }
   const auto at_chunk = [&](int width, const std::string& indent, const std::string& element) { return chunk(stmts, accumulators, phase, width, indent, element); };
@@ -163,9 +169,9 @@ std::string ReductionWriter::softmax_pass(const Stmt& top, const Stmt& sum) {
       return fmt::format("{0}{1} {2}[1][{3}];\n{4}{0}cd::softmax_step({5}, {6}, {2});\n", indent, type, x, width, fill(width, indent, width > 1 ? "[0][v]" : "[0][0]"), largest, part);
     });
   }
-  text += combine({&top, largest});
+  text += combine({&top, largest, ""});
   text += fmt::format("  {0} = cd::softmax_part({1}, {0}, {2});\n", part, largest, temps_.at(top.temp.index).text);
-  return text + combine({&sum, part});
+  return text + combine({&sum, part, ""});
 }
 
 std::string ReductionWriter::softmax_batches(const std::string& type, const std::string& x, const std::string& none, const AtChunk& fill) {
@@ -191,11 +197,18 @@ std::string ReductionWriter::combine(const Accumulator& a) {
   const Stmt& s = *a.stmt;
   const std::string total = "total" + std::to_string(c_.next_name++);
   std::string text;
+  if (wide_columns()) {
+    needs_slots_ = true;
+    text = fmt::format("  cd::columns_reduce<{}, {}, {}>({}, slots, {});\n", op_type(s.op), columns_, lines_, a.name, set_);
+    set_ ^= 1;
+    temps_[s.temp.index] = {a.name + a.lane, true};
+    return text;
+  }
   if (way_ == Way::thread) {
     text = fmt::format("  const auto {} = {}{};\n", total, a.name, by_index(s.op) ? "i" : "");
   } else {
     const std::string how = way_ == Way::row ? fmt::format("cd::row_reduce{}<{}, {}>", by_index(s.op) ? "_index" : "", op_type(s.op), threads_)
-                                             : fmt::format("cd::column_reduce{}<{}, {}, {}>", by_index(s.op) ? "_index" : "", op_type(s.op), kColumns, lines_);
+                                             : fmt::format("cd::column_reduce{}<{}, {}, {}>", by_index(s.op) ? "_index" : "", op_type(s.op), columns_, lines_);
     needs_slots_ = true;
     text = fmt::format("  const auto {} = {}({}{}, slots, {});\n", total, how, a.name, by_index(s.op) ? ", " + a.name + "i" : "", set_);
     set_ ^= 1;
@@ -209,7 +222,7 @@ std::string ReductionWriter::update(const Accumulator& a, const std::string& val
   if (by_index(s.op)) {
     return fmt::format("{0}if ({1}::better({2}, {2}i, {3}, {4})) {2} = {3}, {2}i = {4};\n", indent, op_type(s.op), a.name, value, number);
   }
-  return fmt::format("{0}{1} = {2}::combine({1}, {3});\n", indent, a.name, op_type(s.op), value);
+  return fmt::format("{0}{1} = {2}::combine({1}, {3});\n", indent, a.name + a.lane, op_type(s.op), value);
 }
 
 Expr ReductionWriter::point_number() const {
@@ -221,7 +234,7 @@ Expr ReductionWriter::point_number() const {
 std::string ReductionWriter::chunk(const std::vector<const Stmt*>& stmts, const std::vector<Accumulator>& accumulators, int phase, int width, const std::string& indent, const std::string& element) {
   std::string before, body, after;
   const std::string inside = width > 1 ? indent + "  " : indent;
-  Emitter::Place place = {&before, width > 1 ? &body : &before, indent, inside, width > 1 ? last_axis() : -1, width};
+  Emitter::Place place = {&before, width > 1 ? &body : &before, indent, inside, width > 1 ? vector_axis() : -1, width};
   Emitter emitter(c_, place, temps_);
   std::string& out = width > 1 ? body : before;
   for (size_t l = 0; l < kept_values_.size(); ++l) {

@@ -5,6 +5,7 @@
 
 #include "codegen/cuda/reduction_writer.h"
 #include "codegen/sum_blocks.h"
+#include "schedule/schedule.h"
 
 namespace coil::cuda {
 
@@ -55,24 +56,83 @@ std::string ReductionWriter::thread_loop(const std::vector<const Stmt*>& stmts, 
 }
 
 std::string ReductionWriter::column_loop(const std::vector<const Stmt*>& stmts, const std::vector<Accumulator>& accumulators, bool adds) {
-  const Expr points = inner_points();
-  const bool blocks = adds && upper_bound(points).value_or(INT64_MAX) > kShortSum * lines_;
-  std::string text = blocks ? whole_sums(accumulators) : "", indent = "  ";
+  const bool blocks = adds && upper_bound(inner_points()).value_or(INT64_MAX) > kShortSum * lines_;
+  std::string text = blocks ? whole_sums(accumulators) : "";
   if (narrow_) text += range_code();
-  text += open_loop("c", narrow_ ? "range_first + line" : "line", narrow_ ? "range_last" : index(points), std::to_string(lines_), blocks ? std::to_string(kSumBlock * lines_) : "", indent);
-  std::vector<int> order;
-  for (int a = last_axis(); a >= k_.num_outer; --a) order.push_back(a);
-  text += take_apart("c", order, {});
-  std::string inside = chunk(stmts, accumulators, 0, 1, indent, "");
-  // Idle columns must not store.
-  const bool stores = std::any_of(stmts.begin(), stmts.end(), [](const Stmt* s) { return s->kind == Stmt::Kind::store; });
-  if (stores) inside = indent + "if (active) {\n" + inside + indent + "}\n";
-  text += inside + close_loop(accumulators, blocks, indent);
+  if (wide_columns()) {
+    text += "  if (a.wide) {\n" + column_points(stmts, accumulators, blocks, true) + "  } else {\n" + column_points(stmts, accumulators, blocks, false) + "  }\n";
+  } else {
+    text += column_points(stmts, accumulators, blocks, false);
+  }
   return text + (blocks ? join_sums(accumulators) : "");
 }
 
+std::string ReductionWriter::column_points(const std::vector<const Stmt*>& stmts, const std::vector<Accumulator>& accumulators, bool blocks, bool wide) {
+  std::string indent = "  ";
+  std::string text = open_loop("c", narrow_ ? "range_first + line" : "line", narrow_ ? "range_last" : index(inner_points()), std::to_string(lines_),
+                               blocks ? std::to_string(kSumBlock * lines_) : "", indent);
+  std::vector<int> order;
+  for (int a = last_axis(); a >= k_.num_outer; --a) order.push_back(a);
+  text += take_apart("c", order, {});
+  std::string inside;
+  if (wide) {
+    inside = chunk(stmts, accumulators, 0, width_, indent, "");
+  } else if (wide_columns()) {
+    const std::string v = axis(lane_).name;
+    inside = column_of_thread(indent);
+    c_.vars[static_cast<size_t>(lane_)] = v + "_at";
+    inside += chunk(stmts, accumulators, 0, 1, indent + "  ", "") + indent + "}\n";
+    c_.vars[static_cast<size_t>(lane_)] = v;
+  } else {
+    inside = chunk(stmts, accumulators, 0, 1, indent, "");
+  }
+  // Idle columns must not store.
+  const bool stores = std::any_of(stmts.begin(), stmts.end(), [](const Stmt* s) { return s->kind == Stmt::Kind::store; });
+  if (stores) inside = indent + "if (active) {\n" + inside + indent + "}\n";
+  return text + inside + close_loop(accumulators, blocks, indent);
+}
+
+std::string ReductionWriter::column_of_thread(const std::string& indent) {
+  const std::string v = axis(lane_).name, n = index(axis(lane_).size);
+  return fmt::format("#pragma unroll\n{0}for (int v = 0; v < {1}; ++v) {{\n{0}  const {2} {3}_at = {3} + v < {4} ? {3} + v : {4} - 1;\n", indent, width_, type(), v, n);
+}
+
+std::string ReductionWriter::outer_of_columns(const std::vector<const Stmt*>& stmts) {
+  const std::string v = axis(lane_).name;
+  std::string text = column_of_thread("  ");
+  c_.vars[static_cast<size_t>(lane_)] = v + "_at";
+  text += outer_code(stmts, fmt::format("line == 0 && active && {} + v < {}", v, index(axis(lane_).size)), "    ");
+  c_.vars[static_cast<size_t>(lane_)] = v;
+  return text + "  }\n";
+}
+
+bool ReductionWriter::widen_columns(int most) {
+  constexpr int line = 128, least = 4, threads = 512, each = 8;  // bytes of a line of the cache; threads side by side and of a block; points of a thread
+  int widest = 1, after = -1;
+  bool sums = !narrow_;
+  for (const Stmt& s : k_.stmts) {
+    if (s.inner) {
+      sums = sums && s.kind == Stmt::Kind::reduce && s.phase == 0 && s.op != ReduceOp::argmax && s.op != ReduceOp::argmin;
+      visit(s.value, [&](Expr e) {
+        if (e->kind == ExprKind::load && e->id < kScratchBase && unit_stride(e->args[0], lane_)) widest = std::max(widest, byte_size(plan_.buffer(BufferId(static_cast<size_t>(e->id))).info.dtype));
+      });
+    } else {
+      sums = sums && s.phase > 0 && (after < 0 || s.phase == after);
+      after = s.phase;
+    }
+  }
+  const int width = sums ? std::min(access_width(c_, k_, lane_), most) : 1;
+  if (width < 2) return false;
+  width_ = width;
+  columns_ = std::clamp(line / (width_ * widest), least, kColumns);
+  while (columns_ > least && columns_ / 2 * width_ >= typical(axis(lane_).size)) columns_ /= 2;
+  lines_ = threads / columns_;
+  while (lines_ * columns_ > kColumns && lines_ * each > typical(inner_points())) lines_ /= 2;
+  return true;
+}
+
 std::string ReductionWriter::open_loop(const std::string& v, const std::string& first, const std::string& end, const std::string& step, const std::string& block, std::string& indent) const {
-  const std::string ix = type(), unroll = way_ == Way::column ? "#pragma unroll 8\n" : "", next = step == "1" ? "++" + v : v + " += " + step;
+  const std::string ix = type(), unroll = way_ == Way::column ? fmt::format("#pragma unroll {}\n", wide_columns() ? 4 : 8) : "", next = step == "1" ? "++" + v : v + " += " + step;
   std::string text, from = first, to = end;
   if (!block.empty()) {
     text = fmt::format("{0}for ({1} {2}_block = {3}; {2}_block < {4}; {2}_block += {5}) {{\n{0}  const {1} {2}_stop = {2}_block + cd::minimum(({1})({5}), ({1})({4} - {2}_block));\n", indent, ix, v, first, end, block);
@@ -89,8 +149,9 @@ std::string ReductionWriter::close_loop(const std::vector<Accumulator>& accumula
   indent.resize(indent.size() - 2);
   std::string text = indent + "}\n";
   if (!block) return text;
+  const std::string each = wide_columns() ? fmt::format("#pragma unroll\n{}for (int v = 0; v < {}; ++v) ", indent, width_) : indent;
   for (const Accumulator& a : accumulators) {
-    if (adds_floats(*a.stmt)) text += fmt::format("{0}{1}s = cd::add({1}s, {1});\n{0}{1} = 0;\n", indent, a.name);
+    if (adds_floats(*a.stmt)) text += fmt::format("{0}{1}s{2} = cd::add({1}s{2}, {1}{2}), {1}{2} = 0;\n", each, a.name, a.lane);
   }
   indent.resize(indent.size() - 2);
   return text + indent + "}\n";
@@ -99,15 +160,16 @@ std::string ReductionWriter::close_loop(const std::vector<Accumulator>& accumula
 std::string ReductionWriter::whole_sums(const std::vector<Accumulator>& accumulators) const {
   std::string text;
   for (const Accumulator& a : accumulators) {
-    if (adds_floats(*a.stmt)) text += fmt::format("  {} {}s = 0;\n", register_type(a.stmt->value->dtype), a.name);
+    if (adds_floats(*a.stmt)) text += fmt::format("  {} {}s{} = {};\n", register_type(a.stmt->value->dtype), a.name, wide_columns() ? fmt::format("[{}]", width_) : "", wide_columns() ? "{}" : "0");
   }
   return text;
 }
 
 std::string ReductionWriter::join_sums(const std::vector<Accumulator>& accumulators) const {
   std::string text;
+  const std::string each = wide_columns() ? fmt::format("#pragma unroll\n  for (int v = 0; v < {}; ++v) ", width_) : "  ";
   for (const Accumulator& a : accumulators) {
-    if (adds_floats(*a.stmt)) text += fmt::format("  {0} = {0}s;\n", a.name);
+    if (adds_floats(*a.stmt)) text += fmt::format("{0}{1}{2} = {1}s{2};\n", each, a.name, a.lane);
   }
   return text;
 }
