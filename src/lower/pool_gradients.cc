@@ -93,9 +93,8 @@ View of_chosen(Op& op, const Candidates& from) {
     }
     const Sizes image(out.sizes.begin() + static_cast<long>(from.first), out.sizes.end());
     const Expr number = p.cast(row_major(p, c.subspan(from.first), image), DType::i64);
-    const Expr chosen = p.op(ScalarOp::eq, {as(op.rec.at(indices, at), DType::i64), number});
-    const Expr counts = both(shows, masked(exists, chosen, p.boolean(false)));
-    return masked(counts, as(op.rec.at(grad, at), type), op.constant(0, type));
+    const Expr chosen = p.op(ScalarOp::eq, {as(op.rec.at(indices, at), DType::i64), number}), none = op.constant(0, type);
+    return masked(both(shows, exists), p.op(ScalarOp::select, {chosen, as(op.rec.at(grad, at), type), none}), none);
   });
 }
 

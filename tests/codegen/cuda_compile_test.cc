@@ -102,7 +102,7 @@ TEST_F(CudaCompile, WaysOfLoops) {
     for (const int32_t threads : {32, 128, 1024}) ways.push_back({kind, threads, 0});
   }
   for (const int32_t threads : {4, 16, 32}) ways.push_back({kColumnWay, threads, 0});
-  for (const int32_t columns : {2, 4, 8}) ways.push_back({kColumnWay, 32, columns});
+  for (const int32_t columns : {2, 4, 8}) ways.insert(ways.end(), {{kColumnWay, 32, columns}, {kThreadWay, 128, columns}});
   std::map<int32_t, int> counts;
   std::set<std::string> bodies;
   std::string text = "#include \"cuda/reduce.h\"\n";

@@ -13,9 +13,10 @@ import test_loop_forms
 
 POINTS = [{"way": 1, "threads": t, "points": n} for t, n in ((32, 1), (64, 2), (128, 4), (256, 8), (512, 4), (1024, 16), (256, 32))]
 REDUCTIONS = ([{"way": 3, "threads": n} for n in (32, 64, 256, 1024)] + [{"way": 4, "threads": n} for n in (4, 8, 16, 32)] + [{"way": 5, "threads": n} for n in (32, 128, 512)]
-              + [{"way": 6, "threads": n} for n in (32, 128, 1024)])
+              + [{"way": 6, "threads": n} for n in (32, 128, 1024)]
+              + [{"way": way, "threads": threads, "points": n} for way, threads in ((4, 32), (4, 8), (5, 128)) for n in (2, 4)])
 WAYS = [{}, *POINTS, {"way": 2, "points": 32}, {"way": 2, "points": 64}, *REDUCTIONS]
-NONE = [{"way": 7}, {"way": 1, "threads": 100, "points": 1}, {"way": 1, "threads": 256, "points": 3}, {"way": 2, "points": 16}, {"way": 3, "threads": 16}, {"way": 4, "threads": 64}, {"split": 2}]
+NONE = [{"way": 7}, {"way": 1, "threads": 100, "points": 1}, {"way": 1, "threads": 256, "points": 3}, {"way": 2, "points": 16}, {"way": 3, "threads": 16}, {"way": 4, "threads": 64}, {"way": 4, "threads": 32, "points": 3}, {"way": 5, "threads": 64, "points": 16}, {"split": 2}]
 
 
 def emulating(*more):
@@ -30,7 +31,15 @@ def programs():
         of_rows = torch.softmax(rows, -1), rows.var(-1), rows.argmax(-1), (rows > 0).any(-1)
         return *of_rows, columns.sum(0), columns.argmin(0), (columns.double() * columns).sum(0), (columns.abs() > 3).all(0), x.cumsum(1), x.sum(1)
 
+    def side_by_side(x, y, z):
+        images = x.permute(0, 3, 1, 2)
+        pooled, indices = torch.ops.aten.max_pool2d_with_indices(images, [3, 3], [2, 2], [1, 1])
+        gradient = torch.ops.aten.max_pool2d_with_indices_backward(pooled * 2, images, [3, 3], [2, 2], [1, 1], [1, 1], False, indices)
+        of_columns = z.sum(0), (z.double() * z).sum(0), z.amax(0), (z > 3).any(0)
+        return pooled.permute(0, 2, 3, 1).contiguous(), gradient.permute(0, 2, 3, 1).contiguous(), y.sum(1), y.argmax(1), (y > 0).all(1), *of_columns
+
     return {
+        "side_by_side": (side_by_side, ((2, 9, 11, 12), (30, 7, 12), (301, 12))),
         "reductions": (reductions, ((29, 207), (301, 133), (5, 4099))),
         "turned": (lambda a, b: (a.transpose(1, 2) * 2 + b).contiguous(), ((3, 83, 37), (3, 37, 83))),
         "both_turned": (lambda c, d: (c.t() + d.relu().t()).contiguous(), ((45, 70), (45, 70))),
@@ -51,7 +60,7 @@ def loops(tmp_path_factory):
     for name, (function, shapes) in programs().items():
         folder = tmp_path_factory.mktemp(name)
         arrays = [np.random.default_rng(i).standard_normal(s).astype(np.float32) for i, s in enumerate(shapes)]
-        arrays[0][1, 5] = np.nan
+        arrays[0][(1, 5, 0, 0)[: arrays[0].ndim]] = np.nan
         args = tuple(torch.from_numpy(a) for a in arrays)
         torch.export.save(torch.export.export(Function(function), args), folder / "p.pt2")
         np.savez(folder / "in.npz", **{f"in_{i}": a for i, a in enumerate(arrays)})

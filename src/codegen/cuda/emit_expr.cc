@@ -32,7 +32,18 @@ Term split(Expr e) {
   return t;
 }
 
-// Whether `e` is a multiple of n: true, false, or a condition on the symbols (appended).
+// What is only due where the condition does not hold: b of masked(x < y, a, masked(x >= y, b, ...)), checks that stand on both sides; else nothing.
+Expr where_not(Expr e) {
+  const Expr c = e->args[0], other = e->args[2];
+  if (checks_on_both_sides(e)) return other;
+  if (!other->is_op(ScalarOp::masked)) return {};
+  const Expr d = other->args[0];
+  const bool opposite = (c->is_op(ScalarOp::lt) && d->is_op(ScalarOp::ge)) || (c->is_op(ScalarOp::ge) && d->is_op(ScalarOp::lt));
+  return opposite && c->args[0]->dtype == DType::index && c->args == d->args ? other->args[1] : Expr();
+}
+
+}  // namespace
+
 bool multiple_of(Expr e, int64_t n, std::set<std::string>* conditions) {
   const std::vector<Expr> terms = e->is_op(ScalarOp::iadd) ? e->args : std::vector<Expr>{e};
   for (Expr term : terms) {
@@ -45,18 +56,6 @@ bool multiple_of(Expr e, int64_t n, std::set<std::string>* conditions) {
   }
   return true;
 }
-
-// What is only due where the condition does not hold: b of masked(x < y, a, masked(x >= y, b, ...)), checks that stand on both sides; else nothing.
-Expr where_not(Expr e) {
-  const Expr c = e->args[0], other = e->args[2];
-  if (checks_on_both_sides(e)) return other;
-  if (!other->is_op(ScalarOp::masked)) return {};
-  const Expr d = other->args[0];
-  const bool opposite = (c->is_op(ScalarOp::lt) && d->is_op(ScalarOp::ge)) || (c->is_op(ScalarOp::ge) && d->is_op(ScalarOp::lt));
-  return opposite && c->args[0]->dtype == DType::index && c->args == d->args ? other->args[1] : Expr();
-}
-
-}  // namespace
 
 AccessKind access_kind(KernelContext& c, BufferId buffer, Expr offset, int lane_axis, int width, bool note) {
   if (lane_axis < 0 || !depends_on_var(offset, lane_axis)) return AccessKind::same;

@@ -32,6 +32,9 @@ struct KernelContext {
   std::string index_type() const { return wide_index ? "cd::i64" : "cd::i32"; }
 };
 
+// Whether `e` is a multiple of n: true, false, or a condition on the symbols (a host expression that must be 0, added to `conditions`).
+bool multiple_of(Expr e, int64_t n, std::set<std::string>* conditions);
+
 // How an access moves with the lanes.
 enum class AccessKind { same, wide, single };
 // `alignments` and `conditions` of a wide one are noted in the context if `note` is set.

@@ -39,7 +39,7 @@ std::vector<LoopWay> reduction_ways(const LoopWay& own, int64_t rows, int64_t po
       const LoopWay other = own.points > 0 ? LoopWay{kColumnWay, 32, 0} : LoopWay{kColumnWay, n, 4};
       return {{kColumnWay, n / 2, own.points}, {kColumnWay, n * 2, own.points}, other, {kColumnWay, n / 4, own.points}, {rows >= kManyRows ? kThreadWay : kOwnWay, 128, 0}};
     }
-    case kThreadWay: return {{kThreadWay, n * 2, 0}, {kThreadWay, n / 2, 0}, {kRowWay, 32, 0}, {kColumnWay, 8, 0}};
+    case kThreadWay: return {{kThreadWay, n * 2, own.points}, {kThreadWay, n / 2, own.points}, {kThreadWay, n, own.points > 0 ? 0 : 4}, {kRowWay, 32, 0}, {kColumnWay, 8, 0}};
     case kScanWay: return {{kScanWay, n * 2, 0}, {kScanWay, n / 2, 0}, {kScanWay, n * 4, 0}};
     default: return {};
   }
@@ -56,7 +56,8 @@ std::optional<KernelText> loop_text(const KernelPlan& plan, const LoopKernel& k,
     case kOwnWay: return way == LoopWay{} ? std::optional(loop_text(plan, k)) : std::nullopt;
     case kPointsWay: return pointwise(k) && power_of_two(way.threads, 32, 1024) && power_of_two(way.points, 1, 64) ? pointwise_text(plan, k, way.threads, way.points) : std::nullopt;
     case kTilesWay: return pointwise(k) && way.threads == 0 && (way.points == 32 || way.points == 64) ? transposing_text(plan, k, way.points) : std::nullopt;
-    case kRowWay: case kScanWay: case kThreadWay: return !pointwise(k) && way.points == 0 && power_of_two(way.threads, 32, 1024) ? reduction_text(plan, k, way) : std::nullopt;
+    case kRowWay: case kScanWay: return !pointwise(k) && way.points == 0 && power_of_two(way.threads, 32, 1024) ? reduction_text(plan, k, way) : std::nullopt;
+    case kThreadWay: return !pointwise(k) && (way.points == 0 || power_of_two(way.points, 2, 8)) && power_of_two(way.threads, 32, 1024) ? reduction_text(plan, k, way) : std::nullopt;
     case kColumnWay: {
       const bool sides = way.points == 0 ? power_of_two(way.threads, 4, 32) : power_of_two(way.points, 2, 8) && power_of_two(way.threads, 4, 256);
       return !pointwise(k) && sides ? reduction_text(plan, k, way) : std::nullopt;
@@ -83,7 +84,7 @@ std::string way_text(const LoopWay& way) {
     case kTilesWay: return fmt::format("tiles of {0} x {0}", way.points);
     case kRowWay: return fmt::format("rows of {} threads", way.threads);
     case kColumnWay: return fmt::format("columns of {} threads{}", way.threads, way.points > 0 ? fmt::format(", {} a thread", way.points) : "");
-    case kThreadWay: return fmt::format("a row a thread, {} threads", way.threads);
+    case kThreadWay: return fmt::format("{} a thread, {} threads", way.points > 0 ? fmt::format("{} rows", way.points) : "a row", way.threads);
     case kScanWay: return fmt::format("scans by {} threads", way.threads);
     default: return fmt::format("way {}", way.kind);
   }

@@ -18,7 +18,7 @@ enum LoopWayKind : int32_t {
   kTilesWay,   // points: a side of the tiles
   kRowWay,     // threads of a row
   kColumnWay,  // threads of a column; points: columns of a thread, 0 for one
-  kThreadWay,  // threads of a block; each reduces by itself
+  kThreadWay,  // threads of a block; each reduces by itself; points: of a thread, 0 for one
   kScanWay     // threads of a row, at most
 };
 struct LoopWay {

@@ -3,7 +3,7 @@
 //            Values that several passes read stay in registers when the row is short enough.
 //   column   a block is some outer points wide (contiguous in memory; a thread has one, or some side by side) and shares the reduced axes among its
 //            lines of threads
-//   thread   every thread has an outer point of its own: short reduced axes, as in pooling
+//   thread   every thread has an outer point of its own, or some side by side: short reduced axes, as in pooling
 #include <algorithm>
 #include <bit>
 
@@ -15,7 +15,8 @@
 
 namespace coil::cuda {
 
-constexpr int kScanThreads = 256, kThreadBlock = 128, kWideColumns = 4;  // the own rules'
+constexpr int kScanThreads = 256, kThreadBlock = 128, kSeveral = 4;  // the own rules'
+constexpr int64_t kEnoughThreads = 1 << 18;  // about what the largest devices hold at a time
 constexpr int kMostSlots = 48 * 1024 / 16;  // of two sets of 8 bytes, in the shared memory that every kernel has
 
 ReductionWriter::ReductionWriter(const KernelPlan& plan, const LoopKernel& k, const LoopWay* way)
@@ -27,10 +28,11 @@ ReductionWriter::ReductionWriter(const KernelPlan& plan, const LoopKernel& k, co
 
 KernelText ReductionWriter::run() {
   c_.wide_index = !fits_32(k_, outer_points() * inner_points() * 1);
+  if (several()) multiple_of(axis(lane_).size, width_, &c_.divisible);
   std::string main = frame_code();
   main += way_ == Way::scan ? scan_code() : phases();
   const int slots = way_ == Way::column ? block_threads() : 32;
-  const std::string kept = wide_columns() ? fmt::format("ValueSlots<{}>", wide_slots()) : fmt::format("Slots<{}>", slots);
+  const std::string kept = several() ? fmt::format("ValueSlots<{}>", wide_slots()) : fmt::format("Slots<{}>", slots);
   const std::string shared = needs_slots_ ? fmt::format("  __shared__ cd::{} slots;\n", kept) : "";
   KernelText t = finish(c_, kernel_frame(c_, written_buffers(k_.stmts), bounds()) + shared + main + "}\n");
   t.headers = {"cuda/reduce.h"};
@@ -49,6 +51,14 @@ Expr ReductionWriter::outer_points() const {
 Expr ReductionWriter::inner_points() const {
   Expr n = pool().index(1);
   for (int a = k_.num_outer; a < num_axes(); ++a) n = n * axis(a).size;
+  return n;
+}
+
+Expr ReductionWriter::outer_groups(int points) const {
+  Expr n = ceil_div(axis(lane_).size, pool().index(points));
+  for (int a = 0; a < k_.num_outer; ++a) {
+    if (a != lane_) n = n * axis(a).size;
+  }
   return n;
 }
 
@@ -75,12 +85,15 @@ void ReductionWriter::choose_way() {
   } else if (lane_ >= 0 && outer_score_ > inner_score && k_.scratch.empty()) {
     way_ = outer >= 65536 && n <= 1024 ? Way::thread : Way::column;
     lines_ = n >= 256 ? 32 : 8;
-    if (way_ == Way::column && n >= 256) widen_columns(kWideColumns);
+    if (way_ == Way::column && n >= 256) widen_columns(kSeveral);
   } else {
     way_ = Way::row;
     choose_row(n, bound, 0);
   }
-  if (way_ == Way::thread) threads_ = kThreadBlock;
+  if (way_ != Way::thread) return;
+  threads_ = kThreadBlock;
+  widen_threads(kSeveral);
+  while (width_ > 1 && outer / width_ < kEnoughThreads) width_ /= 2;
 }
 
 void ReductionWriter::choose_narrow(int64_t n, int64_t outer) {
@@ -118,6 +131,8 @@ void ReductionWriter::take_way(const LoopWay& way) {
       way_ = Way::thread;
       possible_ = k_.scratch.empty() || short_one;
       threads_ = way.threads;
+      if (way.points > 1) widen_threads(way.points);
+      possible_ = possible_ && width_ == std::max(way.points, 1);
       return;
     default:
       way_ = Way::scan;
@@ -130,7 +145,7 @@ LoopWay ReductionWriter::way() const {
   switch (way_) {
     case Way::row: return {kRowWay, threads_, 0};
     case Way::column: return {kColumnWay, lines_, width_ > 1 ? width_ : 0};
-    case Way::thread: return {kThreadWay, threads_, 0};
+    case Way::thread: return {kThreadWay, threads_, width_ > 1 ? width_ : 0};
     case Way::scan: return {kScanWay, threads_, 0};
   }
   return {};
@@ -263,14 +278,8 @@ std::string ReductionWriter::bounds() const {
 
 GridWork ReductionWriter::grid() const {
   switch (way_) {
-    case Way::thread: return {outer_points(), block_threads()};
-    case Way::column: {
-      Expr blocks = ceil_div(axis(lane_).size, pool().index(columns_ * width_));
-      for (int a = 0; a < k_.num_outer; ++a) {
-        if (a != lane_) blocks = blocks * axis(a).size;
-      }
-      return {blocks, 1};
-    }
+    case Way::thread: return {several() ? outer_groups(width_) : outer_points(), block_threads()};
+    case Way::column: return {outer_groups(columns_ * width_), 1};
     case Way::row: return {outer_points(), threads_ == 32 ? 8 : 1};
     case Way::scan: return {outer_points(), 1};
   }
@@ -281,13 +290,15 @@ std::string ReductionWriter::frame_code() {
   const std::string ix = type();
   std::string text;
   if (way_ == Way::thread) {
-    text = fmt::format("  const {0} point = ({0})blockIdx.x * {1} + threadIdx.x;\n  if (point >= {2}) return;\n", ix, block_threads(), index(outer_points()));
+    text = fmt::format("  const {0} point = ({0})blockIdx.x * {1} + threadIdx.x;\n  if (point >= {2}) return;\n", ix, block_threads(), index(grid().amount));
     std::vector<int> order;
     if (lane_ >= 0) order.push_back(lane_);
     for (int a = k_.num_outer - 1; a >= 0; --a) {
       if (a != lane_) order.push_back(a);
     }
-    return text + take_apart("point", order, {});
+    if (!several()) return text + take_apart("point", order, {});
+    text += take_apart("point", order, index(ceil_div(axis(lane_).size, pool().index(width_))));
+    return text + fmt::format("  const {0} {1} = {1}_block * {2};\n", ix, axis(lane_).name, width_);
   }
   if (way_ == Way::column) {
     text = fmt::format("  const int line = threadIdx.x / {};\n", columns_);
@@ -300,10 +311,10 @@ std::string ReductionWriter::frame_code() {
     const std::string v = axis(lane_).name, blocks = index(ceil_div(axis(lane_).size, pool().index(columns_ * width_)));
     // The last block of a line may hang over: its idle columns compute the last one again and store nothing.
     text += take_apart("block", order, blocks);
-    const std::string first = wide_columns() ? fmt::format("{0}_block * {1} + threadIdx.x % {2} * {3}", v, columns_ * width_, columns_, width_)
+    const std::string first = several() ? fmt::format("{0}_block * {1} + threadIdx.x % {2} * {3}", v, columns_ * width_, columns_, width_)
                                               : fmt::format("{0}_block * {1} + threadIdx.x % {1}", v, columns_);
     text += fmt::format("  const {0} {1}_wish = {2}, {1} = {1}_wish < {3} ? {1}_wish : {4};\n  const bool active = {1}_wish < {3};\n", ix, v, first, index(axis(lane_).size),
-                        wide_columns() ? "0" : index(axis(lane_).size) + " - 1");
+                        several() ? "0" : index(axis(lane_).size) + " - 1");
     return text;
   }
   if (way_ == Way::row && threads_ == 32) {

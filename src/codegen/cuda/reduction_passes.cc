@@ -90,7 +90,7 @@ std::string ReductionWriter::keep_array(const std::string& name, DType dtype) {
 }
 
 std::string ReductionWriter::outer_statements(const std::vector<const Stmt*>& stmts) {
-  if (wide_columns()) return outer_of_columns(stmts);
+  if (several()) return outer_of_several(stmts);
   return outer_code(stmts, way_ == Way::thread ? "" : way_ == Way::column ? "line == 0 && active" : "y == 0", "  ");
 }
 
@@ -123,11 +123,14 @@ std::string ReductionWriter::inner_pass(const std::vector<const Stmt*>& stmts, i
   for (const Stmt* s : stmts) {
     if (s->kind != Stmt::Kind::reduce && s->kind != Stmt::Kind::scan) continue;
     const std::string name = "acc" + std::to_string(c_.next_name++);
-    accumulators.push_back({s, name, wide_columns() ? "[v]" : ""});
+    accumulators.push_back({s, name, several() ? "[v]" : ""});
     const DType type = accumulated_type(*s);
-    if (wide_columns()) text += fmt::format("  {0} {1}[{2}];\n#pragma unroll\n  for (int v = 0; v < {2}; ++v) {1}[v] = {3};\n", register_type(type), name, width_, identity(s->op, type));
-    else text += fmt::format("  {} {} = {};\n", register_type(type), name, identity(s->op, type));
-    if (by_index(s->op)) text += fmt::format("  cd::i64 {}i = 9223372036854775807ll;\n", name);
+    const auto declare = [&](const std::string& of, const std::string& variable, const std::string& value) {
+      if (several()) text += fmt::format("  {0} {1}[{2}];\n#pragma unroll\n  for (int v = 0; v < {2}; ++v) {1}[v] = {3};\n", of, variable, width_, value);
+      else text += fmt::format("  {} {} = {};\n", of, variable, value);
+    };
+    declare(register_type(type), name, identity(s->op, type));
+    if (by_index(s->op)) declare("cd::i64", name + "i", "9223372036854775807ll");
   }
   const auto at_chunk = [&](int width, const std::string& indent, const std::string& element) { return chunk(stmts, accumulators, phase, width, indent, element); };
   text += way_ == Way::row ? row_loop(at_chunk) : serial_loop(stmts, accumulators);
@@ -197,7 +200,11 @@ std::string ReductionWriter::combine(const Accumulator& a) {
   const Stmt& s = *a.stmt;
   const std::string total = "total" + std::to_string(c_.next_name++);
   std::string text;
-  if (wide_columns()) {
+  if (several() && way_ == Way::thread) {
+    temps_[s.temp.index] = {a.name + (by_index(s.op) ? "i" : "") + a.lane, true};
+    return text;
+  }
+  if (several()) {
     needs_slots_ = true;
     text = fmt::format("  cd::columns_reduce<{}, {}, {}>({}, slots, {});\n", op_type(s.op), columns_, lines_, a.name, set_);
     set_ ^= 1;
@@ -220,7 +227,7 @@ std::string ReductionWriter::combine(const Accumulator& a) {
 std::string ReductionWriter::update(const Accumulator& a, const std::string& value, const std::string& number, const std::string& indent) {
   const Stmt& s = *a.stmt;
   if (by_index(s.op)) {
-    return fmt::format("{0}if ({1}::better({2}, {2}i, {3}, {4})) {2} = {3}, {2}i = {4};\n", indent, op_type(s.op), a.name, value, number);
+    return fmt::format("{0}if ({1}::better({2}{5}, {2}i{5}, {3}, {4})) {2}{5} = {3}, {2}i{5} = {4};\n", indent, op_type(s.op), a.name, value, number, a.lane);
   }
   return fmt::format("{0}{1} = {2}::combine({1}, {3});\n", indent, a.name + a.lane, op_type(s.op), value);
 }

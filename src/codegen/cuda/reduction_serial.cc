@@ -44,22 +44,42 @@ std::string ReductionWriter::serial_loop(const std::vector<const Stmt*>& stmts, 
 
 std::string ReductionWriter::thread_loop(const std::vector<const Stmt*>& stmts, const std::vector<Accumulator>& accumulators, bool adds) {
   const SumBlocks blocks = adds ? sum_blocks(k_, -1, 1) : SumBlocks();
-  std::string text = blocks.axis >= 0 ? whole_sums(accumulators) : "", indent = "  ";
+  std::string text = blocks.axis >= 0 ? whole_sums(accumulators) : "";
   if (narrow_) text += range_code();
+  if (several()) {
+    text += "  if (a.wide) {\n" + thread_points(stmts, accumulators, blocks, true) + "  } else {\n" + thread_points(stmts, accumulators, blocks, false) + "  }\n";
+  } else {
+    text += thread_points(stmts, accumulators, blocks, false);
+  }
+  return text + (blocks.axis >= 0 ? join_sums(accumulators) : "");
+}
+
+std::string ReductionWriter::thread_points(const std::vector<const Stmt*>& stmts, const std::vector<Accumulator>& accumulators, const SumBlocks& blocks, bool wide) {
+  std::string text, indent = "  ";
   for (int a = k_.num_outer; a < num_axes(); ++a) {
     text += open_loop(axis(a).name, narrow_ ? "range_first" : "0", narrow_ ? "range_last" : index(axis(a).size), "1", a == blocks.axis ? index(blocks.step) : "", indent);
   }
-  const std::string element = k_.scratch.empty() ? "" : fmt::format("[{}]", index(inner_number()));
-  text += chunk(stmts, accumulators, 0, 1, indent, element);
+  text += points_chunk(stmts, accumulators, wide, indent, k_.scratch.empty() ? "" : fmt::format("[{}]", index(inner_number())));
   for (int a = num_axes() - 1; a >= k_.num_outer; --a) text += close_loop(accumulators, a == blocks.axis, indent);
-  return text + (blocks.axis >= 0 ? join_sums(accumulators) : "");
+  return text;
+}
+
+std::string ReductionWriter::points_chunk(const std::vector<const Stmt*>& stmts, const std::vector<Accumulator>& accumulators, bool wide, const std::string& indent, const std::string& element) {
+  if (wide) return chunk(stmts, accumulators, 0, width_, indent, element);
+  if (!several()) return chunk(stmts, accumulators, 0, 1, indent, element);
+  const std::string v = axis(lane_).name;
+  std::string text = each_point(indent);
+  c_.vars[static_cast<size_t>(lane_)] = v + "_at";
+  text += chunk(stmts, accumulators, 0, 1, indent + "  ", element) + indent + "}\n";
+  c_.vars[static_cast<size_t>(lane_)] = v;
+  return text;
 }
 
 std::string ReductionWriter::column_loop(const std::vector<const Stmt*>& stmts, const std::vector<Accumulator>& accumulators, bool adds) {
   const bool blocks = adds && upper_bound(inner_points()).value_or(INT64_MAX) > kShortSum * lines_;
   std::string text = blocks ? whole_sums(accumulators) : "";
   if (narrow_) text += range_code();
-  if (wide_columns()) {
+  if (several()) {
     text += "  if (a.wide) {\n" + column_points(stmts, accumulators, blocks, true) + "  } else {\n" + column_points(stmts, accumulators, blocks, false) + "  }\n";
   } else {
     text += column_points(stmts, accumulators, blocks, false);
@@ -74,54 +94,69 @@ std::string ReductionWriter::column_points(const std::vector<const Stmt*>& stmts
   std::vector<int> order;
   for (int a = last_axis(); a >= k_.num_outer; --a) order.push_back(a);
   text += take_apart("c", order, {});
-  std::string inside;
-  if (wide) {
-    inside = chunk(stmts, accumulators, 0, width_, indent, "");
-  } else if (wide_columns()) {
-    const std::string v = axis(lane_).name;
-    inside = column_of_thread(indent);
-    c_.vars[static_cast<size_t>(lane_)] = v + "_at";
-    inside += chunk(stmts, accumulators, 0, 1, indent + "  ", "") + indent + "}\n";
-    c_.vars[static_cast<size_t>(lane_)] = v;
-  } else {
-    inside = chunk(stmts, accumulators, 0, 1, indent, "");
-  }
+  std::string inside = points_chunk(stmts, accumulators, wide, indent, "");
   // Idle columns must not store.
   const bool stores = std::any_of(stmts.begin(), stmts.end(), [](const Stmt* s) { return s->kind == Stmt::Kind::store; });
   if (stores) inside = indent + "if (active) {\n" + inside + indent + "}\n";
   return text + inside + close_loop(accumulators, blocks, indent);
 }
 
-std::string ReductionWriter::column_of_thread(const std::string& indent) {
+std::string ReductionWriter::each_point(const std::string& indent) {
   const std::string v = axis(lane_).name, n = index(axis(lane_).size);
   return fmt::format("#pragma unroll\n{0}for (int v = 0; v < {1}; ++v) {{\n{0}  const {2} {3}_at = {3} + v < {4} ? {3} + v : {4} - 1;\n", indent, width_, type(), v, n);
 }
 
-std::string ReductionWriter::outer_of_columns(const std::vector<const Stmt*>& stmts) {
-  const std::string v = axis(lane_).name;
-  std::string text = column_of_thread("  ");
+std::string ReductionWriter::outer_of_several(const std::vector<const Stmt*>& stmts) {
+  const std::string v = axis(lane_).name, in_range = fmt::format("{} + v < {}", v, index(axis(lane_).size));
+  std::string text;
+  if (way_ == Way::thread) {  // at once, as their neighbours do
+    std::string before, body, after;
+    Emitter emitter(c_, {&before, &body, "    ", "      ", lane_, width_}, temps_);
+    for (const Stmt* s : stmts) {
+      if (s->kind == Stmt::Kind::let) temps_[s->temp.index] = emitter.value(s->value);
+      else emitter.store(s->buffer, s->offset, s->value, s->condition, after, "    ");
+    }
+    text = fmt::format("  if (a.wide) {{\n{}#pragma unroll\n    for (int v = 0; v < {}; ++v) {{\n{}    }}\n{}  }} else {{\n", before, width_, body, after);
+  }
+  text += each_point("  ");
   c_.vars[static_cast<size_t>(lane_)] = v + "_at";
-  text += outer_code(stmts, fmt::format("line == 0 && active && {} + v < {}", v, index(axis(lane_).size)), "    ");
+  text += outer_code(stmts, way_ == Way::thread ? in_range : "line == 0 && active && " + in_range, "    ");
   c_.vars[static_cast<size_t>(lane_)] = v;
-  return text + "  }\n";
+  return text + (way_ == Way::thread ? "  }\n  }\n" : "  }\n");
+}
+
+bool ReductionWriter::one_pass(bool with_positions) const {
+  int after = -1;
+  if (narrow_ || k_.sequential || !k_.scratch.empty()) return false;
+  for (const Stmt& s : k_.stmts) {
+    const bool position = s.kind == Stmt::Kind::reduce && (s.op == ReduceOp::argmax || s.op == ReduceOp::argmin);
+    if (s.inner ? s.kind != Stmt::Kind::reduce || s.phase > 0 || (position && !with_positions) : s.phase == 0 || (after >= 0 && s.phase != after)) return false;
+    if (!s.inner) after = s.phase;
+  }
+  return true;
+}
+
+int ReductionWriter::lane_width(int most) {
+  int width = std::min(access_width(c_, k_, lane_), most);
+  while (width > 1 && !multiple_of(axis(lane_).size, width, nullptr)) width /= 2;
+  return width;
+}
+
+void ReductionWriter::widen_threads(int most) {
+  width_ = one_pass(true) && lane_ >= 0 ? lane_width(most) : 1;
 }
 
 bool ReductionWriter::widen_columns(int most) {
   constexpr int line = 128, least = 4, threads = 512, each = 8;  // bytes of a line of the cache; threads side by side and of a block; points of a thread
-  int widest = 1, after = -1;
-  bool sums = !narrow_;
+  int widest = 1;
   for (const Stmt& s : k_.stmts) {
-    if (s.inner) {
-      sums = sums && s.kind == Stmt::Kind::reduce && s.phase == 0 && s.op != ReduceOp::argmax && s.op != ReduceOp::argmin;
-      visit(s.value, [&](Expr e) {
-        if (e->kind == ExprKind::load && e->id < kScratchBase && unit_stride(e->args[0], lane_)) widest = std::max(widest, byte_size(plan_.buffer(BufferId(static_cast<size_t>(e->id))).info.dtype));
-      });
-    } else {
-      sums = sums && s.phase > 0 && (after < 0 || s.phase == after);
-      after = s.phase;
-    }
+    if (!s.inner) continue;
+    visit(s.value, [&](Expr e) {
+      if (e->kind != ExprKind::load || e->id >= kScratchBase || !unit_stride(e->args[0], lane_)) return;
+      widest = std::max(widest, byte_size(plan_.buffer(BufferId(static_cast<size_t>(e->id))).info.dtype));
+    });
   }
-  const int width = sums ? std::min(access_width(c_, k_, lane_), most) : 1;
+  const int width = one_pass(false) ? lane_width(most) : 1;
   if (width < 2) return false;
   width_ = width;
   columns_ = std::clamp(line / (width_ * widest), least, kColumns);
@@ -132,7 +167,7 @@ bool ReductionWriter::widen_columns(int most) {
 }
 
 std::string ReductionWriter::open_loop(const std::string& v, const std::string& first, const std::string& end, const std::string& step, const std::string& block, std::string& indent) const {
-  const std::string ix = type(), unroll = way_ == Way::column ? fmt::format("#pragma unroll {}\n", wide_columns() ? 4 : 8) : "", next = step == "1" ? "++" + v : v + " += " + step;
+  const std::string ix = type(), unroll = way_ == Way::column ? fmt::format("#pragma unroll {}\n", several() ? 4 : 8) : "", next = step == "1" ? "++" + v : v + " += " + step;
   std::string text, from = first, to = end;
   if (!block.empty()) {
     text = fmt::format("{0}for ({1} {2}_block = {3}; {2}_block < {4}; {2}_block += {5}) {{\n{0}  const {1} {2}_stop = {2}_block + cd::minimum(({1})({5}), ({1})({4} - {2}_block));\n", indent, ix, v, first, end, block);
@@ -149,7 +184,7 @@ std::string ReductionWriter::close_loop(const std::vector<Accumulator>& accumula
   indent.resize(indent.size() - 2);
   std::string text = indent + "}\n";
   if (!block) return text;
-  const std::string each = wide_columns() ? fmt::format("#pragma unroll\n{}for (int v = 0; v < {}; ++v) ", indent, width_) : indent;
+  const std::string each = several() ? fmt::format("#pragma unroll\n{}for (int v = 0; v < {}; ++v) ", indent, width_) : indent;
   for (const Accumulator& a : accumulators) {
     if (adds_floats(*a.stmt)) text += fmt::format("{0}{1}s{2} = cd::add({1}s{2}, {1}{2}), {1}{2} = 0;\n", each, a.name, a.lane);
   }
@@ -160,14 +195,14 @@ std::string ReductionWriter::close_loop(const std::vector<Accumulator>& accumula
 std::string ReductionWriter::whole_sums(const std::vector<Accumulator>& accumulators) const {
   std::string text;
   for (const Accumulator& a : accumulators) {
-    if (adds_floats(*a.stmt)) text += fmt::format("  {} {}s{} = {};\n", register_type(a.stmt->value->dtype), a.name, wide_columns() ? fmt::format("[{}]", width_) : "", wide_columns() ? "{}" : "0");
+    if (adds_floats(*a.stmt)) text += fmt::format("  {} {}s{} = {};\n", register_type(a.stmt->value->dtype), a.name, several() ? fmt::format("[{}]", width_) : "", several() ? "{}" : "0");
   }
   return text;
 }
 
 std::string ReductionWriter::join_sums(const std::vector<Accumulator>& accumulators) const {
   std::string text;
-  const std::string each = wide_columns() ? fmt::format("#pragma unroll\n  for (int v = 0; v < {}; ++v) ", width_) : "  ";
+  const std::string each = several() ? fmt::format("#pragma unroll\n  for (int v = 0; v < {}; ++v) ", width_) : "  ";
   for (const Accumulator& a : accumulators) {
     if (adds_floats(*a.stmt)) text += fmt::format("{0}{1}{2} = {1}s{2};\n", each, a.name, a.lane);
   }

@@ -7,6 +7,7 @@
 
 #include "codegen/cuda/loop_context.h"
 #include "codegen/cuda/loop_way.h"
+#include "codegen/sum_blocks.h"
 #include "loop/reduced_span.h"
 
 namespace coil::cuda {
@@ -27,7 +28,7 @@ using AtChunk = std::function<std::string(int width, const std::string& indent, 
 struct Accumulator {
   const Stmt* stmt = nullptr;
   std::string name;
-  std::string lane;  // "[v]" where a thread has one for each of its columns
+  std::string lane;  // "[v]" where a thread has one for each of its points
 };
 
 // A kernel whose only reductions are over one range that data says: the kernel without the conditions that say so, and the range.
@@ -56,16 +57,25 @@ class ReductionWriter {
 
   Expr outer_points() const;
   Expr inner_points() const;
+  // Outer points by groups of so many neighbours along lane_.
+  Expr outer_groups(int points) const;
   void choose_lanes();
   void choose_way();
   void choose_narrow(int64_t n, int64_t outer);
   // Gives each thread `most` columns side by side, or as many as can be read at once, for which one pass of sums may be all there is. False: it cannot.
   bool widen_columns(int most);
-  bool wide_columns() const { return way_ == Way::column && width_ > 1; }
+  // The same for threads that have their points alone, if enough threads are left to hide the memory's latency. Otherwise a thread has one point.
+  void widen_threads(int most);
+  // Points along lane_ that can be read at once, at most so many; the axis has a multiple of them wherever they are.
+  int lane_width(int most);
+  // Whether all is reductions in one pass, and what follows from them.
+  bool one_pass(bool with_positions) const;
+  // Whether a thread has several outer points, neighbours along lane_.
+  bool several() const { return width_ > 1 && (way_ == Way::column || way_ == Way::thread); }
   // What cd::columns_reduce needs: the columns of each warp, and the results.
   int wide_slots() const { return columns_ * width_ * (block_threads() / 32 + 1); }
   // The axis along which a thread handles several points at once.
-  int vector_axis() const { return way_ == Way::column ? lane_ : last_axis(); }
+  int vector_axis() const { return several() ? lane_ : last_axis(); }
   // What somebody else chose, as far as the kernel can be computed so.
   void take_way(const LoopWay& way);
   // Threads of a row: some 16 values each, or as many as are wished; and whether the row's values can stay in registers.
@@ -96,8 +106,8 @@ class ReductionWriter {
   std::string phases();
   std::string keep_array(const std::string& name, DType dtype);
   std::string outer_statements(const std::vector<const Stmt*>& stmts);
-  // The same for each column of a thread that has several.
-  std::string outer_of_columns(const std::vector<const Stmt*>& stmts);
+  // The same for each point of a thread that has several.
+  std::string outer_of_several(const std::vector<const Stmt*>& stmts);
   std::string outer_code(const std::vector<const Stmt*>& stmts, const std::string& only, const std::string& indent);
   // One pass over the inner axes: declares accumulators, loops, combines.
   std::string inner_pass(const std::vector<const Stmt*>& stmts, int phase);
@@ -120,8 +130,11 @@ class ReductionWriter {
   std::string serial_loop(const std::vector<const Stmt*>& stmts, const std::vector<Accumulator>& accumulators);
   std::string thread_loop(const std::vector<const Stmt*>& stmts, const std::vector<Accumulator>& accumulators, bool adds);
   std::string column_loop(const std::vector<const Stmt*>& stmts, const std::vector<Accumulator>& accumulators, bool adds);
-  // Opens the loop over the columns of a thread, one after the other; behind the last one, that one again.
-  std::string column_of_thread(const std::string& indent);
+  // Opens the loop over the points of a thread, one after the other; behind the axis's last one, that one again.
+  std::string each_point(const std::string& indent);
+  // A loop's innermost text: all points of the thread at once, or (not wide) one after the other, or the only one.
+  std::string points_chunk(const std::vector<const Stmt*>& stmts, const std::vector<Accumulator>& accumulators, bool wide, const std::string& indent, const std::string& element);
+  std::string thread_points(const std::vector<const Stmt*>& stmts, const std::vector<Accumulator>& accumulators, const SumBlocks& blocks, bool wide);
   std::string column_points(const std::vector<const Stmt*>& stmts, const std::vector<Accumulator>& accumulators, bool blocks, bool wide);
   // Of a loop, which goes through blocks of so many points, if any; indent: that of what is inside. Behind a block its sums go to the whole ones.
   // Declares the ends of the range that a thread visits, in the domain.
@@ -150,7 +163,7 @@ class ReductionWriter {
   int threads_ = 32;     // row: of one row; thread: of a block
   int lines_ = 8;        // column
   int columns_ = kColumns;  // column: threads side by side
-  int width_ = 1;        // row: points of a chunk; column: columns of a thread
+  int width_ = 1;        // row: points of a chunk; column, thread: outer points of a thread, along lane_
   int chunks_ = 0;       // row: chunks a thread, when they are few enough to stay in registers; 0: a loop. scan: of a block of the axis
   std::vector<std::pair<Expr, int>> kept_values_;  // and the phase that computes them
   bool needs_slots_ = false;
