@@ -15,6 +15,7 @@ from .. import _runtime
 from .._compile import _compile_any, settings_of
 from .._errors import make_error
 from .._model import Model, load
+from ._encoders import encoder_steps, from_one_row_on
 from ._windows import forget_windows
 from ._written import without_written_inputs
 
@@ -110,13 +111,13 @@ class CoilExporter(DynamoExporter):
         return super()._export_component(model, sample_inputs, config)
 
     def export_for_generation(self, model: Any, sample_inputs: MutableMapping[str, Any], config: Any, **options: Any) -> ExportedModel:
-        """As transformers documents it. Raises COIL-E105 for models with an encoder and a decoder: their first step has a cache of one row, to whose size the
-        trace is fixed; `export` compiles their parts."""
-        if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
-            raise make_error(105, "COIL-E105: models with an encoder and a decoder are not exported for generation\n  hint: export their parts with `export`")
+        """As transformers documents it. Models with an encoder and a decoder have a component "encoder" beside the two of the decoder."""
         self._together = []
         try:
-            exported = super().export_for_generation(model, sample_inputs, config, **options)
+            if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
+                exported = self._export_encoder_and_decoder(model, sample_inputs, config, **options)
+            else:
+                exported = super().export_for_generation(model, sample_inputs, config, **options)
             configs = self._together
         finally:
             self._together = None
@@ -131,6 +132,16 @@ class CoilExporter(DynamoExporter):
         for name, component in exported.components.items():
             component.program = Program(shared, name, component.program.results)
         return exported
+
+    def _export_encoder_and_decoder(self, model: Any, sample_inputs: Any, config: Any, generation_config: Any = None, multi_token_decode: bool = False) -> ExportedModel:
+        if multi_token_decode:
+            raise make_error(402, "COIL-E402: models with an encoder and a decoder decode single tokens\n  hint: leave out multi_token_decode")
+        parts = encoder_steps(model, sample_inputs, generation_config)
+        components = {}
+        for name, (part, inputs) in parts.items():
+            components[name] = self._export_component(part, inputs, config[name] if isinstance(config, dict) else config)
+        from_one_row_on(components["decode"].program.program, parts["decode"][1])
+        return ExportedModel(components, self.export_format, config=model.config, generation_config=generation_config)
 
     @classmethod
     def save_program(cls, program: Program, path: Any) -> None:

@@ -11,6 +11,7 @@ from transformers.cache_utils import Cache, DynamicCache
 from transformers.exporters import ExportedModel
 
 from .._errors import make_error
+from ._encoders import Encoder
 from ._runner import CoilRunner
 from ._windows import forget_windows
 
@@ -54,17 +55,25 @@ def _class_of(kind: type) -> type:
             forget_windows(cache)
         return made
 
+    def get_encoder(self: Any, modality: str | None = None) -> Any:
+        encoder = kind.get_encoder(self, modality)
+        runner = self.__dict__.get("coil_runners", {}).get("encoder") if modality is None else None
+        if runner is None:
+            return encoder
+        return Encoder(lambda **kwargs: runner(**_arguments(runner, kwargs, "encoder")), encoder.forward)
+
     # generate asks the signature which arguments there are.
     functools.update_wrapper(forward, kind.forward)
     device = property(lambda self: next(iter(self.coil_runners.values())).device if "coil_runners" in self.__dict__ else torch.device("meta"))
     dtype = property(lambda self: next(iter(self.coil_runners.values())).dtype if "coil_runners" in self.__dict__ else torch.float32)
-    return type(f"Coil{kind.__name__}", (kind,), {"forward": forward, "device": device, "dtype": dtype, "__module__": kind.__module__})
+    return type(f"Coil{kind.__name__}", (kind,), {"forward": forward, "get_encoder": get_encoder, "device": device, "dtype": dtype, "__module__": kind.__module__})
 
 
 def _rows(past: Any) -> bool:
     """Whether a cache has been written to: layers of those that have not hold no tensors yet."""
     if not isinstance(past, Cache):
         return True
+    past = getattr(past, "self_attention_cache", past)
     return any(getattr(layer, "is_initialized", True) for layer in past.layers)
 
 
