@@ -126,6 +126,13 @@ def reference(floats, arch):
     return model
 
 
+@pytest.fixture(autouse=True)
+def python(monkeypatch):
+    """The command runs this Python, with the coil that is tested."""
+    monkeypatch.setenv("COIL_TORCH", sys.executable)
+    monkeypatch.setenv("PYTHONPATH", str(harness.PYTHON_PATH))
+
+
 IDS = torch.tensor([[3, 14, 159, 26, 5, 35, 89, 79]])
 
 
