@@ -11,6 +11,7 @@ import pytest
 import torch
 import transformers
 from gguf import GGMLQuantizationType as Kind
+from tokenizers.pre_tokenizers import ByteLevel
 
 import coil
 import coil.gguf
@@ -56,10 +57,8 @@ def write(path, kind, arch="llama", tied=True, tokenizer=False, leave_out=(), ex
     if tokenizer:
         writer.add_tokenizer_model("gpt2")
         writer.add_tokenizer_pre("gpt-2")
-        from transformers.models.gpt2.tokenization_gpt2 import bytes_to_unicode
-
-        letters = list(bytes_to_unicode().values())
-        writer.add_token_list(letters + [f"<{i}>" for i in range(VOCABULARY - len(letters))])
+        letters = sorted(ByteLevel.alphabet())
+        writer.add_token_list([*letters, "he", *(f"<{i}>" for i in range(VOCABULARY - len(letters) - 1))])
         writer.add_token_types([1] * VOCABULARY)
         writer.add_token_merges(["h e"])
         writer.add_bos_token_id(256)

@@ -113,7 +113,7 @@ def unpacked(tensor: Any) -> Rows | np.ndarray:
         from gguf import quants
 
         shape = [int(n) for n in reversed(tensor.shape)]
-        return np.ascontiguousarray(quants.dequantize(tensor.data, tensor.tensor_type)).astype(np.float32, copy=False).reshape(shape)
+        return quants.dequantize(tensor.data, tensor.tensor_type).astype(np.float32).reshape(shape)  # a copy: the file is mapped
     size, take_apart = _BLOCKS[kind]
     data = np.asarray(tensor.data)
     q, scale, zero = take_apart(data.reshape(data.shape[0], -1, size))
