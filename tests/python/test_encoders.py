@@ -2,6 +2,9 @@
 
 import ctypes
 import json
+import os
+import subprocess
+import sys
 from ctypes import byref, c_int64, c_void_p
 
 import pytest
@@ -13,6 +16,7 @@ import coil
 import coil.llm
 import coil.transformers
 import harness
+from coil.llm.serve import make_server
 from coil.transformers import CoilConfig
 
 T5 = {"d_model": 64, "d_kv": 16, "d_ff": 96, "num_layers": 2, "num_heads": 4, "vocab_size": 211, "decoder_start_token_id": 0, "tie_word_embeddings": False}
@@ -147,6 +151,18 @@ def test_errors_leave_the_conversation_usable(packages):
 
 class Sampling(ctypes.Structure):  # coil_sampling, up to the field that is used
     _fields_ = [("struct_bytes", ctypes.c_uint32), ("num_biases", ctypes.c_int32), ("bias_tokens", c_void_p), ("biases", c_void_p), ("repetition_penalty", ctypes.c_float)]
+
+
+def test_command_in_python(packages):
+    folder, model = packages["bart"]
+    letters = "".join(chr(t) for t in SOURCE if t < 128)
+    ids = list(letters.encode())
+    command = [sys.executable, "-m", "coil.llm", "generate", folder / "m.coil.pt2", "--start", "2", "--source", letters, "--repetition-penalty", "3", "--tokens", "4"]
+    done = subprocess.run(command, capture_output=True, env=dict(os.environ, PYTHONPATH=str(harness.PYTHON_PATH)))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == coil.llm.Bytes().decode(greedy(model, ids, [2], 4)).encode()
+    with pytest.raises(coil.UnsupportedError, match="COIL-E105: the model has an encoder"):
+        make_server(coil.llm.Generator(folder / "m.coil.pt2", tokenizer="bytes"), port=0)
 
 
 def test_c(packages):
