@@ -1,7 +1,7 @@
 # What users get: the command, and the runtime as a shared and as a static library.
 file(GLOB tool_sources CONFIGURE_DEPENDS tools/coil/*.cc)
 if(COIL_RUNTIME_ONLY)
-  list(FILTER tool_sources EXCLUDE REGEX "cmd_(compile|check|cache|diff|bisect|reduce|debug)|compile_log|with_compiler|diff_text|save_difference|reducer|line_diff|torch_results|child")
+  list(FILTER tool_sources EXCLUDE REGEX "cmd_(compile|check|cache|diff|bisect|reduce|debug|import_gguf)|compile_log|with_compiler|diff_text|save_difference|reducer|line_diff|torch_results|child")
   set(tool_libraries coil_frontend coil_report)
 else()
   list(FILTER tool_sources EXCLUDE REGEX "no_compiler")

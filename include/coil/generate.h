@@ -10,6 +10,7 @@
  * The package is a program of any of these forms (with caches as buffers of the program, or without):
  *   tokens [1, n] or [n], int64 or int32 [, their places [n], [1, n] or that of the first as a number] -> logits [1, n, V], [n, V], [1, V] or [V]
  *   tokens [slots, n], their places [slots, n] -> logits [slots, n, V], for several conversations in a call
+ *   tokens [1, n], what an encoder has read [1, m, width] [, their places] -> logits, beside an encoder of tokens [1, m] -> [1, m, width] in the package
  * where n is 1 or dynamic. Tokens are numbers; text is the caller's affair (a tokenizer). On the CPU and on CUDA.
  *
  * Errors are those of coil.h: COIL_OK or the number of a code, and coil_last_error(). A call that fails leaves the conversation's tokens as they were, and
@@ -66,6 +67,11 @@ COIL_API void coil_conversation_destroy(coil_conversation* conversation);
 COIL_API coil_status coil_conversation_set_sampling(coil_conversation* conversation, const coil_sampling* sampling);
 /* Adds tokens of the caller's (a prompt, an answer); they are processed by the next step. COIL-E210 for one outside of the vocabulary; then none is added. */
 COIL_API coil_status coil_conversation_append(coil_conversation* conversation, const int64_t* tokens, int64_t count);
+/* For packages with an encoder: what it reads, and what the conversation is generated under from now on; its tokens are processed again. COIL-E210 for
+ * tokens that the encoder does not take; COIL-E402 where there is no encoder. Steps of such a package without a source end with COIL-E210. */
+COIL_API coil_status coil_conversation_set_source(coil_conversation* conversation, const int64_t* tokens, int64_t count);
+/* Whether conversations need a source: 1 or 0. */
+COIL_API int32_t coil_generator_takes_source(const coil_generator* generator);
 /* Chooses one more token, and adds it. COIL-E210 where there is no token before it, where the caches are full, or where the logits are NaN. */
 COIL_API coil_status coil_conversation_next(coil_conversation* conversation, int64_t* token);
 /* Chooses at most `count` more, up to one of `stop`, which is added too; *made is how many. draft > 0: so many tokens that followed the last three when they

@@ -41,6 +41,12 @@ class Talk {
   void append(const std::vector<int64_t>& tokens) {
     throw_if(locked([&] { return conversation_->append(tokens); }));
   }
+  void set_source(const std::vector<int64_t>& tokens) {
+    throw_if(locked([&] { return conversation_->set_source(tokens); }));
+  }
+  std::vector<int64_t> source() {
+    return locked([&] { return std::vector<int64_t>(conversation_->source().begin(), conversation_->source().end()); });
+  }
   std::vector<int64_t> generate(int64_t count, const std::vector<int64_t>& stop, int64_t draft) {
     return value_or_throw(locked([&] { return conversation_->generate(count, stop, draft); }));
   }
@@ -140,11 +146,14 @@ void add_generation(nb::module_& m) {
       .def_prop_ro("tokens_per_call", [](const Generator& g) { return g.most(); })
       .def_prop_ro("conversations_per_call", [](const Generator& g) { return std::max<int64_t>(g.slots(), 1); })
       .def_prop_ro("programs", [](const Generator& g) { return g.programs(); })
+      .def_prop_ro("takes_source", [](const Generator& g) { return g.takes_source(); })
       .def_prop_ro("has_state", [](const Generator& g) { return g.has_state(); });
   m.def("make_generator", &make_generator, "model"_a, nb::keep_alive<0, 1>());
   nb::class_<Talk>(m, "Conversation")
       .def("fork", &Talk::fork)
       .def("append", &Talk::append, "tokens"_a)
+      .def("set_source", &Talk::set_source, "tokens"_a)
+      .def_prop_ro("source", &Talk::source)
       .def("generate", &Talk::generate, "count"_a, "stop"_a, "draft"_a)
       .def("truncate", &Talk::truncate, "count"_a)
       .def("save", &Talk::save)

@@ -42,7 +42,7 @@ constexpr EnvVar kEnvVars[] = {
     {"COIL_PROGRESS", "auto", "The live progress line on stderr: auto (terminals only), always or never."},
     {"COIL_SKIP", "unset", "Comma-separated passes to leave out, to bisect a wrong result."},
     {"COIL_THREADS", "usable CPUs", "Threads of a call, and of a compilation; affinity and cgroup limits are the default."},
-    {"COIL_TORCH", "unset", "Python interpreter with PyTorch, for `coil diff --torch`, the tools that compare with it, and `coil compile --triton`."},
+    {"COIL_TORCH", "unset", "Python interpreter with PyTorch, for `coil diff --torch`, the tools that compare with it, `coil compile --triton` and `coil import-gguf`."},
     {"NVTX_INJECTION64_PATH", "unset", "NVTX's variable: the library of a tool that wants ranges; nsys and ncu set it."},
 };
 

@@ -116,6 +116,15 @@ coil_status coil_conversation_append(coil_conversation* conversation, const int6
   return fail_exception();
 }
 
+coil_status coil_conversation_set_source(coil_conversation* conversation, const int64_t* tokens, int64_t count) try {
+  if (!conversation) return fail_null("the conversation");
+  if (count < 0 || (count > 0 && !tokens)) return fail_null("the array of tokens");
+  return end(conversation->conversation->set_source({tokens, static_cast<size_t>(count)}));
+} catch (...) {
+  return fail_exception();
+}
+int32_t coil_generator_takes_source(const coil_generator* generator) { return generator && generator->generator->takes_source(); }
+
 coil_status coil_conversation_next(coil_conversation* conversation, int64_t* token) try {
   if (!conversation) return fail_null("the conversation");
   if (!token) return fail_null("the place for the token");

@@ -25,6 +25,20 @@ Error at_tokens(Error error, int64_t begin, int64_t count) {
   return error;
 }
 
+void put(std::vector<uint8_t>* bytes, const void* from, size_t size) {
+  const auto* begin = static_cast<const uint8_t*>(from);
+  bytes->insert(bytes->end(), begin, begin + size);
+}
+
+// Takes `count` numbers off the front; false: there are not as many.
+bool take_numbers(std::span<const uint8_t>* bytes, uint64_t count, std::vector<int64_t>* numbers) {
+  if (count > bytes->size() / sizeof(int64_t)) return false;
+  numbers->resize(count);
+  if (count > 0) std::memcpy(numbers->data(), bytes->data(), count * sizeof(int64_t));
+  *bytes = bytes->subspan(count * sizeof(int64_t));
+  return true;
+}
+
 Error empty() { return Error{ErrorCode::input_value, "the conversation is empty", "", "append a prompt (or the token that begins texts)"}; }
 
 }  // namespace
@@ -49,6 +63,7 @@ Result<std::unique_ptr<Conversation>> Conversation::fork() {
     TRY(auto state, state_->fork());
     other->state_ = std::move(state);
   }
+  other->source_ = source_;
   other->watched_ = watched_;
   other->tokens_ = tokens_;
   other->processed_ = processed_;
@@ -71,11 +86,18 @@ Status Conversation::append(std::span<const int64_t> tokens) {
   return ok_status();
 }
 
+Status Conversation::set_source(std::span<const int64_t> tokens) {
+  TRY(source_, generator_->read_source(tokens));
+  processed_ = 0;
+  return ok_status();
+}
+
 // One call of the program, with tokens from `begin` on; logits of the last `rows` of them.
 Status Conversation::process_piece(int64_t begin, int64_t count, int64_t rows, std::vector<float>* logits) {
+  if (generator_->takes_source() && !source_) return Error{ErrorCode::input_value, "the encoder has read nothing yet", "", "give the conversation its source first"};
   const std::span<const int64_t> piece = std::span<const int64_t>(tokens_).subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
   const SlotWork work = {slot_.get(), piece, begin, rows, logits};
-  const Status status = slot_ ? generator_->call({&work, 1}) : generator_->call(piece, begin, state_, rows, logits);
+  const Status status = slot_ ? generator_->call({&work, 1}) : generator_->call(piece, begin, state_, source_.get(), rows, logits);
   if (status.ok()) processed_ = begin + count;
   return status.ok() || status.error().code != ErrorCode::input_value ? status : Status(at_tokens(status.error(), begin, count));
 }
@@ -241,9 +263,14 @@ Result<std::vector<uint8_t>> Conversation::save() {
   std::memcpy(head.magic, kMagic, sizeof kMagic);
   head.tokens = tokens_.size();
   head.processed = processed_;
-  std::vector<uint8_t> bytes(sizeof head + tokens_.size() * sizeof(int64_t));
-  std::memcpy(bytes.data(), &head, sizeof head);
-  if (!tokens_.empty()) std::memcpy(bytes.data() + sizeof head, tokens_.data(), tokens_.size() * sizeof(int64_t));
+  std::vector<uint8_t> bytes;
+  put(&bytes, &head, sizeof head);
+  put(&bytes, tokens_.data(), tokens_.size() * sizeof(int64_t));
+  if (generator_->takes_source()) {
+    const uint64_t count = source().size();
+    put(&bytes, &count, sizeof count);
+    put(&bytes, source().data(), count * sizeof(int64_t));
+  }
   if (generator_->has_state()) {
     TRY(const std::vector<uint8_t> state, slot_ ? slot_->save() : state_->save());
     bytes.insert(bytes.end(), state.begin(), state.end());
@@ -257,13 +284,19 @@ Status Conversation::restore(std::span<const uint8_t> bytes) {
   if (bytes.size() < sizeof head) return damaged("it is shorter than its head");
   std::memcpy(&head, bytes.data(), sizeof head);
   if (std::memcmp(head.magic, kMagic, sizeof kMagic) != 0) return damaged("it does not begin as one");
-  if (head.tokens > (bytes.size() - sizeof head) / sizeof(int64_t)) return damaged("it ends within its tokens");
+  std::vector<int64_t> tokens, source, count;
+  std::span<const uint8_t> state = bytes.subspan(sizeof head);
+  if (!take_numbers(&state, head.tokens, &tokens)) return damaged("it ends within its tokens");
   if (head.processed < 0 || static_cast<uint64_t>(head.processed) > head.tokens) return damaged("it has more tokens processed than there are");
-  std::vector<int64_t> tokens(head.tokens);
-  if (!tokens.empty()) std::memcpy(tokens.data(), bytes.data() + sizeof head, tokens.size() * sizeof(int64_t));
+  if (generator_->takes_source() && !(take_numbers(&state, 1, &count) && take_numbers(&state, static_cast<uint64_t>(count[0]), &source))) return damaged("it ends within its source");
   const int64_t vocabulary = generator_->vocabulary();
   if (std::any_of(tokens.begin(), tokens.end(), [&](int64_t t) { return t < 0 || t >= vocabulary; })) return damaged("a token is not in the vocabulary");
-  const std::span<const uint8_t> state = bytes.subspan(sizeof head + tokens.size() * sizeof(int64_t));
+  std::shared_ptr<const Source> read;
+  if (!source.empty()) {
+    auto encoded = generator_->read_source(source);
+    if (!encoded.ok()) return encoded.error().code == ErrorCode::input_value ? damaged("the encoder does not take its source") : encoded.error();
+    read = std::move(encoded).value();
+  }
   if (slot_) {
     TRY_STATUS(slot_->restore(state, head.processed, head.processed > 0 ? tokens[static_cast<size_t>(head.processed) - 1] : 0));
   } else if (state_) {
@@ -272,6 +305,7 @@ Status Conversation::restore(std::span<const uint8_t> bytes) {
     return damaged("something follows its end");
   }
   tokens_ = std::move(tokens);
+  source_ = std::move(read);
   processed_ = head.processed;
   return ok_status();
 }

@@ -1,91 +1,23 @@
-// See generator.h: finding the form of a program, and its calls.
+// See generator.h: calls of programs.
 #include "runtime/generator.h"
 
 #include <algorithm>
 #include <cstring>
 #include <new>
 #include <numeric>
-#include <optional>
 #include <string>
-#include <string_view>
 
 #include "base/half.h"
 
 namespace coil::runtime {
 namespace {
 
-// As programs call them; others are told by their rank.
-constexpr std::string_view kTokenNames[] = {"input_ids", "ids", "tokens", "token_ids", "idx", "input"};
-constexpr std::string_view kPlaceNames[] = {"cache_position", "position_ids", "positions", "position", "input_pos", "start_pos", "pos"};
-
-bool is_integer(int32_t dtype) { return dtype == COIL_INT64 || dtype == COIL_INT32; }
-bool is_float(int32_t dtype) { return dtype == COIL_FLOAT32 || dtype == COIL_BFLOAT16 || dtype == COIL_FLOAT16; }
-bool is_one(const ManifestDim& d) { return d.min == 1 && d.max == 1; }
-template <size_t N>
-bool named(std::string_view name, const std::string_view (&names)[N]) {
-  return std::find(std::begin(names), std::end(names), name) != std::end(names);
-}
-
-Error wrong_form(const std::string& what, const std::string& hint = "generation takes programs of tokens [1, n] (and their places) to logits [1, n, vocabulary], with caches as state") {
-  return Error{ErrorCode::unsupported_feature, "the program does not generate text: " + what, "", hint};
-}
-
-// [n] or [1, n].
-bool is_row(const ManifestTensor& t) { return t.dims.size() == 1 || (t.dims.size() == 2 && (is_one(t.dims[0]) || t.dims[0].min <= 1)); }
-// [slots, n]; 0: it is not.
-int64_t slots_of(const ManifestTensor& t) { return t.dims.size() == 2 && t.dims[0].min == t.dims[0].max && t.dims[0].min > 1 ? t.dims[0].min : 0; }
-
 void widen(int32_t dtype, std::span<const uint16_t> from, float* to) {
   if (dtype == COIL_FLOAT16) std::transform(from.begin(), from.end(), to, [](uint16_t bits) { return from_f16(bits); });
   else std::transform(from.begin(), from.end(), to, [](uint16_t bits) { return from_bf16(bits); });
 }
 
-// Programs of several conversations: what their other inputs and results have to be beside tokens [slots, n].
-Status check_slots_form(const Model& model, const GenerationForm& form) {
-  const auto has = [](const ManifestTensor& t, std::initializer_list<int64_t> sizes) {
-    return t.dims.size() == sizes.size() && std::equal(sizes.begin(), sizes.end(), t.dims.begin(), [](int64_t size, const ManifestDim& d) { return size < 0 || (d.min == size && d.max == size); });
-  };
-  const std::string slots = std::to_string(form.slots);
-  if (form.places < 0) return wrong_form("tokens of " + slots + " conversations have places, and it has no input for them", "give it an input 'positions' [" + slots + ", n]");
-  const ManifestTensor& places = model.manifest().inputs[static_cast<size_t>(form.places)];
-  if (!has(places, {form.slots, -1}) && !(form.most == 1 && has(places, {form.slots})))
-    return wrong_form("its input '" + places.name + "' does not give the places of the tokens of " + slots + " conversations", "make it [" + slots + ", n], as the tokens");
-  const ManifestTensor& logits = model.manifest().outputs[static_cast<size_t>(form.logits)];
-  if (!has(logits, {form.slots, form.most == 1 ? 1 : -1, -1}) && !(form.most == 1 && has(logits, {form.slots, -1})))
-    return wrong_form("its result '" + logits.name + "' is not the logits of the tokens of " + slots + " conversations", "make it [" + slots + ", n, vocabulary]: conversations have different lengths");
-  if (form.most > 1 && logits.dims[1].min == logits.dims[1].max && logits.dims[1].max != form.most)
-    return wrong_form("its result '" + logits.name + "' has no logits for each token", "conversations have different lengths, so that their last tokens stand at different places");
-  return check_slots(model, form.slots);
-}
-
 }  // namespace
-
-Result<GenerationForm> find_generation_form(const Model& model) {
-  GenerationForm form;
-  const std::vector<ManifestTensor>& inputs = model.manifest().inputs;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const ManifestTensor& t = inputs[i];
-    if (!is_integer(t.dtype) || t.mutated) return wrong_form("its input '" + t.name + "' is neither tokens nor their places");
-    const bool place = named(t.name, kPlaceNames) || (!named(t.name, kTokenNames) && form.tokens >= 0);
-    int32_t& role = place ? form.places : form.tokens;
-    if (role >= 0) return wrong_form("its inputs '" + inputs[static_cast<size_t>(role)].name + "' and '" + t.name + "' seem to be for the same");
-    if (!(is_row(t) || slots_of(t) > 0 || (place && t.dims.empty()))) return wrong_form("its input '" + t.name + "' has rank " + std::to_string(t.dims.size()));
-    role = static_cast<int32_t>(i);
-  }
-  if (form.tokens < 0) return wrong_form("it has no input for tokens");
-  const ManifestDim& n = inputs[static_cast<size_t>(form.tokens)].dims.back();
-  form.least = std::max<int64_t>(n.min, 1);
-  form.most = n.max;
-  const std::vector<ManifestTensor>& outputs = model.manifest().outputs;
-  for (size_t i = 0; i < outputs.size() && form.logits < 0; ++i) {
-    if (is_float(outputs[i].dtype) && !outputs[i].dims.empty() && outputs[i].dims.size() <= 3 && outputs[i].dims.back().min == outputs[i].dims.back().max) form.logits = static_cast<int32_t>(i);
-  }
-  if (form.logits < 0) return wrong_form("none of its results are logits (floats whose last dimension is the vocabulary)");
-  form.vocabulary = outputs[static_cast<size_t>(form.logits)].dims.back().max;
-  form.slots = slots_of(inputs[static_cast<size_t>(form.tokens)]);
-  if (form.slots > 0) TRY_STATUS(check_slots_form(model, form));
-  return form;
-}
 
 // A context, and memory for the inputs of a call.
 class Generator::Call {
@@ -93,30 +25,64 @@ class Generator::Call {
   explicit Call(const std::shared_ptr<const Model>& model) : context_(model), memory_(model->device()) {}
 
   // tokens and places: [rows * count], where rows is 1 or the slots. wanted: those of the rows * count whose logits are asked for, rising.
-  Status run(const GenerationForm& form, std::span<const int64_t> tokens, std::span<const int64_t> places, const std::shared_ptr<State>& state, std::span<const int64_t> wanted,
-             std::vector<float>* logits) {
-    const Model& model = context_.model();
-    const int64_t all = static_cast<int64_t>(tokens.size()), rows = std::max<int64_t>(form.slots, 1);
-    TRY_STATUS(context_.use(state));
-    std::vector<CoilTensorView> inputs(model.manifest().inputs.size());
-    const int64_t room = (8 * all + kAlignment - 1) / kAlignment * kAlignment;  // of each input
+  Status run(const GenerationForm& form, std::span<const int64_t> tokens, std::span<const int64_t> places, const std::shared_ptr<State>& state, const Source* source,
+             std::span<const int64_t> wanted, std::vector<float>* logits) {
+    std::vector<CoilTensorView> outputs;
+    TRY_STATUS(start(form, tokens, places, state, source, &outputs));
+    TRY_STATUS(take(outputs[static_cast<size_t>(form.logits)], form.vocabulary, static_cast<int64_t>(tokens.size()), wanted, logits));  // waits for them
+    return finish();                                                                                                                 // what the call has found
+  }
+
+  // What an encoder makes of the tokens, as a source of its own.
+  Status encode(const GenerationForm& form, std::span<const int64_t> tokens, Source* source) {
+    std::vector<CoilTensorView> outputs;
+    TRY_STATUS(start(form, tokens, {}, nullptr, nullptr, &outputs));
+    const CoilTensorView& made = outputs[static_cast<size_t>(form.logits)];
+    int64_t values = 1;
+    for (int32_t d = made.ndim; d-- > 0; values *= made.sizes[d]) {
+      if (made.strides && made.sizes[d] > 1 && made.strides[d] != values) return wrong_form("what its encoder makes is not contiguous");
+      source->sizes[d] = made.sizes[d];
+    }
+    const int64_t bytes = values * (made.dtype == COIL_FLOAT32 ? 4 : 2);
     CoilError error{};
-    if (!memory_.reserve(2 * room, &error)) return error_of(error);
-    host_.assign(static_cast<size_t>(2 * room), 0);
-    int64_t used = set(&inputs[static_cast<size_t>(form.tokens)], model.manifest().inputs[static_cast<size_t>(form.tokens)], 0, token_sizes_, rows, tokens);
-    if (form.places >= 0)
-      used = std::max(used, set(&inputs[static_cast<size_t>(form.places)], model.manifest().inputs[static_cast<size_t>(form.places)], room, place_sizes_, rows, places));
-    if (model.device().copy(memory_.data(), host_.data(), used, nullptr, &error)) return error_of(error);
-    std::vector<CoilTensorView> outputs(static_cast<size_t>(model.code().num_outputs));
-    if (context_.run(inputs.data(), static_cast<int32_t>(inputs.size()), outputs.data(), static_cast<int32_t>(outputs.size()), &error)) return error_of(error);
-    TRY_STATUS(take(outputs[static_cast<size_t>(form.logits)], form.vocabulary, all, wanted, logits));  // waits for them
-    if (context_.synchronise(&error)) return error_of(error);                                           // what the call has found
-    return ok_status();
+    if (!source->states.reserve(bytes, &error)) return error_of(error);
+    if (context_.model().device().copy(source->states.data(), made.data, bytes, context_.stream(), &error)) return error_of(error);
+    source->tokens.assign(tokens.begin(), tokens.end());
+    return finish();
   }
   void drop_state() { (void)context_.use(nullptr); }
 
  private:
   static constexpr int64_t kAlignment = 256;
+
+  Status start(const GenerationForm& form, std::span<const int64_t> tokens, std::span<const int64_t> places, const std::shared_ptr<State>& state, const Source* source,
+               std::vector<CoilTensorView>* outputs) {
+    const Model& model = context_.model();
+    const std::vector<ManifestTensor>& infos = model.manifest().inputs;
+    const int64_t all = static_cast<int64_t>(tokens.size()), rows = std::max<int64_t>(form.slots, 1);
+    TRY_STATUS(context_.use(state));
+    std::vector<CoilTensorView> inputs(infos.size());
+    const int64_t room = (8 * all + kAlignment - 1) / kAlignment * kAlignment;  // of each input
+    CoilError error{};
+    if (!memory_.reserve(2 * room, &error)) return error_of(error);
+    host_.assign(static_cast<size_t>(2 * room), 0);
+    int64_t used = set(&inputs[static_cast<size_t>(form.tokens)], infos[static_cast<size_t>(form.tokens)], 0, token_sizes_, rows, tokens);
+    if (form.places >= 0) used = std::max(used, set(&inputs[static_cast<size_t>(form.places)], infos[static_cast<size_t>(form.places)], room, place_sizes_, rows, places));
+    if (form.source >= 0) {
+      const DeviceId device = model.device().id();
+      CoilTensorView& view = inputs[static_cast<size_t>(form.source)];
+      view.data = source->states.data(), view.sizes = source->sizes, view.ndim = 3, view.dtype = infos[static_cast<size_t>(form.source)].dtype;
+      view.device_type = device.type, view.device_index = device.index;
+    }
+    if (model.device().copy(memory_.data(), host_.data(), used, nullptr, &error)) return error_of(error);
+    outputs->resize(static_cast<size_t>(model.code().num_outputs));
+    if (context_.run(inputs.data(), static_cast<int32_t>(inputs.size()), outputs->data(), static_cast<int32_t>(outputs->size()), &error)) return error_of(error);
+    return ok_status();
+  }
+  Status finish() {
+    CoilError error{};
+    return context_.synchronise(&error) ? Status(error_of(error)) : ok_status();
+  }
 
   // An input at `at` of the memory on the device, unless it is a number that the host reads. Returns the end of what has to be copied there.
   int64_t set(CoilTensorView* view, const ManifestTensor& info, int64_t at, int64_t (&sizes)[3], int64_t rows, std::span<const int64_t> values) {
@@ -206,29 +172,40 @@ Generator::~Generator() = default;
 
 Status Generator::fits(const Model& other, const GenerationForm& form) const {
   if (form.vocabulary != vocabulary()) return wrong_form("it has " + std::to_string(form.vocabulary) + " tokens, the first program " + std::to_string(vocabulary()));
+  if (form.source != programs_[0]->form.source || form.width != programs_[0]->form.width) return wrong_form("it does not read what the first program reads of an encoder");
   if (form.slots != slots()) return wrong_form("it serves " + std::to_string(std::max<int64_t>(form.slots, 1)) + " conversations in a call, the first program " + std::to_string(std::max<int64_t>(slots(), 1)));
   if (has_state()) return other.takes_states_of(model());
   return other.state() ? Status(wrong_form("it keeps a state, and the first program none")) : ok_status();
 }
 
-// What does not generate text (an encoder), or keeps another state, is for its own callers.
-void Generator::add_others(const std::shared_ptr<const Model>& model) {
+// Programs of the package that may generate text, or be an encoder, beside the one that is open. What does neither is for its own callers.
+std::vector<Generator::Candidate> Generator::candidates(const std::shared_ptr<const Model>& model) {
+  std::vector<Candidate> all;
+  const auto form = find_generation_form(*model);
+  if (form.ok()) all.push_back({model, form.value()});
+  if (!model->package().several || model->chosen()) return all;
   for (const std::string& name : model->package().programs) {
     if (name == model->package().program) continue;
-    const auto leave_out = [&](const Error& error) { left_out_ += "; its program '" + name + "' is of no use here: " + error.message; };
     auto opened = model->open_program(name);
-    if (!opened.ok()) {
-      leave_out(opened.error());
-      continue;
-    }
-    const auto form = find_generation_form(*opened.value());
-    const Status fit = !form.ok() ? Status(form.error()) : programs_.empty() ? ok_status() : fits(*opened.value(), form.value());
-    if (!fit.ok()) {
-      leave_out(fit.error());
-      continue;
-    }
-    programs_.push_back(std::make_unique<Program>(std::move(opened).value(), form.value()));
+    const auto other = opened.ok() ? find_generation_form(*opened.value()) : Result<GenerationForm>(opened.error());
+    if (other.ok()) all.push_back({std::move(opened).value(), other.value()});
+    else left_out(name, other.error());
   }
+  return all;
+}
+
+// Where a program takes what an encoder has read, programs without it are none for text: one of them may be the encoder.
+Status Generator::take_encoder(std::vector<Candidate>* all) {
+  const auto decodes = [](const Candidate& c) { return c.form.source >= 0; };
+  const auto decoder = std::find_if(all->begin(), all->end(), decodes);
+  if (decoder == all->end()) return ok_status();
+  const auto encoder = std::find_if(all->begin(), all->end(), [&](const Candidate& c) { return is_encoder_for(*c.model, c.form, *decoder->model, decoder->form); });
+  if (encoder == all->end())
+    return wrong_form("its input '" + decoder->model->manifest().inputs[static_cast<size_t>(decoder->form.source)].name + "' is what an encoder has read, and there is no encoder",
+                      "put both into one package: coil compile encoder.pt2 decoder.pt2; the encoder is a program of tokens [1, m] to [1, m, " + std::to_string(decoder->form.width) + "]");
+  encoder_ = std::make_unique<Program>(encoder->model, encoder->form);
+  std::erase_if(*all, [&](const Candidate& c) { return !decodes(c); });
+  return ok_status();
 }
 
 // Text grows by one token at a time.
@@ -247,13 +224,32 @@ Status Generator::check() const {
 
 Result<std::shared_ptr<Generator>> Generator::make(std::shared_ptr<const Model> model) {
   std::shared_ptr<Generator> made(new Generator);
-  const auto form = find_generation_form(*model);
-  if (form.ok()) made->programs_.push_back(std::make_unique<Program>(model, form.value()));
-  if (model->package().several && !model->chosen()) made->add_others(model);
-  if (made->programs_.empty()) return form.error();
+  std::vector<Candidate> all = made->candidates(model);
+  if (all.empty()) return find_generation_form(*model).error();
+  TRY_STATUS(made->take_encoder(&all));
+  for (Candidate& c : all) {
+    const Status fit = made->programs_.empty() ? ok_status() : made->fits(*c.model, c.form);
+    if (fit.ok()) made->programs_.push_back(std::make_unique<Program>(std::move(c.model), c.form));
+    else made->left_out(c.model->package().program, fit.error());
+  }
   TRY_STATUS(made->check());
   if (made->slots() > 0) made->slots_ = std::make_shared<Slots>(made->programs_[0]->model, made->slots());
   return made;
+}
+
+void Generator::left_out(const std::string& name, const Error& error) { left_out_ += "; its program '" + name + "' is of no use here: " + error.message; }
+
+Result<std::shared_ptr<const Source>> Generator::read_source(std::span<const int64_t> tokens) {
+  if (!encoder_) return Error{ErrorCode::bad_option, "the model has no encoder to read a source", "", "append a prompt"};
+  const GenerationForm& form = encoder_->form;
+  const auto count = static_cast<int64_t>(tokens.size());
+  if (count == 0) return Error{ErrorCode::input_value, "there is nothing to read: the source is empty", "", "pass its tokens"};
+  if (count < form.least || count > form.most)
+    return Error{ErrorCode::input_value, "the source has " + std::to_string(count) + " tokens, the encoder takes " + std::to_string(form.least) + " to " + std::to_string(form.most), "", "shorten it, or export the encoder for more"};
+  auto source = std::make_shared<Source>(model().device());
+  Lease lease(*encoder_);
+  TRY_STATUS(lease->encode(form, tokens, source.get()));
+  return std::shared_ptr<const Source>(std::move(source));
 }
 
 std::vector<std::string> Generator::programs() const {
@@ -295,14 +291,15 @@ int64_t Generator::piece(int64_t left, int64_t rows) const {
   return best;
 }
 
-Status Generator::call(std::span<const int64_t> tokens, int64_t begin, const std::shared_ptr<State>& state, int64_t rows, std::vector<float>* logits) {
+Status Generator::call(std::span<const int64_t> tokens, int64_t begin, const std::shared_ptr<State>& state, const Source* source, int64_t rows,
+                       std::vector<float>* logits) {
   Program* program = program_for(static_cast<int64_t>(tokens.size()));
   if (!program) return Error{ErrorCode::input_value, "no program takes " + std::to_string(tokens.size()) + " tokens in a call", "", ""};
   std::vector<int64_t> places(tokens.size()), wanted(static_cast<size_t>(rows));
   std::iota(places.begin(), places.end(), begin);
   std::iota(wanted.begin(), wanted.end(), static_cast<int64_t>(tokens.size()) - rows);
   Lease lease(*program);
-  return lease->run(program->form, tokens, places, state, wanted, logits);
+  return lease->run(program->form, tokens, places, state, source, wanted, logits);
 }
 
 Status Generator::call(std::span<const SlotWork> works) {
@@ -336,7 +333,7 @@ Status Generator::call(std::span<const SlotWork> works) {
   std::vector<float> logits;
   {
     Lease lease(*program);
-    TRY_STATUS(lease->run(program->form, tokens, places, block.state, wanted, &logits));
+    TRY_STATUS(lease->run(program->form, tokens, places, block.state, nullptr, wanted, &logits));
   }
   for (const SlotWork& w : works) {
     const auto first = std::lower_bound(wanted.begin(), wanted.end(), w.slot->row() * count) - wanted.begin();

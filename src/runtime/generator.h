@@ -2,6 +2,7 @@
 //   tokens [1, n] (or [n]) -> logits of all tokens of the vocabulary after each, or after the last, [1, n, V], [1, V], [n, V], [V]
 // with or without a second integer input that gives the tokens' places (rank 1 [n], rank 2 [1, n], or the first one's place as a number). n is 1 or
 // dynamic. Programs that keep their caches as state are given new tokens only; those without a state all of them, each time.
+// Models with an encoder have it as a program of its own, tokens [1, m] -> [1, m, width], which is an input of the decoder's programs, the source.
 //
 // With tokens [slots, n], places [slots, n] (or [slots], where n is 1) and logits [slots, n, V] (or [slots, V], where n is 1), and caches [slots, ...] whose
 // rows are by place, a call serves as many conversations, each with its own places. A conversation then has a slot of a state (slots.h). What a row
@@ -16,21 +17,13 @@
 
 #include "base/result.h"
 #include "runtime/context.h"
+#include "runtime/generation_form.h"
 #include "runtime/model.h"
 #include "runtime/sampler.h"
 #include "runtime/slots.h"
+#include "runtime/source.h"
 
 namespace coil::runtime {
-
-// How a program takes tokens and gives logits.
-struct GenerationForm {
-  int32_t tokens = -1, places = -1, logits = -1;  // inputs and output; places -1: there is none
-  int64_t least = 1, most = 1;                    // tokens of a call
-  int64_t vocabulary = 0;
-  int64_t slots = 0;  // conversations of a call; 0: a single one, in a state of its own
-};
-// COIL-E105: the program is not of such a form; says which input or result is in the way.
-Result<GenerationForm> find_generation_form(const Model& model);
 
 // What a call is to compute for one conversation of several.
 struct SlotWork {
@@ -63,8 +56,12 @@ class Generator {
   // How many of `left` tokens the next call is for, if the last call has to take at least `rows` of them. 0: no program goes on.
   int64_t piece(int64_t left, int64_t rows) const;
 
-  // Calls the program with tokens from place `begin` on, on a state (null for programs without). logits: room for the last `rows` tokens' logits.
-  Status call(std::span<const int64_t> tokens, int64_t begin, const std::shared_ptr<State>& state, int64_t rows, std::vector<float>* logits);
+  // Whether conversations need a source, which the encoder has read.
+  bool takes_source() const { return encoder_ != nullptr; }
+  // COIL-E402 without an encoder, COIL-E210 for more tokens than it takes, or others than it knows.
+  Result<std::shared_ptr<const Source>> read_source(std::span<const int64_t> tokens);
+  // Calls the program with tokens from place `begin` on, on a state and under a source (null for programs without). logits: those of the last `rows` tokens.
+  Status call(std::span<const int64_t> tokens, int64_t begin, const std::shared_ptr<State>& state, const Source* source, int64_t rows, std::vector<float>* logits);
   // One call for conversations in slots of one block, with at most most() tokens each. What fails leaves all of them as they were.
   Status call(std::span<const SlotWork> works);
 
@@ -80,16 +77,23 @@ class Generator {
     Program(std::shared_ptr<const Model> of, GenerationForm with);
     ~Program();
   };
+  struct Candidate {
+    std::shared_ptr<const Model> model;
+    GenerationForm form;
+  };
   Generator() = default;
   Generator(const Generator&) = delete;
   // Why another program of the package cannot be used beside the first; ok: it can.
   Status fits(const Model& other, const GenerationForm& form) const;
-  void add_others(const std::shared_ptr<const Model>& model);
+  std::vector<Candidate> candidates(const std::shared_ptr<const Model>& model);
+  Status take_encoder(std::vector<Candidate>* all);
+  void left_out(const std::string& name, const Error& error);
   Status check() const;
   Program* program_for(int64_t count) const;
   Program* program_at_least(int64_t count) const;
 
   std::vector<std::unique_ptr<Program>> programs_;  // never empty
+  std::unique_ptr<Program> encoder_;                // of models that have one
   std::string left_out_;                            // of the package's other programs: why, for messages
   std::shared_ptr<Slots> slots_;                    // of programs that serve several conversations in a call
 
@@ -107,6 +111,9 @@ class Conversation {
   Result<std::unique_ptr<Conversation>> fork();
   // COIL-E210 for tokens outside of the vocabulary. They are processed by the next step.
   Status append(std::span<const int64_t> tokens);
+  // What the encoder reads: the text that everything is generated under, from now on. The tokens so far are processed again. As Generator::read_source.
+  Status set_source(std::span<const int64_t> tokens);
+  std::span<const int64_t> source() const { return source_ ? std::span<const int64_t>(source_->tokens) : std::span<const int64_t>(); }
   // One more token, which is appended. COIL-E210 without any token before it, or where the caches are full.
   Result<int64_t> next();
   // At most `count` more tokens, the last one from `stop` if one of these comes. `draft` tokens of an earlier repetition of the last few are tried at a
@@ -144,6 +151,7 @@ class Conversation {
   Sampling sampling_;
   std::shared_ptr<State> state_;  // or
   std::unique_ptr<Slot> slot_;
+  std::shared_ptr<const Source> source_;
   std::vector<int64_t> tokens_;
   int64_t processed_ = 0;  // of them; the state is after these
   std::vector<float> logits_;

@@ -5,6 +5,7 @@
 #include "schedule/build.h"
 #include "schedule/inline_producers.h"
 #include "schedule/lone_loops.h"
+#include "schedule/panel_lookups.h"
 #include "schedule/past_keys.h"
 #include "schedule/renumber.h"
 #include "schedule/weights.h"
@@ -24,7 +25,9 @@ class Planner {
     // A program that is scheduled for several targets has it already.
     const std::optional<SymbolId> known = program_.pool->find_symbol("coil.workers");
     plan_.workers = known ? *known : program_.pool->add_symbol({"coil.workers", "workers", 1, 1 << 16});
+    const std::vector<PanelTable> tables = look_up_in_panels(fused_.program, target_);
     for (const BufferInfo& b : program_.buffers) plan_.buffers.push_back({b, {}});
+    for (const PanelTable& t : tables) weights_.add_panels(t.buffer, t.row);
     plan_.inputs = program_.inputs;
     plan_.outputs = program_.outputs;
     plan_.checks = program_.checks;

@@ -7,15 +7,11 @@
 #include "schedule/schedule.h"
 
 namespace coil {
-namespace {
 
-// Whether all of a constant's numbers (i8) are in [-8, 7].
 bool has_4_bits(const BufferInfo& b) {
   const std::span<const uint8_t> bytes = b.data.bytes;
   return std::all_of(bytes.begin(), bytes.end(), [](uint8_t v) { return static_cast<int8_t>(v) >= -8 && static_cast<int8_t>(v) < 8; });
 }
-
-}  // namespace
 
 // A constant B in panels; the operand then names the packed buffer.
 bool WeightPacker::pack_gemm_weight(TemplateKernel& k, const Gemm& g) {
@@ -113,11 +109,14 @@ BufferId WeightPacker::packed_buffer(BufferId source, PlanConstant c) {
   plan_.buffers.push_back({b, {}});
   const BufferId id(plan_.buffers.size() - 1);
   c.buffer = source;
-  packed_.emplace_back(id, c);
-  PlanConstant row = c;
-  plan_.buffer(id).placement = {Placement::Kind::constant, static_cast<int>(plan_.constants.size()), Expr()};
-  plan_.constants.push_back(row);
+  add_panels(id, c);
   return id;
+}
+
+void WeightPacker::add_panels(BufferId buffer, const PlanConstant& row) {
+  packed_.emplace_back(buffer, row);
+  plan_.buffer(buffer).placement = {Placement::Kind::constant, static_cast<int>(plan_.constants.size()), Expr()};
+  plan_.constants.push_back(row);
 }
 
 }  // namespace coil

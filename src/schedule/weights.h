@@ -9,6 +9,9 @@
 
 namespace coil {
 
+// Whether all of a constant's numbers (i8) are in [-8, 7].
+bool has_4_bits(const BufferInfo& constant);
+
 // Adds buffers and constants to `plan`. All three must outlive it.
 class WeightPacker {
  public:
@@ -18,6 +21,8 @@ class WeightPacker {
   bool pack_gemm_weight(TemplateKernel& kernel, const Gemm& gemm);
   // The weight as the kernel's next operand: a constant one packed, also in the other ways that choices want; another one over its own coordinates.
   void add_conv_weight(TemplateKernel& kernel, const Conv2d& conv);
+  // A buffer of the plan that is a weight in panels: products of the same weight read it too.
+  void add_panels(BufferId buffer, const PlanConstant& row);
 
  private:
   ExprPool& pool() { return *program_.pool; }

@@ -14,7 +14,7 @@ sys.path.insert(0, str(REPO / "tools/docs"))
 
 WIDTH = 120
 ROOT = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
-COMMANDS = ("compile", "run", "bench", "profile", "generate", "report", "inspect", "check", "diff", "bisect", "reduce", "debug", "explain", "cache", "env")
+COMMANDS = ("compile", "run", "bench", "profile", "generate", "import-gguf", "report", "inspect", "check", "diff", "bisect", "reduce", "debug", "explain", "cache", "env")
 CACHE_COMMANDS = ("pack", "unpack", "explain", "clear", "show")
 # Words of our own for which the field has a name. Quoted output of the command may have them.
 PRIVATE = {r"\bown rules?\b": "default", r"\bways to (run|fuse)\b": "variants", r"\btakes [\d.]+ % less\b": "runs ... % faster", r"\bpast the caches\b": "non-temporal stores"}

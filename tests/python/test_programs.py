@@ -86,9 +86,8 @@ def test_weights_are_stored_once(folder, package):
     alone = packed(folder, "decode.pt2", name="alone")
     single = [size for name, size in entries(alone).items() if name.endswith(".constants")][0]
     assert constants["data/constants/coil_cpu.constants"] < 1.1 * single, "a second copy of the weights"
-    embedding = 256 * 32 * 4
     told = json.loads(harness.coil_ok("inspect", package, "--json").stdout)["memory"]
-    assert told["again_bytes"] == embedding, "the tied embedding: a table for the lookup, panels for the product"
+    assert "again_bytes" not in told, "the tied embedding: the lookup reads the product's panels"
     model = coil.load(package)
     assert model.programs == ["prefill", "decode"] and model.program == "prefill" and model["decode"].program == "decode"
     text = harness.coil_ok("inspect", package).stdout

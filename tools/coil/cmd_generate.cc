@@ -17,7 +17,7 @@ namespace coil::tool {
 namespace {
 
 struct Arguments {
-  std::string model, device, prompt, ids;
+  std::string model, device, prompt, ids, source;
   std::vector<int64_t> stop;
   CompileArguments compile;
   runtime::Sampling sampling;
@@ -26,7 +26,7 @@ struct Arguments {
   bool bytes = false, json = false;
 };
 
-Result<std::vector<int64_t>> numbers(const std::string& text) {
+Result<std::vector<int64_t>> numbers(const char* option, const std::string& text) {
   std::vector<int64_t> list;
   const char *at = text.data(), *end = at + text.size();
   while (at < end) {
@@ -36,23 +36,27 @@ Result<std::vector<int64_t>> numbers(const std::string& text) {
     }
     int64_t n = 0;
     const auto [rest, error] = std::from_chars(at, end, n);
-    if (error != std::errc()) return Error{ErrorCode::bad_option, fmt::format("--ids: '{}' is no list of numbers", text), "", "--ids 1,15043,29892"};
+    if (error != std::errc()) return Error{ErrorCode::bad_option, fmt::format("{}: '{}' is no list of numbers", option, text), "", fmt::format("{} 1,15043,29892", option)};
     list.push_back(n);
     at = rest;
   }
   return list;
 }
 
+std::vector<int64_t> bytes_of(const std::string& text) {
+  std::vector<int64_t> list;
+  for (const char c : text) list.push_back(static_cast<unsigned char>(c));
+  return list;
+}
+
 Result<std::vector<int64_t>> prompt_of(const Arguments& a) {
   if (a.ids.empty() == a.prompt.empty())
     return Error{ErrorCode::bad_option, a.ids.empty() ? "generate needs a prompt" : "--ids and --prompt exclude each other", "", "--ids 1,15043,29892, or --bytes --prompt TEXT"};
-  if (!a.ids.empty()) return numbers(a.ids);
+  if (!a.ids.empty()) return numbers("--ids", a.ids);
   if (!a.bytes)
     return Error{ErrorCode::bad_option, "this command has no tokenizer: it takes the numbers of tokens", "",
                  "pass --ids, --bytes for models whose tokens are bytes, or use `python -m coil.llm generate`, which takes a tokenizer.json"};
-  std::vector<int64_t> list;
-  for (const char c : a.prompt) list.push_back(static_cast<unsigned char>(c));
-  return list;
+  return bytes_of(a.prompt);
 }
 
 // A token as it is printed: a byte, or its number.
@@ -94,6 +98,11 @@ Result<int> generate(const Arguments& a) {
   TRY(auto generator, runtime::Generator::make(loaded.model));
   if (a.bytes && generator->vocabulary() > 256) note(fmt::format("--bytes: the model has {} tokens, those above 255 are no bytes", generator->vocabulary()));
   TRY(auto talk, runtime::Conversation::make(generator, a.sampling));
+  if (generator->takes_source() && a.source.empty()) return Error{ErrorCode::bad_option, "the model has an encoder, and nothing for it to read", "", "--source 3,14,15 (and with --ids what the decoder begins with)"};
+  if (!a.source.empty()) {
+    TRY(const std::vector<int64_t> source, a.bytes ? Result<std::vector<int64_t>>(bytes_of(a.source)) : numbers("--source", a.source));
+    TRY_STATUS(talk->set_source(source));
+  }
   TRY_STATUS(talk->append(prompt));
   if (a.bytes && !a.json) std::fputs(a.prompt.c_str(), stdout);
   std::vector<int64_t> made;
@@ -117,6 +126,7 @@ Action add_generate(CLI::App& app) {
   app.add_option("model", a->model, "package of a language model, or exported program (compiled in memory first)")->required()->type_name("MODEL");
   app.add_option("--ids", a->ids, "the prompt's tokens, by their numbers: 1,15043,29892")->type_name("LIST");
   app.add_option("--prompt", a->prompt, "the prompt as text, with --bytes")->type_name("TEXT");
+  app.add_option("--source", a->source, "what the encoder reads, for models that have one: the numbers of tokens, with --bytes text")->type_name("LIST");
   app.add_flag("--bytes", a->bytes, "the model's tokens are bytes: text goes in and out");
   app.add_option("-n,--tokens", a->tokens, "how many new tokens at most; default: 100")->check(CLI::Range(int64_t{1}, int64_t{1} << 40))->type_name("N");
   app.add_option("--stop", a->stop, "tokens to stop at, by their numbers")->delimiter(',')->type_name("LIST");

@@ -22,6 +22,7 @@ Action add_run(CLI::App& app);
 Action add_bench(CLI::App& app);
 Action add_profile(CLI::App& app);
 Action add_generate(CLI::App& app);
+Action add_import_gguf(CLI::App& app);
 Action add_report(CLI::App& app);
 Action add_inspect(CLI::App& app);
 Action add_check(CLI::App& app);

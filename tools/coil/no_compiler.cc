@@ -25,6 +25,7 @@ constexpr CommandRow kCommands[] = {
     {"inspect", "Show what a package or a program holds, without running it", add_inspect},
     {"explain", "Say in sentences what a compilation decided and why", add_explain},
     {"env", "Show version, machine and environment variables", add_env},
+    {"import-gguf", "(needs a compiler)", add_refused},
     {"compile", "(needs a compiler)", add_refused},
     {"check", "(needs a compiler)", add_refused},
     {"diff", "(needs a compiler)", add_refused},

@@ -21,6 +21,7 @@ constexpr CommandRow kCommands[] = {
     {"bench", "Measure load time, call time and memory", add_bench},
     {"profile", "Show where the time of a call goes, kernel by kernel", add_profile},
     {"generate", "Generate text with a language model's package", add_generate},
+    {"import-gguf", "Make a package of a language model in a GGUF file", add_import_gguf},
     {"report", "Write a page about a model: times, graph, memory, code", add_report},
     {"inspect", "Show what a package or a program holds, without running it", add_inspect},
     {"check", "List every operator of a program as native or missing", add_check},

@@ -16,8 +16,13 @@ def sampling_of(options: argparse.Namespace) -> Sampling:
 
 
 def generate(generator: Generator, options: argparse.Namespace) -> None:
-    prompt = options.prompt if options.prompt is not None else sys.stdin.read()
-    talk = generator.conversation(prompt, sampling_of(options))
+    prompt, source = options.prompt, options.source
+    if generator.takes_source:  # what is read is the text; the decoder begins with few tokens, or none of its own
+        source, prompt = source if source is not None else sys.stdin.read(), prompt or ""
+    elif prompt is None:
+        prompt = sys.stdin.read()
+    talk = generator.conversation(options.start, sampling_of(options), source=source)
+    talk.append(prompt)
     begin, first, known = time.perf_counter(), 0.0, len(talk.tokens)
     print(prompt, end="", flush=True)
     for piece in talk.stream(options.tokens, stop=options.stop, stop_text=options.stop_text, draft=options.draft):
@@ -71,6 +76,8 @@ def main(arguments: list[str] | None = None) -> int:
         command.add_argument("--draft", type=int, default=0, help="tokens of an earlier repetition that are tried in one step")
         if run is generate:
             command.add_argument("--prompt", help="default: standard input")
+            command.add_argument("--source", help="what the encoder reads, for models that have one; default: standard input")
+            command.add_argument("--start", type=lambda t: [int(x) for x in t.split(",")], default=[], help="tokens in front of the prompt: 0")
         else:
             command.add_argument("--turn", default="{}\\n", help="what a line becomes, {} being the line")
     options = parser.parse_args(arguments)

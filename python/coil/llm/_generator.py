@@ -79,19 +79,30 @@ class Generator:
             raise make_error(402, "COIL-E402: the generator has no tokenizer: it takes and gives tokens\n  hint: Generator(model, tokenizer=\"tokenizer.json\")")
         return self._codec
 
-    def conversation(self, prompt: str | Sequence[int] = (), sampling: Sampling | None = None) -> "Conversation":
-        """A conversation that begins with the prompt, text or tokens."""
+    @property
+    def takes_source(self) -> bool:
+        """Whether the package has an encoder, and conversations a source that it reads."""
+        return self._generator.takes_source
+
+    def _ids(self, text: str | Sequence[int]) -> list[int]:
+        return self.codec.encode(text) if isinstance(text, str) else [int(t) for t in text]
+
+    def conversation(self, prompt: str | Sequence[int] = (), sampling: Sampling | None = None, *, source: str | Sequence[int] | None = None) -> "Conversation":
+        """A conversation that begins with the prompt, text or tokens. `source`: what the encoder reads, for models that have one; the prompt is then what
+        the decoder begins with."""
         talk = Conversation(self, _runtime.make_conversation(self._generator, (sampling or Sampling())._made()))
+        if source is not None:
+            talk.set_source(source)
         talk.append(prompt)
         return talk
 
-    def stream(self, prompt: str | Sequence[int], tokens: int = 100, sampling: Sampling | None = None, **options: Any) -> Iterator[str]:
+    def stream(self, prompt: str | Sequence[int], tokens: int = 100, sampling: Sampling | None = None, *, source: str | Sequence[int] | None = None, **options: Any) -> Iterator[str]:
         """Pieces of text as they come; `options` are those of `Conversation.stream`."""
-        return self.conversation(prompt, sampling).stream(tokens, **options)
+        return self.conversation(prompt, sampling, source=source).stream(tokens, **options)
 
-    def generate(self, prompt: str | Sequence[int], tokens: int = 100, sampling: Sampling | None = None, **options: Any) -> Any:
+    def generate(self, prompt: str | Sequence[int], tokens: int = 100, sampling: Sampling | None = None, *, source: str | Sequence[int] | None = None, **options: Any) -> Any:
         """The continuation: text for a prompt that is text, else tokens."""
-        talk = self.conversation(prompt, sampling)
+        talk = self.conversation(prompt, sampling, source=source)
         return "".join(talk.stream(tokens, **options)) if isinstance(prompt, str) else talk.generate(tokens, **options)
 
 
@@ -114,7 +125,17 @@ class Conversation:
 
     def append(self, more: str | Sequence[int]) -> None:
         """Adds text or tokens of the caller's; the next step processes them. Raises COIL-E210 for tokens outside of the vocabulary."""
-        self._conversation.append(self.generator.codec.encode(more) if isinstance(more, str) else [int(t) for t in more])
+        self._conversation.append(self.generator._ids(more))
+
+    @property
+    def source(self) -> list[int]:
+        """The tokens that the encoder has read; empty before it has, and for models without one."""
+        return self._conversation.source
+
+    def set_source(self, source: str | Sequence[int]) -> None:
+        """Has the encoder read text or tokens: everything is generated under them from now on. Raises COIL-E210 for tokens that it does not take, COIL-E402
+        for models without an encoder."""
+        self._conversation.set_source(self.generator._ids(source))
 
     def generate(self, tokens: int = 1, *, stop: Sequence[int] = (), draft: int = 0) -> list[int]:
         """At most so many new tokens, up to one of `stop`. `draft`: so many tokens of an earlier repetition are tried in one call; the same tokens

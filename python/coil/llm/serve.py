@@ -18,7 +18,7 @@ import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Callable, Iterator
 
-from .._errors import Error, InputError, OptionError
+from .._errors import Error, InputError, OptionError, make_error
 from ._batch import Batch, Chances, Request
 from ._generator import Generator, Sampling
 
@@ -281,6 +281,8 @@ def _handler(of: Service) -> type[BaseHTTPRequestHandler]:
 
 def make_server(generator: Generator, host: str = "127.0.0.1", port: int = 8000, **options: Any) -> ThreadingHTTPServer:
     """A server that is not running yet: `serve_forever()`, `shutdown()`. Port 0: any that is free (`server_address`). `options` are those of Service."""
+    if generator.takes_source:
+        raise make_error(105, "COIL-E105: the model has an encoder, and the protocol no place for what it reads\n  hint: call it from Python: conversation(prompt, source=...)")
     service = Service(generator, **options)
 
     class Server(ThreadingHTTPServer):

@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 import transformers
-from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
+from transformers.cache_utils import Cache, DummyLayer, DynamicCache, EncoderDecoderCache
 from transformers.exporters import ExportedModel
+from transformers.exporters.exporter_dynamo import is_cache_object
 
 from .._errors import make_error
 from ._encoders import Encoder
@@ -17,6 +18,7 @@ from ._windows import forget_windows
 
 # What `generate` passes about the form of results; programs have the form that they were traced with.
 _ABOUT_RESULTS = {"use_cache", "output_attentions", "output_hidden_states", "return_dict", "logits_to_keep"}
+_CACHES = ("past_key_values", "cache_params", "state")  # what models call it
 
 
 def for_generation(exported: ExportedModel) -> Any:
@@ -46,8 +48,7 @@ def _class_of(kind: type) -> type:
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         if args:
             raise TypeError("programs of coil take keyword arguments only")
-        past = kwargs.get("past_key_values")
-        name = "decode" if past is not None and _rows(past) else "prefill"
+        name = "decode" if _begun(kwargs) else "prefill"
         runner = self.coil_runners[name]
         made = runner(**_arguments(runner, kwargs, name))
         cache = getattr(made, "past_key_values", None)
@@ -69,12 +70,20 @@ def _class_of(kind: type) -> type:
     return type(f"Coil{kind.__name__}", (kind,), {"forward": forward, "get_encoder": get_encoder, "device": device, "dtype": dtype, "__module__": kind.__module__})
 
 
-def _rows(past: Any) -> bool:
-    """Whether a cache has been written to: layers of those that have not hold no tensors yet."""
-    if not isinstance(past, Cache):
-        return True
+def _begun(kwargs: dict[str, Any]) -> bool:
+    """Whether the call's cache has been written to, under whatever name the model has it. One that transformers has no layers for (RWKV's list) has been, if
+    it is there."""
+    past = next((value for key, value in kwargs.items() if value is not None and (key in _CACHES or is_cache_object(value))), None)
     past = getattr(past, "self_attention_cache", past)
-    return any(getattr(layer, "is_initialized", True) for layer in past.layers)
+    if not isinstance(past, Cache):
+        return past is not None
+    return any(_layer_begun(layer) for layer in past.layers if not isinstance(layer, DummyLayer))
+
+
+def _layer_begun(layer: Any) -> bool:
+    """Keys and values have one flag; states of recurrent layers and of convolutions have one each."""
+    states = [flag for name in ("is_conv_states_initialized", "is_recurrent_states_initialized") for flag in getattr(layer, name, {}).values()]
+    return any([*states, getattr(layer, "is_initialized", not states)])
 
 
 def _arguments(runner: CoilRunner, kwargs: dict[str, Any], name: str) -> dict[str, Any]:

@@ -1,0 +1,121 @@
+"""Blocks of GGUF's quantised types, taken apart: every number is (q - zero) * scale, with one scale (and zero) for a group of neighbours in a row."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Callable
+
+import numpy as np
+
+
+@dataclasses.dataclass
+class Rows:
+    """A matrix [n, k] as it is stored: numbers int8 [n, k], scale and zero [n, k / group]."""
+
+    numbers: np.ndarray
+    scale: np.ndarray
+    zero: np.ndarray | None
+
+    @property
+    def group(self) -> int:
+        return self.numbers.shape[1] // self.scale.shape[1]
+
+    def reordered(self, rows: np.ndarray) -> "Rows":
+        return Rows(self.numbers[rows], self.scale[rows], None if self.zero is None else self.zero[rows])
+
+
+def _half(block: np.ndarray, at: int) -> np.ndarray:
+    """A float16 at byte `at` of each block."""
+    return np.ascontiguousarray(block[..., at:at + 2]).view(np.float16)[..., 0]
+
+
+def _nibbles(packed: np.ndarray) -> np.ndarray:
+    """[..., b] bytes to [..., 2, b] numbers of 4 bits: the low ones, then the high ones."""
+    return np.stack([packed & 15, packed >> 4], -2)
+
+
+def _fifth_bits(bits: np.ndarray) -> np.ndarray:
+    """[..., 4] bytes to the 32 bits in them, [..., 2, 16], each in its place as the fifth of a number."""
+    return (np.unpackbits(bits, axis=-1, bitorder="little") << 4).reshape(*bits.shape[:-1], 2, 16)
+
+
+def _with_least(q: np.ndarray, scale: np.ndarray, least: np.ndarray, middle: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """q * scale + least of groups [..., g] as (numbers - zero) * scale, the numbers less `middle`. A scale of 0 leaves `least` alone."""
+    flat = scale == 0
+    divisor = np.where(flat, np.float32(1), scale)
+    numbers = np.where(flat[..., None], 0, q.astype(np.int16) - middle)
+    zero = np.where(flat, -least, -least / divisor - middle).astype(np.float32)
+    return numbers.astype(np.int8), divisor, zero
+
+
+def _q4_0(b: np.ndarray) -> tuple:
+    return _nibbles(b[..., 2:18]).reshape(*b.shape[:-1], 1, 32).astype(np.int8) - np.int8(8), _half(b, 0)[..., None], None
+
+
+def _q5_0(b: np.ndarray) -> tuple:
+    q = (_nibbles(b[..., 6:22]) | _fifth_bits(b[..., 2:6])).astype(np.int8) - np.int8(16)
+    return q.reshape(*b.shape[:-1], 1, 32), _half(b, 0)[..., None], None
+
+
+def _q8_0(b: np.ndarray) -> tuple:
+    return b[..., None, 2:34].view(np.int8), _half(b, 0)[..., None], None
+
+
+def _q4_1(b: np.ndarray) -> tuple:
+    q = _nibbles(b[..., 4:20]).reshape(*b.shape[:-1], 1, 32)
+    return _with_least(q, _half(b, 0)[..., None].astype(np.float32), _half(b, 2)[..., None].astype(np.float32), 8)
+
+
+def _q5_1(b: np.ndarray) -> tuple:
+    q = (_nibbles(b[..., 8:24]) | _fifth_bits(b[..., 4:8])).reshape(*b.shape[:-1], 1, 32)
+    return _with_least(q, _half(b, 0)[..., None].astype(np.float32), _half(b, 2)[..., None].astype(np.float32), 16)
+
+
+def _scales_of_k(b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The eight scales and least numbers of a block of Q4_K or Q5_K: 6 bits each, in 12 bytes."""
+    s = b[..., 4:16]
+    scale = np.concatenate([s[..., :4] & 63, (s[..., 8:] & 15) | (s[..., :4] >> 6 << 4)], -1)
+    least = np.concatenate([s[..., 4:8] & 63, (s[..., 8:] >> 4) | (s[..., 4:8] >> 6 << 4)], -1)
+    d, m = _half(b, 0).astype(np.float32)[..., None], _half(b, 2).astype(np.float32)[..., None]
+    return d * scale, -(m * least)
+
+
+def _q4_k(b: np.ndarray) -> tuple:
+    q = _nibbles(b[..., 16:].reshape(*b.shape[:-1], 4, 32)).reshape(*b.shape[:-1], 8, 32)
+    return _with_least(q, *_scales_of_k(b), 8)
+
+
+def _q5_k(b: np.ndarray) -> tuple:
+    fifth = (b[..., None, 16:48] >> np.arange(8, dtype=np.uint8)[:, None] & 1) << 4
+    q = _nibbles(b[..., 48:].reshape(*b.shape[:-1], 4, 32)).reshape(*b.shape[:-1], 8, 32) | fifth
+    return _with_least(q, *_scales_of_k(b), 16)
+
+
+def _q6_k(b: np.ndarray) -> tuple:
+    low = _nibbles(b[..., :128].reshape(*b.shape[:-1], 2, 64)).reshape(*b.shape[:-1], 2, 4, 32)
+    high = b[..., 128:192].reshape(*b.shape[:-1], 2, 1, 32) >> np.array([0, 2, 4, 6], np.uint8)[:, None] & 3
+    q = (low | high << 4).astype(np.int8) - np.int8(32)
+    scale = _half(b, 208).astype(np.float32)[..., None] * np.ascontiguousarray(b[..., 192:208]).view(np.int8)
+    return q.reshape(*b.shape[:-1], 16, 16), scale, None
+
+
+# Bytes of a block, and how it is taken apart: [..., bytes] to numbers [..., groups, size], scale and zero [..., groups].
+_BLOCKS: dict[str, tuple[int, Callable[[np.ndarray], tuple]]] = {
+    "Q4_0": (18, _q4_0), "Q4_1": (20, _q4_1), "Q5_0": (22, _q5_0), "Q5_1": (24, _q5_1), "Q8_0": (34, _q8_0),
+    "Q4_K": (144, _q4_k), "Q5_K": (176, _q5_k), "Q6_K": (210, _q6_k),
+}
+
+
+def unpacked(tensor: Any) -> Rows | np.ndarray:
+    """What a tensor of a GGUF file holds: quantised rows as they are, or floats (also of types that have no such form: those are dequantised)."""
+    kind = tensor.tensor_type.name
+    if kind not in _BLOCKS:
+        from gguf import quants
+
+        shape = [int(n) for n in reversed(tensor.shape)]
+        return quants.dequantize(tensor.data, tensor.tensor_type).astype(np.float32).reshape(shape)  # a copy: the file is mapped
+    size, take_apart = _BLOCKS[kind]
+    data = np.asarray(tensor.data)
+    q, scale, zero = take_apart(data.reshape(data.shape[0], -1, size))
+    rows = data.shape[0]
+    return Rows(np.ascontiguousarray(q.reshape(rows, -1)), np.ascontiguousarray(scale.reshape(rows, -1)), None if zero is None else np.ascontiguousarray(zero.reshape(rows, -1)))

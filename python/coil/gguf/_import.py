@@ -1,0 +1,69 @@
+"""A GGUF file to a package."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from typing import Any, Mapping
+
+import torch
+
+from .._compile import compile as compile_programs
+from .._errors import make_error
+from ._model import Decoder
+from ._read import open_file, shape_of, weights_of
+
+_CONTEXT = 4096  # rows of the caches where nobody says; memory is used as rows are written
+
+
+def load_gguf(path: str | os.PathLike, context: int | None = None) -> Decoder:
+    """The model as a module: tokens [1, n] and their places [n] to logits [1, n, V], caches of `context` rows as buffers."""
+    reader = open_file(path)
+    shape = shape_of(reader, os.fspath(path))
+    rows = context or min(shape.context, _CONTEXT)
+    if not 2 <= rows <= shape.context:
+        raise make_error(402, f"COIL-E402: a context of {rows} tokens, and the model was trained for 2 to {shape.context}")
+    return Decoder(shape, weights_of(reader, shape, os.fspath(path)), rows).eval()
+
+
+def programs(model: Decoder) -> dict[str, Any]:
+    """The programs of prompts (any number of tokens) and of single tokens."""
+    n = torch.export.Dim("n", min=2, max=model.context)
+    made = {}
+    for name, count, dynamic in (("prefill", 3, ({1: n}, {0: n})), ("decode", 1, None)):
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            made[name] = torch.export.export(model, (torch.zeros(1, count, dtype=torch.int64), torch.arange(count)), dynamic_shapes=dynamic)
+    return made
+
+
+def import_gguf(path: str | os.PathLike, output: str | os.PathLike, *, context: int | None = None, target: str | None = None,
+                options: Mapping[str, Any] | None = None) -> str | None:
+    """Compiles the model of a GGUF file to the package `output`, with a program for prompts and one for single tokens. The path of the tokenizer.json
+    that was written beside it, or None where transformers is missing or makes none of this file.
+
+    `context`: rows of the caches; None: what the model was trained for, at most 4096. Raises COIL-E402 without the package gguf, COIL-E013 for
+    damaged files, and COIL-E105 for models that are not built as Llama's.
+    """
+    model = load_gguf(path, context)
+    compile_programs(programs(model), output, target=target, options=options)
+    return write_tokenizer(path, output)
+
+
+def write_tokenizer(path: str | os.PathLike, output: str | os.PathLike) -> str | None:
+    """The file's tokenizer as a tokenizer.json beside the package."""
+    folder, name = os.path.split(os.path.abspath(path))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            from transformers import AutoTokenizer
+
+            tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=name, local_files_only=True)
+            backend = tokenizer.backend_tokenizer
+    except Exception:  # noqa: BLE001 - no transformers, or no tokenizer in the file: the package takes tokens all the same
+        return None
+    base = os.fspath(output)
+    for suffix in (".pt2", ".coil"):
+        base = base.removesuffix(suffix)
+    backend.save(f"{base}.tokenizer.json")
+    return f"{base}.tokenizer.json"

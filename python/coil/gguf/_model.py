@@ -1,0 +1,131 @@
+"""A decoder as Llama and its relatives have it, over a GGUF file's weights, which stay quantised in the program."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from ._blocks import Rows
+
+
+@dataclasses.dataclass
+class Shape:
+    """What the file says about the model."""
+
+    architecture: str
+    layers: int
+    width: int
+    heads: int
+    key_heads: int
+    head_size: int
+    epsilon: float
+    frequency_base: float
+    frequency_scale: float
+    context: int
+
+
+class Weight(nn.Module):
+    """A matrix [n, k]: floats, or numbers with scales (and zeros) by group of a row. Products and lookups write out (q - zero) * scale, in which coil finds
+    the quantised product."""
+
+    def __init__(self, rows: Rows | np.ndarray):
+        super().__init__()
+        if isinstance(rows, Rows):
+            self.register_buffer("numbers", torch.from_numpy(rows.numbers))
+            self.register_buffer("scale", torch.from_numpy(rows.scale))
+            self.register_buffer("zero", None if rows.zero is None else torch.from_numpy(rows.zero))
+            self.group = rows.group
+        else:
+            self.register_buffer("floats", torch.from_numpy(rows))
+            self.group = 0
+
+    def rows(self, ids: torch.Tensor | None = None) -> torch.Tensor:
+        """Those of `ids`, or all."""
+        def pick(t: torch.Tensor) -> torch.Tensor:
+            return t if ids is None else t[ids]
+
+        if self.group == 0:
+            return pick(self.floats)
+        q = pick(self.numbers).unflatten(-1, (-1, self.group)).float()
+        if self.zero is not None:
+            q = q - pick(self.zero).unsqueeze(-1)
+        return (q * pick(self.scale).unsqueeze(-1).float()).flatten(-2)
+
+    def forward(self, x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        return F.linear(x, self.rows(), bias)
+
+
+def _turned(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    a, b = x.chunk(2, -1)
+    return torch.cat([a * cos - b * sin, a * sin + b * cos], -1)
+
+
+class Layer(nn.Module):
+    """One layer. `weights`: by the names that follow "blk.N." in the file."""
+
+    def __init__(self, shape: Shape, weights: dict[str, Rows | np.ndarray], context: int):
+        super().__init__()
+        self.shape = shape
+        for name in ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"):
+            setattr(self, name, Weight(weights[f"{name}.weight"]))
+        vectors = [n for n in weights if isinstance(weights[n], np.ndarray) and weights[n].ndim == 1]
+        self.vectors = nn.ParameterDict({n.replace(".", "_"): nn.Parameter(torch.from_numpy(weights[n])) for n in vectors})
+        self.register_buffer("keys", torch.zeros(1, shape.key_heads, context, shape.head_size), persistent=False)
+        self.register_buffer("values", torch.zeros(1, shape.key_heads, context, shape.head_size), persistent=False)
+
+    def vector(self, name: str) -> torch.Tensor | None:
+        name = name.replace(".", "_")
+        return self.vectors[name] if name in self.vectors else None
+
+    def norm(self, x: torch.Tensor, name: str) -> torch.Tensor:
+        weight = self.vector(f"{name}.weight")
+        return x if weight is None else F.rms_norm(x, x.shape[-1:], weight, self.shape.epsilon)
+
+    def attend(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, places: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        q, k, v = (getattr(self, f"attn_{c}")(x, self.vector(f"attn_{c}.bias")).unflatten(-1, (-1, self.shape.head_size)).transpose(1, 2) for c in "qkv")
+        q, k = _turned(self.norm(q, "attn_q_norm"), cos, sin), _turned(self.norm(k, "attn_k_norm"), cos, sin)
+        self.keys.index_copy_(2, places, k)
+        self.values.index_copy_(2, places, v)
+        y = F.scaled_dot_product_attention(q, self.keys, self.values, attn_mask=mask, enable_gqa=self.shape.heads != self.shape.key_heads)
+        return self.attn_output(y.transpose(1, 2).flatten(2), self.vector("attn_output.bias"))
+
+    def forward(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, places: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        x = x + self.attend(self.norm(x, "attn_norm"), cos, sin, places, mask)
+        y = self.norm(x, "ffn_norm")
+        return x + self.ffn_down(F.silu(self.ffn_gate(y)) * self.ffn_up(y))
+
+
+class Decoder(nn.Module):
+    """`forward(tokens [1, n], places [n])`: logits [1, n, V]. Caches of `context` rows are its buffers."""
+
+    def __init__(self, shape: Shape, weights: dict[str, Rows | np.ndarray], context: int):
+        super().__init__()
+        self.token_embd = Weight(weights["token_embd.weight"])
+        self.output = Weight(weights["output.weight"]) if "output.weight" in weights else self.token_embd  # tied
+        blocks: list[dict[str, Rows | np.ndarray]] = [{} for _ in range(shape.layers)]
+        for name, value in weights.items():
+            if name.startswith("blk."):
+                _, number, rest = name.split(".", 2)
+                blocks[int(number)][rest] = value
+        self.blk = nn.ModuleList(Layer(shape, block, context) for block in blocks)
+        self.output_norm = nn.Parameter(torch.from_numpy(weights["output_norm.weight"]))
+        self.epsilon, self.context = shape.epsilon, context
+        steps = torch.arange(0, shape.head_size, 2, dtype=torch.float64) / shape.head_size
+        frequencies = shape.frequency_base ** -steps / shape.frequency_scale
+        if "rope_freqs.weight" in weights:  # Llama 3.1's, by frequency
+            frequencies = frequencies / torch.from_numpy(weights["rope_freqs.weight"]).double()
+        angles = torch.outer(torch.arange(context, dtype=torch.float64), frequencies)
+        self.register_buffer("cos", angles.cos().float(), persistent=False)
+        self.register_buffer("sin", angles.sin().float(), persistent=False)
+
+    def forward(self, tokens: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+        x = self.token_embd.rows(tokens)
+        cos, sin = self.cos[places], self.sin[places]
+        mask = torch.arange(self.context) <= places[:, None]
+        for layer in self.blk:
+            x = layer(x, cos, sin, places, mask)
+        return self.output(F.rms_norm(x, x.shape[-1:], self.output_norm, self.epsilon))
