@@ -25,7 +25,7 @@ from ._layout import lay_images_channels_last
 from ._products import write_products
 from ._program import Program, build_programs, find_problems
 from ._results import settle_results
-from ._rewrite import draw_masks_first, separate_gradients
+from ._rewrite import close_gaps, draw_masks_first, read_whole_storages, separate_gradients
 from ._split import Split, is_number, is_view, size_sources
 from ._stages import graph_begun, graph_split
 from ._support import graph_device, torch_nodes
@@ -57,6 +57,8 @@ def compile_graph(gm: GraphModule, example_inputs: Sequence[Any], *, settings: d
         refuse_on_cpu(gm.graph)
     if kind == "backward":
         separate_gradients(gm.graph)
+    read_whole_storages(gm.graph)
+    close_gaps(gm.graph)
     reasons = torch_nodes(gm.graph, device, functools.partial(may_have_kernel, settings), own)
     reasons.update(launches)
     operators = [n for n in gm.graph.nodes if n.op == "call_function" and not is_number(n) and n.target is not operator.getitem]
