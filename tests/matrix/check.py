@@ -129,6 +129,8 @@ class Bench:
         if verdict["status"] == "wrong" and cell.direction == "gradients":
             others = self.known.get(cell.program, ("nudged", cell.dtype, cell.sizes, place or "cpu"), lambda: nudged_results(cell, module, sets, place or "cpu"))
             verdict = judged(cell, found, eager, exact, subject.tolerance, others)
+            if verdict["status"] == "wrong" and cell.door == "compile" and place == "cpu":
+                verdict = graph_by_graph(cell, module, sets, verdict)
         return row | verdict
 
     def emulate(self, cell, subject, module, sets, eager):
@@ -220,6 +222,21 @@ def nudged_results(cell, module, sets, device):
     """For each set of arguments eager's results, NUDGES times, of numbers that differ in their last bit."""
     runs = [doors.eager(*doors.nudged(module, sets, cell.dtype, seed), cell.dtype, cell.direction, device.partition(":")[0]) for seed in range(NUDGES)]
     return list(zip(*runs))
+
+
+def graph_by_graph(cell, module, sets, verdict):
+    """The verdict of a cell whose gradients are further from float64 than eager's: right if each of its graphs is, given the same arguments."""
+    import graphs
+
+    torch._dynamo.reset()
+    module = copy.deepcopy(module)
+    compiled = torch.compile(module, backend="coil", dynamic=cell.sizes == "dynamic")
+    with graphs.Graphs(cell.dtype).watched() as seen:
+        for s in doors.fresh(sets):
+            doors.call(compiled, module, *s, cell.dtype, cell.direction)
+    if seen.text or not seen.calls:
+        return verdict | {"text": f"{verdict['text']}; {seen.text or 'coil is given no graph'}"}
+    return verdict | {"status": "right", "text": "", "by_graph": verdict["text"]}
 
 
 def judged(cell, found, eager, exact, tolerance, others=None):
