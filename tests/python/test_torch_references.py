@@ -80,3 +80,26 @@ def test_antialiased_sizes(mode):
     for size, out, corners in (((7, 9), (3, 4), False), ((4, 4), (9, 5), False), ((1, 8), (1, 3), False), ((6, 5), (4, 7), True)):
         check(lambda x: F.interpolate(x, size=out, mode=mode, antialias=True, align_corners=corners), [table(torch.float32, 6, size[0] * size[1]).view(2, 3, *size)])
     check(lambda x: F.interpolate(x, scale_factor=0.6, mode=mode, antialias=True), [table(torch.float32, 2, 70).view(1, 2, 10, 7)])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=lambda t: str(t)[6:])
+def test_numbers_that_follow_from_sizes(dtype):
+    """A batch norm's correction of the variance, and a product and a quotient of the user's, where the sizes are not known."""
+    norm = torch.nn.BatchNorm1d(5, dtype=dtype)
+    sets = [torch.randn(n, 5, generator=torch.Generator().manual_seed(n)).to(dtype) for n in (4, 7, 12)]
+
+    def run(x):
+        return norm(x) * (x.shape[0] / 3) + x / (x.shape[0] ** 0.5) - (x.shape[0] / 7)
+
+    torch._dynamo.reset()
+    coil.reset_compile_stats()
+    compiled = torch.compile(run, backend="coil", dynamic=True)
+    for x in sets:
+        state = {name: value.clone() for name, value in norm.state_dict().items()}
+        found, seen = compiled(x), {name: value.clone() for name, value in norm.state_dict().items()}
+        norm.load_state_dict(state)
+        wanted = run(x)
+        rough = {"rtol": 2e-2, "atol": 2e-2} if dtype == torch.bfloat16 else {}
+        torch.testing.assert_close(found, wanted, **rough)
+        torch.testing.assert_close(seen, dict(norm.state_dict()), **rough)
+    assert coil.compile_stats().fallbacks == {}

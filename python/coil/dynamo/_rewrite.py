@@ -121,6 +121,27 @@ def read_whole_storages(graph: Graph) -> None:
             node.kwargs = {}
 
 
+def numbers_as_tensors(graph: Graph) -> list[Node]:
+    """Floating numbers that follow from sizes which are known at run time (the n / (n - 1) of a batch norm's variance) become tensors of one element
+    where an operator takes a tensor as well: these nodes, which Python fills before any program runs."""
+    made: dict[tuple[Node, torch.dtype], Node] = {}
+    for node in list(graph.nodes):
+        value = node.meta.get("val")
+        if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload) or not isinstance(value, torch.Tensor) or not value.is_floating_point():
+            continue
+        dtype = torch.float64 if value.dtype == torch.float64 else torch.float32
+        for position, parameter in enumerate(node.target._schema.arguments[:len(node.args)]):
+            number = node.args[position]
+            if str(parameter.type) != "Tensor" or not isinstance(number, Node) or not isinstance(number.meta.get("val"), torch.SymFloat):
+                continue
+            if (number, dtype) not in made:
+                with graph.inserting_after(number):
+                    made[number, dtype] = graph.call_function(aten.scalar_tensor.default, (number,), {"dtype": dtype, "device": value.device})
+                made[number, dtype].meta.update(val=value.new_empty([], dtype=dtype), stack_trace=node.meta.get("stack_trace"))
+            node.update_arg(position, made[number, dtype])
+    return list(made.values())
+
+
 def close_gaps(graph: Graph) -> None:
     """Results that would lie in memory with gaps (a copy of what a slice holds) lie there without, where only operators read them: these read
     elements, not memory."""
