@@ -126,10 +126,10 @@ class Bench:
         else:
             found = self.package(cell, subject, module, sets, row)
         verdict = judged(cell, found, eager, exact, subject.tolerance)
-        if verdict["status"] == "wrong" and cell.direction == "gradients":
-            others = self.known.get(cell.program, ("nudged", cell.dtype, cell.sizes, place or "cpu"), lambda: nudged_results(cell, module, sets, place or "cpu"))
+        if verdict["status"] == "wrong":
+            others = self.known.get(cell.program, ("nudged", cell.direction, cell.dtype, cell.sizes, place or "cpu"), lambda: nudged_results(cell, module, sets, place or "cpu"))
             verdict = judged(cell, found, eager, exact, subject.tolerance, others)
-            if verdict["status"] == "wrong" and cell.door == "compile" and place == "cpu":
+            if verdict["status"] == "wrong" and cell.direction == "gradients" and cell.door == "compile" and place == "cpu":
                 verdict = graph_by_graph(cell, module, sets, verdict)
         return row | verdict
 
@@ -244,7 +244,8 @@ def judged(cell, found, eager, exact, tolerance, others=None):
     worst = None
     for n, (f, e) in enumerate(zip(found, eager)):
         x = exact[n] if exact is not None and len(exact[n]) == len(e) else None
-        one = judge.forward(f, e, x, cell.dtype, tolerance) if cell.direction == "forward" else judge.gradients(f, e, x, cell.dtype, others[n] if others else ())
+        nudged = others[n] if others else ()
+        one = judge.forward(f, e, x, cell.dtype, tolerance, nudged) if cell.direction == "forward" else judge.gradients(f, e, x, cell.dtype, nudged)
         if len(found) > 1 and one["status"] != "right":
             one["text"] = f"call {n + 1}: {one['text']}"
         if worst is None or (one["status"] != "right", one.get("error", 0)) > (worst["status"] != "right", worst.get("error", 0)):

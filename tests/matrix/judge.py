@@ -40,8 +40,8 @@ def _numbers(t):
     return torch.view_as_real(t.resolve_conj()).double() if t.is_complex() else t.double()
 
 
-def forward(found, eager, exact, dtype, tolerance=None):
-    """{"status", "text", "error", "eager_error"} of results; `exact` may be None: eager is the measure then."""
+def forward(found, eager, exact, dtype, tolerance=None, others=()):
+    """{"status", "text", "error", "eager_error"} of results; `exact` may be None: eager is the measure then. `others`: as of `gradients`."""
     text = _kind(found, eager)
     if text:
         return {"status": "wrong", "text": text}
@@ -62,7 +62,7 @@ def forward(found, eager, exact, dtype, tolerance=None):
         if exact is None:
             return {"status": "wrong", "text": f"result {i}: {against_eager:.1e} from eager (no float64 to ask)", "error": against_eager}
         x = _numbers(exact[i])
-        ours, eagers = largest(a, x), largest(e, x)
+        ours, eagers = largest(a, x), max((n for n in (largest(r, x) for r in (e, *(_numbers(o[i]) for o in others))) if n == n), default=0.0)
         if not ours <= max(limit, TIMES_EAGER * eagers):
             return {"status": "wrong", "text": f"result {i}: error {ours:.1e}, eager's {eagers:.1e}", "error": ours, "eager_error": eagers}
         worst = max(worst, (ours, eagers, i))
