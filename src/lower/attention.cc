@@ -121,12 +121,36 @@ Expr attention_score(Op& op, const AttentionProblem& p, const View& products, DT
   return p.causal ? pool.select(index_at_least(c[2], c[3]), e, none) : e;
 }
 
+namespace {
+
+// Of more than four dimensions those in front of the heads are one.
+void fold_batches(Op& op, Problem& p, std::optional<View>& mask) {
+  const size_t lead = p.q.rank() - 3;
+  Sizes batch;
+  for (size_t d = 0; d < lead; ++d) batch.push_back(p.q.sizes[d] == op.pool.index(1) ? p.k.sizes[d] : p.q.sizes[d]);
+  const auto folded = [&](const View& v) {
+    Sizes whole = batch, flat = {count(op.pool, batch)};
+    for (auto size = v.sizes.end() - 3; size != v.sizes.end(); ++size) {
+      whole.push_back(*size);
+      flat.push_back(*size);
+    }
+    return reshaped(op, broadcast(op, v, whole), flat);
+  };
+  for (View* v : {&p.q, &p.k, &p.v}) *v = folded(*v);
+  if (mask && mask->rank() > 3) mask = folded(*mask);
+}
+
+}  // namespace
+
 AttentionProblem attention_problem(Op& op, const char* mask_name) {
   Problem p{op.tensor("query"), op.tensor("key"), op.tensor("value"), {}, false, 1};
   if (op.has("dropout_p")) p.dropout = op.number("dropout_p");
-  if (p.q.rank() > 4 || p.q.rank() < 2 || p.k.rank() != p.q.rank() || p.v.rank() != p.q.rank()) {
-    fail(ErrorCode::unsupported_feature, op.node.target + " of tensors that are not of rank 2 to 4");
+  if (p.q.rank() < 2 || p.k.rank() != p.q.rank() || p.v.rank() != p.q.rank()) {
+    fail(ErrorCode::unsupported_feature, op.node.target + " of tensors of different ranks, or of rank 1");
   }
+  std::optional<View> mask;
+  if (mask_name && op.has(mask_name)) mask = op.tensor(mask_name);
+  if (p.q.rank() > 4) fold_batches(op, p, mask);
   const size_t rank = p.q.rank();
   p.causal = op.has("is_causal") && op.flag("is_causal");
   if (op.has("scale")) {
@@ -147,10 +171,9 @@ AttentionProblem attention_problem(Op& op, const char* mask_name) {
     p.q = broadcast(op, p.q, sizes);
   }
   for (View* v : {&p.k, &p.v}) *v = broadcast(op, *v, {p.q.sizes[0], v->sizes[1], v->sizes[2], v->sizes[3]});
-  if (mask_name && op.has(mask_name)) {
-    View mask = op.tensor(mask_name);
-    if (rank == 3 && mask.rank() == 3) mask = unsqueezed(op, mask, 1);
-    p.mask = broadcast(op, mask, {p.q.sizes[0], p.q.sizes[1], p.q.sizes[2], p.k.sizes[2]});
+  if (mask) {
+    if (rank == 3 && mask->rank() == 3) mask = unsqueezed(op, *mask, 1);
+    p.mask = broadcast(op, *mask, {p.q.sizes[0], p.q.sizes[1], p.q.sizes[2], p.k.sizes[2]});
     if (says_causal(op.pool, *p.mask)) {
       p.causal = true;
       p.mask.reset();

@@ -118,17 +118,19 @@ void update_running(Op& op, const Moments& m, const Sizes& kept, Views& results)
     return op.rec.pointwise(name, v.dtype, sum.sizes, [&](Coordinates c) { return p.op(ScalarOp::div, {op.rec.at(sum, c), batch}); });
   };
   View mean = of_channel(m.mean, "running.mean"), squares = of_channel(m.sum_of_squares, "running.squares");
-  auto mixed = [&](const char* arg, const std::function<Expr(Coordinates)>& fresh) {
+  // Tracing says float32 of those of 16 bits: what the program goes on with.
+  auto mixed = [&](const char* arg, size_t result, const std::function<Expr(Coordinates)>& fresh) {
     View old = op.tensor(arg);
-    return op.rec.pointwise(arg, old.dtype, old.sizes, [&](Coordinates c) {
+    const DType stated = op.out(result).dtype;
+    return op.rec.pointwise(arg, stated, old.sizes, [&](Coordinates c) {
       Expr kept_part = p.op(ScalarOp::mul, {as(op.rec.at(old, c), type), op.constant(1 - momentum, type)});
-      return as(p.op(ScalarOp::add, {p.op(ScalarOp::mul, {fresh(c), op.constant(momentum, type)}), kept_part}), old.dtype);
+      return as(p.op(ScalarOp::add, {p.op(ScalarOp::mul, {fresh(c), op.constant(momentum, type)}), kept_part}), stated);
     });
   };
   const size_t last = op.node.outputs.size() - 1;
   results.resize(last + 1);
-  results[last - 1] = mixed("running_mean", [&](Coordinates c) { return op.rec.at(mean, c); });
-  results[last] = mixed("running_var", [&](Coordinates c) { return variance(op, op.rec.at(squares, c), m.count, 1, type); });
+  results[last - 1] = mixed("running_mean", last - 1, [&](Coordinates c) { return op.rec.at(mean, c); });
+  results[last] = mixed("running_var", last, [&](Coordinates c) { return variance(op, op.rec.at(squares, c), m.count, 1, type); });
 }
 
 // Statistics of the batch itself: per channel over all other dimensions.

@@ -126,9 +126,11 @@ class Bench:
         else:
             found = self.package(cell, subject, module, sets, row)
         verdict = judged(cell, found, eager, exact, subject.tolerance)
-        if verdict["status"] == "wrong" and cell.direction == "gradients":
-            others = self.known.get(cell.program, ("nudged", cell.dtype, cell.sizes, place or "cpu"), lambda: nudged_results(cell, module, sets, place or "cpu"))
+        if verdict["status"] == "wrong":
+            others = self.known.get(cell.program, ("nudged", cell.direction, cell.dtype, cell.sizes, place or "cpu"), lambda: nudged_results(cell, module, sets, place or "cpu"))
             verdict = judged(cell, found, eager, exact, subject.tolerance, others)
+            if verdict["status"] == "wrong" and cell.direction == "gradients" and cell.door == "compile" and place == "cpu":
+                verdict = graph_by_graph(cell, module, sets, verdict)
         return row | verdict
 
     def emulate(self, cell, subject, module, sets, eager):
@@ -222,12 +224,28 @@ def nudged_results(cell, module, sets, device):
     return list(zip(*runs))
 
 
+def graph_by_graph(cell, module, sets, verdict):
+    """The verdict of a cell whose gradients are further from float64 than eager's: right if each of its graphs is, given the same arguments."""
+    import graphs
+
+    torch._dynamo.reset()
+    module = copy.deepcopy(module)
+    compiled = torch.compile(module, backend="coil", dynamic=cell.sizes == "dynamic")
+    with graphs.Graphs(cell.dtype).watched() as seen:
+        for s in doors.fresh(sets):
+            doors.call(compiled, module, *s, cell.dtype, cell.direction)
+    if seen.text or not seen.calls:
+        return verdict | {"text": f"{verdict['text']}; {seen.text or 'coil is given no graph'}"}
+    return verdict | {"status": "right", "text": "", "by_graph": verdict["text"]}
+
+
 def judged(cell, found, eager, exact, tolerance, others=None):
     """`others`: see judge.gradients, for each set of arguments."""
     worst = None
     for n, (f, e) in enumerate(zip(found, eager)):
         x = exact[n] if exact is not None and len(exact[n]) == len(e) else None
-        one = judge.forward(f, e, x, cell.dtype, tolerance) if cell.direction == "forward" else judge.gradients(f, e, x, cell.dtype, others[n] if others else ())
+        nudged = others[n] if others else ()
+        one = judge.forward(f, e, x, cell.dtype, tolerance, nudged) if cell.direction == "forward" else judge.gradients(f, e, x, cell.dtype, nudged)
         if len(found) > 1 and one["status"] != "right":
             one["text"] = f"call {n + 1}: {one['text']}"
         if worst is None or (one["status"] != "right", one.get("error", 0)) > (worst["status"] != "right", worst.get("error", 0)):

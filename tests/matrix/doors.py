@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import functools
 import pathlib
 import sys
 import tempfile
@@ -156,6 +157,19 @@ def joint_program(module, args, kwargs, dtype):
     return program, given, lambda results: [results[w] for w in wanted]
 
 
+def in_autocast(module):
+    """A copy of the module whose forward is a region of autocast, with the same signature."""
+    module, kind = copy.deepcopy(module), type(module)
+
+    @functools.wraps(kind.forward)
+    def forward(self, *args, **kwargs):
+        with cast_of("autocast"):
+            return kind.forward(self, *args, **kwargs)
+
+    module.__class__ = type(kind.__name__, (kind,), {"forward": forward})
+    return module
+
+
 class Exported:
     """A subject exported in a type and a direction. `call(run, set)`: through a function of the program's arguments."""
 
@@ -165,12 +179,14 @@ class Exported:
         if direction == "gradients":
             self.program, self.given, self.pick = joint_program(module, args, kwargs, dtype)
             return
-        module = copy.deepcopy(module)
+        module = in_autocast(module) if dtype == "autocast" else copy.deepcopy(module)
         shapes = dynamic
         if isinstance(dynamic, tuple) and len(dynamic) == 2 and isinstance(dynamic[1], dict):
             shapes = self._by_name(module, args, kwargs, dynamic)
-        with torch.no_grad(), cast_of(dtype):
+        with torch.no_grad():
             self.program = torch.export.export(module, args, kwargs or None, dynamic_shapes=shapes, strict=False)
+            if dtype == "autocast":  # the casts are written out
+                self.program = self.program.run_decompositions({})
 
     @staticmethod
     def _by_name(module, args, kwargs, dynamic):

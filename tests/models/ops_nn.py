@@ -169,6 +169,11 @@ op("attention_repeated_keys", lambda q, k, v: sdpa(q, repeated(k, 3), repeated(v
 op("attention_long", lambda q, k, v: sdpa(q, k, v, is_causal=True), qkv(300, 300, 1))
 op("attention_value_width", sdpa, lambda: (rand(2, 3, 9, 16), rand(2, 3, 9, 16), rand(2, 3, 9, 24)))
 op("attention_rank_3", sdpa, lambda: (rand(3, 9, 16), rand(3, 9, 16), rand(3, 9, 16)))
+five = lambda *sizes: rand(2, 5, *sizes)
+op("attention_rank_5", sdpa, lambda: (five(3, 9, 16), five(3, 7, 16), five(3, 7, 16)))
+op("attention_rank_5_masks", lambda q, k, v, m: (sdpa(q, k, v, attn_mask=m), sdpa(q[:, :1], k, v, attn_mask=m[0]), sdpa(q, k, v, attn_mask=m[0, 0, 0])),
+   lambda: (five(3, 9, 16), five(3, 7, 16), five(3, 7, 16), rand(2, 5, 1, 9, 7)))
+op("attention_rank_6_causal", lambda q, k, v: sdpa(q[None], k[None], v[None], is_causal=True, enable_gqa=True), lambda: (five(6, 9, 16), five(2, 9, 16), five(2, 9, 16)))
 op("attention_transposed", lambda q, k, v: sdpa(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)).transpose(1, 2).reshape(2, 9, -1), lambda: tuple(rand(2, 9, 3, 16) for _ in range(3)))
 op("attention_bf16", lambda q, k, v: sdpa(q, k, v, is_causal=True), qkv(33, 33, 3, BF16))
 op("attention_f16", sdpa, qkv(9, 9, 3, F16))

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from unittest import mock
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ import harness
 sys.path.insert(0, str(harness.REPO / "tests/matrix"))
 import cells
 import doors
+import graphs
 import judge
 import run_cells as run
 import subjects
@@ -117,6 +119,101 @@ def test_integers_are_compared():
     a = torch.tensor([1, 2, 3])
     assert judge.forward([a], [a], None, "float32")["status"] == "right"
     assert judge.forward([a + 1], [a], None, "float32")["status"] == "wrong"
+
+
+def test_a_gradient_that_is_nothing_is_a_draw():
+    """Its error may be four times the largest of eager's few, of any other gradient twice that."""
+    noise = lambda size: [torch.ones(100), torch.full((4,), size)]
+    for true, status in ((1e-20, "right"), (1e-6, "wrong")):
+        exact = [torch.ones(100).double(), torch.full((4,), true).double()]
+        assert judge.gradients(noise(true + 3e-7), noise(true + 1e-7), exact, "float32", [noise(true + 1e-7)])["status"] == status
+    assert judge.gradients(noise(5e-7), noise(1e-7), [torch.ones(100).double(), torch.full((4,), 1e-20).double()], "float32", [noise(1e-7)])["status"] == "wrong"
+
+
+class Masked(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(6, 9), torch.nn.Linear(9, 3)
+
+    def forward(self, x):
+        y = self.first(x)
+        return self.second(torch.where(y > 0, y.sin(), y * 0.1)), y > 0
+
+
+def watch(change=None):
+    """What is found in the two graphs of a small module, the results of one kind of graph changed."""
+    import coil.dynamo._backend as backend
+
+    compile_graph = backend.compile_graph
+
+    def changed(gm, inputs, **settings):
+        run = compile_graph(gm, inputs, **settings)
+
+        def call(arguments):
+            results = list(run(arguments))
+            return change(settings["kind"], results) or results if change else results
+
+        call._boxed_call = True
+        return call
+
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    module, x = Masked(), torch.randn(5, 4, 6)
+    with mock.patch.object(backend, "compile_graph", changed), graphs.Graphs("float32").watched() as seen:
+        torch.compile(module, backend="coil")(x)[0].sin().sum().backward()
+    assert seen.calls == 2
+    return seen.text
+
+
+def test_graphs_are_judged_one_by_one():
+    assert watch() == ""
+
+    def gradient(kind, results):
+        if kind == "backward":
+            return [results[0] * 1.001, *results[1:]]
+
+    def flags(kind, results):
+        if kind == "forward":
+            assert any(r.dtype == torch.bool for r in results)
+            return [~r if r.dtype == torch.bool else r for r in results]
+
+    def one_flag(kind, results):
+        for r in results if kind == "forward" else ():
+            if r.dtype == torch.bool:
+                r.view(-1)[0].logical_not_()
+
+    assert watch(gradient).startswith("backward graph with the same arguments: gradient 0")
+    assert "elements differ" in watch(flags)
+    assert watch(one_flag) == ""  # a tie, decided otherwise
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_gradients_of_batch_norms_as_packages(dtype):
+    """Tracing says of new running statistics that they are float32."""
+    import coil
+
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU()).to(subjects.DTYPE[dtype])
+    sets = [((torch.randn(4, 3, 8, 8).to(subjects.DTYPE[dtype]),), {})]
+    exported = doors.Exported(module, sets, dtype, "gradients", None)
+    found = exported.call(coil.compile(exported.program), *sets[0])
+    exact = doors.exact(module.double(), [((sets[0][0][0].double(),), {})], "gradients")[0]
+    assert judge.gradients(found, doors.eager(module.to(subjects.DTYPE[dtype]), sets, dtype, "gradients")[0], exact, dtype)["status"] == "right"
+
+
+def test_packages_of_autocast():
+    """The casts are in the program, with sizes that are not known as well."""
+    import coil
+
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(6, 9), torch.nn.LayerNorm(9), torch.nn.Linear(9, 3)).eval()
+    sets = [((torch.randn(n, 6),), {}) for n in (4, 7)]
+    exported = doors.Exported(module, sets, "autocast", "forward", (({0: torch.export.Dim.AUTO},), {}))
+    package = coil.compile(exported.program)
+    for s, wanted in zip(sets, doors.eager(module, sets, "autocast", "forward")):
+        found = exported.call(package, *s)
+        assert found[0].dtype == torch.bfloat16
+        torch.testing.assert_close(found, wanted, rtol=2e-2, atol=2e-2)
 
 
 def test_every_family_is_there():

@@ -8,6 +8,8 @@ from typing import Any, Callable
 
 import torch
 
+from ._references import REFERENCES
+
 aten = torch.ops.aten
 
 
@@ -56,6 +58,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
             table[op] = function
     for op in _TRAINING:
         table[op] = tables.decomposition_table[op]
+    table.update(REFERENCES)
     importlib.import_module("torch._dynamo._trace_wrapped_higher_order_op")  # where the next operator comes from
     if hasattr(torch.ops.flex_lib, "zeros_and_scatter"):
         table[torch.ops.flex_lib.zeros_and_scatter.default] = _zeros_and_scatter

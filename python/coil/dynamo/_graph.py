@@ -25,11 +25,11 @@ from ._layout import lay_images_channels_last
 from ._products import write_products
 from ._program import Program, build_programs, find_problems
 from ._results import settle_results
-from ._rewrite import draw_masks_first, separate_gradients
+from ._rewrite import close_gaps, draw_masks_first, numbers_as_tensors, read_whole_storages, separate_gradients
 from ._sink import sink
 from ._split import Split, is_number, is_view, size_sources
 from ._stages import graph_begun, graph_split
-from ._support import graph_device, torch_nodes
+from ._support import FREE, graph_device, torch_nodes
 
 log = logging.getLogger("coil")
 
@@ -60,9 +60,13 @@ def compile_graph(gm: GraphModule, example_inputs: Sequence[Any], *, settings: d
         refuse_on_cpu(gm.graph)
     if kind == "backward":
         separate_gradients(gm.graph)
+    read_whole_storages(gm.graph)
+    close_gaps(gm.graph)
+    filled = numbers_as_tensors(gm.graph)
     reasons = torch_nodes(gm.graph, device, functools.partial(may_have_kernel, settings), own)
+    reasons.update(dict.fromkeys(filled, FREE))
     reasons.update(launches)
-    operators = [n for n in gm.graph.nodes if n.op == "call_function" and not is_number(n) and n.target is not operator.getitem]
+    operators = [n for n in gm.graph.nodes if n.op == "call_function" and not is_number(n) and n.target is not operator.getitem and n not in filled]
     stats.operators += len(operators) + sum(1 for n in operators if is_control(n) for inner in inner_nodes(n) if not is_number(inner))
 
     def build(frozen: dict[Node, torch.Tensor]) -> Callable[[list], Any]:

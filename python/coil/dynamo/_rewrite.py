@@ -9,6 +9,8 @@ import sympy
 import torch
 from torch.fx import Graph, Node
 
+from ._split import STRIDED, base_of, is_view, tensors_of
+
 aten = torch.ops.aten
 
 
@@ -99,3 +101,78 @@ def _size_node(graph: Graph, size: Any, sizes: dict[sympy.Symbol, tuple[Node, in
     made = graph.call_function(aten.sym_size.int, (node, dimension))
     made.meta["val"] = size
     return made
+
+
+def read_whole_storages(graph: Graph) -> None:
+    """as_strided of a view sees the storage that the view is in: it becomes as_strided of what was computed into that storage."""
+    for node in graph.nodes:
+        if node.target not in (aten.as_strided.default, aten.as_strided_copy.default):
+            continue
+        source = node.args[0]
+        base = base_of(source)
+        while base.target is aten.as_strided.default:
+            base = base_of(base.args[0])  # type: ignore[arg-type]
+        if base is source or base.op != "call_function" or not isinstance(base.meta.get("val"), torch.Tensor):
+            continue
+        given = node.args[3] if len(node.args) > 3 else node.kwargs.get("storage_offset")
+        offset = source.meta["val"].storage_offset() if given is None else given
+        if isinstance(offset, (int, Node)):
+            node.args = (base, node.args[1], node.args[2], offset)
+            node.kwargs = {}
+
+
+def numbers_as_tensors(graph: Graph) -> list[Node]:
+    """Floating numbers that follow from sizes which are known at run time (the n / (n - 1) of a batch norm's variance) become tensors of one element
+    where an operator takes a tensor as well: these nodes, which Python fills before any program runs."""
+    made: dict[tuple[Node, torch.dtype], Node] = {}
+    for node in list(graph.nodes):
+        value = node.meta.get("val")
+        if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload) or not isinstance(value, torch.Tensor) or not value.is_floating_point():
+            continue
+        dtype = torch.float64 if value.dtype == torch.float64 else torch.float32
+        for position, parameter in enumerate(node.target._schema.arguments[:len(node.args)]):
+            number = node.args[position]
+            if str(parameter.type) != "Tensor" or not isinstance(number, Node) or not isinstance(number.meta.get("val"), torch.SymFloat):
+                continue
+            if (number, dtype) not in made:
+                with graph.inserting_after(number):
+                    made[number, dtype] = graph.call_function(aten.scalar_tensor.default, (number,), {"dtype": dtype, "device": value.device})
+                made[number, dtype].meta.update(val=value.new_empty([], dtype=dtype), stack_trace=node.meta.get("stack_trace"))
+            node.update_arg(position, made[number, dtype])
+    return list(made.values())
+
+
+def close_gaps(graph: Graph) -> None:
+    """Results that would lie in memory with gaps (a copy of what a slice holds) lie there without, where only operators read them: these read
+    elements, not memory."""
+    closed: set[Node] = set()
+    for node in graph.nodes:
+        value = node.meta.get("val")
+        if node.op != "call_function":
+            continue
+        if is_view(node):
+            if node.args[0] in closed:
+                _trace_anew(node)
+                closed.add(node)
+        elif isinstance(value, torch.Tensor) and value.layout == torch.strided and not torch._prims_common.is_non_overlapping_and_dense_or_false(value) \
+                and isinstance(node.target, torch._ops.OpOverload) and not node.target._schema.is_mutable and all(_reads_elements(reader, node) for reader in _readers(node)):
+            node.meta["val"] = torch.empty_like(value)
+            closed.add(node)
+
+
+def _readers(node: Node) -> list[Node]:
+    """Those of a value and of its views, and the views that are lists."""
+    return [reader for user in node.users for reader in (_readers(user) if is_view(user) else [user])]
+
+
+def _reads_elements(reader: Node, value: Node) -> bool:
+    """Whether it does not matter to the reader how the value lies in memory."""
+    if reader.op != "call_function" or not isinstance(reader.target, torch._ops.OpOverload) or reader.target is aten.view.dtype:
+        return False
+    return reader.target not in STRIDED or base_of(reader.args[0]) is not value  # type: ignore[arg-type]
+
+
+def _trace_anew(view: Node) -> None:
+    with next(tensors_of(view.args[0].meta["val"])).fake_mode:  # type: ignore[union-attr, attr-defined]
+        arguments = torch.fx.map_arg((view.args, view.kwargs), lambda n: n.meta["val"])
+        view.meta["val"] = view.target(*arguments[0], **arguments[1])  # type: ignore[operator]

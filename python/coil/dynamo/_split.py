@@ -24,7 +24,7 @@ VIEWS = {
     aten.alias.default, aten.diagonal.default, aten.unfold.default,
 }
 # Those that give a list of views.
-VIEW_LISTS = {aten.unbind.int, aten.split.Tensor, aten.split_with_sizes.default}
+VIEW_LISTS = {aten.unbind.int, aten.split.Tensor, aten.split_with_sizes.default, aten.unsafe_split.Tensor, aten.unsafe_split_with_sizes.default}
 
 # The position of the offset among their arguments; it counts from the beginning of the storage, which may be before that of the tensor.
 STRIDED = {aten.as_strided.default: 3, aten.as_strided_copy.default: 3, aten.as_strided_scatter.default: 4}

@@ -112,7 +112,18 @@ def _strides_elsewhere(node: Node) -> bool:
     if place is None or (node.args[place] if len(node.args) > place else node.kwargs.get("storage_offset")) is None:
         return False
     base = node.args[0]
-    return is_view(base) or base.op != "call_function" or base.target in STRIDED  # type: ignore[arg-type, union-attr]
+    return is_view(base) or base.op != "call_function" or not _is_whole_storage(base)  # type: ignore[arg-type, union-attr]
+
+
+def _is_whole_storage(node: Node) -> bool:
+    """Whether a computed value begins where its storage does, and fills it. What is written into a strided view lies as its first argument does."""
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor) or not is_dense(value) or value.storage_offset() != 0 or node.target is torch.ops.aten.as_strided.default:
+        return False
+    if node.target is not torch.ops.aten.as_strided_scatter.default:
+        return True
+    written = node.args[0].meta["val"]  # type: ignore[union-attr]
+    return is_dense(written) and written.storage_offset() == 0
 
 
 def _values_reason(node: Node, device: torch.device) -> str | None:

@@ -1,0 +1,120 @@
+"""Operators of training that neither coil nor PyTorch's tables take apart, written in operators that coil computes.
+
+Each is what PyTorch documents, with sums in float32 where the tensors are of 16 bits. They are traced, so sizes may be symbols.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import torch
+from torch import Tensor
+
+aten = torch.ops.aten
+MAX, MEAN = 2, 1  # of embedding_bag's modes
+
+
+def _wide(t: Tensor) -> Tensor:
+    return t.float() if t.dtype in (torch.float16, torch.bfloat16) else t
+
+
+# ---- weight_norm
+
+def weight_norm_backward(grad_w: Tensor, saved_v: Tensor, saved_g: Tensor, saved_norms: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """w = v * (g / |v|), the norms over all dimensions but `dim`."""
+    grad, v, g, norms = map(_wide, (grad_w, saved_v, saved_g, saved_norms))
+    others = [d for d in range(v.dim()) if d != dim % v.dim()]
+    along = (grad * v).sum(others, keepdim=True) if others else grad * v
+    grad_v = g / norms * (grad - v * (along / (norms * norms)))
+    return grad_v.to(saved_v.dtype), (along / norms).to(saved_g.dtype)
+
+
+# ---- antialiased resizing
+
+def _aa_backward(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Resizing is a matrix for each of both dimensions: what `forward` makes of the unit vectors. The gradient takes them transposed."""
+
+    def weights(size: int, out_size: int, align_corners: bool, scale: float | None, device: torch.device) -> Tensor:
+        units = (torch.arange(size, device=device).unsqueeze(1) == torch.arange(size, device=device)).float()
+        return forward(units.view(size, 1, 1, size), [1, out_size], align_corners, None, scale).view(size, out_size)
+
+    def backward(grad_output: Tensor, output_size: list[int], input_size: list[int], align_corners: bool, scales_h: float | None = None,
+                 scales_w: float | None = None) -> Tensor:
+        rows = weights(input_size[2], output_size[0], align_corners, scales_h, grad_output.device)
+        columns = weights(input_size[3], output_size[1], align_corners, scales_w, grad_output.device)
+        grad = _wide(grad_output)
+        return torch.matmul(torch.matmul(rows.to(grad.dtype), grad), columns.to(grad.dtype).t()).to(grad_output.dtype)
+
+    return backward
+
+
+# ---- embedding_bag
+
+def _bags_of(indices: Tensor, offsets: Tensor, count: int) -> Tensor:
+    """For each index the bag that it lies in: the last that begins there or before."""
+    places = torch.arange(indices.size(0), device=indices.device, dtype=offsets.dtype)
+    return (torch.searchsorted(offsets.narrow(0, 0, count), places, right=True) - 1).to(offsets.dtype)
+
+
+def embedding_bag(weight: Tensor, indices: Tensor, offsets: Tensor, scale_grad_by_freq: bool = False, mode: int = 0, sparse: bool = False,
+                  per_sample_weights: Tensor | None = None, include_last_offset: bool = False, padding_idx: int = -1) -> Any:
+    """The bags, and what the gradients ask for: each index's bag, the numbers of indices in the bags, and where the largest numbers are."""
+    if sparse:
+        return NotImplemented
+    bags = aten._embedding_bag_forward_only.default(weight, indices, offsets, scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset, padding_idx)[0]
+    count = offsets.size(0) - int(include_last_offset)
+    bag = _bags_of(indices, offsets, count)
+    counted = indices != padding_idx if padding_idx >= 0 else torch.ones_like(indices, dtype=torch.bool)
+    sizes = torch.zeros([count], dtype=offsets.dtype, device=offsets.device).index_add(0, bag, counted.to(offsets.dtype))
+    if mode != MAX:
+        return bags, bag, sizes, torch.zeros_like(sizes)
+    # The first of the largest in its bag.
+    length = indices.size(0)
+    rows = weight.index_select(0, indices)
+    is_largest = (rows == bags.index_select(0, bag)) & counted.unsqueeze(1)
+    places = torch.where(is_largest, torch.arange(length, device=indices.device).unsqueeze(1), length)
+    first = torch.full([count, weight.size(1)], length, dtype=torch.int64, device=indices.device)
+    first = first.scatter_reduce(0, bag.to(torch.int64).unsqueeze(1).expand(length, weight.size(1)), places, "amin")
+    padded = torch.cat([indices, indices.new_zeros([1])])
+    return bags, bag, sizes, padded.index_select(0, first.view(-1)).view(first.size(0), first.size(1)).to(offsets.dtype)
+
+
+def embedding_bag_dense_backward(grad: Tensor, indices: Tensor, offset2bag: Tensor, bag_size: Tensor, maximum_indices: Tensor, num_weights: int,
+                                 scale_grad_by_freq: bool, mode: int, per_sample_weights: Tensor | None, padding_idx: int = -1) -> Tensor:
+    if mode == MAX:
+        filled = torch.where((bag_size > 0).unsqueeze(1), _wide(grad), 0)
+        columns = torch.arange(grad.size(1), device=grad.device)
+        table = torch.zeros([num_weights, grad.size(1)], dtype=filled.dtype, device=grad.device)
+        return aten.index_put(table, [maximum_indices.to(torch.int64), columns], filled, True).to(grad.dtype)
+    rows = _wide(grad).index_select(0, offset2bag)
+    if per_sample_weights is not None:
+        rows = rows * per_sample_weights.unsqueeze(1)
+    if mode == MEAN:
+        rows = rows / bag_size.index_select(0, offset2bag).clamp_min(1).unsqueeze(1)
+    return aten.embedding_dense_backward(rows, indices, num_weights, padding_idx, scale_grad_by_freq).to(grad.dtype)
+
+
+def embedding_bag_backward(grad: Tensor, indices: Tensor, offsets: Tensor, offset2bag: Tensor, bag_size: Tensor, maximum_indices: Tensor, num_weights: int,
+                           scale_grad_by_freq: bool, mode: int, sparse: bool, per_sample_weights: Tensor | None, padding_idx: int = -1) -> Tensor:
+    return NotImplemented if sparse else embedding_bag_dense_backward(grad, indices, offset2bag, bag_size, maximum_indices, num_weights, scale_grad_by_freq, mode,
+                                                                      per_sample_weights, padding_idx)
+
+
+def embedding_bag_per_sample_weights_backward(grad: Tensor, weight: Tensor, indices: Tensor, offsets: Tensor, offset2bag: Tensor, mode: int,
+                                              padding_idx: int = -1) -> Tensor:
+    products = _wide(grad).index_select(0, offset2bag) * _wide(weight).index_select(0, indices)
+    found = products.sum(1)
+    if padding_idx >= 0:
+        found = torch.where(indices == padding_idx, 0, found)
+    return found.to(grad.dtype)
+
+
+REFERENCES: dict[Any, Callable[..., Any]] = {
+    aten._weight_norm_interface_backward.default: weight_norm_backward,
+    aten._upsample_bicubic2d_aa_backward.default: _aa_backward(aten._upsample_bicubic2d_aa.default),
+    aten._upsample_bilinear2d_aa_backward.default: _aa_backward(aten._upsample_bilinear2d_aa.default),
+    aten._embedding_bag.default: embedding_bag,
+    aten._embedding_bag_backward.default: embedding_bag_backward,
+    aten._embedding_bag_dense_backward.default: embedding_bag_dense_backward,
+    aten._embedding_bag_per_sample_weights_backward.default: embedding_bag_per_sample_weights_backward,
+}

@@ -1,0 +1,105 @@
+"""Operators of training that are taken apart before coil sees them (python/coil/dynamo/_references.py): as eager computes them, in one program."""
+
+import itertools
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import coil
+
+LIMIT = {torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
+TYPES = [pytest.param(t, id=str(t)[6:]) for t in LIMIT]
+
+
+def gradients(function, tensors):
+    tensors = [t.detach().clone().requires_grad_(t.is_floating_point()) for t in tensors]
+    result = function(*tensors)
+    weight = torch.cos(torch.arange(result.numel(), dtype=torch.float64)).view(result.shape).to(result.dtype)
+    return [result.detach(), *torch.autograd.grad(result, [t for t in tensors if t.requires_grad], weight)]
+
+
+def check(function, *sets, dynamic=False):
+    """Results and gradients of each set of tensors, all by coil, as near to eager's as the type is exact."""
+    torch._dynamo.reset()
+    coil.reset_compile_stats()
+    compiled = torch.compile(function, backend="coil", dynamic=dynamic)
+    for tensors in sets:
+        for found, wanted in zip(gradients(compiled, tensors), gradients(function, tensors), strict=True):
+            assert found.dtype == wanted.dtype and found.shape == wanted.shape
+            error = (found.double() - wanted.double()).abs().max() if found.numel() else 0
+            assert error <= LIMIT[found.dtype] * max(1.0, float(wanted.abs().max()) if found.numel() else 1), error
+    assert coil.compile_stats().fallbacks == {}
+
+
+def table(dtype, rows=9, width=5):
+    return torch.randn(rows, width, generator=torch.Generator().manual_seed(rows * width)).to(dtype)
+
+
+BAGS = {"usual": ([1, 8, 2, 5, 2, 7, 2], [0, 3, 3, 6]), "one": ([4], [0]), "no index": ([], [0, 0]), "empty last": ([3, 3, 1], [0, 2, 3])}
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_bags(mode, dtype):
+    for (indices, offsets), kind, padding in itertools.product(BAGS.values(), (torch.int64, torch.int32), (None, 2)):
+        bags = torch.tensor(indices, dtype=kind), torch.tensor(offsets, dtype=kind)
+        check(lambda w: F.embedding_bag(bags[0], w, bags[1], mode=mode, padding_idx=padding), [table(dtype)])
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_weighted_bags(dtype):
+    indices, offsets = (torch.tensor(v) for v in BAGS["usual"])
+    ends = torch.cat([offsets, torch.tensor([7])])
+    for padding in (None, 2):
+        check(lambda w, s: F.embedding_bag(indices, w, offsets, mode="sum", per_sample_weights=s, padding_idx=padding), [table(dtype), table(dtype, 7, 1)[:, 0]])
+    check(lambda w: F.embedding_bag(indices, w, ends, mode="mean", include_last_offset=True), [table(dtype)])
+    check(lambda w: F.embedding_bag(indices, w, offsets, mode="sum", scale_grad_by_freq=True), [table(dtype)])
+    check(lambda w: F.embedding_bag(indices[:6].view(2, 3), w, mode="max"), [table(dtype, 9, 1)])
+
+
+def test_bags_of_other_sizes():
+    sets = [[table(torch.float32), torch.arange(n) * 7 % 9, torch.arange(0, n, 3)] for n in (7, 12, 20)]
+    for mode in ("sum", "mean", "max"):
+        check(lambda w, i, o: F.embedding_bag(i, w, o, mode=mode), *sets, dynamic=True)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_weight_norms(dtype):
+    for shape, dim in (((5, 3, 2), 0), ((1, 7), 0), ((4, 3, 3), 2), ((6, 1), 1), ((3,), 0)):
+        v = table(dtype, 1, torch.Size(shape).numel()).view(shape)
+        g = torch.rand([n if d == dim else 1 for d, n in enumerate(shape)]).add(0.5).to(dtype)
+        check(lambda v, g: torch._weight_norm(v, g, dim), [v, g])
+    layer = torch.nn.utils.parametrizations.weight_norm(torch.nn.Conv1d(3, 4, 3).to(dtype))
+    check(lambda x: layer(x), [table(dtype, 6, 9).view(2, 3, 9)])
+
+
+@pytest.mark.parametrize("mode", ["bicubic", "bilinear"])
+def test_antialiased_sizes(mode):
+    # Not to a width of one: there eager (PyTorch 2.15) gives every row the numbers of the first.
+    for size, out, corners in (((7, 9), (3, 4), False), ((4, 4), (9, 5), False), ((1, 8), (1, 3), False), ((6, 5), (4, 7), True)):
+        check(lambda x: F.interpolate(x, size=out, mode=mode, antialias=True, align_corners=corners), [table(torch.float32, 6, size[0] * size[1]).view(2, 3, *size)])
+    check(lambda x: F.interpolate(x, scale_factor=0.6, mode=mode, antialias=True), [table(torch.float32, 2, 70).view(1, 2, 10, 7)])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=lambda t: str(t)[6:])
+def test_numbers_that_follow_from_sizes(dtype):
+    """A batch norm's correction of the variance, and a product and a quotient of the user's, where the sizes are not known."""
+    norm = torch.nn.BatchNorm1d(5, dtype=dtype)
+    sets = [torch.randn(n, 5, generator=torch.Generator().manual_seed(n)).to(dtype) for n in (4, 7, 12)]
+
+    def run(x):
+        return norm(x) * (x.shape[0] / 3) + x / (x.shape[0] ** 0.5) - (x.shape[0] / 7)
+
+    torch._dynamo.reset()
+    coil.reset_compile_stats()
+    compiled = torch.compile(run, backend="coil", dynamic=True)
+    for x in sets:
+        state = {name: value.clone() for name, value in norm.state_dict().items()}
+        found, seen = compiled(x), {name: value.clone() for name, value in norm.state_dict().items()}
+        norm.load_state_dict(state)
+        wanted = run(x)
+        rough = {"rtol": 2e-2, "atol": 2e-2} if dtype == torch.bfloat16 else {}
+        torch.testing.assert_close(found, wanted, **rough)
+        torch.testing.assert_close(seen, dict(norm.state_dict()), **rough)
+    assert coil.compile_stats().fallbacks == {}
