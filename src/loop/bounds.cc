@@ -68,7 +68,12 @@ class Point {
   Known compute_op(Expr e) {
     if (e->is_op(ScalarOp::masked)) {
       const Known condition = value(e->args[0]);
-      return condition ? value(e->args[*condition ? 1 : 2]) : std::nullopt;  // who knows which loads data asks for
+      if (condition) return value(e->args[*condition ? 1 : 2]);
+      // Who knows which loads data asks for; but a row that is not there is wrong to ask for.
+      visit(e->args[1], [this](Expr x) {
+        if (x->kind == ExprKind::load && std::any_of(x->args.begin(), x->args.end(), [](Expr c) { return c->is_constant(); })) look_at_constants(x);
+      });
+      return std::nullopt;
     }
     std::vector<Value> args;
     bool known = true;
@@ -84,6 +89,16 @@ class Point {
     if ((e->is_op(ScalarOp::idiv) || e->is_op(ScalarOp::imod)) && args[1].i <= 0) return std::nullopt;
     if (e->is_op(ScalarOp::cast)) return convert(args[0], e->args[0]->dtype, e->dtype).i;
     return apply_scalar(e->op, e->args[e->is_op(ScalarOp::select) ? 1 : 0]->dtype, args).i;
+  }
+
+  void look_at_constants(Expr load) {
+    const BufferInfo& b = program_.buffer(BufferId(load->id));
+    for (size_t d = 0; d < load->args.size(); ++d) {
+      Expr c = load->args[d];
+      const bool known = c->is_constant() && b.sizes[d]->is_constant() && b.sizes[d]->as_int() > 0;  // where there is nothing, nothing may be asked for either
+      if (!known || (c->as_int() >= 0 && c->as_int() < b.sizes[d]->as_int())) continue;
+      wrong = fmt::format("'{}' is read at {} in dimension {}, which has {}", b.name, c->as_int(), d, b.sizes[d]->as_int());
+    }
   }
 
   void look_at(Expr load) {

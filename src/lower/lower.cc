@@ -8,6 +8,7 @@
 #include <set>
 #include <stdexcept>
 
+#include "expr/bad_index.h"
 #include "expr/written_size.h"
 #include "loop/amounts.h"
 #include "loop/bounds.h"
@@ -229,6 +230,8 @@ std::vector<size_t> begins_of_nodes(Session& session, Scope& scope) {
       lower_node(session, scope, node);
     } catch (LowerError& e) {
       throw LowerError{located(std::move(e.error), node)};
+    } catch (const BadIndex& e) {
+      throw LowerError{located({ErrorCode::bad_program, fmt::format("{}: the sizes lead to {}", node.target, e.problem()), {}, {}}, node)};
     } catch (const std::out_of_range&) {  // a list or a shape shorter than the operator needs
       throw LowerError{located({ErrorCode::bad_program, node.target + ": an argument has too few elements or dimensions", {}, {}}, node)};
     }
@@ -353,6 +356,8 @@ Result<LoopProgram> lower_alone(const Graph& whole, const Node& of_whole, const 
     lowering::lower_node(session, scope, node);
   } catch (lowering::LowerError& e) {
     return lowering::located(std::move(e.error), node);
+  } catch (const BadIndex& e) {
+    return lowering::located({ErrorCode::bad_program, fmt::format("{}: the sizes lead to {}", node.target, e.problem()), {}, {}}, node);
   } catch (const std::out_of_range&) {
     return lowering::located({ErrorCode::bad_program, node.target + ": an argument has too few elements or dimensions", {}, {}}, node);
   }
