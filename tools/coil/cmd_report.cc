@@ -2,11 +2,15 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "archive_kind.h"
 #include "base/files.h"
+#include "base/text.h"
 #include "command.h"
 #include "measured.h"
 #include "report/report.h"
@@ -22,6 +26,71 @@ struct Arguments {
   bool json = false;
 };
 
+constexpr size_t kListed = 3;
+
+std::string kernel_name(const Json& kernel) {
+  const std::string function = kernel.value("function", "");
+  return shown(function.empty() ? kernel.at("name").get<std::string>() : function);
+}
+
+// The line of the model that a kernel comes from, as the end of a sentence.
+std::string from_text(const Json& kernel) {
+  for (const Json& origin : kernel.value("origins", Json::array())) {
+    const std::string source = origin.is_string() ? origin.get<std::string>() : origin.is_object() ? origin.value("source", "") : "";
+    if (!source.empty()) return "  " + shown(source);
+  }
+  return "";
+}
+
+std::vector<const Json*> busiest(const Json& report) {
+  std::vector<const Json*> out;
+  for (const Json& k : report.at("kernels")) out.push_back(&k);
+  std::stable_sort(out.begin(), out.end(), [](const Json* a, const Json* b) { return a->value("us", 0.0) > b->value("us", 0.0); });
+  out.resize(std::min(out.size(), kListed));
+  return out;
+}
+
+std::string summary(const Json& r, const Style& style) {
+  std::string text = fmt::format("{}: {} a call, {} in {}\n", style.bold(shown(r.at("title").get<std::string>())), seconds_text(r.at("call").value("call_us", 0.0) * 1e-6),
+                                 seconds_text(r.at("call").value("kernels_us", 0.0) * 1e-6), count_text(r.at("kernels").size(), "kernel"));
+  for (const Json* k : busiest(r)) {
+    text += fmt::format("  {:>8}  {:>3.0f} %  {}{}\n", seconds_text(k->value("us", 0.0) * 1e-6), 100 * k->value("share", 0.0), kernel_name(*k), style.dim(from_text(*k)));
+  }
+  for (const Json& advice : r.at("advice")) text += "  " + advice.at("text").get<std::string>() + "\n";
+  return text;
+}
+
+// Which kernels make the second report's calls take longer (or less long) than the first one's: those of a name, in order. Differences of a few percent of a
+// call are noise.
+std::string differences(const Json& first, const Json& second, const Style& style) {
+  struct Pair {
+    const Json *before, *after;
+    double change() const { return (after ? after->value("us", 0.0) : 0) - (before ? before->value("us", 0.0) : 0); }
+  };
+  std::map<std::pair<std::string, int>, Pair> pairs;
+  for (const auto& [report, place] : {std::pair(&first, &Pair::before), std::pair(&second, &Pair::after)}) {
+    std::map<std::string, int> met;
+    for (const Json& k : report->at("kernels")) {
+      const std::string name = k.at("name");
+      pairs.try_emplace({name, met[name]++}, Pair{nullptr, nullptr}).first->second.*place = &k;
+    }
+  }
+  std::vector<Pair> sorted;
+  for (const auto& [name, pair] : pairs) sorted.push_back(pair);
+  std::stable_sort(sorted.begin(), sorted.end(), [](const Pair& a, const Pair& b) { return std::abs(a.change()) > std::abs(b.change()); });
+  constexpr double kNoise = 0.05;
+  const double least = kNoise * std::min(first.at("call").value("call_us", 0.0), second.at("call").value("call_us", 0.0));
+  std::string text;
+  for (size_t i = 0; i < std::min(sorted.size(), kListed) && std::abs(sorted[i].change()) > least; ++i) {
+    const auto& [before, after] = sorted[i];
+    const auto time = [](const Json* k) { return k ? seconds_text(k->value("us", 0.0) * 1e-6) : std::string("nothing"); };
+    text += fmt::format("  {} {}: {} there, {} here{}\n", sorted[i].change() > 0 ? style.red("slower") : style.green("faster"), kernel_name(after ? *after : *before), time(before), time(after),
+                        style.dim(from_text(after ? *after : *before)));
+  }
+  if (text.empty()) return "no kernel's time differs by more than 5 % of a call\n";
+  return fmt::format("{} beside {}:\n{}", style.bold(shown(second.at("title").get<std::string>())), shown(first.at("title").get<std::string>()), text);
+}
+
 Result<int> report(const Arguments& a) {
   std::vector<std::string> reports;
   for (const std::string& path : a.models) {
@@ -36,12 +105,10 @@ Result<int> report(const Arguments& a) {
   TRY(const std::string page, report::report_page(reports));
   TRY_STATUS(write_file(a.output, {reinterpret_cast<const uint8_t*>(page.data()), page.size()}));
   const Style style;
-  for (const std::string& text : reports) {
-    const Json r = Json::parse(text);
-    put(fmt::format("{}: {} a call, {} in {}\n", style.bold(r.at("title").get<std::string>()), seconds_text(r.at("call").value("call_us", 0.0) * 1e-6), seconds_text(r.at("call").value("kernels_us", 0.0) * 1e-6),
-                    count_text(r.at("kernels").size(), "kernel")));
-    for (const Json& advice : r.at("advice")) put("  " + advice.at("text").get<std::string>() + "\n");
-  }
+  std::vector<Json> data;
+  for (const std::string& text : reports) data.push_back(Json::parse(text));
+  for (const Json& r : data) put(summary(r, style));
+  if (data.size() == 2) put(differences(data[0], data[1], style));
   put(fmt::format("{} ({}) opens in any browser\n", a.output, bytes_text(page.size())));
   return 0;
 }
