@@ -60,8 +60,7 @@ std::string summary(const Json& r, const Style& style) {
   return text;
 }
 
-// Which kernels make the second report's calls take longer (or less long) than the first one's: those of a name, in order. Differences of a few percent of a
-// call are noise.
+// Which kernels make the second report's calls take longer (or less long) than the first one's: those of a name, in order.
 std::string differences(const Json& first, const Json& second, const Style& style) {
   struct Pair {
     const Json *before, *after;
@@ -78,8 +77,8 @@ std::string differences(const Json& first, const Json& second, const Style& styl
   std::vector<Pair> sorted;
   for (const auto& [name, pair] : pairs) sorted.push_back(pair);
   std::stable_sort(sorted.begin(), sorted.end(), [](const Pair& a, const Pair& b) { return std::abs(a.change()) > std::abs(b.change()); });
-  constexpr double kNoise = 0.05;
-  const double least = kNoise * std::min(first.at("call").value("call_us", 0.0), second.at("call").value("call_us", 0.0));
+  constexpr double kNoise = 0.05, kPart = 0.1;  // of a call, and of the largest difference, beside which a small one says nothing
+  const double least = std::max(kNoise * std::min(first.at("call").value("call_us", 0.0), second.at("call").value("call_us", 0.0)), sorted.empty() ? 0 : kPart * std::abs(sorted[0].change()));
   std::string text;
   for (size_t i = 0; i < std::min(sorted.size(), kListed) && std::abs(sorted[i].change()) > least; ++i) {
     const auto& [before, after] = sorted[i];
