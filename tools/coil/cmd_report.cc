@@ -28,15 +28,26 @@ struct Arguments {
 
 constexpr size_t kListed = 3;
 
+// A text of an object; empty where it has none (library routines have no function).
+std::string text_at(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+double number_at(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_number() ? found->get<double>() : 0;
+}
+
 std::string kernel_name(const Json& kernel) {
-  const std::string function = kernel.value("function", "");
+  const std::string function = text_at(kernel, "function");
   return shown(function.empty() ? kernel.at("name").get<std::string>() : function);
 }
 
 // The line of the model that a kernel comes from, as the end of a sentence.
 std::string from_text(const Json& kernel) {
   for (const Json& origin : kernel.value("origins", Json::array())) {
-    const std::string source = origin.is_string() ? origin.get<std::string>() : origin.is_object() ? origin.value("source", "") : "";
+    const std::string source = origin.is_object() ? text_at(origin, "source") : "";
     if (!source.empty()) return "  " + shown(source);
   }
   return "";
@@ -45,7 +56,7 @@ std::string from_text(const Json& kernel) {
 std::vector<const Json*> busiest(const Json& report) {
   std::vector<const Json*> out;
   for (const Json& k : report.at("kernels")) out.push_back(&k);
-  std::stable_sort(out.begin(), out.end(), [](const Json* a, const Json* b) { return a->value("us", 0.0) > b->value("us", 0.0); });
+  std::stable_sort(out.begin(), out.end(), [](const Json* a, const Json* b) { return number_at(*a, "us") > number_at(*b, "us"); });
   out.resize(std::min(out.size(), kListed));
   return out;
 }
@@ -54,7 +65,7 @@ std::string summary(const Json& r, const Style& style) {
   std::string text = fmt::format("{}: {} a call, {} in {}\n", style.bold(shown(r.at("title").get<std::string>())), seconds_text(r.at("call").value("call_us", 0.0) * 1e-6),
                                  seconds_text(r.at("call").value("kernels_us", 0.0) * 1e-6), count_text(r.at("kernels").size(), "kernel"));
   for (const Json* k : busiest(r)) {
-    text += fmt::format("  {:>8}  {:>3.0f} %  {}{}\n", seconds_text(k->value("us", 0.0) * 1e-6), 100 * k->value("share", 0.0), kernel_name(*k), style.dim(from_text(*k)));
+    text += fmt::format("  {:>8}  {:>3.0f} %  {}{}\n", seconds_text(number_at(*k, "us") * 1e-6), 100 * number_at(*k, "share"), kernel_name(*k), style.dim(from_text(*k)));
   }
   for (const Json& advice : r.at("advice")) text += "  " + advice.at("text").get<std::string>() + "\n";
   return text;
@@ -64,7 +75,7 @@ std::string summary(const Json& r, const Style& style) {
 std::string differences(const Json& first, const Json& second, const Style& style) {
   struct Pair {
     const Json *before, *after;
-    double change() const { return (after ? after->value("us", 0.0) : 0) - (before ? before->value("us", 0.0) : 0); }
+    double change() const { return (after ? number_at(*after, "us") : 0) - (before ? number_at(*before, "us") : 0); }
   };
   std::map<std::pair<std::string, int>, Pair> pairs;
   for (const auto& [report, place] : {std::pair(&first, &Pair::before), std::pair(&second, &Pair::after)}) {
@@ -82,7 +93,7 @@ std::string differences(const Json& first, const Json& second, const Style& styl
   std::string text;
   for (size_t i = 0; i < std::min(sorted.size(), kListed) && std::abs(sorted[i].change()) > least; ++i) {
     const auto& [before, after] = sorted[i];
-    const auto time = [](const Json* k) { return k ? seconds_text(k->value("us", 0.0) * 1e-6) : std::string("nothing"); };
+    const auto time = [](const Json* k) { return k ? seconds_text(number_at(*k, "us") * 1e-6) : std::string("nothing"); };
     text += fmt::format("  {} {}: {} there, {} here{}\n", sorted[i].change() > 0 ? style.red("slower") : style.green("faster"), kernel_name(after ? *after : *before), time(before), time(after),
                         style.dim(from_text(after ? *after : *before)));
   }
