@@ -131,7 +131,7 @@ Action add_report(CLI::App& app) {
   app.add_option("-o,--output", a->output, "the page; default: report.html")->type_name("FILE");
   app.add_option("--shape", a->measure.shapes, "size of a dynamic dimension; default: 8, or the nearest size in range")->allow_extra_args(false)->type_name("DIM=SIZE");
   app.add_option("-i,--input", a->measure.inputs, "real inputs instead of random ones, as for `coil run`")->allow_extra_args(false)->type_name("FILE");
-  app.add_option("--calls", a->measure.calls, "how many calls are measured")->check(CLI::Range(1, 1'000'000))->type_name("N");
+  app.add_option("--calls", a->measure.calls, "how many calls are measured; default: 20, or as many as fit into two seconds (3 at least)")->check(CLI::Range(1, 1'000'000))->type_name("N");
   app.add_option("--warmup", a->measure.warmup, "calls before those")->check(CLI::Range(0, 1'000'000))->type_name("N");
   app.add_option("--times", a->measure.record, "a tuning record (--record of `coil compile`): what the variants of each kernel took")->type_name("FILE");
   add_device_option(app, a->measure.device);
