@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 import weakref
 from typing import Any
 
@@ -10,9 +11,9 @@ from . import _runtime
 from ._errors import option_error
 
 
-def report_json(model: Any, args: tuple, kwargs: dict, calls: int, title: str | None, record: str | os.PathLike | None) -> str:
-    """Measures `calls` calls after three others; the data of a report."""
-    if calls < 1:
+def report_json(model: Any, args: tuple, kwargs: dict, calls: int | None, title: str | None, record: str | os.PathLike | None) -> str:
+    """Measures `calls` calls after three others (None: 20, or as many as fit into two seconds, but 3 at least); the data of a report."""
+    if calls is not None and calls < 1:
         raise option_error(f"calls is {calls}, expected at least 1")
     text = ""
     if record is not None:
@@ -21,17 +22,22 @@ def report_json(model: Any, args: tuple, kwargs: dict, calls: int, title: str | 
     for _ in range(3):
         model(*args, **kwargs)
     with model.profile() as profile:
-        for _ in range(calls):
+        end = time.monotonic() + 2
+        for number in range(calls or 20):
+            if calls is None and number >= 3 and time.monotonic() > end:
+                break
             model(*args, **kwargs)
+            if calls is None:
+                model.synchronize()
         model.synchronize()
     return _runtime.report_json(model._runtime, profile._recorded(), title or model._path or model.name, text)
 
 
-def report(path: str | os.PathLike, models: Any, *args: Any, calls: int = 20, record: str | os.PathLike | None = None, **kwargs: Any) -> None:
+def report(path: str | os.PathLike, models: Any, *args: Any, calls: int | None = None, record: str | os.PathLike | None = None, **kwargs: Any) -> None:
     """Writes one self-contained page (HTML, at most 2 MB) about calls of a `Model` with these arguments, or of a list of two side by side.
 
     It shows times of kernels beside what the machine can do, the graph, the lines of the model, memory over a call, the generated code,
-    and what could be done. `record`: a tuning record, whose times of variants are shown too."""
+    and what could be done. `calls`: how many are measured; None: 20, or as many as fit into two seconds. `record`: a tuning record, whose times of variants are shown too."""
     several = list(models) if isinstance(models, (list, tuple)) else [models]
     if not 1 <= len(several) <= 2:
         raise option_error(f"a report is of one model or two, not of {len(several)}")
@@ -46,7 +52,7 @@ class ModelReport(dict):
         super().__init__(measured)
         self._model = weakref.ref(model)
 
-    def __call__(self, path: str | os.PathLike, *args: Any, calls: int = 20, record: str | os.PathLike | None = None, **kwargs: Any) -> None:
+    def __call__(self, path: str | os.PathLike, *args: Any, calls: int | None = None, record: str | os.PathLike | None = None, **kwargs: Any) -> None:
         """Writes a page about calls with these arguments; see `coil.report`."""
         model = self._model()
         if model is None:

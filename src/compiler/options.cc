@@ -43,7 +43,8 @@ Result<double> duration(const std::string& text) {
   return value * factor;
 }
 
-// "64MB", "1GiB", "4096": bytes.
+}  // namespace
+
 Result<uint64_t> memory_size(const std::string& text) {
   uint64_t value = 0;
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -58,6 +59,8 @@ Result<uint64_t> memory_size(const std::string& text) {
     return bad(fmt::format("'{}' is no amount of memory", text), "write it like 64MB or 1GiB");
   return bytes;
 }
+
+namespace {
 
 Result<std::vector<int64_t>> numbers(const std::string& text) {
   std::vector<int64_t> out;

@@ -44,4 +44,7 @@ Status save_record(const std::string& path, tune::Record record);
 // The parts of a list in one text, without empty ones.
 std::vector<std::string> split(const std::string& text, char separator);
 
+// "64MB", "1GiB", "4096": bytes. bad_option.
+Result<uint64_t> memory_size(const std::string& text);
+
 }  // namespace coil

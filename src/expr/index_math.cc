@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/result.h"
+#include "expr/bad_index.h"
 #include "expr/polynomial.h"
 
 namespace coil {
@@ -145,7 +146,7 @@ Expr operator*(Expr a, int64_t b) { return b == 1 ? a : a * a->pool->index(b); }
 Expr floor_div(Expr a, Expr b) {
   ExprPool& pool = pool_of(a, b);
   if (b->is_constant() && b->bits == 1) return a;
-  if (b->is_constant()) CHECK(b->bits > 0, "division by a number that is not positive");
+  if (b->is_constant() && b->bits <= 0) throw BadIndex(__FILE__, __LINE__, "a division by a size or number that is not positive");
   if (a->is_constant() && b->is_constant()) return pool.index(expr::floor_div_int(a->bits, b->bits));
   if (a->is_constant() && a->bits == 0) return a;
   const Division d = divide(Polynomial(a), Polynomial(b));
@@ -168,7 +169,7 @@ Expr floor_div(Expr a, Expr b) {
 
 Expr floor_mod(Expr a, Expr b) {
   ExprPool& pool = pool_of(a, b);
-  if (b->is_constant()) CHECK(b->bits > 0, "remainder by a number that is not positive");
+  if (b->is_constant() && b->bits <= 0) throw BadIndex(__FILE__, __LINE__, "a division by a size or number that is not positive");
   if (b->is_constant() && b->bits == 1) return pool.index(0);
   if (a->is_constant() && b->is_constant()) return pool.index(expr::floor_mod_int(a->bits, b->bits));
   const Polynomial divisor(b);

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/result.h"
+#include "expr/bad_index.h"
 
 namespace coil::expr {
 namespace {
@@ -223,7 +224,7 @@ bool Polynomial::operator==(const Polynomial& other) const {
 }
 
 Expr Polynomial::to_expr(ExprPool& pool) const {
-  CHECK(!overflow_, "a coefficient of an index expression leaves int64");
+  if (overflow_) throw BadIndex(__FILE__, __LINE__, "a number that leaves int64");
   const auto make_op = [&pool](ScalarOp op, std::vector<Expr> args) {
     ExprNode node{};
     node.kind = ExprKind::op;

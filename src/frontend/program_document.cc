@@ -10,15 +10,10 @@
 
 #include "base/zip_writer.h"
 #include "frontend/archive.h"
+#include "frontend/program_contents.h"
 
 namespace coil {
-namespace {
 
-using OrderedJson = nlohmann::ordered_json;
-
-constexpr uint64_t kMostText = uint64_t{1} << 30;
-
-// Names of values in an argument or a result; a nested graph has names of its own.
 void names_in(const OrderedJson& json, std::vector<std::string>& out) {
   if (json.is_array()) {
     for (const OrderedJson& item : json) names_in(item, out);
@@ -30,6 +25,10 @@ void names_in(const OrderedJson& json, std::vector<std::string>& out) {
     else names_in(value, out);
   }
 }
+
+namespace {
+
+constexpr uint64_t kMostText = uint64_t{1} << 30;
 
 OrderedJson leaf() { return {{"type", nullptr}, {"context", nullptr}, {"children_spec", OrderedJson::array()}}; }
 
@@ -50,28 +49,6 @@ bool is_in_place(const std::string& target) {
 }
 
 }  // namespace
-
-struct ProgramDocument::Contents {
-  OrderedJson program;
-  std::map<std::string, TensorData> weights;  // by their names in the model
-  std::map<std::string, std::string> kinds;   // of those: "parameter", "buffer", "tensor_constant"
-  std::map<std::string, std::string> weight_of;  // the name of an input value -> that in the model
-
-  OrderedJson& graph() { return program["graph_module"]["graph"]; }
-  const OrderedJson& graph() const { return program.at("graph_module").at("graph"); }
-
-  std::vector<std::string> defined_by(const OrderedJson& node) const {
-    std::vector<std::string> out;
-    names_in(node.at("outputs"), out);
-    return out;
-  }
-  std::vector<std::string> used_by(const OrderedJson& node) const {
-    std::vector<std::string> out;
-    for (const OrderedJson& input : node.at("inputs")) names_in(input.at("arg"), out);
-    return out;
-  }
-  bool is_tensor(const std::string& name) const { return graph().at("tensor_values").contains(name); }
-};
 
 ProgramDocument::ProgramDocument() : contents_(std::make_unique<Contents>()) {}
 ProgramDocument::ProgramDocument(const ProgramDocument& other) : contents_(std::make_unique<Contents>(*other.contents_)) {}

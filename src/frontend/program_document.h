@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -37,6 +38,12 @@ class ProgramDocument {
   // The nodes that `outputs` need, where the tensors `given` are inputs instead of results. Writes to states and inputs are left out. bad_option for an
   // output that no node defines.
   Result<ProgramDocument> cut(const std::vector<std::string>& outputs, const std::set<std::string>& given) const;
+  // Constant sizes of tensors, and of arguments that say sizes, are replaced (old -> new); weights keep the corner that is left of them. Whether the program
+  // goes together then is not looked at.
+  // Those of one tensor, nullopt for a dynamic one; and what the weights hold in all.
+  std::vector<std::optional<int64_t>> constant_sizes_of(const std::string& value) const;
+  uint64_t weight_bytes() const;
+  ProgramDocument resized(const std::map<int64_t, int64_t>& sizes) const;
   // Weights with other contents of the same mean and deviation (`seed` decides which); the model's source lines are left out.
   void make_anonymous(uint64_t seed);
   // The archive of torch.export.save. Errors: file_unwritable.

@@ -1,6 +1,8 @@
 // cat, stack, and writes of a part of a tensor expressed as a choice over coordinates.
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "lower/lowering.h"
 
 namespace coil::lowering {
@@ -31,7 +33,24 @@ std::optional<View> one_formula(Op& op, DType dtype, const Sizes& sizes, size_t 
   return View{dtype, sizes, formula};
 }
 
+// The pieces fill the result, and are as wide as it is in the other dimensions.
+void check_pieces(const Op& op, const Sizes& sizes, size_t dim, const Views& pieces) {
+  Expr sum = op.pool.index(0);
+  for (const View& v : pieces) {
+    if (v.rank() != sizes.size() || dim >= sizes.size()) fail(ErrorCode::bad_program, fmt::format("{}: tensors of {} and {} dimensions are joined", op.node.target, v.rank(), sizes.size()));
+    sum = sum + v.sizes[dim];
+    for (size_t d = 0; d < sizes.size(); ++d) {
+      if (d == dim || !v.sizes[d]->is_constant() || !sizes[d]->is_constant() || v.sizes[d] == sizes[d]) continue;
+      fail(ErrorCode::bad_program, fmt::format("{}: dimension {} of a joined tensor is {}, the result's {}", op.node.target, d, to_string(v.sizes[d]), to_string(sizes[d])));
+    }
+  }
+  if (sum->is_constant() && sizes[dim]->is_constant() && sum != sizes[dim]) {
+    fail(ErrorCode::bad_program, fmt::format("{}: dimension {} of the joined tensors is {} in all, the result's {}", op.node.target, dim, to_string(sum), to_string(sizes[dim])));
+  }
+}
+
 View joined_as(Op& op, const std::string& name, DType dtype, const Sizes& sizes, size_t dim, const Views& pieces) {
+  check_pieces(op, sizes, dim, pieces);
   if (pieces.size() == 1) return converted(op, pieces[0], dtype);
   if (std::optional<View> v = one_formula(op, dtype, sizes, dim, pieces)) return *v;
   Views same = pieces;

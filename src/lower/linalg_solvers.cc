@@ -46,12 +46,25 @@ Solved solve(Op& op) {
   return {x, with_dims(op, lu.info, lu.shape.batch), lu};
 }
 
+// What belongs to A alone, of a batch of right sides that A was repeated for: all copies are the same.
+View of_one_copy(Op& op, const View& v, const Sizes& sizes) {
+  if (v.rank() < sizes.size()) return v;
+  const size_t more = v.rank() - sizes.size();
+  return op.rec.view(v, sizes, [&](Coordinates c) {
+    std::vector<Expr> at(more, op.pool.index(0));
+    at.insert(at.end(), c.begin(), c.end());
+    return at;
+  });
+}
+
 Views solve_ex(Op& op) {
   const Solved s = solve(op);
   if (checks(op)) check_info(op, s.info, Failure::solve, "torch.linalg.solve");
   const Sizes& batch = s.lu.shape.batch;
   if (op.node.outputs.size() <= 2) return {s.x, s.info};
-  return {s.x, from_columns(op, s.lu.columns, batch), with_dims(op, s.lu.pivots, batch), s.info};
+  const View factors = from_columns(op, s.lu.columns, batch), pivots = with_dims(op, s.lu.pivots, batch);
+  const Sizes of_a = op.tensor("A").sizes;
+  return {s.x, of_one_copy(op, factors, of_a), of_one_copy(op, pivots, {of_a.begin(), of_a.end() - 1}), of_one_copy(op, s.info, {of_a.begin(), of_a.end() - 2})};
 }
 
 Views inverse(Op& op, const char* arg, bool always, const char* subject) {

@@ -8,8 +8,10 @@
 #include <set>
 #include <stdexcept>
 
+#include "expr/bad_index.h"
 #include "expr/written_size.h"
 #include "loop/amounts.h"
+#include "loop/bounds.h"
 #include "loop/unread_checks.h"
 #include "lower/dtype_rules.h"
 #include "lower/aliases.h"
@@ -96,6 +98,36 @@ bool all_empty(const Graph& graph, const Node& node) {
   });
 }
 
+std::string text_of(const Sizes& sizes) {
+  std::string text;
+  for (Expr s : sizes) text += (text.empty() ? "" : ", ") + to_string(s);
+  return "[" + text + "]";
+}
+
+// What a row computes has other sizes than the program says, or it reads where its operands have nothing: the sizes in the file do not go together.
+void check_results(Session& session, const Scope& scope, const Node& node, const Views& results, size_t first_loop) {
+  constexpr const char* kHint = "the sizes in the file do not go together: export the program again";
+  const LoopProgram& program = session.recorder.program();
+  Bounds bounds(program, scope.graph.checks);
+  const auto refuse = [&](const std::string& what) { fail(ErrorCode::bad_program, fmt::format("{}: {}", node.target, what), kHint); };
+  for (size_t i = first_loop; i < program.loops.size(); ++i) {
+    if (const auto wrong = bounds.outside(program.loops[i])) refuse(*wrong);
+  }
+  for (size_t i = 0; i < node.outputs.size() && i < results.size(); ++i) {
+    const ValueInfo& info = scope.graph.value(node.outputs[i]);
+    if (!info.is_tensor() || !results[i].body) continue;
+    const Sizes& sizes = info.tensor().sizes;
+    bool same = results[i].rank() == sizes.size() && results[i].dtype == info.tensor().dtype;
+    if (!same) {
+      fail(ErrorCode::bad_program, fmt::format("{} gives {} with {} dimensions, the program says {} with {}", node.target, name(results[i].dtype), results[i].rank(), name(info.tensor().dtype), sizes.size()));
+    }
+    for (size_t d = 0; d < sizes.size(); ++d) {
+      if (sizes[d]->is_constant() && results[i].sizes[d]->is_constant() && sizes[d] != results[i].sizes[d]) refuse(fmt::format("the result has sizes {}, the program says {}", text_of(results[i].sizes), text_of(sizes)));
+    }
+    if (const auto wrong = bounds.outside(results[i].body, results[i].sizes)) refuse(*wrong);
+  }
+}
+
 void lower_node(Session& session, Scope& scope, const Node& node) {
   const std::optional<Lowering> found = node.user ? Lowering(lower_user_kernel) : row_of(scope.graph, node);
   if (!found) {
@@ -109,6 +141,7 @@ void lower_node(Session& session, Scope& scope, const Node& node) {
   check_sizes(op);
   const bool counts = node.target.starts_with("aten.repeat_interleave.");  // the number of its results is data, and checked
   const bool nothing = !node.user && !counts && node.binds.empty() && all_empty(scope.graph, node);
+  const size_t first_loop = session.recorder.program().loops.size();
   Views results = nothing ? Views() : (*found)(op);
   results.resize(std::max(results.size(), node.outputs.size()));
   for (size_t i = 0; i < node.outputs.size(); ++i) {  // nothing to compute
@@ -126,13 +159,9 @@ void lower_node(Session& session, Scope& scope, const Node& node) {
          fmt::format("{}: the size '{}' of its result depends on the values of a tensor", node.target, session.recorder.pool().symbol_info(symbol).name),
          "compute it outside of the model and pass it as an input");
   }
+  check_results(session, scope, node, results, first_loop);
   for (size_t i = 0; i < node.outputs.size() && i < results.size(); ++i) {
-    const ValueInfo& info = scope.graph.value(node.outputs[i]);
-    if (!info.is_tensor() || !results[i].body) continue;
-    if (results[i].rank() != info.tensor().sizes.size() || results[i].dtype != info.tensor().dtype) {
-      fail(ErrorCode::bad_program, fmt::format("{} gives {} with {} dimensions, the program says {} with {}", node.target, name(results[i].dtype),
-                                               results[i].rank(), name(info.tensor().dtype), info.tensor().sizes.size()));
-    }
+    if (!scope.graph.value(node.outputs[i]).is_tensor() || !results[i].body) continue;
     if (node.outputs.size() == 1) inline_generator(session.recorder.program(), results[i]);
     store_long_view(session, results[i]);
     scope.values[static_cast<size_t>(node.outputs[i].index)] = std::move(results[i]);
@@ -201,6 +230,8 @@ std::vector<size_t> begins_of_nodes(Session& session, Scope& scope) {
       lower_node(session, scope, node);
     } catch (LowerError& e) {
       throw LowerError{located(std::move(e.error), node)};
+    } catch (const BadIndex& e) {
+      throw LowerError{located({ErrorCode::bad_program, fmt::format("{}: the sizes lead to {}", node.target, e.problem()), {}, {}}, node)};
     } catch (const std::out_of_range&) {  // a list or a shape shorter than the operator needs
       throw LowerError{located({ErrorCode::bad_program, node.target + ": an argument has too few elements or dimensions", {}, {}}, node)};
     }
@@ -325,6 +356,8 @@ Result<LoopProgram> lower_alone(const Graph& whole, const Node& of_whole, const 
     lowering::lower_node(session, scope, node);
   } catch (lowering::LowerError& e) {
     return lowering::located(std::move(e.error), node);
+  } catch (const BadIndex& e) {
+    return lowering::located({ErrorCode::bad_program, fmt::format("{}: the sizes lead to {}", node.target, e.problem()), {}, {}}, node);
   } catch (const std::out_of_range&) {
     return lowering::located({ErrorCode::bad_program, node.target + ": an argument has too few elements or dimensions", {}, {}}, node);
   }

@@ -153,6 +153,9 @@ Views embedding_backward(Op& op) {
   ExprPool& p = op.pool;
   Expr n = count(p, indices.sizes), rows = out.sizes.at(0), columns = out.sizes.at(1);
   View flat = reshaped(op, indices, {n}), each = reshaped(op, grad, {n, columns});
+  if (const Expr numbers = count(p, grad.sizes); !provably_equal(numbers, n * columns)) {  // no guard of the export says so
+    op.rec.check("embedding_backward", "assertion failed: the gradient has another size than the positions (" + where(op.node) + ")", p.op(ScalarOp::eq, {numbers, n * columns}));
+  }
   const DType type = accumulate_type(out.dtype);
   const Val padding = p.cast(op.index("padding_idx"), DType::i64);
   auto names = [&](Expr row, Expr k) {

@@ -23,6 +23,11 @@ class Outputs {
     View v = value(out);
     const TensorFace to = face(rec_.program().buffer(write.target));
     if (v.body->kind == ExprKind::load && v.sizes == to.sizes && v.dtype == to.dtype && rec_.stored(v, "update") == write.target) return;  // unchanged
+    for (size_t d = 0; d < std::max(v.rank(), to.sizes.size()); ++d) {
+      const bool known = d < v.rank() && d < to.sizes.size();
+      if (known && (v.sizes[d] == to.sizes[d] || !v.sizes[d]->is_constant() || !to.sizes[d]->is_constant())) continue;
+      throw LowerError{{ErrorCode::bad_program, fmt::format("output '{}' has other sizes than '{}', which it is written to", out.name, out.target), {}, {}, out.name}};
+    }
     write.source = computed(v, to.dtype, to.sizes, "update");
     rec_.program().outputs.push_back(std::move(write));
   }

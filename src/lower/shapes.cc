@@ -1,6 +1,8 @@
 // Views: the arithmetic of coordinates that the families share.
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "lower/lowering.h"
 
 namespace coil::lowering {
@@ -111,6 +113,9 @@ void remember_flattening(Op& op, const View& source, const View& flat, const std
 
 View reshaped(Op& op, const View& v, const Sizes& sizes) {
   if (v.sizes == sizes) return v;
+  if (Expr from = count(op.pool, v.sizes), to = count(op.pool, sizes); from->is_constant() && to->is_constant() && from != to) {
+    fail(ErrorCode::bad_program, fmt::format("{}: {} elements are seen as {}", op.node.target, to_string(from), to_string(to)));
+  }
   if (auto it = op.session.unflattened.find(v.body.node()); it != op.session.unflattened.end() && it->second.sizes == sizes && it->second.dtype == v.dtype) return it->second;
   const std::vector<Group> groups = match_dims(op.pool, v.sizes, sizes);
   View result = op.rec.view(v, sizes, [&](Coordinates c) {

@@ -9,11 +9,38 @@ namespace coil::lowering {
 namespace sizes {
 namespace {
 
+// Channels, images and the size that the window leaves of each of their dimensions, where they are constant; a transposed one gives more.
+void convolved_sizes(const Op& op) {
+  const char* input = has_tensor(op, "input") ? "input" : "self";
+  const Argument* turned = op.node.find("transposed");
+  const bool transposed = op.node.target.find("transpose") != std::string::npos || (turned && std::get_if<bool>(turned) && std::get<bool>(*turned));
+  if (!has_tensor(op, input) || transposed || (op.has("padding") && std::holds_alternative<std::string>(*op.node.find("padding")))) return;
+  const Sizes &x = sizes_of(op, input), &weight = sizes_of(op, "weight"), &out = op.out().sizes;
+  if (weight.size() < 3 || out.size() != x.size() || x.size() + 1 < weight.size() || x.size() > weight.size()) return;
+  const size_t batch = x.size() == weight.size() ? 1 : 0, spatial = weight.size() - 2;
+  const int64_t groups = op.has("groups") ? op.integer("groups") : 1;
+  const auto at = [&](const char* arg, size_t i, int64_t otherwise) {
+    if (!op.has(arg)) return otherwise;
+    const std::vector<int64_t> all = op.integers(arg);
+    return all.empty() ? otherwise : all[std::min(i, all.size() - 1)];
+  };
+  bool fits = groups > 0 && (is_const(x[batch], 0) || !differ(out[batch], weight[0])) && (batch == 0 || !differ(out[0], x[0]));
+  if (x[batch]->is_constant() && weight[1]->is_constant() && !is_const(x[batch], 0)) fits = fits && x[batch]->as_int() == weight[1]->as_int() * groups;
+  for (size_t i = 0; fits && i < spatial; ++i) {
+    const Expr size = x[batch + 1 + i], taps = weight[2 + i], left = out[batch + 1 + i];
+    if (!size->is_constant() || !taps->is_constant() || !left->is_constant()) continue;
+    const int64_t reach = size->as_int() + 2 * at("padding", i, 0) - at("dilation", i, 1) * (taps->as_int() - 1) - 1;
+    fits = left->as_int() == (reach < 0 ? 0 : reach / at("stride", i, 1) + 1);
+  }
+  if (!fits) refuse(op, fmt::format("an input of sizes {} and a weight of sizes {} in {} groups do not give {}", text_of(x), text_of(weight), groups, text_of(out)));
+}
+
 void convolution(const Op& op) {
   if (!has_tensor(op, "weight")) return;
   non_empty(op, "weight", 2, "the weight");
   positive(op, "dilation");
   positive(op, "stride");
+  convolved_sizes(op);
 }
 
 // Channels and pixels; a dimension of images may be empty.

@@ -189,7 +189,11 @@ void put(const Op& op) {
 }  // namespace
 
 void add_positions(Rules& rules) {
-  for (const char* name : {"index_add", "index_copy", "index_reduce"}) rules[name] = rows_by_index;
+  for (const char* name : {"index_add", "index_reduce"}) rules[name] = rows_by_index;
+  rules["index_copy"] = [](const Op& op) {
+    rows_by_index(op);
+    scattered(op);
+  };
   for (const char* name : {"index_put", "_unsafe_index_put"}) rules[name] = put_values;
   for (const char* name : {"scatter", "scatter_add", "scatter_reduce"}) rules[name] = scattered;
   for (const char* name : {"_unsafe_masked_index", "_unsafe_masked_index_put_accumulate"}) rules[name] = masked_positions;
@@ -202,7 +206,7 @@ void add_positions(Rules& rules) {
   };
   rules["bincount"] = [](const Op& op) { weights_of_points(op, "weights", false); };
   rules["embedding"] = [](const Op& op) { places(op, "weight", "indices", 0); };
-  for (const char* name : {"index_copy", "index_fill"}) rules[name] = scattered;
+  rules["index_fill"] = scattered;
   rules["diagonal_scatter"] = diagonal_scatter;
   rules["select_scatter"] = selected_place;
   rules["slice_scatter"] = sliced_place;

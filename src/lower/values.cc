@@ -1,6 +1,8 @@
 // Broadcasting, promotion and conversion of values.
 #include <limits>
 
+#include <fmt/format.h>
+
 #include "lower/lowering.h"
 
 namespace coil::lowering {
@@ -18,9 +20,23 @@ Expr read(const View& v, Coordinates c) {
   return substitute_vars(v.body, at);
 }
 
+namespace {
+
+// Dimensions of an operand are the result's or 1, as far as they are constant.
+void check_broadcast(const Op& op, const View& v, const Sizes& sizes) {
+  if (v.rank() > sizes.size()) fail(ErrorCode::bad_program, op.node.target + ": an operand has more dimensions than the result");
+  for (size_t i = 0; i < v.rank(); ++i) {
+    Expr own = v.sizes[v.rank() - 1 - i], size = sizes[sizes.size() - 1 - i];
+    if (!own->is_constant() || !size->is_constant() || own == size || is_const(own, 1)) continue;
+    fail(ErrorCode::bad_program, fmt::format("{}: an operand with a dimension of {} does not go with a result that has {} there", op.node.target, to_string(own), to_string(size)));
+  }
+}
+
+}  // namespace
+
 View broadcast(Op& op, const View& v, const Sizes& sizes) {
   if (v.sizes == sizes) return v;
-  if (v.rank() > sizes.size()) fail(ErrorCode::bad_program, op.node.target + ": an operand has more dimensions than the result");
+  check_broadcast(op, v, sizes);
   std::vector<Expr> vars;
   for (size_t i = 0; i < sizes.size(); ++i) vars.push_back(op.pool.var(static_cast<int32_t>(i)));
   return {v.dtype, sizes, simplify_body(read(v, vars), sizes)};
@@ -28,12 +44,15 @@ View broadcast(Op& op, const View& v, const Sizes& sizes) {
 
 View map1(Op& op, const View& a, const std::function<Expr(Expr)>& f, std::optional<DType> compute) {
   const TensorType& out = op.out();
+  check_broadcast(op, a, out.sizes);
   const DType type = compute.value_or(out.dtype);
   return op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) { return as(f(as(read(a, c), type)), out.dtype); });
 }
 
 View map2(Op& op, const View& a, const View& b, const std::function<Expr(Expr, Expr)>& f, std::optional<DType> compute) {
   const TensorType& out = op.out();
+  check_broadcast(op, a, out.sizes);
+  check_broadcast(op, b, out.sizes);
   const DType type = compute.value_or(out.dtype);
   return op.rec.pointwise(op.name, out.dtype, out.sizes,
                           [&](Coordinates c) { return as(f(as(read(a, c), type), as(read(b, c), type)), out.dtype); });

@@ -34,6 +34,19 @@ def test_version():
     assert re.search(r"\d+\.\d+", coil_ok("--version").stdout)
 
 
+@pytest.mark.parametrize("words, message, meant", [
+    (["inspekt", "x"], "there is no command 'inspekt'", "did you mean inspect?"),
+    (["nothing"], "there is no command 'nothing'", "see `coil --help`"),
+    (["inspect", "m.pt2", "--kernel"], "coil inspect has no option --kernel", "did you mean --kernels?"),
+    (["report", "a.pt2", "b.pt2", "--second", "3"], "coil report has no option --second", "`coil report --help`"),
+    (["--versoin"], "coil has no option --versoin", "did you mean --version?"),
+    (["run", "m.pt2", "-x"], "coil run has no option -x", "see `coil run --help`"),
+    (["compile", "m.pt2", "-O5", "-o", "x"], "Value 5 not in range", "`coil compile --help`"),
+])
+def test_a_word_that_nobody_knows_is_named(words, message, meant):
+    assert_refused(coil(*words), message, meant, code=402)
+
+
 @pytest.mark.parametrize("arguments", [[], ["frobnicate"], ["compile"], ["compile", "--frobnicate", str(DIGITS)], ["run"], ["bench", str(DIGITS), "--shape", "batch"],
                                        ["bench", str(DIGITS), "--shape", "nobody=3"], ["bench", str(DIGITS), "--shape", "batch=0"]])
 def test_wrong_usage(arguments):

@@ -75,10 +75,12 @@ def test_a_wrong_kernel_is_cut_out(tmp_path, anonymous):
     exported, _ = eager(tmp_path / "small")
     before = torch.export.load(program).state_dict
     weights = {name: w for name, w in exported.state_dict.items()}
-    assert weights and all(before[name].shape == w.shape for name, w in weights.items())
+    assert weights
     for name, w in weights.items():
-        assert torch.equal(before[name], w) != anonymous
-        assert abs(before[name].std() - w.std()) < 0.3 * before[name].std() + 1e-3
+        corner = before[name][tuple(slice(0, n) for n in w.shape)]  # of smaller sizes
+        assert torch.equal(corner, w) != anonymous
+        if w.numel() > 64:
+            assert abs(corner.std() - w.std()) < 0.3 * corner.std() + 1e-3
     assert ("planted.py" in (tmp_path / "small/program.pt2").read_bytes().decode("latin1")) != anonymous
 
 
@@ -106,6 +108,81 @@ def test_a_program_that_is_written_is_the_same(deep, tmp_path):
     coil_ok("run", program, "-i", inputs, "-o", tmp_path / "out.npz")
     for got, expected in zip(load_outputs(tmp_path / "out.npz"), results):
         np.testing.assert_allclose(got, expected, rtol=1e-4)
+
+
+class Wide(torch.nn.Module):
+    """Heads, a view that joins them, a table of rows: sizes that hang together."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.q = torch.nn.Embedding(100, 48), torch.nn.Linear(48, 48)
+
+    def forward(self, ids):
+        x = self.table(ids)
+        q = self.q(x).view(3, 20, 4, 12).transpose(1, 2)
+        y = torch.nn.functional.scaled_dot_product_attention(q, q, q).transpose(1, 2).reshape(3, 20, 48)
+        return torch.cat([y, x], -1) / torch.zeros(1)
+
+
+def sizes_of(exported):
+    return [tuple(n.meta["val"].shape) for n in exported.graph.nodes if n.op in ("placeholder", "call_function")]
+
+
+def test_sizes_get_smaller(tmp_path):
+    torch.manual_seed(0)
+    ids = torch.randint(0, 100, (3, 20))
+    torch.export.save(torch.export.export(Wide().eval(), (ids,)), tmp_path / "wide.pt2")
+    np.savez(tmp_path / "ids.npz", in_0=ids.numpy())
+    # Fails: there is an attention, and a result that is not finite.
+    test = script(tmp_path / "fails.sh", f'"{COIL}" inspect "$1" | grep -q attention && "{COIL}" inspect "$1" | grep -q embedding && "{COIL}" run "$1" -i "$2" --json | grep -q \'"not_finite": [1-9]\'\n')
+    found = coil_json("reduce", tmp_path / "wide.pt2", "-i", tmp_path / "ids.npz", "--test", f'{test} "$1" "$2"', "-o", tmp_path / "small", env=dict(os.environ, COIL_CACHE=str(tmp_path / "cache")))
+    exported, results = eager(tmp_path / "small")
+    assert not np.isfinite(results[0]).all()
+    assert all(n == 1 for shape in found["sizes"].values() for n in shape) and max(max(s, default=1) for s in sizes_of(exported)) <= 4, sizes_of(exported)
+    kept = coil_json("reduce", tmp_path / "wide.pt2", "-i", tmp_path / "ids.npz", "--test", f'{test} "$1" "$2"', "--keep-sizes", "-o", tmp_path / "kept", env=dict(os.environ, COIL_CACHE=str(tmp_path / "cache")))
+    assert kept["sizes"]["embedding"] == [3, 20, 48]
+
+
+def test_dynamic_sizes_stay_dynamic(tmp_path):
+    class Rows(torch.nn.Module):
+        def forward(self, x, y):
+            return (x @ y.T).flatten() * 2, x.sum(0)
+
+    shapes = {"x": {0: torch.export.Dim("a", min=2)}, "y": {0: torch.export.Dim("b", min=2)}}
+    torch.export.save(torch.export.export(Rows(), (torch.rand(50, 30), torch.rand(70, 30)), dynamic_shapes=shapes), tmp_path / "rows.pt2")
+    np.savez(tmp_path / "in.npz", in_0=np.ones((50, 30), np.float32), in_1=np.ones((70, 30), np.float32))
+    # Fails: a product of more than 12 numbers.
+    test = script(tmp_path / "fails.sh", f'"{COIL}" inspect "$1" | grep -q matmul && "{COIL}" run "$1" -i "$2" -o "$2.out.npz" && "{os.sys.executable}" -c "import numpy, sys; sys.exit(numpy.load(sys.argv[1])[\'out_0\'].size <= 12)" "$2.out.npz"\n')
+    found = coil_json("reduce", tmp_path / "rows.pt2", "-i", tmp_path / "in.npz", "--test", f'{test} "$1" "$2"', "-o", tmp_path / "small", env=dict(os.environ, COIL_CACHE=str(tmp_path / "cache")))
+    (rows, width), (_, others) = found["sizes"].values()
+    assert 12 < rows * others <= 32 and width == 1
+    exported, results = eager(tmp_path / "small")
+    assert results[0].size == rows * others and exported.range_constraints
+
+
+def test_the_failure_stays_the_same(tmp_path):
+    """A part that fails in another way is not what is looked for: here a process that is ended by another signal."""
+    class Two(torch.nn.Module):
+        def forward(self, x):
+            return torch.sin(x) + torch.cos(x)
+
+    torch.export.save(torch.export.export(Two(), (torch.rand(8, 8),)), tmp_path / "two.pt2")
+    np.savez(tmp_path / "x.npz", in_0=np.ones((8, 8), np.float32))
+    (function, text), *_ = planted.kernels(tmp_path / "two.pt2", tmp_path)
+    bad = tmp_path / "bad.cc"
+    at = text.index("const coil_args& a")
+    bad.write_text(text[:at] + "__builtin_trap(); " + text[at:])
+    found = coil_json("reduce", tmp_path / "two.pt2", "-i", tmp_path / "x.npz", "--crash", "--with", f"--replace-kernel {function}={bad}", "-o", tmp_path / "small")
+    assert found["failure"] == "signal 4" and found["operators"] >= 1
+    assert coil("run", tmp_path / "small/program.pt2", "-i", tmp_path / "small/inputs.npz", "--replace-kernel", f"{function}={bad}").returncode == -4
+
+
+def test_a_test_has_limits(deep, tmp_path):
+    program, inputs = deep
+    greedy = script(tmp_path / "greedy.sh", f'"{os.sys.executable}" -c "bytearray(3 << 30)"\n')
+    where = ("-i", inputs, "-o", tmp_path / "none", "--test", str(greedy))
+    assert_refused(coil("reduce", program, *where, "--memory", "1GB"), "nothing can be left out", code=402)
+    assert_refused(coil("reduce", program, *where, "--memory", "much"), "no amount of memory", code=402)
 
 
 def test_what_is_asked_wrongly_is_refused(deep, tmp_path):

@@ -1,73 +1,81 @@
 // coil reduce: the smallest part of a program that still fails.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <filesystem>
+#include <functional>
 #include <memory>
 
 #include "archive_option.h"
 #include "base/text.h"
-#include "child.h"
 #include "command.h"
 #include "compiler/program_values.h"
 #include "compiler/options.h"
 #include "diff_text.h"
 #include "interrupt.h"
 #include "load_model.h"
+#include "frontend/program_reader.h"
 #include "reducer.h"
+#include "size_reducer.h"
 #include "temporary_folder.h"
 #include "terminal.h"
+#include "trial.h"
 
 namespace coil::tool {
 namespace {
 
 struct Arguments {
-  std::string model, output, test, with;
+  std::string model, output, test, with, memory;
   std::vector<std::string> inputs;
   CompileArguments compile;
   int most = 400;
   double timeout = 60;
-  bool wrong = false, crash = false, anonymous = false, json = false;
+  bool wrong = false, crash = false, anonymous = false, keep_sizes = false, json = false;
 };
 
+// Where a limit of address space says something: the driver of a GPU reserves more than there is.
+constexpr uint64_t kNoLimit = 0;
 constexpr int kInternal = 70;  // the exit code of a bug in coil
 
-std::string own_path() {
-  std::error_code ignored;
-  return std::filesystem::read_symlink("/proc/self/exe", ignored).string();
-}
-
-// Whether the program in the folder fails as the whole does. In a process of its own: it may crash.
-Result<bool> fails(const Arguments& a, const std::string& folder) {
-  const std::string program = folder + "/program.pt2", inputs = folder + "/inputs.npz";
-  if (!a.test.empty()) {
-    TRY(const ChildResult done, run_child({"/bin/sh", "-c", a.test, "sh", program, inputs}, a.timeout));
-    return done.exit_code == 0;
+Result<TrialOptions> trial_options(const Arguments& a) {
+  TrialOptions o;
+  o.test = a.test;
+  o.crash = a.crash;
+  o.seconds = a.timeout;
+  o.with = split(a.with, ' ');
+  std::erase(o.with, std::string());
+  const bool gpu = a.with.find("cuda") != std::string::npos;
+  o.bytes = gpu ? kNoLimit : static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGE_SIZE));
+  if (!a.memory.empty()) {
+    TRY(o.bytes, memory_size(a.memory));
   }
-  std::vector<std::string> command = {own_path(), a.crash ? "run" : "diff", program, "-i", inputs};
-  if (!a.crash) command.emplace_back("-q");
-  for (std::string& word : split(a.with, ' ')) command.push_back(std::move(word));
-  TRY(const ChildResult done, run_child(command, a.timeout));
-  return a.crash ? done.signalled || done.exit_code == kInternal : done.exit_code == 1;
+  return o;
 }
 
 struct Reduced {
   size_t nodes_before = 0, nodes = 0;
   int tests = 0;
   bool anonymous = false;
-  std::vector<std::string> inputs, outputs;
+  std::string failure;
+  std::vector<std::pair<std::string, std::vector<int64_t>>> inputs;
+  std::vector<std::string> outputs;
   uint64_t bytes = 0;
 };
 
 void report(const Arguments& a, const Reduced& r) {
   if (a.json) {
-    put(json_text({{"model", a.model}, {"output", a.output}, {"operators_before", r.nodes_before}, {"operators", r.nodes}, {"inputs", r.inputs}, {"outputs", r.outputs}, {"tests", r.tests},
+    Json inputs = Json::array(), sizes = Json::object();
+    for (const auto& [name, shape] : r.inputs) inputs.push_back(name), sizes[name] = shape;
+    put(json_text({{"model", a.model}, {"output", a.output}, {"operators_before", r.nodes_before}, {"operators", r.nodes}, {"inputs", inputs}, {"sizes", sizes}, {"outputs", r.outputs}, {"tests", r.tests}, {"failure", r.failure},
                    {"anonymous", r.anonymous}, {"bytes", r.bytes}}));
     return;
   }
   const Style style;
-  std::string text = fmt::format("{} of {} operators still fail, found in {}: {}/program.pt2 ({}), {}/inputs.npz\n", style.bold(std::to_string(r.nodes)), r.nodes_before,
-                                 count_text(static_cast<size_t>(r.tests), "test"), shown(a.output), bytes_text(r.bytes), shown(a.output));
+  std::string text = fmt::format("{} of {} still fail{}, found in {}: {}/program.pt2 ({}), {}/inputs.npz\n", style.bold(std::to_string(r.nodes)), count_text(r.nodes_before, "operator"),
+                                 r.failure == "failed" ? "" : " (" + shown(r.failure) + ")", count_text(static_cast<size_t>(r.tests), "test"), shown(a.output), bytes_text(r.bytes), shown(a.output));
+  for (const auto& [name, sizes] : r.inputs) text += fmt::format("  {} [{}]\n", shown(name), fmt::join(sizes, ", "));
   if (a.anonymous && !r.anonymous) text += "the weights are as they were: it does not fail with others\n";
   put(text);
 }
@@ -75,6 +83,29 @@ void report(const Arguments& a, const Reduced& r) {
 Status check(const Arguments& a) {
   if (a.wrong + a.crash + !a.test.empty() != 1) return Error{ErrorCode::bad_option, "what is a failure?", "", "give one of --test COMMAND, --wrong and --crash"};
   if (!a.test.empty() && !a.with.empty()) return Error{ErrorCode::bad_option, "--with is for the command of --wrong and --crash", "", "write the options into the command of --test"};
+  return ok_status();
+}
+
+// Smaller sizes. What coil refuses by name is no part: where it takes the program as it is, it has to take the smaller one too. A check that crashes is
+// nothing that is refused.
+Status reduce_sizes(const TrialOptions& trial, const std::string& folder, int most, const std::function<Result<bool>(const ProgramDocument&)>& fails, RunnablePart& part, int& tests) {
+  TRY_STATUS(save_program(part.document, part.inputs, folder));
+  TRY(const int before, exit_of_check(trial, folder));
+  SizeReducer::Questions ask;
+  ask.goes_together = [&](const RunnablePart& other) -> Result<bool> {
+    TRY_STATUS(save_program(other.document, other.inputs, folder));
+    TRY(const int now, exit_of_check(trial, folder));
+    return now == before || now == 0 || now >= kInternal;
+  };
+  ask.shows = [&](const RunnablePart& other) { return fails(other.document); };  // which is in the folder already
+  ask.graph_of = [&](const RunnablePart& other) -> Result<Graph> {
+    TRY_STATUS(save_program(other.document, other.inputs, folder));
+    return read_program_file(folder + "/program.pt2");
+  };
+  SizeReducer reducer(part, ask, most);
+  TRY_STATUS(reducer.run());
+  part = reducer.part();
+  tests += reducer.tests();
   return ok_status();
 }
 
@@ -96,32 +127,41 @@ Result<int> reduce(const Arguments& a) {
   std::set<std::string> known;
   for (const auto& [name, value] : values) known.insert(name);
   progress.begin("trying parts of the program", static_cast<size_t>(a.most));
-  const auto shows = [&](const ProgramDocument& part) -> Result<bool> {
+  TRY(const TrialOptions trial, trial_options(a));
+  Reduced r;
+  r.nodes_before = whole.num_nodes();
+  // Of what is in the folder. The first failure is the one that is looked for: another one on the way is none.
+  const auto fails = [&](const ProgramDocument& part) -> Result<bool> {
     progress.step(count_text(part.num_nodes(), "operator"));
+    TRY(const std::string how, how_it_fails(trial, work.path));
+    if (r.failure.empty()) r.failure = how;
+    return !how.empty() && how == r.failure;
+  };
+  const auto shows = [&](const ProgramDocument& part) -> Result<bool> {
     const Result<NamedTensors> given = inputs_of(part, values, program.graph, inputs.views);
     if (!given.ok()) return false;
     TRY_STATUS(save_program(part, given.value(), work.path));
-    return fails(a, work.path);
+    return fails(part);
   };
   Reducer reducer(whole, known, shows, a.most);
   TRY(const bool found, reducer.run());
-  Reduced r;
-  r.nodes_before = whole.num_nodes();
   if (!found) return Error{ErrorCode::bad_option, "the program does not fail as a file of its own: nothing can be left out", a.model, "does the command of --test end with 0 where the program fails?"};
-  TRY(const NamedTensors given, inputs_of(reducer.part(), values, program.graph, inputs.views));
-  ProgramDocument part = reducer.part();
+  TRY(NamedTensors given, inputs_of(reducer.part(), values, program.graph, inputs.views));
+  RunnablePart part{reducer.part(), std::move(given)};
+  r.tests = reducer.tests();
+  if (!a.keep_sizes) TRY_STATUS(reduce_sizes(trial, work.path, a.most - r.tests, fails, part, r.tests));
   if (a.anonymous) {
-    ProgramDocument other = part;
+    ProgramDocument other = part.document;
     other.make_anonymous(1);
-    TRY(r.anonymous, shows(other));
-    if (r.anonymous) part = std::move(other);
+    TRY_STATUS(save_program(other, part.inputs, work.path));
+    TRY(r.anonymous, fails(other));
+    if (r.anonymous) part.document = std::move(other);
   }
   progress.finish();
-  TRY_STATUS(save_program(part, given, a.output));
-  r.nodes = part.num_nodes();
-  r.tests = reducer.tests();
-  r.inputs = part.inputs();
-  r.outputs = part.outputs();
+  TRY_STATUS(save_program(part.document, part.inputs, a.output));
+  r.nodes = part.document.num_nodes();
+  for (const std::string& name : part.document.inputs()) r.inputs.emplace_back(name, part.inputs.at(name).sizes);
+  r.outputs = part.document.outputs();
   std::error_code ignored;
   r.bytes = std::filesystem::file_size(a.output + "/program.pt2", ignored);
   report(a, r);
@@ -142,6 +182,8 @@ Action add_reduce(CLI::App& app) {
   app.add_flag("--anonymous", a->anonymous, "other weights of the same mean and deviation, and no source lines, if it still fails with them");
   app.add_option("--most", a->most, "so many tests at most; default: 400")->check(CLI::Range(1, 100000))->type_name("N");
   app.add_option("--timeout", a->timeout, "seconds that a test may take; default: 60")->check(CLI::Range(0.1, 86400.0))->type_name("SECONDS");
+  app.add_option("--memory", a->memory, "memory that a test may take: 8GB; default: as much as the machine has (no limit where --with names a GPU)")->type_name("BYTES");
+  app.add_flag("--keep-sizes", a->keep_sizes, "leave sizes as they are: only operators are left out");
   add_archive_option(app, a->compile.program);
   add_kernels_option(app, a->compile);
   app.add_option("--dim", a->compile.dims, "name a dynamic dimension, by symbol (batch=s77) or input (batch=x:0)")->allow_extra_args(false)->type_name("NAME=WHICH");
@@ -151,7 +193,8 @@ Action add_reduce(CLI::App& app) {
       "  coil reduce model.pt2 -i inputs.npz --wrong -o small\n"
       "  coil reduce model.pt2 -i inputs.npz --crash --with \"--target cpu:x86-64-v3\" -o small\n"
       "  coil reduce model.pt2 -i inputs.npz --test './fails.sh \"$1\" \"$2\"' --anonymous -o small\n"
-      "Outputs are dropped, results become outputs and values become inputs, as long as what is left still fails.");
+      "Outputs are dropped, results become outputs, values become inputs and sizes get smaller, as long as what is left still fails in the same way\n"
+      "(the same signal, the same kind of difference). Each test is a process of its own, with a limit of time and memory.");
   return [a] { return of_program(a->model, [&] { return reduce(*a); }); };
 }
 

@@ -2,11 +2,15 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "archive_kind.h"
 #include "base/files.h"
+#include "base/text.h"
 #include "command.h"
 #include "measured.h"
 #include "report/report.h"
@@ -22,6 +26,81 @@ struct Arguments {
   bool json = false;
 };
 
+constexpr size_t kListed = 3;
+
+// A text of an object; empty where it has none (library routines have no function).
+std::string text_at(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+double number_at(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_number() ? found->get<double>() : 0;
+}
+
+std::string kernel_name(const Json& kernel) {
+  const std::string function = text_at(kernel, "function");
+  return shown(function.empty() ? kernel.at("name").get<std::string>() : function);
+}
+
+// The line of the model that a kernel comes from, as the end of a sentence.
+std::string from_text(const Json& kernel) {
+  for (const Json& origin : kernel.value("origins", Json::array())) {
+    const std::string source = origin.is_object() ? text_at(origin, "source") : "";
+    if (!source.empty()) return "  " + shown(source);
+  }
+  return "";
+}
+
+std::vector<const Json*> busiest(const Json& report) {
+  std::vector<const Json*> out;
+  for (const Json& k : report.at("kernels")) out.push_back(&k);
+  std::stable_sort(out.begin(), out.end(), [](const Json* a, const Json* b) { return number_at(*a, "us") > number_at(*b, "us"); });
+  out.resize(std::min(out.size(), kListed));
+  return out;
+}
+
+std::string summary(const Json& r, const Style& style) {
+  std::string text = fmt::format("{}: {} a call, {} in {}\n", style.bold(shown(r.at("title").get<std::string>())), seconds_text(r.at("call").value("call_us", 0.0) * 1e-6),
+                                 seconds_text(r.at("call").value("kernels_us", 0.0) * 1e-6), count_text(r.at("kernels").size(), "kernel"));
+  for (const Json* k : busiest(r)) {
+    text += fmt::format("  {:>8}  {:>3.0f} %  {}{}\n", seconds_text(number_at(*k, "us") * 1e-6), 100 * number_at(*k, "share"), kernel_name(*k), style.dim(from_text(*k)));
+  }
+  for (const Json& advice : r.at("advice")) text += "  " + advice.at("text").get<std::string>() + "\n";
+  return text;
+}
+
+// Which kernels make the second report's calls take longer (or less long) than the first one's: those of a name, in order.
+std::string differences(const Json& first, const Json& second, const Style& style) {
+  struct Pair {
+    const Json *before, *after;
+    double change() const { return (after ? number_at(*after, "us") : 0) - (before ? number_at(*before, "us") : 0); }
+  };
+  std::map<std::pair<std::string, int>, Pair> pairs;
+  for (const auto& [report, place] : {std::pair(&first, &Pair::before), std::pair(&second, &Pair::after)}) {
+    std::map<std::string, int> met;
+    for (const Json& k : report->at("kernels")) {
+      const std::string name = k.at("name");
+      pairs.try_emplace({name, met[name]++}, Pair{nullptr, nullptr}).first->second.*place = &k;
+    }
+  }
+  std::vector<Pair> sorted;
+  for (const auto& [name, pair] : pairs) sorted.push_back(pair);
+  std::stable_sort(sorted.begin(), sorted.end(), [](const Pair& a, const Pair& b) { return std::abs(a.change()) > std::abs(b.change()); });
+  constexpr double kNoise = 0.05, kPart = 0.1;  // of a call, and of the largest difference, beside which a small one says nothing
+  const double least = std::max(kNoise * std::min(first.at("call").value("call_us", 0.0), second.at("call").value("call_us", 0.0)), sorted.empty() ? 0 : kPart * std::abs(sorted[0].change()));
+  std::string text;
+  for (size_t i = 0; i < std::min(sorted.size(), kListed) && std::abs(sorted[i].change()) > least; ++i) {
+    const auto& [before, after] = sorted[i];
+    const auto time = [](const Json* k) { return k ? seconds_text(number_at(*k, "us") * 1e-6) : std::string("nothing"); };
+    text += fmt::format("  {} {}: {} there, {} here{}\n", sorted[i].change() > 0 ? style.red("slower") : style.green("faster"), kernel_name(after ? *after : *before), time(before), time(after),
+                        style.dim(from_text(after ? *after : *before)));
+  }
+  if (text.empty()) return "no kernel's time differs by more than 5 % of a call\n";
+  return fmt::format("{} beside {}:\n{}", style.bold(shown(second.at("title").get<std::string>())), shown(first.at("title").get<std::string>()), text);
+}
+
 Result<int> report(const Arguments& a) {
   std::vector<std::string> reports;
   for (const std::string& path : a.models) {
@@ -36,12 +115,10 @@ Result<int> report(const Arguments& a) {
   TRY(const std::string page, report::report_page(reports));
   TRY_STATUS(write_file(a.output, {reinterpret_cast<const uint8_t*>(page.data()), page.size()}));
   const Style style;
-  for (const std::string& text : reports) {
-    const Json r = Json::parse(text);
-    put(fmt::format("{}: {} a call, {} in {}\n", style.bold(r.at("title").get<std::string>()), seconds_text(r.at("call").value("call_us", 0.0) * 1e-6), seconds_text(r.at("call").value("kernels_us", 0.0) * 1e-6),
-                    count_text(r.at("kernels").size(), "kernel")));
-    for (const Json& advice : r.at("advice")) put("  " + advice.at("text").get<std::string>() + "\n");
-  }
+  std::vector<Json> data;
+  for (const std::string& text : reports) data.push_back(Json::parse(text));
+  for (const Json& r : data) put(summary(r, style));
+  if (data.size() == 2) put(differences(data[0], data[1], style));
   put(fmt::format("{} ({}) opens in any browser\n", a.output, bytes_text(page.size())));
   return 0;
 }
@@ -54,7 +131,7 @@ Action add_report(CLI::App& app) {
   app.add_option("-o,--output", a->output, "the page; default: report.html")->type_name("FILE");
   app.add_option("--shape", a->measure.shapes, "size of a dynamic dimension; default: 8, or the nearest size in range")->allow_extra_args(false)->type_name("DIM=SIZE");
   app.add_option("-i,--input", a->measure.inputs, "real inputs instead of random ones, as for `coil run`")->allow_extra_args(false)->type_name("FILE");
-  app.add_option("--calls", a->measure.calls, "how many calls are measured")->check(CLI::Range(1, 1'000'000))->type_name("N");
+  app.add_option("--calls", a->measure.calls, "how many calls are measured; default: 20, or as many as fit into two seconds (3 at least)")->check(CLI::Range(1, 1'000'000))->type_name("N");
   app.add_option("--warmup", a->measure.warmup, "calls before those")->check(CLI::Range(0, 1'000'000))->type_name("N");
   app.add_option("--times", a->measure.record, "a tuning record (--record of `coil compile`): what the variants of each kernel took")->type_name("FILE");
   add_device_option(app, a->measure.device);

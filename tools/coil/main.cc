@@ -8,8 +8,10 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "base/text.h"
 #include "command.h"
 #include "terminal.h"
+#include "unknown_words.h"
 
 namespace coil::tool {
 namespace {
@@ -47,6 +49,26 @@ int flush_output(int code) {
                 false);
 }
 
+// What is wrong with the command line. `command`: what it asks for, null: nothing that there is.
+Error line_error(const CLI::ParseError& e, const CLI::App& app, const CLI::App* command, const std::vector<std::string>& words) {
+  const auto meant = [](const std::string& word) { return word.empty() ? std::string() : fmt::format("did you mean {}? ", word); };
+  const std::string help = command ? fmt::format("see `coil {} --help`", command->get_name()) : "see `coil --help`";
+  std::vector<std::string> known;
+  if (!command) {
+    for (const CommandRow& row : commands()) known.emplace_back(row.name);
+    if (!words.empty() && words[0][0] != '-') return {ErrorCode::bad_option, fmt::format("there is no command '{}'", shown(words[0])), "", meant(nearest(words[0], known)) + help};
+    known.clear();
+  }
+  for (const CLI::Option* option : (command ? command : &app)->get_options()) {
+    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+    for (const std::string& name : option->get_snames()) known.push_back("-" + name);
+  }
+  if (const auto unknown = unknown_option(words, known)) {
+    return {ErrorCode::bad_option, fmt::format("{} has no option {}", command ? "coil " + command->get_name() : "coil", shown(unknown->word)), "", meant(unknown->meant) + help};
+  }
+  return {ErrorCode::bad_option, e.what(), "", help};
+}
+
 int run_tool(int argc, char** argv, bool json) {
   CLI::App app{"coil compiles PyTorch programs (torch.export) to packages that run without PyTorch."};
   app.name("coil");
@@ -67,13 +89,11 @@ int run_tool(int argc, char** argv, bool json) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return app.exit(e);  // --help, --version
-    std::string hint = "see `coil --help`";
+    const CLI::App* command = nullptr;
     for (const auto& [sub, action] : added) {
-      if (sub->parsed()) hint = fmt::format("see `coil {} --help`", sub->get_name());
+      if (sub->parsed()) command = sub;
     }
-    std::string what = e.what();
-    if (what == "A subcommand is required") what = "a subcommand is missing";
-    return report({ErrorCode::bad_option, what, "", hint}, json);
+    return report(line_error(e, app, command, {argv + 1, argv + argc}), json);
   }
   for (const auto& [sub, action] : added) {
     if (!sub->parsed()) continue;

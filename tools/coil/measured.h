@@ -12,7 +12,8 @@ struct MeasureArguments {
   std::vector<std::string> inputs, shapes;
   std::string device, record;  // record: a tuning record's file, or empty
   CompileArguments compile;
-  int threads = 0, calls = 20, warmup = 3;
+  int threads = 0, warmup = 3;
+  int calls = 0;  // 0: 20, or as many as fit into two seconds, but 3 at least
 };
 
 // report::report_json of calls made here. Errors are those of load_model and of the calls.

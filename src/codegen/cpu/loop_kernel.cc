@@ -274,6 +274,7 @@ void LoopWriter::inner_loops(const std::vector<const Stmt*>& stmts, const std::s
   std::vector<ReduceText> reductions;
   for (const Stmt* s : stmts) {
     if (s->kind != Stmt::Kind::reduce && s->kind != Stmt::Kind::scan) continue;
+    if (s->op == ReduceOp::log_sum) names_.need_header("math_exp.h");
     reductions.push_back(ReduceText::make(*s, next_name_++, form_.lanes >= 0, vectors, lane_inner));
     reductions.back().blocks = blocks.axis >= 0 && adds_floats(*s);
     out() += reductions.back().declare(indent);
