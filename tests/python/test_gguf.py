@@ -53,6 +53,7 @@ def write(path, kind, arch="llama", tied=True, tokenizer=False, leave_out=(), ex
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_rope_freq_base(10000.0)
     for name, value in numbers:
+        writer.kv_data[0].pop(f"{arch}.{name}", None)
         (writer.add_string if isinstance(value, str) else writer.add_uint32)(f"{arch}.{name}", value)
     if tokenizer:
         writer.add_tokenizer_model("gpt2")
@@ -189,6 +190,27 @@ def test_other_models_are_refused(options, code, text, tmp_path):
     write(tmp_path / "m.gguf", "F32", **options)
     with pytest.raises(coil.Error, match=f"COIL-E{code:03d}.*{text}"):
         coil.gguf.load_gguf(tmp_path / "m.gguf")
+
+
+def test_damaged_files_are_named(tmp_path):
+    """Bytes in front of the weights changed by chance: a model all the same, or an error with a code."""
+    write(tmp_path / "m.gguf", "Q8_0")
+    whole, chance, named = (tmp_path / "m.gguf").read_bytes(), np.random.default_rng(3), 0
+    head = whole.index(b"blk.1.ffn_down.weight") + 60
+    for _ in range(150):
+        changed = bytearray(whole)
+        for at in chance.integers(0, head, chance.integers(1, 4)):
+            changed[at] = chance.choice([0, 1, 127, 255, chance.integers(0, 256)])
+        (tmp_path / "changed.gguf").write_bytes(changed)
+        try:
+            coil.gguf.load_gguf(tmp_path / "changed.gguf")
+        except coil.Error as error:
+            named += error.number in (13, 105)
+    assert named > 50
+    for numbers, text in (((("attention.head_count", 2),), "sizes"), ((("block_count", 4000000),), "4000000 layers"), ((("attention.head_count_kv", 0),), "is 0")):
+        write(tmp_path / "wrong.gguf", "F32", numbers=numbers)
+        with pytest.raises(coil.Error, match=f"COIL-E013.*{text}"):
+            coil.gguf.load_gguf(tmp_path / "wrong.gguf")
 
 
 def test_errors_of_the_command(tmp_path):

@@ -19,6 +19,10 @@ def _unsupported(path: str, what: str) -> Exception:
     return make_error(105, f"COIL-E105: '{path}': {what}\n  hint: import-gguf reads decoders that are built as Llama's: {', '.join(_ARCHITECTURES)}; export others from PyTorch")
 
 
+def _damaged(path: str, what: str) -> Exception:
+    return make_error(13, f"COIL-E013: '{path}' is damaged: {what}\n  hint: download it again")
+
+
 def open_file(path: str | os.PathLike) -> Any:
     """The reader of PyPI's gguf. Raises COIL-E402 without it, COIL-E001 and COIL-E013 for files that are none."""
     try:
@@ -36,9 +40,18 @@ def open_file(path: str | os.PathLike) -> Any:
 def shape_of(reader: Any, path: str) -> Shape:
     def field(name: str, default: Any = None) -> Any:
         found = reader.fields.get(name)
-        value = default if found is None else found.contents()
+        try:
+            value = default if found is None else found.contents()
+        except (ValueError, IndexError):  # no text, no such element
+            value = None
         if value is None:
             raise make_error(13, f"COIL-E013: '{path}' does not say its {name}\n  hint: make it with a current convert_hf_to_gguf.py")
+        return value
+
+    def number(name: str, default: Any = None) -> int:
+        value = field(name, default)
+        if not (isinstance(value, int) and 0 < value < 1 << 31):
+            raise _damaged(path, f"its {name} is {value!r}")
         return value
 
     arch = field("general.architecture")
@@ -46,19 +59,39 @@ def shape_of(reader: Any, path: str) -> Shape:
         raise _unsupported(path, f"its architecture is '{arch}'")
     if field(f"{arch}.expert_count", 0):
         raise _unsupported(path, "it is a mixture of experts")
-    width, heads = int(field(f"{arch}.embedding_length")), field(f"{arch}.attention.head_count")
-    key_heads = field(f"{arch}.attention.head_count_kv", heads)
-    if not all(isinstance(n, int) for n in (heads, key_heads)):
+    if any(isinstance(field(f"{arch}.attention.{n}", 1), list) for n in ("head_count", "head_count_kv")):
         raise _unsupported(path, "its layers have different numbers of heads")
-    size = int(field(f"{arch}.attention.key_length", width // heads))
-    if int(field(f"{arch}.rope.dimension_count", size)) != size or int(field(f"{arch}.attention.value_length", size)) != size:
+    width, heads = number(f"{arch}.embedding_length"), number(f"{arch}.attention.head_count")
+    key_heads = number(f"{arch}.attention.head_count_kv", heads)
+    size = number(f"{arch}.attention.key_length", max(width // heads, 1))
+    if heads % key_heads or size % 2:
+        raise _damaged(path, f"it has {heads} heads of {size} on {key_heads} of keys")
+    if number(f"{arch}.rope.dimension_count", size) != size or number(f"{arch}.attention.value_length", size) != size:
         raise _unsupported(path, "only a part of each head is turned by its place, or values have another size than keys")
     scaling = field(f"{arch}.rope.scaling.type", "none")
     if scaling not in ("none", "linear"):
         raise _unsupported(path, f"its rotary embedding is scaled by '{scaling}'")
     scale = float(field(f"{arch}.rope.scaling.factor", 1.0)) if scaling == "linear" else 1.0
-    return Shape(arch, int(field(f"{arch}.block_count")), width, heads, key_heads, size, float(field(f"{arch}.attention.layer_norm_rms_epsilon")),
-                 float(field(f"{arch}.rope.freq_base", 10000.0)), scale, int(field(f"{arch}.context_length", 4096)))
+    layers = number(f"{arch}.block_count")
+    if layers > len(reader.tensors):
+        raise _damaged(path, f"it says that it has {layers} layers, and has {len(reader.tensors)} tensors")
+    return Shape(arch, layers, width, heads, key_heads, size, float(field(f"{arch}.attention.layer_norm_rms_epsilon")),
+                 float(field(f"{arch}.rope.freq_base", 10000.0)), scale, number(f"{arch}.context_length", 4096))
+
+
+def _check_sizes(tensors: dict[str, Any], shape: Shape, path: str) -> None:
+    """Raises COIL-E013 for the first tensor that does not have the size that the file's numbers say."""
+    rows, keys = shape.heads * shape.head_size, shape.key_heads * shape.head_size
+    vocabulary, inner = (int(tensors[n].shape[-1]) for n in ("token_embd.weight", "blk.0.ffn_up.weight"))
+    sizes = {"token_embd": (vocabulary, shape.width), "output": (vocabulary, shape.width), "output_norm": (shape.width,), "rope_freqs": (shape.head_size // 2,),
+             "attn_norm": (shape.width,), "ffn_norm": (shape.width,), "attn_q_norm": (shape.head_size,), "attn_k_norm": (shape.head_size,),
+             "attn_q": (rows, shape.width), "attn_k": (keys, shape.width), "attn_v": (keys, shape.width), "attn_output": (shape.width, rows),
+             "ffn_gate": (inner, shape.width), "ffn_up": (inner, shape.width), "ffn_down": (shape.width, inner)}
+    for name, tensor in tensors.items():
+        part, kind = name.rsplit(".", 2)[-2:]
+        want, have = sizes[part] if kind == "weight" else sizes[part][:1], tuple(int(n) for n in reversed(tensor.shape))
+        if have != want or 0 in have:
+            raise _damaged(path, f"its tensor '{name}' has the sizes {list(have)}, where {list(want)} are needed")
 
 
 def _in_halves(value: Rows | np.ndarray, heads: int) -> Rows | np.ndarray:
@@ -82,6 +115,7 @@ def weights_of(reader: Any, shape: Shape, path: str) -> dict[str, Rows | np.ndar
         raise _unsupported(path, f"it has a tensor '{unknown[0]}', which such a model has no place for")
     if missing:
         raise make_error(13, f"COIL-E013: '{path}' has no tensor '{missing[0]}'\n  hint: files of a model in several parts have to be joined first (llama-gguf-split --merge)")
+    _check_sizes(tensors, shape, path)
     weights = {name: unpacked(tensor) for name, tensor in tensors.items()}
     for name, value in weights.items():
         for part, heads in (("attn_q.", shape.heads), ("attn_k.", shape.key_heads)):
