@@ -76,7 +76,7 @@ Views group_norm_backward(Op& op) {
   const Sizes split{op.index("N"), groups, per_group, op.index("HxW")};
   const std::optional<View> weight = op.maybe_tensor("weight");
   const std::vector<bool> mask = wanted(op);
-  const DType type = accumulate_type(x.dtype), stored = x.dtype;
+  const DType type = accumulate_type(x.dtype);
   const Sizes sizes = x.sizes;
   const View grad = reshaped(op, op.tensor("grad_out"), split), mean = op.tensor("mean"), rstd = op.tensor("rstd");
   x = reshaped(op, x, split);
@@ -94,7 +94,7 @@ Views group_norm_backward(Op& op) {
     const View plain = sum_over(".group", 2, true, [&](Coordinates c) { return at(sums.grad, c) * weights(c); });
     const View along = sum_over(".group_product", 2, true, [&](Coordinates c) { return at(sums.product, c) * weights(c); });
     const Val number = as(op.pool.cast(per_group * split[3], DType::i64), type);
-    const View dx = op.rec.pointwise(op.name, stored, split, [&](Coordinates c) {
+    const View dx = op.rec.pointwise(op.name, op.out(0).dtype, split, [&](Coordinates c) {
       const Val r = inverse(c), mean_of_both = (Val(read(plain, c)) + centred(c) * r * r * Val(read(along, c))) / number;
       return (r * (grads(c) * weights(c) - mean_of_both)).e;
     });

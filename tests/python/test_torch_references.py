@@ -103,3 +103,28 @@ def test_numbers_that_follow_from_sizes(dtype):
         torch.testing.assert_close(found, wanted, **rough)
         torch.testing.assert_close(seen, dict(norm.state_dict()), **rough)
     assert coil.compile_stats().fallbacks == {}
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("norm", ["group", "layer", "batch"])
+def test_norms_in_autocast(norm, dynamic):
+    """Their weights are of 32 bits, images of 16; statistics are eager's as well, and all of it is coil's."""
+    torch._dynamo.reset()
+    coil.reset_compile_stats()
+    torch.manual_seed(0)
+    layer = {"group": torch.nn.GroupNorm(2, 8), "layer": torch.nn.GroupNorm(1, 8), "batch": torch.nn.BatchNorm2d(8)}[norm]
+    module = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, padding=1, bias=False), layer, torch.nn.SiLU(), torch.nn.Conv2d(8, 3, 1))
+    compiled = torch.compile(module, backend="coil", dynamic=dynamic)
+
+    def run(call, x):
+        x = x.clone().requires_grad_()
+        with torch.autocast("cpu", torch.bfloat16):
+            y = call(x)
+        return [y, *torch.autograd.grad((y.float() * torch.arange(3.0).view(3, 1, 1)).sum(), [x, *module.parameters()])]
+
+    for rows in (6, 9) if dynamic else (6,):
+        x = torch.randn(2, 3, rows, 5) + 3
+        for found, wanted in zip(run(compiled, x), run(module, x), strict=True):
+            assert found.dtype == wanted.dtype
+            assert float((found - wanted).norm()) <= 0.02 * float(wanted.norm()) + 1e-3 * wanted.numel() ** 0.5
+    assert coil.compile_stats().fallbacks == {}

@@ -29,6 +29,22 @@ def weight_norm_backward(grad_w: Tensor, saved_v: Tensor, saved_g: Tensor, saved
     return grad_v.to(saved_v.dtype), (along / norms).to(saved_g.dtype)
 
 
+# ---- group_norm of 16 bits with weights of 32 (autocast): eager keeps the statistics in float32, tracing says otherwise
+
+def group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, *sizes: Any) -> Any:
+    if weight is None or weight.dtype == x.dtype:
+        return NotImplemented
+    result, mean, rstd = aten.native_group_norm.default(_wide(x), weight, bias, *sizes)
+    return result.to(x.dtype), mean, rstd
+
+
+def group_norm_backward(grad_out: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor | None, *sizes: Any) -> Any:
+    if weight is None or weight.dtype == x.dtype:
+        return NotImplemented
+    found = aten.native_group_norm_backward.default(_wide(grad_out), _wide(x), mean, rstd, weight, *sizes)
+    return found[0] if found[0] is None else found[0].to(x.dtype), found[1], found[2]
+
+
 # ---- antialiased resizing
 
 def _aa_backward(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -110,6 +126,8 @@ def embedding_bag_per_sample_weights_backward(grad: Tensor, weight: Tensor, indi
 
 
 REFERENCES: dict[Any, Callable[..., Any]] = {
+    aten.native_group_norm.default: group_norm,
+    aten.native_group_norm_backward.default: group_norm_backward,
     aten._weight_norm_interface_backward.default: weight_norm_backward,
     aten._upsample_bicubic2d_aa_backward.default: _aa_backward(aten._upsample_bicubic2d_aa.default),
     aten._upsample_bilinear2d_aa_backward.default: _aa_backward(aten._upsample_bilinear2d_aa.default),
