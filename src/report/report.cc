@@ -120,7 +120,7 @@ class Reporter {
   }
 
   void add_times(const Json& times, Json* row) const {
-    for (const char* key : {"us", "share", "launches", "bytes", "flops", "gb_s", "gflop_s", "threads_us", "cycles", "instructions", "cache_misses"}) {
+    for (const char* key : {"us", "least_us", "median_us", "share", "launches", "bytes", "flops", "gb_s", "gflop_s", "threads_us", "cycles", "instructions", "cache_misses"}) {
       if (times.contains(key)) (*row)[key] = times[key];
     }
     if (!times.contains("bytes")) return;

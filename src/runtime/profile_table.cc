@@ -5,7 +5,7 @@
 //                "check_us", "place_us", "kernels_us", "host_us",                                means; host: what no kernel ran in
 //                "sizes": {"batch": 8},                                                          of the last call
 //                "kernels": [{"kernel", "name", "function", "kind", "ops", "module", "source", "line",
-//                             "launches", "us", "share", "bytes", "flops", "gb_s", "gflop_s", "threads_us",
+//                             "launches", "us", "least_us", "median_us", "share", "bytes", "flops", "gb_s", "gflop_s", "threads_us",
 //                             "cycles", "instructions", "cache_misses"}, ...]}]}                  for a call; busiest first
 // Where kernels run at the same time (image by image on several threads), each has its part of the time that passes, so that the
 // kernels of a call add up to the time in which any ran.
@@ -24,6 +24,7 @@ struct KernelSums {
   double ns = 0, bytes = 0, flops = 0, threads_ns = 0;
   bool knows_bytes = true, knows_flops = true;
   double counters[3] = {};
+  std::vector<double> call_ns;  // its time in each call that ran it
 };
 
 struct ModelSums {
@@ -99,18 +100,21 @@ void add_call(ModelSums& m, const CallRecord& c, const TickScale& scale, Amounts
   m.clock = c.clock;
   m.sizes.assign(c.sizes.begin(), c.sizes.begin() + static_cast<ptrdiff_t>(std::min(c.sizes.size(), c.table->symbols.size())));
   const std::vector<double> parts = parts_of_time(c.kernels);
+  std::map<int32_t, double> own_ns;
   for (size_t i = 0; i < c.kernels.size(); ++i) {
     const KernelSpan& span = c.kernels[i];
     KernelSums& row = m.rows[span.kernel];
     row.launches++;
     const double own = parts[i] * scale.duration_ns(1);
     row.ns += own;
+    own_ns[span.kernel] += own;
     m.kernels += own;
     const auto [bytes, flops] = amounts.of(c, span);
     row.knows_bytes = row.knows_bytes && bytes, row.knows_flops = row.knows_flops && flops;
     row.bytes += bytes.value_or(0), row.flops += flops.value_or(0);
     for (int n = 0; n < 3; n++) row.counters[n] += static_cast<double>(span.counters[n]);
   }
+  for (const auto& [number, own] : own_ns) m.rows[number].call_ns.push_back(own);
   for (const ChunkSpan& chunk : c.chunks) {
     if (chunk.kernel >= 0) m.rows[chunk.kernel].threads_ns += ns(chunk.begin, chunk.end);
   }
@@ -118,6 +122,8 @@ void add_call(ModelSums& m, const CallRecord& c, const TickScale& scale, Amounts
 
 std::string kernel_json(const ModelSums& m, int32_t number, const KernelSums& k, double calls, double call_ns) {
   JsonMembers row;
+  std::vector<double> times = k.call_ns;
+  std::sort(times.begin(), times.end());
   row.integer("kernel", number);
   if (const auto n = static_cast<size_t>(number); n < m.table->kernels.size()) {
     const KernelRow& r = m.table->kernels[n];
@@ -126,6 +132,7 @@ std::string kernel_json(const ModelSums& m, int32_t number, const KernelSums& k,
     row.text("name", "kernel " + std::to_string(number));
   }
   row.number("launches", static_cast<double>(k.launches) / calls).number("us", k.ns / calls / 1e3).number("share", call_ns > 0 ? k.ns / calls / call_ns : 0, 5);
+  if (!times.empty()) row.number("least_us", times.front() / 1e3).number("median_us", times[times.size() / 2] / 1e3);
   if (k.knows_bytes) row.number("bytes", k.bytes / calls, 0).number("gb_s", k.ns > 0 ? k.bytes / k.ns : 0);
   if (k.knows_flops) row.number("flops", k.flops / calls, 0).number("gflop_s", k.ns > 0 ? k.flops / k.ns : 0);
   if (k.threads_ns > 0) row.number("threads_us", k.threads_ns / calls / 1e3);

@@ -1,4 +1,4 @@
-"""Ten small programs, and faults that are planted into their kernels: what test_diff.py and test_bisect.py look for."""
+"""Small programs, and faults that are planted into their kernels: what test_diff.py and test_bisect.py look for."""
 
 import re
 
@@ -69,6 +69,7 @@ def programs():
         "scale": Formula(lambda x: x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 0.01)),
         "columns": Formula(lambda x: (x - x.mean(0)) / (x.std(0) + 0.125)),
         "mixed": Formula(lambda x: torch.sin(x * 0.7) * torch.exp(-x.abs() * 0.35)),
+        "waves": Formula(lambda x: torch.cos(x * 1.3) + x * 0.45),
         "sorted": Formula(lambda x: torch.sort(x * 1.75, dim=-1).values.cumsum(-1) * 0.015625),
     }
 

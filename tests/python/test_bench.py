@@ -25,6 +25,7 @@ PROGRAMS = {
     "operators.py": ["cumsum_rows", "nonzero"],
     "optimizers.py": ["--parameters", "small", "--only", "sgd", "--rounds", "3", "--no-inductor"],
     "peers.py": ["run", "--models", "multiply_10", "--peers", "eager", "coil", "--rounds", "1", "--burst", "0.01", "--threads", "1"],
+    "planted_faults.py": ["--programs", "softmax", "--faults", "wrong"],
     "profile_overhead.py": ["--rounds", "1", "--seconds", "0.01"],
     "startup.py": ["--runs", "1", "--models", "multiply", "digits"],
     "torch_compile_latency.py": ["--rounds", "1"],

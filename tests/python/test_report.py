@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import harness
+import planted
 import coil
 from harness import DIGITS
 
@@ -135,6 +136,31 @@ def test_what_torch_compile_made(fresh_compiles, block, tmp_path):
         pass
     with pytest.raises(coil.OptionError, match="no call"):
         p.report(tmp_path / "d.html")
+
+
+def test_the_slower_kernel_is_named(tmp_path):
+    program, inputs = planted.export(tmp_path)["gelu"]
+    (function, options), *_ = planted.planted(program, tmp_path, planted.slow)
+    sound, slow = tmp_path / "sound.coil.pt2", tmp_path / "slow.coil.pt2"
+    harness.coil_ok("compile", program, "-q", "-o", sound)
+    harness.coil_ok("compile", program, "-q", "-o", slow, *options)
+    text = harness.coil_ok("report", sound, slow, "-i", inputs, "-o", tmp_path / "both.html", "--threads", "1").stdout
+    (line,) = [line for line in text.splitlines() if line.startswith("  slower ")]
+    assert function[:-9] in line and function not in line and "planted.py" in line  # the edited text has another hash
+    back = harness.coil_ok("report", slow, sound, "-i", inputs, "-o", tmp_path / "both.html", "--threads", "1").stdout
+    assert f"  faster {function}:" in back
+    busiest = text.splitlines()[text.splitlines().index(next(x for x in text.splitlines() if x.startswith(str(slow)))) + 1]
+    assert function[:-9] in busiest and "%" in busiest
+    kernels = harness.coil_json("report", slow, "-i", inputs, "--calls", 5)["kernels"]
+    assert all(0 < k["least_us"] <= k["median_us"] for k in kernels if "us" in k)
+
+
+def test_long_calls_are_fewer(tmp_path):
+    """Twenty calls, where they take no longer than some seconds."""
+    program, inputs = planted.export(tmp_path)["softmax"]
+    (_, options), *_ = planted.planted(program, tmp_path, lambda text: planted.slow(text, 300_000_000))
+    assert 3 <= harness.coil_json("report", program, "-i", inputs, *options, "--threads", "1")["call"]["calls"] < 20
+    assert harness.coil_json("report", program, "-i", inputs)["call"]["calls"] == 20
 
 
 def test_a_tuning_record_is_shown(tmp_path):

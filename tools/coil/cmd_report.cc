@@ -71,11 +71,14 @@ std::string summary(const Json& r, const Style& style) {
   return text;
 }
 
+// What a kernel takes where nothing disturbs it: another program that takes its processor for a while makes single calls longer, not all.
+double undisturbed_us(const Json& kernel) { return kernel.contains("least_us") ? number_at(kernel, "least_us") : number_at(kernel, "us"); }
+
 // Which kernels make the second report's calls take longer (or less long) than the first one's: those of a name, in order.
 std::string differences(const Json& first, const Json& second, const Style& style) {
   struct Pair {
     const Json *before, *after;
-    double change() const { return (after ? number_at(*after, "us") : 0) - (before ? number_at(*before, "us") : 0); }
+    double change() const { return (after ? undisturbed_us(*after) : 0) - (before ? undisturbed_us(*before) : 0); }
   };
   std::map<std::pair<std::string, int>, Pair> pairs;
   for (const auto& [report, place] : {std::pair(&first, &Pair::before), std::pair(&second, &Pair::after)}) {
@@ -89,11 +92,11 @@ std::string differences(const Json& first, const Json& second, const Style& styl
   for (const auto& [name, pair] : pairs) sorted.push_back(pair);
   std::stable_sort(sorted.begin(), sorted.end(), [](const Pair& a, const Pair& b) { return std::abs(a.change()) > std::abs(b.change()); });
   constexpr double kNoise = 0.05, kPart = 0.1;  // of a call, and of the largest difference, beside which a small one says nothing
-  const double least = std::max(kNoise * std::min(first.at("call").value("call_us", 0.0), second.at("call").value("call_us", 0.0)), sorted.empty() ? 0 : kPart * std::abs(sorted[0].change()));
+  const double least = std::max(kNoise * std::min(number_at(first.at("call"), "least_us"), number_at(second.at("call"), "least_us")), sorted.empty() ? 0 : kPart * std::abs(sorted[0].change()));
   std::string text;
   for (size_t i = 0; i < std::min(sorted.size(), kListed) && std::abs(sorted[i].change()) > least; ++i) {
     const auto& [before, after] = sorted[i];
-    const auto time = [](const Json* k) { return k ? seconds_text(number_at(*k, "us") * 1e-6) : std::string("nothing"); };
+    const auto time = [](const Json* k) { return k ? seconds_text(undisturbed_us(*k) * 1e-6) : std::string("nothing"); };
     text += fmt::format("  {} {}: {} there, {} here{}\n", sorted[i].change() > 0 ? style.red("slower") : style.green("faster"), kernel_name(after ? *after : *before), time(before), time(after),
                         style.dim(from_text(after ? *after : *before)));
   }

@@ -155,15 +155,21 @@ Result<std::string> choice_sentence(const Json& manifest, const std::string& ker
   if (found.empty()) return unknown(manifest, kernel);
   std::string tuned;
   for (const Json& t : manifest.value("targets", Json::array())) tuned = t.is_object() ? t.value("tuned_for", tuned) : tuned;
-  std::string text;
+  std::vector<std::pair<std::string, size_t>> sentences;  // and how many kernels each is about: layers that are alike share a function
   for (size_t i : found) {
     const Json& k = manifest.at("kernels")[i];
+    std::string text;
     if (k.contains("replaced")) text += fmt::format("{} is an edited kernel: its code is that of {}.\n", kernel_label(k), shown(k["replaced"].get<std::string>()));
     if (k.contains("user")) text += fmt::format("{} is a user's kernel, {}, in the configuration {} of {}.\n", kernel_label(k), shown(k["user"].value("name", "")), shown(k["user"].value("config", "")), integer_or_zero(k["user"], "configs"));
     if (k.contains("choices")) text += fmt::format("{} ({}): {}. The tuner chose so{}: it timed the variants inside of the program.\n", kernel_label(k), k.at("kind").get<std::string>(), shown(choices_of(k)), tuned.empty() ? "" : " for " + tuned);
     else text += fmt::format("{} ({}) runs by its default rules, which go by the sizes of the call: {}.\n", kernel_label(k), k.at("kind").get<std::string>(), tuned.empty() ? "the package is not tuned" : "the tuner found nothing faster");
+    const auto same = std::find_if(sentences.begin(), sentences.end(), [&](const auto& s) { return s.first == text; });
+    if (same == sentences.end()) sentences.emplace_back(std::move(text), 1);
+    else same->second++;
   }
-  return text;
+  std::string all;
+  for (const auto& [text, times] : sentences) all += times == 1 ? text : fmt::format("{} kernels: {}", times, text);
+  return all;
 }
 
 Result<std::string> size_sentences(const Json& manifest, const std::vector<std::string>& shapes) {
