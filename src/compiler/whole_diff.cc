@@ -131,8 +131,12 @@ Result<WholeReference> WholeReference::make(const Graph& graph, const CompileOpt
     const size_t number = next++;
     if (o.kind != LoopOutput::Kind::user) continue;
     TRY(const reference::Tensor* t, reference.compute(o.source));
-    whole.results_.push_back(*t);
-    whole.noise_.push_back(rounded.ok() ? largest_difference(*t, reference::exact(rounded.value()[number])) : 0);
+    reference::Tensor& made = whole.results_.emplace_back(*t);
+    if (const BufferInfo& buffer = loops.buffer(o.source); !buffer.shown.empty()) {
+      made.sizes = reference.sizes(buffer.shown);
+      made.strides = reference.sizes(face(buffer).strides);
+    }
+    whole.noise_.push_back(rounded.ok() ? largest_difference(made, reference::exact(rounded.value()[number])) : 0);
   }
   return whole;
 }

@@ -126,7 +126,12 @@ Result<std::vector<TensorData>> interpret(const LoopProgram& program, std::span<
   }
   std::vector<TensorData> results;
   for (const LoopOutput& out : program.outputs) {
-    if (out.kind != LoopOutput::Kind::check) results.push_back(interpreter.get(out.source));
+    if (out.kind == LoopOutput::Kind::check) continue;
+    TensorData& made = results.emplace_back(interpreter.get(out.source));
+    const BufferInfo& buffer = program.buffer(out.source);
+    if (buffer.shown.empty()) continue;
+    made.sizes = interpreter.sizes(buffer.shown);
+    made.strides = interpreter.sizes(face(buffer).strides);
   }
   return results;
 }

@@ -9,6 +9,7 @@ namespace coil {
 
 TensorFace face(const BufferInfo& buffer) {
   TensorFace f{buffer.meant.value_or(buffer.dtype), buffer.sizes, buffer.strides};
+  if (!buffer.shown.empty()) f.sizes = buffer.shown, f.strides = contiguous_strides(*buffer.shown[0]->pool, buffer.shown);
   if (!buffer.pairs) return f;
   f.dtype = complex_type(buffer.dtype);
   f.sizes.pop_back();

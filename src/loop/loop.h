@@ -33,12 +33,13 @@ struct BufferInfo {
   std::optional<DType> meant;   // the elements' bits are numbers of this type: a float8 (u8) or a wide unsigned (signed of its size)
   std::vector<Expr> sizes;
   std::vector<Expr> strides;    // elements; empty: not chosen yet (computed only)
+  std::vector<Expr> shown;      // a result of other sizes than the caller's, of the same elements row by row: the caller's; else empty
   int input = -1;               // input: its position among the tensor inputs
   TensorData data;              // constant and state: contents (state: initial contents, dense by `strides`)
 };
 
 // A buffer of the interface as its caller sees it: one of pairs is a tensor of complex dtype without the last axis, one of bits may be
-// of a float8 or unsigned type.
+// of a float8 or unsigned type, and a result may have other sizes.
 struct TensorFace {
   DType dtype;
   std::vector<Expr> sizes, strides;  // strides in elements of dtype

@@ -30,7 +30,10 @@ class Printer {
     for (const LoopOutput& out : program_.outputs) {
       const char* verb = out.kind == LoopOutput::Kind::user ? "output" : out.kind == LoopOutput::Kind::check ? "check" : "write";
       const std::string target = out.target.valid() ? program_.buffer(out.target).name + " = " : "";
-      line("{} {}{}", verb, target, program_.buffer(out.source).name);
+      const BufferInfo& source = program_.buffer(out.source);
+      std::string shown;
+      for (Expr s : source.shown) shown += (shown.empty() ? " as [" : ", ") + text(s);
+      line("{} {}{}{}", verb, target, source.name, shown.empty() ? "" : shown + "]");
     }
     return std::move(out_);
   }

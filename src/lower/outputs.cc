@@ -94,6 +94,21 @@ class Outputs {
     return BufferId(copy.body->id);
   }
 
+  // The computed buffer of which v is all elements, row by row, in other sizes: it can be the result as it is, and nothing has to be copied.
+  std::optional<BufferId> same_rows(const View& v, DType dtype, const Sizes& strides) {
+    if (v.body->kind != ExprKind::load || v.dtype != dtype || v.sizes.empty() || strides != contiguous_strides(rec_.pool(), v.sizes)) return std::nullopt;
+    const BufferId id(static_cast<size_t>(v.body->id));
+    const BufferInfo& info = rec_.program().buffer(id);
+    const bool free = info.kind == BufferInfo::Kind::computed && info.strides.empty() && info.dtype == dtype && !info.pairs && !info.meant && !is_taken(id);
+    if (!free || info.sizes == v.sizes || !(product(rec_.pool(), info.sizes) == product(rec_.pool(), v.sizes))) return std::nullopt;
+    const Sizes own = contiguous_strides(rec_.pool(), info.sizes);
+    if (!stores_so(id, own) || std::any_of(v.sizes.begin(), v.sizes.end(), [](Expr s) { return depends_on_data(s); })) return std::nullopt;
+    Expr place = rec_.pool().index(0), wanted = place;
+    for (size_t d = 0; d < own.size(); ++d) place = place + v.body->args[d] * own[d];
+    for (size_t d = 0; d < strides.size(); ++d) wanted = wanted + rec_.pool().var(static_cast<int>(d)) * strides[d];
+    return simplify_index(place, {v.sizes}) == simplify_index(wanted, {v.sizes}) ? std::optional(id) : std::nullopt;
+  }
+
   // Templates alone write in an order of their own (convolutions channels-last, products row by row); an elementwise copy after
   // them is fused into their epilogue, which writes anywhere.
   bool stores_so(BufferId buffer, const Sizes& strides) {
@@ -139,7 +154,16 @@ class Outputs {
     user.name = out.name;
     user.number = number_kind(out);
     if (!is_dense(sizes, strides)) strides = contiguous_strides(rec_.pool(), sizes);  // expanded results overlap in memory
-    user.source = computed({v.dtype, sizes, v.body}, dtype, sizes, "output", strides);
+    const View whole{v.dtype, sizes, v.body};
+    if (const std::optional<BufferId> same = same_rows(whole, dtype, strides)) {
+      user.source = *same;
+      BufferInfo& buffer = rec_.program().buffer(*same);
+      buffer.shown = sizes;
+      buffer.strides = contiguous_strides(rec_.pool(), buffer.sizes);
+      rec_.program().outputs.push_back(std::move(user));
+      return;
+    }
+    user.source = computed(whole, dtype, sizes, "output", strides);
     BufferInfo& buffer = rec_.program().buffer(user.source);
     if (buffer.pairs) {
       for (Expr& s : strides) s = s * 2;

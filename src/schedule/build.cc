@@ -323,9 +323,21 @@ bool mergeable(const LoopKernel& k, size_t a) {
   return ok;
 }
 
+// A dimension that readers take apart (i // 8 and i % 8) is whole again where its parts lie behind one another in memory.
+void join_places(LoopKernel& k) {
+  std::vector<Expr> sizes;
+  for (const Axis& axis : k.axes) sizes.push_back(axis.size);
+  for (Stmt& s : k.stmts) {
+    for (Expr* e : {&s.value, &s.offset}) {
+      if (*e && any_of(*e, [](Expr n) { return n->is_op(ScalarOp::imod); })) *e = simplify_index(*e, {sizes});
+    }
+  }
+}
+
 }  // namespace
 
 void merge_axes(LoopKernel& k) {
+  join_places(k);
   for (size_t a = 0; a + 1 < k.axes.size();) {
     const bool same_side = (static_cast<int>(a) < k.num_outer) == (static_cast<int>(a + 1) < k.num_outer);
     if (!same_side || !mergeable(k, a)) {

@@ -3,6 +3,7 @@
 #include <map>
 #include <set>
 
+#include "schedule/product_orders.h"
 #include "schedule/product_rows.h"
 #include "schedule/schedule.h"
 
@@ -30,6 +31,7 @@ class LayoutChooser {
     }
     if (target_.convolution_channels_last) find_channels_last();
     rows_ = product_rows(program_, target_);
+    orders_ = product_orders(program_, channels_last_);
     std::vector<Loop> loops = std::move(program_.loops);
     program_.loops.clear();
     for (Loop& loop : loops) {
@@ -106,7 +108,7 @@ class LayoutChooser {
         b.strides = {b.sizes[2] * h * d, d, h * d, pool().index(1)};
         continue;
       }
-      b.strides = channels_last_.contains(id) && b.sizes.size() >= 3 ? channels_last_strides(pool(), b.sizes)
+      b.strides = orders_.contains(id) ? orders_.at(id) : channels_last_.contains(id) && b.sizes.size() >= 3 ? channels_last_strides(pool(), b.sizes)
                   : rows_.padded.contains(id)                        ? padded_strides(pool(), b)
                   : rows_.aligned.contains(id)                       ? aligned_strides(pool(), b, target_)
                                                                      : contiguous_strides(pool(), b.sizes);
@@ -389,6 +391,7 @@ class LayoutChooser {
   std::map<std::pair<const ExprNode*, bool>, BufferId> copied_;  // by the value that was copied, and whether channels are last
   std::set<BufferId> channels_last_;
   ProductRows rows_;
+  std::map<BufferId, std::vector<Expr>> orders_;  // strides of what products read in another order than that of its dimensions
   int copies_ = 0;
 };
 
