@@ -106,3 +106,20 @@ def test_what_stays_where_it_is(what):
         assert sunk.level[node] <= sunk.level[copy]
     else:
         assert sunk.level[node] == first[node]
+
+
+@pytest.mark.parametrize("count", [1, 150, 3000])
+def test_chains_move_whole_or_stay(count):
+    """A long chain that only a later program reads is looked at in bounded time, and no part of it is left behind."""
+    def backward(saved, grad, w):
+        chain = saved
+        for _ in range(count):
+            chain = torch.relu(chain)
+        grad = torch.ops.aten.convolution(grad, w, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1)
+        return (grad * chain,)
+
+    graph = traced(backward, (2, 4, 5, 5), (2, 4, 5, 5), (4, 4, 3, 3))
+    split, first, sunk = levels(graph, {torch.ops.aten.convolution.default})
+    product = next(n for n in graph.nodes if n.target is torch.ops.aten.mul.Tensor)
+    moved = {sunk.level[n] for n in graph.nodes if n.target is torch.ops.aten.relu.default}
+    assert moved == ({sunk.level[product]} if count < 200 else {0})

@@ -14,6 +14,8 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from ._split import Split, base_of, is_number, producer, writes_input
 
+_LARGEST = 200  # operators that move together: a bound of the time
+
 
 def sink(graph: Graph, split: Split) -> Split:
     """The split, in which operators of coil's that only later programs read have the level of the first of these."""
@@ -54,26 +56,34 @@ def _readers(node: Node, split: Split) -> Iterator[Node]:
 
 def _cone(node: Node, later: int, split: Split) -> list[Node]:
     """The node and what it alone needs, if all of it can be computed at a later level from what is in memory then, without holding more than is saved:
-    inputs of the graph, and values that are read as late anyway. Nothing if there is something else."""
-    members: dict[Node, None] = {}
+    inputs of the graph, and values that are read as late anyway. Nothing if there is something else, or too much of it."""
+    members: dict[Node, None] = {node: None}
+    left = [node]
+    while left:
+        member = left.pop()
+        for source in {_memory(n) for n in member.all_input_nodes}:
+            if source in members or source not in split.level or is_number(source):
+                continue
+            readers = [reader for reader in _readers(source, split) if reader not in members]
+            if _is_written(readers, later, split):
+                return []
+            if any(reader.op == "output" or split.level[reader] >= later for reader in readers):
+                continue
+            if source.op != "call_function":
+                if not _no_larger(source, member):
+                    return []
+            elif readers or not _moves(source, split) or len(members) == _LARGEST:
+                return []
+            else:
+                members[source] = None
+                left.append(source)
+    return list(members)
 
-    def add(member: Node) -> bool:
-        members[member] = None
-        return all(available(source, member) for source in {_memory(n) for n in member.all_input_nodes})
 
-    def available(source: Node, member: Node) -> bool:
-        if source in members or source not in split.level or is_number(source):
-            return True
-        others = [reader for reader in _readers(source, split) if reader not in members]
-        if any(_writes(reader) and (split.is_torch(reader) or writes_input(reader) and split.level[reader] < later) for reader in others if reader.op != "output"):
-            return False
-        if any(reader.op == "output" or split.level[reader] >= later for reader in others):
-            return True
-        if source.op != "call_function":
-            return _no_larger(source, member)
-        return not others and _moves(source, split) and add(source)
-
-    return list(members) if add(node) else []
+def _is_written(readers: list[Node], later: int, split: Split) -> bool:
+    """Whether one of these writes to what it reads, before that level or, in PyTorch, at all."""
+    written = [reader for reader in readers if reader.op != "output" and _writes(reader)]
+    return any(split.is_torch(reader) or writes_input(reader) and split.level[reader] < later for reader in written)
 
 
 def _memory(node: Node) -> Node:
