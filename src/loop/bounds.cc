@@ -129,7 +129,8 @@ class Point {
   std::unordered_map<const ExprNode*, Known> seen_;
 };
 
-// Examples of the values of symbols: different ones, and equal ones as far as the ranges allow. Unknown (-1) are those that no size of an input gives.
+// Examples of the values of symbols: different ones, and equal ones as far as the ranges allow; integers that are no sizes (paddings, shifts) are small ones
+// as well. Unknown (-1) are those that no input gives.
 std::vector<SymbolValues> examples(const LoopProgram& program, const std::vector<SizeCheck>& checks) {
   const ExprPool& pool = *program.pool;
   std::vector<bool> given(pool.num_symbols(), false);
@@ -141,15 +142,17 @@ std::vector<SymbolValues> examples(const LoopProgram& program, const std::vector
   for (const BufferInfo& b : program.buffers) {
     if (b.kind == BufferInfo::Kind::input) std::for_each(b.sizes.begin(), b.sizes.end(), give);
   }
+  const std::vector<bool> sizes = given;
   for (const LoopInput& in : program.inputs) {
     if (in.symint) give(in.symint);
   }
   std::vector<SymbolValues> out;
-  for (const int64_t step : {2, 0}) {
+  constexpr int64_t kLikeSizes = -1;
+  for (const auto& [step, integer] : {std::pair<int64_t, int64_t>{2, kLikeSizes}, {0, kLikeSizes}, {2, 1}, {2, 0}}) {
     SymbolValues values;
     for (size_t s = 0; s < pool.num_symbols(); ++s) {
       const Symbol& info = pool.symbol_info(SymbolId(s));
-      const int64_t wanted = std::max<int64_t>(info.min, 5 + step * static_cast<int64_t>(s));
+      const int64_t any = sizes[s] || integer == kLikeSizes ? 5 + step * static_cast<int64_t>(s) : integer, wanted = std::max<int64_t>(info.min, any);
       values.push_back(given[s] ? std::min(wanted, info.max) : -1);
     }
     const auto known = [&](Expr e) { return !any_of(e, [&](Expr x) { return x->kind == ExprKind::symbol && !given[static_cast<size_t>(x->id)]; }); };

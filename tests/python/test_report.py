@@ -158,7 +158,7 @@ def test_the_slower_kernel_is_named(tmp_path):
 def test_long_calls_are_fewer(tmp_path):
     """Twenty calls, where they take no longer than some seconds."""
     program, inputs = planted.export(tmp_path)["softmax"]
-    (_, options), *_ = planted.planted(program, tmp_path, lambda text: planted.slow(text, 300_000_000))
+    (_, options), *_ = planted.planted(program, tmp_path, lambda text: planted.slow(text, 3_000_000_000))
     assert 3 <= harness.coil_json("report", program, "-i", inputs, *options, "--threads", "1")["call"]["calls"] < 20
     assert harness.coil_json("report", program, "-i", inputs)["call"]["calls"] == 20
 
