@@ -7,6 +7,7 @@
 #include <limits>
 #include <numeric>
 
+#include "loop/log_sum.h"
 #include "loop/memory.h"
 
 namespace coil {
@@ -38,12 +39,6 @@ void write_block(DType dtype, uint8_t* memory, int64_t at, const BlockView& bloc
       std::memcpy(memory + (at + i) * static_cast<int64_t>(sizeof(T)), &v, sizeof(T));
     }
   });
-}
-
-// log(exp(a) + exp(b))
-double log_sum(double a, double b) {
-  const double high = std::isnan(a) || a > b ? a : b, low = std::isnan(a) || a > b ? b : a;
-  return std::isinf(high) ? high : high + std::log1p(std::exp(low - high));
 }
 
 // A reduction in progress.

@@ -73,14 +73,14 @@ View softmax_of(Op& op, const std::string& name, const View& source, size_t dim,
 }
 
 void add_softmax(Table& table) {
-  for (const char* target : {"aten._softmax.default", "aten.softmax.int", "aten.special_softmax.int"}) {
+  for (const char* target : {"aten._softmax.default", "aten.softmax.int"}) {
     table[target] = [](Op& op) { return softmax(op, false); };
   }
   table["aten._safe_softmax.default"] = [](Op& op) {
     View x = op.tensor("self");
     return Views{softmax_of(op, "softmax", x, wrap_dim(op.integer("dim"), x.rank()), op.out().dtype, false, true)};
   };
-  for (const char* target : {"aten._log_softmax.default", "aten.log_softmax.int", "aten.special_log_softmax.int"}) {
+  for (const char* target : {"aten._log_softmax.default", "aten.log_softmax.int"}) {
     table[target] = [](Op& op) { return softmax(op, true); };
   }
   for (const char* target : {"aten.logsumexp.default", "aten.special_logsumexp.default"}) table[target] = logsumexp;

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include "loop/log_sum.h"
+
 namespace coil::reference {
 namespace {
 
@@ -53,9 +55,8 @@ void Accumulator::add_place(const Num& x) {
 
 // The result moves by no more than its operands do.
 void Accumulator::add_logarithm(const Num& x) {
-  const bool over = std::isnan(value_.f) || value_.f > x.f;
-  const double high = over ? value_.f : x.f, low = over ? x.f : value_.f, e = std::max(value_.e, x.e);
-  value_.f = std::isinf(high) ? high : high + std::log1p(std::exp(low - high));
+  const double e = std::max(value_.e, x.e);
+  value_.f = log_sum(value_.f, x.f);
   value_.e = std::isfinite(value_.f) ? e + kLogSumRoundoffs * unit_roundoff(type_) * (std::fabs(value_.f) + 1) : std::isinf(e) ? e : 0;
 }
 
