@@ -13,8 +13,9 @@
 #include "loop/amounts.h"
 #include "loop/bounds.h"
 #include "loop/unread_checks.h"
-#include "lower/dtype_rules.h"
 #include "lower/aliases.h"
+#include "lower/dtype_rules.h"
+#include "lower/size_checks.h"
 #include "lower/size_rules.h"
 #include "lower/families.h"
 #include "lower/lowering.h"
@@ -98,11 +99,7 @@ bool all_empty(const Graph& graph, const Node& node) {
   });
 }
 
-std::string text_of(const Sizes& sizes) {
-  std::string text;
-  for (Expr s : sizes) text += (text.empty() ? "" : ", ") + to_string(s);
-  return "[" + text + "]";
-}
+using sizes::text_of;
 
 // What a row computes has other sizes than the program says, or it reads where its operands have nothing: the sizes in the file do not go together.
 void check_results(Session& session, const Scope& scope, const Node& node, const Views& results, size_t first_loop) {
