@@ -80,7 +80,8 @@ def compile(  # noqa: A001
     which is exported with `args`, `kwargs` and `dynamic_shapes` first. Or several programs by their names, {"prefill": program, "decode": "decode.pt2"}
     (paths, bytes, ExportedPrograms): one package, in which equal weights are stored once; `model["decode"]` chooses.
     `output`: where to write the package as well; `Model.save` writes it later.
-    `target`: what the package holds code for: "cpu" (the default), "cpu:x86-64-v3", "cuda:sm_90", several with commas.
+    `target`: what the package holds code for: "cpu", "cpu:x86-64-v3", "cuda:sm_90", several with commas. None: what `device` says; without one, too,
+    the GPU on which all tensors of an ExportedProgram or of a module and its arguments lie, else "cpu" (also of files).
     `device`: where to run it; None: the first target that this machine can run. With a CUDA device and no target, the code is
     for that device.
     `options`: what the command line has: {"dims": {"batch": "x:0"}, "opt_level": 0..3, "threads": N, "skip": ["pass"],
@@ -94,13 +95,30 @@ def compile(  # noqa: A001
 
     Nothing is written unless `output` asks for it. Errors are `coil.Error`s, with the command line's texts.
     """
-    device = _device_text(device)
+    device = _device_text(_own_gpu(program, args, kwargs) if device is None and target is None else device)
     settings = settings_of(options if kernels is None else dict(options or {}, kernels=kernels), target or host_target(device))
     output = None if output is None else os.fspath(output)
     package, report = _compile_any(program, output, args, kwargs, dynamic_shapes, settings)
     if output is not None:
         return Model(_runtime.Model.open(output, device, num_threads), path=output, report=report)
     return Model(_runtime.Model.open_memory(package, device, num_threads), package=package, report=report)
+
+
+def _own_gpu(program: Any, args: Any, kwargs: Any) -> str | None:
+    """The GPU on which a program of this process lies; None: it is a file, or on the CPU, or on several devices."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return None
+    parts = [*program.values()] if isinstance(program, Mapping) else [program]
+    found = []
+    for part in parts:
+        if isinstance(part, torch.export.ExportedProgram):
+            found += [*part.state_dict.values(), *part.constants.values(), *(node.meta.get("val") for node in part.graph.nodes if node.op == "placeholder")]
+        elif isinstance(part, torch.nn.Module):
+            found += [*part.parameters(), *part.buffers()]
+    found += torch.utils._pytree.tree_leaves((args, kwargs))
+    devices = {str(t.device) for t in found if isinstance(t, torch.Tensor) and (t.dim() or t.is_cuda)}  # numbers may stay on the CPU
+    return devices.pop() if len(devices) == 1 and next(iter(devices)).startswith("cuda") and _runtime.cuda_devices() else None
 
 
 def _compile_several(programs: Mapping[str, Any], output: str | None, settings: dict) -> tuple[Any, dict]:

@@ -33,8 +33,8 @@ class Outputs {
   }
 
  private:
-  [[noreturn]] void refuse(const GraphOutput& out, std::string_view what) {
-    throw LowerError{{ErrorCode::unsupported_feature, fmt::format("output '{}' is {}", out.name, what), {}, "return tensors or numbers", out.name}};
+  [[noreturn]] void refuse(const GraphOutput& out, std::string_view what, const char* hint = "return tensors or numbers") {
+    throw LowerError{{ErrorCode::unsupported_feature, fmt::format("output '{}' is {}", out.name, what), {}, hint, out.name}};
   }
 
   View value(const GraphOutput& out) {
@@ -48,7 +48,7 @@ class Outputs {
     if (const Expr* e = std::get_if<Expr>(&info.type)) return {DType::i64, {}, pool.cast(*e, DType::i64)};
     if (!info.is_tensor()) refuse(out, "no tensor");
     const View& v = scope_.values[static_cast<size_t>(id.index)];
-    if (!v.body) refuse(out, "a result that coil does not compute");
+    if (!v.body) refuse(out, "a result that coil does not compute", "return other results; PyTorch 2.11 records the last states of lstm, gru and rnn with a dimension too many: for these export the program with another version");
     return v;
   }
 

@@ -28,11 +28,23 @@ def fresh():
     torch._dynamo.reset()
     coil.reset_compile_stats()
     torch.manual_seed(0)
+    with torch.backends.cudnn.flags(allow_tf32=False):  # eager's own choice differs from call to call
+        yield
 
 
 def close(a, b):
     torch.testing.assert_close(a, b, atol=2e-3, rtol=2e-3)
     assert a.stride() == b.stride() and a.device == b.device
+
+
+def test_a_program_on_the_gpu_is_compiled_for_it():
+    module, x = nn.Sequential(nn.Linear(8, 4), nn.ReLU()).cuda(), torch.randn(3, 8, device="cuda")
+    for model in (coil.compile(module, args=(x,)), coil.compile(torch.export.export(module, (x,))), coil.compile({"a": torch.export.export(module, (x,))})):
+        assert model.device == "cuda:0"
+        close(model(x), module(x).detach())
+    assert coil.compile(lambda a, b: a * b, args=(x, torch.tensor(2.0))).device == "cuda:0"
+    assert coil.compile(module, args=(x,), target="cpu,cuda:sm_{}{}".format(*torch.cuda.get_device_capability())).device in ("cpu", "cuda:0")
+    assert coil.compile(module.cpu(), args=(x.cpu(),)).device == "cpu"
 
 
 def test_model():

@@ -68,6 +68,7 @@ def otherwise(status, what):
 class Bench:
     def __init__(self, device=None):
         self.device, self.known = device or "cpu", Known()
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False  # float32 is judged as such
 
     def place(self, cell):
         """The device of tensors; None: emulated."""
@@ -93,15 +94,15 @@ class Bench:
             exact = None
         return module, sets, eager, exact
 
-    def exported(self, cell, subject, module, sets):
+    def exported(self, cell, subject, module, sets, place="cpu"):
         def export():
-            made = doors.Exported(module, sets, cell.dtype, cell.direction, subject.dynamic if cell.sizes == "dynamic" else None)
+            made = doors.Exported(module, sets, cell.dtype, cell.direction, subject.dynamic if cell.sizes == "dynamic" else None, place.partition(":")[0])
             if cell.sizes == "dynamic" and not made.has_symbols():
                 raise Stop("export", "cannot be exported: every size becomes a constant")
             return made
 
         with otherwise("export", "cannot be exported"):
-            return self.known.get(cell.program, ("export", cell.dtype, cell.direction, cell.sizes), export)
+            return self.known.get(cell.program, ("export", cell.dtype, cell.direction, cell.sizes, place), export)
 
     def check(self, cell, stage):
         reason = cells.without_a_run(cell, self.device.startswith("cuda"))
@@ -124,14 +125,28 @@ class Bench:
         elif cell.door == "compile":
             found = self.compile(cell, module, sets, row, place)
         else:
-            found = self.package(cell, subject, module, sets, row)
+            found = self.package(cell, subject, module, sets, row, place)
         verdict = judged(cell, found, eager, exact, subject.tolerance)
+        if verdict["status"] == "wrong" and cell.direction == "gradients" and len(found[0]) < len(eager[0]) and self.aot_gives(cell, module, sets, place) == len(found[0]):
+            raise Stop("eager", "AOTAutograd gives no gradient where eager does (backend='aot_eager')")
         if verdict["status"] == "wrong":
             others = self.known.get(cell.program, ("nudged", cell.direction, cell.dtype, cell.sizes, place or "cpu"), lambda: nudged_results(cell, module, sets, place or "cpu"))
             verdict = judged(cell, found, eager, exact, subject.tolerance, others)
             if verdict["status"] == "wrong" and cell.direction == "gradients" and cell.door == "compile" and place == "cpu":
                 verdict = graph_by_graph(cell, module, sets, verdict)
         return row | verdict
+
+    def aot_gives(self, cell, module, sets, device):
+        """How many gradients PyTorch's own backend gives that runs the graphs of AOTAutograd; None where that fails, too."""
+        if cell.door != "compile":
+            return None
+        torch._dynamo.reset()
+        try:
+            return len(doors.call(torch.compile(module, backend="aot_eager"), module, *doors.fresh(sets[0]), cell.dtype, cell.direction, device.partition(":")[0]))
+        except Exception:
+            return None
+        finally:
+            torch._dynamo.reset()
 
     def emulate(self, cell, subject, module, sets, eager):
         exported = self.exported(cell, subject, module, sets)
@@ -165,19 +180,20 @@ class Bench:
         row.update(interleaved(calls))
         return found
 
-    def package(self, cell, subject, module, sets, row):
+    def package(self, cell, subject, module, sets, row, place):
         import coil
 
-        exported = self.exported(cell, subject, module, sets)
+        exported = self.exported(cell, subject, module, sets, place)
+        target = "cpu" if place == "cpu" else "cuda:sm_{}{}".format(*torch.cuda.get_device_capability(place))
 
         def build():
             start = time.perf_counter()
-            package = coil.compile(exported.program)
+            package = coil.compile(exported.program, target=target)
             row["first_s"] = round(time.perf_counter() - start, 2)
             return package
 
         with by_coil():
-            package = self.known.get(cell.program, ("package", cell.dtype, cell.direction, cell.sizes), build)
+            package = self.known.get(cell.program, ("package", cell.dtype, cell.direction, cell.sizes, place), build)
             run = doors.stock(package) if cell.door == "stock" else package
             return [exported.call(run, *s) for s in sets]
 

@@ -112,9 +112,9 @@ def nudged(module, sets, dtype, seed):
 class Flat(nn.Module):
     """A module of the tensors among its arguments, for AOTAutograd: the loss first, which the gradients are of."""
 
-    def __init__(self, module, args, kwargs, dtype):
+    def __init__(self, module, args, kwargs, dtype, device="cpu"):
         super().__init__()
-        self.module, self.dtype = module, dtype
+        self.module, self.dtype, self.device = module, dtype, device
         leaves, self.spec = tree_flatten((args, kwargs))
         self.plain = [None if isinstance(v, torch.Tensor) else (v,) for v in leaves]
         tensors = [v.detach().clone().requires_grad_(v.is_floating_point()) for v in leaves if isinstance(v, torch.Tensor)]
@@ -124,7 +124,7 @@ class Flat(nn.Module):
     def outputs(self, module, tensors):
         rest = iter(tensors)
         args, kwargs = tree_unflatten([next(rest) if p is None else p[0] for p in self.plain], self.spec)
-        with cast_of(self.dtype):
+        with cast_of(self.dtype, self.device):
             return differentiable(tensors_of(module(*args, **kwargs)))
 
     def forward(self, *tensors):
@@ -132,12 +132,12 @@ class Flat(nn.Module):
         return (sum((o * getattr(self, f"weight_{i}")).sum().double() for i, o in enumerate(found)).float(),)
 
 
-def joint_program(module, args, kwargs, dtype):
+def joint_program(module, args, kwargs, dtype, device="cpu"):
     """(exported program of the loss and its gradients, its arguments, function of its results that gives the gradients)."""
     from torch._functorch.aot_autograd import aot_export_module
 
     module = copy.deepcopy(module)
-    flat = Flat(module, args, kwargs, dtype)
+    flat = Flat(module, args, kwargs, dtype, device)
     tensors = [t.detach().clone().requires_grad_(t.is_floating_point()) for t in tensors_of((args, kwargs))]
     torch.manual_seed(SEED)
     graph, signature = aot_export_module(flat, tensors, trace_joint=True, output_loss_index=0, decompositions=torch._decomp.core_aten_decompositions())
@@ -157,13 +157,13 @@ def joint_program(module, args, kwargs, dtype):
     return program, given, lambda results: [results[w] for w in wanted]
 
 
-def in_autocast(module):
+def in_autocast(module, device):
     """A copy of the module whose forward is a region of autocast, with the same signature."""
     module, kind = copy.deepcopy(module), type(module)
 
     @functools.wraps(kind.forward)
     def forward(self, *args, **kwargs):
-        with cast_of("autocast"):
+        with cast_of("autocast", device):
             return kind.forward(self, *args, **kwargs)
 
     module.__class__ = type(kind.__name__, (kind,), {"forward": forward})
@@ -173,13 +173,13 @@ def in_autocast(module):
 class Exported:
     """A subject exported in a type and a direction. `call(run, set)`: through a function of the program's arguments."""
 
-    def __init__(self, module, sets, dtype, direction, dynamic):
+    def __init__(self, module, sets, dtype, direction, dynamic, device="cpu"):
         self.pick, self.direction = list, direction
         args, kwargs = fresh(sets[0])
         if direction == "gradients":
-            self.program, self.given, self.pick = joint_program(module, args, kwargs, dtype)
+            self.program, self.given, self.pick = joint_program(module, args, kwargs, dtype, device)
             return
-        module = in_autocast(module) if dtype == "autocast" else copy.deepcopy(module)
+        module = in_autocast(module, device) if dtype == "autocast" else copy.deepcopy(module)
         shapes = dynamic
         if isinstance(dynamic, tuple) and len(dynamic) == 2 and isinstance(dynamic[1], dict):
             shapes = self._by_name(module, args, kwargs, dynamic)

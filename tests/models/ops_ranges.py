@@ -118,7 +118,7 @@ op("range_extremes", lambda x: (x.exp().argmax(1)[3:9], x.exp().amax(0)[2], x.su
 op("range_groups", Lazy(lambda: torch.nn.Sequential(torch.nn.GroupNorm(2, 6), Slice(0, 1, 3), Slice(1, 2, 4))), lambda: (rand(4, 6, 5, 5),))
 op("range_embedding", Lazy(lambda: torch.nn.Sequential(torch.nn.Embedding(30, 8), torch.nn.LayerNorm(8), Slice(1, 2, 4), torch.nn.Linear(8, 3))), lambda: (torch.randint(0, 30, (3, 11)),))
 op("range_gather", lambda x, i: (x.exp().gather(1, i)[1:3], x.exp()[i[:, 0]][:, 2:4]), lambda: (rand(9, 5), torch.randint(0, 5, (9, 4), dtype=I64)))
-op("range_scatter", lambda x, i, y: (x * 2).scatter(1, i, y)[3:5], lambda: (rand(9, 5), torch.randint(0, 5, (9, 4), dtype=I64), rand(9, 4)))
+op("range_scatter", lambda x, i, y: (x * 2).scatter(1, i, y)[3:5], lambda: (rand(9, 5), torch.rand(9, 5).argsort(1)[:, :4].contiguous(), rand(9, 4)))
 op("range_index_put", lambda x, i, y: torch.index_put(x * 2, (i,), y)[3:5], lambda: (rand(9, 5), torch.randint(0, 9, (4,), dtype=I64), rand(4, 5)))
 op("range_complex", lambda x: (lambda y: (torch.view_as_real(y)[2:4], y.real[3:5, :2]))(torch.view_as_complex(x) * 2j), lambda: (rand(9, 5, 2),))
 op("range_f16", lambda x: (x.softmax(-1) * 2)[:, 1:4].float().softmax(0)[5:7], lambda: (rand(20, 9, dtype=F16),))
