@@ -3,6 +3,7 @@
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -132,6 +133,7 @@ nb::dict report_of(const CompileReport& r, double read_seconds) {
 template <class F>
 nb::tuple compile_sources(F make_sources, const std::vector<std::string>& names, const std::optional<std::string>& output, const nb::dict& settings) {
   const Settings s = settings_of(settings);
+  const auto once = settings.contains("batch") ? nb::cast<std::shared_ptr<toolchain::MadeOnce>>(settings["batch"]) : nullptr;
   auto package = std::make_unique<Package>();
   CompileReport report;
   double read_seconds = 0;
@@ -140,6 +142,7 @@ nb::tuple compile_sources(F make_sources, const std::vector<std::string>& names,
   process.run([&] {
     CompileOptions options = value_or_throw(compile_options(s.compile));
     options.name = s.name;
+    options.once = once;
     options.checkpoint = [&process] { process.checkpoint(); };
     options.tune.progress = [&process](double) { process.checkpoint(); };
     const double start = now();
@@ -256,6 +259,7 @@ NB_MODULE(_compiler, m) {
   nb::set_leak_warnings(false);  // what Dynamo holds until the process ends is no leak
   coil::python::translate_errors();
   nb::class_<Package>(m, "Package", nb::type_slots(coil::python::package_slots)).def("__len__", [](const Package& p) { return p.bytes.size(); });
+  nb::class_<coil::toolchain::MadeOnce>(m, "Batch").def(nb::init<>());
   m.def("compile_file", &coil::python::compile_file, "path"_a, "output"_a.none(), "settings"_a);
   m.def("compile_archive", &coil::python::compile_archive, "archive"_a, "output"_a.none(), "settings"_a);
   m.def("compile_json", &coil::python::compile_json, "json"_a, "weights"_a, "output"_a.none(), "settings"_a);

@@ -239,7 +239,7 @@ Result<TargetContents> build_plan(CpuPlan plan, const TargetJob& job, HostOption
       toolchain::compile_all(requests, threads, [&](size_t finished, size_t total, std::string_view name) {
         if (options.checkpoint) options.checkpoint();
         if (options.progress) options.progress(name, finished, total);
-      }, options.cache.get()));
+      }, options.known()));
   std::vector<toolchain::LinkInput> inputs;
   for (size_t i = 0; i < objects.size(); ++i) inputs.push_back({requests[i].name, objects[i]});
   const std::vector<toolchain::LinkInput> library = library_of(*host.machine, t.plan, job.architectures, onednn);

@@ -115,7 +115,7 @@ Result<std::vector<toolchain::Bytes>> compile_all(const Compilation& c, const Co
   return nvrtc.compile_all(c.requests, threads, [&](size_t finished, size_t total, std::string_view name) {
     if (options.checkpoint) options.checkpoint();
     if (options.progress) options.progress(name, finished, total);
-  }, options.cache.get());
+  }, options.known());
 }
 
 // Functions that another compiler made, each in an image of its own. PTX ends with a zero, as the driver wants it.

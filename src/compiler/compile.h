@@ -19,6 +19,7 @@
 #include "loop/loop.h"
 #include "loop/tf32.h"
 #include "ops/int4_block.h"
+#include "toolchain/made_once.h"
 #include "tune/record.h"
 
 namespace coil {
@@ -60,6 +61,7 @@ struct CompileOptions {
   int opt_level = 2;
   TuneOptions tune;
   std::shared_ptr<cache::Cache> cache;  // of compiled kernels and tuned problems; null: none
+  std::shared_ptr<toolchain::MadeOnce> once;  // of compiles that run at the same time: what they have in common is compiled once; null: it is alone
   std::vector<std::string> skip_passes;
   std::vector<std::string> without;             // what the scheduler leaves out: see compiler/without.h
   std::vector<KernelReplacement> replace_kernels;  // edited kernels; each names one of some target
@@ -70,6 +72,8 @@ struct CompileOptions {
   std::shared_ptr<const StateLayout> states;    // of compile_programs: where the program's states lie
   std::shared_ptr<SharedConstants> constants;   // ... and the weights of the programs before it
   std::function<void()> checkpoint;             // called often, by any thread; an exception from it ends the compile and comes out of it
+
+  toolchain::Known known() const { return {cache.get(), once.get()}; }
 };
 
 struct StageTime {

@@ -17,11 +17,9 @@
 #include <vector>
 
 #include "base/result.h"
-#include "cache/cache.h"
+#include "toolchain/made_once.h"
 
 namespace coil::toolchain {
-
-using Bytes = std::vector<uint8_t>;
 
 struct VirtualFile {
   std::string path;  // as it is included: "kernels/common.h"
@@ -52,9 +50,9 @@ Result<std::string> compile_to_assembly(const CompileRequest& request);
 // are, and the name of the last.
 using CompileProgress = std::function<void(size_t done, size_t total, std::string_view name)>;
 
-// The objects of `requests`, in order, compiled on up to `threads` threads. Equal requests (names aside) are compiled once; what `cache`
-// (null: none) has is not compiled, what it lacks is added. The error is that of the first request that fails.
-Result<std::vector<Bytes>> compile_all(std::span<const CompileRequest> requests, int threads, const CompileProgress& progress = {}, cache::Cache* cache = nullptr);
+// The objects of `requests`, in order, compiled on up to `threads` threads. Equal requests (names and comments aside) are compiled once; what is known
+// already is not compiled, and what is compiled is known from then on. The error is that of the first request that fails.
+Result<std::vector<Bytes>> compile_all(std::span<const CompileRequest> requests, int threads, const CompileProgress& progress = {}, const Known& known = {});
 
 std::string compiler_version();      // of the clang inside: "clang 19.1.7"
 std::string device_headers_hash();   // of the headers that generated code may include

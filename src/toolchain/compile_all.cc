@@ -14,6 +14,9 @@
 
 namespace coil::toolchain {
 
+// Line tables name lines: then comments count.
+static std::string code_of(const CompileRequest& request) { return request.flags.empty() ? without_comments(request.source) : request.source; }
+
 std::string compile_key(const CompileRequest& request) {
   std::string text;
   // Each part is preceded by its length, so that parts cannot run into each other.
@@ -26,7 +29,7 @@ std::string compile_key(const CompileRequest& request) {
     add(std::to_string(parts.size()));
     for (const std::string& part : parts) add(part);
   };
-  add(request.source);
+  add(code_of(request));
   add(request.cpu);
   add(std::to_string(request.opt_level));
   add_all(request.defines);
@@ -53,17 +56,9 @@ cache::Key cache_key(const CompileRequest& request, const std::string& device_he
   for (const std::string& d : request.defines) defines += d + " ";
   for (const std::string& f : request.flags) flags += f + " ";
   return {"object",
-          fmt::format("{} of text {}", request.name, hex(hash128(request.source))),
+          fmt::format("text {}", hex(hash128(code_of(request)))),  // not by the name: programs have equal units at different places
           {{"compiler", compiler_version()}, {"cpu", request.cpu}, {"optimisation", std::to_string(request.opt_level)}, {"defines", defines}, {"flags", flags},
            {"headers", hex(headers.digest())}, {"device headers", device_headers}, {"coil", COIL_VERSION}}};
-}
-
-Result<Bytes> compile_cached(const CompileRequest& request, const std::string& device_headers, cache::Cache& cache) {
-  const cache::Key key = cache_key(request, device_headers);
-  if (std::optional<Bytes> known = cache.get(key)) return std::move(*known);
-  TRY(Bytes object, compile_cpp(request));
-  cache.put(key, object);
-  return object;
 }
 
 }  // namespace
@@ -74,8 +69,8 @@ std::string device_headers_hash() {
   return hex(hash.digest());
 }
 
-Result<std::vector<Bytes>> compile_all(std::span<const CompileRequest> requests, int threads, const CompileProgress& progress, cache::Cache* cache) {
-  const std::string device_headers = cache ? device_headers_hash() : "";
+Result<std::vector<Bytes>> compile_all(std::span<const CompileRequest> requests, int threads, const CompileProgress& progress, const Known& known) {
+  const std::string device_headers = device_headers_hash();
   std::map<std::string, size_t> seen;   // key -> index of the unique request
   std::vector<size_t> unique;           // first request of each key
   std::vector<size_t> uses;             // how many requests have the key
@@ -101,7 +96,7 @@ Result<std::vector<Bytes>> compile_all(std::span<const CompileRequest> requests,
   parallel_each(order.size(), threads, [&](size_t k) {
     const size_t u = order[k];
     const CompileRequest& request = requests[unique[u]];
-    results[u].emplace(cache ? compile_cached(request, device_headers, *cache) : compile_cpp(request));
+    results[u].emplace(known.get(cache_key(request, device_headers), [&] { return compile_cpp(request); }));
     if (!progress) return;
     const std::lock_guard lock(progress_mutex);
     done += uses[u];

@@ -2,8 +2,10 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <mutex>
+#include <numeric>
 #include <optional>
 
 #include <fmt/format.h>
@@ -135,27 +137,40 @@ Result<Bytes> Nvrtc::compile(const CudaRequest& r) const {
   return out;
 }
 
-Result<std::vector<Bytes>> Nvrtc::compile_all(std::span<const CudaRequest> requests, int threads, const CompileProgress& progress, cache::Cache* cache) const {
-  const std::string device_headers = cache ? device_headers_hash() : "";
+namespace {
+
+cache::Key key_of(const CudaRequest& r, const std::string& nvrtc, const std::string& device_headers) {
+  std::string headers;
+  for (const VirtualFile& h : r.headers) headers += fmt::format("{} {} ", h.path, hex(hash128(h.text)));
+  // Line tables name lines, and what is wrong with a user's text is named by its lines: then comments count.
+  const std::string code = r.lines || !r.user_kernel.empty() ? r.source : without_comments(r.source);
+  return {"cubin", fmt::format("text {}", hex(hash128(code))),  // not by the name: programs have equal units at different places
+          {{"nvrtc", nvrtc}, {"headers", headers}, {"architecture", r.arch}, {"ptx", r.ptx ? "yes" : "no"}, {"lines", r.lines ? "yes" : "no"}, {"device headers", device_headers}, {"coil", COIL_VERSION}}};
+}
+
+// The places of the requests, those first that take long: templates, of which one takes as long as twenty loops, then long texts.
+std::vector<size_t> longest_first(std::span<const CudaRequest> requests) {
+  std::vector<size_t> order(requests.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  const auto length = [&](size_t i) { return std::pair(requests[i].source.find("cuda/params.h") != std::string::npos, requests[i].source.size()); };
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return length(a) > length(b); });
+  return order;
+}
+
+}  // namespace
+
+Result<std::vector<Bytes>> Nvrtc::compile_all(std::span<const CudaRequest> requests, int threads, const CompileProgress& progress, const Known& known) const {
+  const std::string device_headers = device_headers_hash();
+  const std::vector<size_t> order = longest_first(requests);
   std::vector<std::optional<Result<Bytes>>> results(requests.size());
   std::mutex mutex;
   size_t done = 0;
-  parallel_each(requests.size(), threads, [&](size_t i) {
-    const CudaRequest& r = requests[i];
-    std::string headers;
-    for (const VirtualFile& h : r.headers) headers += fmt::format("{} {} ", h.path, hex(hash128(h.text)));
-    const cache::Key key = {"cubin", fmt::format("{} of text {}", r.name, hex(hash128(r.source))),
-                            {{"nvrtc", version_}, {"headers", headers}, {"architecture", r.arch}, {"ptx", r.ptx ? "yes" : "no"}, {"lines", r.lines ? "yes" : "no"}, {"device headers", device_headers}, {"coil", COIL_VERSION}}};
-    std::optional<Bytes> known = cache ? cache->get(key) : std::nullopt;
-    if (known) {
-      results[i].emplace(std::move(*known));
-    } else {
-      results[i].emplace(compile(r));
-      if (cache && results[i]->ok()) cache->put(key, results[i]->value());
-    }
+  parallel_each(requests.size(), threads, [&](size_t k) {
+    const CudaRequest& r = requests[order[k]];
+    results[order[k]].emplace(known.get(key_of(r, version_, device_headers), [&] { return compile(r); }));
     if (!progress) return;
     const std::lock_guard lock(mutex);
-    progress(++done, requests.size(), requests[i].name);
+    progress(++done, requests.size(), r.name);
   });
   std::vector<Bytes> out;
   for (auto& r : results) {

@@ -37,8 +37,8 @@ class Nvrtc {
   // Thread-safe. Errors: internal with NVRTC's messages (generated code that does not compile is a bug), unsupported_arch for an
   // architecture that this NVRTC does not know.
   Result<Bytes> compile(const CudaRequest& request) const;
-  // All of them on up to `threads` threads, in order; with a cache as toolchain::compile_all.
-  Result<std::vector<Bytes>> compile_all(std::span<const CudaRequest> requests, int threads, const CompileProgress& progress = {}, cache::Cache* cache = nullptr) const;
+  // All of them on up to `threads` threads, in order; what is known as toolchain::compile_all.
+  Result<std::vector<Bytes>> compile_all(std::span<const CudaRequest> requests, int threads, const CompileProgress& progress = {}, const Known& known = {}) const;
 
   const std::string& version() const { return version_; }  // "13.0"
 

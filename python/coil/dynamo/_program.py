@@ -141,6 +141,8 @@ def _compile_all(jobs: dict[bytes, _Parts], settings: dict, device: torch.device
     # What is tuned is timed, by one at a time.
     at_once = 1 if settings.get("tune", "off") != "off" else min(len(jobs), os.cpu_count() or 1, settings.get("threads") or MOST_AT_ONCE, MOST_AT_ONCE)
     folders = [folder_for(settings["name"]) for _ in jobs]
+    if jobs:  # equal kernels of several programs are compiled once
+        settings = dict(settings, batch=importlib.import_module("coil._compiler").Batch())
     works = [_compiling(parts, dict(settings, dump=folder) if folder else settings, device) for parts, folder in zip(jobs.values(), folders)]
     if at_once <= 1:
         made = [work() for work in works]
