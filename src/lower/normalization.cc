@@ -101,6 +101,14 @@ Views batch_norm_with(Op& op, const View& x, const View& mean, const View& varia
   });
   Views results(op.node.outputs.size());
   results[0] = y;
+  // What a GPU's kernels keep for the gradient, of the statistics that they were given; the CPU's keep nothing.
+  const auto is_kept = [&](size_t i) { return i < results.size() && op.graph.value(op.node.outputs[i]).is_tensor() && !is_const(op.out(i).sizes.at(0), 0); };
+  if (is_kept(1)) results[1] = converted(op, mean, op.out(1).dtype);
+  if (is_kept(2)) {
+    results[2] = op.rec.pointwise("batch_norm.deviation", op.out(2).dtype, variance.sizes, [&](Coordinates c) {
+      return as(p.op(ScalarOp::rsqrt, {p.op(ScalarOp::add, {as(op.rec.at(variance, c), type), op.constant(eps, type)})}), op.out(2).dtype);
+    });
+  }
   return results;
 }
 

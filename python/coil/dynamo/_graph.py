@@ -25,7 +25,7 @@ from ._layout import lay_images_channels_last
 from ._products import write_products
 from ._program import Program, build_programs, find_problems
 from ._results import settle_results
-from ._rewrite import close_gaps, draw_masks_first, numbers_as_tensors, read_whole_storages, separate_gradients
+from ._rewrite import close_gaps, draw_masks_first, numbers_as_tensors, numbers_on_the_gpu, read_whole_storages, separate_gradients
 from ._sink import sink
 from ._split import Split, is_number, is_view, size_sources
 from ._stages import graph_begun, graph_split
@@ -52,6 +52,7 @@ def compile_graph(gm: GraphModule, example_inputs: Sequence[Any], *, settings: d
     moved = write_behind(gm.graph, static) if records else []
     launches: dict[Node, str] = {}  # of Triton kernels that coil does not take
     if device.type == "cuda":
+        numbers_on_the_gpu(gm.graph, device)
         registrations = rewrite_graph(gm.graph, settings["target"], refused=launches)
         settings["kernels"] = [*settings["kernels"], *registrations]
         if registrations:

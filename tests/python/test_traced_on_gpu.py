@@ -1,0 +1,90 @@
+"""Programs as PyTorch traces them for a GPU, where operators keep other results than on the CPU. They are exported with fake tensors of a GPU, compiled
+for the CPU, and compared with the formulas."""
+
+import pytest
+import torch
+from torch._subclasses import FakeTensorMode
+
+import coil
+
+aten = torch.ops.aten
+
+
+def compiled(function, args):
+    with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+        program = torch.export.export(type("Module", (torch.nn.Module,), {"forward": lambda self, *a: function(*a)})(), tuple(a.to("cuda") for a in args))
+    return coil.compile(program, target="cpu")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("operator", ["_native_batch_norm_legit_no_training", "native_batch_norm", "_native_batch_norm_legit"])
+def test_batch_norm_with_given_statistics_keeps_them(operator, dtype):
+    torch.manual_seed(0)
+    x, (weight, bias, mean), variance = torch.randn(2, 5, 4, 3).to(dtype), torch.randn(3, 5), torch.rand(5) + 0.1
+    flags = (False,) if operator in ("native_batch_norm", "_native_batch_norm_legit") else ()
+    function = lambda *a: getattr(aten, operator)(*a, *flags, 0.1, 1e-5)[:3]
+    args = (x, weight, bias, mean, variance)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        kept = function(*(a.to("cuda") for a in args))
+    y, saved_mean, saved_deviation = compiled(function, args)(*args)
+    assert [tuple(t.shape) for t in kept[1:]] == [tuple(saved_mean.shape), tuple(saved_deviation.shape)]
+    torch.testing.assert_close(y, torch.nn.functional.batch_norm(x, mean, variance, weight, bias, False, 0.1, 1e-5))
+    if kept[1].numel():
+        torch.testing.assert_close(saved_mean, mean)
+        torch.testing.assert_close(saved_deviation, (variance + 1e-5).rsqrt())
+
+
+def traced(function, *args):
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    with FakeTensorMode() as mode:
+        return make_fx(function, tracing_mode="fake")(*(mode.from_tensor(a).to("cuda") if isinstance(a, torch.Tensor) else a for a in args))
+
+
+def moved(function, *args):
+    """The graph with its numbers on the GPU; the nodes that computed on the CPU before and after; what stays in PyTorch."""
+    from coil.dynamo._rewrite import numbers_on_the_gpu
+    from coil.dynamo._support import torch_nodes
+
+    gm = traced(function, *args)
+    on_cpu = lambda: [n.target for n in gm.graph.nodes if n.op == "call_function" and isinstance(n.meta["val"], torch.Tensor) and n.meta["val"].device.type == "cpu"]
+    before = on_cpu()
+    numbers_on_the_gpu(gm.graph, torch.device("cuda:0"))
+    gm.graph.lint()
+    gm.recompile()
+    return gm, before, on_cpu(), torch_nodes(gm.graph, torch.device("cuda:0"))
+
+
+def test_numbers_of_the_cpu_that_only_the_gpu_reads_move_there():
+    def function(x):
+        number = torch.scalar_tensor(3.0)
+        wide = (number * 2 + torch.full((), 1.0)).to(torch.float64)
+        return x * wide, x.masked_fill(x > 0, torch.tensor(-2.5)), x + torch.tensor(True)
+
+    gm, before, after, kept = moved(function, torch.randn(4))
+    assert len(before) >= 6 and not after and not kept
+    made = [n for n in gm.graph.nodes if n.target in (aten.scalar_tensor.default, aten.full.default)]
+    assert made and all(n.kwargs["device"] == torch.device("cuda:0") for n in made)
+    assert {n.args[0] for n in made if n.target is aten.scalar_tensor.default} == {3.0, -2.5, True}
+    for node in gm.graph.nodes:  # the same numbers: run where there is no GPU
+        if "device" in node.kwargs:
+            node.kwargs = {**node.kwargs, "device": "cpu"}
+    gm.recompile()
+    x = torch.randn(4)
+    for found, expected in zip(gm(x), function(x)):
+        torch.testing.assert_close(found, expected)
+
+
+def test_numbers_that_the_cpu_reads_stay():
+    def function(x):
+        number = torch.scalar_tensor(3.0) + 1  # a result
+        vector = torch.full((3,), 2.0) * torch.scalar_tensor(5.0)  # not a number any more
+        return x * number, number, vector.sum() + 1
+
+    _, before, after, _ = moved(function, torch.randn(4))
+    assert before == after
+
+
+def test_numbers_beside_an_input_of_the_gpu_move():
+    _, before, after, kept = moved(lambda x, s: x * (s + 1) * torch.scalar_tensor(2.0), torch.randn(4), torch.tensor(2.0))
+    assert before and not after and not kept
