@@ -182,13 +182,15 @@ AttentionProblem attention_problem(Op& op, const char* mask_name) {
   return p;
 }
 
+View attention_of(Op& op, const AttentionProblem& p, DType dtype) { return fits_template(p) ? by_template(op, p, dtype) : by_loops(op, p, dtype); }
+
 namespace {
 
 // Seeds, offsets and other results that only dropout and debugging have stay uncomputed: an error only where something uses them.
 Views attention(Op& op, const char* mask_name, bool has_sums = false) {
   const Problem p = attention_problem(op, mask_name);
   const DType dtype = op.out().dtype;
-  View result = fits_template(p) ? by_template(op, p, dtype) : by_loops(op, p, dtype);
+  View result = attention_of(op, p, dtype);
   Views results(op.node.outputs.size());
   results[0] = reshaped(op, result, op.out().sizes);
   const bool told = has_sums && results.size() > 1 && op.graph.value(op.node.outputs[1]).is_tensor();

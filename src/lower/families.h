@@ -10,6 +10,7 @@ void add_index_put(Table& table);
 void add_norm_backward(Table& table);
 void add_convolution_backward(Table& table);
 void add_attention_backward(Table& table);
+void add_encoder_layers(Table& table);
 void add_grid_sampling_backward(Table& table);
 void add_distances_backward(Table& table);
 void add_groups_backward(Table& table);

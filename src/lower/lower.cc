@@ -34,7 +34,7 @@ Table make_table() {
                    add_creation, add_windows, add_indexing, add_scatter, add_index_put, add_reductions, add_softmax, add_statistics,
                    add_normalization, add_matmul, add_einsum, add_convolution, add_pooling, add_attention, add_sorting,
                    add_resampling, add_grid_sampling, add_losses, add_recurrent, add_data_sizes, add_distances, add_search,
-                   add_special, add_bessel, add_norm_backward, add_convolution_backward, add_attention_backward,
+                   add_special, add_bessel, add_norm_backward, add_convolution_backward, add_attention_backward, add_encoder_layers,
                    add_grid_sampling_backward, add_distances_backward, add_groups_backward, add_pool_gradients, add_grouped_products, add_polynomials,
                    add_incomplete_gamma, add_antialiasing, add_calculus, add_products, add_unpooling, add_embedding_bag,
                    add_histograms, add_random, add_margin_losses, add_numeric, add_order_statistics, add_constructions,

@@ -25,22 +25,10 @@ Expr normalised(Op& op, Expr x, const View& mean, const View& rstd, Coordinates 
 }
 
 Views layer_norm(Op& op) {
-  View x = cheap(op, op.tensor("input"));
-  const TensorType& out = op.out();
-  const DType type = accumulate_type(out.dtype);
-  std::vector<size_t> dims;
-  const size_t normalised_rank = op.indices("normalized_shape").size();
-  for (size_t i = x.rank() - normalised_rank; i < x.rank(); ++i) dims.push_back(i);
-  const std::optional<View> weight = op.maybe_tensor("weight"), bias = op.maybe_tensor("bias");
-  const Moments m = moments(op, "layer_norm", x, dims, type);
-  const View rstd = inverse_deviation(op, "layer_norm", m, op.number("eps"), type);
-  View y = op.rec.pointwise("layer_norm", out.dtype, out.sizes, [&](Coordinates c) {
-    return scaled(op, normalised(op, as(op.rec.at(x, c), type), m.mean, rstd, c), weight, bias, c, type);
-  });
-  if (op.node.outputs.size() == 1) return {y};
-  View mean = m.mean;
-  if (is_const(m.count, 0)) mean.body = op.constant(0, mean.dtype);  // as eager says of nothing, while the deviation is NaN
-  return {y, converted(op, mean, op.out(1).dtype), converted(op, rstd, op.out(2).dtype)};
+  const Normed n = layer_normed(op, "layer_norm", cheap(op, op.tensor("input")), op.indices("normalized_shape").size(), op.maybe_tensor("weight"), op.maybe_tensor("bias"),
+                                op.number("eps"), op.out().dtype);
+  if (op.node.outputs.size() == 1) return {n.result};
+  return {n.result, converted(op, n.mean, op.out(1).dtype), converted(op, n.deviation, op.out(2).dtype)};
 }
 
 // A per-channel vector aligned with dimension 1.
@@ -221,6 +209,20 @@ Views rms_norm(Op& op) {
 }
 
 }  // namespace
+
+Normed layer_normed(Op& op, const std::string& name, const View& x, size_t rank, const std::optional<View>& weight, const std::optional<View>& bias, double eps, DType dtype) {
+  const DType type = accumulate_type(dtype);
+  std::vector<size_t> dims;
+  for (size_t i = x.rank() - rank; i < x.rank(); ++i) dims.push_back(i);
+  const Moments m = moments(op, name, x, dims, type);
+  const View deviation = inverse_deviation(op, name, m, eps, type);
+  const View result = op.rec.pointwise(name, dtype, x.sizes, [&](Coordinates c) {
+    return scaled(op, normalised(op, as(op.rec.at(x, c), type), m.mean, deviation, c), weight, bias, c, type);
+  });
+  View mean = m.mean;
+  if (is_const(m.count, 0)) mean.body = op.constant(0, mean.dtype);  // as eager says of nothing, while the deviation is NaN
+  return {result, mean, deviation};
+}
 
 void add_normalization(Table& table) {
   for (const char* target : {"aten.layer_norm.default", "aten.native_layer_norm.default"}) table[target] = layer_norm;

@@ -223,3 +223,50 @@ op("gru_cell", Lazy(lambda: nn.GRUCell(6, 8)), lambda: (rand(3, 6), rand(3, 8)))
 op("lstm_cell", lambda x, h, c, w: (lambda g: ((lambda n: (n, g[3].sigmoid() * n.tanh()))(g[1].sigmoid() * c + g[0].sigmoid() * g[2].tanh())))((torch.cat([x, h], 1) @ w).chunk(4, 1)),
    lambda: (rand(3, 6), rand(3, 8), rand(3, 8), rand(14, 32)))
 op("branch", lambda x: torch.cond(x.sum() > 0, lambda x: x.sin() + 1, lambda x: x.cos() - 1, (x,)), lambda: (rand(5),), sets={"up": lambda: (rand(5).abs(),), "down": lambda: (-rand(5).abs(),)})
+
+
+# The operators into which PyTorch puts a whole layer in inference.
+class FastAttention(torch.nn.Module):
+    def __init__(self, dtype=F32, mask_type=None, **options):
+        super().__init__()
+        self.layer = torch.nn.MultiheadAttention(24, 3, batch_first=True, dtype=dtype).eval()
+        self.mask_type, self.options = mask_type, options
+
+    def forward(self, q, k, v, mask=None):
+        a = self.layer
+        found = torch.ops.aten._native_multi_head_attention(q, k, v, 24, 3, a.in_proj_weight, a.in_proj_bias, a.out_proj.weight, a.out_proj.bias, mask,
+                                                            mask_type=self.mask_type, **self.options)
+        return found if self.options.get("need_weights", True) else found[0]
+
+
+class FastEncoder(torch.nn.Module):
+    def __init__(self, dtype=F32, gelu=False, norm_first=False, mask_type=None):
+        super().__init__()
+        self.layer = torch.nn.TransformerEncoderLayer(24, 3, 40, batch_first=True, dtype=dtype).eval()
+        self.gelu, self.norm_first, self.mask_type = gelu, norm_first, mask_type
+
+    def forward(self, x, mask=None):
+        m, a = self.layer, self.layer.self_attn
+        return torch.ops.aten._transformer_encoder_layer_fwd(
+            x, 24, 3, a.in_proj_weight, a.in_proj_bias, a.out_proj.weight, a.out_proj.bias, self.gelu, self.norm_first, 1e-5, m.norm1.weight, m.norm1.bias,
+            m.norm2.weight, m.norm2.bias, m.linear1.weight, m.linear1.bias, m.linear2.weight, m.linear2.bias, mask, self.mask_type)
+
+
+def hidden(*sizes):
+    mask = torch.rand(*sizes) < 0.3
+    mask[..., 0] = False
+    return mask
+
+
+triple = lambda dtype=F32: tuple(rand(2, 7, 24, dtype=dtype) for _ in range(3))
+op("fast_attention", Lazy(lambda: FastAttention(need_weights=False)), triple)
+op("fast_attention_weights", Lazy(lambda: FastAttention(average_attn_weights=False)), triple)
+op("fast_attention_mean", Lazy(lambda: FastAttention()), triple)
+op("fast_attention_bf16", Lazy(lambda: FastAttention(BF16, 0, need_weights=False)), lambda: (*triple(BF16), hidden(7, 7)))
+op("fast_attention_keys", Lazy(lambda: FastAttention(mask_type=1)), lambda: (*triple(), hidden(2, 7)))
+op("fast_attention_heads", Lazy(lambda: FastAttention(mask_type=2, need_weights=False)), lambda: (*triple(), hidden(2, 3, 7, 7)))
+op("fast_encoder", Lazy(FastEncoder), lambda: (rand(2, 7, 24),))
+op("fast_encoder_gelu_first", Lazy(lambda: FastEncoder(gelu=True, norm_first=True, mask_type=1)), lambda: (rand(2, 7, 24), hidden(2, 7)))
+op("fast_encoder_causal", Lazy(lambda: FastEncoder(gelu=True, mask_type=0)), lambda: (rand(3, 6, 24), torch.triu(torch.ones(6, 6, dtype=torch.bool), 1)))
+op("fast_encoder_bf16", Lazy(lambda: FastEncoder(BF16, norm_first=True)), lambda: (rand(2, 7, 24, dtype=BF16),))
+op("fast_encoder_f16", Lazy(lambda: FastEncoder(F16, gelu=True, mask_type=2)), lambda: (rand(2, 7, 24, dtype=F16), hidden(2, 3, 7, 7)))
