@@ -15,6 +15,7 @@ constexpr SchedulerStep kSteps[] = {
     {"fusion", "loops share kernels", [](TargetTraits& t) { t.fuse_epilogues = t.fuse_siblings = false, no_inlining(t), t.merges_loops = false; }},
     {"epilogues", "what reads a template's result runs with it", [](TargetTraits& t) { t.fuse_epilogues = false; }},
     {"siblings", "loops that read the same values share a kernel", [](TargetTraits& t) { t.fuse_siblings = false; }},
+    {"tiles", "a loop that turns what it reads has a kernel of its own on a GPU", [](TargetTraits& t) { t.turns_in_tiles = false; }},
     {"inlining", "cheap values are computed where they are read", no_inlining},
     {"images", "kernels run image by image", [](TargetTraits& t) { t.kept_bytes = 0; }},
     {"in_place", "states and inputs are written where they are", [](TargetTraits& t) { t.writes_in_place = false; }},

@@ -10,6 +10,7 @@
 #include "expr/written_size.h"
 #include "loop/reduced_span.h"
 #include "schedule/inline_producers.h"
+#include "schedule/turned_loops.h"
 
 namespace coil {
 namespace {
@@ -19,6 +20,7 @@ constexpr int64_t kMaxGroupText = 1000;  // nodes of all loops of a kernel, as t
 constexpr int kMaxGroupCost = 2000;      // of their operations: clang's time grows faster than a function beyond that
 constexpr size_t kMaxGroupLoops = 80;
 constexpr size_t kMaxSiblings = 64;      // kernels that are tried because they read the same, the latest ones
+constexpr const char* kTurned = "it stores along another axis than it reads along: a kernel of its own does that in tiles";
 constexpr int kMaxSearch = 2000;         // kernels that are looked at to know whether one needs another
 
 bool by_index(ReduceOp op) { return op == ReduceOp::argmax || op == ReduceOp::argmin; }
@@ -196,13 +198,14 @@ class Grouper {
     std::vector<int> candidates = inputs;
     std::sort(candidates.rbegin(), candidates.rend());
     std::vector<int> beside;
-    if (target_.fuse_siblings) beside = siblings(row);
+    const bool turned = target_.turns_in_tiles && stores_turned(program_, loop(row));
+    if (target_.fuse_siblings && !turned) beside = siblings(row);
     for (int sibling : beside) {
       if (std::find(candidates.begin(), candidates.end(), sibling) == candidates.end()) candidates.push_back(sibling);
     }
     for (int g : candidates) {
       const bool feeds = std::find(inputs.begin(), inputs.end(), g) != inputs.end();
-      std::string reason = try_merge(g, row, own, inputs);
+      std::string reason = turned ? kTurned : try_merge(g, row, own, inputs);
       if (reason.empty()) return;
       if (feeds) notes_.push_back({loop(groups_[static_cast<size_t>(g)].loops.back()).op, loop(row).op, reason});
     }
@@ -227,6 +230,7 @@ class Grouper {
       g.axis_inner.push_back(true);
       g.has_inner = true;
     }
+    if (turned) alone_.insert(static_cast<int>(groups_.size()));
     add_group(std::move(g));
   }
 
@@ -257,6 +261,7 @@ class Grouper {
     FusionGroup& g = groups_[static_cast<size_t>(gi)];
     if (!target_.merges_loops) return "an option keeps them apart";
     if (g.closed) return "the producer is a template, scan, sort or concatenation";
+    if (alone_.contains(gi)) return kTurned;
     const Length& length = length_[static_cast<size_t>(gi)];
     if (g.loops.size() >= kMaxGroupLoops || length.text + own.text > kMaxGroupText || length.cost + own.cost > kMaxGroupCost) return "the kernel would grow too long";
     for (int other : inputs) {
@@ -402,6 +407,7 @@ class Grouper {
   std::vector<FusionGroup> groups_;
   std::vector<int> group_of_;
   std::vector<int> producer_;
+  std::set<int> alone_;                         // groups of a loop that stores turned
   std::vector<std::vector<BufferId>> reads_;    // of each loop
   std::vector<std::vector<int>> open_readers_;  // of each buffer: groups that may take more loops in, rising but for loops that join late
   std::vector<std::set<int>> needs_;            // of each group: those that it reads from

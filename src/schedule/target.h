@@ -31,6 +31,7 @@ struct TargetTraits {
   bool fuse_epilogues = true;             // what uses a template's result element by element runs with it
   bool joins_keys = false;                // attention reads keys and values where the pieces of their concatenation lie
   bool fuse_siblings = true;              // loops that do not need each other but read the same values share a kernel
+  bool turns_in_tiles = false;            // a loop that stores along another axis than it reads along has a kernel of its own
   std::set<std::string> stored;           // results of loops, by their buffers' names, that no kernel may take in together with what reads them
   bool merges_loops = true;               // loops over the same points share a kernel
   bool writes_in_place = true;            // states and inputs that change element by element

@@ -139,7 +139,7 @@ def test_the_example_and_what_cannot_be_compared(tmp_path):
     assert_refused(coil("diff", DIGITS, "-i", DIGITS_TEST, "--without", "nothing"), "no step 'nothing'", code=402)
 
 
-@pytest.mark.parametrize("step", ["fusion", "epilogues", "siblings", "inlining", "images", "in_place", "split", "keys", "select", "beside", "padding"])
+@pytest.mark.parametrize("step", ["fusion", "epilogues", "siblings", "tiles", "inlining", "images", "in_place", "split", "keys", "select", "beside", "padding"])
 def test_every_step_of_the_scheduler_can_be_left_out(programs, step):
     for name in ("attend", "conv", "norm"):
         program, inputs = programs[name]

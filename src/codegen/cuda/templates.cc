@@ -211,6 +211,7 @@ TargetTraits traits(const CudaSettings& settings) {
   t.inline_cost = 12;
   t.select_pieces = 4;
   t.most_beside = 16;
+  t.turns_in_tiles = true;
   t.template_scratch = [settings](const KernelPlan& plan, const TemplateKernel& k) {
     Expr bytes;
     const auto add = [&](const CudaVariant& v) {
