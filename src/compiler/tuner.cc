@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "codegen/host/host_program.h"
+#include "codegen/index_text.h"
 
 namespace coil {
 namespace {

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "compiler/tuner.h"
-#include "codegen/host/host_program.h"
+#include "codegen/index_text.h"
 
 namespace coil {
 

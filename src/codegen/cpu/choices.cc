@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "codegen/host/host_program.h"
+#include "codegen/index_text.h"
 #include "codegen/user_text.h"
 #include "device/kernels.h"
 #include "schedule/depthwise.h"

@@ -6,7 +6,7 @@
 
 #include "base/hash.h"
 #include "codegen/cpu/choices.h"
-#include "codegen/host/index_text.h"
+#include "codegen/index_text.h"
 #include "codegen/kernel_text.h"
 #include "codegen/user_text.h"
 

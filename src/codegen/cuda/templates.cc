@@ -10,7 +10,7 @@
 #include "codegen/cuda/choices.h"
 #include "codegen/cuda/loop_context.h"
 #include "codegen/cuda/template_facts.h"
-#include "codegen/host/index_text.h"
+#include "codegen/index_text.h"
 #include "schedule/schedule.h"
 #include "templates/cuda_library.h"
 
