@@ -7,16 +7,17 @@
 #include <fmt/format.h>
 
 #include "codegen/cpu/choices.h"
+#include "codegen/cpu/cpu_machine.h"
 #include "codegen/kernel_text.h"
 #include "schedule/schedule.h"
 
 namespace coil::cpu {
 namespace {
 
-constexpr int64_t kStreamedBytes = 1 << 22;  // of a kernel's results: what the next kernel reads is out of the caches near a core by then
-// Of the own rule: results that leave a third-level cache of 32 MB together with what the kernel reads. Measured on a Zen 4 (x * y, two threads): results of
-// 8 MB 0.22 -> 0.32 ms, 16 MB 0.85 -> 0.65, 24 MB 1.6 -> 1.1, 64 MB 5.5 -> 4.1, which is what a loop of nothing but such stores takes.
-constexpr int64_t kOwnStreamedBytes = 16 << 20, kOwnMovedBytes = 40 << 20;
+constexpr int64_t kStreamedBytes = far_bytes(kUsualMachine);  // of a kernel's results: from there on a tuner tries stores past the caches
+// Of the own rule. Measured on a Zen 4 (x * y, two threads): results of 8 MB 0.22 -> 0.32 ms, 16 MB 0.85 -> 0.65, 24 MB 1.6 -> 1.1, 64 MB 5.5 -> 4.1, which is
+// what a loop of nothing but such stores takes.
+constexpr int64_t kOwnStreamedBytes = streamed_bytes(kUsualMachine), kOwnMovedBytes = moved_bytes(kUsualMachine);
 constexpr int kMostVectors = 8;
 // Of the own rule: steps of a largest value, which looks for NaN, wait for each other longer than additions; more columns at once read whole lines.
 constexpr int kSumVectors = 2, kExtremeVectors = 4, kColumnVectors = 4;
