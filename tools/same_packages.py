@@ -52,7 +52,7 @@ def main():
     parser.add_argument("--targets", default="cpu,cuda:sm_90")
     parser.add_argument("--flags", default="", help="more of `coil compile`")
     parser.add_argument("--count", type=int, default=24)
-    args = parser.parse_args()
+    args = parser.parse_intermixed_args()
     total, found, compared, refused = [0.0, 0.0], 0, 0, 0
     with tempfile.TemporaryDirectory() as made:
         for program in args.programs or zoo_programs(args.count):
