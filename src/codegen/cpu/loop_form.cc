@@ -181,12 +181,7 @@ bool streams_by_itself(const KernelPlan& plan, const LoopKernel& k, int lanes) {
   return stored >= kOwnStreamedBytes && stored + moved >= kOwnMovedBytes;
 }
 
-Choice choice_of(int32_t kind, int32_t size) {
-  Choice c;
-  c.values[kForm] = kind;
-  c.values[kFormSize] = size;
-  return c;
-}
+Choice choice_of(LoopFormKind kind, int32_t size) { return cpu::choice_of(LoopChoice{.form = kind, .size = size}); }
 
 }  // namespace
 
@@ -201,8 +196,8 @@ LoopForm own_form(const KernelPlan& plan, const LoopKernel& k) {
 
 std::optional<LoopForm> chosen_form(const KernelPlan& plan, const LoopKernel& k, const Choice& choice) {
   LoopForm form = own_form(plan, k);
-  const int32_t size = choice.values[kFormSize];
-  switch (choice.values[kForm]) {
+  const int32_t size = as<LoopChoice>(choice).size;
+  switch (as<LoopChoice>(choice).form) {
     case kOwnForm: return size == 0 ? std::optional(form) : std::nullopt;
     case kVectors:
       if (!can_repeat(k, form.lanes) || size < 1 || size > kMostVectors || (size == form.vectors && size == form.long_vectors)) return std::nullopt;
@@ -257,8 +252,8 @@ std::vector<Choice> form_choices(const KernelPlan& plan, const LoopKernel& k, co
 }
 
 std::string form_text(const LoopKernel& k, const Choice& choice) {
-  const int32_t size = choice.values[kFormSize];
-  switch (choice.values[kForm]) {
+  const int32_t size = as<LoopChoice>(choice).size;
+  switch (as<LoopChoice>(choice).form) {
     case kVectors: return size == 1 ? "one vector at a time" : fmt::format("{} vectors at once", size);
     case kLanes: return "lanes along " + (size >= 1 && size <= static_cast<int32_t>(k.axes.size()) ? k.axes[static_cast<size_t>(size - 1)].name : "no axis");
     case kTiles: return "no tiles";
