@@ -1,17 +1,16 @@
 // See cuda_blas.h. The library's types and numbers are declared here: no CUDA header at build time.
 #include "cuda_blas.h"
 
-#include <dlfcn.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cuda_graph.h"
+#include "cuda_loader.h"
 #include "cuda_plans.h"
 
 namespace cd {
 namespace {
 
-constexpr uint64_t kAlign = 256, kWorkspaceBytes = uint64_t{16} << 20;  // of kLibraryScratchBytes
+constexpr uint64_t kAlign = kLibraryAlign, kWorkspaceBytes = kLibraryWorkspaceBytes;
 
 enum : int32_t { kReal32 = 0, kReal16 = 2, kRealB16 = 14 };  // cudaDataType
 enum : int32_t { kCompute32 = 68 };                          // CUBLAS_COMPUTE_32F: float32, no TF32
@@ -68,25 +67,22 @@ struct Plan {
 
 Functions blas;
 
-bool load() {
-  const char* const names[] = {"libcublasLt.so.13", "libcublasLt.so.12"};
-  void* library = cuda_open_library("COIL_CUBLASLT", names, 2);
-  if (!library) return false;
-  const auto find = [&](auto*& function, const char* name) {
-    function = reinterpret_cast<__remove_reference_t(decltype(function))>(dlsym(library, name));
-    return function != nullptr;
-  };
-  const bool found =
-      find(blas.version, "cublasLtGetVersion") && find(blas.create, "cublasLtCreate") &&
-      find(blas.destroy, "cublasLtDestroy") && find(blas.make_desc, "cublasLtMatmulDescCreate") &&
-      find(blas.set_desc, "cublasLtMatmulDescSetAttribute") && find(blas.delete_desc, "cublasLtMatmulDescDestroy") &&
-      find(blas.make_layout, "cublasLtMatrixLayoutCreate") && find(blas.delete_layout, "cublasLtMatrixLayoutDestroy") &&
-      find(blas.make_wish, "cublasLtMatmulPreferenceCreate") && find(blas.set_wish, "cublasLtMatmulPreferenceSetAttribute") &&
-      find(blas.delete_wish, "cublasLtMatmulPreferenceDestroy") && find(blas.advise, "cublasLtMatmulAlgoGetHeuristic") &&
-      find(blas.multiply, "cublasLtMatmul");
-  if (found) cuda_trace("cublasLt %zu", blas.version());
-  return found;
-}
+const CudaSymbol kSymbols[] = {
+    {&blas.version, "cublasLtGetVersion"},
+    {&blas.create, "cublasLtCreate"},
+    {&blas.destroy, "cublasLtDestroy"},
+    {&blas.make_desc, "cublasLtMatmulDescCreate"},
+    {&blas.set_desc, "cublasLtMatmulDescSetAttribute"},
+    {&blas.delete_desc, "cublasLtMatmulDescDestroy"},
+    {&blas.make_layout, "cublasLtMatrixLayoutCreate"},
+    {&blas.delete_layout, "cublasLtMatrixLayoutDestroy"},
+    {&blas.make_wish, "cublasLtMatmulPreferenceCreate"},
+    {&blas.set_wish, "cublasLtMatmulPreferenceSetAttribute"},
+    {&blas.delete_wish, "cublasLtMatmulPreferenceDestroy"},
+    {&blas.advise, "cublasLtMatmulAlgoGetHeuristic"},
+    {&blas.multiply, "cublasLtMatmul"},
+};
+const CudaLibraryTable kTable = {"cublasLt", "COIL_CUBLASLT", {"libcublasLt.so.13", "libcublasLt.so.12"}, kSymbols, sizeof kSymbols / sizeof kSymbols[0], &blas.version};
 
 int64_t alignment(const void* p) {
   const uintptr_t low = reinterpret_cast<uintptr_t>(p) | 16;
@@ -166,7 +162,7 @@ struct Blas {
   using Key = cd::Key;
   using Plan = cd::Plan;
   static constexpr int32_t kAttachment = kCublasAttachment;
-  static bool load() { return cd::load(); }
+  static bool load() { return cuda_load_library(kTable); }
   static bool create(void** handle) { return blas.create(handle) == 0; }
   static void destroy(void* handle) { blas.destroy(handle); }
   static void clear(Plan* plan) { cd::clear(plan); }
@@ -204,18 +200,6 @@ bool cublas_gemm(const CudaCall* call, CudaGemm* t, int32_t dtype) {
   __atomic_store_n(&plan->warm, true, __ATOMIC_RELAXED);
   t->scratch = result;
   return true;
-}
-
-void* cuda_open_library(const char* variable, const char* const* names, int32_t count) {
-  const char* wish = getenv(variable);
-  if (wish && *wish) return dlopen(wish, RTLD_NOW | RTLD_LOCAL);
-  const int modes[] = {RTLD_NOW | RTLD_NOLOAD, RTLD_NOW | RTLD_LOCAL};
-  for (const int mode : modes) {
-    for (int32_t i = 0; i < count; i++) {
-      if (void* library = dlopen(names[i], mode)) return library;
-    }
-  }
-  return nullptr;
 }
 
 }  // namespace cd

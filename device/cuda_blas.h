@@ -19,11 +19,6 @@ namespace cd {
 // unless this shape has run before.
 bool cublas_gemm(const CudaCall* call, CudaGemm* t, int32_t dtype);
 
-// --- for the other libraries
-// The library that `variable` of the environment names, else the first of names[0, count) that the process has loaded (PyTorch
-// brings its own), else the first that the loader finds. Null: none.
-void* cuda_open_library(const char* variable, const char* const* names, int32_t count);
-
 }  // namespace cd
 
 #endif  // COIL_DEVICE_CUDA_BLAS_H_

@@ -1,10 +1,8 @@
 // See cuda_dnn.h. cuDNN's graph interface: everything is a descriptor with numbered attributes; the numbers are declared here.
 #include "cuda_dnn.h"
 
-#include <dlfcn.h>
-
-#include "cuda_blas.h"
 #include "cuda_graph.h"
+#include "cuda_loader.h"
 #include "cuda_plans.h"
 
 namespace cd {
@@ -12,8 +10,8 @@ namespace {
 
 constexpr int32_t kMostNotes = 16;
 constexpr int32_t kMostAdvised = 64;  // for float32 many of the first use TF32
-constexpr uint64_t kAlign = 256;
-constexpr int64_t kWorkspaceBytes = int64_t{16} << 20;  // of kLibraryScratchBytes
+constexpr uint64_t kAlign = kLibraryAlign;
+constexpr int64_t kWorkspaceBytes = kLibraryWorkspaceBytes;
 
 enum : int32_t {
   kConvolution = 1,
@@ -99,22 +97,19 @@ struct Plan {
 
 Functions dnn;
 
-bool load() {
-  const char* const names[] = {"libcudnn.so.9"};
-  void* library = cuda_open_library("COIL_CUDNN", names, 1);
-  if (!library) return false;
-  const auto find = [&](auto*& function, const char* name) {
-    function = reinterpret_cast<__remove_reference_t(decltype(function))>(dlsym(library, name));
-    return function != nullptr;
-  };
-  const bool found = find(dnn.version, "cudnnGetVersion") && find(dnn.create, "cudnnCreate") &&
-                     find(dnn.destroy, "cudnnDestroy") && find(dnn.set_stream, "cudnnSetStream") &&
-                     find(dnn.make, "cudnnBackendCreateDescriptor") && find(dnn.remove, "cudnnBackendDestroyDescriptor") &&
-                     find(dnn.finalize, "cudnnBackendFinalize") && find(dnn.set, "cudnnBackendSetAttribute") &&
-                     find(dnn.get, "cudnnBackendGetAttribute") && find(dnn.execute, "cudnnBackendExecute");
-  if (found) cuda_trace("cuDNN %zu", dnn.version());
-  return found;
-}
+const CudaSymbol kSymbols[] = {
+    {&dnn.version, "cudnnGetVersion"},
+    {&dnn.create, "cudnnCreate"},
+    {&dnn.destroy, "cudnnDestroy"},
+    {&dnn.set_stream, "cudnnSetStream"},
+    {&dnn.make, "cudnnBackendCreateDescriptor"},
+    {&dnn.remove, "cudnnBackendDestroyDescriptor"},
+    {&dnn.finalize, "cudnnBackendFinalize"},
+    {&dnn.set, "cudnnBackendSetAttribute"},
+    {&dnn.get, "cudnnBackendGetAttribute"},
+    {&dnn.execute, "cudnnBackendExecute"},
+};
+const CudaLibraryTable kTable = {"cuDNN", "COIL_CUDNN", {"libcudnn.so.9", nullptr}, kSymbols, sizeof kSymbols / sizeof kSymbols[0], &dnn.version};
 
 // A descriptor that is removed with its scope. The first failure makes all that follows do nothing.
 class Descriptor {
@@ -252,7 +247,7 @@ struct Dnn {
   using Key = cd::Key;
   using Plan = cd::Plan;
   static constexpr int32_t kAttachment = kCudnnAttachment;
-  static bool load() { return cd::load(); }
+  static bool load() { return cuda_load_library(kTable); }
   static bool create(void** handle) { return dnn.create(handle) == 0; }
   static void destroy(void* handle) { dnn.destroy(handle); }
   static void clear(Plan* plan) {

@@ -46,12 +46,13 @@ CD_FN float attention_remote(u32 address, int rank) {
 }
 
 // T: float, bf16, f16; M: see attention_masked; D: dim and v_dim rounded up to a power of two, 32..256, D * sizeof(T) <= 512 or T
-// float; SPLIT: blocks of a cluster that share the keys. Shared memory, in floats: (WARPS * 32 / LANES + 1) * ROWS * (D + 2).
+// float; SPLIT: blocks of a cluster that share the keys. Shared memory: attention_decode_shared.
 // Blocks: x = ((batch * kv_heads + kv_head) * row tiles + tile) * SPLIT + part; rows are (head of the group) * q_len + position.
 template <class T, class M, bool CAUSAL, int D, int ROWS, int WARPS, int SPLIT>
 CD_FN void attention_decode(const CudaAttention& t) {
   constexpr int V = 16 / sizeof(T), LANES = D / V < 32 ? D / V : 32, C = D / V / LANES, TEAMS = WARPS * 32 / LANES, THREADS = WARPS * 32;
   constexpr int AHEAD = ROWS * C >= 4 ? 2 : 4, LD = D + 2;
+  static_assert((TEAMS + 1) * ROWS * LD * 4 <= attention_decode_shared(D, ROWS, TEAMS));
   extern __shared__ __align__(128) unsigned char shared[];
   float* parts = (float*)shared;   // [team][ROWS][LD]: output, maximum, sum
   const int q_len = (int)t.q_len, kv_len = (int)t.kv_len, group = (int)(t.heads / t.kv_heads), rows = group * q_len;

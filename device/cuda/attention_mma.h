@@ -10,11 +10,12 @@
 namespace cd {
 
 // T: bf16 or f16; M: see AttentionMask; D: dim and v_dim rounded up (64, 96, 128, 256).
-// Shared memory: (WARPS * 16 * MT + 4 * BN) * (D + 8) * 2 bytes. Blocks: x = (batch * heads + head) * query tiles + tile.
+// Shared memory: attention_mma_shared. Blocks: x = (batch * heads + head) * query tiles + tile.
 template <class T, class M, bool CAUSAL, int D, int BN, int WARPS, int MT>
 CD_FN void attention_mma(const CudaAttention& t) {
   constexpr int BM = WARPS * 16 * MT, PITCH = D + 8, THREADS = WARPS * 32, TILE = BN * PITCH * 2;
   constexpr bool ADDS = !kSame<M, NoMask> && !kSame<M, bool>, KEEP_Q = D * MT <= 128;
+  static_assert(BM * PITCH * 2 + 4 * TILE <= attention_mma_shared(D, BM, BN));
   extern __shared__ __align__(128) unsigned char shared[];
   const int q_len = (int)t.q_len, kv_len = (int)t.kv_len, tiles = (q_len + BM - 1) / BM;
   const int tile = tiles - 1 - (int)(blockIdx.x % (u32)tiles);   // causal: the longest first

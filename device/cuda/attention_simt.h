@@ -10,12 +10,13 @@
 
 namespace cd {
 
-// M: see attention_masked; D: dim and v_dim rounded up to 64, 128 or 256. Shared memory, in floats: (BM + BUFFERS * 2 * BN) * (D + 4)
-// + BM * (BN + 4). Blocks: x = (batch * heads + head) * query tiles + tile.
+// M: see attention_masked; D: dim and v_dim rounded up to 64, 128 or 256. Shared memory: attention_simt_shared.
+// Blocks: x = (batch * heads + head) * query tiles + tile.
 template <class M, bool CAUSAL, int D, int BN, int WARPS, int TM, int BUFFERS>
 CD_FN void attention_simt(const CudaAttention& t) {
   constexpr int BM = WARPS * 8 * TM, PITCH = D + 4, THREADS = WARPS * 32, TILE = BN * PITCH * 4, TN = BN / 4, ON = D / 16;
   constexpr int P_PITCH = BN + 4;
+  static_assert(((BM + BUFFERS * 2 * BN) * PITCH + BM * P_PITCH) * 4 <= attention_simt_shared(D, BM, BN, BUFFERS));
   extern __shared__ __align__(128) unsigned char shared[];
   const int q_len = (int)t.q_len, kv_len = (int)t.kv_len, tiles = (q_len + BM - 1) / BM;
   const int tile = tiles - 1 - (int)(blockIdx.x % (u32)tiles);   // causal: the longest first

@@ -5,6 +5,7 @@
 #include "cuda/base.h"
 #include "cuda/mma.h"
 #include "cuda/params.h"
+#include "cuda/shared_memory.h"
 
 namespace cd {
 

@@ -19,6 +19,7 @@ template <class T, bool CAUSAL, int D, int BN, int GROUPS, int STAGES>
 struct WgmmaAttention {
   static constexpr int kRows = 64 * GROUPS, kSlabQ = kRows * 128, kBytesQ = D / 64 * kSlabQ, kSlab = BN * 128, kBytes = D / 64 * kSlab;
   const CudaAttention& t;
+  static_assert(kBytesQ + 2 * STAGES * kBytes + 8 * (4 * STAGES + 1) <= attention_wgmma_shared(D, kRows, BN, STAGES));
   u32 q, k, v, q_full, k_full, k_empty, v_full, v_empty;  // shared addresses
   int q0, head, batch, blocks;
 
@@ -207,7 +208,7 @@ CD_FN void attention_store(const CudaAttention& t, float (&o)[D / 2], const floa
 
 // T: bf16 or f16; M: see AttentionMask; D: dim and v_dim rounded up (64, 128, 256). scale > 0, kv_len > 0. t.map_q, map_k, map_v: maps of rows
 // (cuda_rows_map) with boxes of 64 * GROUPS, BN and BN rows. Blocks: x = (query tiles) * batch * heads. Launch bounds (128 * (GROUPS + 1), 1).
-// Dynamic shared memory: D * 2 * (64 * GROUPS + 2 * STAGES * BN) + 8 * (4 * STAGES + 1) bytes.
+// Dynamic shared memory: attention_wgmma_shared.
 template <class T, class M, bool CAUSAL, int D, int BN, int GROUPS, int STAGES, bool TURNS>
 CD_FN void attention_wgmma(const CudaAttention& t) {
 #ifdef CD_HAS_WGMMA

@@ -316,6 +316,19 @@ CD_FN f32 hypot(f32 x, f32 y) { return hypotf(x, y); }
 CD_FN f64 hypot(f64 x, f64 y) { return ::hypot(x, y); }
 CD_FN f32 pow(f32 x, f32 y) { return powf(x, y); }
 CD_FN f64 pow(f64 x, f64 y) { return ::pow(x, y); }
+// Of integers by squaring, as ATen's: a negative exponent gives 0 but for bases 1 and -1.
+template <class T>
+CD_FN T pow(T x, T y) {
+  if constexpr (!kIsUnsigned<T>) {
+    if (y < (T)0) return x == (T)1 ? (T)1 : x == (T)-1 ? (T)(y & (T)1 ? -1 : 1) : (T)0;
+  }
+  T result = (T)1;
+  for (T base = x, left = y; left != (T)0; left = (T)(left >> 1)) {
+    if (left & (T)1) result = mul(result, base);
+    base = mul(base, base);
+  }
+  return result;
+}
 
 // ---- Conversions: float -> integer truncates; what does not fit and NaN give what x86 gives, so that both targets agree ---------
 

@@ -4,6 +4,7 @@
 #define COIL_DEVICE_CUDA_CONV_DEPTHWISE_STRIP_H_
 
 #include "cuda/conv_depthwise.h"
+#include "cuda/shared_memory.h"
 
 namespace cd {
 
@@ -11,11 +12,12 @@ namespace cd {
 // two up to 32. Weight [c][KH][KW].
 // Needs x_c == 1, x and its other strides multiples of 16 bytes, oc a multiple of W.
 // Blocks of 256 threads: x = (strips / (256 / CG)) * (groups of W / CG), each rounded up; a line has ow / STRIP strips, rounded up.
-// Shared memory: KH * KW * CG * 16 bytes.
+// Shared memory: conv_depthwise_strip_shared.
 template <class T, int KH, int KW, int S, int STRIP, int CG, class E>
 CD_FN void conv_depthwise_strip(const CudaConv2d& t, const E& epilogue) {
   constexpr int W = 16 / sizeof(T), TAPS = KH * KW, LINES = 256 / CG, COLUMNS = (STRIP - 1) * S + KW;
   using A = reg_t<T>;
+  static_assert(TAPS * CG * W * (int)sizeof(T) <= conv_depthwise_strip_shared(TAPS, CG));
   extern __shared__ __align__(128) unsigned char shared[];
   T* const weights = (T*)shared;   // [tap][CG * W]
   const u32 channel_blocks = ((u32)t.oc / W + CG - 1) / CG, block = blockIdx.x / channel_blocks;

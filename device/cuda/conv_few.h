@@ -16,10 +16,11 @@ struct ConvFew {
   static constexpr int K = IC * KH * KW, STEPS = (K + 15) / 16, PITCH = STEPS * 16 + 8;                    // of the weight
   static constexpr int PH = 15 * S + KH, PW = 15 * S + KW, PATCH = (IC * PH * PW + 7) / 8 * 8;             // of the image
   static constexpr int WEIGHT_AT = 0, TAPS_AT = BN * PITCH * 2, PATCH_AT = TAPS_AT + STEPS * 64, OUT_AT = (PATCH_AT + PATCH * 2 + 127) / 128 * 128;
+  static_assert(OUT_AT + 8 * 16 * BN * 4 <= conv_few_shared(IC, KH, KW, S, BN));
 };
 
 // T: bf16 or f16. IC channels, KH x KW taps, the same stride S both ways, no dilation, one group; BN: 16, 32, 64.
-// Launch: 256 threads, x = (parts of BN channels) * (any number up to that of tiles). Dynamic shared memory: OUT_AT + 8 * 16 * BN * 4 bytes.
+// Launch: 256 threads, x = (parts of BN channels) * (any number up to that of tiles). Dynamic shared memory: conv_few_shared.
 template <class T, int IC, int KH, int KW, int S, int BN, class E>
 CD_FN void conv_few(const CudaConv2d& t, const E& epilogue) {
   using C = ConvFew<IC, KH, KW, S, BN>;

@@ -7,8 +7,6 @@
 
 namespace cd {
 
-constexpr int kConvMmaStages = 4;
-
 // T: bf16, f16 or tf32. A block of BM / WM x BN / WN warps. SPLIT: blocks of a cluster that share a tile (1: no cluster). LINE: bytes of k in a slab.
 template <class T, int BM, int BN, int WM, int WN, int SPLIT, int LINE, class E>
 CD_FN void conv_mma(const CudaConv2d& t, const E& epilogue) {
@@ -18,6 +16,8 @@ CD_FN void conv_mma(const CudaConv2d& t, const E& epilogue) {
   const int begin = SPLIT > 1 ? (int)((i64)s.slabs * s.rank / SPLIT) : 0;
   const int end = SPLIT > 1 ? (int)((i64)s.slabs * (s.rank + 1) / SPLIT) : s.slabs;
   ConvRing<T, BM, BN, BK, PITCH, THREADS, kConvMmaStages> ring(t, s, shared, begin, end);
+  constexpr long long kShared = conv_mma_shared(SIZE, BM, BN, LINE);
+  static_assert(decltype(ring)::BYTES <= kShared && BM * LD * 4 <= kShared);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row = warp / WARPS_N * WM, column = warp % WARPS_N * WN;
   const u32 base = shared_address(shared);
   const int from_a = (row + lane % 16) * PITCH * SIZE + lane / 16 * 16;

@@ -9,7 +9,6 @@
 
 namespace cd {
 
-constexpr int kConvSimtStages = 3;
 
 template <class T>
 struct alignas(16) ConvVector {
@@ -31,6 +30,8 @@ CD_FN void conv_simt(const CudaConv2d& t, const E& epilogue) {
   const int begin = SPLIT > 1 ? (int)((i64)s.slabs * s.rank / SPLIT) : 0;
   const int end = SPLIT > 1 ? (int)((i64)s.slabs * (s.rank + 1) / SPLIT) : s.slabs;
   using Ring = ConvRing<T, BM, BN, BK, PITCH, THREADS, kConvSimtStages>;
+  constexpr long long kShared = conv_simt_shared(sizeof(T), BM, BN, BK * sizeof(T));
+  static_assert(Ring::BYTES <= kShared && BM * LD * (int)sizeof(T) <= kShared);
   Ring ring(t, s, shared, begin, end);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int row = warp / WARPS_N * 8 * TM + (lane >> 1 & 1 | lane >> 2 & 6);

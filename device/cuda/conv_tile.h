@@ -10,6 +10,7 @@
 #include "cuda/base.h"
 #include "cuda/mma.h"
 #include "cuda/params.h"
+#include "cuda/shared_memory.h"
 
 #ifndef CD_METHOD
 #define CD_METHOD __device__ __forceinline__

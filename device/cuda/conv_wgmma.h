@@ -154,7 +154,7 @@ struct ConvWgmma {
 
 #endif
 
-// Dynamic shared memory: STAGES * (64 G + BN) * 128 + (SPLIT == 1 ? G * 16384 : 0) + 64 G * 16 + 16 * STAGES bytes.
+// Dynamic shared memory: conv_wgmma_shared.
 template <class T, int G, int BN, int STAGES, int SPLIT, class E>
 CD_FN void conv_wgmma(const CudaConv2d& t, const E& epilogue) {
 #ifdef CD_HAS_WGMMA
@@ -164,6 +164,7 @@ CD_FN void conv_wgmma(const CudaConv2d& t, const E& epilogue) {
   extern __shared__ __align__(1024) unsigned char cd_conv_shared[];
   const u32 base = shared_address(cd_conv_shared);
   constexpr int OUT = STAGES * (Conv::kBytesA + Conv::kBytesB), PLACES = OUT + (SPLIT == 1 ? G * 16384 : 0), BARRIERS = PLACES + BM * 16;
+  static_assert(BARRIERS + 16 * STAGES <= conv_wgmma_shared(G, BN, STAGES, SPLIT > 1));
   const int group = threadIdx.x / 128, thread = threadIdx.x % 128;
   if (threadIdx.x == 0) {
     for (int i = 0; i < STAGES; i++) barrier_init(base + BARRIERS + 8 * i, Conv::kLoaders + 1), barrier_init(base + BARRIERS + 8 * (STAGES + i), G * 4);

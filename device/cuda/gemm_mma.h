@@ -154,6 +154,7 @@ CD_FN void gemm_mma_tile(const CudaGemm& t, const E& epilogue, const TilePlace& 
   constexpr int kWarpsN = BN / WN, THREADS = BM / WM * kWarpsN * 32, kStage = (BM + BN) * BK * (int)sizeof(T);
   using LoaderA = MmaLoader<T, BM, BK, THREADS, A_K>;
   using LoaderB = MmaLoader<T, BN, BK, THREADS, B_K>;
+  static_assert(STAGES * kStage <= gemm_mma_shared(sizeof(T), BM, BN, BK, STAGES) && LoaderA::kBytes + LoaderB::kBytes <= kStage);
   const int row0 = place.row0, col0 = place.col0, m = place.m, n = (int)t.n;
   const int k_begin = place.k_begin, k_end = place.k_end, steps = k_begin < k_end ? cdiv(k_end - k_begin, BK) : 0;
   const u32 base = shared_address(shared);
@@ -215,8 +216,7 @@ CD_FN void gemm_mma_tile(const CudaGemm& t, const E& epilogue, const TilePlace& 
   finish_tile<T, BM, BN, THREADS, SPLIT>(out, place.batch, row0, col0, m, n, epilogue);
 }
 
-// Grid: x = tiles of m * tiles of n * SPLIT, z = batches (or fewer). Dynamic shared memory: STAGES * (BM + BN) * BK * sizeof(T) bytes, at least
-// BM * BN * 4.
+// Grid: x = tiles of m * tiles of n * SPLIT, z = batches (or fewer). Dynamic shared memory: gemm_mma_shared.
 template <class T, int BM, int BN, int BK, int WM, int WN, int STAGES, bool A_K, bool B_K, int SPLIT, class E>
 CD_FN void gemm_mma(const CudaGemm& t, const E& epilogue) {
   extern __shared__ __align__(1024) unsigned char cd_gemm_shared[];

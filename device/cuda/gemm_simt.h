@@ -102,6 +102,8 @@ CD_FN void gemm_simt_tile(const CudaGemm& t, const E& epilogue, const TilePlace&
   using LoaderA = SimtLoader<T, BM, BK, THREADS, A_K>;
   using LoaderB = SimtLoader<T, BN, BK, THREADS, B_K>;
   constexpr int kStageA = LoaderA::kPitch * BK, kStage = kStageA + LoaderB::kPitch * BK;
+  constexpr long long kShared = gemm_simt_shared(sizeof(T), BM, BN, BK, TM, STAGES, SLICES, SPLIT > 1 || SLICES > 1);
+  static_assert(STAGES * kStage * sizeof(T) <= kShared && kGroup / 32 * 4 * G * 8 * TN * (int)sizeof(T) <= kShared);
   const int row0 = place.row0, col0 = place.col0, m = place.m, n = (int)t.n;
   const int warp = threadIdx.x % kGroup / 32, lane = threadIdx.x % 32, slice = threadIdx.x / kGroup;
   const int thread_m = warp / kWarpsN * (4 * TM) + lane / 8 * G, thread_n = warp % kWarpsN * (8 * TN) + lane % 8 * G;
@@ -200,8 +202,7 @@ CD_FN void gemm_simt_tile(const CudaGemm& t, const E& epilogue, const TilePlace&
   }
 }
 
-// Grid: x = tiles of m * tiles of n * SPLIT, z = batches (or fewer). Dynamic shared memory, in elements: the larger of STAGES * BK *
-// (BM + BN + 32 / sizeof(T)) and SLICES * BM * BN (with SPLIT or SLICES; else BM * BN * G / TM).
+// Grid: x = tiles of m * tiles of n * SPLIT, z = batches (or fewer). Dynamic shared memory: gemm_simt_shared.
 template <class T, int BM, int BN, int BK, int TM, int TN, int STAGES, int SLICES, bool A_K, bool B_K, int SPLIT, class E>
 CD_FN void gemm_simt(const CudaGemm& t, const E& epilogue) {
   extern __shared__ __align__(1024) unsigned char cd_gemm_shared[];

@@ -4,6 +4,7 @@
 
 #include "cuda/mma.h"
 #include "cuda/params.h"
+#include "cuda/shared_memory.h"
 
 namespace cd {
 

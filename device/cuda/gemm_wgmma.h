@@ -110,12 +110,12 @@ struct WgmmaGemm : WgmmaPipeline<T, 128, BN, STAGES, A_K, B_K, CLASSES> {
 #endif
 
 // An epilogue may have wide(batch, row, col, acc): eight columns in wide accesses, allowed where straight() is true.
-// Launch: clusters of DOWN * ACROSS, at most as many as run at once, __launch_bounds__(384, 1). Dynamic shared memory: STAGES * (128 + BN) * 128 +
-// 32768 (CLASSES > 1: 8192) + 16 (CLASSES > 1: 32) * STAGES bytes.
+// Launch: clusters of DOWN * ACROSS, at most as many as run at once, __launch_bounds__(384, 1). Dynamic shared memory: gemm_wgmma_shared.
 template <class T, int BN, int STAGES, int DOWN, int ACROSS, bool A_K, bool B_K, int CLASSES, class E>
 CD_FN void gemm_wgmma(const CudaGemm& t, const E& epilogue) {
 #ifdef CD_HAS_WGMMA
   using Gemm = WgmmaGemm<T, BN, STAGES, DOWN, ACROSS, A_K, B_K, CLASSES>;
+  static_assert(Gemm::kBytes + Gemm::kBuffers + wgmma_barriers(STAGES, CLASSES) <= gemm_wgmma_shared(128, wgmma_columns(BN, B_K), STAGES, CLASSES));
   extern __shared__ __align__(1024) unsigned char cd_gemm_shared[];
   const int group = threadIdx.x / 128;
   Gemm gemm(t, shared_address(cd_gemm_shared), shared_address(cd_gemm_shared) + Gemm::kBytes + Gemm::kBuffers);
@@ -185,7 +185,7 @@ CD_FN void wgmma_copy(WgmmaStages<T, BM, BN, STAGES, A_K, B_K>& s, const CudaGem
 #endif
 
 // Grid: x = (tiles of m / DOWN) * (tiles of n / ACROSS) * batches * SPLIT * DOWN * ACROSS, clusters of the last three. Block: BM * 2 * TURNS + (COPY ?
-// 128 : 32) threads. Dynamic shared memory: the larger of STAGES * (BM + BN) * 128 and BM * BN * 4, and 16 (CLASSES > 1: 32) * STAGES bytes.
+// 128 : 32) threads. Dynamic shared memory: gemm_wgmma_split_shared.
 // TURNS = 2 (CLASSES > 1, BM = 64): OddTurns.
 template <class T, int BM, int BN, int STAGES, int SPLIT, int DOWN, int ACROSS, bool A_K, bool B_K, bool COPY, int CLASSES, int TURNS, class E>
 CD_FN void gemm_wgmma_split(const CudaGemm& t, const E& epilogue) {
@@ -194,6 +194,7 @@ CD_FN void gemm_wgmma_split(const CudaGemm& t, const E& epilogue) {
   extern __shared__ __align__(1024) unsigned char cd_gemm_shared[];
   constexpr int kMultipliers = BM * 2 * TURNS, kThreads = kMultipliers + (COPY ? 128 : 32), kBarriers = Stages::kBytes > BM * BN * 4 ? Stages::kBytes : BM * BN * 4, kShare = DOWN * ACROSS;
   static_assert(!COPY || kShare == 1);
+  static_assert(kBarriers + wgmma_barriers(STAGES, CLASSES) <= gemm_wgmma_split_shared(BM, BN, wgmma_columns(BN, B_K), STAGES, CLASSES));
   Stages stages(shared_address(cd_gemm_shared), shared_address(cd_gemm_shared) + kBarriers);
   const WgmmaShare<DOWN, ACROSS> share;
   if (threadIdx.x == 0) {

@@ -9,7 +9,7 @@ from typing import Any, Mapping
 
 import torch
 
-from ._compile import compile as compile_program
+from ._compile import compile as compile_program, option_names
 from ._errors import option_error
 from ._model import Model, load
 
@@ -51,7 +51,7 @@ def _options(configs: dict[str, Any], program: Any) -> tuple[dict[str, Any], str
     for key, value in configs.items():
         if key == REPLACEABLE:
             options["replaceable_constants"] = bool(value)
-        elif "." not in key and key in ("dims", "opt_level", "threads", "skip", "libraries", "graphs", "tf32", "winograd", "name", "replaceable_constants"):
+        elif key in option_names():
             options[key] = value
         elif key not in _IGNORED:
             _IGNORED.add(key)

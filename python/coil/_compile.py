@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import io
+import operator
 import os
 import sys
 from typing import Any, Mapping
@@ -13,41 +15,56 @@ from ._errors import option_error
 from ._model import Model, _device_text
 from ._registry import registrations
 
-OPTIONS: dict[str, Any] = {"dims": {}, "opt_level": 2, "threads": 0, "skip": (), "libraries": True, "graphs": True, "tf32": False, "winograd": True, "name": "", "tune": "off",
-                           "tune_budget": "", "tune_memory": "", "tune_threads": 0, "warm": {}, "record": "", "replay": "", "dump": "", "debug_info": "", "replaceable_constants": False, "kernels": None}
+# What only Python has, beside the compiler's own options.
+_PYTHON_OPTIONS: dict[str, Any] = {"dims": {}, "name": "", "replaceable_constants": False, "kernels": None}
+
+
+@functools.cache
+def _compiler_options() -> dict[str, Any]:
+    return importlib.import_module("coil._compiler").option_defaults()
+
+
+def option_names() -> list[str]:
+    return sorted({*_compiler_options(), *_PYTHON_OPTIONS} - {"target"})
 
 
 def settings_of(options: Mapping[str, Any] | None, target: str) -> dict:
     """The options of the command line as the compiler takes them; unknown ones are refused."""
-    given = dict(OPTIONS, **(options or {}))
-    for key in given:
-        if key not in OPTIONS:
-            raise option_error(f"there is no option '{key}'", "options: " + ", ".join(OPTIONS))
-    for key in ("record", "replay", "dump", "debug_info"):
-        if not isinstance(given[key], (str, os.PathLike)):
-            raise option_error(f"'{key}' is {given[key]!r}", "a path")
-        given[key] = os.fspath(given[key])
-    for key in ("tune_budget", "tune_memory"):
-        given[key] = str(given[key] or "")
+    names = option_names()
+    for key in options or {}:
+        if key not in names:
+            raise option_error(f"there is no option '{key}'", "options: " + ", ".join(names))
+    given = {**_compiler_options(), **_PYTHON_OPTIONS, **(options or {}), "target": target}
     # {"batch": [1, 8, 64]} is --warm batch=1,8,64.
-    given["warm"] = [f"{name}={','.join(map(str, sizes))}" for name, sizes in dict(given["warm"]).items()]
-    given["tf32"] = _tf32_text(given["tf32"])
-    skip = given["skip"]
-    given["skip"] = skip.split(",") if isinstance(skip, str) else list(skip)
+    if isinstance(given["warm"], Mapping):
+        given["warm"] = [f"{name}={','.join(map(str, sizes))}" for name, sizes in given["warm"].items()]
+    if isinstance(given["tf32"], bool):
+        given["tf32"] = "all" if given["tf32"] else "no"
+    for key, default in _compiler_options().items():
+        given[key] = _as_option(key, default, given[key])
     # {"batch": "x:0"} as on the command line; the reader takes it the other way round.
     given["dims"] = {where: name for name, where in dict(given["dims"]).items()}
     given["kernels"], given["kernel_files"] = registrations(given["kernels"])
-    given["target"] = target
     return given
 
 
-def _tf32_text(given: Any) -> str:
-    """What --tf32 says. True: all; "products" or "convolutions": of these alone."""
-    if isinstance(given, str) and given in ("no", "products", "convolutions", "all"):
-        return given
-    if not isinstance(given, bool):
-        raise option_error(f"'tf32' is {given!r}", 'True, False, "products" or "convolutions"')
-    return "all" if given else "no"
+def _as_option(key: str, default: Any, value: Any) -> Any:
+    """A value in the type of the option's default: text of paths and numbers, a list of a single text."""
+    if isinstance(default, str):
+        if isinstance(value, (str, os.PathLike)):
+            return os.fspath(value)
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            return str(value)
+        raise option_error(f"'{key}' is {value!r}", "a text or a path")
+    if isinstance(default, list):
+        return [value] if isinstance(value, str) else [os.fspath(v) for v in value]
+    if isinstance(default, bool):
+        if isinstance(value, bool):
+            return value
+        raise option_error(f"'{key}' is {value!r}", "True or False")
+    if hasattr(type(value), "__index__"):
+        return operator.index(value)
+    raise option_error(f"'{key}' is {value!r}", "a whole number")
 
 
 def host_target(device: str) -> str:
@@ -84,7 +101,7 @@ def compile(  # noqa: A001
     the GPU on which all tensors of an ExportedProgram or of a module and its arguments lie, else "cpu" (also of files).
     `device`: where to run it; None: the first target that this machine can run. With a CUDA device and no target, the code is
     for that device.
-    `options`: what the command line has: {"dims": {"batch": "x:0"}, "opt_level": 0..3, "threads": N, "skip": ["pass"],
+    `options`: what the command line has (docs/options.md): {"dims": {"batch": "x:0"}, "opt_level": 0..3, "threads": N, "skip": ["pass"],
     "libraries": False, "graphs": False, "tf32": True (or "products", "convolutions"), "winograd": False, "name": "of the package", "tune": "fast" or "max", "tune_budget": "30s",
     "warm": {"batch": [1, 8, 64]}, "record": "tuning.json", "replay": "tuning.json"}; {"dump": "folder"} for the texts of every stage;
     {"debug_info": "folder"} for line tables in the code, and the generated texts that they name in the folder;

@@ -24,6 +24,9 @@ def compile_programs(programs: list[tuple[str, Any]], output: str | None,
 def unsupported(json: str, settings: dict[str, Any]) -> list[tuple[str, str, str, bool]]:
     """(node, operator, problem) of each node that cannot be compiled."""
 
+def option_defaults() -> dict[str, Any]:
+    """The options that the command line has too, by name, with their defaults."""
+
 def check_kernel(registration: str) -> None:
     """Raises what is wrong with a user kernel's registration, as JSON."""
 

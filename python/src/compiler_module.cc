@@ -47,27 +47,35 @@ struct Settings {
 
 Settings settings_of(const nb::dict& d) {
   Settings s;
-  s.compile.target = nb::cast<std::string>(d["target"]);
-  s.compile.opt_level = nb::cast<int>(d["opt_level"]);
-  s.compile.threads = nb::cast<int>(d["threads"]);
-  s.compile.libraries = nb::cast<bool>(d["libraries"]);
-  s.compile.graphs = nb::cast<bool>(d["graphs"]);
-  s.compile.tf32 = nb::cast<std::string>(d["tf32"]);
-  s.compile.winograd = nb::cast<bool>(d["winograd"]);
-  s.compile.tune = nb::cast<std::string>(d["tune"]);
-  s.compile.tune_budget = nb::cast<std::string>(d["tune_budget"]);
-  s.compile.tune_memory = nb::cast<std::string>(d["tune_memory"]);
-  s.compile.tune_threads = nb::cast<int>(d["tune_threads"]);
-  s.compile.warm = nb::cast<std::vector<std::string>>(d["warm"]);
-  s.compile.record = nb::cast<std::string>(d["record"]);
-  s.compile.replay = nb::cast<std::string>(d["replay"]);
-  s.compile.dump = nb::cast<std::string>(d["dump"]);
-  s.compile.debug_folder = nb::cast<std::string>(d["debug_info"]);
-  s.compile.skip = nb::cast<std::vector<std::string>>(d["skip"]);
+#define TEXT(field, ...) s.compile.field = nb::cast<std::string>(d[#field]);
+#define NUMBER(field, ...) s.compile.field = nb::cast<int>(d[#field]);
+#define WITHOUT(field, ...) s.compile.field = nb::cast<bool>(d[#field]);
+#define LIST(field, ...) s.compile.field = nb::cast<std::vector<std::string>>(d[#field]);
+#include "compiler/options.def"
+#undef TEXT
+#undef NUMBER
+#undef WITHOUT
+#undef LIST
   s.read.dim_names = nb::cast<std::map<std::string, std::string>>(d["dims"]);
   s.name = nb::cast<std::string>(d["name"]);
   s.read.kernels = value_or_throw(user_kernels(nb::cast<std::vector<std::string>>(d["kernels"]), nb::cast<std::vector<std::string>>(d["kernel_files"])));
   return s;
+}
+
+// The options of the table by their names, with their defaults.
+nb::dict option_defaults() {
+  const CompileSettings defaults;
+  nb::dict d;
+#define TEXT(field, ...) d[#field] = defaults.field;
+#define NUMBER(field, ...) d[#field] = defaults.field;
+#define WITHOUT(field, ...) d[#field] = defaults.field;
+#define LIST(field, ...) d[#field] = defaults.field;
+#include "compiler/options.def"
+#undef TEXT
+#undef NUMBER
+#undef WITHOUT
+#undef LIST
+  return d;
 }
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
@@ -266,5 +274,6 @@ NB_MODULE(_compiler, m) {
   m.def("compile_programs", &coil::python::compile_programs, "programs"_a, "output"_a.none(), "settings"_a);
   m.def("unsupported", &coil::python::unsupported, "json"_a, "settings"_a);
   m.def("check_kernel", [](const std::string& registration) { coil::python::value_or_throw(coil::user_kernels({registration}, {})); }, "registration"_a);
+  m.def("option_defaults", &coil::python::option_defaults);
   m.def("has_lowering", [](const std::string& target) { return coil::has_lowering(target); }, "target"_a);
 }

@@ -6,7 +6,7 @@
 
 #include "base/hash.h"
 #include "codegen/foreign_text.h"
-#include "codegen/host/index_text.h"
+#include "codegen/index_text.h"
 
 namespace coil {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "codegen/host/watch_text.h"
+#include "codegen/interface/watch_text.h"
 #include "compiler/call_memory.h"
 #include "compiler/cpu_target.h"
 #include "compiler/without.h"

@@ -9,7 +9,7 @@
 
 #include "base/without_memory.h"
 #include "codegen/constants.h"
-#include "codegen/host/host_program.h"
+#include "codegen/index_text.h"
 #include "compiler/build_target.h"
 #include "compiler/dump.h"
 #include "compiler/replace_kernels.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "codegen/host/call_text.h"
+#include "codegen/interface/call_text.h"
 
 namespace coil {
 

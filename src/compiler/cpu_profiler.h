@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "compiler/cpu_target.h"
-#include "compiler/profiling.h"
+#include "tune/profiling.h"
 #include "runtime/context.h"
 #include "tune/search.h"
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "codegen/cpu/choices.h"
-#include "codegen/host/host_program.h"
+#include "codegen/cpu/host/host_program.h"
 #include "compiler/build_target.h"
 #include "compiler/target.h"
 #include "compiler/tune_fusion.h"

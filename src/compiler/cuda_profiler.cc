@@ -4,7 +4,7 @@
 #include <chrono>
 #include <system_error>
 
-#include "codegen/host/call_text.h"
+#include "codegen/interface/call_text.h"
 
 namespace coil {
 namespace {

@@ -11,8 +11,8 @@
 #include <thread>
 #include <vector>
 
-#include "compiler/profiling.h"
-#include "compiler/tuner.h"
+#include "tune/profiling.h"
+#include "tune/tuner.h"
 #include "runtime/context.h"
 
 namespace coil {

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "codegen/host/watch_text.h"
+#include "codegen/interface/watch_text.h"
 #include "compiler/call_memory.h"
 #include "reference/interpreter.h"
 #include "reference/nonfinite.h"

@@ -27,6 +27,15 @@ std::vector<std::string> split(const std::string& text, char separator) {
 
 namespace {
 
+// "a,b" is two items.
+std::vector<std::string> split_all(const std::vector<std::string>& items) {
+  std::vector<std::string> all;
+  for (const std::string& item : items) {
+    for (std::string& part : split(item, ',')) all.push_back(std::move(part));
+  }
+  return all;
+}
+
 Error bad(const std::string& message, const std::string& hint = "") { return Error{ErrorCode::bad_option, message, "", hint}; }
 
 // "30s", "2m", "500ms", "30": seconds.
@@ -198,9 +207,9 @@ Result<CompileOptions> compile_options(const CompileSettings& settings) {
   TRY_STATUS(read_tuning(settings, options));
   TRY(options.cache, cache::Cache::from_env());
   options.dump_folder = settings.dump.empty() ? env("COIL_DUMP").value_or("") : settings.dump;
-  options.debug_folder = settings.debug_folder.empty() ? env("COIL_DEBUG_INFO").value_or("") : settings.debug_folder;
-  options.skip_passes = settings.skip;
-  options.without = settings.without;
+  options.debug_folder = settings.debug_info.empty() ? env("COIL_DEBUG_INFO").value_or("") : settings.debug_info;
+  options.skip_passes = split_all(settings.skip);
+  options.without = split_all(settings.without);
   TRY_STATUS(check_without(options.without));
   TRY(options.replace_kernels, kernel_replacements(settings.replace_kernels));
   for (std::string& pass : split(env("COIL_SKIP").value_or(""), ',')) options.skip_passes.push_back(std::move(pass));

@@ -138,7 +138,7 @@ Result<tune::Record> tune_cpu(const TargetJob& job) {
     TRY(plan, plan_cpu(loops, options, {}, fusion.way));
   }
   CpuTuningTarget target(std::move(plan), job);
-  TRY(tune::Record record, run_tuner(target, options, begin));
+  TRY(tune::Record record, run_tuner(target, options.tune, options.cache.get(), begin));
   if (fusion.entry) record.entries.insert(record.entries.begin(), std::move(*fusion.entry));
   return record;
 }

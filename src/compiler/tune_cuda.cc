@@ -208,7 +208,7 @@ Result<tune::Record> tune_cuda(const TargetJob& job) {
     TRY(plan, plan_cuda(job, device.sm, no_library, fusion.way));
   }
   CudaTuningTarget target(std::move(plan), device, job);
-  TRY(tune::Record record, run_tuner(target, options, begin));
+  TRY(tune::Record record, run_tuner(target, options.tune, options.cache.get(), begin));
   if (fusion.entry) record.entries.insert(record.entries.begin(), std::move(*fusion.entry));
   return record;
 }

@@ -5,10 +5,11 @@
 #include <memory>
 #include <optional>
 
-#include "compiler/tuner.h"
+#include "compiler/compile.h"
 #include "loop/loop.h"
 #include "schedule/target.h"
 #include "tune/record.h"
+#include "tune/tuner.h"
 
 namespace coil {
 

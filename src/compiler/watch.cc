@@ -8,7 +8,7 @@
 
 #include "base/cpu_limits.h"
 #include "base/zip_writer.h"
-#include "codegen/host/watch_text.h"
+#include "codegen/interface/watch_text.h"
 #include "compiler/cpu_target.h"
 #include "compiler/cuda_target.h"
 #include "compiler/device_call.h"

@@ -1,6 +1,7 @@
 // A recursive-descent parser for expressions; the grammar is print.cc's output.
 #include "expr/parse.h"
 
+#include "expr/infix.h"
 #include "expr/sum.h"
 
 #include <charconv>
@@ -23,18 +24,6 @@ std::optional<int32_t> numbered(std::string_view word, char prefix) {
   const auto [end, error] = std::from_chars(word.data() + 1, word.data() + word.size(), number);
   if (error != std::errc() || end != word.data() + word.size() || number < 0) return std::nullopt;
   return number;
-}
-
-// An operator by its symbol and the type of its operands; index forms are chosen by ExprPool::op.
-std::optional<ScalarOp> operator_of(std::string_view symbol) {
-  constexpr std::pair<std::string_view, ScalarOp> kOperators[] = {
-      {"+", ScalarOp::add},        {"-", ScalarOp::sub},       {"*", ScalarOp::mul}, {"/", ScalarOp::div},
-      {"//", ScalarOp::floor_div}, {"%", ScalarOp::remainder}, {"==", ScalarOp::eq}, {"!=", ScalarOp::ne},
-      {"<", ScalarOp::lt},         {"<=", ScalarOp::le},       {">", ScalarOp::gt},  {">=", ScalarOp::ge}};
-  for (const auto& [text, op] : kOperators) {
-    if (text == symbol) return op;
-  }
-  return std::nullopt;
 }
 
 class Parser {
@@ -98,7 +87,7 @@ class Parser {
 
   Result<Expr> binary(Expr left, std::string_view symbol, Result<Expr> right) {
     TRY(Expr r, std::move(right));
-    return apply(*operator_of(symbol), {left, r});
+    return apply(*op_of_infix(symbol), {left, r});
   }
 
   Result<Expr> comparison() {

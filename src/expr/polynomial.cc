@@ -307,16 +307,4 @@ int64_t gcd_int(int64_t a, int64_t b) {
   return g > static_cast<uint64_t>(INT64_MAX) ? 1 : static_cast<int64_t>(g);
 }
 
-int64_t floor_div_int(int64_t a, int64_t b) {
-  if (b == 0) return 0;
-  if (b == -1) return static_cast<int64_t>(0 - static_cast<uint64_t>(a));
-  return a / b - ((a % b != 0 && (a < 0) != (b < 0)) ? 1 : 0);
-}
-
-int64_t floor_mod_int(int64_t a, int64_t b) {
-  if (b == 0 || b == -1) return 0;
-  const int64_t r = a % b;
-  return r != 0 && (r < 0) != (b < 0) ? r + b : r;
-}
-
 }  // namespace coil::expr

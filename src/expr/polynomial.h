@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "expr/expr.h"
+#include "expr/scalar_rows.h"
 
 namespace coil::expr {
 
@@ -87,7 +88,7 @@ Term content_term(const Polynomial& p);
 int64_t gcd_int(int64_t a, int64_t b);
 
 // Floor semantics for any nonzero divisor; a zero divisor gives 0.
-int64_t floor_div_int(int64_t a, int64_t b);
-int64_t floor_mod_int(int64_t a, int64_t b);
+using scalar::floor_div_int;
+using scalar::floor_mod_int;
 
 }  // namespace coil::expr

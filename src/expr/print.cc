@@ -8,6 +8,7 @@
 
 #include "base/result.h"
 #include "expr/expr.h"
+#include "expr/infix.h"
 
 namespace coil {
 namespace {
@@ -17,44 +18,9 @@ enum Precedence { kCompare = 1, kSum, kProduct, kUnary, kPrimary };
 constexpr double kMaxTreeSize = 64;  // nodes, shared ones counted at each use: beyond, shared parts get names
 constexpr size_t kMaxText = 300;     // characters: a longer part gets a name too, so that chains print in linear time
 
-struct Infix {
-  const char* text;
-  Precedence precedence;
-};
-
-std::optional<Infix> infix_of(ScalarOp op) {
-  switch (op) {
-    case ScalarOp::add:
-      return Infix{" + ", kSum};
-    case ScalarOp::sub:
-      return Infix{" - ", kSum};
-    case ScalarOp::mul:
-      return Infix{" * ", kProduct};
-    case ScalarOp::div:
-      return Infix{" / ", kProduct};
-    case ScalarOp::floor_div:
-      return Infix{" // ", kProduct};
-    case ScalarOp::remainder:
-      return Infix{" % ", kProduct};
-    case ScalarOp::idiv:
-      return Infix{"//", kProduct};
-    case ScalarOp::imod:
-      return Infix{"%", kProduct};
-    case ScalarOp::eq:
-      return Infix{" == ", kCompare};
-    case ScalarOp::ne:
-      return Infix{" != ", kCompare};
-    case ScalarOp::lt:
-      return Infix{" < ", kCompare};
-    case ScalarOp::le:
-      return Infix{" <= ", kCompare};
-    case ScalarOp::gt:
-      return Infix{" > ", kCompare};
-    case ScalarOp::ge:
-      return Infix{" >= ", kCompare};
-    default:
-      return std::nullopt;
-  }
+Precedence precedence_of(ScalarOp op) {
+  if (info(op).result == ResultRule::boolean) return kCompare;
+  return op == ScalarOp::add || op == ScalarOp::sub ? kSum : kProduct;
 }
 
 template <class T>
@@ -166,10 +132,11 @@ class Printer {
       return {call(e->op == ScalarOp::imin ? "min(" : "max(", e->args), kPrimary};
     }
     if (e->op == ScalarOp::neg && !e->args[0]->is_constant()) return {"-" + operand(e->args[0], kPrimary), kUnary};
-    if (auto infix = infix_of(e->op)) {
+    if (const std::string infix(infix_of(e->op)); !infix.empty()) {
       // Left-associative; comparisons do not chain.
-      const int left = infix->precedence == kCompare ? kSum : infix->precedence;
-      return {operand(e->args[0], left) + infix->text + operand(e->args[1], infix->precedence + 1), infix->precedence};
+      const Precedence precedence = precedence_of(e->op);
+      const int left = precedence == kCompare ? kSum : precedence;
+      return {operand(e->args[0], left) + (is_index_op(e->op) ? infix : " " + infix + " ") + operand(e->args[1], precedence + 1), precedence};
     }
     return {call(std::string(info(e->op).name) + "(", e->args), kPrimary};
   }

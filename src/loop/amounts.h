@@ -6,7 +6,7 @@
 namespace coil {
 
 // Errors: unsupported_feature, naming the buffer or loop, its sizes and its source line. Dynamic sizes count as 1 here; what they
-// add up to is checked on every call (codegen/host/limits.h).
+// add up to is checked on every call (codegen/interface/limits.h).
 Status check_amounts(const LoopProgram& program);
 
 }  // namespace coil

@@ -2,115 +2,79 @@
 
 #include <cmath>
 
+#include "expr/convert.h"
+#include "expr/scalar_rows.h"
 #include "loop/memory.h"
 
 namespace coil::interpreter {
 namespace {
 
-template <class F>
-void floats(DType type, const Slot* const* a, int64_t n, Slot& r, F f) {
-  if (type == DType::f64) {
-    for (int64_t i = 0; i < n; ++i) r.f[i] = f(a[0]->f[i], a[1]->f[i]);
-  } else {
-    for (int64_t i = 0; i < n; ++i) r.f[i] = static_cast<float>(f(a[0]->f[i], a[1]->f[i]));
+// Operands that an operation does not have are the first one again.
+struct Operands {
+  Operands(const Slot* const* args, size_t num_args) : a(args[0]), b(args[num_args > 1 ? 1 : 0]), c(args[num_args > 2 ? 2 : 0]) {}
+  const Slot *a, *b, *c;
+};
+
+template <class T, class Row>
+void float_rows(const Operands& x, DType type, int64_t n, Slot& r) {
+  for (int64_t i = 0; i < n; ++i) {
+    const T v = Row::of_floats(static_cast<T>(x.a->f[i]), static_cast<T>(x.b->f[i]), static_cast<T>(x.c->f[i]));
+    if constexpr (info(Row::kOp).result == ResultRule::boolean) r.i[i] = v != 0;
+    else r.f[i] = type == DType::f64 ? static_cast<double>(v) : static_cast<float>(v);
   }
 }
 
-template <class F>
-void wide_integers(const Slot* const* a, int64_t n, Slot& r, F f) {
-  for (int64_t i = 0; i < n; ++i) r.i[i] = f(a[0]->i[i], a[1]->i[i]);
+template <class Row>
+void integer_rows(const Operands& x, DType type, int64_t n, Slot& r) {
+  if (type == DType::i64 || type == DType::index || info(Row::kOp).result == ResultRule::boolean) {
+    for (int64_t i = 0; i < n; ++i) r.i[i] = Row::of_integers(x.a->i[i], x.b->i[i], 64, false);
+  } else {
+    const int bits = 8 * byte_size(type);
+    for (int64_t i = 0; i < n; ++i) r.i[i] = wrap(Row::of_integers(x.a->i[i], x.b->i[i], bits, is_bool(type)), type);
+  }
 }
 
-template <class F>
-void comparison(DType type, const Slot* const* a, int64_t n, Slot& r, F f) {
+// Sums and products of indices have any number of operands. Where nobody looks they may leave int64.
+void index_sum(ScalarOp op, const Slot* const* a, size_t num_args, int64_t n, Slot& r) {
+  for (int64_t i = 0; i < n; ++i) {
+    int64_t v = a[0]->i[i];
+    for (size_t k = 1; k < num_args; ++k) v = op == ScalarOp::iadd ? scalar::add_wrap(v, a[k]->i[i]) : scalar::mul_wrap(v, a[k]->i[i]);
+    r.i[i] = v;
+  }
+}
+
+void select(DType type, const Slot* const* a, int64_t n, Slot& r) {
   if (is_float(type)) {
-    for (int64_t i = 0; i < n; ++i) r.i[i] = f(a[0]->f[i], a[1]->f[i]);
+    for (int64_t i = 0; i < n; ++i) r.f[i] = a[0]->i[i] ? a[1]->f[i] : a[2]->f[i];
   } else {
-    for (int64_t i = 0; i < n; ++i) r.i[i] = f(a[0]->i[i], a[1]->i[i]);
+    for (int64_t i = 0; i < n; ++i) r.i[i] = a[0]->i[i] ? a[1]->i[i] : a[2]->i[i];
   }
 }
 
-int64_t wrap_add(int64_t a, int64_t b) { return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b)); }
-int64_t wrap_mul(int64_t a, int64_t b) { return static_cast<int64_t>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b)); }
-
-// The operations that bodies are mostly made of; false: not one of them.
-bool fast_float(ScalarOp op, DType type, const Slot* const* a, int64_t n, Slot& r) {
-  switch (op) {
-    case ScalarOp::add: floats(type, a, n, r, [](double x, double y) { return x + y; }); return true;
-    case ScalarOp::sub: floats(type, a, n, r, [](double x, double y) { return x - y; }); return true;
-    case ScalarOp::mul: floats(type, a, n, r, [](double x, double y) { return x * y; }); return true;
-    case ScalarOp::div: floats(type, a, n, r, [](double x, double y) { return x / y; }); return true;
-    default: return false;
+void bit_pattern(ScalarOp op, DType type, const Slot& a, int64_t n, Slot& r) {
+  for (int64_t i = 0; i < n; ++i) {
+    const bool from_float = is_float(type);
+    const Value in = from_float ? Value{.f = a.f[i]} : Value{.i = a.i[i]};
+    const Value v = apply_scalar(op, type, {&in, 1});
+    if (from_float) r.i[i] = v.i;
+    else r.f[i] = v.f;
   }
-}
-
-bool fast_integer(ScalarOp op, DType type, const Slot* const* a, size_t num_args, int64_t n, Slot& r) {
-  if (type != DType::i64 && type != DType::index) return false;
-  switch (op) {
-    case ScalarOp::add: wide_integers(a, n, r, wrap_add); return true;
-    case ScalarOp::mul: wide_integers(a, n, r, wrap_mul); return true;
-    case ScalarOp::iadd:
-    case ScalarOp::imul:
-      for (int64_t i = 0; i < n; ++i) {
-        int64_t v = a[0]->i[i];
-        for (size_t k = 1; k < num_args; ++k) v = op == ScalarOp::iadd ? wrap_add(v, a[k]->i[i]) : wrap_mul(v, a[k]->i[i]);
-        r.i[i] = v;
-      }
-      return true;
-    case ScalarOp::idiv:
-      wide_integers(a, n, r, [](int64_t x, int64_t y) { return x >= 0 ? x / y : -((y - 1 - x) / y); });
-      return true;
-    case ScalarOp::imod:
-      wide_integers(a, n, r, [](int64_t x, int64_t y) {
-        const int64_t m = x % y;
-        return m < 0 ? m + y : m;
-      });
-      return true;
-    default: return false;
-  }
-}
-
-bool fast_common(ScalarOp op, DType type, const Slot* const* a, int64_t n, Slot& r) {
-  switch (op) {
-    case ScalarOp::select:
-      if (is_float(type)) {
-        for (int64_t i = 0; i < n; ++i) r.f[i] = a[0]->i[i] ? a[1]->f[i] : a[2]->f[i];
-      } else {
-        for (int64_t i = 0; i < n; ++i) r.i[i] = a[0]->i[i] ? a[1]->i[i] : a[2]->i[i];
-      }
-      return true;
-    case ScalarOp::eq: comparison(type, a, n, r, [](auto x, auto y) { return x == y; }); return true;
-    case ScalarOp::ne: comparison(type, a, n, r, [](auto x, auto y) { return x != y; }); return true;
-    case ScalarOp::lt: comparison(type, a, n, r, [](auto x, auto y) { return x < y; }); return true;
-    case ScalarOp::le: comparison(type, a, n, r, [](auto x, auto y) { return x <= y; }); return true;
-    case ScalarOp::gt: comparison(type, a, n, r, [](auto x, auto y) { return x > y; }); return true;
-    case ScalarOp::ge: comparison(type, a, n, r, [](auto x, auto y) { return x >= y; }); return true;
-    default: return false;
-  }
-}
-
-bool gives_float(ScalarOp op, DType type) {
-  if (info(op).result == ResultRule::bits) return !is_float(type);
-  return is_float(type) && info(op).result != ResultRule::boolean;
 }
 
 }  // namespace
 
 void block_op(ScalarOp op, DType type, const Slot* const* args, size_t num_args, int64_t n, Slot& result) {
-  if (is_float(type) ? fast_float(op, type, args, n, result) : fast_integer(op, type, args, num_args, n, result)) return;
-  if (fast_common(op, type, args, n, result)) return;
-  // The rest goes through the reference for one value.
-  const bool to_float = gives_float(op, type);
-  Value values[8];
-  for (int64_t i = 0; i < n; ++i) {
-    for (size_t k = 0; k < num_args; ++k) {
-      if (is_float(type)) values[k].f = args[k]->f[i];
-      else values[k].i = args[k]->i[i];
-    }
-    const Value v = apply_scalar(op, type, {values, num_args});
-    if (to_float) result.f[i] = v.f;
-    else result.i[i] = v.i;
-  }
+  if (op == ScalarOp::select) return select(type, args, n, result);
+  if (op == ScalarOp::iadd || op == ScalarOp::imul) return index_sum(op, args, num_args, n, result);
+  if (info(op).result == ResultRule::bits) return bit_pattern(op, type, *args[0], n, result);
+  const Operands x(args, num_args);
+  scalar::with_row(op, [&](auto row) {
+    using Row = decltype(row);
+    CHECK(is_float(type) ? Row::kForFloats : Row::kForIntegers, info(op).name);
+    if (!is_float(type)) return integer_rows<Row>(x, type, n, result);
+    if (type == DType::f64 || Row::kRounded == scalar::Rounded::once) return float_rows<double, Row>(x, type, n, result);
+    return float_rows<float, Row>(x, type, n, result);
+  });
 }
 
 void block_cast(DType from, DType to, const Slot& a, int64_t n, Slot& r) {

@@ -24,7 +24,7 @@ struct ScalarOpInfo {
 };
 
 inline constexpr std::array kScalarOps = {
-#define OP(name, arity, result, cost) ScalarOpInfo{#name, arity, ResultRule::result, cost},
+#define OP(name, arity, result, cost, ...) ScalarOpInfo{#name, arity, ResultRule::result, cost},
 #include "ops/scalar_ops.def"
 #undef OP
 };

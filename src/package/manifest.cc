@@ -1,7 +1,7 @@
 // data/coil/manifest.json
 #include <nlohmann/json.hpp>
 
-#include "codegen/host/host_program.h"
+#include "codegen/index_text.h"
 #include "package/package_writer.h"
 #include "schedule/shared_states.h"
 #include "schedule/work.h"

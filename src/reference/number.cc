@@ -12,6 +12,34 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kMathRoundoffs = 16;  // of a function of the device's mathematics, in roundings: 8 ulps
 constexpr double kSafety = 2;          // a compiler may split one operation into two (a division into a reciprocal and a product)
 
+// What an operand's error does to the result, by row of scalar_ops.def.
+enum class ErrorRule {
+  exact,       // passes on: the result is not rounded
+  larger,      // the larger of the operands' passes on
+  step,        // the result jumps where the operand does
+  smooth,      // as the function moves within the operands' errors: it rises or falls there
+  wave,        // as the operand's: a slope of at most 1, values of at most 1
+  root,        // smooth, with infinite slope at 0
+  pole,        // smooth, but unbounded around 0
+  poles,       // smooth, but unbounded around odd multiples of pi / 2
+  angle,       // smooth, but for a jump by 2 pi where operand 0 is 0 and operand 1 negative
+  sum, difference, product, quotient, fused,
+  jumps,       // a whole quotient
+  steps_back,  // a remainder
+  compared,    // true or false, unsure where the operands' errors meet
+  logic,       // unsure where an operand is and the other does not decide
+  class_of,    // what kind of number: unsure where nothing is known of the operand
+  choice,      // of operands, by a condition that may be unsure
+  lost,        // nothing is known once an operand has an error
+};
+
+constexpr ErrorRule kRules[] = {
+#define OP(name, arity, result, cost, infix, header, error, ...) ErrorRule::error,
+#include "ops/scalar_ops.def"
+#undef OP
+};
+ErrorRule rule(ScalarOp op) { return kRules[static_cast<size_t>(op)]; }
+
 bool is_wide(DType type) { return type == DType::f64; }
 
 // Rounding to the type: the error, and what is too large for it.
@@ -38,10 +66,11 @@ double value_of(ScalarOp op, double a, double b = 0) {
   return apply_scalar(op, DType::f64, {args, static_cast<size_t>(info(op).arity)}).f;
 }
 
-// |f(x) - f(a)| for x = a + step; NaN where the function is not defined there counts as anything.
+// |f(x) - f(a)| for x = a + step. Where the function is defined at one of them alone, the result may be anything.
 double moved(ScalarOp op, double a, double step, double at) {
   const double there = value_of(op, a + step);
-  return std::isnan(there) ? kInfinity : std::fabs(there - at);
+  if (std::isnan(there) || std::isnan(at)) return std::isnan(there) && std::isnan(at) ? 0 : kInfinity;
+  return there == at ? 0 : std::fabs(there - at);
 }
 
 // The largest change that an error of the operand causes, for functions that rise or fall on both sides of it.
@@ -53,22 +82,18 @@ double change(ScalarOp op, double a, double e, double at) {
 
 Num unary(ScalarOp op, DType type, const Num& a) {
   const double at = value_of(op, a.f);
-  switch (op) {
-    case ScalarOp::neg:
-    case ScalarOp::abs: return {at, 0, a.e};
-    case ScalarOp::sign:
-    case ScalarOp::floor:
-    case ScalarOp::ceil:
-    case ScalarOp::trunc:
-    case ScalarOp::round: return {at, 0, change(op, a.f, a.e, at)};
-    case ScalarOp::sin:
-    case ScalarOp::cos: return rounded(at, std::min(a.e, 2.0), type, kMathRoundoffs);
-    case ScalarOp::sqrt:
+  switch (rule(op)) {
+    case ErrorRule::exact: return {at, 0, a.e};
+    case ErrorRule::step: return {at, 0, change(op, a.f, a.e, at)};
+    case ErrorRule::wave: return rounded(at, std::min(a.e, 2.0), type, kMathRoundoffs);
+    case ErrorRule::root:
       if (a.f - a.e < 0 && a.f >= 0 && a.e < kInfinity) return {at, 0, std::sqrt(a.f + a.e) + std::sqrt(a.e)};
       break;
-    case ScalarOp::reciprocal:
-    case ScalarOp::rsqrt:
+    case ErrorRule::pole:
       if (std::fabs(a.f) <= a.e && a.e > 0) return {at, 0, kInfinity};
+      break;
+    case ErrorRule::poles:
+      if (a.e > 0 && M_PI_2 - std::fabs(std::remainder(a.f, M_PI)) <= a.e) return {at, 0, kInfinity};
       break;
     default: break;
   }
@@ -102,32 +127,27 @@ Num remainder_like(ScalarOp op, DType type, const Num& a, const Num& b) {
   if (!(std::fabs(b.f) > b.e) || a.e == kInfinity) return {at, 0, kInfinity};
   const Num quotient = divide(a, b, type);
   const bool jumps = std::floor(quotient.f - quotient.e) != std::floor(quotient.f + quotient.e);
-  const bool whole = op == ScalarOp::floor_div || op == ScalarOp::trunc_div;
-  if (whole) return {at, 0, jumps ? std::ceil(2 * quotient.e) + 1 : 0};
+  if (rule(op) == ErrorRule::jumps) return {at, 0, jumps ? std::ceil(2 * quotient.e) + 1 : 0};
   return rounded(at, jumps ? std::fabs(b.f) + b.e + a.e : a.e + (std::fabs(quotient.f) + 1) * b.e, type);
 }
 
 double larger_error(const Num& a, const Num& b) { return std::max(a.e, b.e); }
 
 Num binary(ScalarOp op, DType type, const Num& a, const Num& b) {
-  switch (op) {
-    case ScalarOp::add: return add(a, b, type);
-    case ScalarOp::sub: return add(a, {-b.f, 0, b.e}, type);
-    case ScalarOp::mul: return multiply(a, b, type);
-    case ScalarOp::div: return divide(a, b, type);
-    case ScalarOp::maximum:
-    case ScalarOp::minimum:
-    case ScalarOp::fmax:
-    case ScalarOp::fmin: return {value_of(op, a.f, b.f), 0, larger_error(a, b)};
-    case ScalarOp::remainder:
-    case ScalarOp::fmod:
-    case ScalarOp::floor_div:
-    case ScalarOp::trunc_div: return remainder_like(op, type, a, b);
+  switch (rule(op)) {
+    case ErrorRule::sum: return add(a, b, type);
+    case ErrorRule::difference: return add(a, {-b.f, 0, b.e}, type);
+    case ErrorRule::product: return multiply(a, b, type);
+    case ErrorRule::quotient: return divide(a, b, type);
+    case ErrorRule::larger: return {value_of(op, a.f, b.f), 0, larger_error(a, b)};
+    case ErrorRule::angle:
+      if (std::fabs(a.f) <= a.e && b.f - b.e < 0) return rounded(value_of(op, a.f, b.f), 2 * M_PI, type, kMathRoundoffs);
+      return corners(op, type, a, b);
+    case ErrorRule::jumps:
+    case ErrorRule::steps_back: return remainder_like(op, type, a, b);
     default: return corners(op, type, a, b);
   }
 }
-
-bool is_comparison(ScalarOp op) { return op >= ScalarOp::eq && op <= ScalarOp::ge; }
 
 // A boolean; its error is 1 where the errors of the operands may turn it over.
 Num comparison(ScalarOp op, DType type, const Num& a, const Num& b) {
@@ -178,10 +198,16 @@ Num integer(ScalarOp op, DType type, std::span<const Num> a) {
   }
   r.i = apply_scalar(op, type, {args, a.size()}).i;
   if (e == 0) return r;
-  if (op == ScalarOp::add || op == ScalarOp::sub) r.e = e;
-  else if (op == ScalarOp::neg || op == ScalarOp::abs || op == ScalarOp::maximum || op == ScalarOp::minimum) r.e = a.size() > 1 ? larger_error(a[0], a[1]) : e;
-  else if (op == ScalarOp::mul) r.e = std::fabs(static_cast<double>(a[0].i)) * a[1].e + std::fabs(static_cast<double>(a[1].i)) * a[0].e + a[0].e * a[1].e;
-  else r.e = kInfinity;
+  switch (rule(op)) {
+    case ErrorRule::exact:
+    case ErrorRule::sum:
+    case ErrorRule::difference: r.e = e; break;
+    case ErrorRule::larger: r.e = larger_error(a[0], a[1]); break;
+    case ErrorRule::product:
+      r.e = std::fabs(static_cast<double>(a[0].i)) * a[1].e + std::fabs(static_cast<double>(a[1].i)) * a[0].e + a[0].e * a[1].e;
+      break;
+    default: r.e = kInfinity;
+  }
   return r;
 }
 
@@ -209,12 +235,13 @@ Num multiply(const Num& a, const Num& b, DType type) {
 }
 
 Num apply(ScalarOp op, DType type, DType result, std::span<const Num> a) {
-  if (op == ScalarOp::select || op == ScalarOp::masked) return select(type, a);
-  if (is_comparison(op)) return comparison(op, type, a[0], a[1]);
-  if (op >= ScalarOp::logical_and && op <= ScalarOp::logical_not) return logic(op, type, a);
-  if (op == ScalarOp::isnan || op == ScalarOp::isinf) return {0, op == ScalarOp::isnan ? std::isnan(a[0].f) : std::isinf(a[0].f), a[0].e == kInfinity ? 1.0 : 0.0};
+  const ErrorRule by = rule(op);
+  if (by == ErrorRule::choice) return select(type, a);
+  if (by == ErrorRule::compared) return comparison(op, type, a[0], a[1]);
+  if (by == ErrorRule::logic) return logic(op, type, a);
+  if (by == ErrorRule::class_of) return {0, op == ScalarOp::isnan ? std::isnan(a[0].f) : std::isinf(a[0].f), a[0].e == kInfinity ? 1.0 : 0.0};
   if (!is_float(type) || info(op).result == ResultRule::bits) return integer(op, type, a);
-  if (op == ScalarOp::fma) return add(multiply(a[0], a[1], type), a[2], type);
+  if (by == ErrorRule::fused) return add(multiply(a[0], a[1], type), a[2], type);
   (void)result;
   return a.size() == 1 ? unary(op, type, a[0]) : binary(op, type, a[0], a[1]);
 }

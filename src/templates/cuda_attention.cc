@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "device/cuda/shared_memory.h"
+#include "templates/cuda_machine.h"
 #include "templates/cuda_variants.h"
 
 namespace coil::templates {
@@ -34,7 +36,7 @@ CudaVariant tensor_cores(const CudaAttentionFacts& facts, int64_t widest, int wa
   v.header = "cuda/attention_mma.h";
   v.call = fmt::format("cd::attention_mma<{}, {}, {}, {}, {}, {}, 1>(t);", info(facts.dtype).c_name, mask_name(facts), flag(facts.def.causal), d, keys, warps);
   v.threads = warps * 32;
-  v.shared_bytes = int64_t{queries + 4 * keys} * (d + 8) * 2;
+  v.shared_bytes = cd::attention_mma_shared(d, queries, keys);
   v.grid_x = fmt::format("(t.q_len + {}) / {} * t.heads * t.batch", queries - 1, queries);
   return v;
 }
@@ -52,7 +54,7 @@ CudaVariant hopper(const CudaAttentionFacts& facts, int64_t widest, int groups =
   v.call = fmt::format("cd::attention_wgmma<{}, {}, {}, {}, {}, {}, {}, true>(t);", info(facts.dtype).c_name, mask_name(facts), flag(facts.def.causal), d, keys,
                        groups, stages);
   v.threads = 128 * (groups + 1);
-  v.shared_bytes = int64_t{d} * 2 * (queries + 2 * stages * keys) + 8 * (4 * stages + 1);
+  v.shared_bytes = cd::attention_wgmma_shared(d, queries, keys, stages);
   v.hopper = true;
   v.grid_x = fmt::format("(t.q_len + {}) / {} * t.heads * t.batch", queries - 1, queries);
   const auto rows = [](char x) {
@@ -78,7 +80,7 @@ CudaVariant cuda_cores(const CudaAttentionFacts& facts, int64_t widest, int quer
   v.header = "cuda/attention_simt.h";
   v.call = fmt::format("cd::attention_simt<{}, {}, {}, {}, {}, {}, {}>(t);", mask_name(facts), flag(facts.def.causal), d, keys, warps, rows, buffers);
   v.threads = warps * 32;
-  v.shared_bytes = (int64_t{queries + buffers * 2 * keys} * (d + 4) + int64_t{queries} * (keys + 4)) * 4;
+  v.shared_bytes = cd::attention_simt_shared(d, queries, keys, buffers);
   v.grid_x = fmt::format("(t.q_len + {}) / {} * t.heads * t.batch", queries - 1, queries);
   return v;
 }
@@ -92,16 +94,13 @@ CudaVariant decode(const CudaAttentionFacts& facts, int64_t widest, int rows, in
   v.call = fmt::format("cd::attention_decode<{}, {}, {}, {}, {}, {}, {}>(t);", info(facts.dtype).c_name, mask_name(facts), flag(facts.def.causal), d, rows, warps,
                        split);
   v.threads = warps * 32;
-  v.shared_bytes = int64_t{warps * 32 / lanes + 1} * rows * (d + 2) * 4;
+  v.shared_bytes = cd::attention_decode_shared(d, rows, warps * 32 / lanes);
   v.cluster = split;
   v.hopper = split > 1;
   v.grid_x = fmt::format("(t.heads / t.kv_heads * t.q_len + {}) / {} * t.kv_heads * t.batch", rows - 1, rows);
   if (split > 1) v.grid_x += fmt::format(" * {}", split);
   return v;
 }
-
-// As long as every architecture's block has.
-constexpr int64_t kSharedOfAll = 99 << 10, kSharedOfHopper = 227 << 10;
 
 int64_t widest_of(const Attention& def) { return std::max(known(def.dim).value_or(256), known(def.v_dim).value_or(256)); }
 
@@ -113,16 +112,16 @@ bool hopper_serves(const CudaAttentionFacts& facts, int sm) {
 // Multiply-adds a clock of a multiprocessor, in a unit of its own.
 double speed(int32_t kind) { return kind == kWgmma ? 8 : kind == kMmaSync ? 4 : kind == kCudaCores ? 0.5 : 0.25; }
 
-constexpr double kMultiprocessors = 132, kThreadsOfOne = 2048, kMostBlocks = 16;
+constexpr double kMostBlocks = 16;  // of a multiprocessor: more do not make it faster
 
 // Waves of blocks, each as long as its blocks share a multiprocessor.
-double predicted(const CudaWay& way, const CudaVariant& v, double batch, double heads, double kv_heads, double q_len, double kv_len) {
+double predicted(const CudaMachine& machine, const CudaWay& way, const CudaVariant& v, double batch, double heads, double kv_heads, double q_len, double kv_len) {
   const bool few = way[0] == kFewRows;
   const double rows = few ? heads / kv_heads * q_len : q_len, units = batch * (few ? kv_heads : heads), parts = std::max(way[3], 1);
   const double blocks = std::ceil(rows / way[1]) * units * parts;
-  const double together = std::clamp(std::min(kThreadsOfOne / v.threads, static_cast<double>(kSharedOfHopper) / static_cast<double>(v.shared_bytes)), 1.0, kMostBlocks);
+  const double together = std::clamp(std::min(static_cast<double>(machine.threads) / v.threads, static_cast<double>(machine.shared_bytes) / static_cast<double>(v.shared_bytes)), 1.0, kMostBlocks);
   const double keys = std::ceil(kv_len / parts / std::max(way[2], 1)) * std::max(way[2], 1);
-  return std::ceil(blocks / (kMultiprocessors * together)) * together * way[1] * keys / speed(way[0]);
+  return std::ceil(blocks / (machine.multiprocessors * together)) * together * way[1] * keys / speed(way[0]);
 }
 
 }  // namespace
@@ -143,7 +142,7 @@ std::optional<CudaVariant> cuda_attention_variant(const CudaAttentionFacts& fact
       (queries == 128 || (widest <= 64 && !facts.def.mask))) {
     v = hopper(facts, widest, queries / 64, keys);
   }
-  if (v && v->shared_bytes > (kind == kWgmma ? kSharedOfHopper : kSharedOfAll)) return std::nullopt;
+  if (v && v->shared_bytes > (kind == kWgmma ? cuda_machine(sm).shared_bytes : shared_bytes_anywhere())) return std::nullopt;
   return v;
 }
 
@@ -167,7 +166,7 @@ std::vector<CudaCandidate> cuda_attention_candidates(const CudaAttentionFacts& f
     const std::optional<CudaVariant> v = cuda_attention_variant(facts, sm, way);
     const auto same = [&](const CudaVariant& o) { return o.call == v->call; };
     if (!v || (own.size() == 1 && same(own[0]))) continue;
-    out.push_back({way, predicted(way, *v, size(def.batch), size(def.heads), size(def.kv_heads), size(def.q_len), size(def.kv_len))});
+    out.push_back({way, predicted(cuda_machine(sm), way, *v, size(def.batch), size(def.heads), size(def.kv_heads), size(def.q_len), size(def.kv_len))});
   }
   std::stable_sort(out.begin(), out.end(), [](const CudaCandidate& a, const CudaCandidate& b) { return a.cost < b.cost; });
   return out;

@@ -8,6 +8,8 @@
 
 #include <fmt/format.h>
 
+#include "device/cuda/shared_memory.h"
+#include "templates/cuda_machine.h"
 #include "templates/cuda_variants.h"
 
 namespace coil::templates {
@@ -55,25 +57,20 @@ bool on_tensor_cores(const CudaConvFacts& facts) { return is_half(facts.dtype) |
 
 std::string_view type_name(const CudaConvFacts& facts) { return facts.tf32 ? "cd::tf32" : info(facts.dtype).c_name; }
 
+// A machine as this template uses it.
 struct Machine {
   int sms;
-  double flops;         // multiply-adds of an SM a clock on this template's units
-  int64_t shared_bytes; // of a block at most
+  double flops;  // multiply-adds of an SM a clock on this template's units
   bool clusters;
   double split = 0, part = 93;  // clocks that a cluster's sum takes, and of that for each part of k
 };
 
 Machine machine_of(int sm, const CudaConvFacts& facts) {
-  const bool tensor = on_tensor_cores(facts), f64 = facts.dtype == DType::f64;
-  Machine m = {132, 128, 232448, sm >= 90};
-  if (sm == 80) m = {108, 64, 166912, false};
-  if (sm == 86) m = {84, 128, 101376, false};
-  if (sm == 89) m = {128, 128, 101376, false};
-  if (sm == 100) m.sms = 148;
-  if (tensor) m.flops = sm >= 90 ? 2048 : sm == 80 ? 1024 : 512;
-  if (tensor) m.split = 3216, m.part = 868;
-  if (facts.tf32) m.flops /= 2, m.split = 0, m.part = 28;
-  if (f64) m.flops = sm == 80 ? 32 : sm >= 90 ? 64 : 2;
+  const CudaMachine& machine = cuda_machine(sm);
+  Machine m = {machine.multiprocessors, facts.dtype == DType::f64 ? machine.f64 : machine.f32, machine.clusters};
+  if (!on_tensor_cores(facts)) return m;
+  if (facts.tf32) m.flops = machine.half / 2, m.split = 0, m.part = 28;
+  else m.flops = machine.half, m.split = 3216, m.part = 868;
   return m;
 }
 
@@ -82,10 +79,6 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 CudaVariant variant(const CudaConvFacts& facts, const Tile& tile, int split) {
   const bool mma = on_tensor_cores(facts);
   const int size = element_bytes(facts.dtype);
-  // As in conv_simt.h and conv_mma.h: slabs of bk columns with 16 bytes of padding, in stages, behind the tables of rows and taps.
-  const int bk = tile.line / size, stages = mma ? 4 : 3, pitch = tile.line + 16;
-  const int64_t ring = (tile.bm + 2 * bk) * 16 + int64_t{stages} * (tile.bm + tile.bn) * pitch;
-  const int64_t sums = mma ? int64_t{tile.bm} * (tile.bn + 8) * 4 : int64_t{tile.bm} * (tile.bn * size + 16);
   const char* kind = mma ? "mma" : "simt";
   CudaVariant v;
   v.name = fmt::format("conv_{}_{}x{}", facts.tf32 ? "tf32" : kind, tile.bm, tile.bn) + (split > 1 ? fmt::format("_split{}", split) : "");
@@ -93,7 +86,7 @@ CudaVariant variant(const CudaConvFacts& facts, const Tile& tile, int split) {
   v.call = fmt::format("cd::conv_{}<{}, {}, {}, {}, {}, {}{}>(t, epilogue);", kind, type_name(facts), tile.bm, tile.bn, tile.a, tile.b, split,
                        mma ? fmt::format(", {}", tile.line) : "");
   v.threads = mma ? 32 * (tile.bm / tile.a) * (tile.bn / tile.b) : 32 * (tile.bm / (8 * tile.a)) * (tile.bn / (4 * tile.b));
-  v.shared_bytes = std::max(ring, sums);
+  v.shared_bytes = mma ? cd::conv_mma_shared(size, tile.bm, tile.bn, tile.line) : cd::conv_simt_shared(size, tile.bm, tile.bn, tile.line);
   v.cluster = split;
   v.hopper = split > 1;
   v.grid_x = fmt::format("(t.n * t.oh * t.ow + {}) / {} * ((t.oc / t.groups + {}) / {}) * t.groups", tile.bm - 1, tile.bm, tile.bn - 1, tile.bn);
@@ -146,7 +139,7 @@ std::vector<CudaVariant> depthwise_variants(const CudaConvFacts& facts, const Ma
   v.header = "cuda/conv_depthwise_strip.h";
   v.call = fmt::format("cd::conv_depthwise_strip<{}, {}, {}, {}, {}, {}>(t, epilogue);", info(facts.dtype).c_name, def.kernel[0], def.kernel[1], def.stride[0], strip, cg);
   v.min_blocks = 2;
-  v.shared_bytes = taps * cg * 16;
+  v.shared_bytes = cd::conv_depthwise_strip_shared(taps, cg);
   v.grid_x = fmt::format("((t.n * t.oh * ((t.ow + {}) / {}) + {}) / {}) * {}", strip - 1, strip, 256 / cg - 1, 256 / cg, ceil_div(groups, cg));
   v.condition = *fit;
   std::vector<CudaVariant> variants = {v};
@@ -159,15 +152,15 @@ std::optional<CudaVariant> few_channels(const CudaConvFacts& facts, const Machin
   const Conv2d& def = facts.def;
   const std::optional<int64_t> ic = known(def.x_sizes[1]), oc = known(facts.result_sizes[1]);
   if (!ic || !oc || *ic < 1 || *ic > 4 || *oc < 1 || def.groups != 1 || def.stride[0] != def.stride[1] || def.dilation[0] != 1 || def.dilation[1] != 1) return std::nullopt;
-  const int64_t k = *ic * def.kernel[0] * def.kernel[1], steps = ceil_div(k, 16), bn = *oc <= 16 ? 16 : *oc <= 32 ? 32 : 64;
-  const int64_t patch = ceil_div(*ic * (15 * def.stride[0] + def.kernel[0]) * (15 * def.stride[0] + def.kernel[1]), 8) * 16;
+  const int64_t k = *ic * def.kernel[0] * def.kernel[1], bn = *oc <= 16 ? 16 : *oc <= 32 ? 32 : 64;
+  const int64_t patch = cd::conv_few_patch(*ic, def.kernel[0], def.kernel[1], def.stride[0]);
   if (k > 256 || patch > 16384) return std::nullopt;
   CudaVariant v;
   v.name = fmt::format("conv_few_{}x{}x{}", *ic, def.kernel[0], def.kernel[1]);
   v.header = "cuda/conv_few.h";
   v.call = fmt::format("cd::conv_few<{}, {}, {}, {}, {}, {}>(t, epilogue);", info(facts.dtype).c_name, *ic, def.kernel[0], def.kernel[1], def.stride[0], bn);
   v.min_blocks = 2;
-  v.shared_bytes = ceil_div(bn * (steps * 16 + 8) * 2 + steps * 64 + patch, 128) * 128 + 8 * 16 * bn * 4;
+  v.shared_bytes = cd::conv_few_shared(*ic, def.kernel[0], def.kernel[1], def.stride[0], bn);
   const int64_t parts = ceil_div(*oc, bn), most = std::max<int64_t>(1, 2 * machine.sms / parts);
   const std::string tiles = "(t.n * ((t.oh + 15) / 16) * ((t.ow + 15) / 16))";
   v.grid_x = fmt::format("({0} < {1} ? {0} : {1}) * {2}", tiles, most, parts);
@@ -245,7 +238,7 @@ CudaVariant wgmma_variant(const CudaConvFacts& facts, const WgmmaChoice& choice)
   v.call = fmt::format("cd::conv_wgmma<{}, {}, {}, {}, {}>(t, epilogue);", info(facts.dtype).c_name, tile.groups, tile.bn, stages, split);
   v.threads = 128 * (tile.groups + 1);
   v.min_blocks = tile.resident;
-  v.shared_bytes = int64_t{stages} * (bm + tile.bn) * 128 + (split > 1 ? 0 : tile.groups * 16384) + bm * 16 + 16 * stages;
+  v.shared_bytes = cd::conv_wgmma_shared(tile.groups, tile.bn, stages, split > 1);
   v.cluster = split;
   v.hopper = true;
   const std::string tiles = fmt::format("((t.n * t.oh * t.ow + {}) / {} * ((t.oc / t.groups + {}) / {}) * t.groups)", bm - 1, bm, tile.bn - 1, tile.bn);

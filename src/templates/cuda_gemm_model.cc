@@ -9,6 +9,9 @@
 
 #include <fmt/format.h>
 
+#include "device/cuda/shared_memory.h"
+#include "templates/cuda_machine.h"
+
 namespace coil::templates {
 namespace {
 
@@ -77,7 +80,7 @@ constexpr GemmTile kCopyTiles[] = {
 };
 
 // Columns of b that a block loads: those that are contiguous come 64 at a time.
-int loaded_columns(const GemmProblem& p, const GemmTile& t) { return p.b_k ? t.bn : (t.bn + 63) / 64 * 64; }
+int loaded_columns(const GemmProblem& p, const GemmTile& t) { return static_cast<int>(cd::wgmma_columns(t.bn, p.b_k)); }
 
 // What a's rows cost of the L2 cache's lines: pieces of 128 bytes that begin between multiples of 32 more than others, between those of 128 a little.
 double lines_of_a(const GemmProblem& p, const GemmTile& t) {
@@ -113,10 +116,10 @@ double wgmma_time(const GemmProblem& p, const TileChoice& c) {
   const double alone = 170 + 9.1 * t.bn * t.bm / 128 + (c.split > 1 ? (through > 0 ? 2800 : 2200) + 0.085 * t.bm * t.bn * std::log2(c.split) : 0);
   const double in_turns = 1630 + 22.7 * t.bn * t.bm / 128 + (c.split > 1 ? 1000 + 0.015 * t.bm * t.bn * std::log2(c.split) : 0);
   const double finish = turns_of(p, t) == 2 ? in_turns : alone;
-  const int64_t resident = persistent ? 1 : std::max<int64_t>(1, 232448 / (shared_bytes(p, c) + 1024));
+  const int64_t resident = persistent ? 1 : std::max<int64_t>(1, cuda_machine(p.sm).shared_bytes / (shared_bytes(p, c) + 1024));
   const double turns = static_cast<double>(tiles(blocks, sms)), ends = static_cast<double>(tiles(blocks, sms * resident));
   // From memory at least once; few multiprocessors do not draw all that it can give.
-  const double memory = p.size() * static_cast<double>((p.m + p.n) * p.k * std::max<int64_t>(p.batch, 1)) / std::min(3900.0, busy * 40);
+  const double memory = p.size() * static_cast<double>((p.m + p.n) * p.k * std::max<int64_t>(p.batch, 1)) / std::min(cuda_machine(p.sm).memory, busy * 40);
   const double compute = turns * steps * step;
   return 1250 + std::max(compute, memory + 0.15 * compute) + ends * finish;
 }
@@ -150,7 +153,7 @@ std::span<const GemmTile> tiles_of(const GemmProblem& p, bool tma) {
 
 }  // namespace
 
-int multiprocessors(int sm) { return sm >= 100 ? 148 : sm >= 90 ? 132 : sm == 89 ? 128 : sm == 86 ? 84 : 108; }
+int multiprocessors(int sm) { return cuda_machine(sm).multiprocessors; }
 
 GemmProblem::GemmProblem(const CudaGemmFacts& f, int architecture, const Sizes& sizes)
     : facts(f),
@@ -184,7 +187,7 @@ int classes_of(const GemmProblem& p, const GemmTile& t) { return t.kind == TileK
 // In classes of rows a stage is left later: as many as there is room for beside what finishing a tile needs.
 int stages_of(const GemmProblem& p, const GemmTile& t) {
   if (classes_of(p, t) == 1) return t.stages;
-  return std::min(10, (232448 - (t.kind == TileKind::wgmma ? 8192 : 0)) / ((t.bm + loaded_columns(p, t)) * 128 + 32));
+  return std::min(10, (static_cast<int>(cuda_machine(p.sm).shared_bytes) - (t.kind == TileKind::wgmma ? static_cast<int>(cd::gemm_wgmma_buffers(2)) : 0)) / ((t.bm + loaded_columns(p, t)) * 128 + 32));
 }
 
 // What a step of odd rows waits for (its words on their way through registers) is hidden behind another one's products. Wider tiles have no registers
@@ -217,19 +220,16 @@ std::string tma_condition(const GemmProblem& p) {
 
 int64_t shared_bytes(const GemmProblem& p, const TileChoice& c) {
   const GemmTile& t = *c.tile;
-  const int64_t size = byte_size(p.facts.dtype), area = int64_t{t.bm} * t.bn, group = 16 / size;
-  const bool in_place = classes_of(p, t) == 1;
-  const int count = stages_of(p, t);
-  const int64_t stages = size * count * t.bk * (t.bm + (t.kind >= TileKind::wgmma ? loaded_columns(p, t) : t.bn));
+  const int size = byte_size(p.facts.dtype), stages = stages_of(p, t), classes = classes_of(p, t);
   switch (t.kind) {
     case TileKind::simt:
-      return std::max(stages + 32 * count * t.bk, size * (c.split > 1 || t.slices > 1 ? t.slices * area : area * group / t.wm));
+      return cd::gemm_simt_shared(size, t.bm, t.bn, t.bk, t.wm, stages, t.slices, c.split > 1 || t.slices > 1);
     case TileKind::mma:
-      return std::max(stages, 4 * area);
+      return cd::gemm_mma_shared(size, t.bm, t.bn, t.bk, stages);
     case TileKind::wgmma:
-      return stages + (in_place ? 32768 + 16 * count : 8192 + 32 * count);
+      return cd::gemm_wgmma_shared(t.bm, loaded_columns(p, t), stages, classes);
     default:
-      return std::max(stages, 4 * area) + (in_place ? 16 : 32) * count;
+      return cd::gemm_wgmma_split_shared(t.bm, t.bn, loaded_columns(p, t), stages, classes);
   }
 }
 

@@ -5,13 +5,13 @@
 
 #include <optional>
 
+#include "device/cuda_loader.h"
 #include "templates/cuda_variants.h"
 
 namespace coil::templates {
 
-// What t.scratch holds beside the result: the library's workspace (device/cuda_blas.cc, cuda_dnn.cc) and the way to multiples
-// of 256.
-constexpr int64_t kLibraryScratchBytes = (int64_t{16} << 20) + 2 * 256;
+// What t.scratch holds beside the result: the library's workspace and the way to multiples of its alignment.
+constexpr int64_t kLibraryScratchBytes = cd::kLibraryWorkspaceBytes + 2 * cd::kLibraryAlign;
 
 // Of one f32 product; of one f32 convolution of channels-last pixels without groups. nullopt: coil's own kernels are as fast
 // (or nothing was measured: other architectures than Hopper). anywhere: for all sizes, faster or not.

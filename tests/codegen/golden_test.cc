@@ -7,9 +7,9 @@
 
 #include "codegen/cpu/cpu_kernels.h"
 #include "codegen/foreign_text.h"
-#include "codegen/host/call_text.h"
-#include "codegen/host/host_program.h"
-#include "codegen/host/index_text.h"
+#include "codegen/interface/call_text.h"
+#include "codegen/cpu/host/host_program.h"
+#include "codegen/index_text.h"
 #include "loop/recorder.h"
 #include "schedule/schedule.h"
 #include "tests/paths.h"

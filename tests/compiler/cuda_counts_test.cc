@@ -7,8 +7,8 @@
 
 #include <fmt/format.h>
 
-#include "codegen/cuda/host_program.h"
-#include "codegen/host/limits.h"
+#include "codegen/cuda/host/host_program.h"
+#include "codegen/interface/limits.h"
 #include "compiler/build_target.h"
 #include "compiler/target.h"
 #include "compiler/compile.h"

@@ -3,7 +3,11 @@
 Run from the repository's root with PyTorch 2.15: python tests/expr/make_scalar_reference.py
 Line: operation type operands... = result. Floats in hexadecimal; `cast` has both types: cast:i32:u8 300 = 44.
 """
+import collections
+import functools
+import itertools
 import math
+import pathlib
 import re
 import torch
 
@@ -12,26 +16,22 @@ INTS = {"u8": torch.uint8, "i8": torch.int8, "i16": torch.int16, "i32": torch.in
 STORED = {"f16": torch.float16, "bf16": torch.bfloat16}
 inf, nan = math.inf, math.nan
 
-UNARY = {
-    "neg": torch.neg, "abs": torch.abs, "sign": torch.sign, "floor": torch.floor, "ceil": torch.ceil, "trunc": torch.trunc,
-    "round": torch.round, "sqrt": torch.sqrt, "rsqrt": torch.rsqrt, "reciprocal": torch.reciprocal, "exp": torch.exp,
-    "exp2": torch.exp2, "expm1": torch.expm1, "log": torch.log, "log2": torch.log2, "log10": torch.log10, "log1p": torch.log1p,
-    "tanh": torch.tanh, "sigmoid": torch.sigmoid, "erf": torch.erf, "erfc": torch.erfc, "sin": torch.sin, "cos": torch.cos,
-    "tan": torch.tan, "asin": torch.asin, "acos": torch.acos, "atan": torch.atan, "sinh": torch.sinh, "cosh": torch.cosh,
-    "asinh": torch.asinh, "acosh": torch.acosh, "atanh": torch.atanh, "isnan": torch.isnan, "isinf": torch.isinf,
-}
-INT_UNARY = {"neg": torch.neg, "abs": torch.abs, "sign": torch.sign, "bit_not": torch.bitwise_not}
-ARITHMETIC = {
-    "add": torch.add, "sub": torch.sub, "mul": torch.mul, "maximum": torch.maximum, "minimum": torch.minimum,
-    "fmax": torch.fmax, "fmin": torch.fmin, "eq": torch.eq, "ne": torch.ne, "lt": torch.lt, "le": torch.le, "gt": torch.gt,
-    "ge": torch.ge, "floor_div": torch.floor_divide, "trunc_div": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
-    "remainder": torch.remainder, "fmod": torch.fmod, "pow": torch.pow,
-}
-FLOAT_BINARY = {"div": torch.div, "atan2": torch.atan2, "hypot": torch.hypot}
-INT_BINARY = {
-    "bit_and": torch.bitwise_and, "bit_or": torch.bitwise_or, "bit_xor": torch.bitwise_xor,
-    "gcd": torch.gcd, "shl": torch.bitwise_left_shift, "shr": torch.bitwise_right_shift,
-}
+# An operation of src/ops/scalar_ops.def that PyTorch has: its function, its arity, and whether it is one of floats, of integers.
+Operation = collections.namedtuple("Operation", "name arity floats integers function")
+
+
+def operations():
+    for line in pathlib.Path("src/ops/scalar_ops.def").read_text().splitlines():
+        if not line.startswith("OP("):
+            continue
+        columns = re.split(r",\s+(?![^()]*\))", line[3:-1])  # at commas outside of parentheses
+        name, arity, in_floats, in_integers, torch_name = columns[0], columns[1], *columns[-3:-1], columns[-1].strip('"')
+        if torch_name:
+            function, *mode = torch_name.split()
+            made = functools.partial(getattr(torch, function), **({"rounding_mode": mode[0]} if mode else {}))
+            yield Operation(name, int(arity), in_floats != "none()", in_integers != "none()", made)
+
+
 UNARY_INPUTS = [0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 1.5, 2.5, -2.5, 0.1, 3.7, -3.7, 1e-10, 20.0, -20.0, 90.0, 1e30, inf, -inf, nan]
 BINARY_INPUTS = [0.0, -0.0, 1.0, -1.0, 0.5, -7.5, 3.0, 1e20, inf, -inf, nan]
 CAST_INPUTS = [0.0, -0.0, 1.9, -1.9, 255.5, 300.7, -129.0, 3e9, -3e9, 1e20, inf, -inf, nan, 0.1, 65519.0, 65520.0, 3e-8, 1e-40,
@@ -69,26 +69,19 @@ def main():
         record(op, name, [t.item() for t in tensors], f(*tensors).item())
 
     for name, dtype in FLOATS.items():
-        for op, f in UNARY.items():
-            for x in UNARY_INPUTS:
-                call(op, name, f, dtype, x)
-        for op, f in {**ARITHMETIC, **FLOAT_BINARY}.items():
-            for a in BINARY_INPUTS:
-                for b in BINARY_INPUTS:
-                    call(op, name, f, dtype, a, b)
+        for op, arity, _, _, f in (o for o in operations() if o.floats):
+            for inputs in itertools.product(*[UNARY_INPUTS if arity == 1 else BINARY_INPUTS] * arity):
+                call(op, name, f, dtype, *inputs)
     for name, dtype in INTS.items():
-        for op, f in INT_UNARY.items():
-            for x in int_inputs(dtype):
-                call(op, name, f, dtype, x)
-        for op, f in {**ARITHMETIC, **INT_BINARY}.items():
-            for a in pair_inputs(dtype):
-                for b in pair_inputs(dtype):
-                    divides = op in ("floor_div", "trunc_div", "remainder", "fmod")
-                    if divides and (b == 0 or (b == -1 and a == torch.iinfo(dtype).min)):
-                        continue  # PyTorch raises, or traps
-                    if op in ("shl", "shr") and b < 0 or op == "pow" and b < 0:
-                        continue  # undefined, or refused for scalars
-                    call(op, name, f, dtype, a, b)
+        for op, arity, _, _, f in (o for o in operations() if o.integers):
+            for inputs in itertools.product(*[int_inputs(dtype) if arity == 1 else pair_inputs(dtype)] * arity):
+                a, b = inputs[0], inputs[-1]
+                divides = op in ("floor_div", "trunc_div", "remainder", "fmod")
+                if divides and (b == 0 or (b == -1 and a == torch.iinfo(dtype).min)):
+                    continue  # PyTorch raises, or traps
+                if op in ("shl", "shr", "pow") and b < 0:
+                    continue  # undefined, or refused for scalars
+                call(op, name, f, dtype, *inputs)
     types = {"bool": torch.bool, **INTS, **FLOATS, **STORED}
     for source, from_type in types.items():
         floating = from_type.is_floating_point

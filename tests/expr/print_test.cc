@@ -1,7 +1,9 @@
 // Text: what is printed, and that it is read back as the same node.
 #include <gtest/gtest.h>
 
+#include "expr/infix.h"
 #include "expr/parse.h"
+#include "expr/scalar_rows.h"
 #include "tests/expr/random_index.h"
 
 namespace coil {
@@ -70,6 +72,32 @@ TEST_F(PrintTest, RoundTrip) {
     auto again = parse_expr(pool, to_string(e.value(), print_names()), names());
     ASSERT_TRUE(again.ok()) << text;
     EXPECT_EQ(again.value(), e.value());
+  }
+}
+
+// Every row of scalar_ops.def, of operands of its type and inside another operation of its own.
+TEST_F(PrintTest, EveryOperationComesBack) {
+  ASSERT_EQ(op_of_infix("//"), ScalarOp::floor_div);
+  ASSERT_FALSE(op_of_infix(""));
+  for (size_t k = 0; k < kScalarOps.size(); ++k) {
+    const auto op = static_cast<ScalarOp>(k);
+    const bool index = is_index_op(op);
+    if (op == ScalarOp::cast || op == ScalarOp::checked_index) continue;  // of two types: in the texts above
+    const bool logic = info(op).name.starts_with("logical_"), chooses = info(op).result == ResultRule::first_of_two;
+    const bool floats = scalar::with_row(op, [](auto row) { return row.kForFloats; });
+    const bool integers = op == ScalarOp::from_bits || (!floats && info(op).result == ResultRule::same);
+    const auto operand = [&](int i) {
+      if (index) return pool.var(i) + 1;
+      if (logic || (chooses && i == 0)) return pool.load(BufferId(3), DType::boolean, {pool.var(i)});
+      return integers ? pool.load(BufferId(1), DType::i64, {pool.var(i)}) : pool.load(BufferId(0), DType::f32, {pool.var(i)});
+    };
+    std::vector<Expr> args;
+    for (int i = 0; i < (info(op).arity < 0 ? 2 : info(op).arity); ++i) args.push_back(operand(i));
+    ASSERT_EQ(operand_error(op, args), "") << info(op).name;
+    const Expr e = pool.op(op, args);
+    const auto back = parse_expr(pool, to_string(e, print_names()), names());
+    ASSERT_TRUE(back.ok()) << to_string(e, print_names()) << ": " << back.error().to_string();
+    EXPECT_EQ(back.value(), e) << to_string(e, print_names());
   }
 }
 

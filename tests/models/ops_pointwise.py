@@ -79,6 +79,7 @@ op("bitwise_bool", lambda x, y: (x & y, x | y, x ^ y, ~x), lambda: (rand(33, dty
 op("shift_tensor", lambda x, y: (x << y, x >> y), lambda: (rand(20, dtype=I32), rand(20, dtype=I32, low=0, high=6)))
 op("logical", lambda x, y: (torch.logical_and(x, y), torch.logical_or(x, y), torch.logical_xor(x, y), torch.logical_not(x)), lambda: (rand(4, 9, dtype=I32, low=0, high=3), rand(4, 9)))
 op("integer_abs_sign", lambda x: (x.abs(), x.sign(), -x, x.clamp(-3, 4), x * x, x.bitwise_not()), lambda: (rand(31, dtype=I64),))
+op("integer_pow_of_integers", torch.pow, lambda: (rand(5, 40, dtype=I64), torch.arange(40)))
 op("integer_pow", lambda x: (x**2, x**3, x**0), lambda: (rand(31, dtype=I64),))
 
 # Scalars, power, clamp, where

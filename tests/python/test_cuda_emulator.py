@@ -2,6 +2,7 @@
 
 import ctypes
 import shutil
+import subprocess
 
 import numpy as np
 import pytest
@@ -72,3 +73,17 @@ def test_faults_are_found(what, tmp_path, monkeypatch, capfd):
     body, said = FAULTS[what]
     result, _ = launch(tmp_path, monkeypatch, body)
     assert result != 0 and said in capfd.readouterr().err
+
+
+def test_rows_of_scalar_operations(tmp_path):
+    """Every row of src/ops/scalar_ops.def has a function in device/cuda/base.h that computes what the row says."""
+    types = ["f32", "f64", "i8", "u8", "i16", "i32", "i64"]
+    counts = " + ".join(f'coil::device_test::wrong_scalars<cd::{t}>("{t}")' for t in types)
+    text, program, made = tmp_path / "rows.cpp", tmp_path / "rows", emulated_cuda.made_tools()
+    headers = ["<cmath>", "<cstdio>", "<vector>", '"builtins.h"', '"cuda/base.h"', '"tests/device/scalar_rows_check.h"']
+    text.write_text("".join(f"#include {h}\n" for h in headers) + f"int main() {{ return {counts} > 0; }}\n")
+    repo = emulated_cuda.harness.REPO
+    emulated_cuda.command(emulated_cuda.CLANG, *emulated_cuda.FLAGS, "-O0", f"-I{made}", f"-I{repo}", f"-I{repo / 'src'}", text,
+                          made / "libemulation.so", f"-Wl,-rpath,{made}", "-lm", "-o", program)
+    done = subprocess.run([program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout

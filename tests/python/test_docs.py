@@ -1,6 +1,7 @@
 """The documents stay readable and true: short lines, links that lead somewhere, commands and options that exist."""
 
 import functools
+import json
 import os
 import re
 import subprocess
@@ -8,6 +9,7 @@ import sys
 
 import pytest
 
+import coil._compiler
 from harness import DIGITS, REPO, coil_ok
 
 sys.path.insert(0, str(REPO / "tools/docs"))
@@ -98,6 +100,16 @@ def test_every_option_alone_exists():
     for path in documents():
         for option in re.findall(r"`(--[a-z][\w-]*)[^`]*`", path.read_text()):
             assert option in known | others | {"--preset"}, f"{path.name}: {option}"
+
+
+def test_options_page_is_the_table():
+    """docs/options.md, the command line and Python have the options of src/compiler/options.def, with one default."""
+    import options
+
+    assert (REPO / "docs/options.md").read_text() == options.page(), "run tools/docs/options.py"
+    rows = list(options.rows())
+    assert {flag for _, _, flag, _, _ in rows if flag} <= options_of("compile")
+    assert {name: default for name, default, *_ in rows} == {name: json.dumps(v) if isinstance(v, str) else repr(v) for name, v in coil._compiler.option_defaults().items()}
 
 
 @pytest.mark.parametrize("path", documents(), ids=names(documents()))

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <random>
 
+#include "expr/scalar_rows.h"
 #include "loop/interpret.h"
 #include "loop/recorder.h"
 #include "reference/accumulator.h"
@@ -42,6 +43,38 @@ TEST(Numbers, ErrorsGrowAsTheyDo) {
   EXPECT_NEAR(binary(div).e, 1e-3 / 2 + 0.5 * 1e-4 / 2, 1e-4);
   EXPECT_EQ(binary(maximum).e, 1e-3);
   EXPECT_NEAR(reference::apply(exp, DType::f32, DType::f32, std::array{a}).e, std::exp(1.0) * 1e-3, 1e-4);
+}
+
+// Every row of scalar_ops.def: operands anywhere within their errors give what the result's error allows.
+TEST(Numbers, BoundsHoldForEveryOperation) {
+  std::mt19937 random(7);
+  std::normal_distribution<double> normal(0, 2);
+  std::uniform_real_distribution<double> within(-1, 1);
+  int finite = 0;
+  scalar::for_each_row([&](auto row) {
+    const ScalarOp op = row.kOp;
+    if (!row.kForFloats || row.kError == "logic") return;
+    const bool boolean = info(op).result == ResultRule::boolean;
+    const auto count = static_cast<size_t>(info(op).arity);
+    for (int k = 0; k < 300; ++k) {
+      std::array<Num, 3> a;
+      for (Num& n : a) n = {k % 3 == 0 ? std::round(normal(random)) : normal(random), 0, k % 5 == 0 ? 0 : std::exp2(-8 + within(random) * 8)};
+      const Num bound = reference::apply(op, DType::f32, boolean ? DType::boolean : DType::f32, {a.data(), count});
+      finite += std::isfinite(bound.e);
+      for (int sample = 0; sample < 8; ++sample) {
+        std::array<Value, 3> x;
+        for (size_t i = 0; i < 3; ++i) {
+          const double away = sample < 4 ? (sample >> (i % 2) & 1 ? 0.999 : -0.999) : within(random);
+          x[i].f = a[i].e == 0 ? a[i].f : a[i].f + away * a[i].e;
+        }
+        const Value v = apply_scalar(op, DType::f64, {x.data(), count});
+        if (std::isnan(v.f)) continue;  // a function is taken to be defined wherever its operand may be
+        EXPECT_TRUE(reference::allows(bound, boolean ? DType::boolean : DType::f32, v.f, v.i))
+            << info(op).name << " of " << a[0].f << " +- " << a[0].e << ", " << a[1].f << " +- " << a[1].e << ": " << v.f << v.i << ", allowed " << bound.f << bound.i << " +- " << bound.e;
+      }
+    }
+  });
+  EXPECT_GT(finite, 8000);  // a bound of infinity allows anything
 }
 
 TEST(Numbers, WhatErrorsTurnOverIsUnsure) {

@@ -46,7 +46,7 @@ std::string device_path() {
   static const std::string path = [] {
     std::string sources = kTests + "fixture_libraries.cpp";
     for (const char* name :
-         {"cuda_blas", "cuda_dnn", "cuda_driver", "cuda_host", "cuda_tensor_map", "cuda_graph", "cuda_tape", "host_support", "input_errors"})
+         {"cuda_blas", "cuda_dnn", "cuda_loader", "cuda_driver", "cuda_host", "cuda_tensor_map", "cuda_graph", "cuda_tape", "host_support", "input_errors"})
       sources += std::string(" " COIL_SOURCE_DIR "/device/") + name + ".cc";
     return compile("libfixture.so", sources, "-fno-exceptions -fno-rtti");
   }();

@@ -3,12 +3,13 @@
 
 #include <set>
 
+#include "templates/cuda_machine.h"
 #include "templates/cuda_variants.h"
 
 namespace coil::templates {
 namespace {
 
-int64_t shared_limit(int sm) { return sm == 80 ? 166912 : sm == 86 || sm == 89 ? 101376 : 232448; }
+int64_t shared_limit(int sm) { return cuda_machine(sm).shared_bytes; }
 
 // A length of -1: a symbol.
 CudaAttentionFacts facts_of(ExprPool& pool, DType dtype, int64_t heads, int64_t kv_heads, int64_t q_len, int64_t dim) {
@@ -24,7 +25,8 @@ CudaAttentionFacts facts_of(ExprPool& pool, DType dtype, int64_t heads, int64_t 
 }
 
 TEST(CudaAttentionVariants, LaunchableEverywhere) {
-  for (int sm : {80, 86, 89, 90, 100}) {
+  for (const CudaMachine& machine : kCudaMachines) {
+    const int sm = machine.sm;
     for (DType dtype : {DType::f32, DType::bf16, DType::f16}) {
       for (int64_t dim : {1, 40, 64, 80, 96, 128, 200, 256}) {
         for (int64_t q_len : {-1, 1, 3, 128}) {

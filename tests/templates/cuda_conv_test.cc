@@ -3,13 +3,14 @@
 
 #include <set>
 
+#include "templates/cuda_machine.h"
 #include "templates/cuda_variants.h"
 
 namespace coil::templates {
 namespace {
 
 // Bytes of shared memory that a block can have.
-int64_t shared_limit(int sm) { return sm == 80 ? 166912 : sm == 86 || sm == 89 ? 101376 : 232448; }
+int64_t shared_limit(int sm) { return cuda_machine(sm).shared_bytes; }
 
 struct Problem {
   int64_t n, ic, size, oc, kernel, stride, groups;
@@ -40,7 +41,8 @@ const Problem kProblems[] = {{2, 3, 224, 64, 7, 2, 1},    {2, 64, 56, 64, 3, 1, 
                              {4, 128, 14, 256, 3, 1, 32}, {-1, 96, 28, 96, 5, 1, 96}};
 
 TEST(CudaConvVariants, LaunchableEverywhere) {
-  for (int sm : {80, 86, 89, 90, 100}) {
+  for (const CudaMachine& machine : kCudaMachines) {
+    const int sm = machine.sm;
     for (const Problem& p : kProblems) {
       for (DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16}) {
         ExprPool pool;

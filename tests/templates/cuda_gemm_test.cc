@@ -5,6 +5,7 @@
 #include <set>
 #include <string>
 
+#include "templates/cuda_machine.h"
 #include "templates/cuda_variants.h"
 
 namespace coil::templates {
@@ -35,7 +36,7 @@ void expect_sound(const std::vector<CudaVariant>& variants, int sm) {
   std::set<std::string> names;  // one may serve several stretches of sizes
   for (const CudaVariant& v : variants) names.insert(v.name);
   EXPECT_LE(names.size(), 7u);
-  const int64_t shared = sm >= 90 ? 232448 : sm == 80 ? 166912 : 101376;
+  const int64_t shared = cuda_machine(sm).shared_bytes;
   for (const CudaVariant& v : variants) {
     EXPECT_EQ(v.condition.empty(), &v == &variants.back()) << v.name;
     EXPECT_LE(v.shared_bytes, shared) << v.name;
@@ -136,7 +137,7 @@ TEST_F(CudaGemmTest, EveryCandidateIsAVariant) {
           EXPECT_TRUE(ways.insert(c.way).second) << "the same numbers twice";
           const auto v = cuda_gemm_variant(f, sm, c.way);
           ASSERT_TRUE(v) << c.way[0] << ' ' << c.way[1] << ' ' << c.way[2] << ' ' << c.way[3];
-          EXPECT_LE(v->shared_bytes, sm >= 90 ? 232448 : 166912) << v->name;
+          EXPECT_LE(v->shared_bytes, cuda_machine(sm).shared_bytes) << v->name;
           EXPECT_GE(c.cost, candidates[0].cost);
         }
       }
@@ -214,6 +215,21 @@ TEST_F(CudaGemmTest, LayoutsReachTheKernel) {
   EXPECT_NE(cuda_gemm_variants(f, 80)[0].call.find("true, false"), std::string::npos);
   f.a_row = size(1), f.a_col = size(512);
   EXPECT_NE(cuda_gemm_variants(f, 80)[0].call.find("false, false"), std::string::npos);
+}
+
+TEST(CudaMachines, AnArchitectureIsItsRowOrTheOneBelow) {
+  int before = 0;
+  for (const CudaMachine& m : kCudaMachines) {
+    EXPECT_GT(m.sm, before);
+    EXPECT_EQ(&cuda_machine(m.sm), &m);
+    EXPECT_LE(shared_bytes_anywhere(), m.shared_bytes);
+    EXPECT_TRUE(m.multiprocessors > 0 && m.threads >= 1024 && m.blocks > 0 && m.f32 > 0 && m.f64 > 0 && m.half > m.f32 && m.memory > 0) << m.sm;
+    EXPECT_EQ(m.clusters, m.sm >= 90) << m.sm;
+    before = m.sm;
+  }
+  EXPECT_EQ(cuda_machine(103).sm, 100);
+  EXPECT_EQ(cuda_machine(121).sm, 120);
+  EXPECT_EQ(cuda_machine(75).sm, 80);
 }
 
 }  // namespace

@@ -17,8 +17,10 @@ def check(tree):
 
 @pytest.fixture
 def tree(tmp_path):
-    (tmp_path / "layers.txt").write_text("base:\nops: base\ngraph: ops   # a comment\nruntime: base\ncodegen: graph\n")
+    (tmp_path / "layers.txt").write_text("base:\nops: base\ngraph: ops   # a comment\nruntime: base\ncodegen: graph\n"
+                                       "codegen/shared: codegen\ncodegen/cpu: codegen/shared\ncodegen/cuda: codegen/shared\n")
     for name, text in {"base/a.h": "", "graph/g.h": '#include "base/a.h"\n#include "device/model_abi.h"\n#include <vector>\n',
+                       "codegen/cpu/host/h.cc": '#include "codegen/shared/s.h"\n#include "codegen/c.h"\n#include "graph/g.h"\n',
                        "runtime/r.cc": '#include "base/a.h"\n#include "coil/coil.h"\n'}.items():
         path = tmp_path / "src" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -37,7 +39,11 @@ def test_layers_ok(tree):
     ("graph/x.cc", '#include "g.h"\n', "by its path from src/"),
     ("graph/x.cc", '#include "nowhere/g.h"\n', "in no layer"),
     ("strange/x.cc", "", "not in layers.txt"),
-    ("codegen/cpu/x.cc", '#include "codegen/cuda/y.h"\n', "must not see"),
+    ("codegen/cpu/x.cc", '#include "codegen/cuda/y.h"\n', "codegen/cpu must not include"),
+    ("codegen/cpu/host/x.cc", '#include "codegen/cuda/host/y.h"\n', "codegen/cpu must not include"),
+    ("codegen/shared/x.cc", '#include "codegen/cpu/y.h"\n', "codegen/shared must not include"),
+    ("codegen/x.cc", '#include "codegen/cpu/y.h"\n', "codegen must not include"),
+    ("graph/x.cc", '#include "codegen/shared/y.h"\n', "graph must not include"),
     ("base/long.cc", "\n" * 1001, "split it"),
 ])
 def test_layer_violations(tree, file, text, word):

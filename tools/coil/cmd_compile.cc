@@ -273,7 +273,7 @@ Result<int> compile(Arguments& a) {
     if (files.size() > 1) return Error{ErrorCode::bad_option, "a package of several programs needs a name of its own", "", "give it with -o, such as -o model.coil.pt2"};
     a.output = default_output(files[0].path);
   }
-  if (a.debug_info) a.compile.debug_folder = debug_folder(a.output);
+  if (a.debug_info) a.compile.debug_info = debug_folder(a.output);
   const double start = seconds_now();
   std::error_code ignored;
   for (const ProgramFile& f : files) {

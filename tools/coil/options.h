@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/progress.h"
-#include "compiler/compile.h"
+#include "compiler/options.h"
 
 namespace CLI {
 class App;
@@ -15,22 +15,10 @@ class App;
 namespace coil::tool {
 
 // How a program is compiled: `coil compile`, and `coil run` and `coil bench` when they are given a program.
-struct CompileArguments {
-  std::string target = "cpu";
-  std::vector<std::string> dims;  // "batch=s77", "batch=x:0"
-  std::vector<std::string> skip;
-  std::vector<std::string> without;          // steps of the scheduler
-  std::vector<std::string> replace_kernels;  // "NAME=file.cc"
-  int threads = 0;
-  int opt_level = 3;
-  bool libraries = true, graphs = true, winograd = true;
-  std::string tf32 = "no";
-  std::string tune = "off", tune_budget, tune_memory, record, replay;
-  int tune_threads = 0;
-  std::vector<std::string> warm;
+struct CompileArguments : CompileSettings {
+  std::vector<std::string> dims;     // "batch=s77", "batch=x:0"
   std::vector<std::string> kernels;  // files or folders of user kernels
   std::string program;               // of a package of several
-  std::string debug_folder;          // for the generated texts, with debug information in the code
 };
 
 void add_compile_options(CLI::App& app, CompileArguments& arguments);

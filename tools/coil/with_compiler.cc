@@ -80,30 +80,7 @@ Result<std::map<std::string, std::string>> dim_names(const CompileArguments& arg
 }
 
 Result<CompileOptions> compile_options(const CompileArguments& arguments, Progress& progress) {
-  CompileSettings settings;
-  settings.target = arguments.target;
-  settings.threads = arguments.threads;
-  settings.opt_level = arguments.opt_level;
-  settings.libraries = arguments.libraries;
-  settings.graphs = arguments.graphs;
-  settings.tf32 = arguments.tf32;
-  settings.winograd = arguments.winograd;
-  settings.debug_folder = arguments.debug_folder;
-  settings.tune = arguments.tune;
-  settings.tune_budget = arguments.tune_budget;
-  settings.tune_memory = arguments.tune_memory;
-  settings.tune_threads = arguments.tune_threads;
-  settings.warm = arguments.warm;
-  settings.record = arguments.record;
-  settings.replay = arguments.replay;
-  for (const std::string& item : arguments.without) {
-    for (std::string& step : split(item, ',')) settings.without.push_back(std::move(step));
-  }
-  settings.replace_kernels = arguments.replace_kernels;
-  for (const std::string& item : arguments.skip) {
-    for (std::string& pass : split(item, ',')) settings.skip.push_back(std::move(pass));
-  }
-  TRY(CompileOptions options, compile_options(settings));
+  TRY(CompileOptions options, compile_options(static_cast<const CompileSettings&>(arguments)));
   auto begun = std::make_shared<std::atomic<bool>>(false);
   options.progress = [&progress, begun](std::string_view name, size_t, size_t total) {
     if (!begun->exchange(true)) progress.begin("compiling kernels", total);

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "codegen/host/host_program.h"
+#include "codegen/index_text.h"
 #include "codegen/user_text.h"
 #include "device/kernels.h"
 #include "schedule/depthwise.h"
@@ -98,18 +98,14 @@ void add_blocks(const Blocked& p, int32_t method, const Machine& machine, std::v
   const auto tiles = static_cast<int64_t>(std::ceil(p.rows / static_cast<double>(tile_rows))), panels = static_cast<int64_t>(std::ceil(p.columns / p.panel()));
   for (int64_t block_tiles = 1; block_tiles <= std::min(tiles, kBlockRows / tile_rows); block_tiles += block_tiles < 4 ? 1 : 2) {
     for (int64_t block_panels = 1; block_panels <= std::min(panels, kMostPanels); block_panels *= 2) {
-      Choice c;
-      c.values = {method, static_cast<int32_t>(block_tiles), static_cast<int32_t>(block_panels), 0};
-      out.emplace_back(predicted(p, block_tiles, block_panels, tile_rows, machine), c);
+      const ProductChoice c = {method, static_cast<int32_t>(block_tiles), static_cast<int32_t>(block_panels)};
+      out.emplace_back(predicted(p, block_tiles, block_panels, tile_rows, machine), choice_of(c));
     }
   }
 }
 
-Choice only(size_t place, int32_t value) {
-  Choice c;
-  c.values[place] = value;
-  return c;
-}
+Choice by(Method method) { return choice_of(ProductChoice{.method = method}); }
+Choice one_thread() { return choice_of(OtherChoice{.threads = 1}); }  // of any kernel
 
 // The own rule, `first` in their order, then the cheapest of `rest`.
 std::vector<Choice> ordered(const std::vector<Choice>& first, std::vector<std::pair<double, Choice>> rest, size_t most) {
@@ -138,7 +134,7 @@ std::vector<Choice> conv_candidates(const KernelPlan& plan, const TemplateKernel
   const bool onednn = machine.onednn && suits_onednn(plan, t);
   if (const Packing own = packing_of(plan, t.operands[1].buffer); own == Packing::depthwise_weight || own == Packing::narrow_groups_weight || own == Packing::few_outputs_weight ||
                                                                                 own == Packing::conv_weight_integer) {
-    return ordered(onednn ? std::vector<Choice>{only(kMethod, kOneDnn)} : std::vector<Choice>{}, {}, most);
+    return ordered(onednn ? std::vector<Choice>{by(kOneDnn)} : std::vector<Choice>{}, {}, most);
   }
   const std::vector<Expr>& w = plan.buffer(t.operands[1].buffer).info.sizes;
   const auto value = [&](Expr e) { return static_cast<double>(evaluate_index(e, sizes)); };
@@ -146,12 +142,12 @@ std::vector<Choice> conv_candidates(const KernelPlan& plan, const TemplateKernel
   const Blocked p = {groups, value(t.result_sizes[0]) * value(t.result_sizes[2]) * value(t.result_sizes[3]), value(w[0]) / groups, value(w[1]) * value(w[2]) * value(w[3]), element_bytes(plan, t)};
   std::vector<Choice> first;
   const bool own_winograd = winograd_tile(packing_of(plan, t.operands[1].buffer)) != 0;
-  if (!own_winograd && weight_of(plan, t, kWinograd)) first.push_back(only(kMethod, kWinograd));
-  if (own_winograd && weight_of(plan, t, kDirect)) first.push_back(only(kMethod, kDirect));
-  if (onednn) first.push_back(only(kMethod, kOneDnn));
+  if (!own_winograd && weight_of(plan, t, kWinograd)) first.push_back(by(kWinograd));
+  if (own_winograd && weight_of(plan, t, kDirect)) first.push_back(by(kDirect));
+  if (onednn) first.push_back(by(kOneDnn));
   std::vector<std::pair<double, Choice>> rest;
   if (weight_of(plan, t, kImplicit)) add_blocks(p, kImplicit, machine, rest);
-  if (machine.threads > 1 && p.batch * p.rows * p.columns * p.depth < kSmallProduct) first.push_back(only(kThreads, 1));
+  if (machine.threads > 1 && p.batch * p.rows * p.columns * p.depth < kSmallProduct) first.push_back(one_thread());
   return ordered(first, std::move(rest), most);
 }
 
@@ -178,9 +174,9 @@ std::vector<Choice> loop_candidates(const KernelPlan& plan, const LoopKernel& lo
   if (work >= kLeastLoop) first = form_choices(plan, loop, sizes);
   if (first.size() > kMostForms) first.resize(kMostForms);
   if (machine.threads > 1) {
-    if (work < kSmallWork) first.push_back(only(kThreads, 1));
+    if (work < kSmallWork) first.push_back(one_thread());
     for (const int32_t chunk : {2048, 32768}) {
-      if (work > 2 * chunk) first.push_back(only(kChunkWork, chunk));
+      if (work > 2 * chunk) first.push_back(choice_of(LoopChoice{.chunk_work = chunk}));
     }
   }
   return ordered(first, {}, most);
@@ -202,15 +198,15 @@ const PlanOperand* weight_of(const KernelPlan& plan, const TemplateKernel& k, in
 }
 
 bool can_run(const KernelPlan& plan, const Kernel& kernel, const Choice& choice) {
-  if (const UserCallKernel* user = as_user(kernel)) return static_cast<size_t>(choice.values[kConfig]) < user->def.launches.size();
+  if (const UserCallKernel* user = as_user(kernel)) return static_cast<size_t>(as<UserChoice>(choice).config) < user->def.launches.size();
   if (const auto* loop = std::get_if<LoopKernel>(&kernel.def)) return chosen_form(plan, *loop, choice).has_value();
   const TemplateKernel* t = as_template(kernel);
-  if (t && choice.values[kMethod] == kOneDnn) return suits_onednn(plan, *t);
-  if (as_gemm(kernel)) return choice.values[kMethod] == kOwnMethod;
-  return !as_conv(kernel) || weight_of(plan, *t, choice.values[kMethod]);
+  if (t && as<ProductChoice>(choice).method == kOneDnn) return suits_onednn(plan, *t);
+  if (as_gemm(kernel)) return as<ProductChoice>(choice).method == kOwnMethod;
+  return !as_conv(kernel) || weight_of(plan, *t, as<ProductChoice>(choice).method);
 }
 
-double needed_gain(const Kernel& kernel, const Choice& choice) { return as_template(kernel) && choice.values[kMethod] == kOneDnn ? kLibraryGain : 0; }
+double needed_gain(const Kernel& kernel, const Choice& choice) { return as_template(kernel) && as<ProductChoice>(choice).method == kOneDnn ? kLibraryGain : 0; }
 
 WeightCopy onednn_copy(const KernelPlan& plan, const Kernel& kernel) {
   const TemplateKernel* t = as_template(kernel);
@@ -228,39 +224,48 @@ WeightCopy onednn_copy(const KernelPlan& plan, const Kernel& kernel) {
 
 bool asks_onednn(const KernelPlan& plan, const Kernel& kernel, bool timed) {
   const TemplateKernel* t = as_template(kernel);
-  const auto names_it = [](const ChoiceTable::Row& r) { return r.choice.values[kMethod] == kOneDnn; };
+  const auto names_it = [](const ChoiceTable::Row& r) { return as<ProductChoice>(r.choice).method == kOneDnn; };
   return t && suits_onednn(plan, *t) && (timed || std::any_of(kernel.choices.rows.begin(), kernel.choices.rows.end(), names_it));
 }
 
-const std::array<const char*, 4>& value_names(const Kernel& kernel) {
-  static constexpr std::array<const char*, 4> kLoop = {"form", "chunk_work", "size", "threads"}, kConv = {"method", "block_tiles", "block_panels", "threads"},
-                                              kGemm = kConv, kUser = {"config", "chunk_work", "", "threads"}, kAttention = {"", "block_tiles", "block_panels", "threads"}, kOther = {"", "", "", "threads"};
-  if (std::holds_alternative<LoopKernel>(kernel.def)) return kLoop;
-  if (as_user(kernel)) return kUser;
-  return as_conv(kernel) ? kConv : as_gemm(kernel) ? kGemm : as_attention(kernel) ? kAttention : kOther;
+const ChoiceNames& value_names(const Kernel& kernel) {
+  if (std::holds_alternative<LoopKernel>(kernel.def)) return LoopChoice::kNames;
+  if (as_user(kernel)) return UserChoice::kNames;
+  return as_conv(kernel) || as_gemm(kernel) ? ProductChoice::kNames : as_attention(kernel) ? AttentionChoice::kNames : OtherChoice::kNames;
+}
+
+static std::string method_text(const Kernel& kernel, int32_t method) {
+  if (as_gemm(kernel)) return method == kOneDnn ? "onednn" : "";
+  static constexpr const char* kMethods[] = {"", "direct", "implicit product", "winograd", "onednn"};
+  return static_cast<size_t>(method) < std::size(kMethods) ? kMethods[method] : "unknown";
+}
+
+static std::string block_text(int32_t tiles, int32_t panels) {
+  if (!tiles && !panels) return "";
+  return "blocks of " + (tiles ? fmt::format("{} tiles", tiles) : "") + (tiles && panels ? " x " : "") + (panels ? fmt::format("{} panels", panels) : "");
 }
 
 std::string choice_text(const Kernel& kernel, const Choice& choice) {
-  const auto& v = choice.values;
   std::vector<std::string> parts;
+  const auto chunks = [&](int32_t work) {
+    if (work) parts.push_back(fmt::format("chunks of {} operations", work));
+  };
   if (const UserCallKernel* user = as_user(kernel)) {
-    const auto config = static_cast<size_t>(v[kConfig]);
+    const auto v = as<UserChoice>(choice);
+    const auto config = static_cast<size_t>(v.config);
     if (config > 0 && config < user->def.kernel->configs.size()) parts.push_back(config_text(user->def.kernel->configs[config]));
+    chunks(v.chunk_work);
+  } else if (const auto* loop = std::get_if<LoopKernel>(&kernel.def)) {
+    const auto v = as<LoopChoice>(choice);
+    if (v.form) parts.push_back(form_text(*loop, choice));
+    chunks(v.chunk_work);
+  } else {
+    const auto v = as<ProductChoice>(choice);
+    if (as_gemm(kernel) || as_conv(kernel)) parts.push_back(method_text(kernel, v.method));
+    parts.push_back(block_text(v.block_tiles, v.block_panels));
   }
-  if (as_gemm(kernel) && v[kMethod] == kOneDnn) parts.push_back("onednn");
-  if (as_conv(kernel) && v[kMethod]) {
-    static constexpr const char* kMethods[] = {"", "direct", "implicit product", "winograd", "onednn"};
-    const auto method = static_cast<size_t>(v[kMethod]);
-    parts.push_back(method < std::size(kMethods) ? kMethods[method] : "unknown");
-  }
-  if (const auto* loop = std::get_if<LoopKernel>(&kernel.def); loop && v[kForm]) parts.push_back(form_text(*loop, choice));
-  if (std::holds_alternative<LoopKernel>(kernel.def) || as_user(kernel)) {
-    if (v[kChunkWork]) parts.push_back(fmt::format("chunks of {} operations", v[kChunkWork]));
-  } else if (v[kBlockTiles] || v[kBlockPanels]) {
-    const bool both = v[kBlockTiles] && v[kBlockPanels];
-    parts.push_back("blocks of " + (v[kBlockTiles] ? fmt::format("{} tiles", v[kBlockTiles]) : "") + (both ? " x " : "") + (v[kBlockPanels] ? fmt::format("{} panels", v[kBlockPanels]) : ""));
-  }
-  if (v[kThreads]) parts.push_back(v[kThreads] == 1 ? "one thread" : fmt::format("{} threads", v[kThreads]));
+  if (const int32_t threads = as<OtherChoice>(choice).threads) parts.push_back(threads == 1 ? "one thread" : fmt::format("{} threads", threads));
+  std::erase(parts, "");
   return parts.empty() ? "default" : fmt::format("{}", fmt::join(parts, ", "));
 }
 
@@ -312,8 +317,8 @@ std::vector<Choice> candidates(const KernelPlan& plan, const Kernel& kernel, con
   if (const auto* loop = std::get_if<LoopKernel>(&kernel.def)) return loop_candidates(plan, *loop, value(launch.items) * (value(launch.work) + 1), sizes, machine, most);
   if (const UserCallKernel* user = as_user(kernel)) {  // every configuration that the user gives is tried
     std::vector<Choice> out;
-    for (size_t c = 0; c < user->def.launches.size(); ++c) out.push_back(only(kConfig, static_cast<int32_t>(c)));
-    if (several && value(launch.items) > 1 && value(launch.items) * (value(launch.work) + 1) < kSmallWork) out.push_back(only(kThreads, 1));
+    for (size_t c = 0; c < user->def.launches.size(); ++c) out.push_back(choice_of(UserChoice{.config = static_cast<int32_t>(c)}));
+    if (several && value(launch.items) > 1 && value(launch.items) * (value(launch.work) + 1) < kSmallWork) out.push_back(one_thread());
     return out;
   }
   const TemplateKernel* t = as_template(kernel);
@@ -323,8 +328,8 @@ std::vector<Choice> candidates(const KernelPlan& plan, const Kernel& kernel, con
   if (const Gemm* g = as_gemm(kernel)) {
     const auto total = [&](const std::vector<Expr>& dims) { return value(product(*plan.pool, dims)); };
     const Blocked p = {total(g->batch), total(g->m), total(g->n), total(g->k), element_bytes(plan, *t)};
-    if (machine.onednn && suits_onednn(plan, *t)) first.push_back(only(kMethod, kOneDnn));
-    if (several && p.batch * p.rows * p.columns * p.depth < kSmallProduct) first.push_back(only(kThreads, 1));
+    if (machine.onednn && suits_onednn(plan, *t)) first.push_back(by(kOneDnn));
+    if (several && p.batch * p.rows * p.columns * p.depth < kSmallProduct) first.push_back(one_thread());
     std::vector<std::pair<double, Choice>> rest;
     add_blocks(p, kOwnMethod, machine, rest);
     return ordered(first, std::move(rest), most);
@@ -332,10 +337,9 @@ std::vector<Choice> candidates(const KernelPlan& plan, const Kernel& kernel, con
   if (!as_attention(kernel)) return {Choice{}};
   const Attention& a = *as_attention(kernel);
   for (const auto& [tiles, panels] : attention_blocks(value(a.batch) * value(a.heads), value(a.q_len), value(a.kv_len), machine)) {
-    first.push_back(only(kBlockTiles, tiles));
-    first.back().values[kBlockPanels] = panels;
+    first.push_back(choice_of(AttentionChoice{.block_tiles = tiles, .block_panels = panels}));
   }
-  if (several && value(a.batch) * value(a.heads) * value(a.q_len) * value(a.kv_len) * value(a.dim) < kSmallProduct) first.push_back(only(kThreads, 1));
+  if (several && value(a.batch) * value(a.heads) * value(a.q_len) * value(a.kv_len) * value(a.dim) < kSmallProduct) first.push_back(one_thread());
   return ordered(first, {}, most);
 }
 

@@ -1,32 +1,18 @@
 // The ways in which the CPU can run a kernel: what a tuner may choose among, and how a choice is named, kept and written into the
-// host program. The numbers of a Choice are those below; zero leaves that point to the kernel's own rule.
+// host program. A Choice's numbers are those of choice_types.h.
 #pragma once
 
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "codegen/cpu/choice_types.h"
 #include "codegen/cpu/cpu_kernels.h"
 
 namespace coil::cpu {
 
-// Places in Choice::values; program.cc knows that of kConfig.
-inline constexpr size_t kMethod = 0;       // convolutions, products: see Method
-inline constexpr size_t kConfig = 0;       // user kernels: which configuration
-inline constexpr size_t kForm = 0;         // loops: see LoopFormKind
-inline constexpr size_t kFormSize = 2;     // and what that counts
-inline constexpr size_t kBlockTiles = 1;   // products, implicit convolutions: tiles of rows in a block
-inline constexpr size_t kChunkWork = 1;    // loop kernels: vector operations of the smallest chunk that is handed to another thread
-inline constexpr size_t kBlockPanels = 2;  // products, implicit convolutions: panels of 32 columns in a block
-inline constexpr size_t kThreads = 3;      // at most so many
-
-// direct: of weights packed as they are, by the convolution's own rules; implicit: of these by the implicit product, whatever the rules
-// say; winograd: of transformed weights; onednn: by that library where the machine has it (device/onednn.h), else directly. Products are
-// computed by their own rule or by oneDNN.
-enum Method : int32_t { kOwnMethod, kDirect, kImplicit, kWinograd, kOneDnn };
-
 // The names under which choices are recorded, by kind of kernel: "method", "block_tiles", ... Empty: no such number.
-const std::array<const char*, 4>& value_names(const Kernel& kernel);
+const ChoiceNames& value_names(const Kernel& kernel);
 // For readers: "winograd", "blocks of 3 x 2", "one thread"; "default".
 std::string choice_text(const Kernel& kernel, const Choice& choice);
 

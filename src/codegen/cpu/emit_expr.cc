@@ -13,24 +13,12 @@ namespace {
 
 Expr zero_of(Expr e) { return e->pool->cast(e->pool->constant_int(0, DType::i64), e->dtype); }
 
-const char* header_of(ScalarOp op) {
-  switch (op) {
-    case ScalarOp::exp: case ScalarOp::exp2: case ScalarOp::expm1: case ScalarOp::log: case ScalarOp::log2: case ScalarOp::log10:
-    case ScalarOp::log1p: case ScalarOp::sigmoid: case ScalarOp::tanh:
-      return "math_exp.h";
-    case ScalarOp::sinh: case ScalarOp::cosh: case ScalarOp::asinh: case ScalarOp::acosh: case ScalarOp::atanh:
-      return "math_hyper.h";
-    case ScalarOp::sin: case ScalarOp::cos: case ScalarOp::tan: case ScalarOp::asin: case ScalarOp::acos: case ScalarOp::atan:
-    case ScalarOp::atan2:
-      return "math_trig.h";
-    case ScalarOp::erf: case ScalarOp::erfc:
-      return "math_erf.h";
-    case ScalarOp::pow: case ScalarOp::hypot:
-      return "math_pow.h";
-    default:
-      return nullptr;
-  }
-}
+// By operation, which of device/math_*.h has its function; "core": what every kernel includes.
+constexpr std::string_view kHeaders[] = {
+#define OP(name, arity, result, cost, infix, header, ...) #header,
+#include "ops/scalar_ops.def"
+#undef OP
+};
 
 }  // namespace
 
@@ -80,7 +68,7 @@ ExprEmitter::Text ExprEmitter::make(Expr e) {
     const Text t = value(x);
     return {fmt::format("cd::one_plus_erf({})", t.text), t.vector};
   }
-  if (const char* header = header_of(e->op)) names_.need_header(header);
+  if (const std::string_view header = kHeaders[static_cast<size_t>(e->op)]; header != "core") names_.need_header(fmt::format("math_{}.h", header));
   std::vector<Text> args;
   bool vector = false;
   for (Expr a : e->args) {

@@ -5,8 +5,7 @@
 #include <fmt/format.h>
 
 #include "codegen/cpu/choices.h"
-#include "codegen/host/host_program.h"
-#include "codegen/host/template_text.h"
+#include "codegen/cpu/host/template_text.h"
 #include "device/kernels.h"
 #include "schedule/depthwise.h"
 #include "schedule/schedule.h"

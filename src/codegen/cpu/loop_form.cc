@@ -7,16 +7,17 @@
 #include <fmt/format.h>
 
 #include "codegen/cpu/choices.h"
+#include "codegen/cpu/cpu_machine.h"
 #include "codegen/kernel_text.h"
 #include "schedule/schedule.h"
 
 namespace coil::cpu {
 namespace {
 
-constexpr int64_t kStreamedBytes = 1 << 22;  // of a kernel's results: what the next kernel reads is out of the caches near a core by then
-// Of the own rule: results that leave a third-level cache of 32 MB together with what the kernel reads. Measured on a Zen 4 (x * y, two threads): results of
-// 8 MB 0.22 -> 0.32 ms, 16 MB 0.85 -> 0.65, 24 MB 1.6 -> 1.1, 64 MB 5.5 -> 4.1, which is what a loop of nothing but such stores takes.
-constexpr int64_t kOwnStreamedBytes = 16 << 20, kOwnMovedBytes = 40 << 20;
+constexpr int64_t kStreamedBytes = far_bytes(kUsualMachine);  // of a kernel's results: from there on a tuner tries stores past the caches
+// Of the own rule. Measured on a Zen 4 (x * y, two threads): results of 8 MB 0.22 -> 0.32 ms, 16 MB 0.85 -> 0.65, 24 MB 1.6 -> 1.1, 64 MB 5.5 -> 4.1, which is
+// what a loop of nothing but such stores takes.
+constexpr int64_t kOwnStreamedBytes = streamed_bytes(kUsualMachine), kOwnMovedBytes = moved_bytes(kUsualMachine);
 constexpr int kMostVectors = 8;
 // Of the own rule: steps of a largest value, which looks for NaN, wait for each other longer than additions; more columns at once read whole lines.
 constexpr int kSumVectors = 2, kExtremeVectors = 4, kColumnVectors = 4;
@@ -180,12 +181,7 @@ bool streams_by_itself(const KernelPlan& plan, const LoopKernel& k, int lanes) {
   return stored >= kOwnStreamedBytes && stored + moved >= kOwnMovedBytes;
 }
 
-Choice choice_of(int32_t kind, int32_t size) {
-  Choice c;
-  c.values[kForm] = kind;
-  c.values[kFormSize] = size;
-  return c;
-}
+Choice choice_of(LoopFormKind kind, int32_t size) { return cpu::choice_of(LoopChoice{.form = kind, .size = size}); }
 
 }  // namespace
 
@@ -200,8 +196,8 @@ LoopForm own_form(const KernelPlan& plan, const LoopKernel& k) {
 
 std::optional<LoopForm> chosen_form(const KernelPlan& plan, const LoopKernel& k, const Choice& choice) {
   LoopForm form = own_form(plan, k);
-  const int32_t size = choice.values[kFormSize];
-  switch (choice.values[kForm]) {
+  const int32_t size = as<LoopChoice>(choice).size;
+  switch (as<LoopChoice>(choice).form) {
     case kOwnForm: return size == 0 ? std::optional(form) : std::nullopt;
     case kVectors:
       if (!can_repeat(k, form.lanes) || size < 1 || size > kMostVectors || (size == form.vectors && size == form.long_vectors)) return std::nullopt;
@@ -256,8 +252,8 @@ std::vector<Choice> form_choices(const KernelPlan& plan, const LoopKernel& k, co
 }
 
 std::string form_text(const LoopKernel& k, const Choice& choice) {
-  const int32_t size = choice.values[kFormSize];
-  switch (choice.values[kForm]) {
+  const int32_t size = as<LoopChoice>(choice).size;
+  switch (as<LoopChoice>(choice).form) {
     case kVectors: return size == 1 ? "one vector at a time" : fmt::format("{} vectors at once", size);
     case kLanes: return "lanes along " + (size >= 1 && size <= static_cast<int32_t>(k.axes.size()) ? k.axes[static_cast<size_t>(size - 1)].name : "no axis");
     case kTiles: return "no tiles";

@@ -14,7 +14,7 @@ namespace coil::cpu {
 inline constexpr int64_t kMaxLanes = 16;
 inline constexpr int kLongBody = 16;  // cost of statements above which repeating them in the text saves nothing
 
-// Values of Choice::values[kForm]; what [kFormSize] counts. Records hold them: new ones go to the end.
+// Values of LoopChoice::form (choice_types.h); what its size counts. Records hold them: new ones go to the end.
 enum LoopFormKind : int32_t {
   kOwnForm,
   kVectors,  // size: so many vectors at once, each with accumulators of its own
@@ -35,7 +35,7 @@ struct LoopForm {
 };
 
 LoopForm own_form(const KernelPlan& plan, const LoopKernel& kernel);
-// Of the choice's kForm and kFormSize. Null: the kernel cannot be written so.
+// Of a LoopChoice's form and size. Null: the kernel cannot be written so.
 std::optional<LoopForm> chosen_form(const KernelPlan& plan, const LoopKernel& kernel, const Choice& choice);
 // All choices of other forms that make sense, those first that are more likely to pay; `sizes` decide what is large.
 std::vector<Choice> form_choices(const KernelPlan& plan, const LoopKernel& kernel, const std::function<int64_t(SymbolId)>& sizes);

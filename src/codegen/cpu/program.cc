@@ -6,7 +6,7 @@
 
 #include "base/hash.h"
 #include "codegen/cpu/choices.h"
-#include "codegen/host/index_text.h"
+#include "codegen/index_text.h"
 #include "codegen/kernel_text.h"
 #include "codegen/user_text.h"
 
@@ -67,7 +67,7 @@ class ProgramWriter {
     CpuLaunch launch = all[0];
     for (size_t c = 0; c < all.size(); ++c) {
       launch.configs.push_back({{}, all[c].function, all[c].items, all[c].work});
-      launch.configs.back().choice.values[kConfig] = static_cast<int32_t>(c);
+      launch.configs.back().choice = choice_of(UserChoice{.config = static_cast<int32_t>(c)});
     }
     return launch;
   }
@@ -76,9 +76,8 @@ class ProgramWriter {
   CpuLaunch loop_launch(const Kernel& k, const LoopKernel& loop) {
     CpuLaunch launch = launched(k, loop_kernel_text(plan_, loop, own_form(plan_, loop)));
     const auto add = [&](const Choice& choice) {
-      Choice form;
-      form.values[kForm] = choice.values[kForm];
-      form.values[kFormSize] = choice.values[kFormSize];
+      const auto wanted = as<LoopChoice>(choice);
+      const Choice form = choice_of(LoopChoice{.form = wanted.form, .size = wanted.size});
       const auto has = [&](const CpuLaunch::Config& c) { return c.choice == form; };
       if (form == Choice{} || std::any_of(launch.configs.begin(), launch.configs.end(), has)) return;
       const std::optional<LoopForm> chosen = chosen_form(plan_, loop, form);
@@ -129,7 +128,7 @@ void drop_configs(CpuProgram& program, const KernelPlan& plan, const std::vector
     std::vector<bool> used(configs.size(), k < timed.size() && timed[k]);
     if (!used.empty()) used[0] = true;
     for (const ChoiceTable::Row& r : plan.kernels[k].choices.rows) {
-      const auto c = static_cast<size_t>(r.choice.values[0]);
+      const auto c = static_cast<size_t>(as<UserChoice>(r.choice).config);
       if (c < used.size()) used[c] = true;
     }
     for (size_t c = 0; c < configs.size(); ++c) {

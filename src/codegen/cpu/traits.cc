@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "codegen/cpu/choices.h"
+#include "codegen/cpu/cpu_machine.h"
 #include "codegen/cpu/cpu_kernels.h"
 #include "codegen/cpu/loop_form.h"
 #include "device/kernels.h"
@@ -186,11 +187,11 @@ TargetTraits traits(const CpuSettings& settings) {
   t.template_scratch = template_scratch;
   t.joins_keys = true;
   t.select_pieces = 2, t.select_step = kMaxLanes;  // a vector is of one piece
-  t.parallel_points = 16;  // results of their own keep some 8 threads busy
+  t.parallel_points = parallel_points(kUsualMachine);
   t.split_points = 1 << 16;
   t.split_parts = 64;
   t.colliding_row_bytes = 2048;  // as suits_in_place in device/kernels/block.h
-  t.kept_bytes = 8 << 20;  // of the third cache, which threads share, and neighbours
+  t.kept_bytes = kept_bytes(kUsualMachine);
   return t;
 }
 

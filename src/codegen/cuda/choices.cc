@@ -6,7 +6,7 @@
 #include "base/hash.h"
 #include "codegen/cuda/loop_way.h"
 #include "codegen/cuda/template_facts.h"
-#include "codegen/host/host_program.h"
+#include "codegen/index_text.h"
 #include "codegen/user_text.h"
 #include "templates/cuda_library.h"
 

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "codegen/host/index_text.h"
+#include "codegen/index_text.h"
 #include "loop/guard_positions.h"
 
 namespace coil::cuda {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "codegen/cuda/cuda_kernels.h"
-#include "codegen/host/limits.h"
+#include "codegen/interface/limits.h"
 
 namespace coil::cuda {
 

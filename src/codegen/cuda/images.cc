@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 
 #include "codegen/foreign_text.h"
-#include "codegen/host/call_text.h"
-#include "codegen/host/index_text.h"
+#include "codegen/interface/call_text.h"
+#include "codegen/index_text.h"
 
 namespace coil::cuda {
 namespace {

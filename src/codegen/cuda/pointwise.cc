@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "codegen/cuda/points.h"
-#include "codegen/host/index_text.h"
+#include "codegen/index_text.h"
 
 namespace coil::cuda {
 namespace {

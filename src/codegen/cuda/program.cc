@@ -10,8 +10,8 @@
 #include "codegen/cuda/images.h"
 #include "codegen/cuda/loop_way.h"
 #include "codegen/cuda/loop_context.h"
-#include "codegen/host/call_text.h"
-#include "codegen/host/index_text.h"
+#include "codegen/interface/call_text.h"
+#include "codegen/index_text.h"
 #include "codegen/user_text.h"
 
 namespace coil::cuda {

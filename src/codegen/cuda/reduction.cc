@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 
 #include "codegen/cuda/reduction_writer.h"
-#include "codegen/host/index_text.h"
+#include "codegen/index_text.h"
 #include "schedule/schedule.h"
 
 namespace coil::cuda {

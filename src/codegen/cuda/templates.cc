@@ -10,9 +10,10 @@
 #include "codegen/cuda/choices.h"
 #include "codegen/cuda/loop_context.h"
 #include "codegen/cuda/template_facts.h"
-#include "codegen/host/index_text.h"
+#include "codegen/index_text.h"
 #include "schedule/schedule.h"
 #include "templates/cuda_library.h"
+#include "templates/cuda_machine.h"
 
 namespace coil::cuda {
 namespace {
@@ -204,7 +205,7 @@ TargetTraits traits(const CudaSettings& settings) {
   t.memory_per_worker = false;
   t.max_kept_elements = 16384;
   t.narrows_reductions = true;
-  t.parallel_points = 264;  // two blocks for each of some 132 multiprocessors
+  for (const int sm : settings.sms) t.parallel_points = std::max<int64_t>(t.parallel_points, 2 * templates::cuda_machine(sm).multiprocessors);  // two blocks each
   t.product_row_bytes = 128;  // a line of the L2 cache; TMA asks for 16
   t.columns_of_a_unit = 32;  // codegen/cuda/reduction.cc: a block is 32 columns wide
   t.recompute_cost = 8;

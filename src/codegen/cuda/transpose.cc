@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "codegen/cuda/points.h"
-#include "codegen/host/index_text.h"
+#include "codegen/index_text.h"
 #include "schedule/schedule.h"
 
 namespace coil::cuda {

@@ -7,9 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "compiler/compile.h"
-#include "compiler/profiling.h"
+#include "cache/cache.h"
 #include "schedule/kernel_plan.h"
+#include "tune/options.h"
+#include "tune/profiling.h"
 #include "tune/record.h"
 #include "tune/search.h"
 
@@ -65,8 +66,8 @@ class TuningTarget {
 // Of each kernel: what some point wants to time.
 std::vector<std::vector<Choice>> united_choices(const KernelPlan& plan, const std::vector<TuningProblem>& problems, const TuningTarget::Candidates& candidates);
 
-// begin: when tuning began, by tuning_clock(). Errors: those of a build or a call.
-Result<tune::Record> run_tuner(TuningTarget& target, const CompileOptions& options, double begin);
+// cache: of tuned problems; null: none. begin: when tuning began, by tuning_clock(). Errors: those of a build or a call.
+Result<tune::Record> run_tuner(TuningTarget& target, const TuneOptions& options, cache::Cache* cache, double begin);
 double tuning_clock();  // seconds
 
 // What the constants' way into a build that is called takes: copied, summed, copied to a device.

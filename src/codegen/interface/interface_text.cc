@@ -1,4 +1,4 @@
-#include "codegen/host/interface_text.h"
+#include "codegen/interface/interface_text.h"
 
 #include <fmt/format.h>
 
@@ -8,9 +8,8 @@
 #include <unordered_map>
 
 #include "codegen/foreign_text.h"
-#include "codegen/host/host_program.h"
-#include "codegen/host/index_text.h"
-#include "codegen/host/limits.h"
+#include "codegen/index_text.h"
+#include "codegen/interface/limits.h"
 
 namespace coil {
 namespace {
@@ -263,8 +262,6 @@ class InterfaceWriter {
 };
 
 }  // namespace
-
-std::string size_text(Expr e) { return to_string(e); }
 
 std::string interface_text(const KernelPlan& plan, bool cuda, const std::vector<SizeLimit>& more) { return InterfaceWriter(plan, cuda, more).run(); }
 

@@ -1,10 +1,10 @@
-#include "codegen/host/watch_text.h"
+#include "codegen/interface/watch_text.h"
 
 #include <algorithm>
 
 #include <fmt/format.h>
 
-#include "codegen/host/call_text.h"
+#include "codegen/interface/call_text.h"
 
 namespace coil {
 namespace {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "compiler/tuner.h"
+#include "tune/tuner.h"
 
 namespace coil {
 namespace {

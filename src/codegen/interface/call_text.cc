@@ -1,4 +1,4 @@
-#include "codegen/host/call_text.h"
+#include "codegen/interface/call_text.h"
 
 #include <algorithm>
 #include <unordered_set>
@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "codegen/foreign_text.h"
-#include "codegen/host/index_text.h"
+#include "codegen/index_text.h"
 
 namespace coil {
 

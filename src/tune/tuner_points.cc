@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "compiler/tuner.h"
+#include "tune/tuner.h"
 
 namespace coil {
 namespace {

@@ -1,9 +1,9 @@
-#include "codegen/host/images_text.h"
+#include "codegen/cpu/host/images_text.h"
 
 #include <fmt/format.h>
 
-#include "codegen/host/call_text.h"
-#include "codegen/host/index_text.h"
+#include "codegen/interface/call_text.h"
+#include "codegen/index_text.h"
 
 namespace coil {
 

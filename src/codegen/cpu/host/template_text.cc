@@ -1,10 +1,10 @@
-#include "codegen/host/template_text.h"
+#include "codegen/cpu/host/template_text.h"
 
 #include <fmt/format.h>
 
 #include "codegen/cpu/choices.h"
-#include "codegen/host/call_text.h"
-#include "codegen/host/index_text.h"
+#include "codegen/interface/call_text.h"
+#include "codegen/index_text.h"
 #include "schedule/depthwise.h"
 #include "schedule/schedule.h"
 #include "templates/packing.h"

@@ -1,4 +1,4 @@
-#include "compiler/tuner.h"
+#include "tune/tuner.h"
 
 #include <algorithm>
 #include <chrono>
@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "codegen/host/host_program.h"
+#include "codegen/index_text.h"
 
 namespace coil {
 namespace {
@@ -25,8 +25,8 @@ constexpr size_t kFastCandidates = 5, kMaxCandidates = 12;
 
 class Tuner {
  public:
-  Tuner(TuningTarget& target, const CompileOptions& options, double begin)
-      : target_(target), plan_(target.plan()), problems_(target.problems()), all_(options), options_(options.tune), begin_(begin) {
+  Tuner(TuningTarget& target, const TuneOptions& options, cache::Cache* cache, double begin)
+      : target_(target), plan_(target.plan()), problems_(target.problems()), options_(options), cache_(cache), begin_(begin) {
     record_.hardware = target.hardware();
   }
 
@@ -86,7 +86,7 @@ class Tuner {
       const tune::Entry* entry = fits ? options_.known->find(problems_[p].text) : nullptr;
       if (entry) {
         known_[p] = *entry;
-      } else if (std::optional<tune::Entry> cached = all_.cache ? cached_entry(*all_.cache, cache_key(p)) : std::nullopt) {
+      } else if (std::optional<tune::Entry> cached = cache_ ? cached_entry(*cache_, cache_key(p)) : std::nullopt) {
         known_[p] = std::move(*cached);
       }
     }
@@ -299,7 +299,7 @@ class Tuner {
       e.rows = rows_of(p, by_key);
       const auto& timed = found.points;
       const bool complete = timed.empty() ? !anything_to_time() : std::all_of(timed.begin(), timed.end(), [](const tune::PointResult& r) { return r.timed; });
-      if (all_.cache && complete) keep_entry(*all_.cache, cache_key(p), record_.hardware, e);
+      if (cache_ && complete) keep_entry(*cache_, cache_key(p), record_.hardware, e);
       record_.entries.push_back(std::move(e));
     }
   }
@@ -339,8 +339,8 @@ class Tuner {
   TuningTarget& target_;
   const KernelPlan& plan_;
   const std::vector<TuningProblem>& problems_;
-  const CompileOptions& all_;
   const TuneOptions& options_;
+  cache::Cache* cache_;
   const double begin_;
   tune::Record record_;
   std::map<size_t, tune::Entry> known_;  // by problem
@@ -375,6 +375,6 @@ void add_timings(tune::MeasuredPoint& point, const tune::ProblemResult& result, 
 
 double tuning_clock() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-Result<tune::Record> run_tuner(TuningTarget& target, const CompileOptions& options, double begin) { return Tuner(target, options, begin).run(); }
+Result<tune::Record> run_tuner(TuningTarget& target, const TuneOptions& options, cache::Cache* cache, double begin) { return Tuner(target, options, cache, begin).run(); }
 
 }  // namespace coil

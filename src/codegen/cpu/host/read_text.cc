@@ -1,4 +1,4 @@
-#include "codegen/host/read_text.h"
+#include "codegen/cpu/host/read_text.h"
 
 #include <fmt/format.h>
 
@@ -7,8 +7,7 @@
 #include <span>
 
 #include "codegen/foreign_text.h"
-#include "codegen/host/host_program.h"
-#include "codegen/host/index_text.h"
+#include "codegen/index_text.h"
 
 namespace coil {
 namespace {

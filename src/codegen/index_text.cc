@@ -1,4 +1,4 @@
-#include "codegen/host/index_text.h"
+#include "codegen/index_text.h"
 
 #include <fmt/format.h>
 
@@ -28,5 +28,7 @@ std::string index_functions() {
          "static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }\n"
          "static inline int64_t greatest(int64_t a, int64_t b) { return a > b ? a : b; }\n";
 }
+
+std::string size_text(Expr e) { return to_string(e); }
 
 }  // namespace coil

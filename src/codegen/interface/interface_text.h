@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "codegen/host/limits.h"
+#include "codegen/interface/limits.h"
 #include "schedule/kernel_plan.h"
 
 namespace coil {

@@ -1,4 +1,4 @@
-#include "compiler/profiling.h"
+#include "tune/profiling.h"
 
 #include <algorithm>
 #include <cmath>

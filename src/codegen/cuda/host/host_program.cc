@@ -1,4 +1,4 @@
-#include "codegen/cuda/host_program.h"
+#include "codegen/cuda/host/host_program.h"
 
 #include <algorithm>
 
@@ -7,10 +7,10 @@
 #include "codegen/cuda/grids.h"
 #include "codegen/cuda/images.h"
 #include "codegen/foreign_text.h"
-#include "codegen/host/call_text.h"
-#include "codegen/host/index_text.h"
-#include "codegen/host/interface_text.h"
-#include "codegen/host/watch_text.h"
+#include "codegen/interface/call_text.h"
+#include "codegen/index_text.h"
+#include "codegen/interface/interface_text.h"
+#include "codegen/interface/watch_text.h"
 
 namespace coil::cuda {
 namespace {

@@ -5,7 +5,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "codegen/host/limits.h"
+#include "codegen/interface/limits.h"
 #include "schedule/read_order.h"
 
 namespace coil {

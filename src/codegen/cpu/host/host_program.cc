@@ -1,21 +1,21 @@
-#include "codegen/host/host_program.h"
+#include "codegen/cpu/host/host_program.h"
 
 #include <algorithm>
 #include <functional>
 #include <optional>
-#include <set>
 
 #include <fmt/format.h>
 
 #include "codegen/cpu/choices.h"
+#include "codegen/cpu/host/images_text.h"
+#include "codegen/cpu/host/prologue_text.h"
+#include "codegen/cpu/host/read_text.h"
+#include "codegen/cpu/host/template_text.h"
 #include "codegen/foreign_text.h"
-#include "codegen/host/call_text.h"
-#include "codegen/host/images_text.h"
-#include "codegen/host/index_text.h"
-#include "codegen/host/interface_text.h"
-#include "codegen/host/read_text.h"
-#include "codegen/host/template_text.h"
-#include "codegen/host/watch_text.h"
+#include "codegen/index_text.h"
+#include "codegen/interface/call_text.h"
+#include "codegen/interface/interface_text.h"
+#include "codegen/interface/watch_text.h"
 #include "schedule/schedule.h"
 
 namespace coil {
@@ -24,25 +24,6 @@ namespace {
 constexpr int64_t kChunkWork = 8192;  // vector operations of the smallest chunk worth handing to another thread, about 4 us
 constexpr size_t kCallsOfAFunction = 256;  // longer programs are several functions: clang's time grows faster than a function beyond that
 constexpr size_t kOptimisedCalls = 8;  // programs of more kernels get a `run` that is not optimised
-
-constexpr const char* kDeviceObjects[] = {"gemm", "gemm_f64", "gemm_grouped", "conv2d", "conv2d_f64", "attention"};
-
-std::string device_object(const KernelPlan& plan, const TemplateKernel& t) {
-  if (std::holds_alternative<Attention>(t.def)) return "attention";
-  if (std::holds_alternative<GroupedGemm>(t.def)) return "gemm_grouped";
-  const std::string name = std::holds_alternative<Gemm>(t.def) ? "gemm" : "conv2d";
-  return plan.buffer(t.operands[0].buffer).info.dtype == DType::f64 ? name + "_f64" : name;
-}
-
-// An object's functions, one an instruction set: "kGemm", "kGemm_f64".
-std::string function_table(std::string object) {
-  object[0] = static_cast<char>(std::toupper(object[0]));
-  return "k" + object;
-}
-
-bool asks_onednn(const KernelPlan& plan, const HostOptions& options, size_t k) {
-  return cpu::asks_onednn(plan, plan.kernels[k], options.libraries && k < options.timed.size() && options.timed[k]);
-}
 
 class HostWriter {
  public:
@@ -57,58 +38,13 @@ class HostWriter {
     calls += kernel_calls(0, writes);
     calls += flag_checks();  // before state and inputs are written
     calls += kernel_calls(writes, plan_.kernels.size());
-    return prologue() + (options_.watched ? watch_table() : "") + choices_table() + interface_text(plan_, false) + functions_ + run_function(calls) + model();
+    return prologue_text(plan_, program_, options_, chunk_work(), tuning()) + (options_.watched ? watch_table() : "") + choices_table() + interface_text(plan_, false) + functions_ + run_function(calls) + model();
   }
 
  private:
   ExprPool& pool() const { return *plan_.pool; }
   // A watched program hands out small chunks: what several threads do wrong shows in small calls too.
   int64_t chunk_work() const { return options_.watched ? kChunkWork / 64 : kChunkWork; }
-
-  std::string prologue() const {
-    std::string text =
-        std::string("#include \"host_support.h\"\n#include \"kernels.h\"\n") +
-        (options_.machine->kernel_levels.empty() ? "" : fmt::format("#include \"{}\"\n", options_.machine->kernel_levels)) + (uses_onednn(plan_, options_) ? "#include \"onednn.h\"\n" : "") +
-        (library_routines(plan_).empty() ? "\n" : "#include \"library.h\"\n\n") +
-        "struct coil_args {\n  void* const* p;\n  const long* s;\n  int* flag;\n};\n" +
-        index_functions() + offset_functions(plan_) +
-        "extern \"C\" void* memcpy(void*, const void*, size_t);\n\n";
-    text += fmt::format(
-        "// Small work stays on the calling thread; `work` is in vector operations an item.\n"
-        "static inline void launch(const CoilHost* host, CoilChunkFn f, int64_t items, int64_t work, void* args{}) {{\n"
-        "  if (items <= 0) return;\n  const int64_t grain = {} / (work + 1) + 1;\n"
-        "  if (items <= grain || host->num_workers == 1) return f(args, 0, items, 0);\n"
-        "  host->parallel_for(host->pool, items, grain, f, args);\n}}\n\n",
-        tuning() ? ", int32_t chunk = 0" : "", tuning() ? fmt::format("(chunk > 0 ? chunk : {}L)", chunk_work()) : fmt::format("{}L", chunk_work()));
-    for (const std::string& routine : library_routines(plan_)) text += fmt::format("COIL_LIBRARY_ROUTINE({});\n", routine);
-    text += "// The kernels, one row an instruction set.\n";
-    for (const std::string& isa : options_.isas) {
-      for (const auto& f : program_.functions) text += fmt::format("extern \"C\" __attribute__((visibility(\"hidden\"))) void {}_{}(void*, int64_t, int64_t, int32_t);\n", f.name, isa);
-    }
-    text += "typedef void (*Gemm)(const CoilGemm*, const CoilHost*);\ntypedef void (*Conv2d)(const CoilConv2d*, const CoilHost*);\n"
-            "typedef void (*Attention)(const CoilAttention*, const CoilHost*);\n";
-    const size_t n = std::max<size_t>(program_.functions.size(), 1);
-    text += fmt::format("static const CoilChunkFn kFunctions[{}][{}] = {{\n", options_.isas.size(), n);
-    for (const std::string& isa : options_.isas) {
-      text += "    {";
-      for (const auto& f : program_.functions) text += fmt::format("{}_{}, ", f.name, isa);
-      text += program_.functions.empty() ? "nullptr},\n" : "},\n";
-    }
-    text += "};\n";
-    for (const std::string& object : device_objects(plan_)) {
-      const std::string table = function_table(object);
-      text += fmt::format("static const {} {}[{}] = {{", table.substr(1, table.find('_') - 1), table, options_.isas.size());
-      for (const std::string& isa : options_.isas) text += fmt::format("coil_{}_{}, ", object, isa);
-      text += "};\n";
-    }
-    text += "static const int32_t kLevels[] = {";
-    for (const std::string& isa : options_.isas) text += fmt::format("{}, ", options_.machine->level(isa)->number);
-    text += "};\nstatic int32_t chosen;\n"
-            "static int32_t select(const char** name, CoilError* error) {\n"
-            "  const int32_t row = cd::select_isa(kLevels, " + std::to_string(options_.isas.size()) + ", name, error);\n"
-            "  if (row >= 0) chosen = row;\n  return row < 0;\n}\n\n";
-    return text;
-  }
 
   // --- choices: `way` is the numbers of the kernel at hand
   bool timed(size_t k) const { return k < options_.timed.size() && options_.timed[k]; }
@@ -161,7 +97,7 @@ class HostWriter {
   std::string begin_trace(size_t k) const { return trace_begin_text(k, in_images_ ? "worker" : "0"); }
   std::string end_trace(size_t k) const { return trace_end_text(k, in_images_ ? "worker" : "0"); }
 
-  std::string host(size_t k) const { return chooses(k) ? "way[3] == 1 ? &one_thread : host" : "host"; }
+  std::string host(size_t k) const { return chooses(k) ? cpu::in_table(&cpu::OtherChoice::threads) + " == 1 ? &one_thread : host" : "host"; }
 
   std::string address(BufferId id) const { return buffer_address(plan_, id); }
 
@@ -269,20 +205,25 @@ class HostWriter {
     return text + hook(k, true) + end_trace(k) + "  }\n";
   }
 
+  // Whether the kernel's choice at hand asks for what this one does: a user's configuration, a form of a loop.
+  std::string asks_for(size_t k, const Choice& choice) const {
+    if (std::holds_alternative<UserCallKernel>(plan_.kernels[k].def)) return fmt::format("{} == {}", cpu::in_table(&cpu::UserChoice::config), cpu::as<cpu::UserChoice>(choice).config);
+    const auto loop = cpu::as<cpu::LoopChoice>(choice);
+    return fmt::format("{} == {}", cpu::in_table(&cpu::LoopChoice::form), loop.form) + (loop.size ? fmt::format(" && {} == {}", cpu::in_table(&cpu::LoopChoice::size), loop.size) : "");
+  }
+
   // Of the function that the kernel's choice asks for, where there are several.
   std::string launch_text(size_t k) const {
     const cpu::CpuLaunch& launch = program_.launches[k];
     const auto chosen = [&](const std::function<std::string(const cpu::CpuLaunch::Config&)>& what) {
       std::string all = what({{}, launch.function, launch.items, launch.work});
       for (size_t c = 1; c < launch.configs.size(); ++c) {
-        const auto& v = launch.configs[c].choice.values;
-        const std::string size = v[cpu::kFormSize] ? fmt::format(" && way[{}] == {}", cpu::kFormSize, v[cpu::kFormSize]) : "";
-        if (launch.configs[c].function >= 0) all = fmt::format("way[0] == {}{} ? {} : {}", v[0], size, what(launch.configs[c]), all);
+        if (launch.configs[c].function >= 0) all = fmt::format("{} ? {} : {}", asks_for(k, launch.configs[c].choice), what(launch.configs[c]), all);
       }
       return all;
     };
     return fmt::format("    launch({}, kFunctions[chosen][{}], {}, {}, &args{});\n", host(k), chosen([](const auto& c) { return std::to_string(c.function); }),
-                       chosen([](const auto& c) { return host_index(c.items); }), chosen([](const auto& c) { return host_index(c.work); }), chooses(k) ? ", way[1]" : "");
+                       chosen([](const auto& c) { return host_index(c.items); }), chosen([](const auto& c) { return host_index(c.work); }), chooses(k) ? ", " + cpu::in_table(&cpu::LoopChoice::chunk_work) : "");
   }
 
   // What the kernel changes in place is put there first.
@@ -343,7 +284,7 @@ class HostWriter {
     if (!t.epilogue.empty() || checks_index(plan_.kernels[k])) text += args(k);
     text += template_fields(plan_, t);
     if (std::holds_alternative<Conv2d>(t.def) && chooses(k)) text += conv_method(t);
-    if (chooses(k)) text += "    t.block_tiles = way[1];\n    t.block_panels = way[2];\n";
+    if (chooses(k)) text += fmt::format("    t.block_tiles = {};\n    t.block_panels = {};\n", cpu::in_table(&cpu::ProductChoice::block_tiles), cpu::in_table(&cpu::ProductChoice::block_panels));
     if (std::holds_alternative<Attention>(t.def)) return text + fmt::format("    kAttention[chosen](&t, {});\n", host(k));
     if (!t.epilogue.empty()) {
       text += fmt::format("    t.epilogue = (CoilEpilogue)kFunctions[chosen][{}];\n    t.epilogue_context = &args;\n", program_.launches[k].function);
@@ -358,7 +299,7 @@ class HostWriter {
   std::string onednn_call(size_t k, const TemplateKernel& t, const std::string& table) const {
     const bool product = std::holds_alternative<Gemm>(t.def);
     const PlanConstant* weight = packed_constant(plan_, product ? t.operands[1].buffer : cpu::weight_of(plan_, t, cpu::kOneDnn)->buffer);
-    std::string text = fmt::format("    const int32_t taken = way[0] == {} ? cd::onednn_{}(&t, {}, {}) : 0;\n", static_cast<int>(cpu::kOneDnn), product ? "gemm" : "conv2d",
+    std::string text = fmt::format("    const int32_t taken = {} == {} ? cd::onednn_{}(&t, {}, {}) : 0;\n", cpu::in_table(&cpu::ProductChoice::method), static_cast<int>(cpu::kOneDnn), product ? "gemm" : "conv2d",
                                    weight ? fmt::format("{}L", weight->offset) : "-1", host(k));
     if (in_images_) return text + fmt::format("    if (taken <= 0) {}[chosen](&t, {});\n", table, host(k));  // no thread ends the others' call
     text += fmt::format("    if (taken < 0) return cd::fail(error, {}, \"%s\", {});\n", static_cast<int>(ErrorCode::out_of_memory),
@@ -369,14 +310,15 @@ class HostWriter {
   // The weight as the chosen method wants it.
   std::string conv_method(const TemplateKernel& t) const {
     std::string text;
+    const auto is = [](cpu::Method method) { return fmt::format("{} == {}", cpu::in_table(&cpu::ProductChoice::method), static_cast<int>(method)); };
     for (const int32_t method : {cpu::kDirect, cpu::kWinograd}) {
       const PlanOperand* w = cpu::weight_of(plan_, t, method);
       if (!w || w == &t.operands[1]) continue;
       const PlanConstant* packed = packed_constant(plan_, w->buffer);
-      text += fmt::format("    if ({}) {{\n  {}  {}    }}\n", method == cpu::kWinograd ? "way[0] == 3" : "way[0] == 1 || way[0] == 2 || way[0] == 4", field("w", address(w->buffer)),
+      text += fmt::format("    if ({}) {{\n  {}  {}    }}\n", method == cpu::kWinograd ? is(cpu::kWinograd) : is(cpu::kDirect) + " || " + is(cpu::kImplicit) + " || " + is(cpu::kOneDnn), field("w", address(w->buffer)),
                           field("winograd", std::to_string(packed ? winograd_tile(packed->packing) : 0)));
     }
-    return text + "    t.implicit = way[0] == 2;\n";
+    return text + "    t.implicit = " + is(cpu::kImplicit) + ";\n";
   }
 
   // What the kernels found at fault, assertions first: they are the program's own words.
@@ -444,33 +386,6 @@ class HostWriter {
 
 std::string host_program_text(const KernelPlan& plan, const cpu::CpuProgram& program, const HostOptions& options) {
   return HostWriter(plan, program, options).run();
-}
-
-bool uses_onednn(const KernelPlan& plan, const HostOptions& options) {
-  for (size_t k = 0; k < plan.kernels.size(); ++k) {
-    if (asks_onednn(plan, options, k)) return true;
-  }
-  return false;
-}
-
-std::vector<std::string> library_routines(const KernelPlan& plan) {
-  std::set<std::string> names;
-  for (const Kernel& k : plan.kernels) {
-    if (const auto* l = std::get_if<LibraryKernel>(&k.def)) names.insert(l->def.routine);
-  }
-  return {names.begin(), names.end()};
-}
-
-std::vector<std::string> device_objects(const KernelPlan& plan) {
-  std::set<std::string> names;
-  for (const Kernel& k : plan.kernels) {
-    if (const auto* t = std::get_if<TemplateKernel>(&k.def)) names.insert(device_object(plan, *t));
-  }
-  std::vector<std::string> out;
-  for (const char* name : kDeviceObjects) {
-    if (names.count(name)) out.push_back(name);
-  }
-  return out;
 }
 
 }  // namespace coil

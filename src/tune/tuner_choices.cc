@@ -3,8 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "compiler/tuner.h"
-#include "codegen/host/host_program.h"
+#include "tune/tuner.h"
 
 namespace coil {
 

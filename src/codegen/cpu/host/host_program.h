@@ -32,7 +32,4 @@ bool uses_onednn(const KernelPlan& plan, const HostOptions& options);
 // Routines of the device library that the plan calls: "fft_c2c".
 std::vector<std::string> library_routines(const KernelPlan& plan);
 
-// Sizes in the user's words, as the manifest and messages print them: "2*batch + 1".
-std::string size_text(Expr e);
-
 }  // namespace coil

@@ -1,4 +1,4 @@
-#include "codegen/host/limits.h"
+#include "codegen/interface/limits.h"
 
 #include <fmt/format.h>
 

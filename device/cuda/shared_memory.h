@@ -1,0 +1,86 @@
+// Bytes of dynamic shared memory that the template kernels need: read by the kernels, which assert that what they lay out fits, and by the
+// compiler, which launches them with so much (src/templates). Sizes are template parameters of the kernels; `size`: bytes of an element.
+#ifndef COIL_DEVICE_CUDA_SHARED_MEMORY_H_
+#define COIL_DEVICE_CUDA_SHARED_MEMORY_H_
+
+#ifdef __CUDA_ARCH__
+#define CD_CONTRACT static __device__ __forceinline__ constexpr long long
+#else
+#define CD_CONTRACT constexpr long long
+#endif
+
+namespace cd {
+
+CD_CONTRACT larger_bytes(long long a, long long b) { return a > b ? a : b; }
+CD_CONTRACT rounded_bytes(long long bytes, long long to) { return (bytes + to - 1) / to * to; }
+
+// ---- Products ----
+
+// Stages of both operands, padded; then whole tiles of the slices, or of a warp 16 bytes of rows at a time. whole: with several slices, or k split.
+CD_CONTRACT gemm_simt_shared(long long size, long long bm, long long bn, long long bk, long long tm, long long stages, long long slices, bool whole) {
+  return larger_bytes(stages * bk * (size * (bm + bn) + 32), whole ? size * slices * bm * bn : bm * bn * 16 / tm);
+}
+// Stages of both operands, then the tile in float.
+CD_CONTRACT gemm_mma_shared(long long size, long long bm, long long bn, long long bk, long long stages) {
+  return larger_bytes(size * stages * bk * (bm + bn), 4 * bm * bn);
+}
+// Columns of b that a block of wgmma's kernels loads: those that are contiguous come 64 at a time.
+CD_CONTRACT wgmma_columns(long long bn, bool b_k) { return b_k ? bn : rounded_bytes(bn, 64); }
+// Two barriers a stage; with rows in classes four.
+CD_CONTRACT wgmma_barriers(long long stages, long long classes) { return (classes > 1 ? 32 : 16) * stages; }
+// The stages, what eight warps finish their part of a tile through, the barriers.
+CD_CONTRACT gemm_wgmma_buffers(long long classes) { return classes > 1 ? 8192 : 32768; }
+CD_CONTRACT gemm_wgmma_shared(long long bm, long long columns, long long stages, long long classes) {
+  return stages * (bm + columns) * 128 + gemm_wgmma_buffers(classes) + wgmma_barriers(stages, classes);
+}
+// The stages or the tile in float, then the barriers.
+CD_CONTRACT gemm_wgmma_split_shared(long long bm, long long bn, long long columns, long long stages, long long classes) {
+  return larger_bytes(stages * (bm + columns) * 128, 4 * bm * bn) + wgmma_barriers(stages, classes);
+}
+
+// ---- Attention ----
+
+CD_CONTRACT attention_mma_shared(long long d, long long queries, long long keys) { return (queries + 4 * keys) * (d + 8) * 2; }
+CD_CONTRACT attention_wgmma_shared(long long d, long long queries, long long keys, long long stages) {
+  return d * 2 * (queries + 2 * stages * keys) + 8 * (4 * stages + 1);
+}
+// The queries, keys and values, then weights.
+CD_CONTRACT attention_simt_shared(long long d, long long queries, long long keys, long long buffers) {
+  return ((queries + buffers * 2 * keys) * (d + 4) + queries * (keys + 4)) * 4;
+}
+// What each team of lanes found of each row, and all together.
+CD_CONTRACT attention_decode_shared(long long d, long long rows, long long teams) { return (teams + 1) * rows * (d + 2) * 4; }
+
+// ---- Convolutions ----
+
+enum : int { kConvSimtStages = 3, kConvMmaStages = 4 };  // slabs under way
+// Tables of rows and taps, stages of slabs of `line` bytes and 16 of padding.
+CD_CONTRACT conv_ring_shared(long long size, long long bm, long long bn, long long line, long long stages) {
+  return (bm + 2 * (line / size)) * 16 + stages * (bm + bn) * (line + 16);
+}
+// Or the tile's sums.
+CD_CONTRACT conv_mma_shared(long long size, long long bm, long long bn, long long line) {
+  return larger_bytes(conv_ring_shared(size, bm, bn, line, kConvMmaStages), bm * (bn + 8) * 4);
+}
+CD_CONTRACT conv_simt_shared(long long size, long long bm, long long bn, long long line) {
+  return larger_bytes(conv_ring_shared(size, bm, bn, line, kConvSimtStages), bm * (bn * size + 16));
+}
+// Stages, what warps finish their part of a tile through (in their place with SPLIT), the rows' places, barriers.
+CD_CONTRACT conv_wgmma_shared(long long groups, long long bn, long long stages, bool split) {
+  return stages * (64 * groups + bn) * 128 + (split ? 0 : groups * 16384) + 64 * groups * 16 + 16 * stages;
+}
+CD_CONTRACT conv_few_patch(long long ic, long long kh, long long kw, long long stride) {  // what a tile sees of the image
+  return rounded_bytes(ic * (15 * stride + kh) * (15 * stride + kw), 8) * 2;
+}
+// The weight, the taps, the patch, then the sums of eight warps.
+CD_CONTRACT conv_few_shared(long long ic, long long kh, long long kw, long long stride, long long bn) {
+  const long long steps = (ic * kh * kw + 15) / 16;
+  return rounded_bytes(bn * (steps * 16 + 8) * 2 + steps * 64 + conv_few_patch(ic, kh, kw, stride), 128) + 8 * 16 * bn * 4;
+}
+CD_CONTRACT conv_depthwise_strip_shared(long long taps, long long channel_groups) { return taps * channel_groups * 16; }
+
+}  // namespace cd
+
+#undef CD_CONTRACT
+
+#endif  // COIL_DEVICE_CUDA_SHARED_MEMORY_H_

@@ -1,0 +1,105 @@
+#include "codegen/cpu/host/prologue_text.h"
+
+#include <algorithm>
+#include <cctype>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "codegen/cpu/choices.h"
+#include "codegen/index_text.h"
+#include "codegen/interface/call_text.h"
+
+namespace coil {
+
+static constexpr const char* kDeviceObjects[] = {"gemm", "gemm_f64", "gemm_grouped", "conv2d", "conv2d_f64", "attention"};
+
+std::string device_object(const KernelPlan& plan, const TemplateKernel& t) {
+  if (std::holds_alternative<Attention>(t.def)) return "attention";
+  if (std::holds_alternative<GroupedGemm>(t.def)) return "gemm_grouped";
+  const std::string name = std::holds_alternative<Gemm>(t.def) ? "gemm" : "conv2d";
+  return plan.buffer(t.operands[0].buffer).info.dtype == DType::f64 ? name + "_f64" : name;
+}
+
+std::string function_table(std::string object) {
+  object[0] = static_cast<char>(std::toupper(object[0]));
+  return "k" + object;
+}
+
+bool asks_onednn(const KernelPlan& plan, const HostOptions& options, size_t k) {
+  return cpu::asks_onednn(plan, plan.kernels[k], options.libraries && k < options.timed.size() && options.timed[k]);
+}
+
+std::string prologue_text(const KernelPlan& plan, const cpu::CpuProgram& program, const HostOptions& options, int64_t chunk_work, bool tuning) {
+  std::string text =
+      std::string("#include \"host_support.h\"\n#include \"kernels.h\"\n") +
+      (options.machine->kernel_levels.empty() ? "" : fmt::format("#include \"{}\"\n", options.machine->kernel_levels)) + (uses_onednn(plan, options) ? "#include \"onednn.h\"\n" : "") +
+      (library_routines(plan).empty() ? "\n" : "#include \"library.h\"\n\n") +
+      "struct coil_args {\n  void* const* p;\n  const long* s;\n  int* flag;\n};\n" +
+      index_functions() + offset_functions(plan) +
+      "extern \"C\" void* memcpy(void*, const void*, size_t);\n\n";
+  text += fmt::format(
+      "// Small work stays on the calling thread; `work` is in vector operations an item.\n"
+      "static inline void launch(const CoilHost* host, CoilChunkFn f, int64_t items, int64_t work, void* args{}) {{\n"
+      "  if (items <= 0) return;\n  const int64_t grain = {} / (work + 1) + 1;\n"
+      "  if (items <= grain || host->num_workers == 1) return f(args, 0, items, 0);\n"
+      "  host->parallel_for(host->pool, items, grain, f, args);\n}}\n\n",
+      tuning ? ", int32_t chunk = 0" : "", tuning ? fmt::format("(chunk > 0 ? chunk : {}L)", chunk_work) : fmt::format("{}L", chunk_work));
+  for (const std::string& routine : library_routines(plan)) text += fmt::format("COIL_LIBRARY_ROUTINE({});\n", routine);
+  text += "// The kernels, one row an instruction set.\n";
+  for (const std::string& isa : options.isas) {
+    for (const auto& f : program.functions) text += fmt::format("extern \"C\" __attribute__((visibility(\"hidden\"))) void {}_{}(void*, int64_t, int64_t, int32_t);\n", f.name, isa);
+  }
+  text += "typedef void (*Gemm)(const CoilGemm*, const CoilHost*);\ntypedef void (*Conv2d)(const CoilConv2d*, const CoilHost*);\n"
+          "typedef void (*Attention)(const CoilAttention*, const CoilHost*);\n";
+  const size_t n = std::max<size_t>(program.functions.size(), 1);
+  text += fmt::format("static const CoilChunkFn kFunctions[{}][{}] = {{\n", options.isas.size(), n);
+  for (const std::string& isa : options.isas) {
+    text += "    {";
+    for (const auto& f : program.functions) text += fmt::format("{}_{}, ", f.name, isa);
+    text += program.functions.empty() ? "nullptr},\n" : "},\n";
+  }
+  text += "};\n";
+  for (const std::string& object : device_objects(plan)) {
+    const std::string table = function_table(object);
+    text += fmt::format("static const {} {}[{}] = {{", table.substr(1, table.find('_') - 1), table, options.isas.size());
+    for (const std::string& isa : options.isas) text += fmt::format("coil_{}_{}, ", object, isa);
+    text += "};\n";
+  }
+  text += "static const int32_t kLevels[] = {";
+  for (const std::string& isa : options.isas) text += fmt::format("{}, ", options.machine->level(isa)->number);
+  text += "};\nstatic int32_t chosen;\n"
+          "static int32_t select(const char** name, CoilError* error) {\n"
+          "  const int32_t row = cd::select_isa(kLevels, " + std::to_string(options.isas.size()) + ", name, error);\n"
+          "  if (row >= 0) chosen = row;\n  return row < 0;\n}\n\n";
+  return text;
+}
+
+bool uses_onednn(const KernelPlan& plan, const HostOptions& options) {
+  for (size_t k = 0; k < plan.kernels.size(); ++k) {
+    if (asks_onednn(plan, options, k)) return true;
+  }
+  return false;
+}
+
+std::vector<std::string> library_routines(const KernelPlan& plan) {
+  std::set<std::string> names;
+  for (const Kernel& k : plan.kernels) {
+    if (const auto* l = std::get_if<LibraryKernel>(&k.def)) names.insert(l->def.routine);
+  }
+  return {names.begin(), names.end()};
+}
+
+std::vector<std::string> device_objects(const KernelPlan& plan) {
+  std::set<std::string> names;
+  for (const Kernel& k : plan.kernels) {
+    if (const auto* t = std::get_if<TemplateKernel>(&k.def)) names.insert(device_object(plan, *t));
+  }
+  std::vector<std::string> out;
+  for (const char* name : kDeviceObjects) {
+    if (names.count(name)) out.push_back(name);
+  }
+  return out;
+}
+
+}  // namespace coil

@@ -1,0 +1,46 @@
+// What a GPU is to the cost models: one row for each architecture that coil compiles for, of the largest chip of its kind. A package is compiled without the device, so the models cannot ask it.
+#pragma once
+
+#include <cstdint>
+
+namespace coil::templates {
+
+struct CudaMachine {
+  int sm;
+  int multiprocessors;
+  int64_t shared_bytes;  // of a block, at most
+  int threads, blocks;   // that a multiprocessor runs at once, at most
+  bool clusters;         // blocks that share memory, TMA
+  // Multiply-adds of a multiprocessor a clock: CUDA cores in float32 and float64, tensor cores in 16 bits (TF32: half of it).
+  double f32, f64, half;
+  double memory;         // bytes a nanosecond
+};
+
+inline constexpr CudaMachine kCudaMachines[] = {
+    {80, 108, 166912, 2048, 32, false, 64, 32, 1024, 2000},
+    {86, 84, 101376, 1536, 16, false, 128, 2, 512, 700},
+    {87, 16, 166912, 1536, 16, false, 128, 2, 1024, 200},
+    {89, 128, 101376, 1536, 24, false, 128, 2, 512, 1000},
+    {90, 132, 232448, 2048, 32, true, 128, 64, 2048, 3900},
+    {100, 148, 232448, 2048, 32, true, 128, 64, 2048, 7000},
+    {110, 20, 232448, 1536, 24, true, 128, 2, 2048, 270},
+    {120, 170, 101376, 1536, 24, true, 128, 2, 512, 1800},
+};
+
+// Of an architecture between two rows, the lower one's.
+constexpr const CudaMachine& cuda_machine(int sm) {
+  const CudaMachine* found = &kCudaMachines[0];
+  for (const CudaMachine& m : kCudaMachines) {
+    if (m.sm <= sm) found = &m;
+  }
+  return *found;
+}
+
+// What a block of every architecture has.
+constexpr int64_t shared_bytes_anywhere() {
+  int64_t least = kCudaMachines[0].shared_bytes;
+  for (const CudaMachine& m : kCudaMachines) least = m.shared_bytes < least ? m.shared_bytes : least;
+  return least;
+}
+
+}  // namespace coil::templates
