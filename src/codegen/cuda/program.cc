@@ -5,13 +5,13 @@
 
 #include <fmt/format.h>
 
-#include "base/hash.h"
 #include "codegen/cuda/choices.h"
 #include "codegen/cuda/images.h"
 #include "codegen/cuda/loop_way.h"
 #include "codegen/cuda/loop_context.h"
 #include "codegen/host/call_text.h"
 #include "codegen/host/index_text.h"
+#include "codegen/kernel_text.h"
 #include "codegen/user_text.h"
 
 namespace coil::cuda {
@@ -363,7 +363,7 @@ class ProgramWriter {
     for (char& c : name) {
       if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
     }
-    f.name = fmt::format("{}_{:08x}", name, static_cast<uint32_t>(hash64(std::string_view(t.body))));
+    f.name = names_.add(name, t.body);
     replace_all(t.body, "@NAME@", f.name);
     f.text = comment.empty() ? head_comment(k) : comment;
     f.comment_bytes = f.text.size();
@@ -382,6 +382,7 @@ class ProgramWriter {
   const std::vector<int>& sms_;
   CudaProgram program_;
   std::map<std::string, int> known_;
+  FunctionNames names_;
   std::map<std::pair<const UserKernel*, const UserImage*>, int> known_images_;
   size_t joined_until_ = 0;           // kernels before this one are in a launch that is written
 };
