@@ -21,6 +21,14 @@ void expect_named(const Error& error) {
   if (error.message.empty() || error.code == ErrorCode::internal) std::abort();
 }
 
+// As src/compiler/build_cuda.cc asks for it.
+bool lacks_image(const UserKernels& kernels) {
+  return std::any_of(kernels.begin(), kernels.end(), [](const auto& k) {
+    const auto fits = [](const UserImage& i) { return i.config == 0 && i.sm == 90 && !i.ptx; };
+    return k->cuda && !k->cuda->images.empty() && std::none_of(k->cuda->images.begin(), k->cuda->images.end(), fits);
+  });
+}
+
 Status write_program(const UserKernels& kernels) {
   ReadOptions options;
   options.kernels = kernels;
@@ -41,7 +49,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     expect_named(kernels.error());
     return 0;
   }
-  if (!check_names(kernels.value()).ok()) return 0;
+  if (!check_names(kernels.value()).ok() || lacks_image(kernels.value())) return 0;
   const Status written = write_program(kernels.value());
   if (!written.ok()) expect_named(written.error());
   return 0;

@@ -29,7 +29,7 @@ IMAGE = {"config": 0, "sm": 90, "threads": 128, "cluster": 1, "shared": 0, "symb
 IMAGES = {"name": "museum::scaled", "signature": "(Tensor x, float by) -> Tensor", "configs": [{"BLOCK": 64}, {"BLOCK": 128}],
           "cuda": {"images": [{**IMAGE, "config": 1, "aligned": True}, {**IMAGE, "config": 1}, {**IMAGE, "config": 1, "sm": 80}, IMAGE], "grids": [["x.numel()"], ["cdiv(x.numel(), BLOCK)", "1", "2"]]}}
 FIRST = {"name": "museum::scaled", "signature": "(Tensor x, float by) -> Tensor", "initial": ["x"], "configs": [{}],
-         "cuda": {"images": [{**IMAGE, "ptx": True, "params": [["ptr", "out"], ["fp64", "by"]]}], "grids": [["out.size(0)"]]}}
+         "cuda": {"images": [{**IMAGE, "params": [["ptr", "out"], ["fp64", "by"]]}], "grids": [["out.size(0)"]]}}
 TEXTS = [
     'j{"a": [1, -2.5e3, true, null, "x\\u00e9"], "b": {"c": []}}', 'j[18446744073709551615, -9223372036854775808, 0e-30, "Infinity"]',
     "eAdd(Mul(Integer(2), Symbol('s0', positive=True, integer=True)), Integer(-1))",

@@ -269,8 +269,12 @@ class ProgramWriter {
   // Machine code that is there already: the images of the configuration, for each architecture, in the order of how much they expect of
   // the arguments.
   void add_images(const Kernel& k, const UserCallKernel& user, size_t config, const std::string& condition, CudaCall& call) {
-    for (const UserImage& image : user.def.kernel->cuda->images) {
-      if (image.config != config || std::find(sms_.begin(), sms_.end(), image.sm) == sms_.end()) continue;
+    const auto fits = [&](const UserImage& image) { return image.config == config && std::find(sms_.begin(), sms_.end(), image.sm) != sms_.end(); };
+    const std::vector<UserImage>& images = user.def.kernel->cuda->images;
+    // A record may choose what was not compiled for these architectures; the first configuration was (build_cuda.cc asks for it).
+    if (config != 0 && std::none_of(images.begin(), images.end(), fits)) return add_images(k, user, 0, condition, call);
+    for (const UserImage& image : images) {
+      if (!fits(image)) continue;
       const auto [it, fresh] = known_images_.try_emplace({user.def.kernel.get(), &image}, static_cast<int>(program_.functions.size()));
       CudaLaunch l;
       l.function = it->second;
