@@ -48,6 +48,7 @@ KNOWN = {
     **{(entry, f"sample 1: {what}"): VIEWS_OF_NOTHING for entry in ("index_fill", "index_copy", *(f"index_reduce.{r}" for r in ("mean", "prod", "amin", "amax")))
        for what in ("tensor 0: dimension 1 is 0", "all 5 are 0")},
     **{("_unsafe_masked_index", f"sample {n}: {what}"): HIDDEN for n, dims in ((0, 3), (1, 2)) for what in ("all 5 are 0", *(f"tensor 0: dimension {d} is 0" for d in range(dims)))},
+    **{("_unsafe_masked_index", f"sample 0: tensor 0: dimensions {a} and {b} are 0"): HIDDEN for a, b in ((0, 1), (0, 2), (1, 2))},
     **{("ldexp", f"sample {n}: tensor 1 bool"): BOOLEAN_POWERS for n in (0, 1)},
     **{(entry, f"sample 1: tensor 0,1,2 {dtype}"): FRACTIONS for entry in ("addmm", "addbmm") for dtype in ("int64", "int32", "uint8")},
     ("addmv", "sample 1: all 10 are 0"): ANOTHER_SHAPE,
