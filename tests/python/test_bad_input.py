@@ -220,6 +220,13 @@ def test_ranges_of_sizes_that_hold_none(least, most, tmp_path):
     assert_refused(coil("compile", p.save(tmp_path / "x.pt2"), "-o", tmp_path / "x.coil.pt2"), "the range of", code=104)
 
 
+@pytest.mark.parametrize("op", ["sgn", "exp", "neg", "conj_physical", "sqrt"])
+def test_complex_results_that_are_said_to_be_real(op, tmp_path):
+    p = Program()
+    p.output(p.op(f"aten.{op}.default", [4, 8], "f64", self=p.input(4, 8, dtype="c64")))
+    assert_refused(coil("compile", p.save(tmp_path / "x.pt2"), "-o", tmp_path / "x.coil.pt2"), f"aten.{op}", code=104)
+
+
 def test_unknown_op(tmp_path):
     model = program()
     model["graph_module"]["graph"]["nodes"][2]["target"] = "torch.ops.mylib.frobnicate.default"
