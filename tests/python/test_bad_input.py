@@ -227,6 +227,14 @@ def test_complex_results_that_are_said_to_be_real(op, tmp_path):
     assert_refused(coil("compile", p.save(tmp_path / "x.pt2"), "-o", tmp_path / "x.coil.pt2"), f"aten.{op}", code=104)
 
 
+@pytest.mark.parametrize("op", ["asin", "exp", "sigmoid", "rsqrt"])
+@pytest.mark.parametrize("said", ["i64", "bool"])
+def test_fractions_that_are_said_to_be_integers(op, said, tmp_path):
+    p = Program()
+    p.output(p.op(f"aten.{op}.default", [4, 8], said, self=p.input(4, 8)))
+    assert_refused(coil("compile", p.save(tmp_path / "x.pt2"), "-o", tmp_path / "x.coil.pt2"), f"aten.{op}", code=104)
+
+
 def test_unknown_op(tmp_path):
     model = program()
     model["graph_module"]["graph"]["nodes"][2]["target"] = "torch.ops.mylib.frobnicate.default"
