@@ -12,9 +12,11 @@ foreach(source IN LISTS fuzz_sources)
 endforeach()
 # What `coil inspect` makes of a package.
 target_sources(fuzz_package PRIVATE tools/coil/inspect_package.cc tools/coil/decisions.cc tools/coil/archive_kind.cc tools/coil/shapes.cc tools/coil/sizes.cc tools/coil/terminal.cc)
-# The texts that are generated for programs whose names are anything.
-target_link_libraries(fuzz_text PRIVATE coil_codegen coil_templates coil_schedule coil_lower coil_loop coil_expr)
-target_compile_definitions(fuzz_text PRIVATE COIL_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+# The texts that are generated for programs whose names are anything, and for foreign kernels.
+foreach(target IN ITEMS fuzz_text fuzz_images fuzz_plan)
+  target_link_libraries(${target} PRIVATE coil_codegen coil_templates coil_schedule coil_lower coil_loop coil_expr)
+  target_compile_definitions(${target} PRIVATE COIL_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+endforeach()
 get_property(targets DIRECTORY PROPERTY BUILDSYSTEM_TARGETS)
 list(FILTER targets INCLUDE REGEX "^fuzz_")
 add_custom_target(all_fuzz DEPENDS ${targets})

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "base/hash.h"
 #include "codegen/foreign_text.h"
 
 namespace coil {
@@ -143,6 +144,15 @@ std::vector<Expr> tile_sizes(ExprPool& pool, const TemplateKernel& k) {
   if (const auto* grouped = std::get_if<GroupedGemm>(&k.def)) return {grouped->kind == GroupedGemm::Kind::depth ? grouped->groups : pool.index(1), grouped->m, grouped->n};
   const std::vector<Expr>& r = k.result_sizes;
   return {pool.index(1), r[0] * r[2] * r[3], r[1]};
+}
+
+std::string FunctionNames::add(const std::string& kernel, const std::string& body) {
+  const std::string digits = hex(hash64(std::string_view(body)));
+  std::string name = kernel + "_" + digits.substr(8);
+  if (taken_.insert(name).second) return name;
+  const std::string whole = name = kernel + "_" + digits;
+  for (int n = 2; !taken_.insert(name).second; ++n) name = fmt::format("{}_{}", whole, n);
+  return name;
 }
 
 // Rewrites every index of an expression for new variables and simplifies it in their ranges.

@@ -31,6 +31,16 @@ class KernelNames {
   std::set<std::string> headers_;
 };
 
+// Names of a program's functions: what a kernel is called and eight digits of its text's hash. Among 10,000 texts two may well have the same digits,
+// so a name that is taken gets all sixteen, and a number where those are equal too.
+class FunctionNames {
+ public:
+  std::string add(const std::string& kernel, const std::string& body);
+
+ private:
+  std::set<std::string> taken_;
+};
+
 // "// ops" and the source lines that a kernel computes.
 std::string head_comment(const Kernel& kernel);
 void replace_all(std::string& text, const std::string& from, const std::string& to);

@@ -86,6 +86,7 @@ Result<Expr> SymbolTable::symbol(std::string_view name) {
   }
   if (!s.from_data && !is_integer && (s.min > kMaxSize || s.max < 0))
     return Error{ErrorCode::bad_program, fmt::format("the range of dimension {} holds no size", name), {}, {}};
+  if (s.min > s.max) return Error{ErrorCode::bad_program, fmt::format("the range of {} holds no number", name), {}, {}};
   const SymbolId id = pool_->add_symbol(std::move(s));
   known_.emplace(name, id);
   return pool_->symbol(id);

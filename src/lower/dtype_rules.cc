@@ -40,6 +40,21 @@ constexpr Rule kMore[] = {
     {"aten.linalg_matrix_power.default", "self:fic", "fibc", ""},
     {"aten.cov.default", "self:fic", "fibc", ""},
     {"aten.corrcoef.default", "self:fic", "fibc", ""},
+    // what AOTAutograd makes of operators that the measured programs have under other names
+    {"aten.convolution.default", "input:fic weight:fic bias:fic", "fibc", ""},
+    {"aten._prelu_kernel.default", "self:f weight:f", "fibc", ""},
+    {"aten.upsample_nearest1d.default", "self:f", "fibc", ""},
+    {"aten.upsample_nearest2d.default", "self:f", "fibc", ""},
+    {"aten.upsample_nearest3d.default", "self:f", "fibc", ""},
+    {"aten._upsample_nearest_exact1d.default", "self:f", "fibc", ""},
+    {"aten._upsample_nearest_exact2d.default", "self:f", "fibc", ""},
+    {"aten._upsample_nearest_exact3d.default", "self:f", "fibc", ""},
+    {"aten.upsample_linear1d.default", "self:f", "fibc", ""},
+    {"aten.upsample_bilinear2d.default", "self:f", "fibc", ""},
+    {"aten.upsample_bicubic2d.default", "self:f", "fibc", ""},
+    {"aten.upsample_trilinear3d.default", "self:f", "fibc", ""},
+    {"aten._adaptive_avg_pool2d.default", "self:f", "fibc", ""},
+    {"aten._adaptive_avg_pool3d.default", "self:fc", "fibc", ""},
     {"aten.complex.default", "", "fibc", "real imag"},
     {"aten.polar.default", "", "fibc", "abs angle"},
     {"aten.masked_select.default", "mask:b", "fibc", ""},
@@ -147,6 +162,8 @@ bool is_empty_product(const Op& op, const std::vector<Operand>& operands) {
 // One rule of the table.
 void check(const Op& op, const Rule& rule, const std::vector<Operand>& operands) {
   if (is_empty_product(op, operands)) return;
+  const bool copies_pixels = op.node.target.find("upsample_nearest") != std::string::npos;
+  if (copies_pixels && operands[0].type == DType::u8) return;  // the only integers that eager resizes so
   for (std::string_view kinds = rule.kinds; !kinds.empty();) {
     std::string_view limit = next(kinds, ' ');
     const std::string_view argument = next(limit, ':');

@@ -107,12 +107,18 @@ void check_results(Session& session, const Scope& scope, const Node& node, const
   const LoopProgram& program = session.recorder.program();
   Bounds bounds(program, scope.graph.checks);
   const auto refuse = [&](const std::string& what) { fail(ErrorCode::bad_program, fmt::format("{}: {}", node.target, what), kHint); };
+  const auto in_parts = [](Expr body) { return any_of(body, [](Expr e) { return e->kind == ExprKind::var && e->id == kPartVariable; }); };
+  const std::string complex = "it gives complex numbers, the program says that they are real";
   for (size_t i = first_loop; i < program.loops.size(); ++i) {
+    for (const BodyRef& ref : bodies(program, program.loops[i])) {
+      if (in_parts(ref.body)) refuse(complex);
+    }
     if (const auto wrong = bounds.outside(program.loops[i])) refuse(*wrong);
   }
   for (size_t i = 0; i < node.outputs.size() && i < results.size(); ++i) {
     const ValueInfo& info = scope.graph.value(node.outputs[i]);
     if (!info.is_tensor() || !results[i].body) continue;
+    if (!is_complex(results[i].dtype) && in_parts(results[i].body)) refuse(complex);
     const Sizes& sizes = info.tensor().sizes;
     bool same = results[i].rank() == sizes.size() && results[i].dtype == info.tensor().dtype;
     if (!same) {

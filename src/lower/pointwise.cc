@@ -250,7 +250,10 @@ Views heaviside(Op& op) {
 
 void add_unary_rows(Table& table) {
   for (const UnaryRow& row : kFloating) {
-    table[row.target] = [row](Op& op) { return Views{map1(op, op.tensor("self"), unary(row.op))}; };
+    table[row.target] = [row](Op& op) {
+      if (!is_float(op.out().dtype)) fail(ErrorCode::bad_program, fmt::format("{} gives floating-point numbers, the program says {}", op.node.target, name(op.out().dtype)));
+      return Views{map1(op, op.tensor("self"), unary(row.op))};
+    };
   }
   for (const UnaryRow& row : kSame) {
     table[row.target] = [row](Op& op) {

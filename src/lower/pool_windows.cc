@@ -21,6 +21,21 @@ Window pool_window(const Op& op, const View& x, size_t dims) {
   return w;
 }
 
+View winning_point(Op& op, DType type, const Sizes& sizes, const Sizes& window, const std::function<Expr(Coordinates, Coordinates)>& seen) {
+  const View best = op.rec.reduce("max_pool.argmax", ReduceOp::argmax, DType::i64, sizes, window, seen);
+  if (!is_float(type)) return best;
+  ExprPool& p = op.pool;
+  const View last = op.rec.reduce("max_pool.last_nan", ReduceOp::max, DType::i32, sizes, window, [&](Coordinates c, Coordinates k) {
+    Expr number = p.index(0);
+    for (size_t i = 0; i < k.size(); ++i) number = number * window[i] + k[i];
+    return p.select(p.op(ScalarOp::isnan, {seen(c, k)}), p.cast(number, DType::i32), p.constant_int(-1, DType::i32));
+  });
+  return op.rec.pointwise("max_pool.point", DType::i64, sizes, [&](Coordinates c) {
+    const Expr nan = as(op.rec.at(last, c), DType::i64);
+    return p.select(p.op(ScalarOp::lt, {nan, p.constant_int(0, DType::i64)}), op.rec.at(best, c), nan);
+  });
+}
+
 Expr window_divisor(Op& op, const View& x, const Window& w, Coordinates c, bool count_padding, const Sizes& out_sizes) {
   Expr n = op.pool.index(1);
   for (size_t i = 0; i < w.kernel.size(); ++i) {

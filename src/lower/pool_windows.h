@@ -13,6 +13,10 @@ struct Window {
 // The arguments kernel_size, stride, padding and dilation of a pool over the last `dims` dimensions of x.
 Window pool_window(const Op& op, const View& x, size_t dims);
 
+// The number within its window of the element that a pool takes the largest from: the first one of equal elements, but the last NaN, as eager does.
+// `seen`: the element at point k of the window of output c.
+View winning_point(Op& op, DType type, const Sizes& sizes, const Sizes& window, const std::function<Expr(Coordinates, Coordinates)>& seen);
+
 // Elements that the average divides by: the window's, cut at the image (or, when padding counts, at the padded image).
 Expr window_divisor(Op& op, const View& x, const Window& w, Coordinates c, bool count_padding, const Sizes& out_sizes);
 

@@ -33,8 +33,7 @@ Views max_pool(Op& op, size_t dims) {
   View values = op.rec.reduce("max_pool", ReduceOp::max, out.dtype, out.sizes, domain,
                               [&](Coordinates c, Coordinates k) { return seen(op, x, w, c, k, x.dtype, none); });
   if (op.node.outputs.size() == 1) return {values};
-  View point = op.rec.reduce("max_pool.argmax", ReduceOp::argmax, DType::i64, out.sizes, domain,
-                             [&](Coordinates c, Coordinates k) { return seen(op, x, w, c, k, x.dtype, none); });
+  View point = winning_point(op, x.dtype, out.sizes, domain, [&](Coordinates c, Coordinates k) { return seen(op, x, w, c, k, x.dtype, none); });
   // From the number within the window to the number within the image.
   View indices = op.rec.pointwise("max_pool.indices", DType::i64, out.sizes, [&](Coordinates c) {
     ExprPool& p = op.pool;
@@ -138,7 +137,7 @@ Views adaptive_max_pool(Op& op, size_t dims) {
   auto point = [&](Coordinates c, Coordinates k) { return adaptive_point(op, x, out.sizes, first, c, k, x.dtype, none); };
   View values = op.rec.reduce("max_pool", ReduceOp::max, out.dtype, out.sizes, domain, point);
   if (op.node.outputs.size() == 1) return {values};
-  View best = op.rec.reduce("max_pool.argmax", ReduceOp::argmax, DType::i64, out.sizes, domain, point);
+  View best = winning_point(op, x.dtype, out.sizes, domain, point);
   View indices = op.rec.pointwise("max_pool.indices", DType::i64, out.sizes, [&](Coordinates c) {
     ExprPool& p = op.pool;
     auto number = [&](Expr index) { return p.cast(index, DType::i64); };

@@ -64,8 +64,28 @@ void sliced_place(const Op& op) {
   same_sizes(op, "src", wanted, "the slice");
 }
 
+// Positions for each dimension that has any.
+void read_positions(const Op& op) {
+  const auto* ids = list_of(op, "indices");
+  if (!ids) return;
+  const Sizes& self = sizes_of(op, "self");
+  for (size_t i = 0, dim = 0; i < ids->size() && dim < self.size(); ++i) {
+    const ValueId id = (*ids)[i];
+    if (!id.valid()) {
+      ++dim;
+      continue;
+    }
+    if (!op.graph.value(id).is_tensor()) return;
+    const TensorType& index = op.graph.value(id).tensor();
+    const bool mask = is_bool(index.dtype) || index.dtype == DType::u8;
+    if (!mask && is_const(self[dim], 0) && !is_empty(index.sizes)) refuse(op, fmt::format("positions of sizes {} in dimension {} of sizes {}", text_of(index.sizes), dim, text_of(self)));
+    dim += mask ? index.sizes.size() : 1;
+  }
+}
+
 // Values at positions: what the positions name has to have room for them. Of masks, only that they lie over the tensor.
 void put_values(const Op& op) {
+  read_positions(op);
   const auto* ids = list_of(op, "indices");
   if (!ids || !has_tensor(op, "values")) return;
   const Sizes &self = sizes_of(op, "self"), &values = sizes_of(op, "values");
@@ -81,9 +101,6 @@ void put_values(const Op& op) {
     if (!op.graph.value(id).is_tensor()) return;
     const TensorType& index = op.graph.value(id).tensor();
     first = std::min(first, dim), last = dim;
-    if (!is_bool(index.dtype) && index.dtype != DType::u8 && dim < self.size() && is_const(self[dim], 0) && !is_empty(index.sizes)) {
-      refuse(op, fmt::format("positions of sizes {} in dimension {} of sizes {}", text_of(index.sizes), dim, text_of(self)));
-    }
     if (is_bool(index.dtype) || index.dtype == DType::u8) {
       masks = true;
       for (Expr size : index.sizes) {
@@ -129,6 +146,14 @@ void scattered(const Op& op) {
   if (!self.empty()) places(op, "self", "index", wrap_dim(op.integer("dim"), self.size()));
 }
 
+// Where another dimension has no places either, eager has nothing to do and looks at no position.
+void rows_written(const Op& op) {
+  Sizes others = sizes_of(op, "self");
+  if (others.empty()) return;
+  others.erase(others.begin() + static_cast<long>(wrap_dim(op.integer("dim"), others.size())));
+  if (!is_empty(others)) scattered(op);
+}
+
 // As many elements of one tensor as of another.
 void as_many(const Op& op, const char* first, const char* second) {
   const Expr a = count(op.pool, sizes_of(op, first)), b = count(op.pool, sizes_of(op, second));
@@ -166,6 +191,7 @@ void masked_positions(const Op& op) {
 void index_of_a_number(const Op& op) {
   const Sizes &self = sizes_of(op, "self"), &index = sizes_of(op, "index");
   if (self.empty() && !index.empty() && differ(index[0], op.pool.index(1))) refuse(op, fmt::format("positions of sizes {} in a single number", text_of(index)));
+  scattered(op);
 }
 
 // Numbers are written to a tensor that holds none.
@@ -189,11 +215,16 @@ void put(const Op& op) {
 }  // namespace
 
 void add_positions(Rules& rules) {
-  for (const char* name : {"index_add", "index_reduce"}) rules[name] = rows_by_index;
+  rules["index_add"] = rows_by_index;
   rules["index_copy"] = [](const Op& op) {
+    rows_by_index(op);
+    rows_written(op);
+  };
+  rules["index_reduce"] = [](const Op& op) {
     rows_by_index(op);
     scattered(op);
   };
+  for (const char* name : {"index", "_unsafe_index"}) rules[name] = read_positions;
   for (const char* name : {"index_put", "_unsafe_index_put"}) rules[name] = put_values;
   for (const char* name : {"scatter", "scatter_add", "scatter_reduce"}) rules[name] = scattered;
   for (const char* name : {"_unsafe_masked_index", "_unsafe_masked_index_put_accumulate"}) rules[name] = masked_positions;
@@ -205,8 +236,10 @@ void add_positions(Rules& rules) {
     if (has_tensor(op, "bins") && is_empty(sizes_of(op, "bins"))) refuse(op, "there are no edges of bins");
   };
   rules["bincount"] = [](const Op& op) { weights_of_points(op, "weights", false); };
-  rules["embedding"] = [](const Op& op) { places(op, "weight", "indices", 0); };
-  rules["index_fill"] = scattered;
+  for (const char* name : {"embedding", "embedding_bag", "_embedding_bag", "_embedding_bag_forward_only"}) {
+    rules[name] = [](const Op& op) { places(op, "weight", "indices", 0); };
+  }
+  rules["index_fill"] = rows_written;
   rules["diagonal_scatter"] = diagonal_scatter;
   rules["select_scatter"] = selected_place;
   rules["slice_scatter"] = sliced_place;

@@ -157,7 +157,7 @@ Views fractional_max_pool(Op& op, size_t dims) {
     return op.rec.at(x, at);
   };
   View values = op.rec.reduce("max_pool", ReduceOp::max, out.dtype, sizes, domain, pixel);
-  View best = op.rec.reduce("max_pool.argmax", ReduceOp::argmax, DType::i64, sizes, domain, pixel);
+  View best = winning_point(op, x.dtype, sizes, domain, pixel);
   View indices = op.rec.pointwise("max_pool.indices", DType::i64, sizes, [&](Coordinates c) {
     Expr rest = op.rec.at(best, c), result = i64(op, 0);
     std::vector<Expr> k(dims);

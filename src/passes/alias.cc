@@ -233,8 +233,10 @@ std::optional<Node> piece_alone(const Graph& graph, const Node& view, size_t out
   const auto d = static_cast<size_t>(*dim < 0 ? *dim + rank : *dim);
   ExprPool& pool = *graph.pool;
   const Expr along = pool.index(static_cast<int64_t>(d));
-  Node node = view;
+  Node node;  // no copy: the room of all pieces' outputs would stay with each of them
+  node.name = view.name;
   node.outputs = {view.outputs[output]};
+  node.origins = view.origins;
   if (name == "unbind") {
     node.target = "aten.select.int";
     node.arg_names = {"self", "dim", "index"};

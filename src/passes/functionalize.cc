@@ -103,10 +103,9 @@ class Functionalizer {
       return ok_status();
     }
     if (builder_.graph().nodes.size() > budget()) return too_long(user);
-    Node again = *t.view;
-    if (again.outputs.size() > kFewPieces) {  // writes to the pieces one after the other make each of them stale again
-      if (std::optional<Node> alone = piece_alone(graph_, again, t.output)) again = std::move(*alone);
-    }
+    std::optional<Node> alone;  // writes to the pieces one after the other make each of them stale again
+    if (t.view->outputs.size() > kFewPieces) alone = piece_alone(graph_, *t.view, t.output);
+    Node again = alone ? std::move(*alone) : *t.view;
     again.args[0] = parent;
     for (size_t i = 0; i < again.outputs.size(); ++i) {
       const ValueInfo& info = graph_.value(again.outputs[i]);

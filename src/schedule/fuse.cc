@@ -107,9 +107,9 @@ class Grouper {
       waiting_.erase(waiting);
     }
     if (groups_[static_cast<size_t>(number)].closed) return;
-    const Length own = length_of(row);
+    const Length own = length_of(row), again = repeated_for(number, row);
     Length& length = length_[static_cast<size_t>(number)];
-    length = {length.text + own.text, length.cost + own.cost};
+    length = {length.text + own.text + again.text, length.cost + own.cost + again.cost};
     for (BufferId id : reads_of(row)) {
       const BufferInfo& b = program_.buffer(id);
       if (b.sizes.size() < 2 || b.kind == BufferInfo::Kind::constant) continue;
@@ -148,6 +148,26 @@ class Grouper {
   Length length_of(int row) const {
     Length sum;
     for (const BodyRef& ref : bodies(program_, loop(row))) sum = {sum.text + written_size(ref.body, kMaxGroupText), sum.cost + cost(ref.body)};
+    return sum;
+  }
+
+  // What the pass of a reduction computes again because values are not kept from one pass of the kernel to the next: all that it reads within the kernel.
+  Length repeated_for(int group, int row) const {
+    Length sum;
+    if (target_.memory_per_worker || !std::holds_alternative<Reduction>(loop(row).def)) return sum;
+    std::vector<int> todo = {row};
+    std::set<int> seen;
+    while (!todo.empty()) {
+      const int at = todo.back();
+      todo.pop_back();
+      for (BufferId id : reads_of(at)) {
+        const int p = producer_[static_cast<size_t>(id.index)];
+        if (p < 0 || group_of_[static_cast<size_t>(p)] != group || !std::holds_alternative<Pointwise>(loop(p).def) || !seen.insert(p).second) continue;
+        const Length own = length_of(p);
+        sum = {sum.text + own.text, sum.cost + own.cost};
+        todo.push_back(p);
+      }
+    }
     return sum;
   }
 
@@ -262,7 +282,8 @@ class Grouper {
     if (!target_.merges_loops) return "an option keeps them apart";
     if (g.closed) return "the producer is a template, scan, sort or concatenation";
     if (alone_.contains(gi)) return kTurned;
-    const Length& length = length_[static_cast<size_t>(gi)];
+    const Length again = repeated_for(gi, row);
+    const Length length = {length_[static_cast<size_t>(gi)].text + again.text, length_[static_cast<size_t>(gi)].cost + again.cost};
     if (g.loops.size() >= kMaxGroupLoops || length.text + own.text > kMaxGroupText || length.cost + own.cost > kMaxGroupCost) return "the kernel would grow too long";
     for (int other : inputs) {
       if (other != gi && reaches(gi, other)) return "another kernel has to run between them";

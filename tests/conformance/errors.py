@@ -3,7 +3,7 @@
 An entry has three kinds of calls:
 - errors: the error inputs that PyTorch's own tests have of it;
 - dtypes: a sample with one tensor of another dtype;
-- zeros: a sample with one dimension, all dimensions of one size, or one integer argument set to 0.
+- zeros: a sample with one or two dimensions, all dimensions of one or two sizes, or one integer argument set to 0.
 
 A call that eager refuses has to be refused: by torch.export, by coil's compiler, or by the compiled program when it is called. What coil says
 names the operator, and the line of the model's source. A call that eager answers (zeros only) has to have the same answer.
@@ -14,6 +14,7 @@ not right. tests/conformance/results/errors.jsonl.xz keeps the last result of ev
 usage: python tests/conformance/errors.py [--jobs 2] [--results errors.jsonl] [--kinds errors,dtypes,zeros] [PATTERN...]
 """
 
+import itertools
 import os
 import re
 import signal
@@ -47,6 +48,7 @@ KNOWN = {
     **{(entry, f"sample 1: {what}"): VIEWS_OF_NOTHING for entry in ("index_fill", "index_copy", *(f"index_reduce.{r}" for r in ("mean", "prod", "amin", "amax")))
        for what in ("tensor 0: dimension 1 is 0", "all 5 are 0")},
     **{("_unsafe_masked_index", f"sample {n}: {what}"): HIDDEN for n, dims in ((0, 3), (1, 2)) for what in ("all 5 are 0", *(f"tensor 0: dimension {d} is 0" for d in range(dims)))},
+    **{("_unsafe_masked_index", f"sample 0: tensor 0: dimensions {a} and {b} are 0"): HIDDEN for a, b in ((0, 1), (0, 2), (1, 2))},
     **{("ldexp", f"sample {n}: tensor 1 bool"): BOOLEAN_POWERS for n in (0, 1)},
     **{(entry, f"sample 1: tensor 0,1,2 {dtype}"): FRACTIONS for entry in ("addmm", "addbmm") for dtype in ("int64", "int32", "uint8")},
     ("addmv", "sample 1: all 10 are 0"): ANOTHER_SHAPE,
@@ -137,6 +139,11 @@ def zero_cases(op):
                 if n:
                     sizes = [0 if d == dim else m for d, m in enumerate(tensor.shape)]
                     yield from case(f"tensor {slot}: dimension {dim} is 0", lambda x: resized(x, sizes) if x is tensor else x)
+            for pair in itertools.combinations([d for d, n in enumerate(tensor.shape) if n], 2):
+                sizes = [0 if d in pair else m for d, m in enumerate(tensor.shape)]
+                yield from case(f"tensor {slot}: dimensions {pair[0]} and {pair[1]} are 0", lambda x: resized(x, sizes) if x is tensor else x)
+        for first, second in itertools.combinations(dict.fromkeys(n for _, x in tensors for n in x.shape if n), 2):
+            yield from case(f"all {first} and {second} are 0", lambda x: resized(x, [0 if n in (first, second) else n for n in x.shape]) if isinstance(x, torch.Tensor) else x)
         for slot, value in enumerate(leaves):
             if type(value) is int and value:
                 zero = list(leaves)

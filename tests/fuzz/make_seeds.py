@@ -21,9 +21,15 @@ KERNELS = [
     {"name": "a::b", "signature": "(Tensor x, Tensor? bias, Tensor(a!) count, SymInt n, float by=2.0, bool b=False, int[] list=[1]) -> (Tensor, Tensor)",
      "configs": [{"BLOCK": 64, "UP": True}, {"BLOCK": 128, "UP": False}], "key": "x.numel()",
      "cpu": {"source": "b.cc", "headers": ["c.h"], "range": "cdiv(out0.numel(), BLOCK) + max(n, x.size(-1) % 3)", "work": 4},
-     "cuda": {"text": "t", "grid": [1, "out0.size(0) // BLOCK"], "block": "BLOCK", "shared": "UP * 4"}},
+     "cuda": {"text": "t", "grid": [1, "out.size(0) // BLOCK"], "block": "BLOCK", "shared": "UP * 4"}},
     {"name": "c::d", "signature": "(Tensor x) -> Tensor", "contiguous": False, "cpu": {"text": "t", "entry": "e", "range": "x.dim()"}},
 ]
+IMAGE = {"config": 0, "sm": 90, "threads": 128, "cluster": 1, "shared": 0, "symbol": "scaled_kernel", "code": "AAAA", "ptx": False, "aligned": False, "divisible": [],
+         "params": [["ptr", "x"], ["fp32", "by"], ["ptr", "out"], ["null"]]}
+IMAGES = {"name": "museum::scaled", "signature": "(Tensor x, float by) -> Tensor", "configs": [{"BLOCK": 64}, {"BLOCK": 128}],
+          "cuda": {"images": [{**IMAGE, "config": 1, "aligned": True}, {**IMAGE, "config": 1}, {**IMAGE, "config": 1, "sm": 80}, IMAGE], "grids": [["x.numel()"], ["cdiv(x.numel(), BLOCK)", "1", "2"]]}}
+FIRST = {"name": "museum::scaled", "signature": "(Tensor x, float by) -> Tensor", "initial": ["x"], "configs": [{}],
+         "cuda": {"images": [{**IMAGE, "params": [["ptr", "out"], ["fp64", "by"]]}], "grids": [["out.size(0)"]]}}
 TEXTS = [
     'j{"a": [1, -2.5e3, true, null, "x\\u00e9"], "b": {"c": []}}', 'j[18446744073709551615, -9223372036854775808, 0e-30, "Infinity"]',
     "eAdd(Mul(Integer(2), Symbol('s0', positive=True, integer=True)), Integer(-1))",
@@ -90,7 +96,38 @@ def made_by(coil):
                 write("cache", f"{name}.entry", entry.read_bytes())
 
 
+def several_programs():
+    """Two programs that are seeds, as one archive and as the text of its entries."""
+    sources = {name: zipfile.ZipFile(TARGET / f"{name}.pt2") for name in ("branch", "counter")}
+    entries = {}
+    for name, archive in sources.items():
+        for entry in archive.namelist():
+            _, _, rest = entry.partition("/")
+            content = archive.read(entry)
+            if rest.endswith(".json") and "model" in rest:
+                rest, content = rest.replace("/model", f"/{name}", 1), json.dumps(shorten(json.loads(content)), separators=(",", ":")).encode()
+            entries.setdefault(rest, content)
+    out, text = io.BytesIO(), b""
+    with zipfile.ZipFile(out, "w") as both:
+        for name, content in entries.items():
+            both.writestr(zipfile.ZipInfo(f"both/{name}"), content)
+            text += b"==== both/%s\n%s\n" % (name.encode(), content if name.endswith(".json") or content.isascii() else b"weight")
+    write("archives", "both.pt2", out.getvalue())
+    write("archives", "both.txt", text)
+
+
+def saved_state(length, runs, identity=7):
+    """As src/runtime/saved_state.cc writes one."""
+    head = b"COILSTA1" + b"".join(int(n).to_bytes(8, "little") for n in (identity, length, len(runs), *(n for run in runs for n in run)))
+    return head + b"".join(bytes(1 + i % 255 for i in range(n)) for _, n in runs)
+
+
 def others():
+    several_programs()
+    for name, registration in (("scaled", IMAGES), ("initial", FIRST)):
+        write("images", f"{name}.json", json.dumps(registration).encode())
+    for name, state in (("empty", (0, [])), ("zeros", (5000, [])), ("page", (8192, [(4096, 4096)])), ("runs", (40000, [(0, 96), (4096, 33), (36864, 3136)]))):
+        write("states", f"{name}.bin", saved_state(*state))
     import numpy as np
 
     write("kernels", "both.json", json.dumps(KERNELS).encode())

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import harness
+from written_program import Program
 from harness import DIGITS, DIGITS_TEST, assert_refused, coil, coil_ok
 
 MODEL = "digits/models/model.json"
@@ -208,6 +209,30 @@ def test_mutated_json(seed, tmp_path):
 def test_schema_version(schema, tmp_path):
     model = program() | {"schema_version": schema}
     compile_refused(changed(tmp_path / "x.pt2", MODEL=json.dumps(model)), tmp_path, "schema", str(schema["major"]), "8", code=101)
+
+
+@pytest.mark.parametrize("least,most", [(9, 3), (0, -1), (2**62, 2**63 - 1), (2**40, 2)])
+def test_ranges_of_sizes_that_hold_none(least, most, tmp_path):
+    """An error of the file's, not a bug in coil."""
+    p = Program()
+    p.output(p.op("aten.relu.default", [x := p.symbol("s0", 6), 8], self=p.input(x, 8)))
+    p.ranges["s0"] = {"min_val": least, "max_val": most}
+    assert_refused(coil("compile", p.save(tmp_path / "x.pt2"), "-o", tmp_path / "x.coil.pt2"), "the range of", code=104)
+
+
+@pytest.mark.parametrize("op", ["sgn", "exp", "neg", "conj_physical", "sqrt"])
+def test_complex_results_that_are_said_to_be_real(op, tmp_path):
+    p = Program()
+    p.output(p.op(f"aten.{op}.default", [4, 8], "f64", self=p.input(4, 8, dtype="c64")))
+    assert_refused(coil("compile", p.save(tmp_path / "x.pt2"), "-o", tmp_path / "x.coil.pt2"), f"aten.{op}", code=104)
+
+
+@pytest.mark.parametrize("op", ["asin", "exp", "sigmoid", "rsqrt"])
+@pytest.mark.parametrize("said", ["i64", "bool"])
+def test_fractions_that_are_said_to_be_integers(op, said, tmp_path):
+    p = Program()
+    p.output(p.op(f"aten.{op}.default", [4, 8], said, self=p.input(4, 8)))
+    assert_refused(coil("compile", p.save(tmp_path / "x.pt2"), "-o", tmp_path / "x.coil.pt2"), f"aten.{op}", code=104)
 
 
 def test_unknown_op(tmp_path):

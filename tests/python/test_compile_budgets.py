@@ -58,7 +58,9 @@ def test_work_is_linear(shape, tmp_path):
                                      ("doubled", 130), ("complexes", 60), ("writes_to_pieces", 60), ("kept_sizes", 360), ("projections", 60), ("checked_rows", 90), ("backward_norms", 140),
                                      ("backward_layers", 64), ("recurrent", 60), ("index_chain", 60), ("scatters", 40), ("lists", 120), ("short_lists", 160),
                                      # more calls than one function of the host program has
-                                     ("products", 1200), ("scans_and_sorts", 600), ("states", 1300), ("branches", 1000), ("nested_branches", 500), ("assertions", 1000)])
+                                     ("products", 1200), ("scans_and_sorts", 600), ("states", 1300), ("branches", 1000), ("nested_branches", 500), ("assertions", 1000),
+                                     # launches that are rows of a table: places of every kind, positions that are checked
+                                     ("dense_blocks", 200), ("max_pools", 150), ("inputs_and_outputs", 100), ("inputs_as_outputs", 100), ("diagonals", 300), ("unfolds", 700)])
 def test_results_are_eagers(shape, n, tmp_path):
     program = SHAPES[shape](n)
     inputs = program.examples()
@@ -93,12 +95,55 @@ def test_many_outputs_of_one_shape(tmp_path):
     assert memory < (256 << 10) + 64 * program.stat().st_size // 1024, f"{memory} KB"
 
 
+def test_launches_of_constants(tmp_path):
+    """As statements of the host program each took clang some milliseconds, and 820 MB all together."""
+    program = SHAPES["dense_blocks"](8_000).save(tmp_path / "p.pt2")
+    code, message, memory = harness.coil_measured("compile", program, "-o", tmp_path / "p.coil.pt2", "--target", "cpu:x86-64-v3", "--threads", 1)
+    assert code == 0, message
+    assert memory < 450 << 10, f"{memory} KB"
+
+
+def test_the_call_names_what_is_out_of_range(tmp_path):
+    """A flag of a launch in a table: the first kernel that finds a position out of range is named, and states are as they were."""
+    p = Program()
+    table, at = p.input(4, 8), p.input(4, dtype="i64")
+    values = [table]
+    for i in range(150):
+        rows = p.op("aten.index_select.default", [4, 8], self=values[-1], dim=0, index=at)
+        values.append(p.op("aten.cumsum.default", [4, 8], self=rows, dim=1))
+    p.output(values[-1])
+    package = tmp_path / "p.coil.pt2"
+    harness.coil_ok("compile", p.save(tmp_path / "p.pt2"), "-o", package, "--target", "cpu:x86-64-v3", "-O0")
+    for wrong in (4, -1):
+        np.savez(tmp_path / "in.npz", x0=np.ones((4, 8), np.float32), x1=np.array([0, 1, wrong, 2]))
+        harness.assert_refused(harness.coil("run", package, "--input", tmp_path / "in.npz"), "an index is out of range in", code=210)
+
+
+def test_pieces_that_are_written(tmp_path):
+    """Each write makes a piece again, alone; the room of all pieces' values stayed with each of them: 2.7 GB for 50,000 nodes."""
+    program = SHAPES["writes_to_pieces"](30_000).save(tmp_path / "p.pt2")
+    code, message, memory = harness.coil_measured("check", program)
+    assert code == 0, message
+    assert memory < 450 << 10, f"{memory} KB"
+
+
 def test_many_sines_on_cuda(tmp_path):
     """Within one kernel too: inlined, each of them took NVRTC 80 ms, and 530 MB all together."""
     program = SHAPES["diamonds"](250).save(tmp_path / "p.pt2")
     code, message, memory = harness.coil_measured("compile", program, "-o", tmp_path / "p.coil.pt2", "--target", "cuda:sm_90", "--threads", 1)
     assert code == 0, message
     assert memory < (256 << 10) + 64 * program.stat().st_size // 1024, f"{memory} KB"
+
+
+def test_passes_that_compute_again_on_cuda(tmp_path):
+    """Columns of unknown length are not kept between a kernel's passes: each of the 50 sums and maxima computed all before it again, eight points at once.
+    NVRTC took 140 s and 2.9 GB for the one kernel."""
+    program = SHAPES["dynamic_backward"](100).save(tmp_path / "p.pt2")
+    code, message, memory = harness.coil_measured("compile", program, "-o", tmp_path / "p.coil.pt2", "--target", "cuda:sm_90", "--threads", 1)
+    assert code == 0, message
+    assert memory < (256 << 10) + 64 * program.stat().st_size // 1024, f"{memory} KB"
+    text = harness.coil_ok("inspect", tmp_path / "p.coil.pt2", "--source").stdout
+    assert text.count("cd::exp(") < 500, "25 softmaxes"
 
 
 def test_deep_views(tmp_path):

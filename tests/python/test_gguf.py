@@ -2,6 +2,8 @@
 
 import json
 import os
+import random
+import resource
 import subprocess
 import sys
 
@@ -211,6 +213,40 @@ def test_damaged_files_are_named(tmp_path):
         write(tmp_path / "wrong.gguf", "F32", numbers=numbers)
         with pytest.raises(coil.Error, match=f"COIL-E013.*{text}"):
             coil.gguf.load_gguf(tmp_path / "wrong.gguf")
+
+
+def mutated(content, rng):
+    """Another file: bytes, counts and kinds of the part before the weights are other ones, or the end is missing."""
+    head = content.find(b"blk.1") + 3000
+    for _ in range(rng.randint(1, 3)):
+        at, choice = rng.randrange(min(head, len(content) - 8)), rng.random()
+        if choice < 0.4:
+            content[at] = rng.randrange(256)
+        elif choice < 0.7:
+            content[at:at + 8] = rng.choice([0, 1, 2**31, 2**32, 2**40, 2**63 - 1, 2**64 - 1]).to_bytes(8, "little")
+        elif choice < 0.85:
+            content[at:at + 4] = rng.choice([0, 8, 9, 12, 99, 2**31, 2**32 - 1]).to_bytes(4, "little")
+        else:
+            del content[rng.randrange(24, len(content)):]
+            break
+    return content
+
+
+def test_mutated_files(tmp_path):
+    """Each is read as it stands or named as damaged; COIL_FUZZ_FILES says how many."""
+    from coil.gguf._read import open_file, shape_of, weights_of
+
+    write(str(tmp_path / "good.gguf"), "Q4_K", tokenizer=True)
+    good, rng, path = (tmp_path / "good.gguf").read_bytes(), random.Random(int(os.environ.get("COIL_FUZZ_SEED", 1))), tmp_path / "x.gguf"
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for _ in range(int(os.environ.get("COIL_FUZZ_FILES", 40))):
+        path.write_bytes(mutated(bytearray(good), rng))
+        try:
+            reader = open_file(path)
+            weights_of(reader, shape_of(reader, str(path)), str(path))
+        except coil.Error as error:
+            assert "COIL-E" in str(error)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 512 << 10, "KB"
 
 
 def test_errors_of_the_command(tmp_path):

@@ -149,6 +149,65 @@ def test_pools_of_no_windows(pool, size, tmp_path):
     assert harness.coil("compile", tmp_path / "program.pt2", "--target", "cuda:sm_90", "-o", tmp_path / "c.pt2").returncode == 0
 
 
+# AOTAutograd names other operators than the program: what eager refuses of these is refused too.
+OTHER_NAMES = {
+    **{f"{pool}{d}d": (lambda x, f=getattr(F, f"{pool}{d}d"): f(x, 2), d) for pool in ("adaptive_avg_pool", "adaptive_max_pool", "avg_pool") for d in (1, 2, 3)},
+    "prelu": (lambda x: F.prelu(x, torch.ones(2, dtype=x.dtype)), 2),
+    **{f"conv{d}d": (lambda x, d=d: getattr(F, f"conv{d}d")(x, torch.ones(3, 2, *[2] * d, dtype=x.dtype)), d) for d in (1, 2, 3)},
+    **{f"conv_transpose{d}d": (lambda x, d=d: getattr(F, f"conv_transpose{d}d")(x, torch.ones(2, 3, *[2] * d, dtype=x.dtype)), d) for d in (1, 2, 3)},
+}
+
+
+@pytest.mark.parametrize("name", OTHER_NAMES)
+def test_types_under_torch_compile(name):
+    import coil.dynamo  # noqa: F401
+
+    function, dims = OTHER_NAMES[name]
+    for dtype in (torch.int64, torch.bool, torch.float64):
+        x = torch.arange(2 * 4**dims).reshape(1, 2, *[4] * dims).to(dtype)
+        torch._dynamo.reset()
+        try:
+            expected = function(x)
+        except RuntimeError:
+            with pytest.raises(Exception, match="not implemented|COIL-E103|must match|should be the same"):
+                torch.compile(function, backend="coil")(x)
+        else:
+            torch.testing.assert_close(torch.compile(function, backend="coil")(x), expected)
+
+
+RESIZED = {  # as core ATen has them
+    **{f"{name}{d}d": (lambda x, f=getattr(torch.ops.aten, f"{name}{d}d").default: f(x, [8] * (x.dim() - 2)), d) for name in ("upsample_nearest", "_upsample_nearest_exact") for d in (1, 2, 3)},
+    **{name: (lambda x, f=getattr(torch.ops.aten, name).default: f(x, [8] * (x.dim() - 2), False), d)
+       for name, d in (("upsample_linear1d", 1), ("upsample_bilinear2d", 2), ("upsample_bicubic2d", 2), ("upsample_trilinear3d", 3))},
+}
+
+
+@pytest.mark.parametrize("name", RESIZED)
+def test_integers_are_not_resized(name, tmp_path):
+    import errors
+
+    function, dims = RESIZED[name]
+    x = torch.ones(1, 2, *[4] * dims, dtype=torch.int64)
+    with pytest.raises(RuntimeError):
+        function(x)
+    torch.export.save(torch.export.export(Function(function), (x,)), tmp_path / "program.pt2")
+    status, text = errors.compiled(tmp_path / "program.pt2", tmp_path / "package.pt2")
+    assert status == "refused" and "COIL-E103" in text, text
+
+
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact"])
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_bytes_are_resized(mode, dims, tmp_path):
+    import errors
+
+    x = torch.arange(2 * 4**dims).reshape(1, 2, *[4] * dims).to(torch.uint8)
+    resize = Function(lambda x: F.interpolate(x, scale_factor=1.5, mode=mode))
+    torch.export.save(torch.export.export(resize, (x,)), tmp_path / "program.pt2")
+    assert errors.compiled(tmp_path / "program.pt2", tmp_path / "package.pt2") is None
+    status, found = errors.called(tmp_path / "package.pt2", [x])
+    assert status == "results" and torch.equal(torch.load(found)[0], resize(x))
+
+
 X, M, NONE = torch.ones(2, 3), torch.ones(2, 3, dtype=torch.bool), torch.ones(0, 3)
 I32 = torch.tensor([0, 1], dtype=torch.int32)
 # Numbers that become elements.

@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 
-#include "base/hash.h"
 #include "codegen/cpu/choices.h"
 #include "codegen/index_text.h"
 #include "codegen/kernel_text.h"
@@ -44,7 +43,7 @@ class ProgramWriter {
     launch.function = it->second;
     if (!fresh) return launch;
     CpuFunction f;
-    f.name = fmt::format("{}_{:08x}", k.name, static_cast<uint32_t>(hash64(std::string_view(t.body))));
+    f.name = names_.add(k.name, t.body);
     replace_all(t.body, "@NAME@", "COIL_NAME(" + f.name + ")");
     f.text = head_comment(k);
     f.comment_bytes = f.text.size();
@@ -97,6 +96,7 @@ class ProgramWriter {
   const std::vector<std::vector<Choice>>& timed_;
   CpuProgram program_;
   std::map<std::string, int> known_;
+  FunctionNames names_;
 };
 
 }  // namespace

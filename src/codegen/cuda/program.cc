@@ -5,13 +5,13 @@
 
 #include <fmt/format.h>
 
-#include "base/hash.h"
 #include "codegen/cuda/choices.h"
 #include "codegen/cuda/images.h"
 #include "codegen/cuda/loop_way.h"
 #include "codegen/cuda/loop_context.h"
 #include "codegen/interface/call_text.h"
 #include "codegen/index_text.h"
+#include "codegen/kernel_text.h"
 #include "codegen/user_text.h"
 
 namespace coil::cuda {
@@ -269,8 +269,12 @@ class ProgramWriter {
   // Machine code that is there already: the images of the configuration, for each architecture, in the order of how much they expect of
   // the arguments.
   void add_images(const Kernel& k, const UserCallKernel& user, size_t config, const std::string& condition, CudaCall& call) {
-    for (const UserImage& image : user.def.kernel->cuda->images) {
-      if (image.config != config || std::find(sms_.begin(), sms_.end(), image.sm) == sms_.end()) continue;
+    const auto fits = [&](const UserImage& image) { return image.config == config && std::find(sms_.begin(), sms_.end(), image.sm) != sms_.end(); };
+    const std::vector<UserImage>& images = user.def.kernel->cuda->images;
+    // A record may choose what was not compiled for these architectures; the first configuration was (build_cuda.cc asks for it).
+    if (config != 0 && std::none_of(images.begin(), images.end(), fits)) return add_images(k, user, 0, condition, call);
+    for (const UserImage& image : images) {
+      if (!fits(image)) continue;
       const auto [it, fresh] = known_images_.try_emplace({user.def.kernel.get(), &image}, static_cast<int>(program_.functions.size()));
       CudaLaunch l;
       l.function = it->second;
@@ -363,7 +367,7 @@ class ProgramWriter {
     for (char& c : name) {
       if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
     }
-    f.name = fmt::format("{}_{:08x}", name, static_cast<uint32_t>(hash64(std::string_view(t.body))));
+    f.name = names_.add(name, t.body);
     replace_all(t.body, "@NAME@", f.name);
     f.text = comment.empty() ? head_comment(k) : comment;
     f.comment_bytes = f.text.size();
@@ -382,6 +386,7 @@ class ProgramWriter {
   const std::vector<int>& sms_;
   CudaProgram program_;
   std::map<std::string, int> known_;
+  FunctionNames names_;
   std::map<std::pair<const UserKernel*, const UserImage*>, int> known_images_;
   size_t joined_until_ = 0;           // kernels before this one are in a launch that is written
 };

@@ -166,8 +166,15 @@ bool ReductionWriter::widen_columns(int most) {
   return true;
 }
 
+// Points of a column at once, whose loads overlap. The more a kernel computes for each the less that gains, and the longer NVRTC takes.
+int ReductionWriter::unrolled_points() const {
+  constexpr int64_t kStatements = 64;
+  const int64_t inner = std::count_if(k_.stmts.begin(), k_.stmts.end(), [](const Stmt& s) { return s.inner; });
+  return static_cast<int>(std::clamp<int64_t>(kStatements / std::max<int64_t>(inner, 1), 1, several() ? 4 : 8));
+}
+
 std::string ReductionWriter::open_loop(const std::string& v, const std::string& first, const std::string& end, const std::string& step, const std::string& block, std::string& indent) const {
-  const std::string ix = type(), unroll = way_ == Way::column ? fmt::format("#pragma unroll {}\n", several() ? 4 : 8) : "", next = step == "1" ? "++" + v : v + " += " + step;
+  const std::string ix = type(), unroll = way_ == Way::column ? fmt::format("#pragma unroll {}\n", unrolled_points()) : "", next = step == "1" ? "++" + v : v + " += " + step;
   std::string text, from = first, to = end;
   if (!block.empty()) {
     text = fmt::format("{0}for ({1} {2}_block = {3}; {2}_block < {4}; {2}_block += {5}) {{\n{0}  const {1} {2}_stop = {2}_block + cd::minimum(({1})({5}), ({1})({4} - {2}_block));\n", indent, ix, v, first, end, block);

@@ -139,6 +139,7 @@ class ReductionWriter {
   // Of a loop, which goes through blocks of so many points, if any; indent: that of what is inside. Behind a block its sums go to the whole ones.
   // Declares the ends of the range that a thread visits, in the domain.
   std::string range_code();
+  int unrolled_points() const;
   std::string open_loop(const std::string& v, const std::string& first, const std::string& end, const std::string& step, const std::string& block, std::string& indent) const;
   std::string close_loop(const std::vector<Accumulator>& accumulators, bool block, std::string& indent) const;
   std::string whole_sums(const std::vector<Accumulator>& accumulators) const;

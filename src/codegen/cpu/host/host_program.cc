@@ -8,6 +8,7 @@
 
 #include "codegen/cpu/choices.h"
 #include "codegen/cpu/host/images_text.h"
+#include "codegen/cpu/host/launch_table.h"
 #include "codegen/cpu/host/prologue_text.h"
 #include "codegen/cpu/host/read_text.h"
 #include "codegen/cpu/host/template_text.h"
@@ -38,7 +39,7 @@ class HostWriter {
     calls += kernel_calls(0, writes);
     calls += flag_checks();  // before state and inputs are written
     calls += kernel_calls(writes, plan_.kernels.size());
-    return prologue_text(plan_, program_, options_, chunk_work(), tuning()) + (options_.watched ? watch_table() : "") + choices_table() + interface_text(plan_, false) + functions_ + run_function(calls) + model();
+    return prologue_text(plan_, program_, options_, chunk_work(), tuning()) + (options_.watched ? watch_table() : "") + choices_table() + interface_text(plan_, false) + (tabled_ ? LaunchTable::support() : "") + functions_ + run_function(calls) + model();
   }
 
  private:
@@ -106,10 +107,7 @@ class HostWriter {
     std::string text = "    void* p[] = {";
     for (BufferId id : launch.buffers) text += address(id) + ", ";
     std::string flag = "nullptr";
-    if (checks_index(plan_.kernels[k])) {
-      flag = fmt::format("&flags[{}]", flags_.size());
-      flags_.push_back(static_cast<int>(k));
-    }
+    if (checks_index(plan_.kernels[k])) flag = fmt::format("&flags[{}]", new_flag(k));
     return text + "nullptr};\n    coil_args args = {p, s, " + flag + "};\n";
   }
 
@@ -149,6 +147,11 @@ class HostWriter {
       open.back().calls.clear();
     };
     for (size_t k = begin; k < end; ++k) {
+      if (const size_t n = in_images_ || options_.watched || !options_.timed.empty() ? 0 : table_.run_length(k, end)) {
+        add_table(open.back(), k, k + n);
+        k += n - 1;
+        continue;
+      }
       const auto* mark = std::get_if<ControlMark>(&plan_.kernels[k].def);
       if (!mark) {
         add_call(open.back(), kernel_call(k) + (options_.watched && open.size() == 1 ? watch_call(plan_, k) : ""));
@@ -170,6 +173,18 @@ class HostWriter {
     CHECK(open.size() == 1, "a control mark is not closed");
     close();
     return open.back().text;
+  }
+
+  void add_table(Level& level, size_t begin, size_t end) {
+    const LaunchTable::Run run = table_.run(begin, end, [&](size_t k) { return checks_index(plan_.kernels[k]) ? new_flag(k) : -1; });
+    functions_ += run.definitions;
+    tabled_ = true;
+    add_call(level, run.call);
+  }
+
+  int new_flag(size_t k) {
+    flags_.push_back(static_cast<int>(k));
+    return static_cast<int>(flags_.size()) - 1;
   }
 
   // Kernels that run image by image are a function. While kernels are timed, images come one after the other.
@@ -374,6 +389,8 @@ class HostWriter {
   const HostOptions& options_;
   std::string functions_;  // of kernels that run image by image
   bool in_images_ = false;
+  const LaunchTable table_{plan_, program_};
+  bool tabled_ = false;
   const bool late_outputs_ = has_late_outputs(plan_);
   size_t num_call_functions_ = 0;
   std::optional<AfterReads> after_reads_;  // made when first needed
