@@ -4,6 +4,7 @@
 
 #include "schedule/build.h"
 #include "schedule/inline_producers.h"
+#include "schedule/join_products.h"
 #include "schedule/lone_loops.h"
 #include "schedule/panel_lookups.h"
 #include "schedule/past_keys.h"
@@ -44,6 +45,7 @@ class Planner {
     }
     if (target_.writes_in_place) write_in_place(plan_);
     change_in_place(plan_);
+    if (target_.joins_products) join_products(plan_);
     mark_beside(plan_.kernels, target_);
     run_by_image(plan_, target_);
     TRY_STATUS(plan_memory(plan_, target_));

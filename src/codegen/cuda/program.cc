@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "codegen/cuda/choices.h"
 #include "codegen/cuda/images.h"
+#include "codegen/cuda/joined_products.h"
 #include "codegen/cuda/loop_way.h"
 #include "codegen/cuda/loop_context.h"
 #include "codegen/host/call_text.h"
@@ -102,6 +103,7 @@ KernelText user_kernel_text(const KernelPlan& plan, const UserCallKernel& k, siz
 namespace {
 
 constexpr int64_t kMostArgsBytes = 4000;  // kernels take 4 KiB of parameters on every architecture
+constexpr int64_t kJoinedParams = 512;    // CudaJoined (device/cuda/params.h)
 
 class ProgramWriter {
  public:
@@ -130,6 +132,7 @@ class ProgramWriter {
           for (const templates::CudaVariant& v : variants(k, *t, sm)) call.launches.push_back(variant_launch(k, *t, v, sm));
         }
       }
+      if (settings_.joins && !k.joins) call.together = together(k);
       program_.calls.push_back(std::move(call));
     }
     return std::move(program_);
@@ -154,6 +157,29 @@ class ProgramWriter {
     return launch(k, "write", commit_text(plan_, copies), {}, comments);  // not the state's name, which is anything
   }
 
+  // A launch for the kernel and those that join it, if there are any, where there are few rows.
+  std::optional<CudaTogether> together(const Kernel& first) {
+    const size_t begin = static_cast<size_t>(&first - plan_.kernels.data());
+    CudaTogether all{1, {}};
+    while (begin + all.kernels < plan_.kernels.size() && plan_.kernels[begin + all.kernels].joins) ++all.kernels;
+    if (all.kernels < 2) return std::nullopt;
+    std::string comments;
+    for (size_t k = begin; k < begin + all.kernels; ++k) comments += head_comment(plan_.kernels[k]);
+    for (const int sm : sms_) {
+      std::optional<JoinedProducts> joined = joined_products(plan_, begin, all.kernels, sm);
+      if (!joined) return std::nullopt;
+      int64_t bytes = kJoinedParams;
+      for (const CudaArgs& a : joined->args) bytes += 8 * (static_cast<int64_t>(a.buffers.size()) + program_.arg_symbols) + 32;
+      if (bytes > kMostArgsBytes) return std::nullopt;
+      CudaLaunch l = launch(first, fmt::format("{}_and_{}_rows", first.name, all.kernels - 1), std::move(joined->text), {sm}, comments);
+      l.args = std::move(joined->args);
+      l.condition = std::move(joined->condition);
+      l.setup = std::move(joined->params);
+      all.launches.push_back(std::move(l));
+    }
+    return all;
+  }
+
   // One launch for the kernel and those that may run beside it, if there are any: each has its own blocks.
   std::optional<CudaLaunch> joined_launch(const Kernel& first) {
     const size_t begin = static_cast<size_t>(&first - plan_.kernels.data());
@@ -176,7 +202,7 @@ class ProgramWriter {
     CudaLaunch l = launch(first, fmt::format("{}_and_{}", first.name, parts.size() - 1), joined_text(parts), {}, comments);
     l.grid_x = "";  // what the parts add up to
     l.args.clear();
-    for (const KernelText& p : parts) l.args.push_back({p.buffers, p.aligned, p.divisible, p.grid_x});
+    for (const KernelText& p : parts) l.args.push_back({-1, p.buffers, p.aligned, p.divisible, p.grid_x});
     l.work = work_of(parts);
     return l;
   }
@@ -349,7 +375,7 @@ class ProgramWriter {
   CudaLaunch launch(const Kernel& k, std::string name, KernelText t, std::vector<int> sms = {}, const std::string& comment = "") {
     if (sms.empty()) sms = sms_;
     CudaLaunch l;
-    l.args = {{t.buffers, t.aligned, t.divisible, ""}};
+    l.args = {{-1, t.buffers, t.aligned, t.divisible, ""}};
     l.grid_x = t.grid_x, l.grid_y = t.grid_y, l.grid_z = t.grid_z;
     l.work = t.work;
     call_long_functions(t.body);
