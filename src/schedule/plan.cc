@@ -10,6 +10,7 @@
 #include "schedule/past_keys.h"
 #include "schedule/renumber.h"
 #include "schedule/weights.h"
+#include "schedule/written_rows.h"
 
 namespace coil {
 namespace {
@@ -44,6 +45,7 @@ class Planner {
       plan_.kernels.push_back({"write_" + o.name, CopyKernel{o.source, o.target}, {"copy"}, {}});
     }
     if (target_.writes_in_place) write_in_place(plan_);
+    if (target_.writes_in_place && target_.most_beside > 1) compute_written_rows(plan_);
     change_in_place(plan_);
     if (target_.joins_products) join_products(plan_);
     mark_beside(plan_.kernels, target_);

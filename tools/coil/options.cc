@@ -52,7 +52,7 @@ void add_compile_options(CLI::App& app, CompileArguments& a) {
   app.add_option("--skip", a.skip, "leave out a pass, to bisect a wrong result (also COIL_SKIP)")
       ->allow_extra_args(false)
       ->type_name("PASS");
-  app.add_option("--without", a.without, "leave out a step of the scheduler, to bisect a wrong or slow result: epilogues, siblings, inlining, images, in_place, split, keys, select, beside, padding, fusion, or fusion:NAME for what reads the value NAME")
+  app.add_option("--without", a.without, "leave out a step of the scheduler, to bisect a wrong or slow result: epilogues, siblings, inlining, images, in_place, split, keys, select, beside, joins, padding, fusion, or fusion:NAME for what reads the value NAME")
       ->allow_extra_args(false)
       ->type_name("STEP");
   app.add_option("--replace-kernel", a.replace_kernels, "put an edited kernel in the place of a generated one: a kernel's or function's name, and a file that began as `coil inspect --source` of it")
