@@ -142,3 +142,26 @@ def test_many_rows_and_float32_have_kernels_of_their_own(tmp_path):
         program, _, _ = built("odd", dtype, folder, rows)
         assert program.compiled.returncode == 0, program.compiled.stderr
         assert not any("_rows_" in kernel for kernel in program.names)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=["bf16", "f32"])
+def test_steps_of_a_decoder(dtype):
+    """A prompt of five tokens, steps of one, and one of three, with caches that are written in place: logits beside eager's."""
+    import small_decoders
+    from transformers.integrations.executorch import TorchExportableModuleWithStaticCache
+
+    module = TorchExportableModuleWithStaticCache(small_decoders.decoder("llama").to(dtype))
+    n = torch.export.Dim("n", min=1, max=small_decoders.ROWS - 1)
+    example = {"input_ids": torch.zeros(1, 5, dtype=torch.int64), "cache_position": torch.arange(5)}
+    with torch.no_grad():
+        exported = torch.export.export(module, (), example, dynamic_shapes={"input_ids": {1: n}, "cache_position": {0: n}}, strict=False)
+    program = emulated_cuda.StatefulProgram(exported)
+    start = 0
+    for count in (5, 1, 1, 3, 1):
+        tokens, places = torch.arange(count)[None] * 7 + start + 3, torch.arange(start, start + count)
+        with torch.no_grad():
+            expected = module(input_ids=tokens, cache_position=places).double()
+        found = program(tokens, places)[0]
+        found = (found.to(torch.int32).to(torch.int16).view(torch.bfloat16) if dtype == torch.bfloat16 else found).double().reshape(expected.shape)
+        assert float((found - expected).abs().max()) <= {torch.bfloat16: 4e-2, torch.float32: 1e-4}[dtype] * float(expected.abs().max()), (start, count)
+        start += count
