@@ -18,6 +18,26 @@ constexpr int64_t kLine = 8;         // elements of 16 bytes
 
 std::optional<int64_t> constant(Expr e) { return e->is_constant() ? std::optional(e->as_int()) : std::nullopt; }
 
+// Null: it is none.
+const TemplateKernel* few_rows_product(const KernelPlan& plan, const Kernel& k) {
+  ExprPool& pool = *plan.pool;
+  const auto* t = std::get_if<TemplateKernel>(&k.def);
+  const auto* g = t ? std::get_if<Gemm>(&t->def) : nullptr;
+  if (!g || g->quantised || !(product(pool, g->batch) == pool.index(1))) return nullptr;
+  const DType type = plan.buffer(t->operands[0].buffer).info.dtype;
+  if ((type != DType::bf16 && type != DType::f16) || plan.buffer(t->operands[1].buffer).info.dtype != type) return nullptr;
+  const std::optional<int64_t> depth = constant(product(pool, g->k)), columns = constant(product(pool, g->n));
+  if (!depth || !columns || *depth < kLine || *depth % kLine != 0 || *columns < 1) return nullptr;
+  const Expr rows = product(pool, g->m);
+  if (lower_bound(rows).value_or(0) > kJoinedRows) return nullptr;
+  const int m0 = static_cast<int>(g->batch.size()), n0 = m0 + static_cast<int>(g->m.size()), k0 = n0 + static_cast<int>(g->n.size());
+  const auto steps = [&](const PlanOperand& o, int first, const std::vector<Expr>& sizes) { return merged_stride(o.offset, first, sizes); };
+  const auto a_row = steps(t->operands[0], m0, g->m), a_col = steps(t->operands[0], k0, g->k), b_row = steps(t->operands[1], k0, g->k), b_col = steps(t->operands[1], n0, g->n);
+  const auto is_one = [&](const std::optional<Expr>& e) { return e && *e == pool.index(1); };
+  const auto lines = [&](const std::optional<Expr>& e, Expr count) { return e && (count == pool.index(1) || (constant(*e) && *constant(*e) % kLine == 0)); };
+  return is_one(a_col) && is_one(b_row) && lines(a_row, rows) && lines(b_col, product(pool, g->n)) ? t : nullptr;
+}
+
 class Joiner {
  public:
   explicit Joiner(KernelPlan& plan) : plan_(plan) {}
@@ -35,24 +55,7 @@ class Joiner {
  private:
   ExprPool& pool() { return *plan_.pool; }
 
-  // A product of 16-bit numbers that may have few rows, whose operands lie along k in pieces of 16 bytes; null: it is none.
-  const TemplateKernel* product_of(const Kernel& k) {
-    const auto* t = std::get_if<TemplateKernel>(&k.def);
-    const auto* g = t ? std::get_if<Gemm>(&t->def) : nullptr;
-    if (!g || g->quantised || t->scratch.valid() || !(product(pool(), g->batch) == pool().index(1))) return nullptr;
-    const DType type = plan_.buffer(t->operands[0].buffer).info.dtype;
-    if ((type != DType::bf16 && type != DType::f16) || plan_.buffer(t->operands[1].buffer).info.dtype != type) return nullptr;
-    const std::optional<int64_t> depth = constant(product(pool(), g->k)), columns = constant(product(pool(), g->n));
-    if (!depth || !columns || *depth < kLine || *depth % kLine != 0 || *columns < 1) return nullptr;
-    const Expr rows = product(pool(), g->m);
-    if (lower_bound(rows).value_or(0) > kJoinedRows) return nullptr;
-    const int m0 = static_cast<int>(g->batch.size()), n0 = m0 + static_cast<int>(g->m.size()), k0 = n0 + static_cast<int>(g->n.size());
-    const auto steps = [&](const PlanOperand& o, int first, const std::vector<Expr>& sizes) { return merged_stride(o.offset, first, sizes); };
-    const auto a_row = steps(t->operands[0], m0, g->m), a_col = steps(t->operands[0], k0, g->k), b_row = steps(t->operands[1], k0, g->k), b_col = steps(t->operands[1], n0, g->n);
-    const auto is_one = [&](const std::optional<Expr>& e) { return e && *e == pool().index(1); };
-    const auto lines = [&](const std::optional<Expr>& e, Expr count) { return e && (count == pool().index(1) || (constant(*e) && *constant(*e) % kLine == 0)); };
-    return is_one(a_col) && is_one(b_row) && lines(a_row, rows) && lines(b_col, product(pool(), g->n)) ? t : nullptr;
-  }
+  const TemplateKernel* product_of(const Kernel& k) { return few_rows_product(plan_, k); }
 
   static bool same_rows(const TemplateKernel& x, const TemplateKernel& y) {
     const auto &a = std::get<Gemm>(x.def), &b = std::get<Gemm>(y.def);
@@ -186,6 +189,8 @@ ReadsResult reads_result(const KernelPlan& plan, const TemplateKernel& later, co
   }
   return result;
 }
+
+bool is_few_rows_product(const KernelPlan& plan, const Kernel& kernel) { return few_rows_product(plan, kernel) != nullptr; }
 
 void join_products(KernelPlan& plan) { Joiner(plan).run(); }
 

@@ -110,7 +110,8 @@ class HostWriter {
     together_until_ = k + call.together->kernels;
     std::string text = "  {\n    bool together = false;\n", apart;
     for (const CudaLaunch& l : call.together->launches) text += together_text(l, k);
-    for (size_t j = k; j < together_until_; ++j) apart += own_call(j);
+    if (call.together->always) apart = no_code(plan_.kernels[k], "      ");
+    for (size_t j = k; j < together_until_ && !call.together->always; ++j) apart += own_call(j);
     return text + "    if (!together) {\n" + apart + "    }\n  }\n";
   }
 
@@ -123,6 +124,11 @@ class HostWriter {
     return call_comment(plan_.kernels[k]) + l.setup + fmt::format("    if (!together && cd::cuda_has(call, {}) && {}) {{\n", l.function, l.condition) + trace_begin_text(k) +
            fmt::format("      const struct {{ {}}} args = {{\n{}      }};\n", members, values) +
            "      const cd::CudaParam params[] = {{&t, sizeof t}, {&args, sizeof args}};\n" + enqueue(l, l.grid_x, 2, "      ") + trace_end_text(k) + "      together = true;\n    }\n  }\n";
+  }
+
+  static std::string no_code(const Kernel& kernel, const std::string& indent) {
+    return fmt::format("{}return cd::fail(error, {}, \"%s\", {});\n", indent, static_cast<int>(ErrorCode::wrong_machine),
+                       message_literal("the package has no code for this device's architecture for " + kernel.name));
   }
 
   std::string own_call(size_t k) {
@@ -149,8 +155,7 @@ class HostWriter {
       const std::string has = fmt::format("cd::cuda_has(call, {})", l.function);
       text += fmt::format("if ({}{}) {{\n{}    }} else ", has, l.condition.empty() ? "" : " && (" + l.condition + ")", launch(l, k, t != nullptr, only_params, "      "));
     }
-    text += fmt::format("{{\n      return cd::fail(error, {}, \"%s\", {});\n    }}\n", static_cast<int>(ErrorCode::wrong_machine),
-                        message_literal("the package has no code for this device's architecture for " + kernel.name));
+    text += "{\n" + no_code(kernel, "      ") + "    }\n";
     return text + trace_end_text(k) + hook(k, true) + "  }\n";
   }
 

@@ -37,6 +37,8 @@ class Writer {
     JoinedProducts out;
     out.params = params_text();
     out.condition = condition_;
+    out.few_rows = wherever_ && shape_.rows >= kJoinedRows;
+    out.always = wherever_ && lower_bound(facts_.m).value_or(0) >= 1 && upper_bound(facts_.m).value_or(kJoinedRows + 1) <= shape_.rows;
     std::string members, finish;
     if (rows) add_part(*rows, "rows", rows_kernel_, out, members);
     for (size_t i = 0; i < sets_.size(); ++i) {
@@ -144,7 +146,9 @@ class Writer {
   // That of an operand's first element, which must be a multiple of 16.
   std::string address(size_t k, size_t operand, int64_t alignment) {
     const std::string text = element_address(plan_, product(k).operands[operand], 64);
-    if (alignment % 16 != 0) condition_ += fmt::format(" && aligned({}, 16)", text);
+    if (alignment % 16 == 0) return text;
+    condition_ += fmt::format(" && aligned({}, 16)", text);
+    wherever_ = false;
     return text;
   }
 
@@ -156,10 +160,15 @@ class Writer {
   templates::CudaGemmFacts facts_;  // of the first product
   templates::JoinedShape shape_;
   std::string condition_;
+  bool wherever_ = true;  // the condition is about the rows alone
   int64_t tiles_ = 0;
 };
 
 }  // namespace
+
+bool joins_itself(const KernelPlan& plan, const Kernel& kernel) {
+  return is_few_rows_product(plan, kernel) && plan.buffer(std::get<TemplateKernel>(kernel.def).operands[1].buffer).placement.kind == Placement::Kind::constant;
+}
 
 std::optional<JoinedProducts> joined_products(const KernelPlan& plan, size_t first, size_t count, int sm) { return Writer(plan, first, count, sm).run(); }
 

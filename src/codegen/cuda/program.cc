@@ -14,6 +14,7 @@
 #include "codegen/host/call_text.h"
 #include "codegen/host/index_text.h"
 #include "codegen/user_text.h"
+#include "schedule/join_products.h"
 
 namespace coil::cuda {
 
@@ -115,6 +116,15 @@ class ProgramWriter {
     for (const Kernel& k : plan_.kernels) {
       CudaCall call;
       call.checks_index = checks_index(k);
+      if (settings_.joins && !k.joins) {
+        call.together = together(k);
+        few_rows_joined_ = call.together && call.together->few_rows;
+        if (call.together && call.together->always) {
+          joined_until_ = program_.calls.size() + call.together->kernels;
+          program_.calls.push_back(std::move(call));
+          continue;
+        }
+      }
       if (program_.calls.size() < joined_until_) {
         call.joined = true;
       } else if (auto together = joined_launch(k)) {
@@ -132,7 +142,6 @@ class ProgramWriter {
           for (const templates::CudaVariant& v : variants(k, *t, sm)) call.launches.push_back(variant_launch(k, *t, v, sm));
         }
       }
-      if (settings_.joins && !k.joins) call.together = together(k);
       program_.calls.push_back(std::move(call));
     }
     return std::move(program_);
@@ -160,9 +169,12 @@ class ProgramWriter {
   // A launch for the kernel and those that join it, if there are any, where there are few rows.
   std::optional<CudaTogether> together(const Kernel& first) {
     const size_t begin = static_cast<size_t>(&first - plan_.kernels.data());
-    CudaTogether all{1, {}};
+    CudaTogether all{1, {}, true, true};
     while (begin + all.kernels < plan_.kernels.size() && plan_.kernels[begin + all.kernels].joins) ++all.kernels;
-    if (all.kernels < 2) return std::nullopt;
+    if (all.kernels < 2 && !joins_itself(plan_, first)) return std::nullopt;
+    for (size_t k = begin; k < begin + all.kernels; ++k) {
+      if (tuned_otherwise(plan_.kernels[k])) return std::nullopt;
+    }
     std::string comments;
     for (size_t k = begin; k < begin + all.kernels; ++k) comments += head_comment(plan_.kernels[k]);
     for (const int sm : sms_) {
@@ -171,13 +183,22 @@ class ProgramWriter {
       int64_t bytes = kJoinedParams;
       for (const CudaArgs& a : joined->args) bytes += 8 * (static_cast<int64_t>(a.buffers.size()) + program_.arg_symbols) + 32;
       if (bytes > kMostArgsBytes) return std::nullopt;
-      CudaLaunch l = launch(first, fmt::format("{}_and_{}_rows", first.name, all.kernels - 1), std::move(joined->text), {sm}, comments);
+      CudaLaunch l = launch(first, first.name + (all.kernels > 1 ? fmt::format("_and_{}_rows", all.kernels - 1) : "_rows"), std::move(joined->text), {sm}, comments);
       l.args = std::move(joined->args);
       l.condition = std::move(joined->condition);
       l.setup = std::move(joined->params);
+      all.few_rows = all.few_rows && joined->few_rows;
+      all.always = all.always && joined->always;
       all.launches.push_back(std::move(l));
     }
     return all;
+  }
+
+  // Whether a tuner has found something else than a kernel for few rows to be the fastest for the fewest rows.
+  static bool tuned_otherwise(const Kernel& k) {
+    if (!std::holds_alternative<TemplateKernel>(k.def) || k.choices.rows.empty()) return false;
+    const Choice& least = k.choices.rows[0].choice;
+    return least != Choice{} && least.values[0] != templates::kFewRows;
   }
 
   // One launch for the kernel and those that may run beside it, if there are any: each has its own blocks.
@@ -322,7 +343,8 @@ class ProgramWriter {
   // In the order in which the host asks them: what a tuner chose (or may tell the program to run), then the own rules, as far as
   // something is left to them.
   std::vector<templates::CudaVariant> variants(const Kernel& k, const TemplateKernel& t, int sm) const {
-    const std::vector<templates::CudaVariant> own = template_variants(plan_, t, sm, settings_.libraries);
+    std::vector<templates::CudaVariant> own = template_variants(plan_, t, sm, settings_.libraries);
+    if (few_rows_joined_ && own.size() > 1) std::erase_if(own, [](const templates::CudaVariant& v) { return v.condition == fmt::format("t.m <= {}", kJoinedRows); });
     if (sm != settings_.tuned_sm) return own;
     std::vector<templates::CudaVariant> out;
     const auto add = [&](templates::CudaVariant v, const std::string& condition) {
@@ -410,6 +432,7 @@ class ProgramWriter {
   std::map<std::string, int> known_;
   std::map<std::pair<const UserKernel*, const UserImage*>, int> known_images_;
   size_t joined_until_ = 0;           // kernels before this one are in a launch that is written
+  bool few_rows_joined_ = false;      // the launch that the kernel shares serves all calls of so few rows
 };
 
 }  // namespace
