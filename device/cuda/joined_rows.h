@@ -95,6 +95,7 @@ CD_FN void joined_rows(const CudaJoined& t, const Rows& rows, const E& epilogue)
       if (last) {
         number += (int)gridDim.x;
         if (number < tiles) tile.place(t, number, SETS, own);
+        else next_may_begin();  // all of this block's weights are on their way
       }
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {

@@ -72,6 +72,14 @@ CD_FN void begin_kernel() {
 #endif
 }
 
+// Lets the next kernel's blocks start, and wait in begin_kernel(), where they find room beside this one's. Only for kernels whose blocks are all resident: those of
+// the next kernel would take the places of blocks that have not begun.
+CD_FN void next_may_begin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 template <class T>
 CD_FN T cdiv(T a, T b) {
   return (a + b - 1) / b;
