@@ -141,6 +141,7 @@ using u32 = unsigned;
 using u64 = unsigned long long;
 
 inline void griddepcontrol_wait() { emulation::wait_for_earlier_kernel(); }
+inline void griddepcontrol_launch_dependents() {}
 [[noreturn]] inline void not_emulated(const char* text) { emulation::fail(text); }
 
 inline u16 f16_bits(float x) { return std::bit_cast<u16>((_Float16)x); }

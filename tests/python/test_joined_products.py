@@ -144,17 +144,40 @@ def test_many_rows_and_float32_have_kernels_of_their_own(tmp_path):
         assert not any("_rows_" in kernel for kernel in program.names)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=["bf16", "f32"])
-def test_steps_of_a_decoder(dtype):
-    """A prompt of five tokens, steps of one, and one of three, with caches that are written in place: logits beside eager's."""
+def exported_decoder(dtype, layers=2, dynamic=True):
     import small_decoders
     from transformers.integrations.executorch import TorchExportableModuleWithStaticCache
 
-    module = TorchExportableModuleWithStaticCache(small_decoders.decoder("llama").to(dtype))
+    module = TorchExportableModuleWithStaticCache(small_decoders.decoder("llama", num_hidden_layers=layers).to(dtype))
+    count = 5 if dynamic else 1
+    example = {"input_ids": torch.zeros(1, count, dtype=torch.int64), "cache_position": torch.arange(count)}
     n = torch.export.Dim("n", min=1, max=small_decoders.ROWS - 1)
-    example = {"input_ids": torch.zeros(1, 5, dtype=torch.int64), "cache_position": torch.arange(5)}
+    shapes = {"input_ids": {1: n}, "cache_position": {0: n}} if dynamic else None
     with torch.no_grad():
-        exported = torch.export.export(module, (), example, dynamic_shapes={"input_ids": {1: n}, "cache_position": {0: n}}, strict=False)
+        return module, torch.export.export(module, (), example, dynamic_shapes=shapes, strict=False)
+
+
+def launches_of_a_step(dynamic, layers, folder):
+    _, exported = exported_decoder(torch.bfloat16, layers, dynamic)
+    folder.mkdir()
+    torch.export.save(exported, folder / "m.pt2")
+    env = {**emulated_cuda.environment(), "COIL_NVRTC": str(emulated_cuda.made_tools() / "libnvrtc.so"), "COIL_DUMP": str(folder)}
+    done = harness.coil("compile", folder / "m.pt2", "-q", "--target", "cuda:sm_90", "-o", folder / "m.coil.pt2", env=env)
+    assert done.returncode == 0, done.stderr
+    plan = next(folder.glob("*_plan_cuda.txt")).read_text()
+    return sum(line.startswith("kernel ") and "the one before" not in line for line in plan.splitlines())
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["one_row", "any_rows"])
+def test_launches_of_a_layer(dynamic, tmp_path):
+    """Norm with q, k and v; rotary embeddings with both caches' rows; attention; o; norm with gate and up; down."""
+    assert launches_of_a_step(dynamic, 3, tmp_path / "three") - launches_of_a_step(dynamic, 2, tmp_path / "two") == 6
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=["bf16", "f32"])
+def test_steps_of_a_decoder(dtype):
+    """A prompt of five tokens, steps of one, and one of three, with caches that are written in place: logits beside eager's."""
+    module, exported = exported_decoder(dtype)
     program = emulated_cuda.StatefulProgram(exported)
     start = 0
     for count in (5, 1, 1, 3, 1):
