@@ -52,6 +52,7 @@ template <class T, class M, bool CAUSAL, int D, int ROWS, int WARPS, int SPLIT>
 CD_FN void attention_decode(const CudaAttention& t) {
   constexpr int V = 16 / sizeof(T), LANES = D / V < 32 ? D / V : 32, C = D / V / LANES, TEAMS = WARPS * 32 / LANES, THREADS = WARPS * 32;
   constexpr int AHEAD = ROWS * C >= 4 ? 2 : 4, LD = D + 2;
+  next_may_begin();  // the product behind it asks for its weights meanwhile: these blocks leave most of the memory's bandwidth
   extern __shared__ __align__(128) unsigned char shared[];
   float* parts = (float*)shared;   // [team][ROWS][LD]: output, maximum, sum
   const int q_len = (int)t.q_len, kv_len = (int)t.kv_len, group = (int)(t.heads / t.kv_heads), rows = group * q_len;

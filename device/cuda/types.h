@@ -72,8 +72,8 @@ CD_FN void begin_kernel() {
 #endif
 }
 
-// Lets the next kernel's blocks start, and wait in begin_kernel(), where they find room beside this one's. Only for kernels whose blocks are all resident: those of
-// the next kernel would take the places of blocks that have not begun.
+// Lets the next kernel's blocks start, once all blocks of this one have come here, and wait in begin_kernel(), where they find room beside this one's. Only for
+// kernels of few rows, which wait for memory: in front of others it cost more than it gained (bench/log/gpu.md).
 CD_FN void next_may_begin() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
