@@ -148,7 +148,10 @@ def workloads():
 
         def forward(self, x):
             parts = [f(self.norm(x)) for f in self.first]
-            mixed = F.silu(parts[0]) * parts[1] if len(parts) == 2 else parts[0] + torch.cat([parts[1], parts[2]], -1).repeat(1, parts[0].shape[1] // (2 * parts[1].shape[1]))
+            if len(parts) == 2:
+                return x + self.last(F.silu(parts[0]) * parts[1])
+            q, k, v = [part.view(1, x.shape[0], -1, 64).transpose(1, 2) for part in parts]
+            mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True).transpose(1, 2).reshape(x.shape)
             return x + self.last(mixed)
 
     def token(name, rows, *columns, width=2048, layers=12):
