@@ -27,7 +27,7 @@ const TemplateKernel* few_rows_product(const KernelPlan& plan, const Kernel& k) 
   const DType type = plan.buffer(t->operands[0].buffer).info.dtype;
   if ((type != DType::bf16 && type != DType::f16) || plan.buffer(t->operands[1].buffer).info.dtype != type) return nullptr;
   const std::optional<int64_t> depth = constant(product(pool, g->k)), columns = constant(product(pool, g->n));
-  if (!depth || !columns || *depth < kLine || *depth % kLine != 0 || *columns < 1) return nullptr;
+  if (!depth || !columns || *depth < kLine || *depth % kLine != 0 || *depth > kJoinedDepth || *columns < 1) return nullptr;
   const Expr rows = product(pool, g->m);
   if (lower_bound(rows).value_or(0) > kJoinedRows) return nullptr;
   const int m0 = static_cast<int>(g->batch.size()), n0 = m0 + static_cast<int>(g->m.size()), k0 = n0 + static_cast<int>(g->n.size());

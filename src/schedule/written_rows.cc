@@ -80,7 +80,7 @@ class RowComputer {
 
   void run() {
     for (size_t n = 0; n < plan_.kernels.size(); ++n) {
-      if (pointwise(plan_.kernels[n]) && writes_state(plan_.kernels[n])) take_in(n);
+      if (pointwise(plan_.kernels[n]) && writes_in_place(plan_.kernels[n])) take_in(n);
     }
     std::vector<Kernel> kernels;
     for (size_t n = 0; n < plan_.kernels.size(); ++n) {
@@ -90,9 +90,12 @@ class RowComputer {
   }
 
  private:
-  bool writes_state(const Kernel& k) const {
+  bool writes_in_place(const Kernel& k) const {
     const auto& stmts = std::get<LoopKernel>(k.def).stmts;
-    return std::any_of(stmts.begin(), stmts.end(), [&](const Stmt& s) { return s.kind == Stmt::Kind::store && plan_.buffer(s.buffer).info.kind == BufferInfo::Kind::state; });
+    return std::any_of(stmts.begin(), stmts.end(), [&](const Stmt& s) {
+      const bool kept = s.kind == Stmt::Kind::store && s.condition;  // rows, not the whole state
+      return kept && (plan_.buffer(s.buffer).info.kind == BufferInfo::Kind::state || plan_.buffer(s.buffer).info.kind == BufferInfo::Kind::input);
+    });
   }
 
   // The kernels in front of number n whose results it alone reads.
@@ -114,8 +117,9 @@ class RowComputer {
   bool take_in(const LoopKernel& made, size_t before, size_t n, const std::set<BufferId>& written) {
     const std::optional<Computed> x = computed_by(plan_, made);
     if (!x || !read_by(x->buffer, n)) return false;
+    const std::vector<BufferId> writes = kernel_work(plan_, plan_.kernels[n]).writes;
     for (const BufferId id : kernel_work(plan_, plan_.kernels[before]).reads) {
-      if (written.contains(id) || plan_.buffer(id).info.kind == BufferInfo::Kind::state) return false;
+      if (written.contains(id) || std::find(writes.begin(), writes.end(), id) != writes.end()) return false;
     }
     auto& reader = std::get<LoopKernel>(plan_.kernels[n].def);
     Expr load;

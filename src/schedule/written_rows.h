@@ -1,4 +1,4 @@
-// Rows of a state (a cache's keys) that a kernel writes where they lie, computed by that kernel.
+// Rows of a state or an input (a cache's keys) that a kernel writes where they lie, computed by that kernel.
 #pragma once
 
 #include "schedule/kernel_plan.h"

@@ -12,7 +12,7 @@ constexpr double kBytesPerNs = 25;       // that a multiprocessor draws from mem
 constexpr double kUnderWay = 40 << 10;   // bytes that it has to have asked for to get them
 constexpr double kTileEnd = 500;         // ns: adding up the warps' parts and the epilogue, in which the block asks for one turn of the next tile only
 constexpr int kMostWarps = 24;           // of a multiprocessor: 80 registers a thread
-constexpr int64_t kRowBytes = 32 << 10;  // of shared memory for the rows, so that several blocks fit
+constexpr int64_t kRowBytes = 32 << 10;  // of shared memory for the rows: one of kJoinedDepth elements (schedule/join_products.h), and several blocks fit
 
 // Nanoseconds of the busiest multiprocessor.
 double time_of(const JoinedShape& s, const std::vector<int64_t>& columns, bool pairs, int64_t k, int sms) {

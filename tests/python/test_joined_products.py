@@ -144,6 +144,15 @@ def test_many_rows_and_float32_have_kernels_of_their_own(tmp_path):
         assert not any("_rows_" in kernel for kernel in program.names)
 
 
+@pytest.mark.parametrize("depth,joins", [(16384, True), (16392, False)])
+def test_rows_fit_the_shared_memory_that_every_kernel_has(depth, joins, tmp_path):
+    linear = nn.Linear(depth, 8, bias=False).bfloat16()
+    with torch.no_grad():
+        torch.export.save(torch.export.export(linear, (torch.randn(1, depth).bfloat16(),)), tmp_path / "m.pt2")
+    program = emulated_cuda.Emulated(tmp_path / "m.pt2", tmp_path, 80)
+    assert any("_rows_" in kernel for kernel in program.names) == joins
+
+
 def exported_decoder(dtype, layers=2, dynamic=True):
     import small_decoders
     from transformers.integrations.executorch import TorchExportableModuleWithStaticCache
