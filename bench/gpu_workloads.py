@@ -138,6 +138,30 @@ def workloads():
         gemm(m, n, k)
     for m, n, k in ((1, 4096, 4096), (1, 14336, 4096), (1, 4096, 14336), (4, 4096, 4096), (8, 14336, 4096), (32, 4096, 4096), (560, 1280, 3420), (2048, 1280, 3420), (2048, 4096, 4095)):
         gemm(m, n, k, epilogue=False)
+
+    # A token's products at the sizes of Llama-3.2-1B, as many layers as no cache holds: all that counts is reading the weights
+    class Layer(nn.Module):
+        def __init__(self, width, *columns):
+            super().__init__()
+            self.norm, self.first = nn.RMSNorm(width), nn.ModuleList([nn.Linear(width, n, bias=False) for n in columns])
+            self.last = nn.Linear(columns[0], width, bias=False)
+
+        def forward(self, x):
+            parts = [f(self.norm(x)) for f in self.first]
+            if len(parts) == 2:
+                return x + self.last(F.silu(parts[0]) * parts[1])
+            q, k, v = [part.view(1, x.shape[0], -1, 64).transpose(1, 2) for part in parts]
+            mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True).transpose(1, 2).reshape(x.shape)
+            return x + self.last(mixed)
+
+    def token(name, rows, *columns, width=2048, layers=12):
+        count = 2 * layers * width * (sum(columns) + columns[0])
+        add(f"{name}_{rows}x{width}_bf16", "token", lambda: (nn.Sequential(*[Layer(width, *columns) for _ in range(layers)]).to(bf16), (rand(rows, width),)), bytes=count, floor=copy_of(count // 2),
+            tolerance=5e-2)
+
+    for rows in (1, 4):
+        token("gate_up_down", rows, 8192, 8192)
+        token("qkv_o", rows, 2048, 512, 512, layers=24)
     return table
 
 

@@ -23,6 +23,20 @@ struct CudaGemm {
                                  // each), where neighbours are not multiples of 32 bytes apart
 };
 
+// Products of the same rows of a [m, k]: of each set the columns of one weight [n, k], or those of two side by side. A tile has two halves of 8 columns, or one.
+struct CudaJoined {
+  long long m;
+  const void* a;                 // null where the kernel computes the rows
+  long long a_row;
+  struct Set {
+    const void* b[2];            // of each half of a tile: where the weight's lines begin, how far apart they are, and how many there are
+    long long b_col[2];
+    int n[2];
+    int step;                    // columns from a tile to the next
+    int end;                     // tiles up to and with this set
+  } set[6];
+};
+
 // Groups of rows (a's rows meet their group's b; a_batch is 0) or of k (each group has a result of its own; the batch strides are 0): group g ends at ends[g],
 // and the next one begins. Rows behind the last group give zeros.
 struct CudaGroupedGemm : CudaGemm {

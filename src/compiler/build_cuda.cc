@@ -256,13 +256,15 @@ Result<TargetContents> build_plan(CudaPlan plan, const TargetJob& job, const too
   t.needs = {"libcuda.so.1"};
   t.plan = std::move(plan.plan);
   TRY_STATUS(check_images(t.plan, cuda_architectures(job.architectures)));
+  plan.settings.joins = !hooks.any();  // who looks at each kernel has each run by itself
   cuda::CudaProgram program = cuda::generate_kernels(t.plan, plan.settings);
   TRY(t.replaced, replace_kernels(program, t.plan, options.replace_kernels));
   TRY_STATUS(check_counts(cuda::grid_limits(t.plan, program)));
   t.num_functions = program.functions.size();
   for (const std::string& library : program.libraries) t.uses.push_back(library == "libcudnn" ? "libcudnn.so.9" : "libcublasLt.so.13");
   for (const cuda::CudaCall& c : program.calls) {
-    t.functions.push_back(c.joined ? t.functions.back() : c.launches.empty() ? "" : program.functions[static_cast<size_t>(c.launches[0].function)].name);
+    const std::vector<cuda::CudaLaunch>& launches = c.launches.empty() && c.together ? c.together->launches : c.launches;
+    t.functions.push_back(c.joined ? t.functions.back() : launches.empty() ? "" : program.functions[static_cast<size_t>(launches[0].function)].name);
   }
   if (hooks.launched_with) *hooks.launched_with = last_of_launches(program);
   t.graphs = options.graphs && !t.plan.kernels.empty() && !hooks.any();

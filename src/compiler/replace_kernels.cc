@@ -94,6 +94,8 @@ Result<std::vector<TargetContents::Replaced>> replace_kernels(cuda::CudaProgram&
   FunctionsOf uses(plan.kernels.size());
   for (size_t k = 0; k < uses.size(); ++k) {
     for (cuda::CudaLaunch& l : program.calls[k].launches) uses[k].push_back(&l.function);
+    if (!program.calls[k].together) continue;
+    for (cuda::CudaLaunch& l : program.calls[k].together->launches) uses[k].push_back(&l.function);
   }
   return replace(program.functions, uses, plan, replacements);
 }

@@ -23,6 +23,7 @@ constexpr SchedulerStep kSteps[] = {
     {"keys", "attention reads a cache and new keys where they are", [](TargetTraits& t) { t.joins_keys = false; }},
     {"select", "short concatenations are computed where they are read", [](TargetTraits& t) { t.select_pieces = 0; }},
     {"beside", "kernels that do not need each other are one launch", [](TargetTraits& t) { t.most_beside = 1; }},
+    {"joins", "products of the same few rows are one launch", [](TargetTraits& t) { t.joins_products = false; }},
     {"padding", "rows of matrices are moved apart", [](TargetTraits& t) { t.colliding_row_bytes = t.product_row_bytes = 0; }},
 };
 

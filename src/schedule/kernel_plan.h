@@ -175,6 +175,7 @@ struct Kernel {
   std::string assertion;                // not empty: what to say when its checked index fails
   ChoiceTable choices;
   bool beside = false;                  // may run at the same time as the kernel before it, and as those that that one runs beside
+  bool joins = false;                   // a product that may share a launch with the kernel before it: that one's product of the same rows, or what computes these
 };
 
 // A constant of the package. Packed ones hold a template's layout; their bytes are made when the package is written.

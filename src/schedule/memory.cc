@@ -92,15 +92,17 @@ class MemoryPlanner {
       if (opens && depth++ == 0) begin = i;
       // What lives in a region lives from its first mark to its last one: loops come back, and branches leave things out. What kernels
       // use that may run at the same time, lives while any of them runs.
-      if (!plan_.kernels[n].beside) first = i;
+      if (!together(n)) first = i;
       int last = i;
-      while (static_cast<size_t>(last) + 1 < plan_.kernels.size() && plan_.kernels[static_cast<size_t>(last) + 1].beside) ++last;
+      while (static_cast<size_t>(last) + 1 < plan_.kernels.size() && together(static_cast<size_t>(last) + 1)) ++last;
       std::visit([&](auto& def) { touch_kernel(def, depth > 0 ? begin : first); }, plan_.kernels[n].def);
       if (depth == 0 && last > first) std::visit([&](auto& def) { touch_kernel(def, last); }, plan_.kernels[n].def);
       if (!mark || mark->kind != ControlMark::Kind::end || --depth > 0) continue;
       for (int k = begin; k < i; ++k) std::visit([&](auto& def) { touch_kernel(def, i); }, plan_.kernels[static_cast<size_t>(k)].def);
     }
   }
+
+  bool together(size_t n) const { return plan_.kernels[n].beside || plan_.kernels[n].joins; }
 
   void touch_kernel(const LoopKernel& k, int i) {
     for (const Stmt& s : k.stmts) {

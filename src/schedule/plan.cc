@@ -4,11 +4,13 @@
 
 #include "schedule/build.h"
 #include "schedule/inline_producers.h"
+#include "schedule/join_products.h"
 #include "schedule/lone_loops.h"
 #include "schedule/panel_lookups.h"
 #include "schedule/past_keys.h"
 #include "schedule/renumber.h"
 #include "schedule/weights.h"
+#include "schedule/written_rows.h"
 
 namespace coil {
 namespace {
@@ -43,7 +45,9 @@ class Planner {
       plan_.kernels.push_back({"write_" + o.name, CopyKernel{o.source, o.target}, {"copy"}, {}});
     }
     if (target_.writes_in_place) write_in_place(plan_);
+    if (target_.writes_in_place && target_.most_beside > 1) compute_written_rows(plan_);
     change_in_place(plan_);
+    if (target_.joins_products) join_products(plan_);
     mark_beside(plan_.kernels, target_);
     run_by_image(plan_, target_);
     TRY_STATUS(plan_memory(plan_, target_));

@@ -18,7 +18,7 @@ class PlanPrinter {
   std::string run() {
     std::string text;
     for (const Kernel& k : plan_.kernels) {
-      text += "kernel " + k.name + (k.beside ? ", beside the one before\n" : "\n");
+      text += "kernel " + k.name + (k.beside ? ", beside the one before\n" : k.joins ? ", joined with the one before\n" : "\n");
       std::visit([&](const auto& def) { text += print(def); }, k.def);
     }
     text += "arena " + to_string(plan_.arena_bytes) + " bytes\n";

@@ -57,13 +57,15 @@ std::optional<OneCoordinate> one_coordinate(const LoopKernel& k, Expr part) {
 }
 
 // The loops without the axis, of which only one coordinate counts.
-void drop_axis(LoopKernel& k, const OneCoordinate& one, Stmt& store, std::vector<Expr>& parts) {
-  ExprPool& pool = *store.value->pool;
+void drop_axis(LoopKernel& k, const OneCoordinate& one, std::vector<Stmt>& stores, std::vector<Expr>& parts) {
+  ExprPool& pool = *one.at->pool;
   std::vector<Expr> now;
   for (int a = 0; a < static_cast<int>(k.axes.size()); ++a) now.push_back(pool.var(a > one.axis ? a - 1 : a));
   std::vector<Expr> at = now;
   at[static_cast<size_t>(one.axis)] = substitute_vars(one.at, now);
-  for (Expr* e : {&store.value, &store.offset}) *e = substitute_vars(*e, at);
+  for (Stmt& store : stores) {
+    for (Expr* e : {&store.value, &store.offset}) *e = substitute_vars(*e, at);
+  }
   for (Expr& part : parts) part = substitute_vars(part, at);
   if (one.exists) parts.push_back(substitute_vars(one.exists, now));
   k.axes.erase(k.axes.begin() + one.axis);
@@ -108,17 +110,22 @@ std::optional<RowWrite> find_row_write(const LoopKernel& k, BufferId made) {
   return alone ? std::optional(write) : std::nullopt;
 }
 
-LoopKernel only_new_elements(LoopKernel k, const RowWrite& write, Expr allowed) {
-  Stmt store = k.stmts[write.store];
-  ExprPool& pool = *store.value->pool;
-  const bool alone = std::count_if(k.stmts.begin(), k.stmts.end(), [](const Stmt& s) { return s.kind == Stmt::Kind::store; }) == 1;
-  std::vector<Expr> parts = conjuncts(write.condition);
-  if (!alone) {  // what others store needs the loops as they are
-    if (allowed) parts.push_back(allowed);
-    k.stmts[write.store].condition = conjunction(pool, parts);
+LoopKernel only_new_elements(LoopKernel k, const std::vector<RowWrite>& writes, Expr allowed) {
+  ExprPool& pool = *writes[0].value->pool;
+  const auto all = static_cast<size_t>(std::count_if(k.stmts.begin(), k.stmts.end(), [](const Stmt& s) { return s.kind == Stmt::Kind::store; }));
+  const auto allowed_too = [&](std::vector<Expr> parts, bool first) {
+    if (allowed) parts.insert(first ? parts.begin() : parts.end(), allowed);
+    return conjunction(pool, parts);
+  };
+  if (all != writes.size()) {  // what others store needs the loops as they are
+    for (const RowWrite& w : writes) k.stmts[w.store].condition = allowed_too(conjuncts(w.condition), false);
     return k;
   }
-  store.value = write.value;
+  std::vector<Stmt> stores;
+  for (const RowWrite& w : writes) stores.push_back(k.stmts[w.store]), stores.back().value = w.value;
+  // An axis goes where all writes are at the same coordinate of it.
+  const bool same = std::all_of(writes.begin(), writes.end(), [&](const RowWrite& w) { return w.condition == writes[0].condition; });
+  std::vector<Expr> parts = same ? conjuncts(writes[0].condition) : std::vector<Expr>();
   for (size_t i = 0; i < parts.size();) {
     const std::optional<OneCoordinate> one = one_coordinate(k, parts[i]);
     if (!one) {
@@ -126,12 +133,11 @@ LoopKernel only_new_elements(LoopKernel k, const RowWrite& write, Expr allowed) 
       continue;
     }
     parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(i));
-    drop_axis(k, *one, store, parts);
+    drop_axis(k, *one, stores, parts);
     i = 0;
   }
-  if (allowed) parts.insert(parts.begin(), allowed);
-  store.condition = conjunction(pool, parts);
-  k.stmts = {std::move(store)};
+  for (size_t i = 0; i < stores.size(); ++i) stores[i].condition = allowed_too(same ? parts : conjuncts(writes[i].condition), true);
+  k.stmts = std::move(stores);
   return k;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "schedule/kernel_plan.h"
 
@@ -17,8 +18,8 @@ struct RowWrite {
 // The kernel's store to `made`, if it is one of those.
 std::optional<RowWrite> find_row_write(const LoopKernel& k, BufferId made);
 
-// The kernel that stores the new elements alone, for `made` being the memory of `old`. Loops over a whole axis of which one coordinate is
-// written (a row of a cache at a position from data) are gone. allowed: null, or what has to hold besides.
-LoopKernel only_new_elements(LoopKernel k, const RowWrite& write, Expr allowed);
+// The kernel that stores the new elements alone, for each `made` being the memory of its `old`. Loops over a whole axis of which one coordinate is
+// written (a row of a cache at a position from data) are gone. allowed: null, or what has to hold besides. No write may read what another one changes.
+LoopKernel only_new_elements(LoopKernel k, const std::vector<RowWrite>& writes, Expr allowed);
 
 }  // namespace coil

@@ -27,6 +27,7 @@ struct TargetTraits {
   int inline_cost = 6;                    // a pointwise producer this cheap is recomputed in each of its consumers
   int max_inlined_loads = 3;
   int most_beside = 1;                    // so many neighbours that do not need each other may be one launch (Kernel::beside)
+  bool joins_products = false;            // products of the same rows, and what computes these, may be one launch (Kernel::joins)
   int64_t kept_bytes = 0;                 // kernels that move more than this run image by image, each worker with an image of its own; 0: never
   bool fuse_epilogues = true;             // what uses a template's result element by element runs with it
   bool joins_keys = false;                // attention reads keys and values where the pieces of their concatenation lie

@@ -173,9 +173,25 @@ class InPlaceWrites {
     for (LoopOutput& o : plan_.outputs) o.source = to_[static_cast<size_t>(o.source.index)];
   }
 
+  // The writes as those of rows, if they are all such and none reads what another one changes.
+  static std::optional<std::vector<RowWrite>> rows_alone(const std::vector<Write>& writes) {
+    std::vector<RowWrite> rows;
+    for (const Write& w : writes) {
+      if (!w.rows) return std::nullopt;
+      rows.push_back(*w.rows);
+    }
+    for (const RowWrite& w : rows) {
+      for (const RowWrite& other : rows) {
+        const auto reads = [&](Expr e) { return any_of(e, [&](Expr n) { return n->kind == ExprKind::load && n->id == other.old.index; }); };
+        if (w.store != other.store && (reads(w.value) || reads(w.condition))) return std::nullopt;
+      }
+    }
+    return rows;
+  }
+
   static void change(LoopKernel& loop, const std::vector<Write>& writes, Expr allowed) {
-    if (writes.size() == 1 && writes[0].rows) {
-      loop = only_new_elements(std::move(loop), *writes[0].rows, allowed);
+    if (const std::optional<std::vector<RowWrite>> rows = rows_alone(writes)) {
+      loop = only_new_elements(std::move(loop), *rows, allowed);
       return;
     }
     for (const Write& w : writes) {

@@ -182,10 +182,13 @@ void add_for_points(const std::vector<GemmProblem>& points, bool tma, const std:
 
 // --- few rows
 
+// Whether all sizes but that of the rows are known.
+bool fixed_weight(const GemmProblem& p) { return known(p.facts.batch) && known(p.facts.n) && known(p.facts.k); }
+
 // Parts of k so that `blocks` fill the machine, each part at least `least` long.
 int cluster_split(const GemmProblem& p, int64_t blocks, int64_t least, int64_t rows) {
   int split = 1;
-  while (p.sm == 90 && p.fixed && split < 8 && blocks * split * 2 <= 2 * multiprocessors(p.sm) && p.k >= 2 * split * least && p.k / split * rows >= 1024) split *= 2;
+  while (p.sm == 90 && fixed_weight(p) && split < 8 && blocks * split * 2 <= 2 * multiprocessors(p.sm) && p.k >= 2 * split * least && p.k / split * rows >= 1024) split *= 2;
   return split;
 }
 
@@ -196,9 +199,17 @@ int64_t few(const GemmProblem& p) {
   return columns_by_wgmma ? 1 : p.half() && p.b_k ? 16 : 8;
 }
 
-// A kernel for few rows; it serves any number of them.
-CudaVariant few_rows(const GemmProblem& p) {
-  const int64_t limit = few(p), most = std::min(upper_bound(p.facts.m).value_or(limit), limit);
+// Warps of a block of gemv_mma for 8 rows or 16: as many as leave each a whole turn of its loop, but where 8 would make blocks that wait for others to end, 4
+// have all blocks on the multiprocessors at once (measured on an H200 with k = 4096: 14336 columns 29.0 us, not 30.1; 28672: 55.6, not 56.7; 6144: 14.2, not 14.0).
+int warps_of(const GemmProblem& p, int64_t rows, int64_t blocks) {
+  constexpr int64_t kResident = 3;  // blocks of 8 warps on a multiprocessor
+  const bool wait = rows <= 8 && fixed_weight(p) && blocks > kResident * multiprocessors(p.sm);
+  return p.k * p.batch * tiles(p.n, 16) / std::max<int64_t>(blocks, 1) >= 1024 && !wait ? 8 : 4;
+}
+
+// A kernel for so many rows; it serves any number of them.
+CudaVariant few_rows(const GemmProblem& p, int64_t limit) {
+  const int64_t most = std::min(upper_bound(p.facts.m).value_or(limit), limit);
   const int64_t width = 16 / byte_size(p.facts.dtype);
   int64_t rows = most > 4 ? 8 : most > 2 ? 4 : std::max<int64_t>(most, 1);
   CudaVariant v;
@@ -207,10 +218,7 @@ CudaVariant few_rows(const GemmProblem& p) {
   if (p.half() && p.b_k) {
     rows = most > 8 ? 16 : 8;
     v.cluster = cluster_split(p, tiles(p.n, 16) * p.batch, 512, rows);
-    // Measured on an H200 with k = 4096: 8 warps, but where all blocks of 4 warps at once keep the device busy (14336 columns: 29.0 us, not 30.1;
-    // 28672: 55.6, not 56.7; 6144: 14.2, not 14.0).
-    const int64_t blocks = tiles(p.n, 16) * p.batch * v.cluster, busy = 6 * multiprocessors(p.sm);
-    const int warps = p.k / v.cluster >= 1024 && (rows > 8 || !p.fixed || blocks < busy) ? 8 : 4;
+    const int warps = warps_of(p, rows, tiles(p.n, 16) * p.batch * v.cluster);
     v.threads = warps * 32;
     if (rows == 8) v.min_blocks = warps == 4 ? 7 : 3;  // 72 registers instead of 88: 14336 columns 31.9 us, not 32.5 (cuBLAS 32.3), 50304 of k = 768 22.2, not 23.3
     v.name = "gemv_mma";
@@ -255,13 +263,16 @@ std::string map_setup(const GemmProblem& p, int bm, int bn, const TileChoice& c)
 std::vector<CudaVariant> cuda_gemm_variants(const CudaGemmFacts& facts, int sm) {
   const GemmProblem p(facts, sm, int64_t{512});
   std::vector<CudaVariant> variants;
-  int64_t limit = few(p);
-  if (lower_bound(facts.m).value_or(0) <= limit) {
-    variants.push_back(few_rows(p));
-    if (upper_bound(facts.m).value_or(limit + 1) <= limit) return variants;
-    variants.back().condition = fmt::format("t.m <= {}", limit);
-  } else {
-    limit = 0;
+  int64_t limit = 0;
+  // Of sizes that are not known until a call, one to 8 rows (a token, a few of them) have a kernel of their own: it has twice as many bytes of the weight on
+  // their way, and parts of k.
+  const int64_t least = lower_bound(facts.m).value_or(0), most = few(p);
+  for (const int64_t rows : {std::min<int64_t>(most, 8), most}) {
+    if (least > rows || limit == rows) continue;
+    limit = rows;
+    variants.push_back(few_rows(p, rows));
+    if (upper_bound(facts.m).value_or(rows + 1) <= rows) return variants;
+    variants.back().condition = fmt::format("t.m <= {}", rows);
   }
   const std::vector<GemmProblem> points = points_of(facts, sm, limit);
   const Fit fit = tma_fit(p);
@@ -310,7 +321,7 @@ std::vector<CudaCandidate> cuda_gemm_candidates(const CudaGemmFacts& facts, int 
 
 std::optional<CudaVariant> cuda_gemm_variant(const CudaGemmFacts& facts, int sm, const CudaWay& way) {
   const GemmProblem p(facts, sm, int64_t{512});
-  if (way == CudaWay{kFewRows}) return few_rows(p);
+  if (way == CudaWay{kFewRows}) return few_rows(p, few(p));
   for (const bool tma : {true, false}) {
     const Fit fit = tma ? tma_fit(p) : Fit::always;
     if (fit == Fit::never) continue;

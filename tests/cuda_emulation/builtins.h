@@ -141,6 +141,7 @@ using u32 = unsigned;
 using u64 = unsigned long long;
 
 inline void griddepcontrol_wait() { emulation::wait_for_earlier_kernel(); }
+inline void griddepcontrol_launch_dependents() {}
 [[noreturn]] inline void not_emulated(const char* text) { emulation::fail(text); }
 
 inline u16 f16_bits(float x) { return std::bit_cast<u16>((_Float16)x); }
@@ -218,6 +219,8 @@ inline void ld_global_nc_L1__no_allocate_L2__128B_v4_u32(u32& x, u32& y, u32& z,
   const uint4 v = *(const uint4*)p;
   x = v.x, y = v.y, z = v.z, w = v.w;
 }
+
+inline void ld_global_L1__no_allocate_L2__128B_v4_u32(u32& x, u32& y, u32& z, u32& w, const void* p) { ld_global_nc_L1__no_allocate_L2__128B_v4_u32(x, y, z, w, p); }
 
 // The row addresses of matrix i come from lanes 8 i .. 8 i + 7; this lane's pair is in row g = lane / 4, columns 2 t and 2 t
 // + 1.

@@ -179,9 +179,10 @@ TEST_F(CudaGemmTest, BatchesAreLinesOfOneMap) {
 
 TEST_F(CudaGemmTest, DynamicRowsHaveAKernelForFewAndOneForMany) {
   const auto v = cuda_gemm_variants(linear(DType::bf16, dynamic(1, 8192), size(4096), size(4096)), 90);
-  ASSERT_GE(v.size(), 3u);
-  EXPECT_EQ(v[0].condition, "t.m <= 16");
-  EXPECT_TRUE(v[1].condition.starts_with("t.batch * t.m * t.n <= ")) << v[1].condition;
+  ASSERT_GE(v.size(), 4u);
+  EXPECT_EQ(v[0].condition, "t.m <= 8");
+  EXPECT_EQ(v[1].condition, "t.m <= 16");
+  EXPECT_TRUE(v[2].condition.starts_with("t.batch * t.m * t.n <= ")) << v[2].condition;
   EXPECT_EQ(v.back().name, "wgmma_128x256_2x1");
 }
 
@@ -196,8 +197,18 @@ TEST_F(CudaGemmTest, FewRowsReadTheWeightOnce) {
   EXPECT_EQ(cuda_gemm_variants(f, 80)[0].name, "gemv_axpy");
   const auto dynamic_rows = cuda_gemm_variants(linear(DType::bf16, dynamic(1, 4096), size(4096), size(4096)), 90);
   ASSERT_GE(dynamic_rows.size(), 3u);
-  EXPECT_EQ(dynamic_rows[0].condition, "t.m <= 16");
+  // A token's step, whose number of rows the call says, has the kernel that a program of one row has.
+  const auto one_row = cuda_gemm_variants(linear(DType::bf16, 1, 4096, 4096), 90);
+  EXPECT_EQ(dynamic_rows[0].call, one_row[0].call);
+  EXPECT_EQ(dynamic_rows[0].cluster, one_row[0].cluster);
+  EXPECT_NE(dynamic_rows[1].call, one_row[0].call);
   EXPECT_EQ(cuda_gemm_variants(linear(DType::bf16, dynamic(1, 6), size(4096), size(4096)), 90).size(), 1u);
+}
+
+// 8192 columns: 512 blocks, which all run at once if they have 4 warps.
+TEST_F(CudaGemmTest, BlocksOfFewRowsDoNotWaitForOthers) {
+  EXPECT_NE(cuda_gemm_variants(linear(DType::bf16, 1, 8192, 2048), 90)[0].call.find("gemv_mma<cd::bf16, 1, 4, 1>"), std::string::npos);
+  EXPECT_NE(cuda_gemm_variants(linear(DType::bf16, 1, 6144, 4096), 90)[0].call.find("gemv_mma<cd::bf16, 1, 8, 1>"), std::string::npos);
 }
 
 TEST_F(CudaGemmTest, SmallOutputsWithLongSumsSplitOverAClusterOnHopper) {

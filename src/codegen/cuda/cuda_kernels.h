@@ -34,6 +34,7 @@ struct CudaFunction {
 
 // What a launch tells its function of one kernel of the plan. All expressions are C++ text of the host program.
 struct CudaArgs {
+  int kernel = -1;                    // that it is for; -1: the launch's, and those after it
   std::vector<BufferId> buffers;      // args.p
   std::vector<std::pair<BufferId, int>> aligned;  // buffers whose addresses must be multiples of that for wide accesses
   std::vector<std::string> divisible; // expressions that must be 0 for wide accesses
@@ -57,9 +58,17 @@ struct CudaLaunch {
   std::string setup;                  // statements before (templates)
 };
 
+// Products of the same rows as one launch (joined_products.h), for each architecture; else their kernels run one after the other.
+struct CudaTogether {
+  size_t kernels = 0;                 // of the plan, from this one on
+  std::vector<CudaLaunch> launches;   // `setup` defines and fills `t`, which the condition is about
+  bool few_rows = false, always = false;  // see JoinedProducts; always: the kernels have no launches of their own
+};
+
 // A kernel of the plan: its launches are alternatives, the first whose condition holds (and whose function the device has) runs.
 struct CudaCall {
   std::vector<CudaLaunch> launches;   // empty: a plain copy
+  std::optional<CudaTogether> together;
   bool checks_index = false;
   bool joined = false;                // computed by the launch of a kernel before it
 };
@@ -80,6 +89,7 @@ struct CudaSettings {
   int tuned_sm = 0;
   std::function<std::vector<Choice>(const std::string& problem)> choices;
   std::vector<std::vector<Choice>> timed;
+  bool joins = true;                  // products of few rows may share a launch; false: each kernel runs by itself, for those who look at each
 };
 TargetTraits traits(const CudaSettings& settings);
 CudaProgram generate_kernels(const KernelPlan& plan, const CudaSettings& settings);
@@ -104,6 +114,10 @@ KernelText sort_text(const KernelPlan& plan, const SortKernel& kernel);
 KernelText user_kernel_text(const KernelPlan& plan, const UserCallKernel& kernel, size_t config);
 // The epilogue as a function object `@NAME@_epilogue` and the kernel around the variant's call.
 KernelText template_text(const KernelPlan& plan, const TemplateKernel& kernel, const templates::CudaVariant& variant);
+
+// The epilogue's function object alone. second: a product of the same rows and as many columns, whose epilogue reads what the first one stores at its own
+// points (schedule/join_products.h): both are finished at once.
+KernelText epilogue_text(const KernelPlan& plan, const TemplateKernel& kernel, const TemplateKernel* second = nullptr);
 
 // Host statements that define and fill `t` of a template's call; `address` gives a buffer's address as text.
 std::string template_params(const KernelPlan& plan, const TemplateKernel& kernel, const std::function<std::string(BufferId)>& address);

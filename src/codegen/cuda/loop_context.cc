@@ -148,8 +148,9 @@ std::string kernel_frame(const KernelContext& c, const std::vector<BufferId>& wr
   return args_struct(c) + fmt::format("COIL_KERNEL void {} @NAME@(const __grid_constant__ @NAME@_args a) {{\n  cd::begin_kernel();\n", bounds) + pointers(c, written);
 }
 
-std::string part_frame(const KernelContext& c, const std::vector<BufferId>& written) {
-  return args_struct(c) + "__device__ __forceinline__ void @NAME@(const @NAME@_args& a, const cd::u32 block) {\n" + pointers(c, written);
+std::string part_frame(const KernelContext& c, const std::vector<BufferId>& written, const std::string& more) {
+  const std::string parameters = "const @NAME@_args& a, const cd::u32 block" + (more.empty() ? "" : ", " + more);
+  return args_struct(c) + fmt::format("__device__ __forceinline__ void @NAME@({}) {{\n", parameters) + pointers(c, written);
 }
 
 KernelText finish(const KernelContext& c, std::string body) {

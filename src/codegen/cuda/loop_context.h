@@ -40,8 +40,8 @@ std::string args_struct(const KernelContext& context);
 std::string pointers(const KernelContext& context, const std::vector<BufferId>& written);
 // The struct and the kernel's head up to the pointers.
 std::string kernel_frame(const KernelContext& context, const std::vector<BufferId>& written, const std::string& bounds);
-// The same of a function that a kernel calls in place of it: with "block" instead of blockIdx.x.
-std::string part_frame(const KernelContext& context, const std::vector<BufferId>& written);
+// The same of a function that a kernel calls in place of it: with "block" instead of blockIdx.x, and perhaps one more parameter.
+std::string part_frame(const KernelContext& context, const std::vector<BufferId>& written, const std::string& more = "");
 
 KernelText finish(const KernelContext& context, std::string body);
 

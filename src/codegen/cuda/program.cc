@@ -1,4 +1,4 @@
-// All kernels of a plan, one function for equal texts; sorts; copies that wait for checks.
+// All kernels of a plan, one function for equal texts; copies that wait for checks.
 #include <algorithm>
 #include <map>
 #include <span>
@@ -7,52 +7,16 @@
 
 #include "codegen/cuda/choices.h"
 #include "codegen/cuda/images.h"
+#include "codegen/cuda/joined_products.h"
 #include "codegen/cuda/loop_way.h"
 #include "codegen/cuda/loop_context.h"
 #include "codegen/interface/call_text.h"
 #include "codegen/index_text.h"
 #include "codegen/kernel_text.h"
 #include "codegen/user_text.h"
+#include "schedule/join_products.h"
 
 namespace coil::cuda {
-
-KernelText sort_text(const KernelPlan& plan, const SortKernel& k) {
-  ExprPool& pool = *plan.pool;
-  KernelContext c(plan);
-  const auto dim = static_cast<size_t>(k.def.dim);
-  Expr rows = pool.index(1);
-  for (size_t d = 0; d < std::max<size_t>(k.sizes.size(), 1); ++d) {
-    c.vars.push_back(d == dim ? "j" : "i" + std::to_string(d));
-    c.sizes.push_back(k.sizes.empty() ? pool.index(1) : k.sizes[d]);
-    if (d != dim) rows = rows * k.sizes[d];
-  }
-  std::map<int, TempText> temps;
-  std::string fill;
-  const auto index = [&](Expr e) { return index_text(c, e); };
-  const std::string scratch = c.names.pointer(k.scratch), values = c.names.pointer(k.values), indices = c.names.pointer(k.indices);
-  const std::string type = memory_type(k.dtype), n = index(k.def.length), kept = k.sizes.empty() ? "1" : index(k.sizes[dim]);
-  std::string rest;
-  for (size_t d = k.sizes.size(); d-- > 0;) {
-    if (d == dim) continue;
-    rest += fmt::format("  const cd::i64 i{0} = rest % {1};\n  rest /= {1};\n", d, index(k.sizes[d]));
-  }
-  Emitter emitter(c, {&fill, &fill, "    ", "    ", -1, 1}, temps);
-  const std::string value = emitter.value(k.body).text;
-  const std::string store = fmt::format("    {}[{}] = from_v[j];\n    {}[{}] = from_o[j];\n", values, index(k.values_offset), indices, index(k.indices_offset));
-  std::string text = fmt::format(
-      "  const cd::i64 n = {}, row = blockIdx.x, rows = gridDim.x;\n  cd::i64* const o = (cd::i64*){} + row * n;\n  cd::i64* const o2 = o + rows * n;\n"
-      "  {}* const v = ({}*)((cd::i64*){} + 2 * rows * n) + row * n;\n  {}* const v2 = v + rows * n;\n  [[maybe_unused]] cd::i64 rest = row;\n",
-      n, scratch, type, type, scratch, type);
-  text += rest + fmt::format("  for (cd::i64 j = threadIdx.x; j < n; j += blockDim.x) {{\n{}    cd::store1(v + j, {});\n    o[j] = j;\n  }}\n", fill, value);
-  text += fmt::format("  const bool moved = cd::block_sort(v, o, v2, o2, n, {});\n  const {}* const from_v = moved ? v2 : v;\n  const cd::i64* const from_o = moved ? o2 : o;\n",
-                      k.def.descending ? "true" : "false", type);
-  text += fmt::format("  for (cd::i64 j = threadIdx.x; j < {}; j += blockDim.x) {{\n{}  }}\n", kept, store);
-  KernelText t = finish(c, kernel_frame(c, {k.values, k.indices, k.scratch}, "__launch_bounds__(512)") + text + "}\n");
-  t.headers = {"cuda/sort.h"};
-  t.threads = 512;
-  t.grid_x = host_index(rows);
-  return t;
-}
 
 // Copies that happen only if no kernel before them has reported a fault, all in one launch: each block asks for that once, in the host's memory.
 KernelText commit_text(const KernelPlan& plan, std::span<const CopyKernel* const> copies) {
@@ -77,31 +41,10 @@ KernelText commit_text(const KernelPlan& plan, std::span<const CopyKernel* const
   return t;
 }
 
-// A kernel that calls the source's function, which may be written as a __global__ one: the kernel itself comes first, since afterwards the
-// word means something else.
-KernelText user_kernel_text(const KernelPlan& plan, const UserCallKernel& k, size_t config) {
-  const UserText u = user_text(plan, k, *k.def.kernel->cuda, config, "");
-  const UserCall::Launch& launch = k.def.launches[config];
-  KernelText t;
-  t.body = fmt::format("struct @NAME@_args {{\n  void* p[{}];\n  cd::i64 s[{}];\n  cd::i32* flag;\n  cd::i32 kernel, wide;\n}};\n", std::max<size_t>(u.buffers.size(), 1),
-                       std::max<size_t>(plan.pool->num_symbols() - 1, 1));
-  t.body += "template <class Args>\n__device__ void @NAME@_body(const Args& a);\n";
-  t.body += fmt::format("COIL_KERNEL void __launch_bounds__({}) @NAME@(const __grid_constant__ @NAME@_args a) {{\n  cd::begin_kernel();\n  @NAME@_body(a);\n}}\n", launch.block);
-  t.body += "#undef __global__\n#undef __launch_bounds__\n#define __global__ __device__\n#define __launch_bounds__(...)\n";
-  t.body += hoisted_includes(*k.def.kernel->cuda) + u.constants + "namespace @NAME@_source {\n" + u.source + "}  // namespace\n" + u.undefine;
-  t.body += "namespace @NAME@_call {\n" + index_functions() + "}\n";
-  t.body += "template <class Args>\n__device__ void @NAME@_body(const Args& a) {\n  using namespace @NAME@_call;\n  const auto& s = a.s;\n  (void)s;\n" + u.arguments + "  @NAME@_source" + u.call + ";\n}\n";
-  t.headers = {"cuda/base.h", "user/kernel.h"};
-  t.buffers = u.buffers;
-  t.threads = static_cast<int>(launch.block);
-  t.shared_bytes = launch.shared;
-  t.grid_x = host_index(launch.grid[0]), t.grid_y = host_index(launch.grid[1]), t.grid_z = host_index(launch.grid[2]);
-  return t;
-}
-
 namespace {
 
 constexpr int64_t kMostArgsBytes = 4000;  // kernels take 4 KiB of parameters on every architecture
+constexpr int64_t kJoinedParams = 512;    // CudaJoined (device/cuda/params.h)
 
 class ProgramWriter {
  public:
@@ -113,6 +56,15 @@ class ProgramWriter {
     for (const Kernel& k : plan_.kernels) {
       CudaCall call;
       call.checks_index = checks_index(k);
+      if (settings_.joins && !k.joins) {
+        call.together = together(k);
+        few_rows_joined_ = call.together && call.together->few_rows;
+        if (call.together && call.together->always) {
+          joined_until_ = program_.calls.size() + call.together->kernels;
+          program_.calls.push_back(std::move(call));
+          continue;
+        }
+      }
       if (program_.calls.size() < joined_until_) {
         call.joined = true;
       } else if (auto together = joined_launch(k)) {
@@ -154,6 +106,41 @@ class ProgramWriter {
     return launch(k, "write", commit_text(plan_, copies), {}, comments);  // not the state's name, which is anything
   }
 
+  // A launch for the kernel and those that join it, if there are any, where there are few rows.
+  std::optional<CudaTogether> together(const Kernel& first) {
+    const size_t begin = static_cast<size_t>(&first - plan_.kernels.data());
+    CudaTogether all{1, {}, true, true};
+    while (begin + all.kernels < plan_.kernels.size() && plan_.kernels[begin + all.kernels].joins) ++all.kernels;
+    if (all.kernels < 2 && !joins_itself(plan_, first)) return std::nullopt;
+    for (size_t k = begin; k < begin + all.kernels; ++k) {
+      if (tuned_otherwise(plan_.kernels[k])) return std::nullopt;
+    }
+    std::string comments;
+    for (size_t k = begin; k < begin + all.kernels; ++k) comments += head_comment(plan_.kernels[k]);
+    for (const int sm : sms_) {
+      std::optional<JoinedProducts> joined = joined_products(plan_, begin, all.kernels, sm);
+      if (!joined) return std::nullopt;
+      int64_t bytes = kJoinedParams;
+      for (const CudaArgs& a : joined->args) bytes += 8 * (static_cast<int64_t>(a.buffers.size()) + program_.arg_symbols) + 32;
+      if (bytes > kMostArgsBytes) return std::nullopt;
+      CudaLaunch l = launch(first, first.name + (all.kernels > 1 ? fmt::format("_and_{}_rows", all.kernels - 1) : "_rows"), std::move(joined->text), {sm}, comments);
+      l.args = std::move(joined->args);
+      l.condition = std::move(joined->condition);
+      l.setup = std::move(joined->params);
+      all.few_rows = all.few_rows && joined->few_rows;
+      all.always = all.always && joined->always;
+      all.launches.push_back(std::move(l));
+    }
+    return all;
+  }
+
+  // Whether a tuner has found something else than a kernel for few rows to be the fastest for the fewest rows.
+  static bool tuned_otherwise(const Kernel& k) {
+    if (!std::holds_alternative<TemplateKernel>(k.def) || k.choices.rows.empty()) return false;
+    const Choice& least = k.choices.rows[0].choice;
+    return least != Choice{} && least.values[0] != templates::kFewRows;
+  }
+
   // One launch for the kernel and those that may run beside it, if there are any: each has its own blocks.
   std::optional<CudaLaunch> joined_launch(const Kernel& first) {
     const size_t begin = static_cast<size_t>(&first - plan_.kernels.data());
@@ -176,7 +163,7 @@ class ProgramWriter {
     CudaLaunch l = launch(first, fmt::format("{}_and_{}", first.name, parts.size() - 1), joined_text(parts), {}, comments);
     l.grid_x = "";  // what the parts add up to
     l.args.clear();
-    for (const KernelText& p : parts) l.args.push_back({p.buffers, p.aligned, p.divisible, p.grid_x});
+    for (const KernelText& p : parts) l.args.push_back({-1, p.buffers, p.aligned, p.divisible, p.grid_x});
     l.work = work_of(parts);
     return l;
   }
@@ -300,7 +287,8 @@ class ProgramWriter {
   // In the order in which the host asks them: what a tuner chose (or may tell the program to run), then the own rules, as far as
   // something is left to them.
   std::vector<templates::CudaVariant> variants(const Kernel& k, const TemplateKernel& t, int sm) const {
-    const std::vector<templates::CudaVariant> own = template_variants(plan_, t, sm, settings_.libraries);
+    std::vector<templates::CudaVariant> own = template_variants(plan_, t, sm, settings_.libraries);
+    if (few_rows_joined_ && own.size() > 1) std::erase_if(own, [](const templates::CudaVariant& v) { return v.condition == fmt::format("t.m <= {}", kJoinedRows); });
     if (sm != settings_.tuned_sm) return own;
     std::vector<templates::CudaVariant> out;
     const auto add = [&](templates::CudaVariant v, const std::string& condition) {
@@ -353,7 +341,7 @@ class ProgramWriter {
   CudaLaunch launch(const Kernel& k, std::string name, KernelText t, std::vector<int> sms = {}, const std::string& comment = "") {
     if (sms.empty()) sms = sms_;
     CudaLaunch l;
-    l.args = {{t.buffers, t.aligned, t.divisible, ""}};
+    l.args = {{-1, t.buffers, t.aligned, t.divisible, ""}};
     l.grid_x = t.grid_x, l.grid_y = t.grid_y, l.grid_z = t.grid_z;
     l.work = t.work;
     call_long_functions(t.body);
@@ -389,6 +377,7 @@ class ProgramWriter {
   FunctionNames names_;
   std::map<std::pair<const UserKernel*, const UserImage*>, int> known_images_;
   size_t joined_until_ = 0;           // kernels before this one are in a launch that is written
+  bool few_rows_joined_ = false;      // the launch that the kernel shares serves all calls of so few rows
 };
 
 }  // namespace

@@ -31,14 +31,31 @@ KernelText ReductionWriter::run() {
   if (several()) multiple_of(axis(lane_).size, width_, &c_.divisible);
   std::string main = frame_code();
   main += way_ == Way::scan ? scan_code() : phases();
-  const int slots = way_ == Way::column ? block_threads() : 32;
-  const std::string kept = several() ? fmt::format("ValueSlots<{}>", wide_slots()) : fmt::format("Slots<{}>", slots);
-  const std::string shared = needs_slots_ ? fmt::format("  __shared__ cd::{} slots;\n", kept) : "";
-  KernelText t = finish(c_, kernel_frame(c_, written_buffers(k_.stmts), bounds()) + shared + main + "}\n");
+  KernelText t = finish(c_, kernel_frame(c_, written_buffers(k_.stmts), bounds()) + slots_code() + main + "}\n");
   t.headers = {"cuda/reduce.h"};
   t.threads = block_threads();
   t.work = grid();
   t.grid_x = t.work.per_block == 1 ? host_index(t.work.amount) : fmt::format("cdiv({}, {})", host_index(t.work.amount), t.work.per_block);
+  return t;
+}
+
+std::string ReductionWriter::slots_code() const {
+  if (!needs_slots_) return "";
+  const int slots = way_ == Way::column ? block_threads() : 32;
+  return fmt::format("  __shared__ cd::{} slots;\n", several() ? fmt::format("ValueSlots<{}>", wide_slots()) : fmt::format("Slots<{}>", slots));
+}
+
+KernelText ReductionWriter::run_as_part() {
+  part_ = true;
+  c_.wide_index = !fits_32(k_, outer_points() * inner_points() * 1);
+  const std::string main = frame_code() + phases();
+  const std::vector<BufferId> written = written_buffers(k_.stmts);
+  const std::string name = c_.names.pointer(written[0]), type = memory_type(plan_.buffer(written[0]).info.dtype);
+  std::string head = part_frame(c_, written, type + "* const rows");
+  replace_all(head, fmt::format("{} = ({}*)a.p[{}];", name, type, name.substr(1)), fmt::format("{} = rows;", name));
+  KernelText t = finish(c_, head + slots_code() + main + "}\n");
+  t.headers = {"cuda/reduce.h"};
+  t.threads = block_threads();
   return t;
 }
 
@@ -321,7 +338,7 @@ std::string ReductionWriter::frame_code() {
     text = fmt::format("  const {0} row = ({0})blockIdx.x * 8 + threadIdx.x / 32;\n  const int y = threadIdx.x % 32;\n  if (row >= {1}) return;\n", ix,
                        index(outer_points()));
   } else {
-    text = fmt::format("  const {0} row = blockIdx.x;\n  const int y = threadIdx.x;\n", ix);
+    text = fmt::format("  const {0} row = {1};\n  const int y = threadIdx.x;\n", ix, part_ ? "block" : "blockIdx.x");
   }
   std::vector<int> order;
   for (int a = k_.num_outer - 1; a >= 0; --a) order.push_back(a);
@@ -354,6 +371,12 @@ KernelText reduction_text(const KernelPlan& plan, const LoopKernel& kernel) {
 std::optional<KernelText> reduction_text(const KernelPlan& plan, const LoopKernel& kernel, const LoopWay& way) {
   ReductionWriter writer(plan, kernel, &way);
   return writer.possible() ? std::optional(writer.run()) : std::nullopt;
+}
+
+std::optional<KernelText> reduction_part(const KernelPlan& plan, const LoopKernel& kernel, int threads) {
+  const LoopWay way = {kRowWay, threads, 0};
+  ReductionWriter writer(plan, kernel, &way);
+  return writer.takes_row_by_block() ? std::optional(writer.run_as_part()) : std::nullopt;
 }
 
 LoopWay own_reduction(const KernelPlan& plan, const LoopKernel& kernel) { return ReductionWriter(plan, kernel).way(); }

@@ -44,7 +44,11 @@ class ReductionWriter {
   ReductionWriter(const KernelPlan& plan, const LoopKernel& k, const LoopWay* way = nullptr);
 
   KernelText run();
+  // As a function of (arguments, block, rows) that a kernel calls for each row of a block: the row in place of blockIdx.x, the only buffer that is stored in place of
+  // its own memory in that of `rows`.
+  KernelText run_as_part();
   bool possible() const { return possible_; }
+  bool takes_row_by_block() const { return possible_ && way_ == Way::row && threads_ > 32 && !narrow_; }
   LoopWay way() const;
 
  private:
@@ -101,6 +105,7 @@ class ReductionWriter {
   GridWork grid() const;
   // The outer point of this thread.
   std::string frame_code();
+  std::string slots_code() const;
   // Coordinates of axes, the fastest first, from a number. lane_blocks: the first axis is counted in blocks of columns.
   std::string take_apart(std::string rest, const std::vector<int>& order, const std::string& lane_blocks);
   std::string phases();
@@ -168,10 +173,13 @@ class ReductionWriter {
   int chunks_ = 0;       // row: chunks a thread, when they are few enough to stay in registers; 0: a loop. scan: of a block of the axis
   std::vector<std::pair<Expr, int>> kept_values_;  // and the phase that computes them
   bool needs_slots_ = false;
+  bool part_ = false;
   int set_ = 0;
 };
 
 std::optional<KernelText> reduction_text(const KernelPlan& plan, const LoopKernel& kernel, const LoopWay& way);
+// run_as_part() by so many threads; null: the kernel does not give each row to a block.
+std::optional<KernelText> reduction_part(const KernelPlan& plan, const LoopKernel& kernel, int threads);
 LoopWay own_reduction(const KernelPlan& plan, const LoopKernel& kernel);
 
 }  // namespace coil::cuda

@@ -91,14 +91,36 @@ void attention_params(Params& p, const Attention& a, const TemplateKernel& k, co
 
 int epilogue_width(DType dtype) { return dtype == DType::f64 ? 2 : dtype == DType::f32 ? 4 : 8; }
 
+// The names by which an epilogue's expressions know the products' elements.
+std::map<int, TempText> accumulators(size_t products, bool lanes) {
+  std::map<int, TempText> temps;
+  for (size_t i = 0; i < products; ++i) temps[static_cast<int>(i)] = {i == 0 ? "acc[v]" : "other[v]", lanes};
+  return temps;
+}
+
 // The fused loops for `width` consecutive columns, or for one.
-std::string epilogue_statements(KernelContext& c, const std::vector<Stmt>& stmts, TempId acc, int width, const std::string& indent) {
+std::string epilogue_statements(KernelContext& c, const std::vector<Stmt>& stmts, size_t products, int width, const std::string& indent) {
   std::string before, body, after;
-  std::map<int, TempText> temps = {{acc.index, {"acc[v]", width > 1}}};
+  std::map<int, TempText> temps = accumulators(products, width > 1);
   Emitter emitter(c, {&before, width > 1 ? &body : &before, indent, width > 1 ? indent + "  " : indent, 2, width}, temps);
   for (const Stmt& s : stmts) emitter.store(s.buffer, s.offset, s.value, s.condition, after, indent);
   if (width == 1) return before + after;
   return before + fmt::format("#pragma unroll\n{}for (int v = 0; v < {}; ++v) {{\n", indent, width) + body + indent + "}\n" + after;
+}
+
+// What a template stores, in its own coordinates: its epilogue, or the plain result. Its element is the temp of this number.
+std::vector<Stmt> stored_by(const KernelPlan& plan, const TemplateKernel& k, int number) {
+  ExprPool& pool = *plan.pool;
+  const auto element = [&](DType type) { return pool.temp(TempId(number), type); };
+  std::vector<Stmt> stmts = k.epilogue;
+  for (Stmt& s : stmts) s.value = rewrite(s.value, [&](Expr e) { return e->kind == ExprKind::temp && e->id == k.acc.index ? element(e->dtype) : Expr(); });
+  if (!stmts.empty()) return stmts;
+  Stmt store;
+  store.dtype = plan.buffer(k.result).info.dtype;
+  store.value = element(compute_type(store.dtype));
+  store.buffer = k.result;
+  store.offset = k.result_offset;
+  return {store};
 }
 
 }  // namespace
@@ -140,6 +162,51 @@ std::string template_params(const KernelPlan& plan, const TemplateKernel& k, con
   return fmt::format("    {} t = {{}};\n", type) + p.text;
 }
 
+KernelText epilogue_text(const KernelPlan& plan, const TemplateKernel& k, const TemplateKernel* second) {
+  ExprPool& pool = *plan.pool;
+  KernelContext c(plan);
+  const size_t products = second ? 2 : 1;
+  std::vector<Stmt> stmts = stored_by(plan, k, 0);
+  if (second) {  // reads the first one's element before it is stored
+    const Stmt first = stmts[0];
+    for (Stmt& s : stored_by(plan, *second, 1)) {
+      s.value = rewrite(s.value, [&](Expr e) { return e->kind == ExprKind::load && e->id == first.buffer.index ? first.value : Expr(); });
+      stmts.push_back(std::move(s));
+    }
+  }
+  c.half_results = stores_halves(stmts);
+  c.vars = {"batch", "row", "col"};
+  c.sizes = tile_sizes(pool, k);
+  c.wide_index = !fits_32(stmts, k.result_sizes, product(pool, c.sizes));
+  const DType dtype = plan.buffer(k.operands[0].buffer).info.dtype;
+  const std::vector<Expr> coordinates = tile_coordinates(pool, k);
+  std::vector<BufferId> written;
+  for (Stmt& s : stmts) {
+    s.value = reindex(s.value, coordinates, c.sizes);
+    s.offset = reindex(s.offset, coordinates, c.sizes);
+    written.push_back(s.buffer);
+  }
+  const int width = epilogue_width(dtype);
+  mark_read_only(c, stmts, written);
+  const std::string wide = epilogue_statements(c, stmts, products, width, "    ");
+  c.vars[2] = "(col + v)";
+  const std::string single = epilogue_statements(c, stmts, products, 1, "      ");
+  KernelText t = finish(c, "");
+  const char* type = dtype == DType::f64 ? "double" : "float";
+  const std::string frame = pointers(c, written);
+  const auto elements = [&](const auto& count) {
+    return fmt::format("const {} (&acc)[{}]", type, count) + (second ? fmt::format(", const {} (&other)[{}]", type, count) : "");
+  };
+  t.body = args_struct(c) + "struct @NAME@_epilogue {\n  const @NAME@_args& a;\n";
+  if (std::count(wide.begin(), wide.end(), '\n') <= kStraightLines) t.body += "  __device__ __forceinline__ bool straight() const { return a.wide; }\n";
+  t.body += fmt::format("  __device__ __forceinline__ void wide([[maybe_unused]] cd::i64 batch, int row, int col, {}) const {{\n{}{}  }}\n", elements(width), frame, wide);
+  t.body += fmt::format("  template <int W>\n  __device__ __forceinline__ void operator()([[maybe_unused]] cd::i64 batch, int row, int col, {}, int count) const {{\n"
+                        "    static_assert(W == {}, \"columns that are finished at once\");\n    if (a.wide && count == W) return wide(batch, row, col, acc{});\n{}",
+                        elements("W"), width, second ? ", other" : "", frame);
+  t.body += fmt::format("#pragma unroll\n    for (int v = 0; v < W; ++v) {{\n      if (v >= count) continue;\n{}    }}\n  }}\n}};\n", single);
+  return t;
+}
+
 KernelText template_text(const KernelPlan& plan, const TemplateKernel& k, const CudaVariant& variant) {
   KernelText t;
   const std::string bounds = variant.min_blocks > 1 ? fmt::format("__launch_bounds__({}, {})", variant.threads, variant.min_blocks)
@@ -147,45 +214,7 @@ KernelText template_text(const KernelPlan& plan, const TemplateKernel& k, const 
   if (std::holds_alternative<Attention>(k.def)) {
     t.body = fmt::format("COIL_KERNEL void {} @NAME@(const __grid_constant__ CudaAttention t) {{\n  cd::begin_kernel();\n  {}\n}}\n", bounds, variant.call);
   } else {
-    ExprPool& pool = *plan.pool;
-    KernelContext c(plan);
-    c.half_results = stores_halves(k.epilogue);
-    c.vars = {"batch", "row", "col"};
-    c.sizes = tile_sizes(pool, k);
-    c.wide_index = !fits_32(k.epilogue, k.result_sizes, product(pool, c.sizes));
-    std::vector<Stmt> stmts = k.epilogue;
-    const DType dtype = plan.buffer(k.operands[0].buffer).info.dtype;
-    if (stmts.empty()) {
-      Stmt store;
-      store.dtype = plan.buffer(k.result).info.dtype;
-      store.value = pool.temp(k.acc, compute_type(store.dtype));
-      store.buffer = k.result;
-      store.offset = k.result_offset;
-      stmts.push_back(store);
-    }
-    const std::vector<Expr> coordinates = tile_coordinates(pool, k);
-    std::vector<BufferId> written;
-    for (Stmt& s : stmts) {
-      s.value = reindex(s.value, coordinates, c.sizes);
-      s.offset = reindex(s.offset, coordinates, c.sizes);
-      written.push_back(s.buffer);
-    }
-    const int width = epilogue_width(dtype);
-    mark_read_only(c, stmts, written);
-    const std::string wide = epilogue_statements(c, stmts, k.acc, width, "    ");
-    c.vars[2] = "(col + v)";
-    const std::string single = epilogue_statements(c, stmts, k.acc, 1, "      ");
-    t = finish(c, "");
-    const char* type = dtype == DType::f64 ? "double" : "float";
-    const std::string frame = pointers(c, written);
-    t.body = args_struct(c) + "struct @NAME@_epilogue {\n  const @NAME@_args& a;\n";
-    if (std::count(wide.begin(), wide.end(), '\n') <= kStraightLines) t.body += "  __device__ __forceinline__ bool straight() const { return a.wide; }\n";
-    t.body += fmt::format("  __device__ __forceinline__ void wide([[maybe_unused]] cd::i64 batch, int row, int col, const {} (&acc)[{}]) const {{\n{}{}  }}\n", type,
-                          width, frame, wide);
-    t.body += fmt::format("  template <int W>\n  __device__ __forceinline__ void operator()([[maybe_unused]] cd::i64 batch, int row, int col, const {} (&acc)[W], int count) const {{\n"
-                          "    static_assert(W == {}, \"columns that are finished at once\");\n    if (a.wide && count == W) return wide(batch, row, col, acc);\n{}",
-                          type, width, frame);
-    t.body += fmt::format("#pragma unroll\n    for (int v = 0; v < W; ++v) {{\n      if (v >= count) continue;\n{}    }}\n  }}\n}};\n", single);
+    t = epilogue_text(plan, k);
     const char* params = std::holds_alternative<GroupedGemm>(k.def) ? "CudaGroupedGemm" : std::holds_alternative<Gemm>(k.def) || as_product(plan, k) ? "CudaGemm" : "CudaConv2d";
     t.body += fmt::format("COIL_KERNEL void {} @NAME@(const __grid_constant__ {} t, const __grid_constant__ @NAME@_args a) {{\n  cd::begin_kernel();\n  const @NAME@_epilogue epilogue{{a}};\n  {}\n}}\n",
                           bounds, params, variant.call);
@@ -213,6 +242,7 @@ TargetTraits traits(const CudaSettings& settings) {
   t.select_pieces = 4;
   t.most_beside = 16;
   t.turns_in_tiles = true;
+  t.joins_products = true;
   t.template_scratch = [settings](const KernelPlan& plan, const TemplateKernel& k) {
     Expr bytes;
     const auto add = [&](const CudaVariant& v) {

@@ -102,7 +102,36 @@ class HostWriter {
     return kind == Placement::Kind::state || kind == Placement::Kind::arena ? "(void*)(" + text + ")" : text;
   }
 
+  // The kernel's call, or that of all kernels that it is together with; those have none of their own then.
   std::string kernel_call(size_t k) {
+    if (k < together_until_) return "";
+    const CudaCall& call = program_.calls[k];
+    if (!call.together) return own_call(k);
+    together_until_ = k + call.together->kernels;
+    std::string text = "  {\n    bool together = false;\n", apart;
+    for (const CudaLaunch& l : call.together->launches) text += together_text(l, k);
+    if (call.together->always) apart = no_code(plan_.kernels[k], "      ");
+    for (size_t j = k; j < together_until_ && !call.together->always; ++j) apart += own_call(j);
+    return text + "    if (!together) {\n" + apart + "    }\n  }\n";
+  }
+
+  std::string together_text(const CudaLaunch& l, size_t k) const {
+    std::string members, values;
+    for (size_t i = 0; i < l.args.size(); ++i) {
+      members += fmt::format("{} m{}; ", args_type(l.args[i]), i);
+      values += fmt::format("        {{{}}},\n", args_value(l.args[i], static_cast<size_t>(l.args[i].kernel)));
+    }
+    return call_comment(plan_.kernels[k]) + l.setup + fmt::format("    if (!together && cd::cuda_has(call, {}) && {}) {{\n", l.function, l.condition) + trace_begin_text(k) +
+           fmt::format("      const struct {{ {}}} args = {{\n{}      }};\n", members, values) +
+           "      const cd::CudaParam params[] = {{&t, sizeof t}, {&args, sizeof args}};\n" + enqueue(l, l.grid_x, 2, "      ") + trace_end_text(k) + "      together = true;\n    }\n  }\n";
+  }
+
+  static std::string no_code(const Kernel& kernel, const std::string& indent) {
+    return fmt::format("{}return cd::fail(error, {}, \"%s\", {});\n", indent, static_cast<int>(ErrorCode::wrong_machine),
+                       message_literal("the package has no code for this device's architecture for " + kernel.name));
+  }
+
+  std::string own_call(size_t k) {
     const Kernel& kernel = plan_.kernels[k];
     const CudaCall& call = program_.calls[k];
     if (call.joined) return "";
@@ -126,8 +155,7 @@ class HostWriter {
       const std::string has = fmt::format("cd::cuda_has(call, {})", l.function);
       text += fmt::format("if ({}{}) {{\n{}    }} else ", has, l.condition.empty() ? "" : " && (" + l.condition + ")", launch(l, k, t != nullptr, only_params, "      "));
     }
-    text += fmt::format("{{\n      return cd::fail(error, {}, \"%s\", {});\n    }}\n", static_cast<int>(ErrorCode::wrong_machine),
-                        message_literal("the package has no code for this device's architecture for " + kernel.name));
+    text += "{\n" + no_code(kernel, "      ") + "    }\n";
     return text + trace_end_text(k) + hook(k, true) + "  }\n";
   }
 
@@ -275,6 +303,7 @@ class HostWriter {
   const KernelPlan& plan_;
   const CudaProgram& program_;
   const HostOptions& options_;
+  size_t together_until_ = 0;  // kernels before this one are in a call that is written
 };
 
 }  // namespace
