@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "codegen/cuda/loop_context.h"
-#include "codegen/host/index_text.h"
+#include "codegen/index_text.h"
 #include "codegen/user_text.h"
 
 namespace coil::cuda {

@@ -7,8 +7,8 @@
 #include "codegen/cuda/loop_context.h"
 #include "codegen/cuda/reduction_writer.h"
 #include "codegen/cuda/template_facts.h"
-#include "codegen/host/call_text.h"
-#include "codegen/host/index_text.h"
+#include "codegen/interface/call_text.h"
+#include "codegen/index_text.h"
 #include "schedule/join_products.h"
 #include "templates/cuda_joined.h"
 
