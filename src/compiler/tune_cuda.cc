@@ -21,9 +21,7 @@ constexpr double kBuildShare = 0.5;     // of the time left that building may ta
 constexpr double kReadySeconds = 0.5;   // for the program's own kernels, on several threads
 
 Choice library_choice() {
-  Choice c;
-  c.values[0] = templates::kLibraryCall;
-  return c;
+  return choice_of(templates::CudaWay{.kind = templates::kLibraryCall});
 }
 
 struct TunedDevice {
@@ -169,7 +167,7 @@ std::function<std::vector<Choice>(const std::string& problem)> choices_of(const 
     std::vector<Choice> out;
     const tune::Entry* entry = record.find(problem);
     for (size_t i = 0; entry && i < entry->rows.size(); ++i) {
-      if (const auto c = choice_of(cuda::template_names(), entry->rows[i].choice)) out.push_back(*c);
+      if (const auto c = choice_of(templates::CudaWay::kNames, entry->rows[i].choice)) out.push_back(*c);
     }
     return out;
   };

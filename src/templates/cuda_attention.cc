@@ -116,12 +116,12 @@ constexpr double kMostBlocks = 16;  // of a multiprocessor: more do not make it 
 
 // Waves of blocks, each as long as its blocks share a multiprocessor.
 double predicted(const CudaMachine& machine, const CudaWay& way, const CudaVariant& v, double batch, double heads, double kv_heads, double q_len, double kv_len) {
-  const bool few = way[0] == kFewRows;
-  const double rows = few ? heads / kv_heads * q_len : q_len, units = batch * (few ? kv_heads : heads), parts = std::max(way[3], 1);
-  const double blocks = std::ceil(rows / way[1]) * units * parts;
+  const bool few = way.kind == kFewRows;
+  const double rows = few ? heads / kv_heads * q_len : q_len, units = batch * (few ? kv_heads : heads), parts = std::max(way.split, 1);
+  const double blocks = std::ceil(rows / way.rows) * units * parts;
   const double together = std::clamp(std::min(static_cast<double>(machine.threads) / v.threads, static_cast<double>(machine.shared_bytes) / static_cast<double>(v.shared_bytes)), 1.0, kMostBlocks);
-  const double keys = std::ceil(kv_len / parts / std::max(way[2], 1)) * std::max(way[2], 1);
-  return std::ceil(blocks / (machine.multiprocessors * together)) * together * way[1] * keys / speed(way[0]);
+  const double keys = std::ceil(kv_len / parts / std::max(way.columns, 1)) * std::max(way.columns, 1);
+  return std::ceil(blocks / (machine.multiprocessors * together)) * together * way.rows * keys / speed(way.kind);
 }
 
 }  // namespace

@@ -367,15 +367,15 @@ std::vector<CudaCandidate> cuda_conv_candidates(const CudaConvFacts& facts, int 
 
 std::optional<CudaVariant> cuda_conv_variant(const CudaConvFacts& facts, int sm, const CudaWay& way) {
   const std::optional<Tiled> c = tiled(facts, sm);
-  if (!c || !splits(c->machine, way[3])) return std::nullopt;
+  if (!c || !splits(c->machine, way.split)) return std::nullopt;
   for (const WgmmaTile& t : kWgmmaTiles) {
-    if (!c->wgmma || way_of(t, way[3]) != way || (way[3] > 1 && t.split_step == 0)) continue;
-    CudaVariant v = wgmma_variant(facts, {&t, way[3]});
+    if (!c->wgmma || way_of(t, way.split) != way || (way.split > 1 && t.split_step == 0)) continue;
+    CudaVariant v = wgmma_variant(facts, {&t, way.split});
     v.condition = *c->wgmma;
     return v;
   }
   for (const Tile& t : c->tiles) {
-    if (way_of(*c, t, way[3]) == way) return variant(facts, t, way[3]);
+    if (way_of(*c, t, way.split) == way) return variant(facts, t, way.split);
   }
   return std::nullopt;
 }

@@ -326,9 +326,9 @@ std::optional<CudaVariant> cuda_gemm_variant(const CudaGemmFacts& facts, int sm,
     const Fit fit = tma ? tma_fit(p) : Fit::always;
     if (fit == Fit::never) continue;
     for (const GemmTile* t : possible_tiles(p, tma)) {
-      if (t->bm != way[1] || t->bn != way[2]) continue;
+      if (t->bm != way.rows || t->bn != way.columns) continue;
       for (const auto& [down, across] : shares_of(*t)) {
-        const TileChoice c{t, way[3], down, across};
+        const TileChoice c{t, way.split, down, across};
         if (way_of(c) != way || !can_split(p, c)) continue;
         CudaVariant v = variant_of(p, c);
         if (fit == Fit::at_run_time && tma && t->kind != TileKind::wgmma_copy) v.condition = tma_condition(p);

@@ -47,8 +47,6 @@ struct CudaGemmFacts {
 // In order of preference; never empty. sm: 80, 86, 89, 90, 100.
 std::vector<CudaVariant> cuda_gemm_variants(const CudaGemmFacts& facts, int sm);
 
-// A variant by numbers: its kind, rows and columns of a tile, parts of k (where it has them). A tuning record holds them.
-using CudaWay = std::array<int32_t, 4>;
 enum CudaKind : int32_t {
   kCudaOwn,         // what the tables and models say
   kCudaCores, kMmaSync,
@@ -62,6 +60,12 @@ enum CudaKind : int32_t {
   kWgmmaSide,       // as kWgmmaPair, side by side
   kWgmmaSquare,     // four, two by two
   kWgmmaTilePair, kWgmmaTileSide, kWgmmaTileSquare
+};
+// A variant by numbers: its kind, rows and columns of a tile, parts of k (where it has them). A tuning record holds them.
+struct CudaWay {
+  int32_t kind = kCudaOwn, rows = 0, columns = 0, split = 0;
+  static constexpr std::array<const char*, 4> kNames = {"kind", "rows", "columns", "split"};
+  auto operator<=>(const CudaWay&) const = default;
 };
 struct CudaCandidate {
   CudaWay way;

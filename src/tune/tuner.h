@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cache/cache.h"
+#include "codegen/choice.h"
 #include "schedule/kernel_plan.h"
 #include "tune/options.h"
 #include "tune/profiling.h"
@@ -27,7 +28,6 @@ struct TuningProblem {
 // By the texts of the plan's kernels; an empty text: no problem.
 std::vector<TuningProblem> problems_of(const std::vector<std::string>& texts);
 
-using ChoiceNames = std::array<const char*, 4>;
 tune::NamedChoice named(const ChoiceNames& names, const Choice& choice);
 // Null: a name that the kernel does not have.
 std::optional<Choice> choice_of(const ChoiceNames& names, const tune::NamedChoice& named);

@@ -77,7 +77,7 @@ TEST(CudaAttentionVariants, CandidatesAreLaunchable) {
   ExprPool pool;
   const CudaAttentionFacts f = facts_of(pool, DType::bf16, 8, 2, 64, 64);
   for (const CudaWay& way : {CudaWay{kMmaSync, 64, 48, 0}, CudaWay{kMmaSync, 64, 128, 0}, CudaWay{kCudaCores, 64, 32, 0}, CudaWay{kFewRows, 3, 0, 1}, CudaWay{kWgmma, 128, 64, 0}}) {
-    EXPECT_FALSE(cuda_attention_variant(f, 80, way)) << way[0];
+    EXPECT_FALSE(cuda_attention_variant(f, 80, way)) << way.kind;
   }
 }
 

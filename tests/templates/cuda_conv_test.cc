@@ -76,7 +76,7 @@ TEST(CudaConvVariants, EveryCandidateIsAVariant) {
         for (const CudaCandidate& c : candidates) {
           EXPECT_TRUE(ways.insert(c.way).second) << "the same numbers twice";
           const auto v = cuda_conv_variant(f, sm, c.way);
-          ASSERT_TRUE(v) << c.way[0] << ' ' << c.way[1] << ' ' << c.way[2] << ' ' << c.way[3];
+          ASSERT_TRUE(v) << c.way.kind << ' ' << c.way.rows << ' ' << c.way.columns << ' ' << c.way.split;
           EXPECT_LE(v->shared_bytes, shared_limit(sm)) << v->name;
         }
         EXPECT_FALSE(cuda_conv_variant(f, sm, {kWgmma, 128, 250, 1}));

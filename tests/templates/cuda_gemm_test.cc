@@ -136,7 +136,7 @@ TEST_F(CudaGemmTest, EveryCandidateIsAVariant) {
         for (const CudaCandidate& c : candidates) {
           EXPECT_TRUE(ways.insert(c.way).second) << "the same numbers twice";
           const auto v = cuda_gemm_variant(f, sm, c.way);
-          ASSERT_TRUE(v) << c.way[0] << ' ' << c.way[1] << ' ' << c.way[2] << ' ' << c.way[3];
+          ASSERT_TRUE(v) << c.way.kind << ' ' << c.way.rows << ' ' << c.way.columns << ' ' << c.way.split;
           EXPECT_LE(v->shared_bytes, cuda_machine(sm).shared_bytes) << v->name;
           EXPECT_GE(c.cost, candidates[0].cost);
         }

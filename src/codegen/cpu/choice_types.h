@@ -1,16 +1,9 @@
-// A kernel's Choice by names, one type for each kind of kernel: its members are the numbers of the choice, under the names of a tuning
-// record, in the order of the table that the host program reads. Zero leaves a member to the kernel's default.
+// The CPU's choices of kernels (codegen/choice.h), one type for each kind of kernel. Zero leaves a member to the kernel's default.
 #pragma once
 
-#include <array>
-#include <bit>
-#include <string>
-
-#include "schedule/kernel_plan.h"
+#include "codegen/choice.h"
 
 namespace coil::cpu {
-
-using ChoiceNames = std::array<const char*, 4>;  // "": no such number
 
 // direct: of weights packed as they are, by the convolution's own rules; implicit: of these by the implicit product, whatever the rules
 // say; winograd: of transformed weights; onednn: by that library where the machine has it (device/onednn.h), else directly. Products are
@@ -40,25 +33,5 @@ struct OtherChoice {
   int32_t none[3] = {}, threads = 0;  // at most so many
   static constexpr ChoiceNames kNames = {"", "", "", "threads"};
 };
-
-template <class T>
-T as(const Choice& choice) {
-  return std::bit_cast<T>(choice.values);
-}
-template <class T>
-Choice choice_of(const T& named) {
-  return {std::bit_cast<decltype(Choice::values)>(named)};
-}
-
-// "way[1]": a member in the table of choices, as the host program reads it.
-template <class T>
-std::string in_table(int32_t T::* member) {
-  T probe = as<T>(Choice{});
-  probe.*member = 1;
-  const auto values = choice_of(probe).values;
-  size_t place = 0;
-  while (values[place] == 0) ++place;
-  return "way[" + std::to_string(place) + "]";
-}
 
 }  // namespace coil::cpu

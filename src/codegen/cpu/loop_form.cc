@@ -181,7 +181,7 @@ bool streams_by_itself(const KernelPlan& plan, const LoopKernel& k, int lanes) {
   return stored >= kOwnStreamedBytes && stored + moved >= kOwnMovedBytes;
 }
 
-Choice choice_of(LoopFormKind kind, int32_t size) { return cpu::choice_of(LoopChoice{.form = kind, .size = size}); }
+Choice choice_of(LoopFormKind kind, int32_t size) { return coil::choice_of(LoopChoice{.form = kind, .size = size}); }
 
 }  // namespace
 

@@ -15,6 +15,7 @@ namespace {
 
 using templates::CudaCandidate;
 using templates::CudaVariant;
+using templates::CudaWay;
 
 const TemplateKernel* as_template(const Kernel& k) { return std::get_if<TemplateKernel>(&k.def); }
 const UserCallKernel* as_user(const Kernel& k) { return std::get_if<UserCallKernel>(&k.def); }
@@ -32,47 +33,33 @@ std::string texts(const std::vector<Expr>& sizes) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-Choice choice_of(const templates::CudaWay& way) {
-  Choice c;
-  c.values = way;
-  return c;
-}
-
 }  // namespace
 
-const std::array<const char*, 4>& template_names() {
-  static constexpr std::array<const char*, 4> kNames = {"kind", "rows", "columns", "split"};
-  return kNames;
-}
-
-const std::array<const char*, 4>& value_names(const Kernel& kernel) {
-  static constexpr std::array<const char*, 4> kUser = {"config", "", "", ""}, kLoop = {"way", "threads", "points", ""};
-  return as_user(kernel) ? kUser : as_loop(kernel) ? kLoop : template_names();
-}
+const ChoiceNames& value_names(const Kernel& kernel) { return as_user(kernel) ? UserChoice::kNames : as_loop(kernel) ? LoopWay::kNames : CudaWay::kNames; }
 
 bool can_run(const KernelPlan& plan, const Kernel& kernel, int sm, const Choice& choice) {
-  if (const UserCallKernel* user = as_user(kernel)) return static_cast<size_t>(choice.values[0]) < user->def.launches.size();
-  if (const LoopKernel* loop = as_loop(kernel)) return choice.values[3] == 0 && loop_text(plan, *loop, loop_way(choice));
+  if (const UserCallKernel* user = as_user(kernel)) return static_cast<size_t>(as<UserChoice>(choice).config) < user->def.launches.size();
+  if (const LoopKernel* loop = as_loop(kernel)) return as<LoopWay>(choice).none == 0 && loop_text(plan, *loop, as<LoopWay>(choice));
   return choice == Choice{} || (as_template(kernel) && chosen_variant(plan, *as_template(kernel), sm, choice));
 }
 
 std::string choice_text(const Kernel& kernel, const Choice& choice) {
   if (const UserCallKernel* user = as_user(kernel)) {
-    const auto config = static_cast<size_t>(choice.values[0]);
+    const auto config = static_cast<size_t>(as<UserChoice>(choice).config);
     return config > 0 && config < user->def.kernel->configs.size() ? config_text(user->def.kernel->configs[config]) : "default";
   }
-  if (as_loop(kernel)) return way_text(loop_way(choice));
+  if (as_loop(kernel)) return way_text(as<LoopWay>(choice));
   static constexpr std::array<const char*, 15> kKinds = {"default",       "cuda cores",        "mma.sync", "wgmma",         "wgmma pair",
                                                          "wgmma tile", "wgmma without tma", "few rows", "library", "wgmma two",
                                                          "wgmma side by side",
                                                          "wgmma two by two", "wgmma tile pair", "wgmma tile side by side", "wgmma tile two by two"};
-  const auto& v = choice.values;
-  const auto kind = static_cast<size_t>(v[0]);
-  std::string text = kind < kKinds.size() ? kKinds[kind] : fmt::format("kind {}", v[0]);
+  const auto v = as<CudaWay>(choice);
+  const auto kind = static_cast<size_t>(v.kind);
+  std::string text = kind < kKinds.size() ? kKinds[kind] : fmt::format("kind {}", v.kind);
   const TemplateKernel* t = as_template(kernel);
   const bool attention = t && std::holds_alternative<Attention>(t->def);
-  if (v[1]) text += v[2] ? fmt::format(" {} x {}", v[1], v[2]) : fmt::format(", {} at once", v[1]);
-  if (v[3] > 1) text += fmt::format(", {} in {} parts", attention ? "keys" : "k", v[3]);
+  if (v.rows) text += v.columns ? fmt::format(" {} x {}", v.rows, v.columns) : fmt::format(", {} at once", v.rows);
+  if (v.split > 1) text += fmt::format(", {} in {} parts", attention ? "keys" : "k", v.split);
   return text;
 }
 
@@ -120,7 +107,7 @@ Expr choice_key(const KernelPlan& plan, const Kernel& kernel) {
 std::vector<Choice> candidates(const KernelPlan& plan, const Kernel& kernel, int sm, bool libraries, const std::function<int64_t(SymbolId)>& sizes, size_t most) {
   std::vector<Choice> out = {Choice{}};
   if (const UserCallKernel* user = as_user(kernel)) {  // every configuration that the user gives is tried
-    for (size_t c = 1; c < user->def.launches.size(); ++c) out.push_back(choice_of({static_cast<int32_t>(c)}));
+    for (size_t c = 1; c < user->def.launches.size(); ++c) out.push_back(choice_of(UserChoice{.config = static_cast<int32_t>(c)}));
     return out;
   }
   if (const LoopKernel* loop = as_loop(kernel)) {
@@ -134,7 +121,7 @@ std::vector<Choice> candidates(const KernelPlan& plan, const Kernel& kernel, int
   const auto product = product_facts(plan, t);
   const auto* conv = std::get_if<Conv2d>(&t.def);
   const auto* attention = std::get_if<Attention>(&t.def);
-  const Choice library = choice_of({templates::kLibraryCall});
+  const Choice library = choice_of(CudaWay{.kind = templates::kLibraryCall});
   const bool has_library = libraries && chosen_variant(plan, t, sm, library);
   std::vector<CudaCandidate> ranked;
   if (product) ranked = templates::cuda_gemm_candidates(*product, sm, size);
@@ -148,15 +135,15 @@ std::vector<Choice> candidates(const KernelPlan& plan, const Kernel& kernel, int
 }
 
 std::optional<CudaVariant> chosen_variant(const KernelPlan& plan, const TemplateKernel& k, int sm, const Choice& choice) {
-  const bool library = choice == choice_of({templates::kLibraryCall});
+  const bool library = choice == choice_of(CudaWay{.kind = templates::kLibraryCall});
   if (const auto f = product_facts(plan, k)) {
-    return library ? templates::cuda_gemm_library(*f, sm, true) : templates::cuda_gemm_variant(*f, sm, choice.values);
+    return library ? templates::cuda_gemm_library(*f, sm, true) : templates::cuda_gemm_variant(*f, sm, as<CudaWay>(choice));
   }
-  if (const auto* a = std::get_if<Attention>(&k.def)) return templates::cuda_attention_variant(attention_facts(plan, k, *a), sm, choice.values);
+  if (const auto* a = std::get_if<Attention>(&k.def)) return templates::cuda_attention_variant(attention_facts(plan, k, *a), sm, as<CudaWay>(choice));
   const auto* c = std::get_if<Conv2d>(&k.def);
   if (!c) return std::nullopt;
   const templates::CudaConvFacts f = conv_facts(plan, k, *c);
-  return library ? templates::cuda_conv_library(f, sm, true) : templates::cuda_conv_variant(f, sm, choice.values);
+  return library ? templates::cuda_conv_library(f, sm, true) : templates::cuda_conv_variant(f, sm, as<CudaWay>(choice));
 }
 
 }  // namespace coil::cuda

@@ -9,14 +9,19 @@
 #include <string>
 #include <vector>
 
-#include "schedule/kernel_plan.h"
+#include "codegen/choice.h"
 #include "templates/cuda_variants.h"
 
 namespace coil::cuda {
 
+// config: which of the configurations that the user gives.
+struct UserChoice {
+  int32_t config = 0, none[3] = {};
+  static constexpr ChoiceNames kNames = {"config", "", "", ""};
+};
+
 // Under which the numbers are recorded: "kind", "rows", "columns", "split"; "way", "threads", "points"; "config".
-const std::array<const char*, 4>& value_names(const Kernel& kernel);
-const std::array<const char*, 4>& template_names();  // of any template
+const ChoiceNames& value_names(const Kernel& kernel);
 // For readers: "wgmma 128 x 160", "few rows", "BLOCK=64", "default".
 std::string choice_text(const Kernel& kernel, const Choice& choice);
 // Whether the kernel has such a choice on architecture sm.

@@ -47,8 +47,6 @@ std::vector<LoopWay> reduction_ways(const LoopWay& own, int64_t rows, int64_t po
 
 }  // namespace
 
-LoopWay loop_way(const Choice& choice) { return {choice.values[0], choice.values[1], choice.values[2]}; }
-
 KernelText loop_text(const KernelPlan& plan, const LoopKernel& k) { return pointwise(k) ? pointwise_text(plan, k) : reduction_text(plan, k); }
 
 std::optional<KernelText> loop_text(const KernelPlan& plan, const LoopKernel& k, const LoopWay& way) {
@@ -72,7 +70,7 @@ std::vector<Choice> loop_choices(const KernelPlan& plan, const LoopKernel& k, co
   if (points_of(k, 0, axes, sizes) < kLeastPoints) return out;
   for (const LoopWay& way : pointwise(k) ? pointwise_ways(plan, k) : reduction_ways(own_reduction(plan, k), points_of(k, 0, k.num_outer, sizes), points_of(k, k.num_outer, axes, sizes))) {
     if (way.kind == kOwnWay || out.size() == kMostWays || !loop_text(plan, k, way)) continue;
-    out.emplace_back().values = {way.kind, way.threads, way.points, 0};
+    out.push_back(choice_of(way));
   }
   return out;
 }

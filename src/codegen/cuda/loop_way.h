@@ -7,11 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "codegen/choice.h"
 #include "codegen/cuda/cuda_kernels.h"
 
 namespace coil::cuda {
 
-// Values of Choice::values[0]. Records hold them: new ones go to the end.
+// Values of LoopWay::kind. Records hold them: new ones go to the end.
 enum LoopWayKind : int32_t {
   kOwnWay,
   kPointsWay,  // threads of a block, points of a thread
@@ -22,10 +23,10 @@ enum LoopWayKind : int32_t {
   kScanWay     // threads of a row, at most
 };
 struct LoopWay {
-  int32_t kind = kOwnWay, threads = 0, points = 0;
+  int32_t kind = kOwnWay, threads = 0, points = 0, none = 0;
+  static constexpr ChoiceNames kNames = {"way", "threads", "points", ""};
   bool operator==(const LoopWay&) const = default;
 };
-LoopWay loop_way(const Choice& choice);
 
 // A loop kernel's text as the own rules want it.
 KernelText loop_text(const KernelPlan& plan, const LoopKernel& kernel);

@@ -204,7 +204,7 @@ class ProgramWriter {
   void add_loop_launches(const Kernel& k, const LoopKernel& loop, CudaCall& call) {
     const auto row = static_cast<size_t>(&k - plan_.kernels.data());
     const auto add = [&](const Choice& choice, std::string condition, const std::vector<int>& sms) {
-      std::optional<KernelText> text = loop_text(plan_, loop, loop_way(choice));
+      std::optional<KernelText> text = loop_text(plan_, loop, as<LoopWay>(choice));
       CHECK(text.has_value(), "a way that the loop does not have");
       call.launches.push_back(launch(k, k.name, std::move(*text), sms));
       call.launches.back().condition = std::move(condition);
@@ -213,7 +213,7 @@ class ProgramWriter {
     const std::vector<int> tuned = {settings_.tuned_sm};
     for (size_t i = 0; row < settings_.timed.size() && i < settings_.timed[row].size(); ++i) {
       const Choice& c = settings_.timed[row][i];
-      if (c != Choice{}) add(c, fmt::format("way[0] == {} && way[1] == {} && way[2] == {}", c.values[0], c.values[1], c.values[2]), tuned);
+      if (c != Choice{}) add(c, is_in_table(c, 3), tuned);
     }
     bool own = true;
     if (std::find(sms_.begin(), sms_.end(), settings_.tuned_sm) != sms_.end()) {
@@ -243,12 +243,12 @@ class ProgramWriter {
     };
     const auto row = static_cast<size_t>(&k - plan_.kernels.data());
     for (size_t i = 0; row < settings_.timed.size() && i < settings_.timed[row].size(); ++i) {
-      const int32_t config = settings_.timed[row][i].values[0];
-      if (config != 0) add(static_cast<size_t>(config), fmt::format("way[0] == {}", config));
+      const Choice& c = settings_.timed[row][i];
+      if (c != Choice{}) add(static_cast<size_t>(as<UserChoice>(c).config), is_in_table(c, 1));
     }
     for (const ChoiceTable::Row& r : k.choices.rows) {
       const bool last = &r == &k.choices.rows.back();
-      add(static_cast<size_t>(r.choice.values[0]), last ? "" : fmt::format("{} <= {}L", host_index(k.choices.key), r.up_to));
+      add(static_cast<size_t>(as<UserChoice>(r.choice).config), last ? "" : fmt::format("{} <= {}L", host_index(k.choices.key), r.up_to));
     }
     if (k.choices.rows.empty()) add(0, "");
   }
@@ -306,7 +306,7 @@ class ProgramWriter {
     const size_t row = static_cast<size_t>(&k - plan_.kernels.data());
     if (row < settings_.timed.size()) {
       for (const Choice& c : settings_.timed[row]) {
-        if (c != Choice{}) add_choice(c, fmt::format("way[0] == {} && way[1] == {} && way[2] == {} && way[3] == {}", c.values[0], c.values[1], c.values[2], c.values[3]));
+        if (c != Choice{}) add_choice(c, is_in_table(c, 4));
       }
     }
     for (const ChoiceTable::Row& r : k.choices.rows) {

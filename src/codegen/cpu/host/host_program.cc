@@ -98,7 +98,7 @@ class HostWriter {
   std::string begin_trace(size_t k) const { return trace_begin_text(k, in_images_ ? "worker" : "0"); }
   std::string end_trace(size_t k) const { return trace_end_text(k, in_images_ ? "worker" : "0"); }
 
-  std::string host(size_t k) const { return chooses(k) ? cpu::in_table(&cpu::OtherChoice::threads) + " == 1 ? &one_thread : host" : "host"; }
+  std::string host(size_t k) const { return chooses(k) ? in_table(&cpu::OtherChoice::threads) + " == 1 ? &one_thread : host" : "host"; }
 
   std::string address(BufferId id) const { return buffer_address(plan_, id); }
 
@@ -222,9 +222,9 @@ class HostWriter {
 
   // Whether the kernel's choice at hand asks for what this one does: a user's configuration, a form of a loop.
   std::string asks_for(size_t k, const Choice& choice) const {
-    if (std::holds_alternative<UserCallKernel>(plan_.kernels[k].def)) return fmt::format("{} == {}", cpu::in_table(&cpu::UserChoice::config), cpu::as<cpu::UserChoice>(choice).config);
-    const auto loop = cpu::as<cpu::LoopChoice>(choice);
-    return fmt::format("{} == {}", cpu::in_table(&cpu::LoopChoice::form), loop.form) + (loop.size ? fmt::format(" && {} == {}", cpu::in_table(&cpu::LoopChoice::size), loop.size) : "");
+    if (std::holds_alternative<UserCallKernel>(plan_.kernels[k].def)) return fmt::format("{} == {}", in_table(&cpu::UserChoice::config), as<cpu::UserChoice>(choice).config);
+    const auto loop = as<cpu::LoopChoice>(choice);
+    return fmt::format("{} == {}", in_table(&cpu::LoopChoice::form), loop.form) + (loop.size ? fmt::format(" && {} == {}", in_table(&cpu::LoopChoice::size), loop.size) : "");
   }
 
   // Of the function that the kernel's choice asks for, where there are several.
@@ -238,7 +238,7 @@ class HostWriter {
       return all;
     };
     return fmt::format("    launch({}, kFunctions[chosen][{}], {}, {}, &args{});\n", host(k), chosen([](const auto& c) { return std::to_string(c.function); }),
-                       chosen([](const auto& c) { return host_index(c.items); }), chosen([](const auto& c) { return host_index(c.work); }), chooses(k) ? ", " + cpu::in_table(&cpu::LoopChoice::chunk_work) : "");
+                       chosen([](const auto& c) { return host_index(c.items); }), chosen([](const auto& c) { return host_index(c.work); }), chooses(k) ? ", " + in_table(&cpu::LoopChoice::chunk_work) : "");
   }
 
   // What the kernel changes in place is put there first.
@@ -299,7 +299,7 @@ class HostWriter {
     if (!t.epilogue.empty() || checks_index(plan_.kernels[k])) text += args(k);
     text += template_fields(plan_, t);
     if (std::holds_alternative<Conv2d>(t.def) && chooses(k)) text += conv_method(t);
-    if (chooses(k)) text += fmt::format("    t.block_tiles = {};\n    t.block_panels = {};\n", cpu::in_table(&cpu::ProductChoice::block_tiles), cpu::in_table(&cpu::ProductChoice::block_panels));
+    if (chooses(k)) text += fmt::format("    t.block_tiles = {};\n    t.block_panels = {};\n", in_table(&cpu::ProductChoice::block_tiles), in_table(&cpu::ProductChoice::block_panels));
     if (std::holds_alternative<Attention>(t.def)) return text + fmt::format("    kAttention[chosen](&t, {});\n", host(k));
     if (!t.epilogue.empty()) {
       text += fmt::format("    t.epilogue = (CoilEpilogue)kFunctions[chosen][{}];\n    t.epilogue_context = &args;\n", program_.launches[k].function);
@@ -314,7 +314,7 @@ class HostWriter {
   std::string onednn_call(size_t k, const TemplateKernel& t, const std::string& table) const {
     const bool product = std::holds_alternative<Gemm>(t.def);
     const PlanConstant* weight = packed_constant(plan_, product ? t.operands[1].buffer : cpu::weight_of(plan_, t, cpu::kOneDnn)->buffer);
-    std::string text = fmt::format("    const int32_t taken = {} == {} ? cd::onednn_{}(&t, {}, {}) : 0;\n", cpu::in_table(&cpu::ProductChoice::method), static_cast<int>(cpu::kOneDnn), product ? "gemm" : "conv2d",
+    std::string text = fmt::format("    const int32_t taken = {} == {} ? cd::onednn_{}(&t, {}, {}) : 0;\n", in_table(&cpu::ProductChoice::method), static_cast<int>(cpu::kOneDnn), product ? "gemm" : "conv2d",
                                    weight ? fmt::format("{}L", weight->offset) : "-1", host(k));
     if (in_images_) return text + fmt::format("    if (taken <= 0) {}[chosen](&t, {});\n", table, host(k));  // no thread ends the others' call
     text += fmt::format("    if (taken < 0) return cd::fail(error, {}, \"%s\", {});\n", static_cast<int>(ErrorCode::out_of_memory),
@@ -325,7 +325,7 @@ class HostWriter {
   // The weight as the chosen method wants it.
   std::string conv_method(const TemplateKernel& t) const {
     std::string text;
-    const auto is = [](cpu::Method method) { return fmt::format("{} == {}", cpu::in_table(&cpu::ProductChoice::method), static_cast<int>(method)); };
+    const auto is = [](cpu::Method method) { return fmt::format("{} == {}", in_table(&cpu::ProductChoice::method), static_cast<int>(method)); };
     for (const int32_t method : {cpu::kDirect, cpu::kWinograd}) {
       const PlanOperand* w = cpu::weight_of(plan_, t, method);
       if (!w || w == &t.operands[1]) continue;

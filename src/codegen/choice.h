@@ -1,0 +1,41 @@
+// A kernel's Choice as a type with names. Such a type has four int32_t members, in the order of the table that generated code reads, and
+// kNames: what a tuning record calls them. A kind of kernel has its own, see codegen/cpu/choice_types.h and codegen/cuda/choices.h.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <string>
+
+#include "schedule/kernel_plan.h"
+
+namespace coil {
+
+using ChoiceNames = std::array<const char*, 4>;  // "": no such number
+
+template <class T>
+T as(const Choice& choice) {
+  return std::bit_cast<T>(choice.values);
+}
+template <class T>
+Choice choice_of(const T& named) {
+  return {std::bit_cast<decltype(Choice::values)>(named)};
+}
+
+// "way[1]": a member in the table, as the host program reads it.
+template <class T>
+std::string in_table(int32_t T::* member) {
+  T probe = as<T>(Choice{});
+  probe.*member = 1;
+  const auto values = choice_of(probe).values;
+  size_t place = 0;
+  while (values[place] == 0) ++place;
+  return "way[" + std::to_string(place) + "]";
+}
+// "way[0] == 2 && way[1] == 64": whether the table's first members are the choice's.
+inline std::string is_in_table(const Choice& choice, size_t members) {
+  std::string text;
+  for (size_t i = 0; i < members; ++i) text += (i ? " && way[" : "way[") + std::to_string(i) + "] == " + std::to_string(choice.values[i]);
+  return text;
+}
+
+}  // namespace coil
