@@ -6,6 +6,7 @@
 
 #include "base/result.h"
 #include "expr/expr.h"
+#include "expr/operand_error.h"
 #include "expr/polynomial.h"
 
 namespace coil {
@@ -252,7 +253,7 @@ std::string_view operand_error(ScalarOp op, std::span<const Expr> args) {
 
 Expr ExprPool::op(ScalarOp op, std::vector<Expr> args) {
   if (std::string_view error = operand_error(op, args); !error.empty()) {
-    CHECK(false, std::string(info(op).name) + ": " + std::string(error));
+    throw OperandError(__FILE__, __LINE__, std::string(info(op).name), std::string(error));
   }
   for (Expr a : args) CHECK(a->pool == this, "an operand of another pool");
   const DType result = info(op).result == ResultRule::boolean        ? DType::boolean

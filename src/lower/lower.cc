@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "expr/bad_index.h"
+#include "expr/operand_error.h"
 #include "expr/written_size.h"
 #include "loop/amounts.h"
 #include "loop/bounds.h"
@@ -131,6 +132,16 @@ void check_results(Session& session, const Scope& scope, const Node& node, const
   }
 }
 
+// The row of an operator believes what the file says of its results' types.
+Views computed(Op& op, const Lowering& row) {
+  try {
+    return row(op);
+  } catch (const OperandError& e) {
+    fail(ErrorCode::bad_program, fmt::format("{}: the types of its tensors in the file do not go together ({})", op.node.target, e.problem()),
+         "export the program again; if it is as torch.export wrote it, please report it");
+  }
+}
+
 void lower_node(Session& session, Scope& scope, const Node& node) {
   const std::optional<Lowering> found = node.user ? Lowering(lower_user_kernel) : row_of(scope.graph, node);
   if (!found) {
@@ -145,7 +156,7 @@ void lower_node(Session& session, Scope& scope, const Node& node) {
   const bool counts = node.target.starts_with("aten.repeat_interleave.");  // the number of its results is data, and checked
   const bool nothing = !node.user && !counts && node.binds.empty() && all_empty(scope.graph, node);
   const size_t first_loop = session.recorder.program().loops.size();
-  Views results = nothing ? Views() : (*found)(op);
+  Views results = nothing ? Views() : computed(op, *found);
   results.resize(std::max(results.size(), node.outputs.size()));
   for (size_t i = 0; i < node.outputs.size(); ++i) {  // nothing to compute
     const ValueInfo& info = scope.graph.value(node.outputs[i]);

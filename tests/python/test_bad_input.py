@@ -235,6 +235,16 @@ def test_fractions_that_are_said_to_be_integers(op, said, tmp_path):
     assert_refused(coil("compile", p.save(tmp_path / "x.pt2"), "-o", tmp_path / "x.coil.pt2"), f"aten.{op}", code=104)
 
 
+@pytest.mark.parametrize("op,given,said", [("tril", "f32", "f16"), ("triu", "f32", "f64"), ("acosh", "c64", "bool"), ("relu", "f32", "i64"), ("gelu", "f32", "bool"), ("neg", "i64", "bool")])
+def test_results_of_other_types(op, given, said, tmp_path):
+    """An answer of the type that is said, or an error that names the operator; never a bug in coil."""
+    p = Program()
+    p.output(p.op(f"aten.{op}.default", [4, 8], said, self=p.input(4, 8, dtype=given)))
+    done = coil("compile", p.save(tmp_path / "x.pt2"), "-o", tmp_path / "x.coil.pt2", "-O0")
+    if done.returncode != 0:
+        assert_refused(done, f"aten.{op}", code=104)
+
+
 def test_unknown_op(tmp_path):
     model = program()
     model["graph_module"]["graph"]["nodes"][2]["target"] = "torch.ops.mylib.frobnicate.default"
