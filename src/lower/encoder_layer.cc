@@ -13,6 +13,13 @@
 namespace coil::lowering {
 namespace {
 
+// What follows the first product of a layer: PyTorch's GELU is the exact one on the CPU and, as cuBLASLt's epilogue has it, the one by tanh on a GPU.
+Val activated(Op& op, Val v, bool use_gelu) {
+  if (!use_gelu) return max(v, 0.0);
+  if (op.out().device != DeviceType::cuda) return v * 0.5 * (erf(v * std::sqrt(0.5)) + 1.0);
+  return v * 0.5 * (tanh((v + v * v * v * 0.044715) * std::sqrt(2 / 3.14159265358979323846)) + 1.0);
+}
+
 // f(x * weight^T + bias), of x [batch, length, features].
 View linear(Op& op, const std::string& name, const View& x, const View& weight, const View& bias, const std::function<Val(Val)>& f = {}) {
   const View product = matrix_product(op, name, x.dtype, x, permuted(op, weight, {1, 0}), 0);
@@ -111,9 +118,7 @@ Views encoder_layer(Op& op) {
   };
   const bool use_gelu = op.flag("use_gelu");
   const auto feed = [&](const View& x) {
-    const View inner = linear(op, op.name + ".ffn1", x, op.tensor("ffn_weight_1"), op.tensor("ffn_bias_1"), [&](Val v) {
-      return use_gelu ? v * 0.5 * (erf(v * std::sqrt(0.5)) + 1.0) : max(v, 0.0);
-    });
+    const View inner = linear(op, op.name + ".ffn1", x, op.tensor("ffn_weight_1"), op.tensor("ffn_bias_1"), [&](Val v) { return activated(op, v, use_gelu); });
     return linear(op, op.name + ".ffn2", inner, op.tensor("ffn_weight_2"), op.tensor("ffn_bias_2"));
   };
   if (op.flag("norm_first")) {
@@ -127,6 +132,10 @@ Views encoder_layer(Op& op) {
 }  // namespace
 
 void add_encoder_layers(Table& table) {
+  table["aten._addmm_activation.default"] = [addmm = table.at("aten.addmm.default")](Op& op) {
+    const bool use_gelu = op.flag("use_gelu");
+    return Views{map1(op, addmm(op).at(0), [&](Expr e) { return activated(op, e, use_gelu).e; })};
+  };
   table["aten._native_multi_head_attention.default"] = multi_head_attention;
   table["aten._transformer_encoder_layer_fwd.default"] = encoder_layer;
 }

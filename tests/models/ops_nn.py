@@ -270,3 +270,5 @@ op("fast_encoder_gelu_first", Lazy(lambda: FastEncoder(gelu=True, norm_first=Tru
 op("fast_encoder_causal", Lazy(lambda: FastEncoder(gelu=True, mask_type=0)), lambda: (rand(3, 6, 24), torch.triu(torch.ones(6, 6, dtype=torch.bool), 1)))
 op("fast_encoder_bf16", Lazy(lambda: FastEncoder(BF16, norm_first=True)), lambda: (rand(2, 7, 24, dtype=BF16),))
 op("fast_encoder_f16", Lazy(lambda: FastEncoder(F16, gelu=True, mask_type=2)), lambda: (rand(2, 7, 24, dtype=F16), hidden(2, 3, 7, 7)))
+for gelu in (False, True):
+    op(f"addmm_activation_{'gelu' if gelu else 'relu'}", lambda x, a, b, gelu=gelu: torch.ops.aten._addmm_activation(x, a, b, beta=0.5, alpha=2, use_gelu=gelu), lambda: (rand(9), rand(7, 13), rand(13, 9)))

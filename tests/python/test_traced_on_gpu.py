@@ -34,6 +34,16 @@ def test_batch_norm_with_given_statistics_keeps_them(operator, dtype):
         torch.testing.assert_close(saved_deviation, (variance + 1e-5).rsqrt())
 
 
+def test_the_gelu_of_a_gpu_is_by_tanh():
+    torch.manual_seed(0)
+    x, a, b = torch.randn(4), torch.randn(5, 6), torch.randn(6, 4)
+    found = compiled(lambda *t: aten._addmm_activation(*t, use_gelu=True), (x, a, b))(x, a, b)
+    torch.testing.assert_close(found, torch.nn.functional.gelu(x + a @ b, approximate="tanh"), atol=1e-6, rtol=1e-5)
+    with torch.no_grad():
+        on_the_cpu = coil.compile(lambda *t: aten._addmm_activation(*t, use_gelu=True), args=(x, a, b))(x, a, b)
+    torch.testing.assert_close(on_the_cpu, aten._addmm_activation(x, a, b, use_gelu=True), atol=1e-6, rtol=1e-5)
+
+
 def traced(function, *args):
     from torch.fx.experimental.proxy_tensor import make_fx
 
