@@ -101,7 +101,26 @@ std::vector<Expr> variables(ExprPool& pool, size_t rank) {
   return out;
 }
 
-Epilogues find_epilogues(const LoopProgram& program, std::vector<FusionNote>& notes) {
+// An epilogue ends where its next loop reads what an option wants stored.
+static void keep_apart(const LoopProgram& program, const TargetTraits& target, Epilogues& epilogues, std::vector<FusionNote>& notes) {
+  if (target.stored.empty()) return;
+  for (auto& [row, chain] : epilogues) {
+    BufferId result = program.loops[static_cast<size_t>(row)].outputs[0];
+    for (size_t i = 0; i < chain.size(); ++i) {
+      const Loop& next = program.loops[static_cast<size_t>(chain[i])];
+      if (target.stored.contains(program.buffer(result).name)) {
+        notes.push_back({program.buffer(result).name, next.op, "an option keeps them apart"});
+        chain.resize(i);
+        break;
+      }
+      result = next.outputs[0];
+    }
+  }
+  std::erase_if(epilogues, [](const auto& e) { return e.second.empty(); });
+}
+
+Epilogues find_epilogues(const LoopProgram& program, const TargetTraits& target, std::vector<FusionNote>& notes) {
+  if (!target.fuse_epilogues) return {};
   const auto uses = buffer_uses(program);
   Epilogues epilogues;
   std::set<int> claimed;
@@ -150,6 +169,7 @@ Epilogues find_epilogues(const LoopProgram& program, std::vector<FusionNote>& no
     }
     if (!chain.empty()) epilogues[static_cast<int>(l)] = chain;
   }
+  keep_apart(program, target, epilogues, notes);
   return epilogues;
 }
 

@@ -9,6 +9,7 @@
 
 #include "expr/written_size.h"
 #include "loop/reduced_span.h"
+#include "schedule/group_axes.h"
 #include "schedule/inline_producers.h"
 #include "schedule/turned_loops.h"
 
@@ -20,16 +21,11 @@ constexpr int64_t kMaxGroupText = 1000;  // nodes of all loops of a kernel, as t
 constexpr int kMaxGroupCost = 2000;      // of their operations: clang's time grows faster than a function beyond that
 constexpr size_t kMaxGroupLoops = 80;
 constexpr size_t kMaxSiblings = 64;      // kernels that are tried because they read the same, the latest ones
-constexpr const char* kTurned = "it stores along another axis than it reads along: a kernel of its own does that in tiles";
 constexpr int kMaxSearch = 2000;         // kernels that are looked at to know whether one needs another
 
-bool by_index(ReduceOp op) { return op == ReduceOp::argmax || op == ReduceOp::argmin; }
+constexpr const char* kTurned = "it stores along another axis than it reads along: a kernel of its own does that in tiles";
 
-struct LoopShape {
-  std::vector<Expr> sizes;  // of the variables: kept ones first
-  int kept = 0;
-  Expr body;
-};
+bool by_index(ReduceOp op) { return op == ReduceOp::argmax || op == ReduceOp::argmin; }
 
 class Grouper {
  public:
@@ -72,11 +68,6 @@ class Grouper {
 
   bool axes_loop(int row) const {
     return std::holds_alternative<Pointwise>(loop(row).def) || std::holds_alternative<Reduction>(loop(row).def);
-  }
-
-  LoopShape shape(int row) const {
-    const auto refs = bodies(program_, loop(row));
-    return {refs[0].domain, static_cast<int>(program_.buffer(loop(row).outputs[0]).sizes.size()), refs[0].body};
   }
 
   const std::vector<BufferId>& reads_of(int row) const { return reads_[static_cast<size_t>(row)]; }
@@ -230,7 +221,7 @@ class Grouper {
       if (feeds) notes_.push_back({loop(groups_[static_cast<size_t>(g)].loops.back()).op, loop(row).op, reason});
     }
     FusionGroup g;
-    const LoopShape s = shape(row);
+    const LoopShape s = loop_shape(program_, loop(row));
     std::vector<int> axis_of_var;
     for (size_t v = 0; v < s.sizes.size(); ++v) {
       if (s.sizes[v] == program_.pool->index(1)) {
@@ -294,61 +285,13 @@ class Grouper {
     }
     const bool moves = std::any_of(inputs.begin(), inputs.end(), [&](int other) { return order_[static_cast<size_t>(other)] > order_[static_cast<size_t>(gi)]; });
     if (moves && dependents(gi, kMaxSearch).size() > static_cast<size_t>(kMaxSearch)) return "too many kernels need the producer already";
-    const LoopShape s = shape(row);
+    const LoopShape s = loop_shape(program_, loop(row));
     std::vector<int> axis_of(s.sizes.size(), -2);
     for (size_t v = 0; v < s.sizes.size(); ++v) {
       if (s.sizes[v] == program_.pool->index(1)) axis_of[v] = -1;
     }
-    if (std::string why = bind_reads(g, s, axis_of); !why.empty()) return why;
-    if (std::string why = bind_rest(g, s, axis_of); !why.empty()) return why;
+    if (std::string why = bind_axes(program_, g, s, axis_of); !why.empty()) return why;
     return settle(gi, row, s, axis_of);
-  }
-
-  // Variables that index what the group produces are the group's axes.
-  std::string bind_reads(const FusionGroup& g, const LoopShape& s, std::vector<int>& axis_of) const {
-    std::string why;
-    visit(s.body, [&](Expr e) {
-      if (e->kind != ExprKind::load || !why.empty()) return;
-      for (size_t m = 0; m < g.loops.size(); ++m) {
-        const Loop& member = loop(g.loops[m]);
-        if (member.outputs[0].index != e->id) continue;
-        for (size_t d = 0; d < e->args.size(); ++d) {
-          const int axis = g.axis_of_var[m][d];
-          if (axis < 0) continue;
-          const Expr c = e->args[d];
-          if (c->kind != ExprKind::var) {
-            why = "it reads " + program_.buffer(member.outputs[0]).name + " at other coordinates than its own";
-            return;
-          }
-          if (s.sizes[static_cast<size_t>(c->id)] != g.axis_sizes[static_cast<size_t>(axis)]) {  // the beginning of it only
-            why = "the loops run over different ranges";
-            return;
-          }
-          int& bound = axis_of[static_cast<size_t>(c->id)];
-          if (bound != -2 && bound != axis) why = "it reads what the producer makes in another order";
-          bound = axis;
-        }
-      }
-    });
-    return why;
-  }
-
-  // The other variables take the axes that are left, in order, where sizes agree.
-  std::string bind_rest(const FusionGroup& g, const LoopShape& s, std::vector<int>& axis_of) const {
-    for (size_t v = 0; v < axis_of.size(); ++v) {
-      if (axis_of[v] != -2) continue;
-      for (size_t a = 0; a < g.axis_sizes.size() && axis_of[v] == -2; ++a) {
-        const bool taken = std::find(axis_of.begin(), axis_of.end(), static_cast<int>(a)) != axis_of.end();
-        if (!taken && g.axis_sizes[a] == s.sizes[v]) axis_of[v] = static_cast<int>(a);
-      }
-      if (axis_of[v] == -2) return "the loops run over different ranges";
-    }
-    for (size_t v = 0; v < axis_of.size(); ++v) {
-      for (size_t w = v + 1; w < axis_of.size(); ++w) {
-        if (axis_of[v] >= 0 && axis_of[v] == axis_of[w]) return "the loops run over different ranges";
-      }
-    }
-    return "";
   }
 
   // Checks that outer and inner axes agree, and takes the loop in.
@@ -444,29 +387,10 @@ class Grouper {
 
 }  // namespace
 
-// An epilogue ends where its next loop reads what an option wants stored.
-static void keep_apart(const LoopProgram& program, const TargetTraits& target, Epilogues& epilogues, std::vector<FusionNote>& notes) {
-  if (target.stored.empty()) return;
-  for (auto& [row, chain] : epilogues) {
-    BufferId result = program.loops[static_cast<size_t>(row)].outputs[0];
-    for (size_t i = 0; i < chain.size(); ++i) {
-      const Loop& next = program.loops[static_cast<size_t>(chain[i])];
-      if (target.stored.contains(program.buffer(result).name)) {
-        notes.push_back({program.buffer(result).name, next.op, "an option keeps them apart"});
-        chain.resize(i);
-        break;
-      }
-      result = next.outputs[0];
-    }
-  }
-  std::erase_if(epilogues, [](const auto& e) { return e.second.empty(); });
-}
-
 FusionResult fuse(LoopProgram program, const TargetTraits& target) {
   FusionResult result;
   select_concats(program, target);
-  Epilogues epilogues = target.fuse_epilogues ? find_epilogues(program, result.not_fused) : Epilogues();
-  keep_apart(program, target, epilogues, result.not_fused);
+  Epilogues epilogues = find_epilogues(program, target, result.not_fused);
   std::vector<bool> alive(program.loops.size(), true);
   inline_pointwise(program, epilogues, target, alive, result.not_fused);
   result.groups = Grouper(program, epilogues, alive, target, result.not_fused).run();

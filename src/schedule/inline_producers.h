@@ -30,7 +30,7 @@ std::optional<std::vector<Expr>> epilogue_point(const LoopProgram& program, cons
 // Variables 0 .. rank - 1.
 std::vector<Expr> variables(ExprPool& pool, size_t rank);
 
-Epilogues find_epilogues(const LoopProgram& program, std::vector<FusionNote>& notes);
+Epilogues find_epilogues(const LoopProgram& program, const TargetTraits& target, std::vector<FusionNote>& notes);
 
 // Substitutes cheap or single-use pointwise producers into their consumers' bodies; the emptied producers are dropped from
 // `alive`.
