@@ -55,9 +55,9 @@ def test_the_second_compile_builds_nothing(at, tmp_path):
 
 def test_explain_names_the_field(at, tmp_path):
     here = at(tmp_path / "cache")
-    here.compile("-O", "2")
+    here.compile("-O", "3")
     reasons = {l["reason"] for l in here.explain()["lookups"] if not l["hit"]}
-    assert reasons == {"optimisation is '3', the nearest entry has '2'"}
+    assert reasons == {"optimisation is '2', the nearest entry has '3'"}
 
 
 def test_a_tuned_program_is_not_timed_again(at, tmp_path):
