@@ -3,6 +3,7 @@
 #include "schedule/join_products.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
 
@@ -40,7 +41,12 @@ const TemplateKernel* few_rows_product(const KernelPlan& plan, const Kernel& k) 
 
 class Joiner {
  public:
-  explicit Joiner(KernelPlan& plan) : plan_(plan) {}
+  explicit Joiner(KernelPlan& plan) : plan_(plan) {
+    for (const LoopOutput& o : plan.outputs) shown_.insert(o.source);
+    for (const Kernel& kernel : plan.kernels) {
+      for (const BufferId id : read_by(kernel)) ++readers_[id];
+    }
+  }
 
   void run() {
     for (size_t i = 0; i < plan_.kernels.size(); ++i) {
@@ -143,26 +149,32 @@ class Joiner {
     return base == pool().index(0) && col && *col == pool().index(1) && row && (count == pool().index(1) || *row == product(pool(), g.k));
   }
 
-  bool only_readers(BufferId rows, size_t first, size_t last) {
-    if (std::any_of(plan_.outputs.begin(), plan_.outputs.end(), [&](const LoopOutput& o) { return o.source == rows; })) return false;
-    for (size_t i = 0; i < plan_.kernels.size(); ++i) {
-      bool other = false;  // reads it beside its left operand
-      const auto* t = std::get_if<TemplateKernel>(&plan_.kernels[i].def);
-      if (i < first || i > last) {
-        const std::vector<BufferId> reads = kernel_work(plan_, plan_.kernels[i]).reads;
-        other = std::find(reads.begin(), reads.end(), rows) != reads.end();
-      } else if (t) {
-        other = t->operands[1].buffer == rows;
-        for (const Stmt& s : t->epilogue) other = other || any_of(s.value, [&](Expr e) { return e->kind == ExprKind::load && e->id == rows.index; });
+  std::set<BufferId> read_by(const Kernel& kernel) const {
+    const std::vector<BufferId> reads = kernel_work(plan_, kernel).reads;
+    return {reads.begin(), reads.end()};
+  }
+
+  bool only_readers(BufferId rows, size_t first, size_t last) const {
+    int inside = 0;
+    for (size_t i = first; i <= last; ++i) {
+      const Kernel& kernel = plan_.kernels[i];
+      inside += read_by(kernel).contains(rows);
+      const auto* t = std::get_if<TemplateKernel>(&kernel.def);
+      if (!t) continue;  // else it may read it as its left operand alone
+      if (t->operands[1].buffer == rows) return false;
+      for (const Stmt& s : t->epilogue) {
+        if (any_of(s.value, [&](Expr e) { return e->kind == ExprKind::load && e->id == rows.index; })) return false;
       }
-      if (other) return false;
     }
-    return true;
+    const auto all = readers_.find(rows);
+    return !shown_.contains(rows) && (all == readers_.end() || all->second == inside);
   }
 
   KernelPlan& plan_;
   std::vector<size_t> members_;    // the kernels of the launch that is gathered
   std::vector<KernelWork> work_;   // theirs
+  std::map<BufferId, int> readers_;  // how many kernels read a buffer, wherever they stand
+  std::set<BufferId> shown_;       // results of the program
   std::set<size_t> paired_;        // those of them of which one reads the other's result
 };
 

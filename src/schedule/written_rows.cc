@@ -1,6 +1,7 @@
 #include "schedule/written_rows.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
 
@@ -76,7 +77,14 @@ std::optional<std::vector<Expr>> coordinates_of(const LoopKernel& k, Expr stored
 
 class RowComputer {
  public:
-  explicit RowComputer(KernelPlan& plan) : plan_(plan) {}
+  explicit RowComputer(KernelPlan& plan) : plan_(plan), work_(plan.kernels.size()) {
+    for (const LoopOutput& o : plan.outputs) shown_.insert(o.source);
+    for (size_t n = 0; n < plan.kernels.size(); ++n) {
+      work_[n] = kernel_work(plan, plan.kernels[n]);
+      for (const BufferId id : work_[n].reads) readers_[id].insert(n);
+      if (const auto* mark = std::get_if<ControlMark>(&plan.kernels[n].def); mark && mark->predicate.valid()) readers_[mark->predicate].insert(n);
+    }
+  }
 
   void run() {
     for (size_t n = 0; n < plan_.kernels.size(); ++n) {
@@ -110,15 +118,15 @@ class RowComputer {
         gone_.insert(before);
         continue;
       }
-      for (const BufferId id : kernel_work(plan_, k).writes) written.insert(id);
+      written.insert(work_[before].writes.begin(), work_[before].writes.end());
     }
   }
 
   bool take_in(const LoopKernel& made, size_t before, size_t n, const std::set<BufferId>& written) {
     const std::optional<Computed> x = computed_by(plan_, made);
     if (!x || !read_by(x->buffer, n)) return false;
-    const std::vector<BufferId> writes = kernel_work(plan_, plan_.kernels[n]).writes;
-    for (const BufferId id : kernel_work(plan_, plan_.kernels[before]).reads) {
+    const std::vector<BufferId>& writes = work_[n].writes;
+    for (const BufferId id : work_[before].reads) {
       if (written.contains(id) || std::find(writes.begin(), writes.end(), id) != writes.end()) return false;
     }
     auto& reader = std::get<LoopKernel>(plan_.kernels[n].def);
@@ -139,6 +147,8 @@ class RowComputer {
     if (!at) return false;
     const Expr value = substitute_vars(x->value, *at);
     for (Stmt& s : reader.stmts) s.value = rewrite(s.value, [&](Expr e) { return e->kind == ExprKind::load && e->id == x->buffer.index ? value : Expr(); });
+    readers_[x->buffer].erase(n);
+    for (const BufferId id : work_[before].reads) readers_[id].erase(before), readers_[id].insert(n);
     Kernel &from = plan_.kernels[before], &to = plan_.kernels[n];
     to.ops.insert(to.ops.begin(), from.ops.begin(), from.ops.end());
     for (const Origin& o : from.origins) {
@@ -149,17 +159,14 @@ class RowComputer {
 
   // Whether kernel n is all that reads the buffer.
   bool read_by(BufferId id, size_t n) const {
-    if (std::any_of(plan_.outputs.begin(), plan_.outputs.end(), [&](const LoopOutput& o) { return o.source == id; })) return false;
-    for (size_t k = 0; k < plan_.kernels.size(); ++k) {
-      if (k == n || gone_.contains(k)) continue;
-      if (const auto* mark = std::get_if<ControlMark>(&plan_.kernels[k].def); mark && mark->predicate == id) return false;
-      const std::vector<BufferId> reads = kernel_work(plan_, plan_.kernels[k]).reads;
-      if (std::find(reads.begin(), reads.end(), id) != reads.end()) return false;
-    }
-    return true;
+    const auto found = readers_.find(id);
+    return !shown_.contains(id) && (found == readers_.end() || std::all_of(found->second.begin(), found->second.end(), [&](size_t k) { return k == n; }));
   }
 
   KernelPlan& plan_;
+  std::vector<KernelWork> work_;                 // of the kernels as they were
+  std::map<BufferId, std::set<size_t>> readers_;  // the kernels that read a buffer, as they are now
+  std::set<BufferId> shown_;                     // results of the program
   std::set<size_t> gone_;
 };
 
