@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "lower/affine.h"
 #include "lower/attention.h"
 #include "lower/families.h"
 #include "lower/formula.h"
@@ -20,14 +21,7 @@ Val activated(Op& op, Val v, bool use_gelu) {
   return v * 0.5 * (tanh((v + v * v * v * 0.044715) * std::sqrt(2 / 3.14159265358979323846)) + 1.0);
 }
 
-// f(x * weight^T + bias), of x [batch, length, features].
-View linear(Op& op, const std::string& name, const View& x, const View& weight, const View& bias, const std::function<Val(Val)>& f = {}) {
-  const View product = matrix_product(op, name, x.dtype, x, permuted(op, weight, {1, 0}), 0);
-  return op.rec.pointwise(name + ".bias", x.dtype, product.sizes, [&](Coordinates c) {
-    const Val y = Val(op.rec.at(product, c)) + Val(read(bias, c));
-    return f ? f(y).e : y.e;
-  });
-}
+View linear(Op& op, const std::string& name, const View& x, const View& weight, const View& bias) { return affine(op, name, name + ".bias", x.dtype, x, weight, bias); }
 
 View sum(Op& op, const char* name, const View& a, const View& b) {
   return op.rec.pointwise(name, a.dtype, a.sizes, [&](Coordinates c) { return (Val(op.rec.at(a, c)) + Val(op.rec.at(b, c))).e; });
@@ -118,8 +112,9 @@ Views encoder_layer(Op& op) {
   };
   const bool use_gelu = op.flag("use_gelu");
   const auto feed = [&](const View& x) {
-    const View inner = linear(op, op.name + ".ffn1", x, op.tensor("ffn_weight_1"), op.tensor("ffn_bias_1"), [&](Val v) { return activated(op, v, use_gelu); });
-    return linear(op, op.name + ".ffn2", inner, op.tensor("ffn_weight_2"), op.tensor("ffn_bias_2"));
+    const View inner = linear(op, op.name + ".ffn1", x, op.tensor("ffn_weight_1"), op.tensor("ffn_bias_1"));
+    const View active = op.rec.pointwise(op.name + ".activation", x.dtype, inner.sizes, [&](Coordinates c) { return activated(op, op.rec.at(inner, c), use_gelu).e; });
+    return linear(op, op.name + ".ffn2", active, op.tensor("ffn_weight_2"), op.tensor("ffn_bias_2"));
   };
   if (op.flag("norm_first")) {
     const View x = sum(op, "residual", src, attention(norm(src, "1")));

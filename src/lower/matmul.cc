@@ -1,6 +1,7 @@
 // Matrix products: the gemm template over views, with un-flattening so that [b * s, k] operands need no copy.
 #include <algorithm>
 
+#include "lower/affine.h"
 #include "lower/complex_math.h"
 #include "lower/grouped_products.h"
 #include "lower/lowering.h"
@@ -140,12 +141,7 @@ Views linear(Op& op) {
   if (w.rank() != 2) fail(ErrorCode::unsupported_feature, "linear with a weight that is not a matrix");
   const bool vector = x.rank() == 1;
   if (vector) x = unsqueezed(op, x, 0);
-  View y = matrix_product(op, "linear", out.dtype, x, permuted(op, w, {1, 0}), 0);
-  if (std::optional<View> bias = op.maybe_tensor("bias")) {
-    y = op.rec.pointwise("linear.bias", out.dtype, y.sizes, [&](Coordinates c) {
-      return op.pool.op(ScalarOp::add, {as(op.rec.at(y, c), out.dtype), as(read(*bias, c), out.dtype)});
-    });
-  }
+  const View y = affine(op, "linear", "linear.bias", out.dtype, x, w, op.maybe_tensor("bias"));
   return {vector ? squeezed(op, y, 0) : y};
 }
 
@@ -186,6 +182,12 @@ Views outer(Op& op) {
 }
 
 }  // namespace
+
+View affine(Op& op, const std::string& product, const std::string& sum, DType dtype, const View& x, const View& weight, const std::optional<View>& bias) {
+  const View y = matrix_product(op, product, dtype, x, permuted(op, weight, {1, 0}), 0);
+  if (!bias) return y;
+  return op.rec.pointwise(sum, dtype, y.sizes, [&](Coordinates c) { return op.pool.op(ScalarOp::add, {as(op.rec.at(y, c), dtype), as(read(*bias, c), dtype)}); });
+}
 
 Operand renumbered(ExprPool& pool, Operand o, const std::vector<size_t>& to) {
   std::vector<Expr> vars;

@@ -2,24 +2,19 @@
 // are a loop (steps.h) around the product with the hidden state. Formulas: torch.nn.LSTM, GRU and RNN.
 #include <fmt/format.h>
 
+#include "lower/affine.h"
 #include "lower/steps.h"
 
 namespace coil::lowering {
 namespace {
 
-// x * weight^T + bias
-View gates(Op& op, const View& x, const View& weight, const std::optional<View>& bias) {
-  View product = matrix_product(op, op.name + ".gates", x.dtype, x, permuted(op, weight, {1, 0}), 0);
-  if (!bias) return product;
-  return op.rec.pointwise(op.name + ".bias", x.dtype, product.sizes, [&](Coordinates c) {
-    return op.pool.op(ScalarOp::add, {op.rec.at(product, c), read(*bias, c)});
-  });
-}
-
 Expr sum(Op& op, Expr a, Expr b) { return op.pool.op(ScalarOp::add, {a, b}); }
 Expr times(Op& op, Expr a, Expr b) { return op.pool.op(ScalarOp::mul, {a, b}); }
 Expr sigmoid(Op& op, Expr a) { return op.pool.op(ScalarOp::sigmoid, {a}); }
 Expr tanh(Op& op, Expr a) { return op.pool.op(ScalarOp::tanh, {a}); }
+
+// What an input, or a state, gives to the gates.
+View gates(Op& op, const View& x, const View& weight, const std::optional<View>& bias) { return affine(op, op.name + ".gates", op.name + ".bias", x.dtype, x, weight, bias); }
 
 // A step from what the input gives to the gates, what the hidden state gives to them, and the state (hidden, and a cell's): the next state.
 using Cell = Views (*)(Op& op, const View& in, const View& own, const Views& state);
