@@ -109,43 +109,6 @@ bool from_data(Expr offset) {
   return any_of(offset, [](Expr n) { return n->kind == ExprKind::load || n->kind == ExprKind::temp || n->is_op(ScalarOp::checked_index); });
 }
 
-// The template's result coordinates as functions of (batch, row, column), which become variables 0, 1, 2.
-std::vector<Expr> tile_coordinates(ExprPool& pool, const TemplateKernel& k) {
-  std::vector<Expr> coordinates;
-  const auto unpack = [&](Expr flat, const std::vector<Expr>& sizes) {
-    std::vector<Expr> out(sizes.size());
-    for (size_t d = sizes.size(); d-- > 0;) {
-      if (d == 0 || sizes[d] == pool.index(0)) {  // an empty result has no point to find coordinates for
-        out[d] = flat;
-        continue;
-      }
-      out[d] = floor_mod(flat, sizes[d]);
-      flat = floor_div(flat, sizes[d]);
-    }
-    coordinates.insert(coordinates.end(), out.begin(), out.end());
-  };
-  if (const auto* g = std::get_if<Gemm>(&k.def)) {
-    unpack(pool.var(0), g->batch);
-    unpack(pool.var(1), g->m);
-    unpack(pool.var(2), g->n);
-  } else if (const auto* grouped = std::get_if<GroupedGemm>(&k.def)) {
-    if (grouped->kind == GroupedGemm::Kind::depth) coordinates.push_back(pool.var(0));
-    coordinates.insert(coordinates.end(), {pool.var(1), pool.var(2)});
-  } else {
-    const std::vector<Expr>& r = k.result_sizes;  // n, oc, oh, ow; rows are pixels
-    unpack(pool.var(1), {r[0], r[2], r[3]});
-    coordinates.insert(coordinates.begin() + 1, pool.var(2));
-  }
-  return coordinates;
-}
-
-std::vector<Expr> tile_sizes(ExprPool& pool, const TemplateKernel& k) {
-  if (const auto* g = std::get_if<Gemm>(&k.def)) return {product(pool, g->batch), product(pool, g->m), product(pool, g->n)};
-  if (const auto* grouped = std::get_if<GroupedGemm>(&k.def)) return {grouped->kind == GroupedGemm::Kind::depth ? grouped->groups : pool.index(1), grouped->m, grouped->n};
-  const std::vector<Expr>& r = k.result_sizes;
-  return {pool.index(1), r[0] * r[2] * r[3], r[1]};
-}
-
 std::string FunctionNames::add(const std::string& kernel, const std::string& body) {
   const std::string digits = hex(hash64(std::string_view(body)));
   std::string name = kernel + "_" + digits.substr(8);

@@ -54,10 +54,6 @@ std::vector<Expr> unconditional_loads(const std::vector<Stmt>& stmts);
 // Whether an offset is known only when values are computed: read from memory, or checked.
 bool from_data(Expr offset);
 
-// --- results of gemm and convolution templates, as (batch, row, column) = variables 0, 1, 2
-// The result's coordinates as functions of the three.
-std::vector<Expr> tile_coordinates(ExprPool& pool, const TemplateKernel& kernel);
-std::vector<Expr> tile_sizes(ExprPool& pool, const TemplateKernel& kernel);
 // Rewrites every index of an expression for new variables and simplifies it in their ranges.
 Expr reindex(Expr e, const std::vector<Expr>& vars, const std::vector<Expr>& sizes);
 

@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "loop/templates/template.h"
+
 namespace coil {
 namespace {
 
@@ -46,15 +48,8 @@ Status check_amounts(const LoopProgram& program) {
       const double n = amount(b.sizes) * byte_size(b.dtype);
       if (n > kMost) return too_large("'" + b.name + "' has bytes for", b.sizes, n, where);
     }
-    if (const GroupedGemm* g = std::get_if<GroupedGemm>(&loop.def)) {
-      for (Expr size : {g->m, g->n, g->k}) {
-        if (amount({size}) > kMost) return too_large("a side of the product '" + loop.op + "' is", {size}, amount({size}), where);
-      }
-    }
-    if (const Gemm* g = std::get_if<Gemm>(&loop.def)) {
-      for (const auto* sizes : {&g->batch, &g->m, &g->n, &g->k}) {
-        if (amount(*sizes) > kMost) return too_large("a side of the product '" + loop.op + "' is", *sizes, amount(*sizes), where);
-      }
+    for (const std::vector<Expr>& side : parts_of(loop.def).sides) {
+      if (amount(side) > kMost) return too_large("a side of '" + loop.op + "' is", side, amount(side), where);
     }
   }
   return ok_status();

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "loop/visit.h"
+#include "loop/templates/template.h"
 
 namespace coil {
 namespace {
@@ -272,20 +272,8 @@ std::optional<std::string> Bounds::outside(const Operand& operand, const std::ve
 }
 
 std::optional<std::string> Bounds::outside_template(const Loop& loop) {
-  std::vector<std::pair<const Operand*, std::vector<Expr>>> operands;
-  if (const Gemm* g = std::get_if<Gemm>(&loop.def)) {
-    const std::vector<Expr> domain = joined_sizes({&g->batch, &g->m, &g->n, &g->k});
-    operands = {{&g->a, domain}, {&g->b, domain}};
-  } else if (const GroupedGemm* g = std::get_if<GroupedGemm>(&loop.def)) {
-    operands = {{&g->a, {g->groups, g->m, g->n, g->k}}, {&g->b, {g->groups, g->m, g->n, g->k}}};
-  } else if (const Conv2d* c = std::get_if<Conv2d>(&loop.def)) {
-    operands = {{&c->x, c->x_sizes}};
-  } else if (const Attention* a = std::get_if<Attention>(&loop.def)) {
-    operands = {{&a->q, {a->batch, a->heads, a->q_len, a->dim}}, {&a->k, {a->batch, a->kv_heads, a->kv_len, a->dim}}, {&a->v, {a->batch, a->kv_heads, a->kv_len, a->v_dim}}};
-    if (a->mask) operands.emplace_back(&*a->mask, std::vector<Expr>{a->batch, a->heads, a->q_len, a->kv_len});
-  }
-  for (const auto& [operand, domain] : operands) {
-    if (auto wrong = outside(*operand, domain)) return wrong;
+  for (const TemplateParts::Read& read : parts_of(loop.def).operands) {
+    if (auto wrong = outside(*read.operand, read.domain)) return wrong;
   }
   return std::nullopt;
 }

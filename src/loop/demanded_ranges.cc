@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "loop/narrow.h"
+#include "loop/templates/template.h"
 
 namespace coil {
 namespace {
@@ -106,7 +107,7 @@ class DemandedRanges {
   void hold(const Loop& loop) {
     std::vector<char>& held = held_[static_cast<size_t>(loop.outputs[0].index)];
     const std::vector<Expr>& sizes = sizes_of(loop.outputs[0]);
-    if (std::holds_alternative<Gemm>(loop.def) || std::holds_alternative<Conv2d>(loop.def) || std::holds_alternative<Attention>(loop.def)) {
+    if (is_template(loop.def)) {
       const Expr one = program_.pool->index(1);
       held.resize(sizes.size());
       for (size_t d = 0; d < sizes.size(); ++d) held[d] = is_whole(narrowable(program_, loop, d, {program_.pool->index(0), one, one}), sizes[d]);
@@ -251,11 +252,7 @@ class DemandedRanges {
       if (std::find(by_coordinates.begin(), by_coordinates.end(), id) == by_coordinates.end()) demand_whole(id);
     }
     // A buffer that is read by coordinates and as a whole as well:
-    if (const auto* conv = std::get_if<Conv2d>(&loop.def)) demand_whole(conv->weight);
-    if (const auto* gemm = std::get_if<Gemm>(&loop.def); gemm && gemm->quantised) {
-      demand_whole(gemm->quantised->scale);
-      demand_whole(gemm->quantised->zero);
-    }
+    for (const BufferId* id : parts_of(loop.def).whole) demand_whole(*id);
   }
 
   static Ranges ranges_of(const ReadAt& read, const std::vector<Expr>& sizes) {

@@ -9,6 +9,7 @@
 
 #include "loop/log_sum.h"
 #include "loop/memory.h"
+#include "loop/templates/template.h"
 
 namespace coil {
 namespace {
@@ -186,7 +187,10 @@ Status Interpreter::run(const Loop& loop) {
   if (const Compact* def = std::get_if<Compact>(&loop.def)) return run_compact(loop, *def);
   if (const ReadSize* def = std::get_if<ReadSize>(&loop.def)) return run_read(loop, *def);
   if (const Region* def = std::get_if<Region>(&loop.def)) return run_region(loop, *def);
-  return run_template(loop);
+  Status status = ok_status();
+  const bool ran = visit_template(loop.def, [&](const auto& def) { status = run_template(loop, def); });
+  CHECK(ran, "a definition that the interpreter does not know");
+  return status;
 }
 
 Status Interpreter::run_reduction(const Loop& loop, const Reduction& def) {

@@ -35,15 +35,18 @@ class Interpreter {
   Status run_read(const Loop& loop, const ReadSize& def);
   Status run_region(const Loop& loop, const Region& def);
   Result<std::vector<TensorData>> run_part(const RegionPart& part);
-  Status run_template(const Loop& loop);
+  // In the templates' own files.
+  Status run_template(const Loop& loop, const Gemm& def);
+  Status run_template(const Loop& loop, const GroupedGemm& def);
+  Status run_template(const Loop& loop, const Conv2d& def);
+  Status run_template(const Loop& loop, const Attention& def);
   template <class T>
-  Status run_gemm(const Loop& loop, const Gemm& def);
-  Status run_grouped(const Loop& loop, const GroupedGemm& def);
+  Status run_product(const Loop& loop, const Gemm& def);
   template <class T>
   Status dequantise(const Gemm::Quantised& q, size_t columns, std::vector<T>& b);
   template <class T>
-  Status run_conv(const Loop& loop, const Conv2d& def);
-  Status run_attention(const Loop& loop, const Attention& def);
+  Status run_convolution(const Loop& loop, const Conv2d& def);
+  // These two are in interpret_operands.h.
   // All values of an operand over `domain`; vars[i] is the operand's variable that dimension i of the domain is.
   template <class T>
   Result<std::vector<T>> gathered(const Operand& operand, const std::vector<int64_t>& domain, const std::vector<int>& vars);

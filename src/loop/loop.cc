@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "loop/rename.h"
+#include "loop/templates/template.h"
 #include "loop/visit.h"
 
 namespace coil {
@@ -65,24 +66,12 @@ void add_data_symbols(const LoopProgram& program, const Loop& loop, std::vector<
     look(ref.body);
     look_all(ref.domain);
   }
+  const TemplateParts parts = parts_of(loop.def);
+  for (const auto& side : parts.sides) look_all(side);
+  for (const TemplateParts::Read& read : parts.operands) look_all(read.operand->coordinates);
   std::visit(Overload{
                  [&](const Concat& d) {
                    for (const Concat::Piece& piece : d.pieces) look(piece.begin);
-                 },
-                 [&](const Gemm& d) {
-                   for (const auto* part : {&d.batch, &d.m, &d.n, &d.k, &d.a.coordinates, &d.b.coordinates}) look_all(*part);
-                 },
-                 [&](const GroupedGemm& d) {
-                   look_all({d.groups, d.m, d.n, d.k});
-                   for (const Operand* o : {&d.a, &d.b}) look_all(o->coordinates);
-                 },
-                 [&](const Conv2d& d) {
-                   look_all(d.x_sizes);
-                   look_all(d.x.coordinates);
-                 },
-                 [&](const Attention& d) {
-                   look_all({d.batch, d.heads, d.kv_heads, d.q_len, d.kv_len, d.dim, d.v_dim});
-                   for (const Operand* o : {&d.q, &d.k, &d.v, d.mask ? &*d.mask : &d.q}) look_all(o->coordinates);
                  },
                  [&](const Library& d) {
                    look_all(d.sizes);
@@ -114,13 +103,6 @@ bool defines_whole(const LoopDef& def) {
   return std::holds_alternative<Library>(def) || std::holds_alternative<Region>(def) || std::holds_alternative<UserCall>(def);
 }
 
-Gemm in_batches(const GroupedGemm& def) {
-  Gemm g;
-  g.batch = {def.groups}, g.m = {def.m}, g.n = {def.n}, g.k = {def.k};
-  g.a = def.a, g.b = def.b;
-  return g;
-}
-
 ReduceOp step_of(ScanOp op) {
   switch (op) {
     case ScanOp::sum: return ReduceOp::sum;
@@ -130,17 +112,6 @@ ReduceOp step_of(ScanOp op) {
     case ScanOp::log_sum: return ReduceOp::log_sum;
   }
   return ReduceOp::sum;
-}
-
-const char* template_name(const LoopDef& def) {
-  return std::visit(Overload{
-                        [](const Gemm&) { return "gemm"; },
-                        [](const GroupedGemm&) { return "grouped_gemm"; },
-                        [](const Conv2d&) { return "conv2d"; },
-                        [](const Attention&) { return "attention"; },
-                        [](const auto&) { return static_cast<const char*>(nullptr); },
-                    },
-                    def);
 }
 
 std::vector<Expr> expressions(const UserCall& call) {
@@ -179,22 +150,12 @@ std::vector<BufferId> reads(const LoopProgram& program, const Loop& loop) {
       if (e->kind == ExprKind::load) add(BufferId(e->id));
     });
   }
-  if (const Gemm* g = std::get_if<Gemm>(&loop.def)) {
-    add(g->a.buffer);
-    add(g->b.buffer);
-    if (g->quantised && g->quantised->scale.valid()) add(g->quantised->scale);
-    if (g->quantised && g->quantised->zero.valid()) add(g->quantised->zero);
-  } else if (const GroupedGemm* g = std::get_if<GroupedGemm>(&loop.def)) {
-    for (BufferId id : {g->a.buffer, g->b.buffer, g->ends}) add(id);
-  } else if (const Conv2d* c = std::get_if<Conv2d>(&loop.def)) {
-    add(c->x.buffer);
-    add(c->weight);
-  } else if (const Attention* a = std::get_if<Attention>(&loop.def)) {
-    add(a->q.buffer);
-    add(a->k.buffer);
-    add(a->v.buffer);
-    if (a->mask) add(a->mask->buffer);
-  } else if (const Library* l = std::get_if<Library>(&loop.def)) {
+  const TemplateParts parts = parts_of(loop.def);
+  for (const TemplateParts::Read& read : parts.operands) add(read.operand->buffer);
+  for (const BufferId* id : parts.whole) {
+    if (id->valid()) add(*id);
+  }
+  if (const Library* l = std::get_if<Library>(&loop.def)) {
     for (BufferId id : l->inputs) add(id);
   } else if (const UserCall* u = std::get_if<UserCall>(&loop.def)) {
     for (const UserCall::Argument& a : u->args) {

@@ -19,6 +19,9 @@
 #include "base/result.h"
 #include "expr/condition.h"
 #include "expr/expr.h"
+#include "loop/templates/attention.h"
+#include "loop/templates/conv2d.h"
+#include "loop/templates/grouped_gemm.h"
 #include "ops/tensor_data.h"
 #include "ops/user_kernel.h"
 
@@ -88,64 +91,7 @@ struct Sort {
   Expr body;
 };
 
-// A template's operand: a buffer read at coordinates that are affine in the template's variables.
-struct Operand {
-  BufferId buffer;
-  std::vector<Expr> coordinates;
-};
-
-// out[b..., m..., n...] = sum over k... of a(b, m, k) * b(b, n, k). Variables are numbered batch, m, n, k in this order for both
-// operands and the result. Accumulates in float32 (float64 for f64), or exactly in int32: a of bytes (i8, u8), b i8, the result i32.
-// With `quantised` b is a constant of i8 beside an a of floats and stands for (b - zero) * scale, in float32.
-struct Gemm {
-  std::vector<Expr> batch, m, n, k;
-  Operand a, b;
-  // `group` rows of k share a scale and a zero point of each column: f32 constants [k / group, n], invalid for 1 and 0.
-  struct Quantised {
-    int64_t group = 1;
-    BufferId scale, zero;
-  };
-  std::optional<Quantised> quantised;
-};
-
-// Products of groups whose sizes are data. `ends` (i32 or i64, dense, [groups]) says where each group ends, and the next one begins; they must not
-// decrease, nor leave [0, the size that is grouped]: else the call fails, and what was computed has no meaning. Variables of both operands: group, m, n, k.
-// rows:  out[m, n] = sum over k of a(m, k) * b(group, k, n), group being that of row m; rows behind the last group are 0.
-// depth: out[group, m, n] = sum over k of a(m, k) * b(k, n), over the k of the group.
-// Of f32, bf16 and f16; accumulates in float32.
-struct GroupedGemm {
-  enum class Kind : uint8_t { rows, depth };
-  Kind kind = Kind::rows;
-  Expr groups, m, n, k;
-  Operand a, b;
-  BufferId ends;
-};
-
-// A batched product with the same variables and operands: what lies where, and how much it would be if every group had all rows (all of k).
-Gemm in_batches(const GroupedGemm& def);
-
-// out[n, oc, oh, ow] (logical order), x[n, ic, ih, iw], weight[oc, ic / groups, kh, kw] a whole buffer. No bias.
-// x's variables: n, c, h, w over its own sizes. Of integers (x i8 or u8, weight i8, out i32): the exact sums of (x - x_zero) * weight over what
-// lies inside of x; x_zero is a number that x can hold.
-struct Conv2d {
-  Operand x;
-  std::vector<Expr> x_sizes;  // n, ic, ih, iw
-  BufferId weight;
-  std::array<int64_t, 2> kernel{}, stride{}, padding{}, dilation{};
-  int64_t groups = 1;
-  int64_t x_zero = 0;
-};
-
-// out[batch, heads, q_len, v_dim] = softmax(q k^T * scale + mask) v. Variables of each operand: batch, head, row, column.
-// k and v have kv_heads heads (heads % kv_heads == 0). mask: absent, bool (true attends) or float (added), broadcast.
-struct Attention {
-  Expr batch, heads, kv_heads, q_len, kv_len, dim, v_dim;
-  Operand q, k, v;
-  std::optional<Operand> mask;
-  bool causal = false;
-  bool masked_rows_zero = true;  // queries whose keys are all hidden give 0, else NaN
-  double scale = 1.0;
-};
+// Templates, definitions by kernels that are written by hand, have headers of their own: Gemm, GroupedGemm, Conv2d and Attention (loop/templates).
 
 // A routine of the device library over whole buffers, all dense and row-major; what it does with them its head comment in
 // device/library says. It may define several buffers, and it may fail the call with a message of its own.

@@ -4,6 +4,7 @@
 
 #include "loop/guard_positions.h"
 #include "loop/simplify_body.h"
+#include "loop/templates/template.h"
 #include "loop/visit.h"
 
 namespace coil {
@@ -43,16 +44,6 @@ DimRange of_concat(const Concat& d, size_t dim, const DimRange& wanted, Expr siz
   return pieces_in(d, r) ? r : whole_range(size);
 }
 
-// Row i of a causal attention sees the keys up to i, counted from the first row: either rows are kept from the first on, or there is one,
-// which sees what it sees.
-DimRange of_attention(const Attention& d, size_t dim, const DimRange& wanted, Expr size) {
-  if (dim == 0 || (dim == 1 && d.heads == d.kv_heads)) return wanted;
-  if (dim != 2) return whole_range(size);
-  if (!d.causal || (wanted.count->is_constant() && wanted.count->as_int() == 1)) return wanted;
-  const DimRange r = without_steps(wanted, size);
-  return {size->pool->index(0), r.step, r.first + r.count};
-}
-
 }  // namespace
 
 std::optional<std::vector<char>> checked_dims(const LoopProgram& program, const Loop& loop) {
@@ -86,10 +77,10 @@ DimRange narrowable(const LoopProgram& program, const Loop& loop, size_t dim, co
                         },
                         [&](const Concat& d) { return of_concat(d, dim, r, size); },
                         [&](const Sort& d) { return dim == static_cast<size_t>(d.dim) ? whole : r; },
-                        [&](const Gemm& d) { return dim >= d.batch.size() + d.m.size() && d.quantised ? whole : r; },
-                        [&](const Conv2d&) { return dim == 0 ? r : whole; },
-                        [&](const Attention& d) { return of_attention(d, dim, r, size); },
-                        [&](const auto&) { return whole; },
+                        [&](const auto& d) {
+                          if constexpr (Template<std::remove_cvref_t<decltype(d)>>) return narrowable(d, dim, r, size);
+                          else return whole;
+                        },
                     },
                     loop.def);
 }
@@ -111,10 +102,6 @@ std::vector<Expr> elements(ExprPool& pool, const Ranges& ranges, const std::vect
   return at;
 }
 
-void narrow_operand(Operand& o, const std::vector<Expr>& at) {
-  for (Expr& c : o.coordinates) c = substitute_vars(c, at);
-}
-
 // A part of one piece is no concatenation any more.
 LoopDef narrowed_concat(Concat d, const Ranges& ranges, const std::vector<Expr>& sizes, ExprPool& pool) {
   const auto dim = static_cast<size_t>(d.dim);
@@ -124,33 +111,6 @@ LoopDef narrowed_concat(Concat d, const Ranges& ranges, const std::vector<Expr>&
   for (Concat::Piece& piece : d.pieces) piece.body = substitute_vars(piece.body, at);
   if (d.pieces.size() == 1) return Pointwise{d.pieces[0].body};
   return d;
-}
-
-void narrow_gemm(Gemm& d, const Ranges& ranges, const std::vector<Expr>& at) {
-  size_t i = 0;
-  for (auto* part : {&d.batch, &d.m, &d.n}) {
-    for (Expr& size : *part) size = ranges[i++].count;
-  }
-  narrow_operand(d.a, at);
-  narrow_operand(d.b, at);
-}
-
-void narrow_attention(Attention& d, const Ranges& ranges, const std::vector<Expr>& at) {
-  if (d.causal && !is_whole(ranges[2], d.q_len)) {
-    const Expr seen = ranges[2].first + ranges[2].count;
-    const bool one_row = ranges[2].count->is_constant() && ranges[2].count->as_int() == 1;
-    if (one_row || provably_nonnegative(d.kv_len - seen)) d.kv_len = simplify_index(index_min(d.kv_len, seen), {});
-    if (one_row) d.causal = false;  // it sees all keys that are left
-  }
-  d.batch = ranges[0].count;
-  if (d.heads == d.kv_heads) d.kv_heads = ranges[1].count;
-  d.heads = ranges[1].count;
-  d.q_len = ranges[2].count;
-  narrow_operand(d.q, at);
-  if (d.mask) narrow_operand(*d.mask, at);
-  const std::vector<Expr> of_keys(at.begin(), at.begin() + 2);  // their rows are not the queries'
-  narrow_operand(d.k, of_keys);
-  narrow_operand(d.v, of_keys);
 }
 
 }  // namespace
@@ -170,13 +130,10 @@ void narrow(LoopProgram& program, Loop& loop, const std::vector<DimRange>& range
                  [&](Reduction& d) { d.body = substitute_vars(d.body, at); },
                  [&](Scan& d) { d.body = substitute_vars(d.body, at); },
                  [&](Sort& d) { d.body = substitute_vars(d.body, at); },
-                 [&](Gemm& d) { narrow_gemm(d, ranges, at); },
-                 [&](Conv2d& d) {
-                   narrow_operand(d.x, {at[0]});
-                   d.x_sizes[0] = ranges[0].count;
+                 [&](auto& d) {
+                   if constexpr (Template<std::remove_cvref_t<decltype(d)>>) narrow(d, ranges, at);
+                   else CHECK(false, "a definition that computes whole buffers was to be narrowed");
                  },
-                 [&](Attention& d) { narrow_attention(d, ranges, at); },
-                 [](auto&) { CHECK(false, "a definition that computes whole buffers was to be narrowed"); },
              },
              loop.def);
 }
@@ -204,31 +161,6 @@ void each_body(const LoopProgram& program, Loop& loop, F&& f) {
              loop.def);
 }
 
-// Calls f(operand, sizes of its variables) for what templates read by coordinates.
-template <class LoopOf, class F>
-void each_operand(LoopOf& loop, F&& f) {
-  std::visit(Overload{
-                 [&](auto& d) {
-                   if constexpr (requires { d.kv_len; }) {
-                     f(d.q, std::vector<Expr>{d.batch, d.heads, d.q_len, d.dim});
-                     f(d.k, std::vector<Expr>{d.batch, d.kv_heads, d.kv_len, d.dim});
-                     f(d.v, std::vector<Expr>{d.batch, d.kv_heads, d.kv_len, d.v_dim});
-                     if (d.mask) f(*d.mask, std::vector<Expr>{d.batch, d.heads, d.q_len, d.kv_len});
-                   } else if constexpr (requires { d.x_sizes; }) {
-                     f(d.x, d.x_sizes);
-                   } else if constexpr (requires { d.ends; }) {
-                     f(d.a, std::vector<Expr>{d.groups, d.m, d.n, d.k});
-                     f(d.b, std::vector<Expr>{d.groups, d.m, d.n, d.k});
-                   } else if constexpr (requires { d.quantised; }) {
-                     const std::vector<Expr> domain = joined_sizes({&d.batch, &d.m, &d.n, &d.k});
-                     f(d.a, domain);
-                     f(d.b, domain);
-                   }
-                 },
-             },
-             loop.def);
-}
-
 // A coordinate of a dimension, in the range that is left of it.
 Expr moved(Expr c, const DimRange& r, std::span<const Expr> domain) {
   if (r.count->is_constant() && r.count->as_int() == 1) return c->pool->index(0);
@@ -246,7 +178,7 @@ std::vector<ReadAt> reads_at(const LoopProgram& program, const Loop& loop) {
       if (e->kind == ExprKind::load) found.push_back({BufferId(e->id), e->args, ref.domain});
     });
   }
-  each_operand(loop, [&](const Operand& o, std::vector<Expr> domain) { found.push_back({o.buffer, o.coordinates, std::move(domain)}); });
+  for (TemplateParts::Read& read : parts_of(loop.def).operands) found.push_back({read.operand->buffer, read.operand->coordinates, std::move(read.domain)});
   return found;
 }
 
@@ -262,9 +194,9 @@ void redirect_reads(Loop& loop, const LoopProgram& program, BufferId from, Buffe
       return e->pool->load(to, program.buffer(to).dtype, e->args);
     });
   });
-  each_operand(loop, [&](Operand& o, const std::vector<Expr>& domain) {
-    if (o.buffer == from && inside(o.coordinates.back(), domain)) o.buffer = to;
-  });
+  for (const TemplateParts::Read& read : parts_of(loop.def).operands) {
+    if (read.operand->buffer == from && inside(read.operand->coordinates.back(), read.domain)) read.operand->buffer = to;
+  }
 }
 
 void move_reads(const LoopProgram& program, Loop& loop, const NarrowedBuffers& narrowed) {
@@ -283,10 +215,11 @@ void move_reads(const LoopProgram& program, Loop& loop, const NarrowedBuffers& n
     }
     if (concerned || changed) body = simplify_body(body, domain);
   });
-  each_operand(loop, [&](Operand& o, const std::vector<Expr>& domain) {
-    const std::vector<DimRange>* ranges = ranges_of(o.buffer);
-    for (size_t d = 0; ranges && d < o.coordinates.size(); ++d) o.coordinates[d] = moved(o.coordinates[d], (*ranges)[d], domain);
-  });
+  for (const TemplateParts::Read& read : parts_of(loop.def).operands) {
+    const std::vector<DimRange>* ranges = ranges_of(read.operand->buffer);
+    std::vector<Expr>& at = read.operand->coordinates;
+    for (size_t d = 0; ranges && d < at.size(); ++d) at[d] = moved(at[d], (*ranges)[d], read.domain);
+  }
 }
 
 }  // namespace coil

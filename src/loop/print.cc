@@ -1,8 +1,9 @@
 // Loop programs as text, for dumps and goldens.
 #include <fmt/format.h>
 
-#include "loop/loop.h"
+#include "loop/loop_text.h"
 #include "loop/reduced_span.h"
+#include "loop/templates/template.h"
 
 namespace coil {
 namespace {
@@ -10,11 +11,9 @@ namespace {
 const char* const kReduceNames[] = {"sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "log_sum"};
 const char* const kScanNames[] = {"sum", "prod", "max", "min", "log_sum"};
 
-class Printer {
+class Printer : LoopText {
  public:
-  explicit Printer(const LoopProgram& program) : program_(program) {
-    names_.buffer = [this](BufferId id) { return program_.buffer(id).name; };
-  }
+  using LoopText::LoopText;
 
   std::string run() {
     for (const LoopInput& in : program_.inputs) {
@@ -45,22 +44,12 @@ class Printer {
     out_ += '\n';
   }
 
-  std::string text(Expr e) const { return to_string(e, names_); }
-
-  std::string list(const std::vector<Expr>& exprs) const {
-    std::string s;
-    for (Expr e : exprs) s += (s.empty() ? "" : ", ") + text(e);
-    return "[" + s + "]";
-  }
-
   std::string declaration(BufferId id) const {
     const BufferInfo& b = program_.buffer(id);
-    std::string s = fmt::format("{}: {}{}", b.name, name(b.dtype), list(b.sizes));
+    std::string s = fmt::format("{}: {}{}", b.name, coil::name(b.dtype), list(b.sizes));
     const bool fixed = !b.strides.empty() && b.strides != contiguous_strides(*program_.pool, b.sizes);
     return fixed ? s + " strides " + list(b.strides) : s;
   }
-
-  std::string operand(const Operand& o) const { return program_.buffer(o.buffer).name + list(o.coordinates); }
 
   // "[i0, i1 | i2]": the coordinates of an element, then the reduced ones.
   std::string variables(size_t rank, size_t reduced = 0) const {
@@ -95,7 +84,7 @@ class Printer {
     std::string inputs, options;
     for (BufferId id : d.inputs) inputs += (inputs.empty() ? "" : ", ") + program_.buffer(id).name;
     for (int64_t o : d.options) options += fmt::format("{}{}", options.empty() ? "" : ", ", o);
-    line("{} = library {} {} sizes {} options [{}]: {}", head, d.routine, name(d.dtype), list(d.sizes), options, inputs);
+    line("{} = library {} {} sizes {} options [{}]: {}", head, d.routine, coil::name(d.dtype), list(d.sizes), options, inputs);
   }
   void print_def(const std::string& head, size_t, const UserCall& d) {
     std::string args;
@@ -109,26 +98,9 @@ class Printer {
     }
     line("{} = user {}: {}", head, d.kernel->name, args);
   }
-  void print_def(const std::string& head, size_t, const Gemm& d) {
-    std::string quantised;
-    if (d.quantised) {
-      const auto name_of = [&](BufferId id) { return id.valid() ? program_.buffer(id).name : std::string("-"); };
-      quantised = fmt::format(" in groups of {} with scale {} zero {}", d.quantised->group, name_of(d.quantised->scale), name_of(d.quantised->zero));
-    }
-    line("{} = gemm batch {} m {} n {} k {}: {} * {}{}", head, list(d.batch), list(d.m), list(d.n), list(d.k), operand(d.a), operand(d.b), quantised);
-  }
-  void print_def(const std::string& head, size_t, const GroupedGemm& d) {
-    line("{} = grouped gemm by {} of {} groups to {} m {} n {} k {}: {} * {}", head, d.kind == GroupedGemm::Kind::rows ? "rows" : "depth", text(d.groups), program_.buffer(d.ends).name,
-         text(d.m), text(d.n), text(d.k), operand(d.a), operand(d.b));
-  }
-  void print_def(const std::string& head, size_t, const Conv2d& d) {
-    const std::string zero = d.x_zero ? fmt::format(" of numbers less {}", d.x_zero) : "";
-    line("{} = conv2d kernel {}x{} stride {}x{} padding {}x{} dilation {}x{} groups {}: {}{} * {}", head, d.kernel[0], d.kernel[1], d.stride[0],
-         d.stride[1], d.padding[0], d.padding[1], d.dilation[0], d.dilation[1], d.groups, operand(d.x), zero, program_.buffer(d.weight).name);
-  }
-  void print_def(const std::string& head, size_t, const Attention& d) {
-    line("{} = attention heads {}/{} scale {}{}{}: q {} k {} v {}{}", head, text(d.heads), text(d.kv_heads), d.scale, d.causal ? " causal" : "", d.masked_rows_zero ? "" : " masked rows NaN",
-         operand(d.q), operand(d.k), operand(d.v), d.mask ? " mask " + operand(*d.mask) : "");
+  template <Template T>
+  void print_def(const std::string& head, size_t, const T& d) {
+    line("{} = {}", head, coil::text(*this, d));
   }
 
   void print_def(const std::string& head, size_t, const Compact& d) {
@@ -163,8 +135,6 @@ class Printer {
     }
   }
 
-  const LoopProgram& program_;
-  PrintNames names_;
   std::string out_;
 };
 

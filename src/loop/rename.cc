@@ -1,5 +1,7 @@
 #include "loop/rename.h"
 
+#include "loop/templates/template.h"
+
 namespace coil {
 namespace {
 
@@ -33,26 +35,11 @@ class Rename {
       for (auto& capture : part.captures) map(capture.second);
     }
   }
-  void operator()(Gemm& d) const {
-    map(d.a.buffer);
-    map(d.b.buffer);
-    if (d.quantised) {
-      map(d.quantised->scale);
-      map(d.quantised->zero);
-    }
-  }
-  void operator()(GroupedGemm& d) const {
-    map(d.a.buffer);
-    map(d.b.buffer);
-    map(d.ends);
-  }
-  void operator()(Conv2d& d) const {
-    map(d.x.buffer);
-    map(d.weight);
-  }
-  void operator()(Attention& d) const {
-    for (Operand* o : {&d.q, &d.k, &d.v}) map(o->buffer);
-    if (d.mask) map(d.mask->buffer);
+  template <Template T>
+  void operator()(T& d) const {
+    const TemplateParts p = parts(d);
+    for (const TemplateParts::Read& read : p.operands) map(read.operand->buffer);
+    for (BufferId* id : p.whole) map(*id);
   }
 
  private:

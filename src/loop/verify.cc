@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <set>
 
-#include "loop/loop.h"
+#include "loop/templates/template.h"
 
 namespace coil {
 namespace {
@@ -70,7 +70,7 @@ class Verifier {
     }
     const std::string& name = program_.buffer(loop.outputs[0]).name;
     for (const BodyRef& ref : bodies(program_, loop)) TRY_STATUS(check_body(name, ref, loop));
-    TRY_STATUS(check_template(name, loop));
+    TRY_STATUS(is_template(loop.def) ? check_template(name, loop) : check_others(name, loop));
     TRY_STATUS(check_symbols(loop));
     for (BufferId id : reads(program_, loop)) {
       if (!exists(id) || !defined_[static_cast<size_t>(id.index)]) return wrong("'{}' reads a buffer before its definition", name);
@@ -114,53 +114,19 @@ class Verifier {
     return ok_status();
   }
 
-  Status check_quantised(const std::string& name, const Gemm& g) {
-    for (BufferId id : {g.quantised->scale, g.quantised->zero}) {
-      if (!id.valid()) continue;
-      const bool fits = exists(id) && program_.buffer(id).dtype == DType::f32 && program_.buffer(id).sizes.size() == 2 && program_.buffer(id).sizes[1] == g.n[0];
-      if (!fits) return wrong("'{}' has scales or zero points of a wrong type or shape", name);
-    }
-    return g.quantised->group > 0 ? ok_status() : wrong("'{}' has groups without rows", name);
-  }
-
-  Status check_grouped(const std::string& name, const Loop& loop, const GroupedGemm& g) {
-    const std::vector<Expr>& sizes = program_.buffer(loop.outputs[0]).sizes;
-    const bool rows = g.kind == GroupedGemm::Kind::rows;
-    if (sizes != (rows ? std::vector<Expr>{g.m, g.n} : std::vector<Expr>{g.groups, g.m, g.n})) return wrong("'{}' has other sizes than its grouped product", name);
-    TRY_STATUS(check_operand(name, g.a, 4));
-    TRY_STATUS(check_operand(name, g.b, 4));
-    const bool fits = exists(g.ends) && program_.buffer(g.ends).sizes == std::vector<Expr>{g.groups} && (program_.buffer(g.ends).dtype == DType::i32 || program_.buffer(g.ends).dtype == DType::i64);
-    if (!fits) return wrong("'{}' has ends of groups of a wrong type or shape", name);
-    const DType a = program_.buffer(g.a.buffer).dtype;
-    return is_float(a) && a != DType::f64 && a == program_.buffer(g.b.buffer).dtype ? ok_status() : wrong("'{}' multiplies different types", name);
-  }
-
   Status check_template(const std::string& name, const Loop& loop) {
+    const TemplateParts parts = parts_of(loop.def);
+    for (const TemplateParts::Read& read : parts.operands) TRY_STATUS(check_operand(name, *read.operand, read.domain.size()));
+    for (const BufferId* id : parts.whole) {
+      if (id->valid() && !exists(*id)) return wrong("'{}' reads a buffer that does not exist", name);
+    }
+    const std::string problem = template_problem(program_, loop);
+    return problem.empty() ? ok_status() : wrong("'{}' {}", name, problem);
+  }
+
+  Status check_others(const std::string& name, const Loop& loop) {
     const size_t rank = program_.buffer(loop.outputs[0]).sizes.size();
-    if (const Gemm* g = std::get_if<Gemm>(&loop.def)) {
-      const size_t results = g->batch.size() + g->m.size() + g->n.size();
-      if (results != rank) return wrong("'{}' has rank {} for {} variables of its gemm", name, rank, results);
-      TRY_STATUS(check_operand(name, g->a, results + g->k.size()));
-      TRY_STATUS(check_operand(name, g->b, results + g->k.size()));
-      const DType a = program_.buffer(g->a.buffer).dtype, b = program_.buffer(g->b.buffer).dtype, out = program_.buffer(loop.outputs[0]).dtype;
-      const bool integers = (a == DType::i8 || a == DType::u8) && b == DType::i8 && out == DType::i32 && !g->quantised;
-      if (!integers && !(g->quantised ? is_float(a) && b == DType::i8 : a == b)) return wrong("'{}' multiplies different types", name);
-      if (g->quantised) TRY_STATUS(check_quantised(name, *g));
-    } else if (const GroupedGemm* grouped = std::get_if<GroupedGemm>(&loop.def)) {
-      return check_grouped(name, loop, *grouped);
-    } else if (const Conv2d* c = std::get_if<Conv2d>(&loop.def)) {
-      if (rank != 4 || c->x_sizes.size() != 4) return wrong("'{}' is a convolution of a wrong rank", name);
-      TRY_STATUS(check_operand(name, c->x, 4));
-      if (!exists(c->weight) || program_.buffer(c->weight).sizes.size() != 4) return wrong("'{}' has a weight of a wrong rank", name);
-      const DType x = program_.buffer(c->x.buffer).dtype, w = program_.buffer(c->weight).dtype, out = program_.buffer(loop.outputs[0]).dtype;
-      const bool integers = (x == DType::i8 || x == DType::u8) && w == DType::i8 && out == DType::i32;
-      if (integers && (c->x_zero < (x == DType::i8 ? -128 : 0) || c->x_zero > (x == DType::i8 ? 127 : 255))) return wrong("'{}' has a zero point out of its range", name);
-      if (!integers && (x != w || !is_float(x) || c->x_zero != 0)) return wrong("'{}' multiplies different types", name);
-    } else if (const Attention* a = std::get_if<Attention>(&loop.def)) {
-      if (rank != 4) return wrong("'{}' is an attention of a wrong rank", name);
-      for (const Operand* o : {&a->q, &a->k, &a->v}) TRY_STATUS(check_operand(name, *o, 4));
-      if (a->mask) TRY_STATUS(check_operand(name, *a->mask, 4));
-    } else if (const Compact* k = std::get_if<Compact>(&loop.def)) {
+    if (const Compact* k = std::get_if<Compact>(&loop.def)) {
       const bool typed = k->keep->dtype == DType::boolean && k->start->dtype == DType::i64 && k->value->dtype == DType::i64 && program_.buffer(loop.outputs[0]).dtype == DType::i64;
       if (rank != 1 || !typed) return wrong("'{}' compacts values of wrong types or to a wrong rank", name);
     } else if (const ReadSize* r = std::get_if<ReadSize>(&loop.def)) {

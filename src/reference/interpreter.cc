@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "loop/templates/template.h"
 #include "reference/accumulator.h"
 
 namespace coil::reference {
@@ -99,10 +100,8 @@ Status Interpreter::run(const Loop& loop) {
   if (const auto* def = std::get_if<Sort>(&loop.def)) return run_sort(loop, *def);
   if (const auto* def = std::get_if<Compact>(&loop.def)) return run_compact(loop, *def);
   if (const auto* def = std::get_if<Region>(&loop.def)) return run_region(loop, *def);
-  if (const auto* def = std::get_if<Gemm>(&loop.def)) return run_gemm(loop, *def);
-  if (const auto* def = std::get_if<GroupedGemm>(&loop.def)) return run_grouped(loop, *def);
-  if (const auto* def = std::get_if<Conv2d>(&loop.def)) return run_conv(loop, *def);
-  if (const auto* def = std::get_if<Attention>(&loop.def)) return run_attention(loop, *def);
+  Status status = ok_status();
+  if (visit_template(loop.def, [&](const auto& def) { status = run_template(loop, def); })) return status;
   if (const auto* def = std::get_if<ReadSize>(&loop.def)) {
     const Tensor& source = get(def->source);
     set_symbol(def->symbol, source.at(0).i);

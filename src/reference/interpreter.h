@@ -60,10 +60,10 @@ class Interpreter {
   Status run_compact(const Loop& loop, const Compact& def);
   Status run_region(const Loop& loop, const Region& def);
   Result<std::vector<Tensor>> run_part(const RegionPart& part);
-  Status run_gemm(const Loop& loop, const Gemm& def);
-  Status run_grouped(const Loop& loop, const GroupedGemm& def);
-  Status run_conv(const Loop& loop, const Conv2d& def);
-  Status run_attention(const Loop& loop, const Attention& def);
+  Status run_template(const Loop& loop, const Gemm& def);
+  Status run_template(const Loop& loop, const GroupedGemm& def);
+  Status run_template(const Loop& loop, const Conv2d& def);
+  Status run_template(const Loop& loop, const Attention& def);
   // All values of an operand over `domain`; vars[i] is the operand's variable that dimension i of the domain is.
   Result<Values> gathered(const Operand& operand, const std::vector<int64_t>& domain, const std::vector<int>& vars);
   Status dequantise(const Gemm::Quantised& q, size_t columns, Values& b);

@@ -92,7 +92,7 @@ Status Interpreter::dequantise(const Gemm::Quantised& q, size_t columns, Values&
   return ok_status();
 }
 
-Status Interpreter::run_gemm(const Loop& loop, const Gemm& def) {
+Status Interpreter::run_template(const Loop& loop, const Gemm& def) {
   const std::vector<int64_t> batch = sizes(def.batch), m = sizes(def.m), n = sizes(def.n), k = sizes(def.k);
   const int nb = static_cast<int>(batch.size()), nm = static_cast<int>(m.size()), nn = static_cast<int>(n.size());
   std::vector<int64_t> da = batch, db = batch;
@@ -124,7 +124,7 @@ Status Interpreter::run_gemm(const Loop& loop, const Gemm& def) {
   return ok_status();
 }
 
-Status Interpreter::run_grouped(const Loop& loop, const GroupedGemm& def) {
+Status Interpreter::run_template(const Loop& loop, const GroupedGemm& def) {
   const std::vector<int64_t> d = sizes({def.groups, def.m, def.n, def.k});
   const int64_t G = d[0], M = d[1], N = d[2], K = d[3];
   const bool rows = def.kind == GroupedGemm::Kind::rows;
@@ -164,7 +164,7 @@ std::vector<double> padded(const std::vector<double>& x, int64_t planes, std::ar
 
 }  // namespace
 
-Status Interpreter::run_conv(const Loop& loop, const Conv2d& def) {
+Status Interpreter::run_template(const Loop& loop, const Conv2d& def) {
   const std::vector<int64_t> xs = sizes(def.x_sizes), out = sizes(program_.buffer(loop.outputs[0]).sizes), ws = sizes(program_.buffer(def.weight).sizes);
   TRY(Values x, gathered(def.x, xs, {0, 1, 2, 3}));
   for (double& v : x.f) v -= static_cast<double>(def.x_zero);
@@ -209,7 +209,7 @@ Status Interpreter::run_conv(const Loop& loop, const Conv2d& def) {
 }
 
 // softmax(q k^T * scale + mask) v: errors of scores are relative errors of weights.
-Status Interpreter::run_attention(const Loop& loop, const Attention& def) {
+Status Interpreter::run_template(const Loop& loop, const Attention& def) {
   const std::vector<int64_t> d = sizes({def.batch, def.heads, def.kv_heads, def.q_len, def.kv_len, def.dim, def.v_dim});
   const int64_t B = d[0], H = d[1], G = d[2], Q = d[3], K = d[4], D = d[5], V = d[6];
   TRY(const Values q, gathered(def.q, {B, H, Q, D}, {0, 1, 2, 3}));

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "loop/templates/template.h"
+
 namespace coil::reference {
 namespace {
 
@@ -53,7 +55,7 @@ class Search {
     if (const auto* r = std::get_if<Reduction>(&loop.def)) return in_reduction(*r, index);
     if (const auto* s = std::get_if<Scan>(&loop.def)) return in_body(s->body, index);
     if (const auto* c = std::get_if<Concat>(&loop.def)) return in_concat(*c, index);
-    if (std::holds_alternative<Gemm>(loop.def) || std::holds_alternative<Conv2d>(loop.def) || std::holds_alternative<Attention>(loop.def) || std::holds_alternative<GroupedGemm>(loop.def)) {
+    if (is_template(loop.def)) {
       for (BufferId read : reads(program_, loop)) {
         if (has_nonfinite(read)) return {};
       }

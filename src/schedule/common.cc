@@ -44,22 +44,6 @@ int64_t first_step(Expr offset, int var) {
   return typical(substitute_vars(offset, at)) - begin;
 }
 
-std::vector<Expr> operand_ranges(const LoopDef& def) {
-  std::vector<Expr> ranges;
-  const auto add = [&](const std::vector<Expr>& sizes) { ranges.insert(ranges.end(), sizes.begin(), sizes.end()); };
-  if (const auto* g = std::get_if<Gemm>(&def)) {
-    for (const auto* part : {&g->batch, &g->m, &g->n, &g->k}) add(*part);
-  } else if (const auto* grouped = std::get_if<GroupedGemm>(&def)) {
-    add({grouped->groups, grouped->m, grouped->n, grouped->k});
-  } else if (const auto* c = std::get_if<Conv2d>(&def)) {
-    add(c->x_sizes);
-  } else if (const auto* a = std::get_if<Attention>(&def)) {
-    // Rows and columns differ by operand: the longest that both are proves nothing, so only what all share is given.
-    add({a->batch, a->heads});
-  }
-  return ranges;
-}
-
 int64_t typical(Expr e) {
   ExprPool& pool = *e->pool;
   // In floating point: a range may begin at any number, and products of such sizes leave int64.

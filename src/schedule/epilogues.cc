@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "expr/written_size.h"
+#include "loop/templates/template.h"
 #include "schedule/inline_producers.h"
 
 namespace coil {
@@ -9,10 +10,6 @@ namespace {
 
 constexpr int64_t kMaxEpilogueText = 600;  // nodes of all its loops as they are written: a kernel stays readable, and clang's time linear
 constexpr int64_t kMaxPointText = 200;     // of a coordinate
-
-bool is_template(const Loop& loop) {
-  return std::holds_alternative<Gemm>(loop.def) || std::holds_alternative<GroupedGemm>(loop.def) || std::holds_alternative<Conv2d>(loop.def);
-}
 
 // The load with which `body` reads `buffer`, where all its reads are at the same coordinates.
 Expr only_load(Expr body, BufferId buffer) {
@@ -127,7 +124,7 @@ Epilogues find_epilogues(const LoopProgram& program, const TargetTraits& target,
   // Last template first: where two meet in one sum, the other's result is complete by then.
   for (size_t l = program.loops.size(); l-- > 0;) {
     const Loop& loop = program.loops[l];
-    if (!is_template(loop)) continue;
+    if (!takes_epilogue(loop.def)) continue;
     std::vector<int> chain;
     int64_t size = 0;
     BufferId result = loop.outputs[0];

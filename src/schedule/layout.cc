@@ -3,6 +3,7 @@
 #include <map>
 #include <set>
 
+#include "loop/templates/template.h"
 #include "schedule/product_orders.h"
 #include "schedule/product_rows.h"
 #include "schedule/schedule.h"

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "loop/templates/template.h"
 #include "schedule/build.h"
 #include "schedule/inline_producers.h"
 #include "schedule/join_products.h"
@@ -352,10 +353,8 @@ class Planner {
     const BufferInfo& out = program_.buffer(k.result);
     const DType read = program_.buffer(k.operands[0].buffer).dtype;
     if (is_float(read) && read != out.dtype) return false;
-    if (std::holds_alternative<Attention>(k.def)) return true;
-    if (std::holds_alternative<Gemm>(k.def) || std::holds_alternative<GroupedGemm>(k.def)) return out.strides == contiguous_strides(pool(), out.sizes);
-    const Expr c = out.sizes[1], w = out.sizes[3];
-    return out.strides == std::vector<Expr>{out.sizes[2] * w * c, pool().index(1), w * c, c};
+    const std::optional<std::vector<Expr>> own = template_strides(pool(), k.def, out.sizes);
+    return !own || out.strides == *own;
   }
 
   void add_epilogue(TemplateKernel& k, const FusionGroup& group) {

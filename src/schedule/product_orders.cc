@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "loop/templates/template.h"
 #include "schedule/schedule.h"
 
 namespace coil {

@@ -1,5 +1,7 @@
 #include "schedule/renumber.h"
 
+#include "loop/templates/template.h"
+
 namespace coil {
 namespace {
 
@@ -12,20 +14,9 @@ class Renumberer {
     for (WorkerScratch& s : k.scratch) map(s.buffer);
   }
   void operator()(TemplateKernel& k) const {
-    if (auto* g = std::get_if<Gemm>(&k.def)) {
-      map(g->a.buffer);
-      map(g->b.buffer);
-      if (g->quantised && g->quantised->scale.valid()) map(g->quantised->scale);
-      if (g->quantised && g->quantised->zero.valid()) map(g->quantised->zero);
-    } else if (auto* grouped = std::get_if<GroupedGemm>(&k.def)) {
-      for (BufferId* id : {&grouped->a.buffer, &grouped->b.buffer, &grouped->ends}) map(*id);
-    } else if (auto* c = std::get_if<Conv2d>(&k.def)) {
-      map(c->x.buffer);
-      map(c->weight);
-    } else if (auto* a = std::get_if<Attention>(&k.def)) {
-      for (Operand* o : {&a->q, &a->k, &a->v}) map(o->buffer);
-      if (a->mask) map(a->mask->buffer);
-    }
+    const TemplateParts parts = parts_of(k.def);
+    for (const TemplateParts::Read& read : parts.operands) map(read.operand->buffer);
+    for (BufferId* id : parts.whole) map(*id);
     for (PlanOperand& o : k.operands) map(o.buffer);
     if (k.past) map(k.past->k.buffer), map(k.past->v.buffer);
     for (Stmt& s : k.epilogue) map(s);

@@ -68,8 +68,6 @@ std::optional<Expr> merged_stride(Expr offset, int first, std::span<const Expr> 
 // How far apart the elements at 0 and 1 of a variable lie with all others at 0, at typical sizes: also of offsets that divide, as merged heads do.
 // 0 where the variable moves nothing or data has a part in it.
 int64_t first_step(Expr offset, int var);
-// Ranges of the variables that a template's operands see (for attention only those that all operands share).
-std::vector<Expr> operand_ranges(const LoopDef& def);
 // A typical value of a size expression, for ordering heuristics only.
 int64_t typical(Expr e);
 

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "loop/templates/template.h"
 #include "schedule/renumber.h"
 
 namespace coil {
@@ -99,31 +100,11 @@ KernelWork loop_work(Counter c, const LoopKernel& loop) {
   return c.work();
 }
 
-Expr products_of(Counter& c, const Gemm& g) {
-  const auto size = [&](const std::vector<Expr>& sizes) { return product(c.pool(), sizes); };
-  return size(g.batch) * size(g.m) * size(g.n) * size(g.k);
-}
-
-// Pairs of queries and keys; those that a causal mask hides are left out.
-Expr attended(const Attention& a) {
-  if (!a.causal) return a.q_len * a.kv_len;
-  return a.q_len == a.kv_len ? floor_div(a.q_len * (a.q_len + a.q_len->pool->index(1)), a.q_len->pool->index(2)) : a.q_len * a.kv_len;
-}
-
-KernelWork template_work(Counter c, const TemplateKernel& t) {
+KernelWork work_of_template(Counter c, const TemplateKernel& t) {
   for (const PlanOperand& o : t.operands) c.touch(o.buffer);
   const Expr results = product(c.pool(), t.result_sizes);
-  if (const auto* gemm = std::get_if<Gemm>(&t.def)) {
-    c.compute(products_of(c, *gemm) * 2);
-  } else if (const auto* grouped = std::get_if<GroupedGemm>(&t.def)) {
-    c.compute(grouped->m * grouped->n * grouped->k * 2);
-  } else if (const auto* conv = std::get_if<Conv2d>(&t.def)) {
-    c.compute(results * floor_div(conv->x_sizes[1], c.pool().index(conv->groups)) * (2 * conv->kernel[0] * conv->kernel[1]));
-  } else {
-    const auto& a = std::get<Attention>(t.def);
-    c.compute(a.batch * a.heads * attended(a) * (a.dim + a.v_dim) * 2);
-    if (t.past) c.touch(t.past->k.buffer), c.touch(t.past->v.buffer);
-  }
+  c.compute(template_operations(c.pool(), t.def, t.result_sizes));
+  if (t.past) c.touch(t.past->k.buffer), c.touch(t.past->v.buffer);
   for (const Stmt& s : t.epilogue) c.statement(s, results);
   if (t.epilogue.empty()) c.touch(t.result, results, true);
   c.scratch(t.scratch);
@@ -151,12 +132,7 @@ bool is_countable(const KernelPlan& plan, const Kernel& kernel) {
     for (const Axis& axis : loop->axes) sizes.push_back(axis.size);
     check(std::move(sizes));
   } else if (const auto* t = std::get_if<TemplateKernel>(&kernel.def)) {
-    std::vector<Expr> sizes = t->result_sizes;
-    if (const auto* gemm = std::get_if<Gemm>(&t->def)) sizes.insert(sizes.end(), gemm->k.begin(), gemm->k.end());
-    if (const auto* grouped = std::get_if<GroupedGemm>(&t->def)) sizes = {grouped->m, grouped->n, grouped->k};
-    if (const auto* conv = std::get_if<Conv2d>(&t->def)) sizes.push_back(conv->x_sizes[1]);
-    if (const auto* a = std::get_if<Attention>(&t->def)) sizes = {a->batch, a->heads, a->q_len, a->kv_len, a->dim + a->v_dim};
-    check(std::move(sizes));
+    check(template_work_sizes(t->def, t->result_sizes));
   } else if (const auto* sort = std::get_if<SortKernel>(&kernel.def)) {
     std::vector<Expr> sizes = sort->sizes;
     sizes.push_back(sort->def.length);
@@ -171,7 +147,7 @@ KernelWork kernel_work(const KernelPlan& plan, const Kernel& kernel) {
   Counter c(plan);
   if (std::holds_alternative<ControlMark>(kernel.def) || !is_countable(plan, kernel)) return {};
   if (const auto* loop = std::get_if<LoopKernel>(&kernel.def)) return loop_work(c, *loop);
-  if (const auto* t = std::get_if<TemplateKernel>(&kernel.def)) return template_work(c, *t);
+  if (const auto* t = std::get_if<TemplateKernel>(&kernel.def)) return work_of_template(c, *t);
   if (const auto* sort = std::get_if<SortKernel>(&kernel.def)) {
     c.value(sort->body, floor_div(product(c.pool(), sort->sizes) * sort->def.length, sort->sizes.empty() ? c.pool().index(1) : sort->sizes[static_cast<size_t>(sort->def.dim)]));
     c.write(sort->values), c.write(sort->indices), c.scratch(sort->scratch);

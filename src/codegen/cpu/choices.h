@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "codegen/cpu/choice_types.h"
 #include "codegen/cpu/cpu_kernels.h"
+#include "codegen/cpu/templates/parts.h"
 
 namespace coil::cpu {
 
@@ -18,18 +18,11 @@ std::string choice_text(const Kernel& kernel, const Choice& choice);
 
 // What is chosen for: equal texts are one problem. Empty: there is nothing to choose. `function`: of the kernel's text, if it has one.
 std::string problem_text(const KernelPlan& plan, const Kernel& kernel, const std::string& function);
-std::string conv_problem_text(const Conv2d& conv, Expr x_offset, const std::vector<Expr>& result_sizes, const BufferInfo& weight);
 
 // The number by which the choices of a kernel differ: rows of a product, images of a convolution, items of a loop.
 Expr choice_key(const KernelPlan& plan, const Kernel& kernel, const CpuLaunch& launch);
 
 // Choices worth timing for these sizes with so many threads, the kernel's own rule first, then by a cost model; at most `most`.
-// lanes: floats in a vector of the instruction set in question.
-struct Machine {
-  int threads = 1;
-  int lanes = 16;
-  bool onednn = false;  // the library is there and may be used
-};
 std::vector<Choice> candidates(const KernelPlan& plan, const Kernel& kernel, const CpuLaunch& launch, const std::function<int64_t(SymbolId)>& sizes,
                                const Machine& machine, size_t most);
 
@@ -39,8 +32,6 @@ double needed_gain(const Kernel& kernel, const Choice& choice);
 // What in the program's shapes costs speed, a sentence each, in the program's order: "linear: 10 columns are no multiple of 32: ...".
 std::vector<std::string> hints(const KernelPlan& plan);
 
-// A convolution's weight for a method; null: the kernel does not have it.
-const PlanOperand* weight_of(const KernelPlan& plan, const TemplateKernel& kernel, int32_t method);
 // Whether the plan has what the choice asks of the kernel's weight; a user's kernel: that configuration.
 bool can_run(const KernelPlan& plan, const Kernel& kernel, const Choice& choice);
 

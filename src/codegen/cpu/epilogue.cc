@@ -5,6 +5,7 @@
 
 #include "codegen/cpu/cpu_kernels.h"
 #include "codegen/cpu/emit_expr.h"
+#include "loop/templates/template.h"
 
 namespace coil::cpu {
 // Of a tile's sums, by the operands'.
@@ -15,9 +16,9 @@ KernelText epilogue_text(const KernelPlan& plan, const TemplateKernel& k) {
   KernelNames names(plan);
   EmitContext context;
   context.vars = {"batch", "row", "col"};
-  context.sizes = tile_sizes(pool, k);
+  const TemplateTiles tiles = template_tiles(pool, k.def, k.result_sizes);
+  context.sizes = tiles.sizes;
   context.lane_var = 2;
-  const std::vector<Expr> coordinates = tile_coordinates(pool, k);
   int next_name = 0;
   std::string body;
   std::vector<BufferId> written;
@@ -28,8 +29,8 @@ KernelText epilogue_text(const KernelPlan& plan, const TemplateKernel& k) {
     ExprEmitter emitter(names, context, body, indent, next_name);
     for (const Stmt& s : k.epilogue) {
       const std::string pointer = names.pointer(s.buffer);
-      const Expr offset = reindex(s.offset, coordinates, context.sizes);
-      emitter.store(pointer, offset, reindex(s.value, coordinates, context.sizes));
+      const Expr offset = reindex(s.offset, tiles.coordinates, context.sizes);
+      emitter.store(pointer, offset, reindex(s.value, tiles.coordinates, context.sizes));
       written.push_back(s.buffer);
       // The next tile's lines come while its sums are computed: loads and stores that wait for them would hold up the multiply-adds.
       const auto fetch = [&](const char* function, const std::string& from, Expr at) {
@@ -38,7 +39,7 @@ KernelText epilogue_text(const KernelPlan& plan, const TemplateKernel& k) {
         body += fmt::format("{}cd::{}({} + {} + rows * {});\n", indent, function, from, emitter.index(at), emitter.index(by_row->coefficient));
       };
       fetch("fetch_for_store", pointer, offset);
-      visit(reindex(s.value, coordinates, context.sizes), [&](Expr e) {
+      visit(reindex(s.value, tiles.coordinates, context.sizes), [&](Expr e) {
         if (e->kind != ExprKind::load || (BufferId(e->id) == s.buffer && e->args[0] == offset)) return;
         fetch("fetch", names.pointer(BufferId(e->id)), e->args[0]);
       });

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "codegen/choice.h"
-#include "templates/cuda_variants.h"
+#include "codegen/cuda/templates/template.h"
 
 namespace coil::cuda {
 
@@ -28,7 +28,6 @@ std::string choice_text(const Kernel& kernel, const Choice& choice);
 bool can_run(const KernelPlan& plan, const Kernel& kernel, int sm, const Choice& choice);
 
 // What is chosen for: equal texts are one problem. Empty: there is nothing to choose. Does not depend on the epilogue.
-std::string problem_text(const KernelPlan& plan, const TemplateKernel& kernel);
 std::string problem_text(const KernelPlan& plan, const Kernel& kernel);
 
 // The number by which the choices of a kernel differ: rows of a product, pixels of a convolution, points of a loop.
@@ -36,8 +35,5 @@ Expr choice_key(const KernelPlan& plan, const Kernel& kernel);
 
 // Choices worth timing at these sizes on architecture sm, the own rule first, then by a cost model; at most `most`.
 std::vector<Choice> candidates(const KernelPlan& plan, const Kernel& kernel, int sm, bool libraries, const std::function<int64_t(SymbolId)>& sizes, size_t most);
-
-// What runs a choice other than the own rule. Null: there is no such thing for the kernel.
-std::optional<templates::CudaVariant> chosen_variant(const KernelPlan& plan, const TemplateKernel& kernel, int sm, const Choice& choice);
 
 }  // namespace coil::cuda

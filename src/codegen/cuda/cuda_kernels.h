@@ -119,8 +119,4 @@ KernelText template_text(const KernelPlan& plan, const TemplateKernel& kernel, c
 // points (schedule/join_products.h): both are finished at once.
 KernelText epilogue_text(const KernelPlan& plan, const TemplateKernel& kernel, const TemplateKernel* second = nullptr);
 
-// Host statements that define and fill `t` of a template's call; `address` gives a buffer's address as text.
-std::string template_params(const KernelPlan& plan, const TemplateKernel& kernel, const std::function<std::string(BufferId)>& address);
-std::vector<templates::CudaVariant> template_variants(const KernelPlan& plan, const TemplateKernel& kernel, int sm, bool libraries);
-
 }  // namespace coil::cuda

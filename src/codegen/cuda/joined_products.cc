@@ -6,7 +6,7 @@
 
 #include "codegen/cuda/loop_context.h"
 #include "codegen/cuda/reduction_writer.h"
-#include "codegen/cuda/template_facts.h"
+#include "codegen/cuda/templates/gemm.h"
 #include "codegen/interface/call_text.h"
 #include "codegen/index_text.h"
 #include "schedule/join_products.h"

@@ -9,10 +9,10 @@
 
 #include "codegen/cuda/choices.h"
 #include "codegen/cuda/loop_context.h"
-#include "codegen/cuda/template_facts.h"
+#include "codegen/cuda/templates/template.h"
 #include "codegen/index_text.h"
+#include "loop/templates/template.h"
 #include "schedule/schedule.h"
-#include "templates/cuda_library.h"
 #include "templates/cuda_machine.h"
 
 namespace coil::cuda {
@@ -21,73 +21,6 @@ namespace {
 using templates::CudaVariant;
 
 constexpr int kStraightLines = 24;  // of an epilogue that templates may repeat for every few columns
-
-class Params {
- public:
-  Params(const KernelPlan& plan, const std::function<std::string(BufferId)>& address) : plan_(plan), address_(address) {}
-
-  void set(const std::string& field, const std::string& value) { text += fmt::format("    t.{} = {};\n", field, value); }
-  void set(const std::string& field, Expr value) { set(field, host_index(value)); }
-  void operand(const std::string& field, const PlanOperand& o) {
-    const Expr base = base_of(plan_, o);
-    const std::string start = address_(o.buffer);
-    set(field, base == plan_.pool->index(0) ? start
-                                            : fmt::format("(void*)((char*)({}) + {} * {})", start, host_index(base), byte_size(plan_.buffer(o.buffer).info.dtype)));
-  }
-
-  std::string text;
-
- private:
-  const KernelPlan& plan_;
-  const std::function<std::string(BufferId)>& address_;
-};
-
-void gemm_params(Params& p, const templates::CudaGemmFacts& f, const TemplateKernel& k) {
-  p.set("batch", f.batch), p.set("m", f.m), p.set("n", f.n), p.set("k", f.k);
-  p.operand("a", k.operands[0]);
-  p.set("a_batch", f.a_batch), p.set("a_row", f.a_row), p.set("a_col", f.a_col);
-  p.operand("b", k.operands[1]);
-  p.set("b_batch", f.b_batch), p.set("b_row", f.b_row), p.set("b_col", f.b_col);
-  p.set("split", std::string("1"));
-}
-
-void conv_params(Params& p, const templates::CudaConvFacts& f, const TemplateKernel& k, const std::string& weight) {
-  const Conv2d& c = f.def;
-  const char* in[] = {"n", "ic", "ih", "iw"};
-  for (size_t i = 0; i < 4; ++i) p.set(in[i], c.x_sizes[i]);
-  p.set("oc", f.result_sizes[1]), p.set("oh", f.result_sizes[2]), p.set("ow", f.result_sizes[3]);
-  const auto pair = [&](const char* h, const char* w, const std::array<int64_t, 2>& v) {
-    p.set(h, std::to_string(v[0]));
-    p.set(w, std::to_string(v[1]));
-  };
-  pair("kh", "kw", c.kernel);
-  pair("stride_h", "stride_w", c.stride);
-  pair("pad_h", "pad_w", c.padding);
-  pair("dilation_h", "dilation_w", c.dilation);
-  p.set("groups", std::to_string(c.groups));
-  p.set("split", std::string("1"));
-  p.operand("x", k.operands[0]);
-  p.set("x_n", f.x_n), p.set("x_c", f.x_c), p.set("x_h", f.x_h), p.set("x_w", f.x_w);
-  p.set("w", weight);
-}
-
-void attention_params(Params& p, const Attention& a, const TemplateKernel& k, const std::string& result) {
-  p.set("batch", a.batch), p.set("heads", a.heads), p.set("kv_heads", a.kv_heads), p.set("q_len", a.q_len), p.set("kv_len", a.kv_len);
-  p.set("dim", a.dim), p.set("v_dim", a.v_dim);
-  const char* names[] = {"q", "k", "v", "mask"};
-  for (size_t i = 0; i < k.operands.size(); ++i) {
-    const std::string x = names[i];
-    p.operand(x, k.operands[i]);
-    p.set(x + "_batch", coefficient(k.operands[i].offset, 0));
-    p.set(x + "_head", coefficient(k.operands[i].offset, 1));
-    p.set(x + "_row", coefficient(k.operands[i].offset, 2));
-    if (i == 3) p.set("mask_col", coefficient(k.operands[i].offset, 3));
-  }
-  p.set("o", result);
-  p.set("o_batch", coefficient(k.result_offset, 0)), p.set("o_head", coefficient(k.result_offset, 1)), p.set("o_row", coefficient(k.result_offset, 2));
-  p.set("scale", fmt::format("(float){:.17g}", a.scale));
-  p.set("split", std::string("1"));
-}
 
 int epilogue_width(DType dtype) { return dtype == DType::f64 ? 2 : dtype == DType::f32 ? 4 : 8; }
 
@@ -125,43 +58,6 @@ std::vector<Stmt> stored_by(const KernelPlan& plan, const TemplateKernel& k, int
 
 }  // namespace
 
-std::vector<CudaVariant> template_variants(const KernelPlan& plan, const TemplateKernel& k, int sm, bool libraries) {
-  const auto with = [&](std::vector<CudaVariant> variants, std::optional<CudaVariant> library) {
-    if (libraries && library) variants.insert(variants.begin(), std::move(*library));
-    return variants;
-  };
-  if (const auto f = product_facts(plan, k)) return with(templates::cuda_gemm_variants(*f, sm), templates::cuda_gemm_library(*f, sm));
-  if (const auto* grouped = std::get_if<GroupedGemm>(&k.def)) return templates::cuda_grouped_variants(grouped_facts(plan, k, *grouped), sm);
-  if (const auto* c = std::get_if<Conv2d>(&k.def)) {
-    const templates::CudaConvFacts f = conv_facts(plan, k, *c);
-    return with(templates::cuda_conv_variants(f, sm), templates::cuda_conv_library(f, sm));
-  }
-  return templates::cuda_attention_variants(attention_facts(plan, k, std::get<Attention>(k.def)), sm);
-}
-
-std::string template_params(const KernelPlan& plan, const TemplateKernel& k, const std::function<std::string(BufferId)>& address) {
-  Params p(plan, address);
-  const char* type = "CudaGemm";
-  if (const auto* g = std::get_if<Gemm>(&k.def)) {
-    gemm_params(p, gemm_facts(plan, k, *g), k);
-  } else if (const auto* grouped = std::get_if<GroupedGemm>(&k.def)) {
-    gemm_params(p, grouped_facts(plan, k, *grouped).product, k);
-    p.operand("ends", k.operands[2]);
-    p.set("ends_wide", std::string(plan.buffer(k.operands[2].buffer).info.dtype == DType::i64 ? "1" : "0"));
-    type = "CudaGroupedGemm";
-  } else if (const auto product = as_product(plan, k)) {
-    gemm_params(p, *product, k);
-  } else if (const auto* c = std::get_if<Conv2d>(&k.def)) {
-    conv_params(p, conv_facts(plan, k, *c), k, address(k.operands[1].buffer));
-    type = "CudaConv2d";
-  } else {
-    attention_params(p, std::get<Attention>(k.def), k, address(k.result));
-    type = "CudaAttention";
-  }
-  p.set("scratch", k.scratch.valid() ? address(k.scratch) : "nullptr");
-  return fmt::format("    {} t = {{}};\n", type) + p.text;
-}
-
 KernelText epilogue_text(const KernelPlan& plan, const TemplateKernel& k, const TemplateKernel* second) {
   ExprPool& pool = *plan.pool;
   KernelContext c(plan);
@@ -176,14 +72,14 @@ KernelText epilogue_text(const KernelPlan& plan, const TemplateKernel& k, const 
   }
   c.half_results = stores_halves(stmts);
   c.vars = {"batch", "row", "col"};
-  c.sizes = tile_sizes(pool, k);
+  const TemplateTiles tiles = template_tiles(pool, k.def, k.result_sizes);
+  c.sizes = tiles.sizes;
   c.wide_index = !fits_32(stmts, k.result_sizes, product(pool, c.sizes));
   const DType dtype = plan.buffer(k.operands[0].buffer).info.dtype;
-  const std::vector<Expr> coordinates = tile_coordinates(pool, k);
   std::vector<BufferId> written;
   for (Stmt& s : stmts) {
-    s.value = reindex(s.value, coordinates, c.sizes);
-    s.offset = reindex(s.offset, coordinates, c.sizes);
+    s.value = reindex(s.value, tiles.coordinates, c.sizes);
+    s.offset = reindex(s.offset, tiles.coordinates, c.sizes);
     written.push_back(s.buffer);
   }
   const int width = epilogue_width(dtype);
@@ -211,13 +107,12 @@ KernelText template_text(const KernelPlan& plan, const TemplateKernel& k, const 
   KernelText t;
   const std::string bounds = variant.min_blocks > 1 ? fmt::format("__launch_bounds__({}, {})", variant.threads, variant.min_blocks)
                                                     : fmt::format("__launch_bounds__({})", variant.threads);
-  if (std::holds_alternative<Attention>(k.def)) {
-    t.body = fmt::format("COIL_KERNEL void {} @NAME@(const __grid_constant__ CudaAttention t) {{\n  cd::begin_kernel();\n  {}\n}}\n", bounds, variant.call);
+  if (!takes_epilogue(k.def)) {
+    t.body = fmt::format("COIL_KERNEL void {} @NAME@(const __grid_constant__ {} t) {{\n  cd::begin_kernel();\n  {}\n}}\n", bounds, params_type(plan, k), variant.call);
   } else {
     t = epilogue_text(plan, k);
-    const char* params = std::holds_alternative<GroupedGemm>(k.def) ? "CudaGroupedGemm" : std::holds_alternative<Gemm>(k.def) || as_product(plan, k) ? "CudaGemm" : "CudaConv2d";
     t.body += fmt::format("COIL_KERNEL void {} @NAME@(const __grid_constant__ {} t, const __grid_constant__ @NAME@_args a) {{\n  cd::begin_kernel();\n  const @NAME@_epilogue epilogue{{a}};\n  {}\n}}\n",
-                          bounds, params, variant.call);
+                          bounds, params_type(plan, k), variant.call);
   }
   t.headers = {"cuda/base.h", "cuda/params.h", variant.header};
   t.threads = variant.threads;

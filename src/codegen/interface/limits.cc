@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "loop/templates/template.h"
 #include "schedule/schedule.h"
 
 namespace coil {
@@ -84,26 +85,9 @@ class Collector {
   void add_kernel(const Kernel& k, const TemplateKernel& t) {
     const std::string of_kernel = "'" + k.name + "'", what = "the operands of " + of_kernel;
     add(what, product_of(t.result_sizes));
-    const auto* grouped = std::get_if<GroupedGemm>(&t.def);
-    const std::optional<Gemm> batches = grouped ? std::optional(in_batches(*grouped)) : std::nullopt;
-    if (const auto* g = batches ? &*batches : std::get_if<Gemm>(&t.def)) {
-      for (const auto* sizes : {&g->batch, &g->m, &g->n, &g->k}) add(what, product_of(*sizes));
-      const std::pair<const char*, const std::vector<Expr>*> counts[] = {
-          {"the batch of ", &g->batch}, {"the rows of ", &g->m}, {"the columns of ", &g->n}, {"the terms of ", &g->k}};
-      for (const auto& [name, sizes] : counts) add_counted(name + of_kernel, product_of(*sizes));
-    } else if (const auto* c = std::get_if<Conv2d>(&t.def)) {
-      add(what, product_of(c->x_sizes));
-      add_counted("the pixels of " + of_kernel, t.result_sizes[0] * t.result_sizes[2] * t.result_sizes[3]);
-      add_counted("the terms of " + of_kernel, c->x_sizes[1] * (c->kernel[0] * c->kernel[1]));
-      for (size_t i : {1u, 2u, 3u}) add_counted("an image of " + of_kernel, c->x_sizes[i]), add_counted("a result of " + of_kernel, t.result_sizes[i]);
-    } else {
-      const auto& a = std::get<Attention>(t.def);
-      add(what, a.batch * a.heads * a.q_len);
-      add(what, a.kv_len * a.dim);
-      add_counted("the heads of " + of_kernel, a.batch * a.heads);
-      add_counted("the queries of " + of_kernel, a.heads * a.q_len);
-      add_counted("the keys of " + of_kernel, a.kv_len);
-    }
+    const TemplateLimits limits = template_limits(*plan_.pool, t.def, t.result_sizes);
+    for (Expr amount : limits.amounts) add(what, amount);
+    for (const auto& [name, count] : limits.counts) add_counted(name + of_kernel, count);
   }
   void add_kernel(const Kernel& k, const SortKernel& s) {
     std::vector<Expr> sizes = s.sizes;

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "codegen/cpu/choices.h"
+#include "codegen/cpu/templates/conv2d.h"
 #include "codegen/cpu/host/images_text.h"
 #include "codegen/cpu/host/launch_table.h"
 #include "codegen/cpu/host/prologue_text.h"

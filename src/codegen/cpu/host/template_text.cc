@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "codegen/cpu/choices.h"
+#include "codegen/cpu/templates/conv2d.h"
 #include "codegen/interface/call_text.h"
 #include "codegen/index_text.h"
 #include "schedule/depthwise.h"

@@ -6,11 +6,13 @@
 
 #include "codegen/cuda/grids.h"
 #include "codegen/cuda/images.h"
+#include "codegen/cuda/templates/template.h"
 #include "codegen/foreign_text.h"
 #include "codegen/interface/call_text.h"
 #include "codegen/index_text.h"
 #include "codegen/interface/interface_text.h"
 #include "codegen/interface/watch_text.h"
+#include "loop/templates/template.h"
 
 namespace coil::cuda {
 namespace {
@@ -147,7 +149,7 @@ class HostWriter {
     }
     const auto* t = std::get_if<TemplateKernel>(&kernel.def);
     if (t) text += template_params(plan_, *t, [this](BufferId id) { return address(id); });
-    const bool only_params = t && std::holds_alternative<Attention>(t->def);
+    const bool only_params = t && !takes_epilogue(t->def);
     text += hook(k, false) + trace_begin_text(k);
     if (call.launches.size() == 1 && call.launches[0].condition.empty()) return text + launch(call.launches[0], k, t != nullptr, only_params, "    ") + trace_end_text(k) + hook(k, true) + "  }\n";
     text += "    ";

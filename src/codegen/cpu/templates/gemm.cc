@@ -1,0 +1,83 @@
+#include <fmt/format.h>
+
+#include "codegen/cpu/templates/parts.h"
+#include "codegen/index_text.h"
+#include "device/kernels.h"
+#include "schedule/schedule.h"
+
+namespace coil::cpu {
+
+using Packing = PlanConstant::Packing;
+
+std::string problem(const TemplateUse& use, const Gemm& g) {
+  const auto& [plan, t] = use;
+  ExprPool& pool = use.pool();
+  const int m0 = static_cast<int>(g.batch.size()), n0 = m0 + static_cast<int>(g.m.size()),
+            k0 = n0 + static_cast<int>(g.n.size());
+  const auto stride = [&](Expr offset, int first, const std::vector<Expr>& sizes) {
+    const auto s = merged_stride(offset, first, sizes);
+    return s ? size_text(*s) : std::string("?");
+  };
+  const Expr a = t.operands[0].offset, b = t.operands[1].offset;
+  const std::string b_text = use.packing(1) == Packing::gemm_b ? "packed"
+                                                               : fmt::format("strides {}, {}, {}", stride(b, 0, g.batch),
+                                                                             stride(b, k0, g.k), stride(b, n0, g.n));
+  const std::string quantised = g.quantised ? fmt::format(" quantised by {}", g.quantised->group) : "";
+  return fmt::format("gemm {}, a {} strides {}, {}, {}, b {}{}",
+                     size_texts({product(pool, g.batch), product(pool, g.m), product(pool, g.n), product(pool, g.k)}),
+                     name(use.info(0).dtype), stride(a, 0, g.batch), stride(a, m0, g.m), stride(a, k0, g.k), b_text, quantised);
+}
+
+Expr key(const TemplateUse& use, const Gemm& g) { return product(use.pool(), g.batch) * product(use.pool(), g.m); }
+
+const ChoiceNames& choice_names(const Gemm&) { return ProductChoice::kNames; }
+std::string method_text(const Gemm&, int32_t method) { return method == kOneDnn ? "onednn" : ""; }
+bool has_method(const TemplateUse&, const Gemm&, int32_t method) { return method == kOwnMethod; }
+
+OneDnnWeight onednn_weight(const TemplateUse& use, const Gemm& g) {
+  const auto& [plan, t] = use;
+  const DType dtype = use.info(0).dtype;
+  const Packing b = use.packing(1);
+  if ((dtype != DType::f32 && dtype != DType::bf16) || g.quantised || (b != Packing::gemm_b && b != Packing::plain)) return {};
+  if (b == Packing::plain) return {&t.operands[1], 0};
+  const PlanConstant& c = plan.constants[static_cast<size_t>(plan.buffer(t.operands[1].buffer).placement.index)];
+  return {&t.operands[1], c.batch * c.k * c.n};
+}
+
+std::vector<Choice> candidates(const TemplateUse& use, const Gemm& g, const Sought& sought) {
+  const auto total = [&](const std::vector<Expr>& dims) { return sought.value(product(use.pool(), dims)); };
+  const Blocked p = {total(g.batch), total(g.m), total(g.n), total(g.k), use.info(0).dtype == DType::f64 ? 8 : 4};
+  std::vector<Choice> first;
+  if (sought.machine.onednn && onednn_weight(use, g).operand) first.push_back(by(kOneDnn));
+  if (sought.machine.threads > 1 && p.multiply_adds() < kSmallProduct) first.push_back(one_thread());
+  Priced rest;
+  add_blocks(p, kOwnMethod, sought.machine, rest);
+  return ordered(first, std::move(rest), sought.most);
+}
+
+std::string hint(const TemplateUse& use, const Gemm& g) {
+  const auto& [plan, t] = use;
+  const Expr n = product(use.pool(), g.n), k = product(use.pool(), g.k), m = product(use.pool(), g.m),
+             batch = product(use.pool(), g.batch);
+  if (typical(batch) * typical(m) * typical(n) * typical(k) < kWorthSaying) return "";
+  const PlanBuffer& b = plan.buffer(t.operands[1].buffer);
+  const int64_t step = column_step(b.info.dtype);
+  if (n->is_constant() && padding_percent(n->as_int(), step) > kMostPadding) {
+    return fmt::format("{} columns are no multiple of {}: {} % of the product is padding", n->as_int(), step,
+                       padding_percent(n->as_int(), step));
+  }
+  if (b.placement.kind != Placement::Kind::constant && b.info.kind == BufferInfo::Kind::input) {
+    return fmt::format(
+        "the second factor is the input '{}': it is packed in each call; a parameter is packed when the program is compiled",
+        b.info.name);
+  }
+  return "";
+}
+
+Expr scratch(const TemplateUse& use, const Gemm& g) {
+  const int64_t unblocked = COIL_GEMM_UNBLOCKED_K(byte_size(use.info(0).dtype));
+  const bool one_block = provably_less(product(use.pool(), g.k), use.pool().index(unblocked + 1));
+  return one_block ? Expr() : use.pool().symbol(use.plan.workers) * COIL_GEMM_WORKER_BYTES;
+}
+
+}  // namespace coil::cpu

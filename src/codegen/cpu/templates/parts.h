@@ -1,0 +1,135 @@
+// What a template tells the CPU target of itself: each in a file of its own (gemm.cc, grouped_gemm.cc, conv2d.cc,
+// attention.cc), by the functions below. template.h calls them without asking which template a kernel is of; a new template
+// that lacks one of them does not compile.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "codegen/cpu/choice_types.h"
+#include "schedule/kernel_plan.h"
+
+namespace coil::cpu {
+
+// A kernel of a plan.
+struct TemplateUse {
+  const KernelPlan& plan;
+  const TemplateKernel& kernel;
+
+  ExprPool& pool() const { return *plan.pool; }
+  const BufferInfo& info(size_t operand) const { return plan.buffer(kernel.operands[operand].buffer).info; }
+  PlanConstant::Packing packing(size_t operand) const;
+};
+// How a buffer lies, if it is a constant; else plain.
+PlanConstant::Packing packing_of(const KernelPlan& plan, BufferId id);
+
+// lanes: floats in a vector of the instruction set in question.
+struct Machine {
+  int threads = 1;
+  int lanes = 16;
+  bool onednn = false;  // the library is there and may be used
+};
+// What candidates are asked for: the sizes of a call, and how many of them are worth timing.
+struct Sought {
+  const std::function<int64_t(SymbolId)>& sizes;
+  const Machine& machine;
+  size_t most;
+
+  double value(Expr e) const { return static_cast<double>(evaluate_index(e, sizes)); }
+};
+
+// The weight that oneDNN reads, and how many elements its own copy has where it keeps one; null: it does not compute this
+// kernel.
+struct OneDnnWeight {
+  const PlanOperand* operand = nullptr;
+  int64_t copied = 0;
+};
+
+// --- what candidates are made of
+
+// "[64, s0]": sizes in the text of a problem.
+std::string size_texts(const std::vector<Expr>& sizes);
+
+// A product as the blocked kernel of device/kernels/block.h sees it.
+struct Blocked {
+  double batch, rows, columns, depth;
+  int64_t bytes = 4;  // of an element, as it is computed with
+  double multiply_adds() const { return batch * rows * columns * depth; }
+};
+constexpr double kSmallProduct = 1 << 23;  // multiply-adds that one thread may do as fast
+using Priced = std::vector<std::pair<double, Choice>>;
+// Its blocks of tiles and panels, with their predicted time in nanoseconds.
+void add_blocks(const Blocked& product, int32_t method, const Machine& machine, Priced& out);
+
+Choice by(Method method);
+Choice one_thread();  // of any kernel
+// The default, `first` in their order, then the cheapest of `rest`.
+std::vector<Choice> ordered(const std::vector<Choice>& first, Priced rest, size_t most);
+
+// --- hints
+
+constexpr int64_t kMostPadding = 10;       // per cent of the work
+constexpr int64_t kWorthSaying = 1 << 22;  // multiply-adds
+// The kernels compute columns in such steps.
+int64_t column_step(DType dtype);
+int64_t padding_percent(int64_t columns, int64_t step);
+
+// --- of each template
+
+// What is chosen for: equal texts are one problem. Empty: there is nothing to choose.
+std::string problem(const TemplateUse& use, const Gemm& def);
+std::string problem(const TemplateUse& use, const GroupedGemm& def);
+std::string problem(const TemplateUse& use, const Conv2d& def);
+std::string problem(const TemplateUse& use, const Attention& def);
+
+// The number by which the choices of a kernel differ.
+Expr key(const TemplateUse& use, const Gemm& def);
+Expr key(const TemplateUse& use, const GroupedGemm& def);
+Expr key(const TemplateUse& use, const Conv2d& def);
+Expr key(const TemplateUse& use, const Attention& def);
+
+// The names of a choice's numbers.
+const ChoiceNames& choice_names(const Gemm& def);
+const ChoiceNames& choice_names(const GroupedGemm& def);
+const ChoiceNames& choice_names(const Conv2d& def);
+const ChoiceNames& choice_names(const Attention& def);
+
+// What readers call a method (choice_types.h); empty: the default.
+std::string method_text(const Gemm& def, int32_t method);
+std::string method_text(const GroupedGemm& def, int32_t method);
+std::string method_text(const Conv2d& def, int32_t method);
+std::string method_text(const Attention& def, int32_t method);
+
+// Whether the plan has what a method other than oneDNN's asks for.
+bool has_method(const TemplateUse& use, const Gemm& def, int32_t method);
+bool has_method(const TemplateUse& use, const GroupedGemm& def, int32_t method);
+bool has_method(const TemplateUse& use, const Conv2d& def, int32_t method);
+bool has_method(const TemplateUse& use, const Attention& def, int32_t method);
+
+// The weight as oneDNN would read it, in types that it multiplies as we do and layouts of which it can make its own.
+OneDnnWeight onednn_weight(const TemplateUse& use, const Gemm& def);
+OneDnnWeight onednn_weight(const TemplateUse& use, const GroupedGemm& def);
+OneDnnWeight onednn_weight(const TemplateUse& use, const Conv2d& def);
+OneDnnWeight onednn_weight(const TemplateUse& use, const Attention& def);
+
+// Choices worth timing, the default first, then by a cost model.
+std::vector<Choice> candidates(const TemplateUse& use, const Gemm& def, const Sought& sought);
+std::vector<Choice> candidates(const TemplateUse& use, const GroupedGemm& def, const Sought& sought);
+std::vector<Choice> candidates(const TemplateUse& use, const Conv2d& def, const Sought& sought);
+std::vector<Choice> candidates(const TemplateUse& use, const Attention& def, const Sought& sought);
+
+// What in its shapes costs speed, in plain words; empty: nothing.
+std::string hint(const TemplateUse& use, const Gemm& def);
+std::string hint(const TemplateUse& use, const GroupedGemm& def);
+std::string hint(const TemplateUse& use, const Conv2d& def);
+std::string hint(const TemplateUse& use, const Attention& def);
+
+// Bytes that its kernel wants, as device/kernels.h states them, for any of its choices; null: none.
+Expr scratch(const TemplateUse& use, const Gemm& def);
+Expr scratch(const TemplateUse& use, const GroupedGemm& def);
+Expr scratch(const TemplateUse& use, const Conv2d& def);
+Expr scratch(const TemplateUse& use, const Attention& def);
+
+}  // namespace coil::cpu

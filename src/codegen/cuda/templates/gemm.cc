@@ -1,0 +1,95 @@
+#include "codegen/cuda/templates/gemm.h"
+
+#include <fmt/format.h>
+
+#include "schedule/schedule.h"
+#include "templates/cuda_library.h"
+
+namespace coil::cuda {
+
+using templates::CudaCandidate;
+using templates::CudaGemmFacts;
+using templates::CudaVariant;
+using templates::CudaWay;
+
+namespace {
+
+Expr merged(Expr offset, int first, const std::vector<Expr>& sizes) {
+  const auto s = merged_stride(offset, first, sizes);
+  CHECK(s.has_value(), "a matrix operand that does not merge");
+  return *s;
+}
+
+}  // namespace
+
+templates::CudaGemmFacts gemm_facts(const KernelPlan& plan, const TemplateKernel& k, const Gemm& g) {
+  ExprPool& pool = *plan.pool;
+  const int m0 = static_cast<int>(g.batch.size()), n0 = m0 + static_cast<int>(g.m.size()),
+            k0 = n0 + static_cast<int>(g.n.size());
+  const Expr a = k.operands[0].offset, b = k.operands[1].offset;
+  templates::CudaGemmFacts f;
+  f.dtype = plan.buffer(k.operands[0].buffer).info.dtype;
+  f.tf32 = plan.tf32.products && f.dtype == DType::f32;
+  f.batch = product(pool, g.batch), f.m = product(pool, g.m), f.n = product(pool, g.n), f.k = product(pool, g.k);
+  f.a_batch = merged(a, 0, g.batch), f.a_row = merged(a, m0, g.m), f.a_col = merged(a, k0, g.k);
+  f.b_batch = merged(b, 0, g.batch), f.b_row = merged(b, k0, g.k), f.b_col = merged(b, n0, g.n);
+  f.a_alignment = alignment_of(plan, k.operands[0]);
+  f.b_alignment = alignment_of(plan, k.operands[1]);
+  // Strides of single batches, rows and columns move nothing: such that they do not spoil the alignment of the others.
+  const Expr one = pool.index(1);
+  if (f.batch == one) f.a_batch = f.b_batch = pool.index(0);
+  if (f.m == one && f.a_col == one) f.a_row = f.k;
+  if (f.n == one && f.b_row == one) f.b_col = f.k;
+  return f;
+}
+
+std::string product_problem(const CudaGemmFacts& f) {
+  return fmt::format("gemm {} [{}], a strides [{}] at {}, b strides [{}] at {}", f.tf32 ? "tf32" : name(f.dtype),
+                     size_texts({f.batch, f.m, f.n, f.k}), size_texts({f.a_batch, f.a_row, f.a_col}), f.a_alignment,
+                     size_texts({f.b_batch, f.b_row, f.b_col}), f.b_alignment);
+}
+
+std::vector<CudaVariant> product_variants(const CudaGemmFacts& facts, int sm, bool libraries) {
+  std::vector<CudaVariant> found = templates::cuda_gemm_variants(facts, sm);
+  std::optional<CudaVariant> library = libraries ? templates::cuda_gemm_library(facts, sm) : std::nullopt;
+  if (library) found.insert(found.begin(), std::move(*library));
+  return found;
+}
+
+std::optional<CudaVariant> product_variant(const CudaGemmFacts& facts, int sm, const CudaWay& way) {
+  return way == CudaWay{.kind = templates::kLibraryCall} ? templates::cuda_gemm_library(facts, sm, true)
+                                                         : templates::cuda_gemm_variant(facts, sm, way);
+}
+
+void product_params(Params& p, const TemplateUse& use, const CudaGemmFacts& f) {
+  p.set("batch", f.batch), p.set("m", f.m), p.set("n", f.n), p.set("k", f.k);
+  p.operand("a", use.kernel.operands[0]);
+  p.set("a_batch", f.a_batch), p.set("a_row", f.a_row), p.set("a_col", f.a_col);
+  p.operand("b", use.kernel.operands[1]);
+  p.set("b_batch", f.b_batch), p.set("b_row", f.b_row), p.set("b_col", f.b_col);
+  p.set("split", std::string("1"));
+}
+
+std::string problem(const TemplateUse& use, const Gemm& def) { return product_problem(gemm_facts(use.plan, use.kernel, def)); }
+
+Expr key(const TemplateUse& use, const Gemm& def) { return product(use.pool(), def.batch) * product(use.pool(), def.m); }
+
+std::vector<CudaVariant> variants(const TemplateUse& use, const Gemm& def, int sm, bool libraries) {
+  return product_variants(gemm_facts(use.plan, use.kernel, def), sm, libraries);
+}
+
+std::optional<CudaVariant> variant(const TemplateUse& use, const Gemm& def, int sm, const CudaWay& way) {
+  return product_variant(gemm_facts(use.plan, use.kernel, def), sm, way);
+}
+
+std::vector<CudaCandidate> ranked(const TemplateUse& use, const Gemm& def, int sm, const SizeOf& sizes) {
+  return templates::cuda_gemm_candidates(gemm_facts(use.plan, use.kernel, def), sm, sizes);
+}
+
+const char* params_type(const TemplateUse&, const Gemm&) { return "CudaGemm"; }
+
+void fill_params(Params& p, const TemplateUse& use, const Gemm& def) {
+  product_params(p, use, gemm_facts(use.plan, use.kernel, def));
+}
+
+}  // namespace coil::cuda
