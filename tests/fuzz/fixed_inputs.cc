@@ -1,7 +1,7 @@
-// `fuzz_NAME --inputs=N --seconds=S [--first=K] [--artifact=FILE] SEEDS...`: N inputs from number K on that are the same on every machine, or as many of them as S seconds allow, instead
-// of libFuzzer's search. libFuzzer keeps what reaches new code and mutates it again, so what it tries depends on processor, compiler and clock, even with a
-// fixed seed: right for finding faults, wrong for a test that has to say the same twice. Here input i is one of the seeds, mutated by numbers that i seeds.
-// The input being tried lies in FILE, which stays when the process dies: `fuzz_NAME FILE` tries it again.
+// `fuzz_NAME --inputs=N --seconds=S [--first=K] [--artifact=FILE] SEEDS...`: N inputs from number K on that are the same on every machine, or as many of
+// them as S seconds allow, instead of libFuzzer's search. libFuzzer keeps what reaches new code and mutates it again, so what it tries depends on processor,
+// compiler and clock, even with a fixed seed: right for finding faults, wrong for a test that has to say the same twice. Here input i is one of the seeds,
+// mutated by numbers that i seeds. The input being tried lies in FILE, which stays when the process dies: `fuzz_NAME FILE` tries it again.
 #include <sys/resource.h>
 #include <unistd.h>
 
