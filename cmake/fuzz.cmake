@@ -1,10 +1,12 @@
 # tests/fuzz/<name>.cc -> fuzz_<name>: libFuzzer targets. Configure with CC=clang-19 CXX=clang++-19, -DCOIL_FUZZ=ON and
 # -DCOIL_SANITIZE=address,undefined (`make fuzz` does). A target links what reads files from elsewhere, no LLVM.
-file(GLOB fuzz_sources CONFIGURE_DEPENDS tests/fuzz/*.cc)
+# tests/fuzz/fixed_inputs.cc is part of each: what the tests run instead of a search.
+file(GLOB fuzz_sources CONFIGURE_DEPENDS tests/fuzz/fuzz_*.cc)
+add_library(coil_fixed_inputs OBJECT EXCLUDE_FROM_ALL tests/fuzz/fixed_inputs.cc)
 foreach(source IN LISTS fuzz_sources)
   get_filename_component(stem ${source} NAME_WE)
   string(REGEX REPLACE "^fuzz_" "" stem ${stem})
-  add_executable(fuzz_${stem} EXCLUDE_FROM_ALL ${source})
+  add_executable(fuzz_${stem} EXCLUDE_FROM_ALL ${source} $<TARGET_OBJECTS:coil_fixed_inputs>)
   target_link_libraries(fuzz_${stem} PRIVATE coil_passes coil_frontend coil_runtime_objects coil_tune coil_cache coil_base coil_options)
   target_compile_options(fuzz_${stem} PRIVATE -fsanitize=fuzzer)
   target_link_options(fuzz_${stem} PRIVATE -fsanitize=fuzzer)

@@ -1,23 +1,27 @@
 #!/bin/sh
-# fuzz.sh SECONDS [RUNS]: builds the fuzz targets with clang's libFuzzer under ASan + UBSan and runs each for so long, as many at once as there are
-# processors. With RUNS it tries so many inputs that a fixed seed makes from the checked-in seeds alone, the same on every machine (the tests do),
-# within SECONDS.
+# fuzz.sh SECONDS [INPUTS]: builds the fuzz targets with clang's libFuzzer under ASan + UBSan and runs each for so long, as many at once as there are
+# processors. With INPUTS nothing is searched: each tries so many inputs made of the checked-in seeds, the same on every machine (the tests do), or as many
+# of them as SECONDS allow.
 set -e
 cd "$(dirname "$0")/.."
 if [ "$1" = --target ]; then  # what follows below starts for each: --target SECONDS RUNS PATH
   name=$(basename "$4")
-  corpus="build-fuzz/corpus/$name" limit=""
-  if [ -n "$3" ]; then
-    corpus=$(mktemp -d) limit="-runs=$3 -seed=1"
-  fi
-  mkdir -p "$corpus"
   seeds="tests/fuzz/seeds/${name#fuzz_}"
   [ -d "$seeds" ] || seeds=""
   status=0
-  "$4" $limit -max_total_time="$2" -timeout=25 -rss_limit_mb=2048 -print_final_stats=1 -artifact_prefix="build-fuzz/$name-" \
-    "$corpus" $seeds > "build-fuzz/$name.log" 2>&1 || status=1
-  [ $status = 0 ] || tail -40 "build-fuzz/$name.log"
-  echo "== $name, at most $2 s: $(grep -E "stat::number_of_executed_units|stat::average_exec" "build-fuzz/$name.log" | tr -s ' \n' ' ')"
+  if [ -n "$3" ]; then
+    ASAN_OPTIONS=handle_abort=1:max_allocation_size_mb=2048:allocator_may_return_null=0 "$4" --inputs="$3" --seconds="$2" \
+      --artifact="build-fuzz/$name-input" $seeds > "build-fuzz/$name.log" 2>&1 || status=1
+    tried=$(tail -1 "build-fuzz/$name.log")
+  else
+    corpus="build-fuzz/corpus/$name"
+    mkdir -p "$corpus"
+    "$4" -max_total_time="$2" -timeout=25 -rss_limit_mb=2048 -print_final_stats=1 -artifact_prefix="build-fuzz/$name-" \
+      "$corpus" $seeds > "build-fuzz/$name.log" 2>&1 || status=1
+    tried=$(grep -E "stat::number_of_executed_units|stat::average_exec" "build-fuzz/$name.log" | tr -s ' \n' ' ')
+  fi
+  [ $status = 0 ] || tail -80 "build-fuzz/$name.log"
+  echo "== $name, at most $2 s: $tried"
   exit $status
 fi
 CC=clang-19 CXX=clang++-19 tools/configure.sh build-fuzz -DCMAKE_BUILD_TYPE=Quick -DCOIL_FUZZ=ON -DCOIL_SANITIZE=address,undefined -DCOIL_BUILD_TESTS=OFF \

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "expr/bad_index.h"
 #include "loop/guard_positions.h"
 #include "loop/simplify_body.h"
 
@@ -124,16 +125,21 @@ View Recorder::state(std::string name, TensorData data) {
   return v;
 }
 
+// Lowerings take the ranks of results from the file, which may give a result another one than its operator does.
+static void check_rank(const View& read, size_t coordinates) {
+  if (coordinates != read.rank()) throw BadIndex(__FILE__, __LINE__, "a tensor that is read with another number of dimensions than it has");
+}
+
 View Recorder::view(const View& source, std::vector<Expr> sizes, const std::function<std::vector<Expr>(Coordinates)>& map) {
   std::vector<Expr> vars = variables(pool(), sizes.size());
   std::vector<Expr> coordinates = map(vars);
-  CHECK(coordinates.size() == source.rank(), "a view gives one coordinate per dimension of its source");
+  check_rank(source, coordinates.size());
   Expr body = simplify_body(substitute_vars(source.body, coordinates), sizes);
   return {source.dtype, std::move(sizes), body};
 }
 
 Expr Recorder::at(const View& v, Coordinates coordinates) {
-  CHECK(coordinates.size() == v.rank(), "one coordinate per dimension");
+  check_rank(v, coordinates.size());
   return substitute_vars(v.body, coordinates);
 }
 

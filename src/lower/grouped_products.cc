@@ -29,8 +29,16 @@ View define(Op& op, const std::string& name, DType dtype, Kind kind, const View&
   return op.rec.define(name, dtype, std::move(sizes), std::move(def));
 }
 
+// What a file may give otherwise.
+void check(const Op& op, const View& a, const View& b, size_t rank_of_b, const View& ends) {
+  if (a.rank() != 2 || b.rank() != rank_of_b) fail(ErrorCode::bad_program, op.node.target + " of other than matrices and lists of them");
+  if (ends.rank() == 1 && (ends.dtype == DType::i32 || ends.dtype == DType::i64)) return;
+  fail(ErrorCode::bad_program, op.node.target + ": 'offs' has to be a list of int32 or int64, the ends of the groups");
+}
+
 // out[i, n] = sum over k of a[i, k] * b[g, k, n], g being the group of row i; zeros behind the last one's.
 View by_rows(Op& op, const std::string& name, DType to, const View& a, const View& b, const View& ends) {
+  check(op, a, b, 3, ends);
   if (has_template(a, b)) return define(op, name, to, Kind::rows, a, b, ends);
   ExprPool& p = op.pool;
   const DType type = is_float(to) ? accumulate_type(to) : to;
@@ -46,6 +54,7 @@ View by_rows(Op& op, const std::string& name, DType to, const View& a, const Vie
 
 // out[g, m, n] = sum over the k of group g of a[m, k] * b[k, n].
 View by_depth(Op& op, const std::string& name, DType to, const View& a, const View& b, const View& ends) {
+  check(op, a, b, 2, ends);
   if (has_template(a, b)) return define(op, name, to, Kind::depth, a, b, ends);
   ExprPool& p = op.pool;
   const DType type = is_float(to) ? accumulate_type(to) : to;

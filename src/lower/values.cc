@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "expr/bad_index.h"
 #include "lower/lowering.h"
 
 namespace coil::lowering {
@@ -13,7 +14,7 @@ Expr as(Expr e, DType dtype) {
 }
 
 Expr read(const View& v, Coordinates c) {
-  CHECK(v.rank() <= c.size(), "an operand has more dimensions than the result");
+  if (v.rank() > c.size()) throw BadIndex(__FILE__, __LINE__, "an operand of more dimensions than the result");
   std::vector<Expr> at;
   const size_t skip = c.size() - v.rank();
   for (size_t i = 0; i < v.rank(); ++i) at.push_back(is_const(v.sizes[i], 1) ? v.body->pool->index(0) : c[skip + i]);

@@ -63,10 +63,7 @@ void inspect(std::span<const uint8_t> bytes, const tool::InspectArguments& argum
 }  // namespace
 
 // Nobody reads what `coil inspect` prints here.
-extern "C" int LLVMFuzzerInitialize(int*, char***) {
-  check(std::freopen("/dev/null", "w", stdout) != nullptr);
-  return 0;
-}
+extern "C" void prepare_fuzz_target() { check(std::freopen("/dev/null", "w", stdout) != nullptr); }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const bool is_zip = size >= 2 && data[0] == 'P' && data[1] == 'K';

@@ -83,7 +83,7 @@ def integers(argument):
 
 
 def changed(document, dice):
-    """Changes one size, all sizes of one value, or a number among the arguments."""
+    """Changes one size, all sizes of one value, the number of dimensions of a value, or a number among the arguments."""
     graph = document["graph_module"]["graph"]
     sizes = [s for tensor in graph["tensor_values"].values() for s in tensor["sizes"] if "as_int" in s]
     arguments = [spot for node in graph["nodes"] for given in node["inputs"] for spot in integers(given["arg"])]
@@ -91,7 +91,15 @@ def changed(document, dice):
     chosen = dice.choice(sizes)
     old = chosen["as_int"]
     new = dice.choice([0, 1, 2, old - 1, old + 1, old // 2, old * 2, old * 3, old + 100])
-    if way < 0.3:
+    if way < 0.1:
+        tensor = dice.choice(list(graph["tensor_values"].values()))
+        at = dice.randrange(len(tensor["sizes"]) + 1)
+        for key, extra in (("sizes", new), ("strides", 1)):
+            if dice.random() < 0.5 and tensor[key]:
+                del tensor[key][min(at, len(tensor[key]) - 1)]
+            else:
+                tensor[key].insert(at, {"as_int": max(extra, 0)})
+    elif way < 0.3:
         chosen["as_int"] = max(new, 0)
     elif way < 0.7:
         for size in sizes:
@@ -180,6 +188,41 @@ def test_sizes_that_do_not_go_together_are_named(tmp_path, case):
     done = subprocess.run([COIL, "compile", program, "-o", tmp_path / "out.pt2"], capture_output=True, text=True, timeout=120)
     assert done.returncode == 5 and "COIL-E104" in done.stderr and message in done.stderr, done.stderr
     assert not (tmp_path / "out.pt2").exists()
+
+
+RANKS = {
+    "linalg_vector_norm": lambda x: torch.linalg.vector_norm(x, dim=1),
+    "mean": lambda x: x.mean(1),
+    "sum": lambda x: x.sum(1),
+    "softmax": lambda x: x.softmax(1),
+    "cumsum": lambda x: x.cumsum(1),
+    "var": lambda x: x.var(1),
+}
+
+
+@pytest.mark.parametrize("more", [1, -1])
+@pytest.mark.parametrize("name", RANKS)
+def test_a_result_of_another_number_of_dimensions_is_named(tmp_path, name, more):
+    torch.export.save(torch.export.export(One(RANKS[name]), (torch.rand(7, 9),)), tmp_path / "whole.pt2")
+
+    def change(graph):
+        tensor = graph["tensor_values"][name]
+        for key in ("sizes", "strides"):
+            tensor[key] = tensor[key] + [{"as_int": 1}] if more == 1 else tensor[key][:-1]
+
+    program = edited(tmp_path / "whole.pt2", tmp_path / "wrong.pt2", change)
+    done = subprocess.run([COIL, "compile", program, "-o", tmp_path / "out.pt2"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 5 and "COIL-E104" in done.stderr and name in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("change", [{"dtype": 2}, {"sizes": [{"as_int": 2}, {"as_int": 1}], "strides": [{"as_int": 1}, {"as_int": 1}]}], ids=["int8", "rows"])
+def test_ends_of_groups_are_a_list_of_integers(tmp_path, change):
+    product = Two(lambda x, i: torch._grouped_mm(x, torch.ones(2, 16, 16, dtype=torch.bfloat16), offs=i))
+    inputs = torch.ones(6, 16, dtype=torch.bfloat16), torch.tensor([2, 6], dtype=torch.int32)
+    torch.export.save(torch.export.export(product, inputs), tmp_path / "whole.pt2")
+    program = edited(tmp_path / "whole.pt2", tmp_path / "wrong.pt2", lambda graph: graph["tensor_values"]["i"].update(change))
+    done = subprocess.run([COIL, "compile", program, "-o", tmp_path / "out.pt2"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 5 and "COIL-E104" in done.stderr and "'offs'" in done.stderr, done.stderr
 
 
 def test_logarithms_of_sums_compile_without_optimisation(tmp_path):
