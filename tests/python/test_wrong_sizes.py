@@ -196,7 +196,6 @@ RANKS = {
     "sum": lambda x: x.sum(1),
     "softmax": lambda x: x.softmax(1),
     "cumsum": lambda x: x.cumsum(1),
-    "var": lambda x: x.var(1),
 }
 
 
@@ -206,7 +205,7 @@ def test_a_result_of_another_number_of_dimensions_is_named(tmp_path, name, more)
     torch.export.save(torch.export.export(One(RANKS[name]), (torch.rand(7, 9),)), tmp_path / "whole.pt2")
 
     def change(graph):
-        tensor = graph["tensor_values"][name]
+        (tensor,) = [t for value, t in graph["tensor_values"].items() if value.startswith(name)]
         for key in ("sizes", "strides"):
             tensor[key] = tensor[key] + [{"as_int": 1}] if more == 1 else tensor[key][:-1]
 
