@@ -21,6 +21,7 @@
 #include "base/result.h"
 #include "expr/condition.h"
 #include "expr/expr.h"
+#include "expr/sizes.h"
 #include "ops/tensor_data.h"
 #include "ops/user_kernel.h"
 
@@ -35,8 +36,8 @@ enum class MemoryFormat : uint8_t { contiguous, channels_last, channels_last_3d,
 
 struct TensorType {
   DType dtype = DType::f32;
-  std::vector<Expr> sizes;
-  std::vector<Expr> strides;  // in elements
+  Sizes sizes;
+  Sizes strides;  // in elements
   DeviceType device = DeviceType::cpu;
 };
 

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "expr/sizes.h"
 #include "loop/loop.h"
 
 namespace coil {
@@ -20,13 +21,11 @@ namespace coil {
 // load at other coordinates; a generator's (full, arange) has no load at all. Not stored anywhere by itself.
 struct View {
   DType dtype = DType::f32;
-  std::vector<Expr> sizes;
+  Sizes sizes;
   Expr body;  // of compute_type(dtype); of a complex view: its part number part()
 
   size_t rank() const { return sizes.size(); }
 };
-
-using Coordinates = std::span<const Expr>;
 
 // The variable that chooses a complex number's part: far beyond those of any rank.
 inline constexpr int32_t kPartVariable = 1 << 20;

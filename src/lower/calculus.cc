@@ -74,7 +74,7 @@ Views gradient(Op& op) {
   const Views places = coordinates ? op.tensors("spacing") : Views{};
   std::vector<double> steps;
   if (op.has("spacing") && !coordinates) {
-    const bool list = std::holds_alternative<std::vector<double>>(*spacing) || std::holds_alternative<Sizes>(*spacing);
+    const bool list = std::holds_alternative<std::vector<double>>(*spacing) || std::holds_alternative<std::vector<Expr>>(*spacing);
     steps = list ? numbers(op, "spacing") : std::vector<double>{op.number("spacing")};
   }
   Views results;

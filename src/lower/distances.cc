@@ -129,7 +129,7 @@ Views trilinear(Op& op) {
   Views x{op.tensor("i1"), op.tensor("i2"), op.tensor("i3")};
   const char* const expands[] = {"expand1", "expand2", "expand3"};
   for (size_t i = 0; i < 3; ++i) {
-    std::vector<int64_t> dims = op.integers(expands[i]);
+    CheckedList<int64_t> dims = op.integers(expands[i]);
     std::sort(dims.begin(), dims.end());
     for (int64_t d : dims) x[i] = unsqueezed(op, x[i], static_cast<size_t>(d));
   }
@@ -137,7 +137,7 @@ Views trilinear(Op& op) {
   const TensorType& out = op.out();
   const DType type = accumulate_type(out.dtype);
   const View first = broadcast(op, x[0], sizes);
-  const std::vector<int64_t> sums = op.integers("sumdim");
+  const CheckedList<int64_t> sums = op.integers("sumdim");
   if (sums.empty()) {
     return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
       return mul(mul(as(read(x[0], c), type), as(read(x[1], c), type)), as(read(x[2], c), type));
@@ -159,7 +159,7 @@ Views tensordot(Op& op) {
     order.insert(summed_last ? order.end() : order.begin(), last.begin(), last.end());
     return order;
   };
-  const std::vector<int64_t> da = op.integers("dims_self"), db = op.integers("dims_other");
+  const CheckedList<int64_t> da = op.integers("dims_self"), db = op.integers("dims_other");
   // A dimension of size 1 meets every element of its partner.
   Sizes a_sizes = a.sizes, b_sizes = b.sizes;
   for (size_t i = 0; i < da.size(); ++i) {

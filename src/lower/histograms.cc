@@ -154,7 +154,7 @@ Views histogram(Op& op, bool many) {
   if (std::holds_alternative<ValueId>(*bins)) edges = {op.tensor("bins")};
   else if (std::holds_alternative<std::vector<ValueId>>(*bins)) edges = op.tensors("bins");
   if (edges.empty()) {
-    std::vector<int64_t> counts = op.integers("bins");
+    CheckedList<int64_t> counts = op.integers("bins");
     const std::optional<int64_t> number = const_int(dims);
     if (!number) fail(ErrorCode::unsupported_feature, op.node.target + " in a dynamic number of dimensions");
     counts.resize(static_cast<size_t>(*number), counts.at(0));

@@ -24,7 +24,6 @@ struct LowerError {
 };
 [[noreturn]] void fail(ErrorCode code, std::string message, std::string hint = {});
 
-using Sizes = std::vector<Expr>;
 using Views = std::vector<View>;
 class Part;
 
@@ -82,7 +81,7 @@ class Op {
   bool is_number(std::string_view arg, double value) const;  // a scalar that is known to be this
   int64_t integer(std::string_view arg) const;
   Expr index(std::string_view arg) const;
-  std::vector<int64_t> integers(std::string_view arg) const;
+  CheckedList<int64_t> integers(std::string_view arg) const;
   Sizes indices(std::string_view arg) const;
   double number(std::string_view arg) const;
   bool flag(std::string_view arg) const;

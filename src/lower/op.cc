@@ -83,7 +83,7 @@ Views Op::tensors(std::string_view arg) const {
 std::vector<std::optional<View>> Op::maybe_tensors(std::string_view arg) const {
   const Argument& a = argument(arg);
   std::vector<std::optional<View>> result;
-  if (const auto* sizes = std::get_if<Sizes>(&a); sizes && sizes->empty()) return result;
+  if (const auto* sizes = std::get_if<std::vector<Expr>>(&a); sizes && sizes->empty()) return result;
   const auto* list = std::get_if<std::vector<ValueId>>(&a);
   if (!list) wrong(arg, "a list of tensors");
   for (ValueId id : *list) result.push_back(id.valid() ? std::optional<View>(value(id)) : std::nullopt);
@@ -149,13 +149,13 @@ int64_t Op::integer(std::string_view arg) const {
 
 Sizes Op::indices(std::string_view arg) const {
   const Argument& a = argument(arg);
-  if (const auto* list = std::get_if<Sizes>(&a)) return *list;
+  if (const auto* list = std::get_if<std::vector<Expr>>(&a)) return *list;
   if (const auto* ids = std::get_if<std::vector<ValueId>>(&a); ids && ids->empty()) return {};
   if (std::optional<Expr> e = index_of(a)) return {*e};  // int[1] may be written as one integer
   wrong(arg, "a list of integers");
 }
 
-std::vector<int64_t> Op::integers(std::string_view arg) const {
+CheckedList<int64_t> Op::integers(std::string_view arg) const {
   std::vector<int64_t> result;
   for (Expr e : indices(arg)) {
     if (!e->is_constant()) {

@@ -47,7 +47,7 @@ Candidates adaptive_candidates(Op& op, const Sizes& image, const Sizes& outputs,
 
 // Of a fractional pool window o begins at o * alpha, alpha = (in - kernel) / (out - 1) >= 1, but for less than one and what rounding in float32 makes of it: one more.
 Candidates fractional_candidates(Op& op, const Sizes& image, const Sizes& outputs, size_t first) {
-  std::vector<int64_t> kernel = op.integers("kernel_size");
+  CheckedList<int64_t> kernel = op.integers("kernel_size");
   kernel.resize(image.size() - first, kernel.at(0));
   ExprPool& p = op.pool;
   Candidates c{first, {}, {}};

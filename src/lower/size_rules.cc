@@ -21,7 +21,7 @@ void convolved_sizes(const Op& op) {
   const int64_t groups = op.has("groups") ? op.integer("groups") : 1;
   const auto at = [&](const char* arg, size_t i, int64_t otherwise) {
     if (!op.has(arg)) return otherwise;
-    const std::vector<int64_t> all = op.integers(arg);
+    const CheckedList<int64_t> all = op.integers(arg);
     return all.empty() ? otherwise : all[std::min(i, all.size() - 1)];
   };
   bool fits = groups > 0 && (is_const(x[batch], 0) || !differ(out[batch], weight[0])) && (batch == 0 || !differ(out[0], x[0]));

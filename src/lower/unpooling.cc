@@ -134,7 +134,7 @@ Views fractional_max_pool(Op& op, size_t dims) {
   if (single) x = unsqueezed(op, x, 0);
   Sizes sizes = out.sizes;
   if (single) sizes.insert(sizes.begin(), op.pool.index(1));
-  std::vector<int64_t> kernel = op.integers("kernel_size");
+  CheckedList<int64_t> kernel = op.integers("kernel_size");
   kernel.resize(dims, kernel.at(0));
   const DType type = x.dtype == DType::f64 ? DType::f64 : DType::f32;
   ExprPool& p = op.pool;

@@ -25,7 +25,7 @@ View swapped(Op& op, const View& x, int64_t a, int64_t b) {
 
 Views movedim(Op& op) {
   View x = op.tensor("self");
-  const std::vector<int64_t> from = op.integers("source"), to = op.integers("destination");
+  const CheckedList<int64_t> from = op.integers("source"), to = op.integers("destination");
   constexpr size_t kFree = SIZE_MAX;
   std::vector<size_t> order(x.rank(), kFree);
   std::vector<char> used(x.rank(), 0);
@@ -132,7 +132,7 @@ View flipped(Op& op, View x, const std::vector<size_t>& dims) {
 
 Views flip(Op& op) {
   View x = op.tensor("self");
-  std::vector<int64_t> dims = op.integers("dims");
+  CheckedList<int64_t> dims = op.integers("dims");
   if (dims.empty() || x.rank() == 0) return {x};
   return {flipped(op, x, wrap_dims(dims, x.rank()))};
 }
@@ -149,7 +149,7 @@ View rolled(Op& op, const View& x, size_t dim, Expr shift) {
 Views roll(Op& op) {
   View x = op.tensor("self");
   const Sizes shifts = op.indices("shifts");
-  const std::vector<int64_t> dims = op.integers("dims");
+  const CheckedList<int64_t> dims = op.integers("dims");
   if (x.rank() == 0 || std::any_of(x.sizes.begin(), x.sizes.end(), [](Expr size) { return is_const(size, 0); })) return {x};
   if (dims.empty()) {
     View flat = reshaped(op, x, {count(op.pool, x.sizes)});
@@ -161,7 +161,7 @@ Views roll(Op& op) {
 
 Views rot90(Op& op) {
   View x = op.tensor("self");
-  const std::vector<int64_t> dims = op.integers("dims");
+  const CheckedList<int64_t> dims = op.integers("dims");
   const size_t a = wrap_dim(dims.at(0), x.rank()), b = wrap_dim(dims.at(1), x.rank());
   const int64_t turns = ((op.integer("k") % 4) + 4) % 4;
   if (turns == 2) return {flipped(op, x, {a, b})};
