@@ -13,6 +13,7 @@
 #include "expr/written_size.h"
 #include "loop/amounts.h"
 #include "loop/bounds.h"
+#include "loop/templates/template.h"
 #include "loop/unread_checks.h"
 #include "lower/aliases.h"
 #include "lower/dtype_rules.h"
@@ -114,6 +115,7 @@ void check_results(Session& session, const Scope& scope, const Node& node, const
     for (const BodyRef& ref : bodies(program, program.loops[i])) {
       if (in_parts(ref.body)) refuse(complex);
     }
+    if (const std::string wrong = is_template(program.loops[i].def) ? template_problem(program, program.loops[i]) : ""; !wrong.empty()) refuse("it " + wrong);
     if (const auto wrong = bounds.outside(program.loops[i])) refuse(*wrong);
   }
   for (size_t i = 0; i < node.outputs.size() && i < results.size(); ++i) {
