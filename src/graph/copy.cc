@@ -1,4 +1,5 @@
 // A program's copy with a pool of its own.
+#include <concepts>
 #include <map>
 
 #include "graph/graph.h"
@@ -29,6 +30,7 @@ class Copier {
 
  private:
   template <class T>
+    requires(!std::derived_from<T, std::vector<Expr>>)
   void rebase(T&) {}  // what holds no expressions
   void rebase(Expr& e) { e = pool_->twin(e); }
   void rebase(std::vector<Expr>& list) {
