@@ -9,6 +9,7 @@ from typing import Any, Mapping
 
 import torch
 
+from ._arguments import mapping_of, path_of
 from ._compile import compile as compile_program, option_names
 from ._errors import option_error
 from ._model import Model, load
@@ -34,15 +35,15 @@ def aoti_compile_and_package(exported_program: Any, _deprecated_unused_args: Any
     if path is None:
         path = os.path.join(tempfile.mkdtemp(prefix="coil_"), "model.pt2")
     is_stream = hasattr(path, "write")
-    if not is_stream and not os.fspath(path).endswith(".pt2"):
-        raise option_error(f"the package's path '{os.fspath(path)}' does not end in .pt2")
-    options, target = _options(dict(inductor_configs or {}), exported_program)
+    if not is_stream and not path_of(path, "package_path").endswith(".pt2"):
+        raise option_error(f"the package's path {path_of(path, 'package_path')!r} does not end in .pt2")
+    options, target = _options({} if inductor_configs is None else mapping_of(inductor_configs, "inductor_configs"), exported_program)
     model = compile_program(exported_program, None if is_stream or options.get("replaceable_constants") else path, target=target, options=options)
     if is_stream:
         path.write(model.package_bytes())
     elif options.get("replaceable_constants"):
         model.save(path)
-    return path if is_stream else os.fspath(path)
+    return path if is_stream else path_of(path, "package_path")
 
 
 def _options(configs: dict[str, Any], program: Any) -> tuple[dict[str, Any], str | None]:

@@ -6,8 +6,10 @@ import sys
 import time
 from typing import Any, Callable, Sequence
 
+from ._arguments import listed, said
 from ._errors import option_error
 
+_LONGEST = 86_400_000  # milliseconds: a day
 _STATISTICS = ("median", "mean", "min", "max", "all")
 
 
@@ -21,9 +23,11 @@ def do_bench(function: Callable[[], Any], *, warmup: float = 25, rep: float = 10
     Calls shorter than 20 microseconds are timed several at a time, since reading the clock takes a part of that.
     """
     if return_mode not in _STATISTICS:
-        raise option_error(f"'return_mode' is {return_mode!r}", ", ".join(_STATISTICS))
-    if any(not 0 <= q <= 1 for q in quantiles or ()):
-        raise option_error(f"quantiles are numbers from 0 to 1, got {list(quantiles)}")
+        raise option_error(f"'return_mode' is {said(return_mode)}", ", ".join(_STATISTICS))
+    if not callable(function) or not (synchronize is None or callable(synchronize)):
+        raise option_error(f"'function' and 'synchronize' are called, got {said(function)} and {said(synchronize)}")
+    quantiles = None if quantiles is None else [_number(q, "quantiles", 1) for q in listed(quantiles, "quantiles")]
+    warmup, rep = _number(warmup, "warmup", _LONGEST), _number(rep, "rep", _LONGEST)
     wait = synchronize or _waiter()
     once = _spend(function, wait, warmup / 1e3, 1, 1)[-1]
     times = sorted(t * 1e3 for t in _spend(function, wait, rep / 1e3, 3, max(1, int(20e-6 / max(once, 1e-9)))))
@@ -32,6 +36,12 @@ def do_bench(function: Callable[[], Any], *, warmup: float = 25, rep: float = 10
     if return_mode == "all":
         return times
     return {"median": _quantile(times, 0.5), "mean": sum(times) / len(times), "min": times[0], "max": times[-1]}[return_mode]
+
+
+def _number(value: Any, argument: str, most: float) -> float:
+    if isinstance(value, (bool, str, bytes)) or not (hasattr(type(value), "__float__") or hasattr(type(value), "__index__")) or not 0 <= float(value) <= most:
+        raise option_error(f"'{argument}' is {said(value)}", f"a number from 0 to {most}")
+    return float(value)
 
 
 def _spend(function: Callable[[], Any], wait: Callable[[], Any], seconds: float, fewest: int, batch: int) -> list[float]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import importlib
 import io
-import operator
 import os
 import sys
 from typing import Any, Mapping
 
 from . import _runtime
+from ._arguments import buffer_of, flag_of, mapping_of, number_of, path_of, said, text_of, texts_of
 from ._errors import option_error
 from ._model import Model, _device_text
 from ._registry import registrations
@@ -31,40 +31,45 @@ def option_names() -> list[str]:
 def settings_of(options: Mapping[str, Any] | None, target: str) -> dict:
     """The options of the command line as the compiler takes them; unknown ones are refused."""
     names = option_names()
-    for key in options or {}:
+    options = {} if options is None else mapping_of(options, "options")
+    for key in options:
         if key not in names:
-            raise option_error(f"there is no option '{key}'", "options: " + ", ".join(names))
-    given = {**_compiler_options(), **_PYTHON_OPTIONS, **(options or {}), "target": target}
+            raise option_error(f"there is no option {said(key)}", "options: " + ", ".join(names))
+    given = {**_compiler_options(), **_PYTHON_OPTIONS, **options, "target": target}
     # {"batch": [1, 8, 64]} is --warm batch=1,8,64.
     if isinstance(given["warm"], Mapping):
-        given["warm"] = [f"{name}={','.join(map(str, sizes))}" for name, sizes in given["warm"].items()]
+        given["warm"] = [f"{text_of(name, 'warm')}={','.join(map(str, _sizes_of(name, sizes)))}" for name, sizes in given["warm"].items()]
     if isinstance(given["tf32"], bool):
         given["tf32"] = "all" if given["tf32"] else "no"
     for key, default in _compiler_options().items():
         given[key] = _as_option(key, default, given[key])
     # {"batch": "x:0"} as on the command line; the reader takes it the other way round.
-    given["dims"] = {where: name for name, where in dict(given["dims"]).items()}
+    given["dims"] = {text_of(where, "dims"): text_of(name, "dims") for name, where in mapping_of(given["dims"], "dims").items()}
+    given["name"] = text_of(given["name"], "name")
+    given["replaceable_constants"] = flag_of(given["replaceable_constants"], "replaceable_constants")
     given["kernels"], given["kernel_files"] = registrations(given["kernels"])
     return given
+
+
+def _sizes_of(name: str, sizes: Any) -> list[int]:
+    if not isinstance(sizes, (list, tuple, range)):
+        raise option_error(f"'warm' has {said(sizes)} for '{name}'", "a list of sizes")
+    return [number_of(size, "warm") for size in sizes]
 
 
 def _as_option(key: str, default: Any, value: Any) -> Any:
     """A value in the type of the option's default: text of paths and numbers, a list of a single text."""
     if isinstance(default, str):
         if isinstance(value, (str, os.PathLike)):
-            return os.fspath(value)
+            return text_of(os.fspath(value), key)
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             return str(value)
-        raise option_error(f"'{key}' is {value!r}", "a text or a path")
+        raise option_error(f"'{key}' is {said(value)}", "a text or a path")
     if isinstance(default, list):
-        return [value] if isinstance(value, str) else [os.fspath(v) for v in value]
+        return texts_of(value, key)
     if isinstance(default, bool):
-        if isinstance(value, bool):
-            return value
-        raise option_error(f"'{key}' is {value!r}", "True or False")
-    if hasattr(type(value), "__index__"):
-        return operator.index(value)
-    raise option_error(f"'{key}' is {value!r}", "a whole number")
+        return flag_of(value, key)
+    return number_of(value, key, least=-(2**31))
 
 
 def host_target(device: str) -> str:
@@ -113,8 +118,14 @@ def compile(  # noqa: A001
     Nothing is written unless `output` asks for it. Errors are `coil.Error`s, with the command line's texts.
     """
     device = _device_text(_own_gpu(program, args, kwargs) if device is None and target is None else device)
-    settings = settings_of(options if kernels is None else dict(options or {}, kernels=kernels), target or host_target(device))
-    output = None if output is None else os.fspath(output)
+    target = None if target is None else text_of(target, "target")
+    options = {} if options is None else mapping_of(options, "options")
+    settings = settings_of(options if kernels is None else dict(options, kernels=kernels), target or host_target(device))
+    output = None if output is None else path_of(output, "output")
+    num_threads = number_of(num_threads, "num_threads")
+    if args is not None and not isinstance(args, (tuple, list)):
+        raise option_error(f"'args' is {said(args)}", "a tuple of the arguments to export with")
+    kwargs = None if kwargs is None else mapping_of(kwargs, "kwargs")
     package, report = _compile_any(program, output, args, kwargs, dynamic_shapes, settings)
     if output is not None:
         return Model(_runtime.Model.open(output, device, num_threads), path=output, report=report)
@@ -144,10 +155,11 @@ def _compile_several(programs: Mapping[str, Any], output: str | None, settings: 
     torch = sys.modules.get("torch")
     sources, kept = [], []
     for name, program in programs.items():
+        text_of(name, "program")
         if isinstance(program, (str, os.PathLike)):
-            sources.append((name, os.fspath(program)))
+            sources.append((name, path_of(program, "program")))
         elif isinstance(program, (bytes, bytearray, memoryview)):
-            sources.append((name, program))
+            sources.append((name, buffer_of(program, "program")))
         elif torch is not None and isinstance(program, torch.export.ExportedProgram):
             source, owner = importlib.import_module("coil._program").exported_source(program)
             sources.append((name, source))
@@ -167,12 +179,12 @@ def _compile_any(program: Any, output: str | None, args: Any, kwargs: Any, dynam
     if replaceable and isinstance(program, (str, os.PathLike, bytes, bytearray, memoryview)):
         program = _load_program(program)
     if isinstance(program, (str, os.PathLike)):
-        path = os.fspath(program)
+        path = path_of(program, "program")
         settings["name"] = settings["name"] or _stem(output or path)
         return compiler.compile_file(path, output, settings)
     settings["name"] = settings["name"] or (_stem(output) if output else "model")
     if isinstance(program, (bytes, bytearray, memoryview)):
-        return compiler.compile_archive(program, output, settings)
+        return compiler.compile_archive(buffer_of(program, "program"), output, settings)
     torch = sys.modules.get("torch")
     if torch is None:
         raise TypeError(f"expected a path, the bytes of a .pt2, an ExportedProgram or an nn.Module, got {type(program)}")
@@ -230,7 +242,7 @@ def _dim_names(torch: Any, program: Any, args: Any, kwargs: Any, dynamic_shapes:
 
 def _load_program(program: Any) -> Any:
     torch = importlib.import_module("torch")
-    return torch.export.load(io.BytesIO(program) if isinstance(program, (bytes, bytearray, memoryview)) else os.fspath(program))
+    return torch.export.load(io.BytesIO(program) if isinstance(program, (bytes, bytearray, memoryview)) else path_of(program, "program"))
 
 
 def _as_module(torch: Any, function: Any) -> Any:

@@ -10,10 +10,13 @@ from __future__ import annotations
 import importlib
 import io
 import json
+import math
 import sys
 import zipfile
 from typing import Any, Mapping
 
+from ._arguments import said
+from ._arrays import DTYPES
 from ._errors import make_error
 
 INDEX = "data/coil/constants.json"
@@ -51,6 +54,8 @@ class Constants:
 
     def _fit(self, name: str, tensor: Any, borrow: bool, move: bool) -> Any:
         row = self.rows[self._index[name]]
+        if not hasattr(tensor, "dtype") or not hasattr(tensor, "shape"):
+            raise make_error(202, f"COIL-E202: constant '{name}': expected a tensor, got {said(tensor)}")
         dtype = str(tensor.dtype).removeprefix("torch.")
         if dtype != row["dtype"] or list(tensor.shape) != row["shape"]:
             raise make_error(202 if dtype != row["dtype"] else 204,
@@ -116,16 +121,47 @@ def _write(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
 
 def read_constants(package: Any, device: str) -> Constants | None:
     """The weights of a package (a path, or its bytes); None where they are part of the code."""
-    with zipfile.ZipFile(package if isinstance(package, str) else io.BytesIO(package)) as archive:
-        root = archive.namelist()[0].partition("/")[0]
-        if f"{root}/{INDEX}" not in archive.namelist():
-            return None
-        rows = json.loads(archive.read(f"{root}/{INDEX}"))
-        tensors = [_tensor(bytearray(archive.read(f"{root}/data/coil/constants/{i}")), row, device) for i, row in enumerate(rows)]
+    try:
+        with zipfile.ZipFile(package if isinstance(package, str) else io.BytesIO(package)) as archive:
+            root = archive.namelist()[0].partition("/")[0]
+            if f"{root}/{INDEX}" not in archive.namelist():
+                return None
+            rows = _checked_rows(json.loads(_entry(archive, f"{root}/{INDEX}")))
+            tensors = [_tensor(bytearray(_entry(archive, f"{root}/data/coil/constants/{i}")), row, device) for i, row in enumerate(rows)]
+    except (zipfile.BadZipFile, LookupError, ValueError, EOFError, NotImplementedError, RecursionError) as error:
+        raise make_error(301, f"COIL-E301: the package's replaceable weights are damaged: {said(str(error))}\n  hint: compile the program again") from None
     return Constants(rows, tensors, device)
 
 
+def _entry(archive: zipfile.ZipFile, name: str) -> bytes:
+    """What coil writes is stored as it is, so that an entry is no larger than its file."""
+    info = archive.getinfo(name)
+    if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size or info.flag_bits & 1:
+        raise ValueError(f"{name} is compressed")
+    return archive.read(info)
+
+
+def _checked_rows(rows: Any) -> list[dict]:
+    def is_size(n: Any) -> bool:
+        return type(n) is int and 0 <= n < 2**63
+
+    for row in rows if isinstance(rows, list) else [None]:
+        if not (isinstance(row, dict) and isinstance(row.get("fqn"), str) and row.get("dtype") in DTYPES.values() and isinstance(row.get("shape"), list)
+                and all(map(is_size, row["shape"]))):
+            raise ValueError(f"{INDEX} is no list of weights")
+    return rows
+
+
+def _element_bytes(dtype: str) -> int:
+    if dtype == "bool" or dtype.startswith("float8"):
+        return 1
+    return 2 if dtype == "bfloat16" else int("".join(filter(str.isdigit, dtype))) // 8
+
+
 def _tensor(data: bytearray, row: dict, device: str) -> Any:
+    elements = math.prod(row["shape"])
+    if len(data) != elements * _element_bytes(row["dtype"]):
+        raise ValueError(f"'{row['fqn']}' has {len(data)} bytes, which are not {elements} numbers of {row['dtype']}")
     if "torch" in sys.modules or device != "cpu":
         torch = importlib.import_module("torch")
         flat = torch.frombuffer(data, dtype=getattr(torch, row["dtype"])) if data else torch.empty(0, dtype=getattr(torch, row["dtype"]))

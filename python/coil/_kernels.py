@@ -10,9 +10,10 @@ import os
 from typing import Any, Callable, Mapping, Sequence
 
 from . import _runtime
+from ._arguments import flag_of, listed, mapping_of, path_of, said, text_of
 from ._bench import do_bench
 from ._compile import settings_of
-from ._errors import make_error
+from ._errors import _shown, make_error, option_error
 from ._registry import kernels_by_name
 
 _KEPT_CALLS = 256  # compiled calls of one kernel outside of programs
@@ -46,7 +47,7 @@ class UserKernel:
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes the registration, sources included, as a file for `coil compile --kernels`."""
-        _runtime.write_file(os.fspath(path), json.dumps(self.registration, indent=1).encode())
+        _runtime.write_file(path_of(path, "path"), json.dumps(self.registration, indent=1).encode())
 
     def with_config(self, index: int) -> str:
         """The registration, as JSON, with one configuration alone."""
@@ -123,14 +124,21 @@ def register_kernel(
     Formulas: whole numbers, + - * // % ( ), cdiv(a, b), min(a, b), max(a, b), constants of the configuration, int arguments, and sizes: x.size(0), x.numel(),
     x.dim(); results are called out, or out0, out1... Errors: coil.Error E408 for the registration; E409, when it is compiled, for a source.
     """
-    registration: dict[str, Any] = {"name": name, "signature": signature, "configs": [dict(c) for c in configs], "contiguous": bool(contiguous)}
+    if not (reference is None or callable(reference)):
+        raise option_error(f"'reference' is {said(reference)}", "a function")
+    registration: dict[str, Any] = {"name": text_of(name, "name"), "signature": text_of(signature, "signature"),
+                                    "configs": [mapping_of(c, "configs") for c in listed(configs, "configs")], "contiguous": flag_of(contiguous, "contiguous")}
     if key is not None:
-        registration["key"] = str(key)
+        registration["key"] = _formula_text(key, "key")
     if cpu is not None:
         registration["cpu"] = _code(name, cpu, "cc", headers, entry, {"range": range, "work": work})
     if cuda is not None:
         registration["cuda"] = _code(name, cuda, "cu", headers, entry, {"grid": grid, "block": block, "shared": shared})
-    importlib.import_module("coil._compiler").check_kernel(json.dumps(registration))
+    try:
+        written = text_of(json.dumps(registration), "registration")
+    except (TypeError, ValueError, RecursionError) as error:  # what JSON does not have
+        raise make_error(408, f"COIL-E408: user kernel {said(name)}: {error}") from None
+    importlib.import_module("coil._compiler").check_kernel(written)
     if name in kernels_by_name:
         raise make_error(408, f"COIL-E408: user kernel '{name}': it is registered already\n  hint: one registration holds the sources for all targets")
     kernel = UserKernel(registration, out, reference)
@@ -139,20 +147,29 @@ def register_kernel(
     return kernel
 
 
+def _formula_text(value: Any, field: str) -> str:
+    if not isinstance(value, (str, int)):
+        raise option_error(f"'{field}' is {said(value)}", "a formula: a text or a whole number")
+    return str(value)
+
+
 def _code(name: str, source: Any, suffix: str, headers: Any, entry: str | None, fields: dict[str, Any]) -> dict:
     code: dict[str, Any] = {}
+    if not isinstance(source, (str, os.PathLike)):
+        raise option_error(f"the source of '{name}' is {said(source)}", "a text, or the path of a file")
     if isinstance(source, os.PathLike) or "\n" not in source and source.endswith((".cc", ".cpp", ".cu", ".h")):
-        with open(source, encoding="utf-8") as file:
-            code = {"text": file.read(), "file": os.fspath(source)}
+        path = path_of(source, suffix)
+        with open(path, encoding="utf-8") as file:
+            code = {"text": file.read(), "file": _shown(path)}
     else:
-        code = {"text": source, "file": f"{name.rpartition(':')[2]}.{suffix}"}
-    if headers:
-        code["headers"] = dict(headers)
-    if entry:
-        code["entry"] = entry
+        code = {"text": text_of(source, suffix), "file": f"{name.rpartition(':')[2]}.{suffix}"}
+    if headers is not None:
+        code["headers"] = {text_of(n, "headers"): text_of(t, "headers") for n, t in mapping_of(headers, "headers").items()}
+    if entry is not None and entry != "":
+        code["entry"] = text_of(entry, "entry")
     for field, value in fields.items():
         if value is not None:
-            code[field] = [str(v) for v in value] if isinstance(value, (list, tuple)) else str(value)
+            code[field] = [_formula_text(v, field) for v in value] if isinstance(value, (list, tuple)) else _formula_text(value, field)
     return code
 
 

@@ -7,6 +7,7 @@ import os
 from typing import Any, Mapping, Sequence
 
 from . import _runtime
+from ._arguments import buffer_of, flag_of, listed, mapping_of, number_of, path_of, said, text_of
 from ._constants import read_constants
 from ._errors import InputError, make_error, option_error
 from ._profile import Profile
@@ -88,6 +89,8 @@ class Model:
         self._fixed: dict[int, tuple[str, Any]] = runtime.fixed_inputs
         self._constants = read_constants(package if package is not None else path, runtime.device) if runtime.has_constants else None
         if self._constants is not None:
+            if len(self._constants.rows) > len(self.inputs):
+                raise make_error(301, f"COIL-E301: the package has {len(self._constants.rows)} replaceable weights, its program {len(self.inputs)} inputs")
             self._run = self._run_with_constants
             self.inputs = self.inputs[: len(self.inputs) - len(self._constants.rows)]
         self._prepare_call()
@@ -184,7 +187,7 @@ class Model:
 
     def run_flat(self, flat: Sequence[Any]) -> list:
         """Flat inputs to flat results, without nesting: None where the program gives None, numbers as 0-d tensors."""
-        outputs = self._run(flat)
+        outputs = self._run(listed(flat, "flat"))
         if self._places is None:
             return outputs
         results: list = [None] * self._num_results
@@ -208,7 +211,8 @@ class Model:
         if self._constants is None:
             raise make_error(105, "COIL-E105: the weights were folded and packed when the program was compiled, and cannot be replaced\n"
                                   '  hint: compile it with options={"replaceable_constants": True}')
-        self._constants.load(tensors, check_full_update, user_managed, allow_h2d_copy, inactive)
+        self._constants.load(mapping_of(tensors, "tensors"), *(flag_of(value, name) for name, value in (
+            ("check_full_update", check_full_update), ("user_managed", user_managed), ("allow_h2d_copy", allow_h2d_copy), ("inactive", inactive))))
 
     def swap_constants(self) -> None:
         """Exchanges the weights that calls use with the second set."""
@@ -224,7 +228,7 @@ class Model:
 
     def __getitem__(self, program: str) -> "Model":
         """Another program of the same package, by its name: the weights are in memory once. COIL-E402 where there is none of it."""
-        runtime = self._runtime.open_program(program)
+        runtime = self._runtime.open_program(text_of(program, "program"))
         return Model(runtime, path=self._path, package=self._package)
 
     @property
@@ -241,7 +245,7 @@ class Model:
         """Writes the package, for `coil.load`, `coil run`, the C library, or `torch._inductor.aoti_load_package`.
 
         The file appears whole or not at all. A link is written through; an existing file keeps its mode."""
-        self._runtime.save(os.fspath(path))
+        self._runtime.save(path_of(path, "path"))
 
     def synchronize(self) -> None:
         """On CUDA: waits for the calls so far, and raises what their kernels found at fault. Nothing on the CPU."""
@@ -250,7 +254,7 @@ class Model:
     def profile(self, *, calls: int = 0, counters: bool = False) -> Profile:
         """Records the calls within a `with` statement, kernel by kernel; see `coil.Profile`. `calls`: no more than so many; 0: all.
         `counters`: the processor's cycles, instructions and cache misses too, where the system gives them."""
-        return Profile(self._runtime, calls, counters)
+        return Profile(self._runtime, number_of(calls, "calls"), flag_of(counters, "counters"))
 
     def new_state(self) -> "State":
         """A state of its own (counters, caches), as the exported program begins with it: call it like the model."""
@@ -315,6 +319,8 @@ class State:
 
     def on(self, model: Model) -> "State":
         """The same state, called with another program of the package. COIL-E213 at the call where that program keeps another one."""
+        if not isinstance(model, Model):
+            raise option_error(f"'model' is {said(model)}", "a coil.Model")
         return State(model, self._state)
 
     def reset(self) -> None:
@@ -327,7 +333,7 @@ class State:
 
     def restore(self, saved: Any) -> None:
         """Puts the state to what `save` gave. Raises COIL-E213 for damaged bytes and those of another model; then nothing changes."""
-        self._state.restore(saved)
+        self._state.restore(buffer_of(saved, "saved"))
 
 
 def _check_fixed(name: str, position: int, found: Any, wanted: Any) -> None:
@@ -345,13 +351,16 @@ def load(path: str | os.PathLike, device: Any = None, *, num_threads: int = 0, v
     `verify`: compare the weights with their checksum, which reads all of them (code always is, and weights up to 64 KiB).
     `program`: of a package of several, by its name; "": the first one. `model["decode"]` is another one of the same package.
     """
-    return Model(_runtime.Model.open(os.fspath(path), _device_text(device), num_threads, verify, program), path=os.fspath(path))
+    path = path_of(path, "path")
+    runtime = _runtime.Model.open(path, _device_text(device), number_of(num_threads, "num_threads"), flag_of(verify, "verify"), text_of(program, "program"))
+    return Model(runtime, path=path)
 
 
 def _device_text(device: Any) -> str:
     if device is None:
         return ""
-    text = str(device)
-    if not text.startswith(("cpu", "cuda")):
-        raise option_error(f"there is no device '{text}'", "devices: cpu, cuda, cuda:1, ...")
+    text = device if isinstance(device, str) else str(device) if type(device).__module__ == "torch" else said(device)
+    kind, colon, number = text.partition(":")
+    if kind not in ("cpu", "cuda") or colon and not (number.isascii() and number.isdigit() and len(number) < 6):
+        raise option_error(f"there is no device {said(text)}", "devices: cpu, cuda, cuda:1, ...")
     return text

@@ -7,6 +7,8 @@ import os
 from typing import Any
 
 from . import _runtime
+from ._arguments import flag_of, number_of, path_of
+from ._errors import option_error
 
 
 class Profile:
@@ -43,8 +45,6 @@ class Profile:
 
     def _recorded(self) -> "_runtime.Profile":
         if self._profile is None:
-            from ._errors import option_error
-
             raise option_error("the profile was not started", "use it in a `with` statement, or call its start()")
         return self._profile
 
@@ -55,16 +55,14 @@ class Profile:
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes a trace in the Chrome format, which ui.perfetto.dev shows."""
-        self._recorded().write(os.fspath(path))
+        self._recorded().write(path_of(path, "path"))
 
     def report(self, path: str | os.PathLike) -> None:
         """Writes a page about the models that were called, those of `torch.compile` too: times, graph, memory, code; see `coil.report`."""
         reports = self._recorded().reports()
         if not reports:
-            from ._errors import option_error
-
             raise option_error("no call was recorded, or the models that were called are gone", "call a model before the profile ends, and keep it")
-        _runtime.write_file(os.fspath(path), _runtime.report_page(reports).encode())
+        _runtime.write_file(path_of(path, "path"), _runtime.report_page(reports).encode())
 
     def summary(self) -> dict:
         """All sums: {"models": [{"model", "calls", "call_us", "host_us", "kernels": [...]}]}; docs/profiling.md lists the keys."""
@@ -77,4 +75,4 @@ class Profile:
 
 def profile(*, calls: int = 0, counters: bool = False) -> Profile:
     """The calls of all models of this process, those that `torch.compile(backend="coil")` makes too. `calls`: no more than so many."""
-    return Profile(None, calls, counters)
+    return Profile(None, number_of(calls, "calls"), flag_of(counters, "counters"))

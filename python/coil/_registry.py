@@ -6,6 +6,8 @@ import json
 import os
 from typing import Any, Protocol
 
+from ._arguments import listed, text_of
+
 
 class Registered(Protocol):
     registration: dict
@@ -20,8 +22,9 @@ def registrations(kernels: Any) -> tuple[list[str], list[str]]:
         kernels = list(kernels_by_name.values())
     if isinstance(kernels, (str, os.PathLike)) or hasattr(kernels, "registration"):
         kernels = [kernels]
+    kernels = listed(kernels, "kernels")
     texts = [json.dumps(k.registration) for k in kernels if hasattr(k, "registration")]
-    return texts, [os.fspath(k) for k in kernels if not hasattr(k, "registration")]
+    return texts, [text_of(os.fspath(k) if isinstance(k, os.PathLike) else k, "kernels") for k in kernels if not hasattr(k, "registration")]
 
 
 def may_have_kernel(settings: dict, operator: str) -> bool:

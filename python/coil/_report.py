@@ -8,17 +8,16 @@ import weakref
 from typing import Any
 
 from . import _runtime
-from ._errors import option_error
+from ._arguments import number_of, path_of, said, text_of
+from ._errors import _shown, make_error, option_error
 
 
 def report_json(model: Any, args: tuple, kwargs: dict, calls: int | None, title: str | None, record: str | os.PathLike | None) -> str:
     """Measures `calls` calls after three others (None: 20, or as many as fit into two seconds, but 3 at least); the data of a report."""
-    if calls is not None and calls < 1:
-        raise option_error(f"calls is {calls}, expected at least 1")
-    text = ""
-    if record is not None:
-        with open(record, encoding="utf-8") as file:
-            text = file.read()
+    calls = None if calls is None else number_of(calls, "calls", least=1)
+    if not hasattr(model, "_runtime"):
+        raise option_error(f"a report is of a coil.Model, not of {said(model)}")
+    text = "" if record is None else _text_of_file(record)
     for _ in range(3):
         model(*args, **kwargs)
     with model.profile() as profile:
@@ -30,7 +29,18 @@ def report_json(model: Any, args: tuple, kwargs: dict, calls: int | None, title:
             if calls is None:
                 model.synchronize()
         model.synchronize()
-    return _runtime.report_json(model._runtime, profile._recorded(), title or model._path or model.name, text)
+    return _runtime.report_json(model._runtime, profile._recorded(), _shown(title or model._path or model.name), text)
+
+
+def _text_of_file(record: Any) -> str:
+    path = path_of(record, "record")
+    try:
+        with open(path, encoding="utf-8") as file:
+            return text_of(file.read(), "record")
+    except OSError as error:
+        raise make_error(1, f"COIL-E001: cannot read the tuning record {said(path)}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise make_error(11, f"COIL-E011: the tuning record {said(path)} is not text") from None
 
 
 def report(path: str | os.PathLike, models: Any, *args: Any, calls: int | None = None, record: str | os.PathLike | None = None, **kwargs: Any) -> None:
@@ -41,8 +51,9 @@ def report(path: str | os.PathLike, models: Any, *args: Any, calls: int | None =
     several = list(models) if isinstance(models, (list, tuple)) else [models]
     if not 1 <= len(several) <= 2:
         raise option_error(f"a report is of one model or two, not of {len(several)}")
+    path = path_of(path, "path")
     page = _runtime.report_page([report_json(m, args, kwargs, calls, None, record) for m in several])
-    _runtime.write_file(os.fspath(path), page.encode())
+    _runtime.write_file(path, page.encode())
 
 
 class ModelReport(dict):

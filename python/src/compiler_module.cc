@@ -19,6 +19,7 @@
 #include "interruptible.h"
 #include "lower/lower.h"
 #include "package/package_writer.h"
+#include "path.h"
 
 namespace coil::python {
 namespace {
@@ -139,7 +140,7 @@ nb::dict report_of(const CompileReport& r, double read_seconds) {
 // (package or None, report). `make_sources` runs without the interpreter's lock, as everything that takes time, and Ctrl-C ends it. names: of a package
 // of several programs; empty for one of a single program.
 template <class F>
-nb::tuple compile_sources(F make_sources, const std::vector<std::string>& names, const std::optional<std::string>& output, const nb::dict& settings) {
+nb::tuple compile_sources(F make_sources, const std::vector<std::string>& names, const std::optional<Path>& output, const nb::dict& settings) {
   const Settings s = settings_of(settings);
   const auto once = settings.contains("batch") ? nb::cast<std::shared_ptr<toolchain::MadeOnce>>(settings["batch"]) : nullptr;
   auto package = std::make_unique<Package>();
@@ -160,7 +161,7 @@ nb::tuple compile_sources(F make_sources, const std::vector<std::string>& names,
     std::vector<NamedProgram> programs;
     for (size_t i = 0; i < names.size(); ++i) programs.push_back({names[i], &sources[i].graph()});
     if (output) {
-      report = value_or_throw(names.empty() ? compile_to_file(sources[0].graph(), *output, options) : compile_programs_to_file(programs, *output, options));
+      report = value_or_throw(names.empty() ? compile_to_file(sources[0].graph(), output->name, options) : compile_programs_to_file(programs, output->name, options));
     } else {
       package->bytes = value_or_throw(names.empty() ? compile_to_memory(sources[0].graph(), options, &report) : compile_programs_to_memory(programs, options, &report));
     }
@@ -176,15 +177,15 @@ nb::tuple compile_sources(F make_sources, const std::vector<std::string>& names,
 }
 
 template <class F>
-nb::tuple compile_with(F make_source, const std::optional<std::string>& output, const nb::dict& settings) {
+nb::tuple compile_with(F make_source, const std::optional<Path>& output, const nb::dict& settings) {
   return compile_sources([&](const ReadOptions& o) { return std::vector<Source>{make_source(o)}; }, {}, output, settings);
 }
 
-nb::tuple compile_file(const std::string& path, const std::optional<std::string>& output, const nb::dict& settings) {
-  return compile_with([&](const ReadOptions& o) { return Source::file(path, o); }, output, settings);
+nb::tuple compile_file(const Path& path, const std::optional<Path>& output, const nb::dict& settings) {
+  return compile_with([&](const ReadOptions& o) { return Source::file(path.name, o); }, output, settings);
 }
 
-nb::tuple compile_archive(nb::handle archive, const std::optional<std::string>& output, const nb::dict& settings) {
+nb::tuple compile_archive(nb::handle archive, const std::optional<Path>& output, const nb::dict& settings) {
   Py_buffer buffer;
   if (PyObject_GetBuffer(archive.ptr(), &buffer, PyBUF_SIMPLE)) throw nb::python_error();
   const std::unique_ptr<Py_buffer, decltype(&PyBuffer_Release)> guard(&buffer, PyBuffer_Release);
@@ -192,7 +193,7 @@ nb::tuple compile_archive(nb::handle archive, const std::optional<std::string>& 
                       output, settings);
 }
 
-nb::tuple compile_json(const std::string& json, const std::map<std::string, Weight>& weights, const std::optional<std::string>& output,
+nb::tuple compile_json(const std::string& json, const std::map<std::string, Weight>& weights, const std::optional<Path>& output,
                        const nb::dict& settings) {
   return compile_with([&](const ReadOptions& o) { return Source::json(json, weights, o); }, output, settings);
 }
@@ -211,7 +212,7 @@ struct LaterSource {
 };
 
 // [(name, path, the bytes of a .pt2, or (JSON text, weights))]
-nb::tuple compile_programs(const std::vector<std::pair<std::string, nb::object>>& programs, const std::optional<std::string>& output, const nb::dict& settings) {
+nb::tuple compile_programs(const std::vector<std::pair<std::string, nb::object>>& programs, const std::optional<Path>& output, const nb::dict& settings) {
   std::vector<std::string> names;
   std::vector<LaterSource> sources;
   std::vector<Py_buffer> buffers(programs.size());
@@ -224,7 +225,7 @@ nb::tuple compile_programs(const std::vector<std::pair<std::string, nb::object>>
     names.push_back(name);
     LaterSource& later = sources.emplace_back();
     if (nb::isinstance<nb::str>(source)) {
-      later.path = nb::cast<std::string>(source);
+      later.path = nb::cast<Path>(source).name;
     } else if (nb::isinstance<nb::tuple>(source)) {
       std::tie(later.json, later.weights) = nb::cast<std::tuple<std::string, std::map<std::string, Weight>>>(source);
     } else {

@@ -23,9 +23,16 @@ inline void throw_if(const Status& status) {
   if (!status.ok()) throw PythonError{status.error()};
 }
 
+// Names of files in it may be any bytes.
+inline nanobind::object text_of(const std::string& text) {
+  PyObject* made = PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "surrogateescape");
+  if (!made) throw nanobind::python_error();
+  return nanobind::steal(made);
+}
+
 // The exception itself, for callers that collect several.
 inline nanobind::object exception_of(const Error& error) {
-  return nanobind::module_::import_("coil._errors").attr("make_error")(static_cast<int>(error.code), error.to_string(), error.message, error.node);
+  return nanobind::module_::import_("coil._errors").attr("make_error")(static_cast<int>(error.code), text_of(error.to_string()), text_of(error.message), text_of(error.node));
 }
 
 // Once in each module.

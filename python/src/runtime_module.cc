@@ -11,6 +11,7 @@
 #include "coil/coil.h"
 #include "errors.h"
 #include "generation.h"
+#include "path.h"
 #include "report/report.h"
 #include "runtime/profile.h"
 
@@ -34,7 +35,7 @@ class Bytes {
 
 using Options = runtime::ModelOptions;
 
-std::unique_ptr<CallableModel> open_file(const std::string& path, const std::string& device, int threads, bool verify, const std::string& program) {
+std::unique_ptr<CallableModel> open_file(const Path& path, const std::string& device, int threads, bool verify, const std::string& program) {
   Options options;
   if (verify) options.verify = runtime::Verify::all;
   options.num_threads = threads;
@@ -43,7 +44,7 @@ std::unique_ptr<CallableModel> open_file(const std::string& path, const std::str
   std::shared_ptr<runtime::Model> model;
   {
     nb::gil_scoped_release release;
-    model = value_or_throw(runtime::Model::open(path, options));
+    model = value_or_throw(runtime::Model::open(path.name, options));
   }
   return std::make_unique<CallableModel>(std::move(model), nb::none());
 }
@@ -72,15 +73,15 @@ std::unique_ptr<CallableModel> open_program(const CallableModel& c, const std::s
   return std::make_unique<CallableModel>(std::move(model), nb::none());
 }
 
-void save(const CallableModel& c, const std::string& path) {
+void save(const CallableModel& c, const Path& path) {
   nb::gil_scoped_release release;
-  throw_if(write_file(path, c.model().archive().bytes()));
+  throw_if(write_file(path.name, c.model().archive().bytes()));
 }
 
-void write_bytes(const std::string& path, nb::object content) {
+void write_bytes(const Path& path, nb::object content) {
   const Bytes bytes(content);
   nb::gil_scoped_release release;
-  throw_if(write_file(path, bytes.span()));
+  throw_if(write_file(path.name, bytes.span()));
 }
 
 OwnedState fork(const OwnedState& s) {
@@ -152,10 +153,10 @@ std::unique_ptr<WatchedProfile> start_profile(const CallableModel* model, int64_
   return std::make_unique<WatchedProfile>(runtime::Profile::start(model ? &model->model() : nullptr, {calls, counters}));
 }
 
-void write_trace(const WatchedProfile& p, const std::string& path) {
+void write_trace(const WatchedProfile& p, const Path& path) {
   nb::gil_scoped_release release;
   const std::string text = p.profile->trace_json();
-  throw_if(write_file(path, {reinterpret_cast<const uint8_t*>(text.data()), text.size()}));
+  throw_if(write_file(path.name, {reinterpret_cast<const uint8_t*>(text.data()), text.size()}));
 }
 
 std::string profile_table(const WatchedProfile& p) {

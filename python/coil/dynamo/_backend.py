@@ -19,6 +19,7 @@ from ._flex import spell_out_flex_attention
 from ._graph import compile_graph
 from ._layout import convolutions_in_tf32
 from ._partition import partition
+from ._refusals import refuse_what_eager_refuses
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
@@ -60,6 +61,7 @@ def compile_fx(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], mode: st
         partition_fn=partition,
         keep_inference_input_mutations=True,  # what inputs become is written by coil's kernels
     )
+    refuse_what_eager_refuses(gm)
     spell_out_flex_attention(gm)
     with _operators_kept(example_inputs):
         return backend(gm, example_inputs)

@@ -7,6 +7,8 @@ from typing import Any, Callable, Mapping
 
 import torch
 
+from .._arguments import mapping_of, said
+from .._errors import option_error
 from .._stats import CompileStats, stats
 
 
@@ -30,12 +32,16 @@ def explain(function: Callable[..., Any], *, options: Mapping[str, Any] | None =
     """`explain(f)(*args, **kwargs)` calls f twice, for Dynamo's account and for coil's, with compiled code of before forgotten (torch._dynamo.reset()). What
     f changes is changed twice. `options`: as of torch.compile(backend="coil"). The process's compile_stats() count it as well."""
 
+    if not callable(function):
+        raise option_error(f"'function' is {said(function)}", "a function or a module")
+    given = {} if options is None else mapping_of(options, "options")
+
     def call(*args: Any, **kwargs: Any) -> Explanation:
         torch._dynamo.reset()
         told = torch._dynamo.explain(function)(*args, **kwargs)
         torch._dynamo.reset()
         before = dataclasses.replace(stats, fallbacks=dict(stats.fallbacks))
-        torch.compile(function, backend="coil", options=dict(options or {}) or None)(*args, **kwargs)
+        torch.compile(function, backend="coil", options=given or None)(*args, **kwargs)
         torch._dynamo.reset()
         return Explanation(told.graph_count, [_reason(r) for r in told.break_reasons], _since(before))
 

@@ -40,7 +40,7 @@ class HostWriter {
     calls += kernel_calls(0, writes);
     calls += flag_checks();  // before state and inputs are written
     calls += kernel_calls(writes, plan_.kernels.size());
-    return prologue_text(plan_, program_, options_, chunk_work(), tuning()) + (options_.watched ? watch_table() : "") + choices_table() + interface_text(plan_, false) + (tabled_ ? LaunchTable::support() : "") + functions_ + run_function(calls) + model();
+    return prologue_text(plan_, program_, options_, chunk_work(), tuning()) + (options_.watched ? watch_table() : "") + choices_table() + interface_text(plan_, false) + table_.support() + functions_ + run_function(calls) + model();
   }
 
  private:
@@ -179,7 +179,6 @@ class HostWriter {
   void add_table(Level& level, size_t begin, size_t end) {
     const LaunchTable::Run run = table_.run(begin, end, [&](size_t k) { return checks_index(plan_.kernels[k]) ? new_flag(k) : -1; });
     functions_ += run.definitions;
-    tabled_ = true;
     add_call(level, run.call);
   }
 
@@ -298,14 +297,14 @@ class HostWriter {
   std::string template_call(size_t k, const TemplateKernel& t) {
     std::string text;
     if (!t.epilogue.empty() || checks_index(plan_.kernels[k])) text += args(k);
-    text += template_fields(plan_, t);
+    text += fields_text(template_fields(plan_, t));
     if (std::holds_alternative<Conv2d>(t.def) && chooses(k)) text += conv_method(t);
     if (chooses(k)) text += fmt::format("    t.block_tiles = {};\n    t.block_panels = {};\n", in_table(&cpu::ProductChoice::block_tiles), in_table(&cpu::ProductChoice::block_panels));
     if (std::holds_alternative<Attention>(t.def)) return text + fmt::format("    kAttention[chosen](&t, {});\n", host(k));
     if (!t.epilogue.empty()) {
       text += fmt::format("    t.epilogue = (CoilEpilogue)kFunctions[chosen][{}];\n    t.epilogue_context = &args;\n", program_.launches[k].function);
     }
-    text += field("scratch", t.scratch.valid() ? address(t.scratch) : "nullptr");
+    text += field("scratch", scratch_field(plan_, t).value);
     const std::string table = function_table(device_object(plan_, t));
     if (asks_onednn(plan_, options_, k)) return text + onednn_call(k, t, table);
     return text + fmt::format("    {}[chosen](&t, {});\n", table, host(k));
@@ -390,8 +389,7 @@ class HostWriter {
   const HostOptions& options_;
   std::string functions_;  // of kernels that run image by image
   bool in_images_ = false;
-  const LaunchTable table_{plan_, program_};
-  bool tabled_ = false;
+  LaunchTable table_{plan_, program_};
   const bool late_outputs_ = has_late_outputs(plan_);
   size_t num_call_functions_ = 0;
   std::optional<AfterReads> after_reads_;  // made when first needed

@@ -1,10 +1,12 @@
 #include "codegen/cuda/host/host_program.h"
 
 #include <algorithm>
+#include <optional>
 
 #include <fmt/format.h>
 
 #include "codegen/cuda/grids.h"
+#include "codegen/cuda/host/call_forms.h"
 #include "codegen/cuda/images.h"
 #include "codegen/cuda/templates/template.h"
 #include "codegen/foreign_text.h"
@@ -30,15 +32,22 @@ class HostWriter {
   std::string run() {
     std::string calls, functions, open;
     size_t count = 0, number = 0;
+    CallForms forms(options_.watched || !options_.timed.empty() ? 0 : plan_.kernels.size(), [this](size_t k, CallValues& values) { return call_form(k, values); });
     for (size_t k = 0; k < plan_.kernels.size(); ++k) {
-      open += kernel_call(k) + watch(k);
+      if (const size_t n = k < together_until_ ? 0 : forms.run_length(k)) {
+        functions += forms.table(k, n);
+        open += CallForms::statement(k);
+        k += n - 1;
+      } else {
+        open += kernel_call(k) + watch(k);
+      }
       if (++count < kCallsOfAFunction) continue;
       functions += call_function(number, open);
       calls += fmt::format("  if (const int32_t failed = calls_{}(call, s, error)) return failed;\n", number++);
       open.clear();
       count = 0;
     }
-    return prologue() + tuning() + (options_.watched ? watch_table() : "") + tables() + interface_text(plan_, true, grid_limits(plan_, program_)) + functions + run_function(calls + open) + model();
+    return prologue() + tuning() + (options_.watched ? watch_table() : "") + tables() + interface_text(plan_, true, grid_limits(plan_, program_)) + forms.functions() + functions + run_function(calls + open) + model();
   }
 
  private:
@@ -101,8 +110,24 @@ class HostWriter {
   std::string address(BufferId id) const {
     const Placement::Kind kind = plan_.buffer(id).placement.kind;
     const std::string text = buffer_address(plan_, id);
+    if (values_) return values_->address(plan_, id, text);
     return kind == Placement::Kind::state || kind == Placement::Kind::arena ? "(void*)(" + text + ")" : text;
   }
+
+  // The call as one of many that are alike; nothing where the kernel is one of those that run together, or a user's.
+  std::optional<std::string> call_form(size_t k, CallValues& values) {
+    if (program_.calls[k].together) together_form_until_ = k + program_.calls[k].together->kernels;
+    if (k < together_form_until_ || std::holds_alternative<UserCallKernel>(plan_.kernels[k].def)) return std::nullopt;
+    values_ = &values;
+    form_kernel_ = k;
+    std::string text = own_call(k);
+    values_ = nullptr;
+    return text;
+  }
+
+  std::string function(int number) const { return values_ ? values_->function(number) : std::to_string(number); }
+  std::string begins(size_t k) const { return values_ ? "    COIL_BEGIN(kernel, 0);\n" : trace_begin_text(k); }
+  std::string ends(size_t k) const { return values_ ? "    COIL_END(kernel, 0);\n" : trace_end_text(k); }
 
   // The kernel's call, or that of all kernels that it is together with; those have none of their own then.
   std::string kernel_call(size_t k) {
@@ -133,15 +158,19 @@ class HostWriter {
                        message_literal("the package has no code for this device's architecture for " + kernel.name));
   }
 
+  static std::string no_code_of_form() {
+    return fmt::format("      return cd::fail(error, {}, \"the package has no code for this device's architecture for %s\", kKernels[f[0]].label);\n", static_cast<int>(ErrorCode::wrong_machine));
+  }
+
   std::string own_call(size_t k) {
     const Kernel& kernel = plan_.kernels[k];
     const CudaCall& call = program_.calls[k];
     if (call.joined) return "";
-    std::string text = call_comment(kernel);
+    std::string text = values_ ? "  {\n" : call_comment(kernel);
     if (const auto* copy = std::get_if<CopyKernel>(&kernel.def); copy && call.launches.empty()) {
       const BufferInfo& b = plan_.buffer(copy->to).info;
-      return text + trace_begin_text(k) + fmt::format("    if (const int32_t failed = cd::cuda_copy(call, {}, {}, (uint64_t){}, error)) return failed;\n", address(copy->to),
-                                address(copy->from), host_index(product(*plan_.pool, b.sizes) * byte_size(b.dtype))) + trace_end_text(k) + "  }\n";
+      return text + begins(k) + fmt::format("    if (const int32_t failed = cd::cuda_copy(call, {}, {}, (uint64_t){}, error)) return failed;\n", address(copy->to),
+                                address(copy->from), host_index(product(*plan_.pool, b.sizes) * byte_size(b.dtype))) + ends(k) + "  }\n";
     }
     if (const auto* user = std::get_if<UserCallKernel>(&kernel.def)) {
       if (!user->def.kernel->cuda->images.empty()) text += image_checks(*user, program_.functions[static_cast<size_t>(call.launches[0].function)].label);
@@ -150,15 +179,15 @@ class HostWriter {
     const auto* t = std::get_if<TemplateKernel>(&kernel.def);
     if (t) text += template_params(plan_, *t, [this](BufferId id) { return address(id); });
     const bool only_params = t && !takes_epilogue(t->def);
-    text += hook(k, false) + trace_begin_text(k);
-    if (call.launches.size() == 1 && call.launches[0].condition.empty()) return text + launch(call.launches[0], k, t != nullptr, only_params, "    ") + trace_end_text(k) + hook(k, true) + "  }\n";
+    text += hook(k, false) + begins(k);
+    if (call.launches.size() == 1 && call.launches[0].condition.empty()) return text + launch(call.launches[0], k, t != nullptr, only_params, "    ") + ends(k) + hook(k, true) + "  }\n";
     text += "    ";
     for (const CudaLaunch& l : call.launches) {
-      const std::string has = fmt::format("cd::cuda_has(call, {})", l.function);
+      const std::string has = fmt::format("cd::cuda_has(call, {})", function(l.function));
       text += fmt::format("if ({}{}) {{\n{}    }} else ", has, l.condition.empty() ? "" : " && (" + l.condition + ")", launch(l, k, t != nullptr, only_params, "      "));
     }
-    text += "{\n" + no_code(kernel, "      ") + "    }\n";
-    return text + trace_end_text(k) + hook(k, true) + "  }\n";
+    text += "{\n" + (values_ ? no_code_of_form() : no_code(kernel, "      ")) + "    }\n";
+    return text + ends(k) + hook(k, true) + "  }\n";
   }
 
   std::string initial_copy(const UserCallKernel& user, size_t argument, BufferId result) const {
@@ -198,7 +227,7 @@ class HostWriter {
     for (const auto& [buffer, bytes] : a.aligned) wide += fmt::format("aligned({}, {}) && ", address(buffer), bytes);
     for (const std::string& e : a.divisible) wide += fmt::format("({}) == 0 && ", e);
     for (size_t i = 0; i + 1 < plan_.pool->num_symbols(); ++i) sizes += fmt::format("s[{}], ", i);
-    return fmt::format("{{{}}}, {{{}}}, call->flag, {}, {}true", pointers, sizes, k + 1, wide);
+    return fmt::format("{{{}}}, {{{}}}, call->flag, {}, {}true", pointers, sizes, values_ ? fmt::format("kernel + {}", k + 1 - form_kernel_) : std::to_string(k + 1), wide);
   }
 
   // Of several kernels (device/cuda/beside.h): `grid` becomes the blocks of all.
@@ -235,8 +264,8 @@ class HostWriter {
     return text + enqueue(l, grid_x, num_params, indent);
   }
 
-  static std::string enqueue(const CudaLaunch& l, const std::string& grid_x, size_t num_params, const std::string& indent) {
-    return fmt::format("{}if (const int32_t failed = cd::cuda_launch(call, {}, {}, {}, {}, params, {}, error)) return failed;\n", indent, l.function, grid_x, l.grid_y, l.grid_z, num_params);
+  std::string enqueue(const CudaLaunch& l, const std::string& grid_x, size_t num_params, const std::string& indent) const {
+    return fmt::format("{}if (const int32_t failed = cd::cuda_launch(call, {}, {}, {}, {}, params, {}, error)) return failed;\n", indent, function(l.function), grid_x, l.grid_y, l.grid_z, num_params);
   }
 
   std::string run_function(const std::string& calls) const {
@@ -306,6 +335,9 @@ class HostWriter {
   const CudaProgram& program_;
   const HostOptions& options_;
   size_t together_until_ = 0;  // kernels before this one are in a call that is written
+  size_t together_form_until_ = 0;  // the same while forms are found
+  size_t form_kernel_ = 0;
+  CallValues* values_ = nullptr;  // of the call that is written as one of many
 };
 
 }  // namespace
