@@ -4,9 +4,10 @@ JOBS ?= $(shell nproc)
 COIL_VENV ?= $(HOME)/.cache/coil/venv
 PYTHON := $(COIL_VENV)/bin/python
 FUZZ_SECONDS ?= 30
+STARTED := $(shell date +%s)
 export COIL_VENV
 
-.PHONY: build deps demo demo-llm venv test bench gpu aarch64 aarch64-test fuzz fuzz-calls fuzz-long fmt sanitize sanitize-threads golden-update docs tidy dev clean
+.PHONY: build deps demo demo-llm venv test test-all bench gpu aarch64 aarch64-test fuzz fuzz-calls fuzz-long fmt sanitize sanitize-threads golden-update docs tidy dev clean
 
 build: deps
 	@tools/configure.sh $(BUILD)
@@ -35,7 +36,11 @@ test: venv
 	@tools/configure.sh $(BUILD)
 	@[ -d $(BUILD)/python ] || cmake $(BUILD) > $(BUILD)/configure.log
 	@ninja -C $(BUILD) -j$(JOBS)
-	@$(PYTHON) tools/run_tests.py --build $(BUILD) --fuzz 60
+	@$(PYTHON) tools/run_tests.py --build $(BUILD) --fuzz 60 --started $(STARTED)
+
+# All tests, however long it takes: `make test` ends where its time does, and has one form of most programs only.
+test-all:
+	@COIL_TEST_ALL=1 $(MAKE) test
 
 bench: build venv
 	@ninja -C $(BUILD) -j$(JOBS) all_bench

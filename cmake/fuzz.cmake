@@ -1,15 +1,22 @@
-# tests/fuzz/<name>.cc -> fuzz_<name>: libFuzzer targets. Configure with CC=clang-19 CXX=clang++-19, -DCOIL_FUZZ=ON and
-# -DCOIL_SANITIZE=address,undefined (`make fuzz` does). A target links what reads files from elsewhere, no LLVM.
-# tests/fuzz/fixed_inputs.cc is part of each: what the tests run instead of a search.
+# tests/fuzz/fuzz_<name>.cc -> fuzz_<name>, in fuzz/ of the build. A target links what reads files from elsewhere, no LLVM. Two forms:
+# - in every build, with a main of its own: tries inputs that are the same on every machine (tests/fuzz/fixed_inputs.cc); what `make test` runs.
+# - with COIL_FUZZ=ON, CC=clang-19 CXX=clang++-19 and COIL_SANITIZE=address,undefined, with libFuzzer: searches, and tries the same inputs too; what
+#   `make fuzz` runs. It compiles all of coil once more, which takes as long as the build itself.
 file(GLOB fuzz_sources CONFIGURE_DEPENDS tests/fuzz/fuzz_*.cc)
 add_library(coil_fixed_inputs OBJECT EXCLUDE_FROM_ALL tests/fuzz/fixed_inputs.cc)
+if(COIL_FUZZ)
+  set(fuzz_flags -fsanitize=fuzzer)
+else()
+  set(fuzz_flags "")
+  target_compile_definitions(coil_fixed_inputs PRIVATE COIL_OWN_MAIN)
+endif()
 foreach(source IN LISTS fuzz_sources)
   get_filename_component(stem ${source} NAME_WE)
   string(REGEX REPLACE "^fuzz_" "" stem ${stem})
   add_executable(fuzz_${stem} EXCLUDE_FROM_ALL ${source} $<TARGET_OBJECTS:coil_fixed_inputs>)
   target_link_libraries(fuzz_${stem} PRIVATE coil_passes coil_frontend coil_runtime_objects coil_tune coil_cache coil_base coil_options)
-  target_compile_options(fuzz_${stem} PRIVATE -fsanitize=fuzzer)
-  target_link_options(fuzz_${stem} PRIVATE -fsanitize=fuzzer)
+  target_compile_options(fuzz_${stem} PRIVATE ${fuzz_flags})
+  target_link_options(fuzz_${stem} PRIVATE ${fuzz_flags})
   set_target_properties(fuzz_${stem} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzz)
 endforeach()
 # What `coil inspect` makes of a package.

@@ -10,6 +10,9 @@ endif()
 if(tool_sources)
   add_executable(coil ${tool_sources})
   target_link_libraries(coil PRIVATE ${tool_libraries} coil_runtime_objects coil_options)
+  if(COIL_PRECOMPILE)
+    target_precompile_headers(coil PRIVATE ${COIL_STANDARD_HEADERS})
+  endif()
   # Not position-independent: LLVM has 100,000 addresses in its tables, and relocating them costs 6 ms at each start.
   target_link_options(coil PRIVATE -no-pie -static-libstdc++ -static-libgcc -Wl,--gc-sections -Wl,-O1
     $<$<NOT:$<CONFIG:Debug>>:-Wl,--strip-all>)

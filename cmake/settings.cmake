@@ -20,7 +20,8 @@ set(CMAKE_CXX_FLAGS_DEBUG "-O0 -g1")
 find_program(COIL_CCACHE_PROGRAM ccache)
 set(COIL_CCACHE "")
 if(COIL_CCACHE_PROGRAM)
-  set(COIL_CCACHE ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${COIL_CCACHE_PROGRAM})
+  set(COIL_CCACHE ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1
+    CCACHE_SLOPPINESS=pch_defines,time_macros ${COIL_CCACHE_PROGRAM})  # else it keeps nothing that uses precompiled headers
   set(CMAKE_CXX_COMPILER_LAUNCHER ${COIL_CCACHE})
   set(CMAKE_C_COMPILER_LAUNCHER ${COIL_CCACHE})
 endif()
@@ -45,7 +46,7 @@ endif()
 # Debian's RapidJSON 1.1: clang 19 rejects an unused member function unless it parses templates late, and its empty stack adds an
 # offset to a null pointer (which is no access).
 if(CMAKE_CXX_COMPILER_ID STREQUAL Clang)
-  set_source_files_properties(src/base/json_read.cc PROPERTIES COMPILE_OPTIONS "-fdelayed-template-parsing;-fno-sanitize=pointer-overflow")
+  set_source_files_properties(src/base/json_read.cc PROPERTIES SKIP_PRECOMPILE_HEADERS ON COMPILE_OPTIONS "-fdelayed-template-parsing;-fno-sanitize=pointer-overflow")
 endif()
 if(COIL_FUZZ)
   target_compile_options(coil_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=fuzzer-no-link -Wno-error>)

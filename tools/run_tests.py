@@ -4,6 +4,9 @@
 The layer check counts as one test, the fuzz targets as one, each GoogleTest case and each pytest case as one. A test binary that crashes, fails to start
 or leaves no report counts as one failure more. What tests leave in the folder for temporary files is removed at the end.
 Test files that pytest cannot read (a name that is gone, a bad parameter) end the run before anything else has started.
+
+The time is bounded, on slow machines too: first comes what is small (C++, fuzz targets), then a sample of every pytest function's cases, then, until
+MINUTES after the start, the other cases (tests/conftest.py). How many were not tried is said; COIL_TEST_ALL=1 tries all, however long it takes.
 """
 import argparse
 import contextlib
@@ -13,10 +16,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import xml.etree.ElementTree as ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MOST_PROCESSES = 8  # of tests, each with PyTorch in its memory
+MINUTES = {"sample": 75, "rest": 50}  # from the start on; no test of a part begins later
 NEEDED_GIB = 8  # of temporary files, those of the linker and of torch.compile among them
 
 
@@ -92,25 +97,41 @@ def collection_failure(build, args, tests=ROOT / "tests"):
     return done.stdout[done.stdout.rfind("\n", 0, start) + 1:] if start >= 0 else done.stdout
 
 
-def run_pytest(build, reports, args):
-    if not list((ROOT / "tests").rglob("test_*.py")):
-        return 0, 0
-    report = reports / "pytest.xml"
+def not_tried(report):
+    """How many tests a report has that no time was left for."""
+    return sum(1 for skipped in ElementTree.parse(report).getroot().iter("skipped") if "the time was up" in skipped.get("message", ""))
+
+
+def run_part(build, reports, args, part, until):
+    """(passed, failed) of a part of the pytest cases ("sample", "rest"); of all with None."""
+    report = reports / f"pytest-{part or 'all'}.xml"
     processes = min(os.cpu_count(), MOST_PROCESSES)
     command = pytest_command(ROOT / "tests", "-n", str(processes), "--dist", "worksteal", "--junitxml", report, "-o", "junit_family=xunit1",
-                             "-o", "tmp_path_retention_policy=none", *args)
+                             "-o", "tmp_path_retention_policy=none", *(["--part", part, "--until", str(until)] if part else []), *args)
     code = subprocess.run(command, cwd=ROOT, env=pytest_environment(build)).returncode
     if not report.exists():
         return 0, 1
     passed, failed = count_report(report)
+    left = not_tried(report) if part else 0
+    if left:
+        print(f"{left} tests were not tried: the time was up (`make test-all` tries all)", flush=True)
     return passed, max(failed, 1 if code not in (0, 5) else 0)
 
 
-def run_fuzz(seconds):
-    """Each fuzz target for at most so many seconds, 20000 inputs that are always the same, under ASan and UBSan; all together count as one test."""
+def run_pytest(build, reports, args, started):
+    if not list((ROOT / "tests").rglob("test_*.py")):
+        return 0, 0
+    if os.environ.get("COIL_TEST_ALL", "0") != "0":
+        return run_part(build, reports, args, None, None)
+    counts = [run_part(build, reports, args, part, started + 60 * minutes) for part, minutes in MINUTES.items()]
+    return tuple(sum(column) for column in zip(*counts))
+
+
+def run_fuzz(build, seconds):
+    """Each fuzz target for at most so many seconds, 20000 inputs that are always the same; all together count as one test."""
     if not list((ROOT / "tests/fuzz").glob("*.cc")):
         return 0, 0
-    ok = subprocess.run([ROOT / "tools/fuzz.sh", str(seconds), "20000"], cwd=ROOT).returncode == 0
+    ok = subprocess.run([ROOT / "tools/fuzz.sh", str(seconds), "20000", build], cwd=ROOT).returncode == 0
     return (1, 0) if ok else (0, 1)
 
 
@@ -129,7 +150,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--build", default="build")
     parser.add_argument("--no-pytest", action="store_true")
-    parser.add_argument("--fuzz", type=int, default=0, metavar="SECONDS", help="also build and run the fuzz targets, so long each")
+    parser.add_argument("--fuzz", type=int, default=0, metavar="SECONDS", help="also build the fuzz targets and give them inputs, so long each")
+    parser.add_argument("--started", type=float, default=time.time(), metavar="SECONDS", help="when the build began (since 1970)")
     options, pytest_args = parser.parse_known_args()
     reports = pathlib.Path(options.build).resolve() / "test-reports"
     shutil.rmtree(reports, ignore_errors=True)
@@ -141,10 +163,10 @@ def main():
     with temporary_folder():
         folders = None if options.no_pytest else make_programs(reports)
         counts = [run_layer_check(), run_ctest(options.build, reports, folders)]
-        if not options.no_pytest:
-            counts.append(run_pytest(options.build, reports, pytest_args))
         if options.fuzz:
-            counts.append(run_fuzz(options.fuzz))
+            counts.append(run_fuzz(pathlib.Path(options.build).resolve(), options.fuzz))
+        if not options.no_pytest:
+            counts.append(run_pytest(options.build, reports, pytest_args, options.started))
     passed, failed = (sum(column) for column in zip(*counts))
     print(f"{passed} passed, {failed} failed", flush=True)
     return 1 if failed else 0

@@ -66,7 +66,7 @@ def wrong(model, sets, tolerance, level, cosine=None):
 
 
 def check_program(name, form, level):
-    folder = zoo.make(name)
+    folder = zoo.make(name, form)
     meta = harness.zoo_meta(folder)
     sets = {tag: folder / f"{tag}.npz" for tag in meta["sets"]}
     return wrong(folder / f"{name}.{form}.pt2", sets, meta["tolerance"], level, meta["cosine"])

@@ -38,7 +38,7 @@ struct Options {
   uint64_t first = 0, inputs = 0;
   double seconds = 60;
   std::string artifact;
-  std::vector<std::string> folders;
+  std::vector<std::string> paths;
 };
 
 Options options_of(int argc, char** argv) {
@@ -49,9 +49,14 @@ Options options_of(int argc, char** argv) {
     else if (arg.starts_with("--first=")) options.first = std::strtoull(arg.c_str() + 8, nullptr, 10);
     else if (arg.starts_with("--seconds=")) options.seconds = std::strtod(arg.c_str() + 10, nullptr);
     else if (arg.starts_with("--artifact=")) options.artifact = arg.substr(11);
-    else if (!arg.starts_with("-")) options.folders.push_back(arg);
+    else if (!arg.starts_with("-")) options.paths.push_back(arg);
   }
   return options;
+}
+
+Bytes bytes_of(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
 // The files of the folders, in the order of their names; without any, the empty input and some random ones.
@@ -62,10 +67,7 @@ std::vector<Bytes> read_seeds(const std::vector<std::string>& folders) {
   }
   std::ranges::sort(paths);
   std::vector<Bytes> seeds;
-  for (const std::filesystem::path& path : paths) {
-    std::ifstream file(path, std::ios::binary);
-    seeds.emplace_back(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
-  }
+  for (const std::filesystem::path& path : paths) seeds.push_back(bytes_of(path));
   std::mt19937_64 random(1);
   for (size_t size : {0, 1, 7, 64, 300, 2000}) {
     Bytes bytes(size);
@@ -153,7 +155,7 @@ void keep(const std::string& path, const Bytes& bytes) {
 int run(const Options& options) {
   using Clock = std::chrono::steady_clock;
   if (prepare_fuzz_target) prepare_fuzz_target();
-  const std::vector<Bytes> seeds = read_seeds(options.folders);
+  const std::vector<Bytes> seeds = read_seeds(options.paths);
   const auto end = Clock::now() + std::chrono::duration<double>(options.seconds);
   uint64_t tried = 0;
   for (; tried < options.inputs && Clock::now() < end; ++tried) {
@@ -174,9 +176,22 @@ int run(const Options& options) {
 
 }  // namespace
 
+#ifdef COIL_OWN_MAIN  // without libFuzzer; `fuzz_NAME FILE` tries that input
+int main(int argc, char** argv) {
+  const Options options = options_of(argc, argv);
+  if (options.inputs > 0) return run(options);
+  if (prepare_fuzz_target) prepare_fuzz_target();
+  for (const std::string& path : options.paths) {
+    const Bytes bytes = bytes_of(path);
+    LLVMFuzzerTestOneInput(bytes.data(), bytes.size());
+  }
+  return 0;
+}
+#else
 extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv) {
   const Options options = options_of(*argc, *argv);
   if (options.inputs > 0) std::exit(run(options));
   if (prepare_fuzz_target) prepare_fuzz_target();
   return 0;
 }
+#endif

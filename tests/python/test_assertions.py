@@ -34,7 +34,7 @@ def check_message(text, code, wanted):
 @pytest.mark.parametrize("name,form", CASES, ids=[f"{name}-{form}" for name, form in CASES])
 def test_refused(name, form, tmp_path):
     package = tmp_path / "p.coil.pt2"
-    harness.coil_ok("compile", zoo.make(name) / f"{name}.{form}.pt2", "-o", package)
+    harness.coil_ok("compile", zoo.make(name, form) / f"{name}.{form}.pt2", "-o", package)
     for inputs, code, text in FAILING[name]:
         np.savez(tmp_path / "in.npz", **{f"in_{i}": zoo.widen(v) for i, v in enumerate(inputs)})
         done = harness.coil("run", package, "--input", tmp_path / "in.npz", "--output", tmp_path / "out.npz")

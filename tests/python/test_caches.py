@@ -20,7 +20,7 @@ def zoo_names(name=None, **_):
 
 
 def program(name, form="aten"):
-    return zoo.make(name) / f"{name}.{form}.pt2"
+    return zoo.make(name, form) / f"{name}.{form}.pt2"
 
 
 def plan(name, folder, *options):

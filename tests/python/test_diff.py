@@ -162,5 +162,5 @@ def test_programs_whose_results_are_near_nothing_or_written_in_place(name, form,
     """A residual that cancels out has a bound by what rounding does to it; states that kernels write in place have the values that the program gives them."""
     import zoo
 
-    folder = zoo.make(name)
+    folder = zoo.make(name, form)
     assert coil("diff", folder / f"{name}.{form}.pt2", "-i", folder / f"{inputs}.npz", "-q").returncode == 0

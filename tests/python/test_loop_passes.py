@@ -42,7 +42,7 @@ def test_each_pass_is_dumped_for_each_target(tmp_path):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_each_pass_may_be_left_out(name, skipped, tmp_path):
     folder = zoo.make(name)
-    stages = dumps(folder / f"{name}.{zoo.programs()[name].forms[0]}.pt2", tmp_path, "--skip", skipped, "--target", "cpu:x86-64-v3")
+    stages = dumps(folder / f"{name}.{zoo.forms(name)[0]}.pt2", tmp_path, "--skip", skipped, "--target", "cpu:x86-64-v3")
     assert list(stages) == ["loops_lowered", *(f"loops_{p}" for p in CPU if p != skipped), "loops"]
     meta = harness.zoo_meta(folder)
     for tag in meta["sets"]:

@@ -466,7 +466,7 @@ def test_pairs_of_the_zoo(pair, tmp_path):
     files = []
     for place, name in zip(("first", "second"), pair):
         meta = harness.zoo_meta(zoo.folder_of(name))
-        files.append(f"{place}={zoo.folder_of(name) / (name + '.' + meta['forms'][0] + '.pt2')}")
+        files.append(f"{place}={zoo.folder_of(name) / (name + '.' + zoo.forms(name)[0] + '.pt2')}")
     package = tmp_path / "pair.coil.pt2"
     harness.coil_ok("compile", *files, "-q", "-O", "1", "-o", package)
     for place, name in zip(("first", "second"), pair):

@@ -17,7 +17,7 @@ def zoo_names(name, integers, form):
                                            ("quantised_conv_zero_of_data", False)])
 @pytest.mark.parametrize("form", ["aten", "core"])
 def test_convolutions_of_bytes(name, integers, form, tmp_path):
-    program = zoo.make(name) / f"{name}.{form}.pt2"
+    program = zoo.make(name, form) / f"{name}.{form}.pt2"
     harness.coil_ok("compile", program, "-o", tmp_path / "p.coil.pt2", env={**os.environ, "COIL_DUMP": str(tmp_path / "dump")})
     (loops,) = (tmp_path / "dump").glob("*_loops.txt")
     convolutions = [line for line in loops.read_text().splitlines() if " = conv2d " in line]

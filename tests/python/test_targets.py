@@ -21,7 +21,7 @@ if not harness.has_aarch64():
 OWN_WAYS = ["quantised_int8_weight", "quantised_mlp_int8_weights", "quantised_int8_weight_bf16", "cond_networks", "cond_sizes", "cond_nested", "while_collatz", "while_index",
             "linalg_cond_float32", "attention_fully_masked", "attention_by_hand_masked_rows", "attention_by_hand_masked", "range_attention_masked", "fft_fft", "linalg_solve_float32"]
 PROGRAMS = [name for name, program in zoo.programs().items() if program.group == "op"]
-SAMPLE = PROGRAMS if os.environ.get("COIL_EVERY_TARGET") else list(dict.fromkeys([*(n for n in OWN_WAYS if n in zoo.programs()), *PROGRAMS[::60]]))
+SAMPLE = PROGRAMS if os.environ.get("COIL_EVERY_TARGET") or zoo.ALL else list(dict.fromkeys([*(n for n in OWN_WAYS if n in zoo.programs()), *PROGRAMS[::60]]))
 
 
 def zoo_names(name=None, **_):
@@ -29,7 +29,7 @@ def zoo_names(name=None, **_):
 
 
 def program_of(name):
-    return zoo.make(name) / f"{name}.{zoo.programs()[name].forms[0]}.pt2"
+    return zoo.make(name) / f"{name}.{zoo.forms(name)[0]}.pt2"
 
 
 def manifest_name(archive):

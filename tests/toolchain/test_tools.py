@@ -1,9 +1,13 @@
 """The scripts of the build: the layer check finds what it must, the counter of tests counts, products link what they should."""
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
+import time
+import xml.etree.ElementTree as ElementTree
+
 
 import pytest
 
@@ -106,6 +110,31 @@ def test_files_that_cannot_be_read_end_the_run_first(run_tests, monkeypatch, tmp
     assert run_tests.main() == 1
     printed = capsys.readouterr().out
     assert "a_name_that_is_gone" in printed and printed.endswith("\n0 passed, 1 failed\n")
+
+
+def parts(folder, *options):
+    """(name, outcome) of the tests that a part of these 30 runs."""
+    (folder / "test_cases.py").write_text("import pytest\n\n\n@pytest.mark.parametrize('i', range(28))\ndef test_many(i):\n    assert i >= 0\n\n\n"
+                                          "def test_one():\n    pass\n\n\ndef test_other():\n    assert False\n")
+    shutil.copy(ROOT / "tests/conftest.py", folder)
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", folder, "--junitxml", folder / "report.xml", *options]
+    subprocess.run(command, capture_output=True, timeout=300)
+    cases = ElementTree.parse(folder / "report.xml").getroot().iter("testcase")
+    return {case.get("name"): "".join(child.tag for child in case) for case in cases}
+
+
+def test_parts_are_all_tests_together(tmp_path):
+    sample, rest = parts(tmp_path, "--part", "sample"), parts(tmp_path, "--part", "rest")
+    assert not set(sample) & set(rest) and len(sample | rest) == len(parts(tmp_path)) == 30
+    assert len(sample) == 2 + 5  # places 0, 1, 8, 16 and 24
+    assert {name: outcome for name, outcome in sample.items() if outcome} == {"test_other": "failure"} and not any(rest.values())
+
+
+def test_what_no_time_is_left_for_is_skipped_and_counted(run_tests, tmp_path):
+    assert not any("skipped" in outcome for outcome in parts(tmp_path, "--until", str(time.time() + 600)).values())
+    assert run_tests.not_tried(tmp_path / "report.xml") == 0
+    assert set(parts(tmp_path, "--until", str(time.time() - 1)).values()) == {"skipped"}
+    assert run_tests.not_tried(tmp_path / "report.xml") == 30 and run_tests.count_report(tmp_path / "report.xml") == (0, 0)
 
 
 def test_temporary_files_are_removed(run_tests, monkeypatch, tmp_path):
